@@ -1,0 +1,1 @@
+// Names every built-in class, one line each.

@@ -1,0 +1,1 @@
+# Filled in below: install(TARGETS …) and the package config.

@@ -1,0 +1,9 @@
+# Warnings for Levin's own code only, never for the code of those who link it.
+option(LEVIN_WERROR "Treat warnings as errors" OFF)
+add_library(levin_warnings INTERFACE)
+target_compile_options(levin_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+  -Woverloaded-virtual $<$<BOOL:${LEVIN_WERROR}>:-Werror>)
+if(LEVIN_SANITIZE)
+  add_compile_options(-fsanitize=${LEVIN_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${LEVIN_SANITIZE})
+endif()

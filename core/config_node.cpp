@@ -1,0 +1,179 @@
+#include "levin/core/config_node.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "levin/core/value.h"
+
+namespace levin {
+
+std::string Mark::str() const {
+  if (line == 0) return source;
+  return source + ":" + std::to_string(line) + ":" + std::to_string(column);
+}
+
+ConfigNode ConfigNode::scalar(std::string text, bool quoted) {
+  ConfigNode node;
+  node.kind = Kind::scalar;
+  node.text = std::move(text);
+  node.quoted = quoted;
+  return node;
+}
+
+ConfigNode ConfigNode::list(std::vector<ConfigNode> items) {
+  ConfigNode node;
+  node.kind = Kind::list;
+  node.items = std::move(items);
+  return node;
+}
+
+ConfigNode ConfigNode::map() {
+  ConfigNode node;
+  node.kind = Kind::map;
+  return node;
+}
+
+const ConfigNode* ConfigNode::find(std::string_view key) const {
+  for (const auto& entry : entries) {
+    if (entry.key == key) return &entry.value;
+  }
+  return nullptr;
+}
+
+ConfigNode* ConfigNode::find(std::string_view key) {
+  return const_cast<ConfigNode*>(static_cast<const ConfigNode*>(this)->find(key));
+}
+
+ConfigNode& ConfigNode::set(std::string_view key, ConfigNode value, Mark key_mark) {
+  kind = Kind::map;
+  for (auto& entry : entries) {
+    if (entry.key == key) {
+      entry.value = std::move(value);
+      entry.key_mark = std::move(key_mark);
+      return entry.value;
+    }
+  }
+  entries.push_back({std::string(key), std::move(key_mark), std::move(value)});
+  return entries.back().value;
+}
+
+bool ConfigNode::erase(std::string_view key) {
+  return std::erase_if(entries, [&](const ConfigEntry& entry) { return entry.key == key; }) > 0;
+}
+
+std::string ConfigNode::shown() const {
+  switch (kind) {
+    case Kind::null: return "null";
+    case Kind::scalar: return quoted ? "\"" + text + "\"" : text;
+    case Kind::list: return "a list";
+    case Kind::map: return "a map";
+  }
+  return "";
+}
+
+bool ConfigNode::same_as(const ConfigNode& other) const {
+  if (kind != other.kind || text != other.text) return false;
+  if (items.size() != other.items.size() || entries.size() != other.entries.size()) return false;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!items[i].same_as(other.items[i])) return false;
+  }
+  for (const auto& entry : entries) {
+    const ConfigNode* twin = other.find(entry.key);
+    if (twin == nullptr || !entry.value.same_as(*twin)) return false;
+  }
+  return true;
+}
+
+std::string number_text(double value) {
+  if (std::isnan(value)) return ".nan";
+  if (std::isinf(value)) return value > 0 ? ".inf" : "-.inf";
+  char buffer[32];
+  auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
+  std::string text(buffer, end);
+  // 1e+20 and 3 must read back as floating point, so that printing a config does not change a field's type.
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+namespace {
+
+// Plain style only where YAML gives the very same string back.
+bool is_plain_safe(const std::string& text) {
+  if (text.empty() || text.front() == ' ' || text.back() == ' ') return false;
+  if (std::string_view("-?:,[]{}#&*!|>'\"%@`").find(text.front()) != std::string_view::npos) return false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const unsigned char c = static_cast<unsigned char>(text[i]);
+    if (c < 0x20 || c == 0x7f) return false;
+    if (std::string_view(",[]{}").find(text[i]) != std::string_view::npos) return false;
+    if (text[i] == ':' && (i + 1 == text.size() || text[i + 1] == ' ')) return false;
+    if (text[i] == '#' && text[i - 1] == ' ') return false;
+  }
+  return true;
+}
+
+std::string double_quoted(const std::string& text) {
+  static const char* hex = "0123456789abcdef";
+  std::string out = "\"";
+  for (char c : text) {
+    const unsigned char u = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += std::string("\\") + c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (u < 0x20 || u == 0x7f) {
+      out += std::string("\\x") + hex[u >> 4] + hex[u & 15];
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string scalar_yaml(const ConfigNode& node) {
+  const bool must_quote = node.quoted && !reads_as_string(node.text);
+  return must_quote || !is_plain_safe(node.text) ? double_quoted(node.text) : node.text;
+}
+
+bool is_inline(const ConfigNode& node) {
+  if (node.is_map()) return node.entries.empty();
+  return !node.is_list() || node.items.empty() || [&] {
+    for (const auto& item : node.items) {
+      if (!item.is_scalar() && !item.is_null()) return false;
+    }
+    return true;
+  }();
+}
+
+std::string inline_yaml(const ConfigNode& node) {
+  if (node.is_null()) return "null";
+  if (node.is_scalar()) return scalar_yaml(node);
+  if (node.is_map()) return "{}";
+  std::string out = "[";
+  for (const auto& item : node.items) out += (out.size() > 1 ? ", " : "") + inline_yaml(item);
+  return out + "]";
+}
+
+}  // namespace
+
+std::string to_yaml(const ConfigNode& node, int indent) {
+  const std::string pad(static_cast<size_t>(indent), ' ');
+  if (is_inline(node)) return pad + inline_yaml(node) + "\n";
+  std::string out;
+  if (node.is_map()) {
+    for (const auto& [key, key_mark, value] : node.entries) {
+      const std::string name = is_plain_safe(key) && reads_as_string(key) ? key : double_quoted(key);
+      out += pad + name + ":" + (is_inline(value) ? " " + inline_yaml(value) + "\n" : "\n" + to_yaml(value, indent + 2));
+    }
+    return out;
+  }
+  for (const auto& item : node.items) {
+    std::string block = to_yaml(item, indent + 2);
+    block[static_cast<size_t>(indent)] = '-';  // the first key of an item stands behind its dash
+    out += block;
+  }
+  return out;
+}
+
+}  // namespace levin

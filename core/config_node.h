@@ -1,0 +1,73 @@
+// The tree that options are read from and written to: what a YAML file, an override or a checkpoint holds,
+// with the place each value came from. No YAML library is needed to use it; cli/ fills it from files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace levin {
+
+/// Where a value was written: a file with line and column (from 1), or the override's own text.
+struct Mark {
+  std::string source = "";
+  int line = 0;
+  int column = 0;
+
+  /// "run.yaml:7:3", "--trainer.max_epochs=x", or "" if the value came from code.
+  [[nodiscard]] std::string str() const;
+};
+
+struct ConfigEntry;
+
+/// A null, a scalar kept as written, a list or a map whose keys keep their order.
+struct ConfigNode {
+  enum class Kind { null, scalar, list, map };
+
+  Kind kind = Kind::null;
+  std::string text = "";        // of a scalar
+  bool quoted = false;          // a quoted scalar is a string, never a number, bool or null
+  std::vector<ConfigNode> items = {};
+  std::vector<ConfigEntry> entries = {};
+  Mark mark = {};
+
+  static ConfigNode scalar(std::string text, bool quoted = false);
+  static ConfigNode list(std::vector<ConfigNode> items = {});
+  static ConfigNode map();
+
+  [[nodiscard]] bool is_null() const { return kind == Kind::null; }
+  [[nodiscard]] bool is_scalar() const { return kind == Kind::scalar; }
+  [[nodiscard]] bool is_list() const { return kind == Kind::list; }
+  [[nodiscard]] bool is_map() const { return kind == Kind::map; }
+
+  /// The value of `key` in a map, or null pointer.
+  [[nodiscard]] const ConfigNode* find(std::string_view key) const;
+  [[nodiscard]] ConfigNode* find(std::string_view key);
+
+  /// Sets `key` of a map (a null becomes a map); keeps the key's place if it is already there.
+  ConfigNode& set(std::string_view key, ConfigNode value, Mark key_mark = {});
+
+  /// Removes `key`; true if it was there.
+  bool erase(std::string_view key);
+
+  /// What a message shows of this value: the scalar, or "a list", "a map", "null".
+  [[nodiscard]] std::string shown() const;
+
+  /// Same kinds, texts and order of list items; the order of keys and the marks do not count.
+  [[nodiscard]] bool same_as(const ConfigNode& other) const;
+};
+
+struct ConfigEntry {
+  std::string key;
+  Mark key_mark;
+  ConfigNode value;
+};
+
+/// Writes block-style YAML that reads back to the same tree; `indent` spaces before each line.
+[[nodiscard]] std::string to_yaml(const ConfigNode& node, int indent = 0);
+
+/// The shortest text that reads back to exactly `value`; "inf", "-inf" and "nan" spelled as YAML does (".inf").
+[[nodiscard]] std::string number_text(double value);
+
+}  // namespace levin

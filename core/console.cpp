@@ -1,0 +1,124 @@
+#include "levin/core/console.h"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <set>
+
+namespace levin {
+
+namespace {
+
+std::recursive_mutex& mutex() {
+  static std::recursive_mutex m;
+  return m;
+}
+
+bool live_lines_work() {
+  const char* term = std::getenv("TERM");
+  const bool dumb = term == nullptr || std::string(term) == "dumb";
+  return ::isatty(STDOUT_FILENO) == 1 && !dumb;
+}
+
+// Cuts to `columns` characters of UTF-8, so that a live line never wraps.
+std::string cut(const std::string& text, int columns) {
+  int used = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool starts_character = (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80;
+    if (starts_character && ++used > columns) return text.substr(0, i);
+  }
+  return text;
+}
+
+spdlog::logger& logger() {
+  static const auto made = [] {
+    auto log = std::make_shared<spdlog::logger>("levin", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    log->set_pattern("%^%l%$: %v");
+    log->set_level(spdlog::level::trace);
+    return log;
+  }();
+  return *made;
+}
+
+}  // namespace
+
+Console& Console::instance() {
+  static Console console;
+  return console;
+}
+
+Console::Console() : is_terminal_(live_lines_work()) {}
+
+int Console::width() const {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 80;
+}
+
+void Console::clear_live() {
+  if (is_terminal_ && !live_.empty()) std::fputs("\r\x1b[2K", stdout);
+}
+
+void Console::draw_live() {
+  if (is_terminal_ && !live_.empty()) std::fputs(cut(live_, width() - 1).c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void Console::print(const std::string& text) {
+  const std::lock_guard lock(mutex());
+  if (rank_ != 0) return;
+  if (sink_) return sink_(text);
+  clear_live();
+  std::fputs((text + "\n").c_str(), stdout);
+  draw_live();
+}
+
+void Console::live(const std::string& text) {
+  const std::lock_guard lock(mutex());
+  if (rank_ != 0 || !is_terminal_ || sink_) return;
+  clear_live();
+  live_ = text;
+  draw_live();
+}
+
+void Console::finish_live() {
+  const std::lock_guard lock(mutex());
+  if (is_terminal_ && !live_.empty()) std::fputs("\n", stdout);
+  live_.clear();
+  std::fflush(stdout);
+}
+
+void Console::speak(const std::string& level, const std::string& text) {
+  const std::string said = rank_ == 0 ? text : "rank " + std::to_string(rank_) + ": " + text;
+  if (sink_) return sink_(level + ": " + said);
+  clear_live();
+  std::fflush(stdout);
+  if (level == "warning") logger().warn(said);
+  if (level == "error") logger().error(said);
+  draw_live();
+}
+
+void Console::warn(const std::string& text) {
+  const std::lock_guard lock(mutex());
+  static std::set<std::string> said_before;
+  if (!sink_ && !said_before.insert(text).second) return;
+  speak("warning", text);
+}
+
+void Console::error(const std::string& text) {
+  const std::lock_guard lock(mutex());
+  speak("error", text);
+}
+
+void Console::capture(std::function<void(const std::string&)> sink) {
+  const std::lock_guard lock(mutex());
+  sink_ = std::move(sink);
+}
+
+}  // namespace levin

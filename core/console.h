@@ -1,0 +1,52 @@
+// All that a run says to a person: lines, warnings and one live line (a progress bar) that stays at the bottom of
+// a terminal and is left out elsewhere. Thread-safe. Quiet on ranks other than 0.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace levin {
+
+/// Process-wide. Lines go to standard output, warnings and errors to standard error through spdlog.
+class Console {
+ public:
+  static Console& instance();
+
+  /// Prints `text` and a newline; a live line is cleared before and drawn again after.
+  void print(const std::string& text);
+
+  /// "warning: text", on standard error; the same text is said once per process.
+  void warn(const std::string& text);
+  void error(const std::string& text);
+
+  /// Shows `text` in place of the last live line (terminal only; cut to its width). "" removes it.
+  void live(const std::string& text);
+
+  /// Leaves the live line where it stands and moves below it.
+  void finish_live();
+
+  /// Whether standard output is a terminal (NO_COLOR and TERM=dumb count as none for live lines).
+  [[nodiscard]] bool is_terminal() const { return is_terminal_; }
+
+  /// Columns of the terminal; 80 if unknown.
+  [[nodiscard]] int width() const;
+
+  /// Ranks other than 0 stay quiet: print and live do nothing, warn and error still speak with "rank N: ".
+  void set_rank(int rank) { rank_ = rank; }
+
+  /// For tests: everything printed goes to `sink` (text without newline) instead; {} restores the streams.
+  void capture(std::function<void(const std::string&)> sink);
+
+ private:
+  Console();
+  void draw_live();
+  void clear_live();
+  void speak(const std::string& level, const std::string& text);
+
+  bool is_terminal_;
+  int rank_ = 0;
+  std::string live_;
+  std::function<void(const std::string&)> sink_;
+};
+
+}  // namespace levin

@@ -1,0 +1,79 @@
+#include "levin/core/error.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+
+namespace levin {
+
+namespace {
+
+std::string lines(const std::vector<std::string>& problems) {
+  std::string text;
+  for (const auto& problem : problems) text += (text.empty() ? "" : "\n") + problem;
+  return text;
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// Edit distance with swaps of neighbours counted once (Damerau-Levenshtein, restricted form), so that
+// "ddp" and "dpp" are one apart.
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+}  // namespace
+
+ConfigError::ConfigError(std::vector<std::string> problems) : Error(lines(problems)), problems_(std::move(problems)) {}
+
+ConfigError::ConfigError(std::string problem) : Error(problem), problems_{std::move(problem)} {}
+
+Interrupted::Interrupted(int signal_number)
+    : Error(std::string("interrupted by ") + strsignal(signal_number)), signal_number_(signal_number) {}
+
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "none" : text;
+}
+
+std::string nearest_name(const std::string& name, const std::vector<std::string>& known) {
+  const std::string wanted = lower(name);
+  size_t best_distance = std::max<size_t>(1, wanted.size() / 3);
+  std::string best;
+  for (const auto& candidate : known) {
+    const std::string other = lower(candidate);
+    size_t distance = edit_distance(wanted, other);
+    // "accuracy" for "val_accuracy" and "epochs" for "max_epochs" are far apart in edits but plainly meant.
+    if (distance > best_distance && wanted.size() >= 3 && other.size() > wanted.size() &&
+        other.find("_" + wanted) != std::string::npos) {
+      distance = best_distance;
+    }
+    if (distance < best_distance || (distance == best_distance && best.empty())) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::string did_you_mean(const std::string& name, const std::vector<std::string>& known) {
+  const std::string near = nearest_name(name, known);
+  return near.empty() ? "" : " Did you mean \"" + near + "\"?";
+}
+
+}  // namespace levin

@@ -1,0 +1,198 @@
+// One list of fields per options struct serves YAML, overrides, help, checkpoints, docs and range checks.
+//
+//   struct TimerOptions {
+//     std::string duration = "";   // DD:HH:MM:SS or "90min"
+//     bool verbose = true;
+//     static auto fields() {
+//       return levin::fields(levin::field("duration", &TimerOptions::duration, "longest time to train, DD:HH:MM:SS"),
+//                            levin::field("verbose", &TimerOptions::verbose, "say when the time is up"));
+//     }
+//   };
+//
+// Names in the list are the members' names: a test counts both.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "levin/core/error.h"
+#include "levin/core/value.h"
+
+namespace levin {
+
+/// One line of help: what a user may write for an option.
+struct FieldInfo {
+  std::string name;
+  std::string type;
+  std::string default_text;
+  std::string doc;
+};
+
+/// A member of an options struct with its name, its one-line meaning (with unit) and its range.
+template <class Options, class T>
+struct Field {
+  using Value = T;
+  const char* name;
+  T Options::*member;
+  const char* doc;
+  std::vector<std::pair<std::function<bool(const T&)>, std::string>> rules = {};
+
+  /// The value must satisfy `holds`; `rule` completes the sentence "must be …".
+  Field check(std::function<bool(const T&)> holds, std::string rule) && {
+    rules.emplace_back(std::move(holds), std::move(rule));
+    return std::move(*this);
+  }
+  template <class N>
+  Field min(N low) && {
+    return std::move(*this).check([low](const T& value) { return value >= low; }, ">= " + text(low));
+  }
+  template <class N>
+  Field max(N high) && {
+    return std::move(*this).check([high](const T& value) { return value <= high; }, "<= " + text(high));
+  }
+  template <class N>
+  Field above(N low) && {
+    return std::move(*this).check([low](const T& value) { return value > low; }, "> " + text(low));
+  }
+  template <class N>
+  Field below(N high) && {
+    return std::move(*this).check([high](const T& value) { return value < high; }, "< " + text(high));
+  }
+  Field not_empty() && {
+    return std::move(*this).check([](const T& value) { return !value.empty(); }, "set");
+  }
+
+ private:
+  template <class N>
+  static std::string text(N number) {
+    if constexpr (std::is_integral_v<N>) return std::to_string(number);
+    if constexpr (!std::is_integral_v<N>) return number_text(number);
+  }
+};
+
+template <class Options, class T>
+Field<Options, T> field(const char* name, T Options::*member, const char* doc) {
+  return {name, member, doc};
+}
+
+template <class... Fields>
+std::tuple<Fields...> fields(Fields... list) {
+  return std::make_tuple(std::move(list)...);
+}
+
+template <class Options>
+concept HasFields = requires { Options::fields(); };
+
+/// For classes that take no options.
+struct NoOptions {
+  static auto fields() { return std::tuple<>(); }
+};
+
+/// The names of all fields, in order.
+template <HasFields Options>
+std::vector<std::string> field_names() {
+  std::vector<std::string> names;
+  std::apply([&](const auto&... f) { (names.emplace_back(f.name), ...); }, Options::fields());
+  return names;
+}
+
+/// What help prints for each field: name, type, default, meaning.
+template <HasFields Options>
+std::vector<FieldInfo> describe_options() {
+  const Options defaults{};
+  std::vector<FieldInfo> infos;
+  auto describe = [&](const auto& f) {
+    using Value = typename std::decay_t<decltype(f)>::Value;
+    std::string text = to_yaml(ValueType<Value>::write(defaults.*f.member));
+    while (!text.empty() && text.back() == '\n') text.pop_back();
+    std::string doc = f.doc;
+    for (const auto& [holds, rule] : f.rules) doc += "; " + rule;
+    infos.push_back({f.name, ValueType<Value>::name(), text, doc});
+  };
+  std::apply([&](const auto&... f) { (describe(f), ...); }, Options::fields());
+  return infos;
+}
+
+namespace detail {
+template <class Options, class T>
+bool check_rules(const Field<Options, T>& f, const Options& options, const Mark& mark, const std::string& path,
+                 Problems& problems) {
+  bool good = true;
+  for (const auto& [holds, rule] : f.rules) {
+    if (holds(options.*f.member)) continue;
+    good = false;
+    problems.add(mark, path, "must be " + rule + ", got " + ValueType<T>::write(options.*f.member).shown() + ".");
+  }
+  return good;
+}
+
+bool unknown_keys(const ConfigNode& node, const std::vector<std::string>& known, const std::string& path,
+                  Problems& problems);
+}  // namespace detail
+
+/// Adds a problem for every field out of range; `path` is how the user reaches the struct ("EarlyStoppingOptions").
+template <HasFields Options>
+void check_options(const Options& options, const std::string& path, Problems& problems) {
+  auto check = [&](const auto& f) { detail::check_rules(f, options, Mark{}, join_path(path, f.name), problems); };
+  std::apply([&](const auto&... f) { (check(f), ...); }, Options::fields());
+}
+
+/// Returns `options` if all fields are in range; throws ConfigError naming each that is not. For constructors.
+template <HasFields Options>
+Options checked(Options options, const std::string& path) {
+  Problems problems;
+  check_options(options, path, problems);
+  problems.throw_if_any();
+  return options;
+}
+
+/// Fills `options` from a map (null: nothing set); unknown keys, wrong types and ranges become problems.
+template <HasFields Options>
+bool read_options(const ConfigNode& node, Options& options, const std::string& path, Problems& problems) {
+  if (node.is_null()) {
+    const size_t before = problems.size();
+    check_options(options, path, problems);
+    return problems.size() == before;
+  }
+  if (!node.is_map()) return detail::expected("a map", node, path, problems);
+  bool good = detail::unknown_keys(node, field_names<Options>(), path, problems);
+  auto read = [&](const auto& f) {
+    const ConfigNode* value = node.find(f.name);
+    const std::string here = join_path(path, f.name);
+    using Value = typename std::decay_t<decltype(f)>::Value;
+    if (value != nullptr && !ValueType<Value>::read(*value, options.*f.member, here, problems)) {
+      good = false;
+    } else {
+      good = detail::check_rules(f, options, value != nullptr ? value->mark : node.mark, here, problems) && good;
+    }
+  };
+  std::apply([&](const auto&... f) { (read(f), ...); }, Options::fields());
+  return good;
+}
+
+/// All fields as a map; reads back to the same options.
+template <HasFields Options>
+ConfigNode write_options(const Options& options) {
+  ConfigNode node = ConfigNode::map();
+  auto write = [&](const auto& f) {
+    using Value = typename std::decay_t<decltype(f)>::Value;
+    node.set(f.name, ValueType<Value>::write(options.*f.member));
+  };
+  std::apply([&](const auto&... f) { (write(f), ...); }, Options::fields());
+  return node;
+}
+
+/// Options structs nest.
+template <HasFields Options>
+struct ValueType<Options> {
+  static std::string name() { return "map"; }
+  static bool read(const ConfigNode& node, Options& value, const std::string& path, Problems& problems) {
+    return read_options(node, value, path, problems);
+  }
+  static ConfigNode write(const Options& value) { return write_options(value); }
+};
+
+}  // namespace levin

@@ -1,0 +1,121 @@
+#include "levin/core/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "levin/core/error.h"
+
+namespace levin {
+
+namespace {
+
+// Closes on every way out; close() is checked by the writer before it counts a file as written.
+class FileHandle {
+ public:
+  explicit FileHandle(int fd) : fd_(fd) {}
+  ~FileHandle() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  FileHandle(const FileHandle&) = delete;
+  FileHandle& operator=(const FileHandle&) = delete;
+  [[nodiscard]] int get() const { return fd_; }
+  int close() {
+    const int fd = fd_;
+    fd_ = -1;
+    return ::close(fd);
+  }
+
+ private:
+  int fd_;
+};
+
+[[noreturn]] void fail(const std::string& action, const std::string& path, int error_number) {
+  throw Error("cannot " + action + " " + path + ": " + system_error_text(error_number) + ".");
+}
+
+void write_all(int fd, std::span<const std::byte> bytes, const std::string& path, uint64_t total) {
+  while (!bytes.empty()) {
+    const ssize_t done = ::write(fd, bytes.data(), bytes.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) {
+      const int error_number = done < 0 ? errno : ENOSPC;  // a write of nothing means there is no room
+      fail("write " + std::to_string(total) + " bytes to", path, error_number);
+    }
+    bytes = bytes.subspan(static_cast<size_t>(done));
+  }
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+void sync_folder(const std::string& path) {
+  const std::string folder = folder_of(path);
+  FileHandle handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (handle.get() < 0 || ::fsync(handle.get()) != 0) fail("sync the folder", folder, errno);
+}
+
+void write_and_sync(const std::string& temporary, std::span<const std::span<const std::byte>> parts) {
+  FileHandle handle(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (handle.get() < 0) fail("create", temporary, errno);
+  uint64_t total = 0;
+  for (const auto& part : parts) total += part.size();
+  for (const auto& part : parts) write_all(handle.get(), part, temporary, total);
+  if (::fsync(handle.get()) != 0) fail("sync", temporary, errno);
+  if (handle.close() != 0) fail("close", temporary, errno);
+}
+
+}  // namespace
+
+std::string system_error_text(int error_number) { return std::strerror(error_number); }
+
+void write_file_durably(const std::string& path, std::span<const std::span<const std::byte>> parts) {
+  const std::string temporary = path + ".tmp-" + std::to_string(::getpid());
+  try {
+    write_and_sync(temporary, parts);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) fail("rename " + temporary + " to", path, errno);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_folder(path);
+}
+
+void write_file_durably(const std::string& path, const std::string& content) {
+  const std::span<const std::byte> part = std::as_bytes(std::span(content));
+  write_file_durably(path, std::span(&part, 1));
+}
+
+std::string read_file(const std::string& path, uint64_t max_bytes) {
+  FileHandle handle(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (handle.get() < 0 || ::fstat(handle.get(), &info) != 0) fail("read", path, errno);
+  if (S_ISDIR(info.st_mode)) fail("read", path, EISDIR);
+  std::string content;
+  char buffer[1 << 16];
+  while (true) {
+    const ssize_t got = ::read(handle.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("read", path, errno);
+    if (got == 0) return content;
+    if (content.size() + static_cast<size_t>(got) > max_bytes) {
+      throw Error("cannot read " + path + ": it holds more than " + std::to_string(max_bytes) + " bytes.");
+    }
+    content.append(buffer, static_cast<size_t>(got));
+  }
+}
+
+void make_folder(const std::string& path) {
+  std::error_code code;
+  std::filesystem::create_directories(path, code);
+  if (code) fail("create the folder", path, code.value());
+}
+
+}  // namespace levin

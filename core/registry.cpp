@@ -1,0 +1,52 @@
+#include "levin/core/registry.h"
+
+namespace levin {
+
+std::string ClassSpec::short_name() const {
+  const size_t dot = class_path.rfind('.');
+  return dot == std::string::npos ? class_path : class_path.substr(dot + 1);
+}
+
+bool ValueType<ClassSpec>::read(const ConfigNode& node, ClassSpec& value, const std::string& path,
+                                Problems& problems) {
+  value = ClassSpec{};
+  value.mark = node.mark;
+  if (node.is_scalar()) {
+    value.class_path = node.text;
+    return true;
+  }
+  if (!node.is_map()) return detail::expected("a class name, or a map with class_path and init_args", node, path, problems);
+  bool good = detail::unknown_keys(node, {"class_path", "init_args"}, path, problems);
+  const ConfigNode* name = node.find("class_path");
+  if (name == nullptr) {
+    if (good) problems.add(node.mark, path, "class_path is missing: write {class_path: NAME, init_args: {…}}.");
+    return false;
+  }
+  good = ValueType<std::string>::read(*name, value.class_path, join_path(path, "class_path"), problems) && good;
+  value.mark = name->mark;
+  if (const ConfigNode* args = node.find("init_args")) value.init_args = *args;
+  return good;
+}
+
+ConfigNode ValueType<ClassSpec>::write(const ClassSpec& value) {
+  if (value.empty()) return ConfigNode{};
+  ConfigNode node = ConfigNode::map();
+  node.set("class_path", ConfigNode::scalar(value.class_path, true));
+  if (!value.init_args.is_null() && !value.init_args.entries.empty()) node.set("init_args", value.init_args);
+  return node;
+}
+
+namespace detail {
+
+void duplicate_class(const std::string& kind, const ClassEntry& first, const ClassEntry& second) {
+  throw Error("two " + kind + "s are registered as \"" + first.name + "\": " + first.file + ":" +
+              std::to_string(first.line) + " and " + second.file + ":" + std::to_string(second.line) +
+              ". Rename one of them.");
+}
+
+std::string unknown_class(const std::string& kind, const std::string& name, const std::vector<std::string>& known) {
+  return "unknown " + kind + " \"" + name + "\"." + did_you_mean(name, known) + " Known: " + join(known) + ".";
+}
+
+}  // namespace detail
+}  // namespace levin

@@ -1,0 +1,52 @@
+// What a part of a run needs to continue: small values as a tree, tensors by name. Checkpoints hold nothing else.
+//
+//   State state;                                    const double best = saved.get<double>("best");
+//   state.set("best", best_);                       exp_avg_ = saved.tensor("exp_avg");
+//   state.tensors["exp_avg"] = exp_avg_;
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+
+#include "levin/core/error.h"
+#include "levin/core/value.h"
+
+namespace levin {
+
+struct State {
+  ConfigNode values = ConfigNode::map();
+  std::map<std::string, at::Tensor> tensors = {};
+
+  template <class T>
+  void set(const std::string& key, const T& value) {
+    values.set(key, ValueType<T>::write(value));
+  }
+
+  [[nodiscard]] bool has(const std::string& key) const { return values.find(key) != nullptr; }
+
+  /// Throws CheckpointError naming the key if it is missing or of another type.
+  template <class T>
+  [[nodiscard]] T get(const std::string& key) const {
+    const ConfigNode* node = values.find(key);
+    if (node == nullptr) throw CheckpointError("saved state has no \"" + key + "\".");
+    T value{};
+    Problems problems;
+    if (!ValueType<T>::read(*node, value, key, problems)) throw CheckpointError("saved state: " + problems.lines()[0]);
+    return value;
+  }
+
+  /// The tensor called `name`; throws CheckpointError if there is none.
+  [[nodiscard]] const at::Tensor& tensor(const std::string& name) const;
+
+  [[nodiscard]] bool empty() const { return values.entries.empty() && tensors.empty(); }
+
+  /// Puts another part's state under `key`; its tensors become "key.name".
+  void put(const std::string& key, const State& part);
+
+  /// The part put under `key`; empty if there is none.
+  [[nodiscard]] State part(const std::string& key) const;
+};
+
+}  // namespace levin

@@ -1,0 +1,119 @@
+#include "levin/core/value.h"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "levin/core/error.h"
+
+namespace levin {
+
+void Problems::add(const Mark& mark, const std::string& path, const std::string& what) {
+  std::string line = mark.str();
+  if (!path.empty()) line += (line.empty() ? "" : ": ") + path;
+  lines_.push_back(line.empty() ? what : line + ": " + what);
+}
+
+void Problems::throw_if_any() const {
+  if (!lines_.empty()) throw ConfigError(lines_);
+}
+
+std::string join_path(const std::string& parent, const std::string& key) {
+  return parent.empty() ? key : parent + "." + key;
+}
+
+namespace {
+
+// Decimal digits only: no leading zeros (010 is octal to some readers, ten to others), no 0x, no 1_000.
+bool has_plain_digits(std::string_view text) {
+  if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.remove_prefix(1);
+  if (text.empty() || (text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9')) return false;
+  return text.find_first_not_of("0123456789.eE+-") == std::string_view::npos;
+}
+
+bool special_double(const std::string& text, double& value) {
+  if (text == ".inf" || text == "+.inf" || text == ".Inf" || text == "inf" || text == "Infinity") {
+    value = std::numeric_limits<double>::infinity();
+  } else if (text == "-.inf" || text == "-.Inf" || text == "-inf" || text == "-Infinity") {
+    value = -std::numeric_limits<double>::infinity();
+  } else if (text == ".nan" || text == ".NaN" || text == "nan" || text == "NaN") {
+    value = std::numeric_limits<double>::quiet_NaN();
+  } else {
+    return false;
+  }
+  return true;
+}
+
+template <class Number>
+bool whole_number_text(std::string_view text, Number& value) {
+  if (!text.empty() && text[0] == '+') text.remove_prefix(1);
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return code == std::errc{} && end == text.data() + text.size();
+}
+
+}  // namespace
+
+namespace detail {
+
+bool parse_int(const ConfigNode& node, int64_t& value) {
+  return node.is_scalar() && !node.quoted && has_plain_digits(node.text) && whole_number_text(node.text, value);
+}
+
+bool parse_double(const ConfigNode& node, double& value) {
+  if (!node.is_scalar() || node.quoted) return false;
+  if (special_double(node.text, value)) return true;
+  return has_plain_digits(node.text) && whole_number_text(node.text, value);
+}
+
+bool parse_bool(const ConfigNode& node, bool& value) {
+  if (!node.is_scalar() || node.quoted) return false;
+  const bool yes = node.text == "true" || node.text == "True";
+  const bool no = node.text == "false" || node.text == "False";
+  value = yes;
+  return yes || no;
+}
+
+bool expected(const std::string& type, const ConfigNode& node, const std::string& path, Problems& problems) {
+  problems.add(node.mark, path, "expected " + type + ", got " + node.shown() + ".");
+  return false;
+}
+
+bool unknown_choice(const ConfigNode& node, const std::string& path, const std::vector<std::string>& known,
+                    Problems& problems) {
+  problems.add(node.mark, path,
+               "unknown value " + node.shown() + ". Known: " + join(known) + "." + did_you_mean(node.text, known));
+  return false;
+}
+
+std::string index_path(const std::string& path, size_t index) { return path + "[" + std::to_string(index) + "]"; }
+
+}  // namespace detail
+
+bool reads_as_string(const std::string& text) {
+  if (text.empty() || text == "null" || text == "Null" || text == "NULL" || text == "~") return false;
+  const ConfigNode node = ConfigNode::scalar(text);
+  bool flag = false;
+  double number = 0;
+  return !detail::parse_bool(node, flag) && !detail::parse_double(node, number);
+}
+
+bool ValueType<bool>::read(const ConfigNode& node, bool& value, const std::string& path, Problems& problems) {
+  return detail::parse_bool(node, value) || detail::expected("true or false", node, path, problems);
+}
+
+bool ValueType<int64_t>::read(const ConfigNode& node, int64_t& value, const std::string& path, Problems& problems) {
+  return detail::parse_int(node, value) || detail::expected("a whole number", node, path, problems);
+}
+
+bool ValueType<double>::read(const ConfigNode& node, double& value, const std::string& path, Problems& problems) {
+  return detail::parse_double(node, value) || detail::expected("a number", node, path, problems);
+}
+
+bool ValueType<std::string>::read(const ConfigNode& node, std::string& value, const std::string& path,
+                                  Problems& problems) {
+  if (!node.is_scalar()) return detail::expected("a string", node, path, problems);
+  value = node.text;
+  return true;
+}
+
+}  // namespace levin
