@@ -1,1 +1,110 @@
-// Names every built-in class, one line each.
+// Names every built-in class, one line each: what YAML may write. Explicit, because a static library drops files that
+// nothing refers to, and a class that is silently missing is the worst kind of error.
+#include <mutex>
+
+#include "levin/callbacks/early_stopping.h"
+#include "levin/callbacks/gradient_accumulation_scheduler.h"
+#include "levin/callbacks/learning_rate_monitor.h"
+#include "levin/callbacks/model_checkpoint.h"
+#include "levin/callbacks/model_summary.h"
+#include "levin/callbacks/progress_bar.h"
+#include "levin/callbacks/timer.h"
+#include "levin/data/csv.h"
+#include "levin/data/mnist.h"
+#include "levin/loggers/csv_logger.h"
+#include "levin/optim/adadelta.h"
+#include "levin/optim/adagrad.h"
+#include "levin/optim/adam.h"
+#include "levin/optim/adamax.h"
+#include "levin/optim/adamw.h"
+#include "levin/optim/composed_schedulers.h"
+#include "levin/optim/cosine_schedulers.h"
+#include "levin/optim/cyclic_schedulers.h"
+#include "levin/optim/lbfgs.h"
+#include "levin/optim/nadam.h"
+#include "levin/optim/radam.h"
+#include "levin/optim/reduce_lr_on_plateau.h"
+#include "levin/optim/rmsprop.h"
+#include "levin/optim/sgd.h"
+#include "levin/optim/step_schedulers.h"
+#include "levin/profilers/simple_profiler.h"
+#include "levin/strategies/single_device.h"
+
+namespace levin {
+
+namespace {
+
+void add_callbacks() {
+  auto& all = Registry<Callback>::instance();
+  all.add<EarlyStopping>("EarlyStopping", "ends a run when a metric stops improving");
+  all.add<GradientAccumulationScheduler>("GradientAccumulationScheduler",
+                                         "changes accumulate_grad_batches at given epochs");
+  all.add<LearningRateMonitor>("LearningRateMonitor", "writes the learning rates to the loggers");
+  all.add<ModelCheckpoint>("ModelCheckpoint", "saves the newest, the best and the last checkpoints");
+  all.add<ModelSummary>("ModelSummary", "prints the layers before training");
+  all.add<ProgressBar>("ProgressBar", "shows how far a run is");
+  all.add<Timer>("Timer", "ends a run after a given time");
+}
+
+void add_data() {
+  auto& all = Registry<DataModule>::instance();
+  all.add<CsvData>("CsvData", "columns of a CSV file");
+  all.add<FashionMnist>("FashionMnist", "clothes: 60000 + 10000 images of 28 x 28");
+  all.add<Mnist>("Mnist", "handwritten digits: 60000 + 10000 images of 28 x 28");
+}
+
+void add_parts() {
+  auto& loggers = Registry<Logger>::instance();
+  loggers.add<CsvLogger>("CSVLogger", "metrics.csv and hparams.yaml");
+  auto& profilers = Registry<Profiler>::instance();
+  profilers.add<SimpleProfiler>("simple", "counts the parts of a run and adds up their times");
+  auto& strategies = Registry<Strategy>::instance();
+  strategies.add<SingleDeviceStrategy>("single_device", "one process on one device");
+}
+
+void add_optimizers() {
+  auto& all = Registry<Optimizer>::instance();
+  all.add<Adadelta>("Adadelta", "steps scaled by the size of past steps");
+  all.add<Adagrad>("Adagrad", "gradients over the root of the sum of their squares");
+  all.add<Adam>("Adam", "adaptive moments");
+  all.add<AdamW>("AdamW", "Adam with decoupled weight decay");
+  all.add<Adamax>("Adamax", "Adam with the largest gradient as its scale");
+  all.add<LBFGS>("LBFGS", "quasi-Newton steps; evaluates the model several times a step");
+  all.add<NAdam>("NAdam", "Adam with Nesterov momentum");
+  all.add<RAdam>("RAdam", "Adam with a rectified start");
+  all.add<RMSprop>("RMSprop", "gradients over the root of their mean square");
+  all.add<SGD>("SGD", "stochastic gradient descent, with momentum and Nesterov momentum");
+}
+
+void add_lr_schedulers() {
+  auto& all = Registry<LRScheduler>::instance();
+  all.add<ChainedScheduler>("ChainedScheduler", "schedulers stepped together");
+  all.add<ConstantLR>("ConstantLR", "scales lr for the first steps");
+  all.add<CosineAnnealingLR>("CosineAnnealingLR", "lets lr fall along a cosine");
+  all.add<CosineAnnealingWarmRestarts>("CosineAnnealingWarmRestarts", "a cosine that starts anew");
+  all.add<CyclicLR>("CyclicLR", "lets lr swing between two bounds");
+  all.add<ExponentialLR>("ExponentialLR", "decays lr every step");
+  all.add<LinearLR>("LinearLR", "moves lr linearly: a warmup");
+  all.add<MultiStepLR>("MultiStepLR", "decays lr at milestones");
+  all.add<OneCycleLR>("OneCycleLR", "one rise and one long fall of lr");
+  all.add<PolynomialLR>("PolynomialLR", "lets lr fall to 0 as a polynomial");
+  all.add<ReduceLROnPlateau>("ReduceLROnPlateau", "lowers lr when a metric stops improving");
+  all.add<SequentialLR>("SequentialLR", "schedulers one after the other");
+  all.add<StepLR>("StepLR", "decays lr every step_size steps");
+}
+
+}  // namespace
+
+/// Registers what Levin brings along; called by the Trainer and the command line, once per process.
+void add_builtins() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    add_callbacks();
+    add_data();
+    add_parts();
+    add_optimizers();
+    add_lr_schedulers();
+  });
+}
+
+}  // namespace levin

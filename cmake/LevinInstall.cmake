@@ -1,1 +1,29 @@
-# Filled in below: install(TARGETS …) and the package config.
+# `cmake --install build/release --prefix WHERE`: the library, the tool, the headers and the package config, so that
+# another project says find_package(levin) and links levin::levin.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+# CMake drops the build's rpath at install; both the library and the tool must still find LibTorch.
+set_target_properties(levin PROPERTIES INSTALL_RPATH "${LEVIN_TORCH_ROOT}/lib")
+install(TARGETS levin EXPORT levinTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+if(TARGET levin_tool)
+  set_target_properties(levin_tool PROPERTIES
+    INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LEVIN_TORCH_ROOT}/lib")
+  install(TARGETS levin_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+
+foreach(folder IN LISTS LEVIN_FOLDERS)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/levin/${folder}"
+    FILES_MATCHING PATTERN "*.h" PATTERN "*_pch.h" EXCLUDE)
+endforeach()
+install(FILES "${PROJECT_SOURCE_DIR}/levin.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/levin")
+
+set(_levin_package "${CMAKE_INSTALL_LIBDIR}/cmake/levin")
+install(EXPORT levinTargets NAMESPACE levin:: DESTINATION "${_levin_package}")
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/levinConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/levinConfig.cmake" INSTALL_DESTINATION "${_levin_package}")
+# Before 1.0 a minor version may break: 0.1 answers for 0.1.x only.
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/levinConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/levinConfig.cmake" "${PROJECT_BINARY_DIR}/levinConfigVersion.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/LevinTorch.cmake" DESTINATION "${_levin_package}")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/levin")

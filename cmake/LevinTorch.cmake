@@ -4,7 +4,9 @@
 # about 1.5 s to the start of every program; imported targets of our own avoid both.
 #
 # Looked for, in this order: LEVIN_TORCH_DIR (cache or environment: a folder with include/ and lib/, or one with
-# torch/include as site-packages has), CMAKE_PREFIX_PATH, the folder that `./dev setup` fills.
+# torch/include as site-packages has), CMAKE_PREFIX_PATH, the LibTorch an installed Levin was built against
+# (LEVIN_TORCH_BUILT_WITH, set by levinConfig.cmake), the folder that `./dev setup` fills.
+include_guard(GLOBAL)
 
 set(LEVIN_TORCH_DIR "" CACHE PATH "LibTorch: a folder with include/ and lib/, or with torch/include and torch/lib")
 
@@ -16,10 +18,11 @@ else()
   set(_levin_home "$ENV{HOME}/.cache/levin")
 endif()
 
+set(_levin_torch_suffixes include/torch/csrc/api/include torch/include/torch/csrc/api/include)
 find_path(LEVIN_TORCH_INCLUDE torch/torch.h
   HINTS "${LEVIN_TORCH_DIR}" "$ENV{LEVIN_TORCH_DIR}"
-  PATHS "${_levin_home}/libtorch-2.11.0-cuda" "${_levin_home}/libtorch-2.11.0-cpu"
-  PATH_SUFFIXES include/torch/csrc/api/include torch/include/torch/csrc/api/include
+  PATHS "${LEVIN_TORCH_BUILT_WITH}" "${_levin_home}/libtorch-2.11.0-cuda" "${_levin_home}/libtorch-2.11.0-cpu"
+  PATH_SUFFIXES ${_levin_torch_suffixes}
   NO_SYSTEM_ENVIRONMENT_PATH NO_CMAKE_SYSTEM_PATH)
 if(NOT LEVIN_TORCH_INCLUDE)
   message(FATAL_ERROR "LibTorch was not found. Run ./dev setup, or pass -DLEVIN_TORCH_DIR=FOLDER where FOLDER holds "
@@ -29,18 +32,32 @@ string(REGEX REPLACE "/include/torch/csrc/api/include$" "" LEVIN_TORCH_ROOT "${L
 find_library(LEVIN_TORCH_CPU torch_cpu HINTS "${LEVIN_TORCH_ROOT}/lib" NO_DEFAULT_PATH REQUIRED)
 find_library(LEVIN_C10 c10 HINTS "${LEVIN_TORCH_ROOT}/lib" NO_DEFAULT_PATH REQUIRED)
 
-add_library(levin_c10 SHARED IMPORTED)
-set_target_properties(levin_c10 PROPERTIES IMPORTED_LOCATION "${LEVIN_C10}")
-add_library(levin_torch_cpu SHARED IMPORTED)
-set_target_properties(levin_torch_cpu PROPERTIES IMPORTED_LOCATION "${LEVIN_TORCH_CPU}")
+# Levin reaches into LibTorch where its ABI is not promised (c10d's reducer, fused kernels): another version is told
+# here, not by a crash.
+file(GLOB_RECURSE _levin_torch_version_headers "${LEVIN_TORCH_INCLUDE}/torch/version.h"
+  "${LEVIN_TORCH_ROOT}/include/torch/headeronly/version.h")
+set(_levin_torch_version "")
+foreach(header IN LISTS _levin_torch_version_headers)
+  file(STRINGS "${header}" _levin_torch_version_lines REGEX "define TORCH_VERSION_(MAJOR|MINOR) [0-9]+")
+  if(_levin_torch_version_lines)
+    string(REGEX REPLACE "[^0-9;]" "" _levin_torch_version "${_levin_torch_version_lines}")
+    list(JOIN _levin_torch_version "." _levin_torch_version)
+  endif()
+endforeach()
+if(_levin_torch_version AND NOT _levin_torch_version STREQUAL "2.11")
+  message(WARNING "LibTorch in ${LEVIN_TORCH_ROOT} is ${_levin_torch_version}; Levin is tested with 2.11 only. "
+    "Run ./dev setup and leave LEVIN_TORCH_DIR empty to use that.")
+endif()
 
-add_library(levin_torch INTERFACE)
-add_library(levin::torch ALIAS levin_torch)
-target_include_directories(levin_torch SYSTEM INTERFACE
-  "$<BUILD_INTERFACE:${LEVIN_TORCH_ROOT}/include>" "$<BUILD_INTERFACE:${LEVIN_TORCH_INCLUDE}>")
-target_link_libraries(levin_torch INTERFACE
-  "$<BUILD_INTERFACE:levin_torch_cpu>" "$<BUILD_INTERFACE:levin_c10>")
-# The wheel finds the CUDA runtime and CUPTI beside itself, but the linker must see them too.
-target_link_options(levin_torch INTERFACE
-  "$<BUILD_INTERFACE:LINKER:--allow-shlib-undefined>" "$<BUILD_INTERFACE:LINKER:-rpath,${LEVIN_TORCH_ROOT}/lib>")
+# GLOBAL: a project that takes Levin in by add_subdirectory links through these names too.
+add_library(levin::c10 SHARED IMPORTED GLOBAL)
+set_target_properties(levin::c10 PROPERTIES IMPORTED_LOCATION "${LEVIN_C10}")
+add_library(levin::torch_cpu SHARED IMPORTED GLOBAL)
+set_target_properties(levin::torch_cpu PROPERTIES IMPORTED_LOCATION "${LEVIN_TORCH_CPU}")
+
+add_library(levin::torch INTERFACE IMPORTED GLOBAL)
+target_include_directories(levin::torch SYSTEM INTERFACE "${LEVIN_TORCH_ROOT}/include" "${LEVIN_TORCH_INCLUDE}")
+# The wheel's libraries find the CUDA runtime and CUPTI beside themselves, but a linker does not look there.
+target_link_options(levin::torch INTERFACE LINKER:--allow-shlib-undefined)
+target_link_libraries(levin::torch INTERFACE levin::torch_cpu levin::c10)
 message(STATUS "LibTorch: ${LEVIN_TORCH_ROOT}")

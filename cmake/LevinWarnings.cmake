@@ -5,5 +5,8 @@ target_compile_options(levin_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshado
   -Woverloaded-virtual $<$<BOOL:${LEVIN_WERROR}>:-Werror>)
 if(LEVIN_SANITIZE)
   add_compile_options(-fsanitize=${LEVIN_SANITIZE} -fno-omit-frame-pointer)
+  if(LEVIN_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)  # a finding ends the test instead of passing by in its output
+  endif()
   add_link_options(-fsanitize=${LEVIN_SANITIZE})
 endif()

@@ -1,8 +1,13 @@
 #include "levin/core/config_node.h"
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
+#include <unordered_map>
 
+#include "levin/core/error.h"
 #include "levin/core/value.h"
 
 namespace levin {
@@ -18,6 +23,10 @@ ConfigNode ConfigNode::scalar(std::string text, bool quoted) {
   node.text = std::move(text);
   node.quoted = quoted;
   return node;
+}
+
+ConfigNode ConfigNode::list() {
+  return list({});
 }
 
 ConfigNode ConfigNode::list(std::vector<ConfigNode> items) {
@@ -45,7 +54,7 @@ ConfigNode* ConfigNode::find(std::string_view key) {
 }
 
 ConfigNode& ConfigNode::set(std::string_view key, ConfigNode value, Mark key_mark) {
-  kind = Kind::map;
+  if (kind != Kind::map) *this = map();
   for (auto& entry : entries) {
     if (entry.key == key) {
       entry.value = std::move(value);
@@ -64,7 +73,7 @@ bool ConfigNode::erase(std::string_view key) {
 std::string ConfigNode::shown() const {
   switch (kind) {
     case Kind::null: return "null";
-    case Kind::scalar: return quoted ? "\"" + text + "\"" : text;
+    case Kind::scalar: return quoted ? "\"" + cut_text(text) + "\"" : cut_text(text);
     case Kind::list: return "a list";
     case Kind::map: return "a map";
   }
@@ -73,13 +82,16 @@ std::string ConfigNode::shown() const {
 
 bool ConfigNode::same_as(const ConfigNode& other) const {
   if (kind != other.kind || text != other.text) return false;
+  if (is_scalar() && quoted != other.quoted && !reads_as_string(text)) return false;
   if (items.size() != other.items.size() || entries.size() != other.entries.size()) return false;
   for (size_t i = 0; i < items.size(); ++i) {
     if (!items[i].same_as(other.items[i])) return false;
   }
+  std::unordered_map<std::string_view, const ConfigNode*> twins;
+  for (const auto& entry : other.entries) twins.emplace(entry.key, &entry.value);
   for (const auto& entry : entries) {
-    const ConfigNode* twin = other.find(entry.key);
-    if (twin == nullptr || !entry.value.same_as(*twin)) return false;
+    const auto twin = twins.find(entry.key);
+    if (twin == twins.end() || !entry.value.same_as(*twin->second)) return false;
   }
   return true;
 }
@@ -97,14 +109,36 @@ std::string number_text(double value) {
 
 namespace {
 
+// The escape of a character that some readers take for a line break, a mark or nothing: C1 controls, U+2028, U+2029
+// and the byte order mark. "" for all others.
+std::string_view escape_of(std::string_view text, size_t at) {
+  const std::string_view rest = text.substr(at);
+  if (rest.starts_with("\xe2\x80\xa8")) return "\\u2028";
+  if (rest.starts_with("\xe2\x80\xa9")) return "\\u2029";
+  if (rest.starts_with("\xef\xbb\xbf")) return "\\ufeff";
+  if (rest.starts_with("\xc2\x85")) return "\\x85";
+  return "";
+}
+
+// Words that YAML 1.1 readers (Python's among them) take for bools, numbers, dates or times of day, and we do not.
+bool may_mislead(const std::string& text) {
+  static const std::array words{"y", "n", "yes", "no", "on", "off", "true", "false", "null", "inf", "nan", "infinity"};
+  std::string lower;
+  for (char c : text) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (std::find(words.begin(), words.end(), lower) != words.end()) return true;
+  return text.find_first_not_of("0123456789.+-_:eExXabcdefABCDEFTZ ") == std::string::npos &&
+         text.find_first_of("0123456789") == 0;
+}
+
 // Plain style only where YAML gives the very same string back.
 bool is_plain_safe(const std::string& text) {
-  if (text.empty() || text.front() == ' ' || text.back() == ' ') return false;
+  if (text.empty() || text.front() == ' ' || text.back() == ' ' || text.starts_with("...") || text == "<<")
+    return false;
   if (std::string_view("-?:,[]{}#&*!|>'\"%@`").find(text.front()) != std::string_view::npos) return false;
   for (size_t i = 0; i < text.size(); ++i) {
     const unsigned char c = static_cast<unsigned char>(text[i]);
-    if (c < 0x20 || c == 0x7f) return false;
-    if (std::string_view(",[]{}").find(text[i]) != std::string_view::npos) return false;
+    if (c < 0x20 || c == 0x7f || !escape_of(text, i).empty()) return false;
+    if (std::string_view(",[]{}?").find(text[i]) != std::string_view::npos) return false;
     if (text[i] == ':' && (i + 1 == text.size() || text[i + 1] == ' ')) return false;
     if (text[i] == '#' && text[i - 1] == ' ') return false;
   }
@@ -114,9 +148,13 @@ bool is_plain_safe(const std::string& text) {
 std::string double_quoted(const std::string& text) {
   static const char* hex = "0123456789abcdef";
   std::string out = "\"";
-  for (char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     const unsigned char u = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
+    if (const std::string_view escape = escape_of(text, i); !escape.empty()) {
+      out += escape;
+      i += u == 0xc2 ? 1 : 2;
+    } else if (c == '"' || c == '\\') {
       out += std::string("\\") + c;
     } else if (c == '\n') {
       out += "\\n";
@@ -132,7 +170,8 @@ std::string double_quoted(const std::string& text) {
 }
 
 std::string scalar_yaml(const ConfigNode& node) {
-  const bool must_quote = node.quoted && !reads_as_string(node.text);
+  if (!node.quoted && !node.text.empty() && !reads_as_string(node.text)) return node.text;  // -1, .5, true
+  const bool must_quote = node.quoted && (!reads_as_string(node.text) || may_mislead(node.text));
   return must_quote || !is_plain_safe(node.text) ? double_quoted(node.text) : node.text;
 }
 
@@ -163,8 +202,10 @@ std::string to_yaml(const ConfigNode& node, int indent) {
   std::string out;
   if (node.is_map()) {
     for (const auto& [key, key_mark, value] : node.entries) {
-      const std::string name = is_plain_safe(key) && reads_as_string(key) ? key : double_quoted(key);
-      out += pad + name + ":" + (is_inline(value) ? " " + inline_yaml(value) + "\n" : "\n" + to_yaml(value, indent + 2));
+      const std::string name =
+          is_plain_safe(key) && reads_as_string(key) && !may_mislead(key) ? key : double_quoted(key);
+      out +=
+          pad + name + ":" + (is_inline(value) ? " " + inline_yaml(value) + "\n" : "\n" + to_yaml(value, indent + 2));
     }
     return out;
   }

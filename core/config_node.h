@@ -26,14 +26,16 @@ struct ConfigNode {
   enum class Kind { null, scalar, list, map };
 
   Kind kind = Kind::null;
-  std::string text = "";        // of a scalar
-  bool quoted = false;          // a quoted scalar is a string, never a number, bool or null
-  std::vector<ConfigNode> items = {};
-  std::vector<ConfigEntry> entries = {};
+  std::string text = "";  // of a scalar
+  bool quoted = false;    // a quoted scalar is a string, never a number, bool or null
+  // No initialisers here and no default argument of these types below: clang asks for the whole of ConfigEntry then.
+  std::vector<ConfigNode> items;
+  std::vector<ConfigEntry> entries;
   Mark mark = {};
 
   static ConfigNode scalar(std::string text, bool quoted = false);
-  static ConfigNode list(std::vector<ConfigNode> items = {});
+  static ConfigNode list();
+  static ConfigNode list(std::vector<ConfigNode> items);
   static ConfigNode map();
 
   [[nodiscard]] bool is_null() const { return kind == Kind::null; }
@@ -45,16 +47,16 @@ struct ConfigNode {
   [[nodiscard]] const ConfigNode* find(std::string_view key) const;
   [[nodiscard]] ConfigNode* find(std::string_view key);
 
-  /// Sets `key` of a map (a null becomes a map); keeps the key's place if it is already there.
+  /// Sets `key` of a map (anything else becomes a map); keeps the key's place in the order if it is already there.
   ConfigNode& set(std::string_view key, ConfigNode value, Mark key_mark = {});
 
   /// Removes `key`; true if it was there.
   bool erase(std::string_view key);
 
-  /// What a message shows of this value: the scalar, or "a list", "a map", "null".
+  /// What a message shows of this value: the scalar (cut if long), or "a list", "a map", "null".
   [[nodiscard]] std::string shown() const;
 
-  /// Same kinds, texts and order of list items; the order of keys and the marks do not count.
+  /// Same kinds, values and order of list items ("5" is not 5); the order of keys and the marks do not count.
   [[nodiscard]] bool same_as(const ConfigNode& other) const;
 };
 

@@ -23,13 +23,16 @@ std::recursive_mutex& mutex() {
 bool live_lines_work() {
   const char* term = std::getenv("TERM");
   const bool dumb = term == nullptr || std::string(term) == "dumb";
-  return ::isatty(STDOUT_FILENO) == 1 && !dumb;
+  const char* no_color = std::getenv("NO_COLOR");
+  const bool plain = no_color != nullptr && *no_color != '\0';
+  return ::isatty(STDOUT_FILENO) == 1 && !dumb && !plain;
 }
 
-// Cuts to `columns` characters of UTF-8, so that a live line never wraps.
+// Cuts to `columns` characters of UTF-8 and at a line's end, so that a live line never takes two rows.
 std::string cut(const std::string& text, int columns) {
   int used = 0;
   for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\n') return text.substr(0, i);
     const bool starts_character = (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80;
     if (starts_character && ++used > columns) return text.substr(0, i);
   }
@@ -59,6 +62,11 @@ int Console::width() const {
   winsize size{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return 80;
+}
+
+void Console::set_rank(int rank) {
+  const std::lock_guard lock(mutex());
+  rank_ = rank;
 }
 
 void Console::clear_live() {

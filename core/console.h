@@ -25,16 +25,17 @@ class Console {
   /// Leaves the live line where it stands and moves below it.
   void finish_live();
 
-  /// Whether standard output is a terminal (NO_COLOR and TERM=dumb count as none for live lines).
+  /// Whether live lines are shown: standard output is a terminal, TERM is not "dumb" and NO_COLOR is not set.
   [[nodiscard]] bool is_terminal() const { return is_terminal_; }
 
   /// Columns of the terminal; 80 if unknown.
   [[nodiscard]] int width() const;
 
   /// Ranks other than 0 stay quiet: print and live do nothing, warn and error still speak with "rank N: ".
-  void set_rank(int rank) { rank_ = rank; }
+  void set_rank(int rank);
 
-  /// For tests: everything printed goes to `sink` (text without newline) instead; {} restores the streams.
+  /// For tests: everything printed goes to `sink` (text without newline) instead; {} restores the streams. A sink
+  /// hears every warning, also one that was said before, so that tests do not depend on each other.
   void capture(std::function<void(const std::string&)> sink);
 
  private:

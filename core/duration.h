@@ -25,7 +25,7 @@ template <>
 struct ValueType<Seconds> {
   static std::string name() { return "duration"; }
   static bool read(const ConfigNode& node, Seconds& value, const std::string& path, Problems& problems);
-  static ConfigNode write(const Seconds& value) { return ConfigNode::scalar(duration_text(value), true); }
+  static ConfigNode write(Seconds value);  // DD:HH:MM:SS, or "1.5s" where that would round
 };
 
 }  // namespace levin

@@ -19,6 +19,10 @@ std::string lower(std::string text) {
   return text;
 }
 
+bool is_continuation(char c) {
+  return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
+}
+
 // Edit distance with swaps of neighbours counted once (Damerau-Levenshtein, restricted form), so that
 // "ddp" and "dpp" are one apart.
 size_t edit_distance(const std::string& a, const std::string& b) {
@@ -51,13 +55,34 @@ std::string join(const std::vector<std::string>& names) {
   return text.empty() ? "none" : text;
 }
 
+std::string cut_text(const std::string& text, size_t most_bytes) {
+  size_t end = std::min(text.size(), most_bytes);
+  while (end < text.size() && end > 0 && is_continuation(text[end])) --end;  // never half a character
+  static const char* hex = "0123456789abcdef";
+  std::string shown;
+  for (char c : text.substr(0, end)) {
+    const auto u = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      shown += "\\n";
+    } else if (u < 0x20 || u == 0x7f) {
+      shown += std::string("\\x") + hex[u >> 4] + hex[u & 15];
+    } else {
+      shown += c;
+    }
+  }
+  return end < text.size() ? shown + "… (" + std::to_string(text.size()) + " bytes)" : shown;
+}
+
 std::string nearest_name(const std::string& name, const std::vector<std::string>& known) {
   const std::string wanted = lower(name);
+  if (wanted.size() < 2) return "";  // every short name would be near
   size_t best_distance = std::max<size_t>(1, wanted.size() / 3);
   std::string best;
   for (const auto& candidate : known) {
     const std::string other = lower(candidate);
-    size_t distance = edit_distance(wanted, other);
+    const size_t lengths_apart = std::max(wanted.size(), other.size()) - std::min(wanted.size(), other.size());
+    // The distance is at least the difference in length; a key of a megabyte must not cost a table of gigabytes.
+    size_t distance = lengths_apart > best_distance ? lengths_apart : edit_distance(wanted, other);
     // "accuracy" for "val_accuracy" and "epochs" for "max_epochs" are far apart in edits but plainly meant.
     if (distance > best_distance && wanted.size() >= 3 && other.size() > wanted.size() &&
         other.find("_" + wanted) != std::string::npos) {

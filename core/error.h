@@ -55,6 +55,9 @@ class Interrupted : public Error {
 /// Joins names for a message: "a, b, c"; "none" if there are none.
 [[nodiscard]] std::string join(const std::vector<std::string>& names);
 
+/// `text` as a message shows it: on one line, control characters escaped, cut after `most_bytes`.
+[[nodiscard]] std::string cut_text(const std::string& text, size_t most_bytes = 80);
+
 /// The known name closest to `name` (edit distance at most a third of its length, case ignored), or "".
 [[nodiscard]] std::string nearest_name(const std::string& name, const std::vector<std::string>& known);
 

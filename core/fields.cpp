@@ -6,14 +6,19 @@ namespace levin::detail {
 
 bool unknown_keys(const ConfigNode& node, const std::vector<std::string>& known, const std::string& path,
                   Problems& problems) {
-  bool good = true;
+  constexpr size_t kMostShown = 20;  // of a file with 50,000 wrong keys
+  size_t unknown = 0;
   for (const auto& entry : node.entries) {
     if (std::find(known.begin(), known.end(), entry.key) != known.end()) continue;
-    good = false;
-    problems.add(entry.key_mark, join_path(path, entry.key),
-                 "unknown key \"" + entry.key + "\"." + did_you_mean(entry.key, known) + " Known: " + join(known) + ".");
+    if (++unknown > kMostShown) continue;
+    problems.add(entry.key_mark, join_path(path, cut_text(entry.key)),
+                 "unknown key \"" + cut_text(entry.key) + "\"." + did_you_mean(entry.key, known) +
+                     " Known: " + join(known) + ".");
   }
-  return good;
+  if (unknown > kMostShown) {
+    problems.add(node.mark, path, std::to_string(unknown - kMostShown) + " more unknown keys.");
+  }
+  return unknown == 0;
 }
 
 }  // namespace levin::detail

@@ -84,7 +84,9 @@ std::tuple<Fields...> fields(Fields... list) {
 }
 
 template <class Options>
-concept HasFields = requires { Options::fields(); };
+concept HasFields = requires {
+  Options::fields();
+};
 
 /// For classes that take no options.
 struct NoOptions {
@@ -129,16 +131,57 @@ bool check_rules(const Field<Options, T>& f, const Options& options, const Mark&
   return good;
 }
 
+// The rules of a field and of all options structs within its value.
+template <class Options, class T>
+bool check_field(const Field<Options, T>& f, const Options& options, const Mark& mark, const std::string& path,
+                 Problems& problems);
+
 bool unknown_keys(const ConfigNode& node, const std::vector<std::string>& known, const std::string& path,
                   Problems& problems);
 }  // namespace detail
 
-/// Adds a problem for every field out of range; `path` is how the user reaches the struct ("EarlyStoppingOptions").
+/// Adds a problem for every field out of range, those of nested structs included; `path` is how the user reaches the
+/// struct ("EarlyStoppingOptions"), `mark` where it was written. True if there was none.
 template <HasFields Options>
-void check_options(const Options& options, const std::string& path, Problems& problems) {
-  auto check = [&](const auto& f) { detail::check_rules(f, options, Mark{}, join_path(path, f.name), problems); };
+bool check_options(const Options& options, const std::string& path, Problems& problems, const Mark& mark = {}) {
+  bool good = true;
+  auto check = [&](const auto& f) {
+    good = detail::check_field(f, options, mark, join_path(path, f.name), problems) && good;
+  };
   std::apply([&](const auto&... f) { (check(f), ...); }, Options::fields());
+  return good;
 }
+
+namespace detail {
+template <class T>
+bool check_inside(const T& value, const Mark& mark, const std::string& path, Problems& problems) {
+  if constexpr (HasFields<T>) return check_options(value, path, problems, mark);
+  if constexpr (!HasFields<T>) return true;
+}
+
+template <class T>
+bool check_inside(const std::optional<T>& value, const Mark& mark, const std::string& path, Problems& problems) {
+  return !value || check_inside(*value, mark, path, problems);
+}
+
+template <class T>
+bool check_inside(const std::vector<T>& values, const Mark& mark, const std::string& path, Problems& problems) {
+  bool good = true;
+  if constexpr (HasFields<T>) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      good = check_inside(values[i], mark, index_path(path, i), problems) && good;
+    }
+  }
+  return good;
+}
+
+template <class Options, class T>
+bool check_field(const Field<Options, T>& f, const Options& options, const Mark& mark, const std::string& path,
+                 Problems& problems) {
+  const bool good = check_rules(f, options, mark, path, problems);
+  return check_inside(options.*f.member, mark, path, problems) && good;
+}
+}  // namespace detail
 
 /// Returns `options` if all fields are in range; throws ConfigError naming each that is not. For constructors.
 template <HasFields Options>
@@ -152,21 +195,19 @@ Options checked(Options options, const std::string& path) {
 /// Fills `options` from a map (null: nothing set); unknown keys, wrong types and ranges become problems.
 template <HasFields Options>
 bool read_options(const ConfigNode& node, Options& options, const std::string& path, Problems& problems) {
-  if (node.is_null()) {
-    const size_t before = problems.size();
-    check_options(options, path, problems);
-    return problems.size() == before;
-  }
+  if (node.is_null()) return check_options(options, path, problems, node.mark);
   if (!node.is_map()) return detail::expected("a map", node, path, problems);
   bool good = detail::unknown_keys(node, field_names<Options>(), path, problems);
   auto read = [&](const auto& f) {
     const ConfigNode* value = node.find(f.name);
     const std::string here = join_path(path, f.name);
     using Value = typename std::decay_t<decltype(f)>::Value;
-    if (value != nullptr && !ValueType<Value>::read(*value, options.*f.member, here, problems)) {
-      good = false;
+    if (value == nullptr) {
+      good = detail::check_field(f, options, node.mark, here, problems) && good;
+    } else if (ValueType<Value>::read(*value, options.*f.member, here, problems)) {
+      good = detail::check_rules(f, options, value->mark, here, problems) && good;
     } else {
-      good = detail::check_rules(f, options, value != nullptr ? value->mark : node.mark, here, problems) && good;
+      good = false;
     }
   };
   std::apply([&](const auto&... f) { (read(f), ...); }, Options::fields());

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -59,7 +60,15 @@ std::string folder_of(const std::string& path) {
 void sync_folder(const std::string& path) {
   const std::string folder = folder_of(path);
   FileHandle handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (handle.get() < 0 || ::fsync(handle.get()) != 0) fail("sync the folder", folder, errno);
+  if (handle.get() < 0) fail("sync the folder", folder, errno);
+  // Some network file systems cannot sync a folder and say so with EINVAL; there the rename is all one can have.
+  if (::fsync(handle.get()) != 0 && errno != EINVAL) fail("sync the folder", folder, errno);
+}
+
+// A name of its own for each write, so that two threads that save to one path do not share a file.
+std::string temporary_name(const std::string& path) {
+  static std::atomic<uint64_t> counter = 0;
+  return path + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(counter++);
 }
 
 void write_and_sync(const std::string& temporary, std::span<const std::span<const std::byte>> parts) {
@@ -74,10 +83,12 @@ void write_and_sync(const std::string& temporary, std::span<const std::span<cons
 
 }  // namespace
 
-std::string system_error_text(int error_number) { return std::strerror(error_number); }
+std::string system_error_text(int error_number) {
+  return std::strerror(error_number);
+}
 
 void write_file_durably(const std::string& path, std::span<const std::span<const std::byte>> parts) {
-  const std::string temporary = path + ".tmp-" + std::to_string(::getpid());
+  const std::string temporary = temporary_name(path);
   try {
     write_and_sync(temporary, parts);
     if (::rename(temporary.c_str(), path.c_str()) != 0) fail("rename " + temporary + " to", path, errno);

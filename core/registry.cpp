@@ -7,15 +7,15 @@ std::string ClassSpec::short_name() const {
   return dot == std::string::npos ? class_path : class_path.substr(dot + 1);
 }
 
-bool ValueType<ClassSpec>::read(const ConfigNode& node, ClassSpec& value, const std::string& path,
-                                Problems& problems) {
+bool ValueType<ClassSpec>::read(const ConfigNode& node, ClassSpec& value, const std::string& path, Problems& problems) {
   value = ClassSpec{};
   value.mark = node.mark;
   if (node.is_scalar()) {
     value.class_path = node.text;
-    return true;
+    return !value.empty() || detail::expected("a class name", node, path, problems);
   }
-  if (!node.is_map()) return detail::expected("a class name, or a map with class_path and init_args", node, path, problems);
+  if (!node.is_map())
+    return detail::expected("a class name, or a map with class_path and init_args", node, path, problems);
   bool good = detail::unknown_keys(node, {"class_path", "init_args"}, path, problems);
   const ConfigNode* name = node.find("class_path");
   if (name == nullptr) {
@@ -24,6 +24,8 @@ bool ValueType<ClassSpec>::read(const ConfigNode& node, ClassSpec& value, const 
   }
   good = ValueType<std::string>::read(*name, value.class_path, join_path(path, "class_path"), problems) && good;
   value.mark = name->mark;
+  if (value.empty() && name->is_scalar())
+    good = detail::expected("a class name", *name, join_path(path, "class_path"), problems);
   if (const ConfigNode* args = node.find("init_args")) value.init_args = *args;
   return good;
 }

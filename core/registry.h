@@ -15,6 +15,10 @@
 
 namespace levin {
 
+/// Registers the classes that Levin brings along (builtins.cpp); the Trainer and the command line call it. Call it
+/// yourself before reading options that name classes.
+void add_builtins();
+
 /// A class by name with its options as written: {class_path: X, init_args: {…}}, or just X.
 struct ClassSpec {
   std::string class_path = "";
@@ -28,7 +32,7 @@ struct ClassSpec {
 
 template <>
 struct ValueType<ClassSpec> {
-  static std::string name() { return "class_path and init_args"; }
+  static std::string name() { return "class"; }
   static bool read(const ConfigNode& node, ClassSpec& value, const std::string& path, Problems& problems);
   static ConfigNode write(const ClassSpec& value);
 };
@@ -50,7 +54,9 @@ struct OptionsOf {
   using type = NoOptions;
 };
 template <class T>
-  requires requires { typename T::Options; }
+requires requires {
+  typename T::Options;
+}
 struct OptionsOf<T> {
   using type = typename T::Options;
 };

@@ -10,7 +10,9 @@ const at::Tensor& State::tensor(const std::string& name) const {
 
 void State::put(const std::string& key, const State& part) {
   values.set(key, part.values);
-  for (const auto& [name, tensor] : part.tensors) tensors[key + "." + name] = tensor;
+  const std::string prefix = key + ".";
+  std::erase_if(tensors, [&](const auto& entry) { return entry.first.starts_with(prefix); });
+  for (const auto& [name, tensor] : part.tensors) tensors[prefix + name] = tensor;
 }
 
 State State::part(const std::string& key) const {

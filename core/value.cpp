@@ -14,6 +14,10 @@ void Problems::add(const Mark& mark, const std::string& path, const std::string&
   lines_.push_back(line.empty() ? what : line + ": " + what);
 }
 
+void Problems::add(const Problems& others) {
+  lines_.insert(lines_.end(), others.lines_.begin(), others.lines_.end());
+}
+
 void Problems::throw_if_any() const {
   if (!lines_.empty()) throw ConfigError(lines_);
 }
@@ -32,11 +36,12 @@ bool has_plain_digits(std::string_view text) {
 }
 
 bool special_double(const std::string& text, double& value) {
-  if (text == ".inf" || text == "+.inf" || text == ".Inf" || text == "inf" || text == "Infinity") {
+  if (text == ".inf" || text == "+.inf" || text == ".Inf" || text == "+.Inf" || text == ".INF" || text == "+.INF" ||
+      text == "inf" || text == "Infinity") {
     value = std::numeric_limits<double>::infinity();
-  } else if (text == "-.inf" || text == "-.Inf" || text == "-inf" || text == "-Infinity") {
+  } else if (text == "-.inf" || text == "-.Inf" || text == "-.INF" || text == "-inf" || text == "-Infinity") {
     value = -std::numeric_limits<double>::infinity();
-  } else if (text == ".nan" || text == ".NaN" || text == "nan" || text == "NaN") {
+  } else if (text == ".nan" || text == ".NaN" || text == ".NAN" || text == "nan" || text == "NaN") {
     value = std::numeric_limits<double>::quiet_NaN();
   } else {
     return false;
@@ -46,7 +51,10 @@ bool special_double(const std::string& text, double& value) {
 
 template <class Number>
 bool whole_number_text(std::string_view text, Number& value) {
-  if (!text.empty() && text[0] == '+') text.remove_prefix(1);
+  if (text.starts_with('+')) {
+    text.remove_prefix(1);
+    if (text.starts_with('-')) return false;  // from_chars would take "+-5" for -5
+  }
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   return code == std::errc{} && end == text.data() + text.size();
 }
@@ -67,8 +75,8 @@ bool parse_double(const ConfigNode& node, double& value) {
 
 bool parse_bool(const ConfigNode& node, bool& value) {
   if (!node.is_scalar() || node.quoted) return false;
-  const bool yes = node.text == "true" || node.text == "True";
-  const bool no = node.text == "false" || node.text == "False";
+  const bool yes = node.text == "true" || node.text == "True" || node.text == "TRUE";
+  const bool no = node.text == "false" || node.text == "False" || node.text == "FALSE";
   value = yes;
   return yes || no;
 }
@@ -85,7 +93,17 @@ bool unknown_choice(const ConfigNode& node, const std::string& path, const std::
   return false;
 }
 
-std::string index_path(const std::string& path, size_t index) { return path + "[" + std::to_string(index) + "]"; }
+std::string index_path(const std::string& path, size_t index) {
+  return path + "[" + std::to_string(index) + "]";
+}
+
+bool only_about_parts(const Problems& problems, const std::string& path) {
+  if (path.empty()) return false;
+  for (const auto& line : problems.lines()) {
+    if (line.starts_with(path + ": ") || line.find(": " + path + ": ") != std::string::npos) return false;
+  }
+  return !problems.empty();
+}
 
 }  // namespace detail
 

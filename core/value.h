@@ -27,6 +27,8 @@ class Problems {
   /// Adds "where: path: what" (parts that are empty are left out).
   void add(const Mark& mark, const std::string& path, const std::string& what);
 
+  void add(const Problems& others);
+
   [[nodiscard]] bool empty() const { return lines_.empty(); }
   [[nodiscard]] size_t size() const { return lines_.size(); }
   [[nodiscard]] const std::vector<std::string>& lines() const { return lines_; }
@@ -48,7 +50,9 @@ template <class T>
 struct ValueType;
 
 template <class T>
-concept HasValueType = requires(const T& value) { ValueType<T>::write(value); };
+concept HasValueType = requires(const T& value) {
+  ValueType<T>::write(value);
+};
 
 /// Specialise for an enum: `static constexpr std::array names{std::pair{"min", Mode::min}, …};`
 template <class E>
@@ -62,6 +66,8 @@ bool expected(const std::string& type, const ConfigNode& node, const std::string
 bool unknown_choice(const ConfigNode& node, const std::string& path, const std::vector<std::string>& known,
                     Problems& problems);
 std::string index_path(const std::string& path, size_t index);
+/// Whether the problems are about parts of the value at `path` and none about the value itself.
+bool only_about_parts(const Problems& problems, const std::string& path);
 }  // namespace detail
 
 template <>
@@ -178,6 +184,7 @@ struct ValueType<std::map<K, T>> {
 };
 
 /// The first alternative that takes the value wins, so write the narrower type first: variant<int64_t, double>.
+/// If none does, the problems of the first one that fits but for some of its parts are told.
 template <class... Ts>
 struct ValueType<std::variant<Ts...>> {
   static std::string name() {
@@ -186,7 +193,12 @@ struct ValueType<std::variant<Ts...>> {
     return text;
   }
   static bool read(const ConfigNode& node, std::variant<Ts...>& value, const std::string& path, Problems& problems) {
-    if ((try_one<Ts>(node, value, path) || ...)) return true;
+    Problems closest;
+    if ((try_one<Ts>(node, value, path, closest) || ...)) return true;
+    if (!closest.empty()) {
+      problems.add(closest);
+      return false;
+    }
     return detail::expected(name(), node, path, problems);
   }
   static ConfigNode write(const std::variant<Ts...>& value) {
@@ -195,17 +207,20 @@ struct ValueType<std::variant<Ts...>> {
 
  private:
   template <class T>
-  static bool try_one(const ConfigNode& node, std::variant<Ts...>& value, const std::string& path) {
-    Problems ignored;
+  static bool try_one(const ConfigNode& node, std::variant<Ts...>& value, const std::string& path, Problems& closest) {
+    Problems tried;
     T held{};
-    if (!ValueType<T>::read(node, held, path, ignored)) return false;
-    value = std::move(held);
-    return true;
+    if (ValueType<T>::read(node, held, path, tried)) {
+      value = std::move(held);
+      return true;
+    }
+    if (closest.empty() && detail::only_about_parts(tried, path)) closest = std::move(tried);
+    return false;
   }
 };
 
 template <class E>
-  requires std::is_enum_v<E>
+requires std::is_enum_v<E>
 struct ValueType<E> {
   static std::vector<std::string> known() {
     std::vector<std::string> names;
@@ -236,8 +251,7 @@ struct ValueType<E> {
 
 /// The YAML word of an enumerator.
 template <class E>
-  requires std::is_enum_v<E>
-std::string enum_word(E value) {
+requires std::is_enum_v<E> std::string enum_word(E value) {
   return ValueType<E>::write(value).text;
 }
 

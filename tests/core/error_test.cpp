@@ -1,1 +1,76 @@
+#include "levin/core/error.h"
+
 #include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace levin {
+namespace {
+
+TEST(ConfigError, HoldsOneLinePerProblem) {
+  const ConfigError error(std::vector<std::string>{"a: bad.", "b: worse."});
+  EXPECT_STREQ(error.what(), "a: bad.\nb: worse.");
+  EXPECT_EQ(error.problems(), (std::vector<std::string>{"a: bad.", "b: worse."}));
+  const ConfigError one("a: bad.");
+  EXPECT_STREQ(one.what(), "a: bad.");
+  EXPECT_EQ(one.problems(), std::vector<std::string>{"a: bad."});
+}
+
+TEST(Interrupted, NamesTheSignal) {
+  const Interrupted error(SIGTERM);
+  EXPECT_EQ(error.signal_number(), SIGTERM);
+  EXPECT_STREQ(error.what(), "interrupted by Terminated");
+}
+
+TEST(Join, PutsCommasBetweenAndSaysNone) {
+  EXPECT_EQ(join({"a", "b", "c"}), "a, b, c");
+  EXPECT_EQ(join({}), "none");
+}
+
+TEST(CutText, StaysOnOneLineAndCutsLongText) {
+  EXPECT_EQ(cut_text("plain é"), "plain é");
+  EXPECT_EQ(cut_text("a\nb\x01\x7f"), "a\\nb\\x01\\x7f");
+  EXPECT_EQ(cut_text(std::string(100, 'x'), 10), "xxxxxxxxxx… (100 bytes)");
+  EXPECT_EQ(cut_text("aéb", 2), "a… (4 bytes)");
+  EXPECT_EQ(cut_text("é", 2), "é");
+  EXPECT_EQ(cut_text(""), "");
+}
+
+TEST(NearestName, FindsTyposSwapsAndCase) {
+  const std::vector<std::string> known{"max_epochs", "min_epochs", "strategy", "ddp", "Timer"};
+  EXPECT_EQ(nearest_name("max_epoch", known), "max_epochs");
+  EXPECT_EQ(nearest_name("min_epoch", known), "min_epochs");
+  EXPECT_EQ(nearest_name("stratgey", known), "strategy");
+  EXPECT_EQ(nearest_name("dpp", known), "ddp");
+  EXPECT_EQ(nearest_name("timer", known), "Timer");
+  EXPECT_EQ(nearest_name("TIMER", known), "Timer");
+}
+
+TEST(NearestName, FindsTheRestOfALongerName) {
+  EXPECT_EQ(nearest_name("accuracy", {"train_loss", "val_accuracy"}), "val_accuracy");
+  EXPECT_EQ(nearest_name("epochs", {"max_epochs"}), "max_epochs");
+}
+
+TEST(NearestName, PrefersTheNearer) {
+  EXPECT_EQ(nearest_name("val_los", {"val_lose_it", "val_loss", "val_lot"}), "val_loss");
+}
+
+TEST(NearestName, StaysSilentWhenNothingIsNear) {
+  EXPECT_EQ(nearest_name("precision", {"strategy", "devices"}), "");
+  EXPECT_EQ(nearest_name("x", {"y", "lr"}), "");
+  EXPECT_EQ(nearest_name("", {"a"}), "");
+  EXPECT_EQ(nearest_name("abc", {}), "");
+}
+
+TEST(NearestName, CostsLittleForAHugeName) {
+  const std::string huge(5'000'000, 'x');  // a full table against each name would take gigabytes
+  EXPECT_EQ(nearest_name(huge, std::vector<std::string>(50, "max_epochs")), "");
+}
+
+TEST(DidYouMean, IsASentenceOrNothing) {
+  EXPECT_EQ(did_you_mean("trainr", {"trainer"}), " Did you mean \"trainer\"?");
+  EXPECT_EQ(did_you_mean("zzz", {"trainer"}), "");
+}
+
+}  // namespace
+}  // namespace levin

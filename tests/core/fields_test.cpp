@@ -1,1 +1,177 @@
+#include "levin/core/fields.h"
+
 #include <gtest/gtest.h>
+
+namespace levin {
+namespace {
+
+struct InnerOptions {
+  int64_t depth = 2;
+  static auto fields() { return levin::fields(field("depth", &InnerOptions::depth, "layers").min(1)); }
+};
+
+struct OuterOptions {
+  std::string monitor = "val_loss";
+  double delta = 0.5;
+  std::optional<int64_t> limit = std::nullopt;
+  std::vector<double> marks = {1, 2};
+  InnerOptions inner = {};
+  static auto fields() {
+    using O = OuterOptions;
+    return levin::fields(field("monitor", &O::monitor, "metric").not_empty(),
+                         field("delta", &O::delta, "least change").above(0).below(1.0),
+                         field("limit", &O::limit, "most steps"), field("marks", &O::marks, "levels"),
+                         field("inner", &O::inner, "the inner part"));
+  }
+};
+
+ConfigNode scalar(const std::string& text, int line) {
+  ConfigNode node = ConfigNode::scalar(text);
+  node.mark = {"run.yaml", line, 1};
+  return node;
+}
+
+std::string read_errors(const ConfigNode& node) {
+  OuterOptions options;
+  Problems problems;
+  EXPECT_FALSE(read_options(node, options, "outer", problems));
+  std::string text;
+  for (const auto& line : problems.lines()) text += (text.empty() ? "" : "\n") + line;
+  return text;
+}
+
+TEST(Fields, NamesAreInOrder) {
+  EXPECT_EQ(field_names<OuterOptions>(), (std::vector<std::string>{"monitor", "delta", "limit", "marks", "inner"}));
+  EXPECT_TRUE(field_names<NoOptions>().empty());
+}
+
+TEST(Fields, DescribeNameTypeDefaultAndMeaning) {
+  const std::vector<FieldInfo> infos = describe_options<OuterOptions>();
+  ASSERT_EQ(infos.size(), 5u);
+  EXPECT_EQ(infos[0].name, "monitor");
+  EXPECT_EQ(infos[0].type, "string");
+  EXPECT_EQ(infos[0].default_text, "val_loss");
+  EXPECT_EQ(infos[0].doc, "metric; set");
+  EXPECT_EQ(infos[1].default_text, "0.5");
+  EXPECT_EQ(infos[1].doc, "least change; > 0; < 1.0");
+  EXPECT_EQ(infos[2].type, "int or null");
+  EXPECT_EQ(infos[2].default_text, "null");
+  EXPECT_EQ(infos[3].default_text, "[1.0, 2.0]");
+  EXPECT_EQ(infos[4].type, "map");
+}
+
+TEST(ReadOptions, SetsWhatIsThereAndKeepsTheOtherDefaults) {
+  ConfigNode inner = ConfigNode::map();
+  inner.set("depth", scalar("7", 1));
+  ConfigNode node = ConfigNode::map();
+  node.set("delta", scalar("0.25", 1));
+  node.set("limit", ConfigNode{});
+  node.set("inner", inner);
+  OuterOptions options;
+  options.limit = 9;
+  Problems problems;
+  EXPECT_TRUE(read_options(node, options, "", problems));
+  EXPECT_EQ(options.monitor, "val_loss");
+  EXPECT_EQ(options.delta, 0.25);
+  EXPECT_EQ(options.limit, std::nullopt);
+  EXPECT_EQ(options.inner.depth, 7);
+  EXPECT_TRUE(read_options(ConfigNode{}, options, "", problems));
+  EXPECT_EQ(options.inner.depth, 7);
+}
+
+TEST(ReadOptions, TellsEveryProblemWithItsPlaceAndPath) {
+  ConfigNode inner = ConfigNode::map();
+  inner.set("depth", scalar("0", 5));
+  ConfigNode node = ConfigNode::map();
+  node.set("montior", scalar("x", 1), {"run.yaml", 1, 1});
+  node.set("monitor", scalar("", 2));
+  node.set("delta", scalar("1.0", 3));
+  node.set("limit", scalar("x", 4));
+  node.set("inner", inner);
+  EXPECT_EQ(
+      read_errors(node),
+      "run.yaml:1:1: outer.montior: unknown key \"montior\". Did you mean \"monitor\"? Known: monitor, delta, limit, "
+      "marks, inner.\n"
+      "run.yaml:2:1: outer.monitor: must be set, got \"\".\n"
+      "run.yaml:3:1: outer.delta: must be < 1.0, got 1.0.\n"
+      "run.yaml:4:1: outer.limit: expected a whole number, got x.\n"
+      "run.yaml:5:1: outer.inner.depth: must be >= 1, got 0.");
+}
+
+TEST(ReadOptions, WantsAMap) {
+  EXPECT_EQ(read_errors(scalar("5", 3)), "run.yaml:3:1: outer: expected a map, got 5.");
+  EXPECT_EQ(read_errors(ConfigNode::list()), "outer: expected a map, got a list.");
+}
+
+TEST(ReadOptions, NanIsOutOfEveryRange) {
+  ConfigNode node = ConfigNode::map();
+  node.set("delta", scalar(".nan", 1));
+  EXPECT_NE(read_errors(node).find("outer.delta: must be > 0, got .nan."), std::string::npos);
+}
+
+TEST(ReadOptions, SaysManyUnknownKeysInFewLines) {
+  ConfigNode node = ConfigNode::map();
+  for (int i = 0; i < 100; ++i) node.set("wrong" + std::to_string(i), scalar("1", i + 1), {"run.yaml", i + 1, 1});
+  OuterOptions options;
+  Problems problems;
+  EXPECT_FALSE(read_options(node, options, "outer", problems));
+  ASSERT_EQ(problems.size(), 21u);
+  EXPECT_EQ(problems.lines().back(), "outer: 80 more unknown keys.");
+}
+
+struct ManyOptions {
+  std::vector<InnerOptions> list = {};
+  std::optional<InnerOptions> maybe = std::nullopt;
+  InnerOptions inner = {.depth = 0};
+  static auto fields() {
+    using O = ManyOptions;
+    return levin::fields(field("list", &O::list, "x"), field("maybe", &O::maybe, "x"), field("inner", &O::inner, "x"));
+  }
+};
+
+TEST(CheckOptions, GoesIntoListsOptionalsAndNestedStructs) {
+  Problems problems;
+  EXPECT_FALSE(check_options(ManyOptions{.list = {{1}, {0}}, .maybe = InnerOptions{-1}}, "many", problems));
+  EXPECT_EQ(problems.lines(), (std::vector<std::string>{"many.list[1].depth: must be >= 1, got 0.",
+                                                        "many.maybe.depth: must be >= 1, got -1.",
+                                                        "many.inner.depth: must be >= 1, got 0."}));
+}
+
+TEST(ReadOptions, ChecksTheDefaultsOfANestedStructThatWasLeftOut) {
+  ManyOptions options;
+  Problems problems;
+  ConfigNode node = ConfigNode::map();
+  node.mark = {"run.yaml", 4, 3};
+  EXPECT_FALSE(read_options(node, options, "many", problems));
+  EXPECT_EQ(problems.lines(), std::vector<std::string>{"run.yaml:4:3: many.inner.depth: must be >= 1, got 0."});
+}
+
+TEST(WriteOptions, ReadsBackToTheSameOptions) {
+  OuterOptions options{.monitor = "5", .delta = 0.1, .limit = 3, .marks = {}, .inner = {.depth = 4}};
+  const ConfigNode node = write_options(options);
+  EXPECT_EQ(node.entries.size(), 5u);
+  OuterOptions back;
+  Problems problems;
+  EXPECT_TRUE(read_options(node, back, "", problems));
+  EXPECT_TRUE(write_options(back).same_as(node));
+  EXPECT_EQ(back.monitor, "5");
+  EXPECT_EQ(back.limit, 3);
+  EXPECT_TRUE(back.marks.empty());
+  EXPECT_EQ(back.inner.depth, 4);
+}
+
+TEST(Checked, GivesGoodOptionsBackAndNamesEveryBadOne) {
+  EXPECT_EQ(checked(OuterOptions{.delta = 0.3}, "OuterOptions").delta, 0.3);
+  try {
+    (void)checked(OuterOptions{.monitor = "", .delta = 0, .inner = {.depth = 0}}, "OuterOptions");
+    FAIL() << "nothing was thrown";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "OuterOptions.monitor: must be set, got \"\".\n"
+                 "OuterOptions.delta: must be > 0, got 0.0.\n"
+                 "OuterOptions.inner.depth: must be >= 1, got 0.");
+  }
+}
+
+}  // namespace
+}  // namespace levin

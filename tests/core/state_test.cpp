@@ -1,1 +1,88 @@
+#include "levin/core/state.h"
+
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
+
+namespace levin {
+namespace {
+
+std::string message(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(State, KeepsTypedValuesAndTensors) {
+  State state;
+  EXPECT_TRUE(state.empty());
+  state.set("best", 0.1);
+  state.set("epochs", int64_t{3});
+  state.set("name", std::string("5"));
+  state.set("history", std::vector<double>{1, 2.5});
+  state.tensors["exp_avg"] = at::ones({2});
+  EXPECT_FALSE(state.empty());
+  EXPECT_TRUE(state.has("best"));
+  EXPECT_FALSE(state.has("worst"));
+  EXPECT_EQ(state.get<double>("best"), 0.1);
+  EXPECT_EQ(state.get<int64_t>("epochs"), 3);
+  EXPECT_EQ(state.get<std::string>("name"), "5");
+  EXPECT_EQ(state.get<std::vector<double>>("history"), (std::vector<double>{1, 2.5}));
+  EXPECT_TRUE(state.tensor("exp_avg").is_same(state.tensors["exp_avg"]));
+}
+
+TEST(State, NamesWhatIsMissingOrOfAnotherType) {
+  State state;
+  state.set("name", std::string("x"));
+  EXPECT_EQ(message([&] { (void)state.get<double>("best"); }), "saved state has no \"best\".");
+  EXPECT_EQ(message([&] { (void)state.get<int64_t>("name"); }),
+            "saved state: name: expected a whole number, got \"x\".");
+  EXPECT_EQ(message([&] { (void)state.tensor("exp_avg"); }), "saved state has no tensor \"exp_avg\".");
+}
+
+TEST(State, GivesBackThePartThatWasPut) {
+  State part;
+  part.set("step", int64_t{7});
+  part.tensors["exp_avg"] = at::ones({1});
+  State other;
+  other.tensors["exp_avg"] = at::ones({2});
+  State whole;
+  whole.put("optimizer", part);
+  whole.put("optimizer_2", other);
+  EXPECT_TRUE(whole.has("optimizer"));
+  EXPECT_EQ(whole.tensors.count("optimizer.exp_avg"), 1u);
+  const State back = whole.part("optimizer");
+  EXPECT_EQ(back.get<int64_t>("step"), 7);
+  ASSERT_EQ(back.tensors.size(), 1u);
+  EXPECT_EQ(back.tensor("exp_avg").numel(), 1);
+  EXPECT_EQ(whole.part("optimizer_2").tensor("exp_avg").numel(), 2);
+  EXPECT_TRUE(whole.part("scheduler").empty());
+}
+
+TEST(State, PartsNest) {
+  State inner;
+  inner.set("x", true);
+  inner.tensors["t"] = at::ones({3});
+  State middle;
+  middle.put("inner", inner);
+  State outer;
+  outer.put("middle", middle);
+  EXPECT_TRUE(outer.part("middle").part("inner").get<bool>("x"));
+  EXPECT_EQ(outer.part("middle").part("inner").tensor("t").numel(), 3);
+}
+
+TEST(State, PuttingAPartAgainReplacesItsTensors) {
+  State part;
+  part.tensors["old"] = at::ones({1});
+  State whole;
+  whole.put("a", part);
+  part.tensors = {{"new", at::ones({1})}};
+  whole.put("a", part);
+  EXPECT_EQ(whole.part("a").tensors.count("old"), 0u);
+  EXPECT_EQ(whole.part("a").tensors.count("new"), 1u);
+}
+
+}  // namespace
+}  // namespace levin

@@ -1,0 +1,92 @@
+#include "levin/callbacks/checkpoint_name.h"
+
+#include <cmath>
+#include <cstdio>
+#include <regex>
+
+#include "levin/core/config_node.h"
+#include "levin/core/console.h"
+#include "levin/core/error.h"
+
+namespace levin {
+
+namespace {
+
+const std::regex& spec_pattern() {
+  static const std::regex pattern(R"((0?)(\d{0,2})(?:\.(\d{1,2}))?([dfeEgG%]?))");
+  return pattern;
+}
+
+bool is_whole(const std::string& metric) {
+  return metric == "epoch" || metric == "step";
+}
+
+std::string printed(const std::string& format, double value) {
+  char buffer[512];
+  std::snprintf(buffer, sizeof buffer, format.c_str(), value);
+  return buffer;
+}
+
+}  // namespace
+
+CheckpointName::CheckpointName(const std::string& text, bool insert_names) {
+  auto refuse = [&](const std::string& why) {
+    throw Error("ModelCheckpointOptions.filename: \"" + text + "\": " + why +
+                ". Write {name} or {name:.2f}, e.g. \"{epoch}-{val_loss:.2f}\".");
+  };
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t open = text.find_first_of("{}", at);
+    Part part{text.substr(at, open - at), "", ""};
+    if (open == std::string::npos) {
+      parts_.push_back(part);
+      break;
+    }
+    const size_t close = text.find_first_of("{}", open + 1);
+    if (text[open] == '}' || close == std::string::npos || text[close] == '{') refuse("a brace has no partner");
+    const std::string inside = text.substr(open + 1, close - open - 1);
+    const size_t colon = inside.find(':');
+    part.metric = inside.substr(0, colon);
+    if (colon != std::string::npos) part.spec = inside.substr(colon + 1);
+    if (part.metric.empty()) refuse("{} names no metric");
+    if (!std::regex_match(part.spec, spec_pattern())) refuse("the format \"" + part.spec + "\" is not known");
+    if (insert_names) part.text += part.metric + "=";
+    parts_.push_back(part);
+    at = close + 1;
+  }
+}
+
+std::string CheckpointName::number(const Part& part, double value) {
+  std::smatch match;
+  std::regex_match(part.spec, match, spec_pattern());
+  const std::string flags = "%" + match[1].str() + match[2].str();
+  const std::string precision = match[3].matched ? "." + match[3].str() : "";
+  const std::string kind = match[4];
+  if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  if (kind == "%") return printed(flags + (precision.empty() ? ".6" : precision) + "f", value * 100) + "%";
+  if (kind == "d") return printed(flags + ".0f", std::round(value));
+  if (!kind.empty()) return printed(flags + precision + kind, value);
+  if (is_whole(part.metric)) return printed(flags + ".0f", value);
+  if (part.spec.empty()) return number_text(value);
+  return printed(flags + precision + "g", value);
+}
+
+std::string CheckpointName::format(const Metrics& metrics) const {
+  std::string name;
+  for (const Part& part : parts_) {
+    name += part.text;
+    if (part.metric.empty()) continue;
+    const auto found = metrics.find(part.metric);
+    if (found == metrics.end()) {
+      std::vector<std::string> known;
+      for (const auto& [logged, value] : metrics) known.push_back(logged);
+      Console::instance().warn("ModelCheckpointOptions.filename: metric \"" + part.metric +
+                               "\" was not logged; the name shows 0. Logged: " + join(known) + "." +
+                               did_you_mean(part.metric, known));
+    }
+    name += number(part, found == metrics.end() ? 0 : found->second);
+  }
+  return name;
+}
+
+}  // namespace levin

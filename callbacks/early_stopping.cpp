@@ -1,0 +1,95 @@
+#include "levin/callbacks/early_stopping.h"
+
+#include <cmath>
+#include <limits>
+
+#include "levin/core/console.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+EarlyStopping::EarlyStopping(EarlyStoppingOptions options)
+    : options_(checked(std::move(options), "EarlyStoppingOptions")),
+      best_score_(options_.mode == MonitorMode::min ? std::numeric_limits<double>::infinity()
+                                                    : -std::numeric_limits<double>::infinity()) {}
+
+// Lightning: a trainer without validation whose check_val_every_n_epoch is not 1 never checks; here: after each epoch.
+bool EarlyStopping::checks_on_train_epoch_end(const Trainer& trainer) const {
+  return options_.check_on_train_epoch_end.value_or(trainer.validates_only_at_epoch_end() || !trainer.has_validation());
+}
+
+void EarlyStopping::on_validation_end(Trainer& trainer, LightningModule&) {
+  if (!trainer.sanity_checking() && !checks_on_train_epoch_end(trainer)) check(trainer);
+}
+
+void EarlyStopping::on_train_epoch_end(Trainer& trainer, LightningModule&) {
+  if (checks_on_train_epoch_end(trainer)) check(trainer);
+}
+
+void EarlyStopping::check(Trainer& trainer) {
+  if (trainer.plan().fast_dev_run || trainer.stage() != Stage::fit) return;
+  const Metrics metrics = trainer.callback_metrics();
+  const auto found = metrics.find(options_.monitor);
+  if (found == metrics.end()) {
+    const std::string what = missing_metric_text("EarlyStopping", options_.monitor, trainer, metrics);
+    if (options_.strict) {
+      throw Error(what + " Call log(\"" + options_.monitor +
+                  "\", …) in validation_step, set .monitor, or set .strict to false.");
+    }
+    Console::instance().warn(what + " It is not checked.");
+    return;
+  }
+  const double best_before = best_score_;
+  std::string reason = judge(found->second);
+  if (options_.verbose && best_score_ != best_before && trainer.global_rank() == 0) {
+    Console::instance().print("EarlyStopping: " + options_.monitor + " improved to " + number_text(best_score_) + ".");
+  }
+  if (!trainer.strategy().any(!reason.empty())) return;
+  if (reason.empty()) reason = "EarlyStopping: another rank asked to stop";
+  stopped_epoch_ = trainer.current_epoch();
+  trainer.request_stop(reason);
+  if (options_.verbose) Console::instance().print(reason + ".");
+}
+
+std::string EarlyStopping::judge(double value) {
+  const std::string seen = "EarlyStopping: " + options_.monitor + " is " + number_text(value);
+  if (options_.check_finite && !std::isfinite(value)) return seen + ", which is not finite";
+  if (options_.stopping_threshold && is_better(value, *options_.stopping_threshold)) {
+    return seen + ", better than stopping_threshold " + number_text(*options_.stopping_threshold);
+  }
+  if (options_.divergence_threshold && is_better(*options_.divergence_threshold, value)) {
+    return seen + ", worse than divergence_threshold " + number_text(*options_.divergence_threshold);
+  }
+  if (is_better(value, best_score_, options_.min_delta)) {
+    best_score_ = value;
+    wait_count_ = 0;
+    return "";
+  }
+  if (++wait_count_ < options_.patience) return "";
+  return "EarlyStopping: " + options_.monitor + " did not improve in " + std::to_string(wait_count_) +
+         " checks; its best was " + number_text(best_score_);
+}
+
+bool EarlyStopping::is_better(double value, double other, double margin) const {
+  return levin::is_better(options_.mode, value, other, margin);
+}
+
+State EarlyStopping::state() const {
+  State state;
+  state.set("best_score", best_score_);
+  state.set("wait_count", wait_count_);
+  state.set("stopped_epoch", stopped_epoch_);
+  return state;
+}
+
+void EarlyStopping::load_state(const State& saved) {
+  best_score_ = saved.get<double>("best_score");
+  wait_count_ = saved.get<int64_t>("wait_count");
+  stopped_epoch_ = saved.get<int64_t>("stopped_epoch");
+}
+
+std::string EarlyStopping::state_key() const {
+  return "EarlyStopping(monitor=" + options_.monitor + ", mode=" + enum_word(options_.mode) + ")";
+}
+
+}  // namespace levin

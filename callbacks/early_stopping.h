@@ -1,0 +1,81 @@
+// Ends a run when a metric stops improving.
+//
+//   .callbacks = {levin::EarlyStopping({.monitor = "val_loss", .patience = 3})}
+//
+// Every rank checks; all stop as soon as one wants to.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "levin/callbacks/monitor.h"
+#include "levin/core/fields.h"
+#include "levin/trainer/callback.h"
+
+namespace levin {
+
+struct EarlyStoppingOptions {
+  std::string monitor = "";  // name of a logged metric; required
+  double min_delta = 0.0;    // smaller changes are no improvement
+  int64_t patience = 3;      // checks without improvement, not epochs
+  bool verbose = false;      // print each improvement and why the run ends
+  MonitorMode mode = MonitorMode::min;
+  bool strict = true;        // an absent metric is an error; false: a warning
+  bool check_finite = true;  // NaN and infinity end the run
+  std::optional<double> stopping_threshold = std::nullopt;
+  std::optional<double> divergence_threshold = std::nullopt;
+  std::optional<bool> check_on_train_epoch_end = std::nullopt;
+
+  static auto fields() {
+    using O = EarlyStoppingOptions;
+    return levin::fields(
+        field("monitor", &O::monitor, "the metric to watch").not_empty(),
+        field("min_delta", &O::min_delta, "an improvement is more than this").min(0.0),
+        field("patience", &O::patience, "stop after so many checks without improvement").min(0),
+        field("verbose", &O::verbose, "print improvements and why the run ends"),
+        field("mode", &O::mode, "whether smaller or larger is better"),
+        field("strict", &O::strict, "an absent metric is an error; false: a warning"),
+        field("check_finite", &O::check_finite, "stop when the metric is NaN or infinite"),
+        field("stopping_threshold", &O::stopping_threshold, "stop once the metric is better than this"),
+        field("divergence_threshold", &O::divergence_threshold, "stop once the metric is worse than this"),
+        field(
+            "check_on_train_epoch_end", &O::check_on_train_epoch_end,
+            "check after each training epoch; false: after each validation; unset: after the epoch if validation runs "
+            "once at its end or not at all"));
+  }
+};
+
+class EarlyStopping final : public Callback {
+ public:
+  using Options = EarlyStoppingOptions;
+  explicit EarlyStopping(EarlyStoppingOptions options);
+
+  void on_validation_end(Trainer& trainer, LightningModule&) override;
+  void on_train_epoch_end(Trainer& trainer, LightningModule&) override;
+  [[nodiscard]] bool is_monitoring() const override { return true; }
+
+  [[nodiscard]] State state() const override;
+  void load_state(const State& saved) override;
+  [[nodiscard]] std::string state_key() const override;
+
+  /// The epoch that was running when it stopped the run; 0 if it never did.
+  [[nodiscard]] int64_t stopped_epoch() const { return stopped_epoch_; }
+  /// Checks since the last improvement.
+  [[nodiscard]] int64_t wait_count() const { return wait_count_; }
+  /// Infinite (the worst there is) before the first check.
+  [[nodiscard]] double best_score() const { return best_score_; }
+
+ private:
+  [[nodiscard]] bool checks_on_train_epoch_end(const Trainer& trainer) const;
+  void check(Trainer& trainer);
+  /// Takes one value in; why the run must end, or "".
+  std::string judge(double value);
+  [[nodiscard]] bool is_better(double value, double other, double margin = 0) const;
+
+  EarlyStoppingOptions options_;
+  double best_score_;
+  int64_t wait_count_ = 0;
+  int64_t stopped_epoch_ = 0;
+};
+
+}  // namespace levin

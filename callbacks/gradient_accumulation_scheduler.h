@@ -1,0 +1,50 @@
+// Changes accumulate_grad_batches at given epochs.
+//
+//   .callbacks = {levin::GradientAccumulationScheduler({.scheduling = {{0, 8}, {4, 4}, {8, 1}}})}
+#pragma once
+
+#include <map>
+
+#include "levin/core/fields.h"
+#include "levin/trainer/callback.h"
+
+namespace levin {
+
+struct GradientAccumulationSchedulerOptions {
+  std::map<int64_t, int64_t> scheduling = {};  // first epoch -> batches; 1 before the first key
+
+  static auto fields() {
+    using O = GradientAccumulationSchedulerOptions;
+    using Map = std::map<int64_t, int64_t>;
+    return levin::fields(
+        field("scheduling", &O::scheduling, "from which epoch (from 0) how many batches make one optimizer step")
+            .not_empty()
+            .check([](const Map& m) { return m.empty() || m.begin()->first >= 0; }, "given for epochs >= 0")
+            .check(
+                [](const Map& m) {
+                  for (const auto& [epoch, batches] : m) {
+                    if (batches < 1) return false;
+                  }
+                  return true;
+                },
+                "at least 1 batch for every epoch"));
+  }
+};
+
+class GradientAccumulationScheduler final : public Callback {
+ public:
+  using Options = GradientAccumulationSchedulerOptions;
+  explicit GradientAccumulationScheduler(GradientAccumulationSchedulerOptions options);
+
+  /// Throws ConfigError if the trainer accumulates too or the module optimizes by hand.
+  void on_train_start(Trainer& trainer, LightningModule& module) override;
+  void on_train_epoch_start(Trainer& trainer, LightningModule&) override;
+
+  /// Batches per optimizer step in `epoch`.
+  [[nodiscard]] int64_t factor(int64_t epoch) const;
+
+ private:
+  GradientAccumulationSchedulerOptions options_;
+};
+
+}  // namespace levin

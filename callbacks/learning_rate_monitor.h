@@ -1,0 +1,62 @@
+// Writes the learning rates to the loggers: lr-AdamW, lr-AdamW/pg1 and /pg2 for several groups, lr-AdamW-1 for a second
+// optimizer of that name, or the scheduler's own name.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/core/fields.h"
+#include "levin/trainer/callback.h"
+#include "levin/trainer/metrics.h"
+
+namespace levin {
+
+enum class LoggingInterval { step, epoch };
+template <>
+struct EnumNames<LoggingInterval> {
+  static constexpr std::array names{std::pair{"step", LoggingInterval::step},
+                                    std::pair{"epoch", LoggingInterval::epoch}};
+};
+
+struct LearningRateMonitorOptions {
+  std::optional<LoggingInterval> logging_interval = std::nullopt;  // unset: as each scheduler moves
+  bool log_momentum = false;
+  bool log_weight_decay = false;
+
+  static auto fields() {
+    using O = LearningRateMonitorOptions;
+    return levin::fields(field("logging_interval", &O::logging_interval,
+                               "write at each logged step or each epoch; null: as the scheduler moves"),
+                         field("log_momentum", &O::log_momentum, "write momentum (or the first beta) too"),
+                         field("log_weight_decay", &O::log_weight_decay, "write the weight decay too"));
+  }
+};
+
+class LearningRateMonitor final : public Callback {
+ public:
+  using Options = LearningRateMonitorOptions;
+  explicit LearningRateMonitor(LearningRateMonitorOptions options = {});
+
+  /// Throws ConfigError if the trainer has no logger.
+  void on_train_start(Trainer& trainer, LightningModule&) override;
+  void on_train_epoch_start(Trainer& trainer, LightningModule&) override;
+  void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t) override;
+
+ private:
+  struct Watched {
+    size_t optimizer;
+    std::string name;
+    std::optional<bool> by_step;  // how its scheduler moves; unset: it has none
+  };
+
+  void write(Trainer& trainer, bool at_step) const;
+  [[nodiscard]] bool wants(const Watched& watched, bool at_step) const;
+
+  LearningRateMonitorOptions options_;
+  std::vector<Watched> watched_ = {};
+  int64_t last_step_ = -1;  // an accumulation window has one row, however many batches
+};
+
+}  // namespace levin

@@ -1,0 +1,38 @@
+// Prints the layers of a model before training: name, class, parameters, mode, shapes of the weights.
+//
+// C++ modules have no forward hooks, so what goes in and out of a layer is not known; the weights' shapes are.
+#pragma once
+
+#include <string>
+
+#include "levin/core/fields.h"
+#include "levin/trainer/callback.h"
+
+namespace levin {
+
+struct ModelSummaryOptions {
+  int64_t max_depth = 1;  // levels of submodules; -1: all; 0: only the totals
+
+  static auto fields() {
+    return levin::fields(
+        field("max_depth", &ModelSummaryOptions::max_depth, "levels of layers to show; -1: all, 0: only the totals")
+            .min(-1));
+  }
+};
+
+class ModelSummary final : public Callback {
+ public:
+  using Options = ModelSummaryOptions;
+  explicit ModelSummary(ModelSummaryOptions options = {});
+
+  [[nodiscard]] std::string default_for() const override { return "summary"; }
+  void on_fit_start(Trainer& trainer, LightningModule& module) override;
+
+ private:
+  ModelSummaryOptions options_;
+};
+
+/// The table as text.
+[[nodiscard]] std::string model_summary_text(const LightningModule& module, int64_t max_depth);
+
+}  // namespace levin

@@ -1,0 +1,31 @@
+// What callbacks that watch a metric share.
+#pragma once
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "levin/core/value.h"
+#include "levin/trainer/metrics.h"
+
+namespace levin {
+
+class Trainer;
+
+/// Whether a smaller or a larger value of the monitored metric is better.
+enum class MonitorMode { min, max };
+template <>
+struct EnumNames<MonitorMode> {
+  static constexpr std::array names{std::pair{"min", MonitorMode::min}, std::pair{"max", MonitorMode::max}};
+};
+
+/// Whether `value` is better than `other` by more than `margin` (>= 0). NaN is never better.
+[[nodiscard]] inline bool is_better(MonitorMode mode, double value, double other, double margin = 0) {
+  return mode == MonitorMode::min ? value < other - margin : value > other + margin;
+}
+
+/// `who: metric "x" was never logged by epoch 0. Logged: a, b. Did you mean "b"?`
+[[nodiscard]] std::string missing_metric_text(const std::string& who, const std::string& monitor,
+                                              const Trainer& trainer, const Metrics& logged);
+
+}  // namespace levin

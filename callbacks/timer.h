@@ -1,0 +1,76 @@
+// Ends a run after a given time, over restarts too; TrainerOptions.max_time adds one.
+//
+//   .callbacks = {levin::Timer({.duration = std::chrono::hours(12)})}
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "levin/core/duration.h"
+#include "levin/core/fields.h"
+#include "levin/trainer/callback.h"
+
+namespace levin {
+
+enum class TimerInterval { step, epoch };
+template <>
+struct EnumNames<TimerInterval> {
+  static constexpr std::array names{std::pair{"step", TimerInterval::step}, std::pair{"epoch", TimerInterval::epoch}};
+};
+
+struct TimerOptions {
+  std::optional<Seconds> duration = std::nullopt;  // unset: only measures
+  TimerInterval interval = TimerInterval::step;
+  bool verbose = true;
+
+  static auto fields() {
+    return levin::fields(
+        field("duration", &TimerOptions::duration, "longest time to train: DD:HH:MM:SS or 90min; null: only measure"),
+        field("interval", &TimerOptions::interval, "look at the clock after each step or each epoch"),
+        field("verbose", &TimerOptions::verbose, "say when the time is up"));
+  }
+};
+
+class Timer final : public Callback {
+ public:
+  using Options = TimerOptions;
+  explicit Timer(TimerOptions options = {});
+
+  void on_fit_start(Trainer& trainer, LightningModule&) override;
+  void on_train_start(Trainer&, LightningModule&) override { start(Stage::fit); }
+  void on_train_end(Trainer&, LightningModule&) override { stop(Stage::fit); }
+  void on_validation_start(Trainer&, LightningModule&) override { start(Stage::validate); }
+  void on_validation_end(Trainer&, LightningModule&) override { stop(Stage::validate); }
+  void on_test_start(Trainer&, LightningModule&) override { start(Stage::test); }
+  void on_test_end(Trainer&, LightningModule&) override { stop(Stage::test); }
+  void on_predict_start(Trainer&, LightningModule&) override { start(Stage::predict); }
+  void on_predict_end(Trainer&, LightningModule&) override { stop(Stage::predict); }
+  void on_train_batch_end(Trainer& trainer, LightningModule&, const at::Tensor&, const Batch&, int64_t) override;
+  void on_train_epoch_end(Trainer& trainer, LightningModule&) override;
+
+  [[nodiscard]] State state() const override;
+  void load_state(const State& saved) override;
+  [[nodiscard]] std::string state_key() const override { return "Timer"; }
+
+  /// Time spent so far, earlier parts of a resumed run included. Training counts the validations within it.
+  [[nodiscard]] Seconds time_elapsed(Stage stage = Stage::fit) const;
+  /// Of training; at least 0. Unset without a duration.
+  [[nodiscard]] std::optional<Seconds> time_remaining() const;
+
+ private:
+  struct Clock {
+    std::optional<std::chrono::steady_clock::time_point> started = std::nullopt;
+    Seconds before = Seconds(0);
+  };
+
+  void start(Stage stage);
+  void stop(Stage stage);
+  void check(Trainer& trainer);
+
+  TimerOptions options_;
+  std::array<Clock, 4> clocks_ = {};  // by Stage
+};
+
+}  // namespace levin

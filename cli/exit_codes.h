@@ -1,0 +1,14 @@
+// What the program's exit status means; docs/configuration.md lists the same.
+#pragma once
+
+namespace levin {
+
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitRunFailed = 1,      // the run started and failed: an exception in the module, a full disk, a lost rank
+  kExitBadConfig = 2,      // nothing was run: a mistake on the command line or in the configuration
+  kExitInterrupted = 130,  // Ctrl-C (128 + SIGINT), as shells report it
+  kExitTerminated = 143,   // SIGTERM (128 + 15): a scheduler took the machine back
+};
+
+}  // namespace levin

@@ -1,0 +1,45 @@
+// Several configuration files and command-line overrides become one tree, laid over one another from left to right.
+//
+//   ConfigNode config = assemble_config(arguments.sources, problems);
+//
+// Maps merge key by key; lists and scalars replace. A class spec ({class_path, init_args}) that changes its class
+// loses its old init_args; one of the same class keeps and merges them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "levin/core/config_node.h"
+#include "levin/core/value.h"
+
+namespace levin {
+
+/// "--trainer.callbacks.0.init_args.patience=3", taken apart; `append` where it says "+=".
+struct Override {
+  std::string path = "";   // "trainer.callbacks.0.init_args.patience"; an index may also be written [0]
+  std::string value = "";  // as typed: see read_yaml_value
+  bool append = false;
+
+  /// The override as a message shows it.
+  [[nodiscard]] std::string str() const;
+};
+
+struct ConfigFile {
+  std::string path = "";
+};
+
+/// One thing on the command line that sets options; their order counts.
+using ConfigSource = std::variant<ConfigFile, Override>;
+
+/// Lays `upper` over `lower`.
+void merge_config(ConfigNode& lower, const ConfigNode& upper);
+
+/// Sets one value in `config`; a path that does not fit the tree becomes a problem and changes nothing.
+void apply_override(ConfigNode& config, const Override& change, Problems& problems);
+
+/// Reads all files and applies all overrides in order.
+[[nodiscard]] ConfigNode assemble_config(const std::vector<ConfigSource>& sources, Problems& problems);
+
+}  // namespace levin

@@ -1,0 +1,95 @@
+#include "levin/cli/report.h"
+
+#include <ATen/core/Formatting.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+#include "levin/core/console.h"
+#include "levin/core/error.h"
+
+namespace levin {
+
+namespace {
+
+std::string value_text(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.4f", value);
+  return buffer;
+}
+
+std::string counted(int64_t count, const std::string& thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
+std::string shape_text(const at::Tensor& tensor) {
+  std::string text;
+  for (const int64_t size : tensor.sizes()) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "(" + text + ")";
+}
+
+std::string checkpoint_of(Trainer& trainer, const std::string& which) {
+  for (const auto& callback : trainer.callbacks()) {
+    if (!callback->is_checkpoint()) continue;
+    const std::string path = callback->checkpoint_path(trainer, which);
+    if (!path.empty()) return path;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string best_or_current(Trainer& trainer) {
+  return checkpoint_of(trainer, "best").empty() ? "" : "best";
+}
+
+void report_fit(const Trainer& trainer) {
+  Console& console = Console::instance();
+  auto& mutable_trainer = const_cast<Trainer&>(trainer);  // checkpoint_path may look into its folder
+  const std::string best = checkpoint_of(mutable_trainer, "best");
+  if (!trainer.loggers().empty()) console.print("logs:        " + trainer.log_dir());
+  if (!best.empty()) console.print("checkpoint:  " + best);
+  console.print("took:        " + readable_duration(trainer.elapsed()) + " for " +
+                counted(trainer.global_step(), "step") + " in " + counted(trainer.current_epoch(), "epoch"));
+}
+
+void report_metrics(const std::string& what, const std::vector<Metrics>& results) {
+  std::set<std::string> names;
+  size_t widest = 0;
+  for (const auto& result : results) {
+    for (const auto& [name, value] : result) {
+      names.insert(name);
+      widest = std::max(widest, name.size());
+    }
+  }
+  Console& console = Console::instance();
+  console.print(what + " metrics" + (names.empty() ? ": none were logged" : ":"));
+  for (const auto& name : names) {
+    std::string line = "  " + name + std::string(widest - name.size(), ' ');
+    for (const auto& result : results) {
+      const auto found = result.find(name);
+      line += "  " + (found == result.end() ? std::string("-") : value_text(found->second));
+    }
+    console.print(line);
+  }
+}
+
+void report_predictions(const Trainer& trainer, const Predictions& predictions) {
+  Console& console = Console::instance();
+  for (size_t k = 0; k < predictions.size(); ++k) {
+    int64_t samples = 0;
+    for (const auto& batch : predictions[k]) samples += batch.dim() == 0 ? 1 : batch.size(0);
+    const std::string loader = predictions.size() > 1 ? " of loader " + std::to_string(k) : "";
+    console.print("predictions" + loader + ": " + std::to_string(samples) + " samples in " +
+                  std::to_string(predictions[k].size()) + " batches, took " + readable_duration(trainer.elapsed()));
+    if (predictions[k].empty()) continue;
+    std::ostringstream first;
+    const at::Tensor& batch = predictions[k][0];
+    first << (batch.dim() == 0 ? batch : batch.narrow(0, 0, std::min<int64_t>(4, batch.size(0))));
+    console.print("first batch " + shape_text(batch) + ", its first rows:\n" + first.str());
+  }
+}
+
+}  // namespace levin

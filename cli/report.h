@@ -1,0 +1,23 @@
+// What a run tells a person when it is over: where things are, how good, how long.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+/// After fit: logs, checkpoints, the best score, why it stopped, how long it took.
+void report_fit(const Trainer& trainer);
+
+/// One table of metrics; a column per loader.
+void report_metrics(const std::string& what, const std::vector<Metrics>& results);
+
+/// How many predictions, of which shape, and the first few.
+void report_predictions(const Trainer& trainer, const Predictions& predictions);
+
+/// "best" if a checkpoint callback has one, else "" (the weights as they are).
+[[nodiscard]] std::string best_or_current(Trainer& trainer);
+
+}  // namespace levin

@@ -1,0 +1,34 @@
+// Reads YAML (and JSON, which is YAML) into a ConfigNode that remembers the place of every value.
+//
+//   Problems problems;
+//   ConfigNode config = read_yaml_file("run.yaml", problems);
+//   problems.throw_if_any();
+//
+// Stricter than YAML: duplicate keys, a second document, unknown tags, merge keys and open quotes are errors. Safe on
+// a hostile file: its size, nesting and what its aliases grow to are bounded, so it costs under a second.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "levin/core/config_node.h"
+#include "levin/core/value.h"
+
+namespace levin {
+
+inline constexpr size_t kMaxYamlFileBytes = 1 << 20;
+inline constexpr size_t kMaxYamlNodes = 100'000;      // keys count too, and everything an alias repeats
+inline constexpr size_t kMaxYamlTextBytes = 8 << 20;  // of all scalars together, aliases written out
+inline constexpr size_t kMaxYamlNesting = 100;        // lists and maps within one another
+
+/// The file's map; an empty map if the file is empty or has problems that leave nothing to read.
+[[nodiscard]] ConfigNode read_yaml_file(const std::string& path, Problems& problems);
+
+/// The same from memory; `source_name` stands where messages name the file.
+[[nodiscard]] ConfigNode read_yaml_text(const std::string& text, const std::string& source_name, Problems& problems);
+
+/// A value as written on a command line: a list or a map if it starts with [ or {, a string if it is quoted, else the
+/// plain text itself (so "*.txt" and "a: b" need no quotes). Every mark is `mark`.
+[[nodiscard]] ConfigNode read_yaml_value(const std::string& text, const Mark& mark, Problems& problems);
+
+}  // namespace levin

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""tidy_database.py BUILD OUT: writes OUT/compile_commands.json, BUILD's commands as clang-tidy can follow them.
+
+gcc's flags for precompiled headers mean nothing to clang, which cannot read gcc's .gch either: each such header is
+included as text instead, from a copy whose name has no .gch beside it. clang before 16 lacks std::source_location, which a
+stand-in gives it.
+"""
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+SOURCE_LOCATION = """#pragma once
+#include <cstdint>
+#include <source_location>
+#ifndef __cpp_lib_source_location
+namespace std {
+struct source_location {
+  static constexpr source_location current() noexcept { return {}; }
+  constexpr const char* file_name() const noexcept { return ""; }
+  constexpr const char* function_name() const noexcept { return ""; }
+  constexpr uint_least32_t line() const noexcept { return 0; }
+  constexpr uint_least32_t column() const noexcept { return 0; }
+};
+}  // namespace std
+#endif
+"""
+
+GCC_ONLY = {"-fpch-preprocess", "-Winvalid-pch"}
+
+
+def clang_command(command, out):
+    words = iter(shlex.split(command))
+    kept = []
+    for word in words:
+        if not kept and not re.search(r"(g\+\+|c\+\+|clang\+\+)(-\d+)?$", word):
+            continue  # ccache and its settings, before the compiler
+        if word in GCC_ONLY:
+            continue
+        if word == "-include":
+            header = Path(next(words))
+            copy = out / (re.sub(r"\W+", "_", str(header)) + ".h")
+            if header.is_file():
+                copy.write_text(header.read_text(encoding="utf-8"), encoding="utf-8")
+                kept += ["-include", str(copy)]
+            continue
+        kept.append(word)
+    kept[1:1] = ["-include", str(out / "source_location_stand_in.h")]
+    return shlex.join(kept)
+
+
+def main():
+    build, out = Path(sys.argv[1]), Path(sys.argv[2]).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "source_location_stand_in.h").write_text(SOURCE_LOCATION, encoding="utf-8")
+    commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
+    # Other files' copies of a precompiled header are not sources of ours.
+    commands = [dict(entry, command=clang_command(entry["command"], out)) for entry in commands
+                if "cmake_pch" not in entry["file"]]
+    (out / "compile_commands.json").write_text(json.dumps(commands, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

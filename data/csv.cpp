@@ -1,0 +1,286 @@
+#include "levin/data/csv.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+#include "levin/data/dataloader.h"
+#include "levin/data/sampler.h"
+
+namespace levin {
+
+namespace {
+
+using Row = std::vector<CsvField>;
+
+std::string quoted(const std::string& text) {
+  return "\"" + text + "\"";
+}
+
+[[noreturn]] void fail(const std::string& path, int64_t line, int64_t column, const std::string& what) {
+  throw DataError(path + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + what);
+}
+
+class Parser {
+ public:
+  Parser(std::string path, std::string text, char delimiter)
+      : path_(std::move(path)), text_(std::move(text)), delimiter_(delimiter) {
+    if (text_.starts_with("\xEF\xBB\xBF")) position_ = 3;  // the byte order mark that spreadsheets write
+  }
+
+  std::vector<Row> rows() {
+    std::vector<Row> rows;
+    while (!at_end()) {
+      Row row = next_row();
+      if (row.size() == 1 && row[0].text.empty() && !was_quoted_) continue;  // an empty line
+      if (!rows.empty() && row.size() != rows[0].size()) {
+        fail(path_, row[0].line, 1,
+             "expected " + std::to_string(rows[0].size()) + " fields as in line " + std::to_string(rows[0][0].line) +
+                 ", saw " + std::to_string(row.size()) + ".");
+      }
+      rows.push_back(std::move(row));
+    }
+    return rows;
+  }
+
+ private:
+  [[nodiscard]] bool at_end() const { return position_ >= text_.size(); }
+  [[nodiscard]] char here() const { return at_end() ? '\n' : text_[position_]; }
+  [[nodiscard]] bool at_line_end() const {
+    return here() == '\n' || (here() == '\r' && (position_ + 1 == text_.size() || text_[position_ + 1] == '\n'));
+  }
+
+  char take() {
+    const char c = text_[position_++];
+    ++column_;
+    if (c == '\n') {
+      ++line_;
+      column_ = 1;
+    }
+    return c;
+  }
+
+  Row next_row() {
+    Row row;
+    while (true) {
+      row.push_back(next_field());
+      if (!at_end() && here() == delimiter_) {
+        take();
+        continue;
+      }
+      if (here() == '\r') take();
+      if (!at_end()) take();
+      return row;
+    }
+  }
+
+  CsvField next_field() {
+    CsvField field{"", line_, column_};
+    was_quoted_ = !at_end() && here() == '"';
+    if (was_quoted_) {
+      take_quoted(field);
+      if (!at_line_end() && here() != delimiter_) {
+        fail(path_, line_, column_,
+             "expected a delimiter or the line's end after the closing quote, saw " + quoted(std::string(1, here())) +
+                 ".");
+      }
+    } else {
+      while (!at_line_end() && here() != delimiter_) field.text += take();
+    }
+    return field;
+  }
+
+  void take_quoted(CsvField& field) {
+    take();
+    while (true) {
+      if (at_end()) fail(path_, field.line, field.column, "the quote that opens here is never closed.");
+      const char c = take();
+      if (c != '"') {
+        field.text += c;
+      } else if (!at_end() && here() == '"') {
+        field.text += take();
+      } else {
+        return;
+      }
+    }
+  }
+
+  std::string path_;
+  std::string text_;
+  char delimiter_;
+  size_t position_ = 0;
+  int64_t line_ = 1;
+  int64_t column_ = 1;
+  bool was_quoted_ = false;  // the field read last
+};
+
+// Column names, or "0", "1", … without a header.
+std::vector<std::string> column_names(const std::vector<Row>& rows, bool header) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < rows[0].size(); ++i) names.push_back(header ? rows[0][i].text : std::to_string(i));
+  return names;
+}
+
+size_t find_column(const std::vector<std::string>& names, const std::string& wanted, const std::string& path) {
+  const auto count = std::count(names.begin(), names.end(), wanted);
+  if (count > 1) {
+    throw DataError(path + ": " + std::to_string(count) + " columns are called " + quoted(wanted) +
+                    ". Choose by number, from 0.");
+  }
+  if (count == 1) return static_cast<size_t>(std::find(names.begin(), names.end(), wanted) - names.begin());
+  size_t number = 0;
+  const auto [end, code] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), number);
+  if (code == std::errc() && end == wanted.data() + wanted.size() && number < names.size()) return number;
+  throw DataError(path + ": there is no column " + quoted(wanted) + ". Columns: " + join(names) + "." +
+                  did_you_mean(wanted, names));
+}
+
+float number_in(const CsvField& field, const std::string& name, const std::string& path) {
+  const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
+  const char* first = std::find_if_not(field.text.data(), field.text.data() + field.text.size(), is_blank);
+  const char* last = field.text.data() + field.text.size();
+  while (last > first && is_blank(last[-1])) --last;
+  if (last - first > 1 && *first == '+' && first[1] != '-') ++first;
+  double value = 0;
+  const auto [end, code] = std::from_chars(first, last, value);
+  if (code == std::errc() && end == last && first != last) return static_cast<float>(value);
+  fail(path, field.line, field.column,
+       "expected a number in column " + quoted(name) + ", saw " + quoted(field.text) + ".");
+}
+
+// Numbers in their order, other texts in the alphabet's.
+std::vector<std::string> sorted_classes(const std::vector<Row>& rows, size_t first_row, size_t column) {
+  std::map<std::string, double> texts;
+  bool all_numbers = true;
+  for (size_t i = first_row; i < rows.size(); ++i) {
+    const std::string& text = rows[i][column].text;
+    double value = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    all_numbers = all_numbers && code == std::errc() && end == text.data() + text.size();
+    texts[text] = value;
+  }
+  std::vector<std::pair<std::string, double>> sorted(texts.begin(), texts.end());
+  if (all_numbers) {
+    std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  }
+  std::vector<std::string> classes;
+  for (const auto& [text, value] : sorted) classes.push_back(text);
+  return classes;
+}
+
+int64_t class_in(const CsvField& field, const std::vector<std::string>& classes, const std::string& path) {
+  const auto found = std::find(classes.begin(), classes.end(), field.text);
+  if (found != classes.end()) return found - classes.begin();
+  fail(path, field.line, field.column, "unknown class " + quoted(field.text) + ". Known: " + join(classes) + ".");
+}
+
+at::Tensor feature_tensor(const std::vector<Row>& rows, size_t first_row, const std::vector<size_t>& columns,
+                          const std::vector<std::string>& names, const std::string& path) {
+  at::Tensor x = at::empty({static_cast<int64_t>(rows.size() - first_row), static_cast<int64_t>(columns.size())},
+                           at::TensorOptions().dtype(at::kFloat));
+  float* to = x.mutable_data_ptr<float>();
+  for (size_t i = first_row; i < rows.size(); ++i) {
+    for (const size_t column : columns) *to++ = number_in(rows[i][column], names[column], path);
+  }
+  return x;
+}
+
+at::Tensor class_tensor(const std::vector<Row>& rows, size_t first_row, size_t column,
+                        const std::vector<std::string>& classes, const std::string& path) {
+  at::Tensor y = at::empty({static_cast<int64_t>(rows.size() - first_row)}, at::TensorOptions().dtype(at::kLong));
+  int64_t* to = y.mutable_data_ptr<int64_t>();
+  for (size_t i = first_row; i < rows.size(); ++i) *to++ = class_in(rows[i][column], classes, path);
+  return y;
+}
+
+}  // namespace
+
+std::vector<std::vector<CsvField>> read_csv(const std::string& path, char delimiter) {
+  return Parser(path, read_file(path), delimiter).rows();
+}
+
+CsvDataset::CsvDataset(CsvDatasetOptions given) {
+  const CsvDatasetOptions options = checked(std::move(given), "CsvDatasetOptions");
+  const std::vector<Row> rows = read_csv(options.path, options.delimiter[0]);
+  const size_t first_row = options.header ? 1 : 0;
+  if (rows.size() <= first_row) throw DataError(options.path + ": it holds no rows of data.");
+  const std::vector<std::string> names = column_names(rows, options.header);
+
+  const bool has_target = !options.target.empty();
+  const size_t target = has_target ? find_column(names, options.target, options.path) : names.size();
+  std::vector<size_t> columns;
+  for (const auto& name : options.features) columns.push_back(find_column(names, name, options.path));
+  for (size_t i = 0; options.features.empty() && i < names.size(); ++i) {
+    if (i != target) columns.push_back(i);
+  }
+  for (const size_t column : columns) feature_names_.push_back(names[column]);
+
+  std::vector<at::Tensor> tensors = {feature_tensor(rows, first_row, columns, names, options.path)};
+  if (has_target && options.target_is_class) {
+    classes_ = options.classes.empty() ? sorted_classes(rows, first_row, target) : options.classes;
+    tensors.push_back(class_tensor(rows, first_row, target, classes_, options.path));
+  } else if (has_target) {
+    tensors.push_back(feature_tensor(rows, first_row, {target}, names, options.path).squeeze(1));
+  }
+  data_ = std::make_unique<TensorDataset>(std::move(tensors));
+}
+
+CsvData::CsvData(CsvDataOptions options) : options_(checked(std::move(options), "CsvDataOptions")) {}
+
+CsvDatasetOptions CsvData::file_options(const std::string& path) const {
+  return {.path = path,
+          .header = options_.header,
+          .delimiter = options_.delimiter,
+          .features = options_.features,
+          .target = options_.target,
+          .target_is_class = options_.target_is_class};
+}
+
+std::shared_ptr<CsvDataset> CsvData::all_rows() {
+  if (all_ == nullptr) all_ = std::make_shared<CsvDataset>(file_options(options_.path));
+  return all_;
+}
+
+void CsvData::setup(Stage stage) {
+  if (stage == Stage::fit || stage == Stage::validate) {
+    const int64_t all = all_rows()->size();
+    const auto val = static_cast<int64_t>(std::floor(static_cast<double>(all) * options_.val_fraction));
+    const at::Tensor order = RandomSampler(all).order(static_cast<uint64_t>(options_.split_seed), 0);
+    train_rows_ = order.narrow(0, 0, all - val);
+    val_rows_ = order.narrow(0, all - val, val);
+  } else if (!options_.test_path.empty() && test_ == nullptr) {
+    CsvDatasetOptions options = file_options(options_.test_path);
+    if (options_.target_is_class) options.classes = all_rows()->classes();  // class numbers as in training
+    test_ = std::make_shared<CsvDataset>(std::move(options));
+  }
+}
+
+std::shared_ptr<Loader> CsvData::train_dataloader() {
+  if (!train_rows_.defined()) throw DataError("CsvData: call setup(Stage::fit) before train_dataloader().");
+  return std::make_shared<DataLoader>(
+      all_, DataLoaderOptions{.batch_size = options_.batch_size, .num_workers = options_.num_workers},
+      std::make_shared<SubsetSampler>(train_rows_, options_.shuffle));
+}
+
+Loaders CsvData::val_dataloader() {
+  if (!val_rows_.defined()) throw DataError("CsvData: call setup(Stage::fit) before val_dataloader().");
+  if (val_rows_.size(0) == 0) return {};
+  return std::make_shared<DataLoader>(
+      all_, DataLoaderOptions{.batch_size = options_.batch_size, .num_workers = options_.num_workers},
+      std::make_shared<SubsetSampler>(val_rows_));
+}
+
+Loaders CsvData::test_dataloader() {
+  if (options_.test_path.empty()) return {};
+  if (test_ == nullptr) throw DataError("CsvData: call setup(Stage::test) before test_dataloader().");
+  return std::make_shared<DataLoader>(
+      test_, DataLoaderOptions{.batch_size = options_.batch_size, .num_workers = options_.num_workers});
+}
+
+}  // namespace levin

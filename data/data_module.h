@@ -1,0 +1,59 @@
+// All the data of a task: where it comes from, how it is split and loaded. The trainer calls the hooks, in this order:
+// prepare_data (one process of the run), setup (every process), the loaders, teardown.
+//
+//   class Toy : public levin::DataModule {
+//     std::shared_ptr<levin::Loader> train_dataloader() override {
+//       return std::make_shared<levin::DataLoader>(data_, levin::DataLoaderOptions{.batch_size = 32, .shuffle = true});
+//     }
+//   };
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <utility>
+
+#include "levin/core/state.h"
+#include "levin/core/value.h"
+#include "levin/data/batch.h"
+#include "levin/data/loader.h"
+
+namespace levin {
+
+enum class Stage { fit, validate, test, predict };
+
+template <>
+struct EnumNames<Stage> {
+  static constexpr std::array names{std::pair{"fit", Stage::fit}, std::pair{"validate", Stage::validate},
+                                    std::pair{"test", Stage::test}, std::pair{"predict", Stage::predict}};
+};
+
+class DataModule {
+ public:
+  static const char* registry_name() { return "data module"; }
+  virtual ~DataModule() = default;
+
+  /// Downloads and unpacks; on one process only, so it must not set members.
+  virtual void prepare_data() {}
+  /// Reads and splits; on every process.
+  virtual void setup(Stage /*stage*/) {}
+  virtual void teardown(Stage /*stage*/) {}
+
+  virtual std::shared_ptr<Loader> train_dataloader() { return nullptr; }
+  virtual Loaders val_dataloader() { return {}; }
+  virtual Loaders test_dataloader() { return {}; }
+  virtual Loaders predict_dataloader() { return {}; }
+
+  /// On the batch as loaded, and on the batch on its device.
+  virtual Batch on_before_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
+  virtual Batch on_after_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
+
+  virtual void on_exception(const std::exception& /*error*/) {}
+
+  /// What checkpoints keep of the data module.
+  [[nodiscard]] virtual State state() const { return {}; }
+  virtual void load_state(const State& /*state*/) {}
+};
+
+}  // namespace levin

@@ -1,0 +1,76 @@
+// What the trainer drives: batches in order, one pass after another.
+//
+//   loader->start(epoch);
+//   for (levin::Batch batch; loader->next(batch);) …
+//
+// One thread drives a loader. DataLoader (data/dataloader.h) is the loader of data sets; a stream is a subclass.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "levin/data/batch.h"
+
+namespace levin {
+
+class Loader {
+ public:
+  static const char* registry_name() { return "loader"; }
+  virtual ~Loader() = default;
+
+  /// Begins a pass, also in the middle of another; the batches before `first_batch` are skipped without being fetched.
+  virtual void start(int64_t epoch, int64_t first_batch = 0) = 0;
+
+  /// The next batch; false: the pass is over. Throws DataError if a sample fails; start() begins anew.
+  virtual bool next(Batch& batch) = 0;
+
+  /// Batches of a whole pass; nullopt: unknown (streams).
+  [[nodiscard]] virtual std::optional<int64_t> num_batches() const = 0;
+
+  /// Samples of a full batch; nullopt: unknown.
+  [[nodiscard]] virtual std::optional<int64_t> batch_size() const { return std::nullopt; }
+
+  /// From the next start() on, the same order in every pass (overfit_batches). Without an order: nothing.
+  virtual void use_sequential_order() {}
+
+  /// Threads that fetch batches ahead; 0: next() fetches itself.
+  [[nodiscard]] virtual int64_t num_workers() const { return 0; }
+};
+
+/// Loaders in order; a single one needs no braces.
+class Loaders {
+ public:
+  Loaders() = default;
+  Loaders(std::initializer_list<std::shared_ptr<Loader>> list) : loaders_(list) {}
+  Loaders(std::vector<std::shared_ptr<Loader>> list)
+      : loaders_(std::move(list)) {}  // NOLINT(google-explicit-constructor)
+
+  /// A loader that the caller goes on using; a null pointer means no loader.
+  template <class T>
+  requires std::derived_from<T, Loader> Loaders(std::shared_ptr<T> loader) {  // NOLINT(google-explicit-constructor)
+    if (loader != nullptr) loaders_.push_back(std::move(loader));
+  }
+  /// A loader by value.
+  template <class T>
+  requires(std::derived_from<std::decay_t<T>, Loader>&& std::constructible_from<std::decay_t<T>, T>)
+      Loaders(T&& loader)  // NOLINT(google-explicit-constructor)
+      : loaders_{std::make_shared<std::decay_t<T>>(std::forward<T>(loader))} {}
+
+  void push_back(std::shared_ptr<Loader> loader) { loaders_.push_back(std::move(loader)); }
+  [[nodiscard]] bool empty() const { return loaders_.empty(); }
+  [[nodiscard]] size_t size() const { return loaders_.size(); }
+  [[nodiscard]] const std::shared_ptr<Loader>& operator[](size_t index) const { return loaders_[index]; }
+  [[nodiscard]] auto begin() const { return loaders_.begin(); }
+  [[nodiscard]] auto end() const { return loaders_.end(); }
+
+ private:
+  std::vector<std::shared_ptr<Loader>> loaders_ = {};
+};
+
+}  // namespace levin

@@ -1,0 +1,35 @@
+// Trains a classifier on Fashion-MNIST and tests it: the whole program.
+#include <levin/levin.h>
+
+struct Classifier : levin::LightningModule {
+  torch::nn::Sequential net{torch::nn::Linear(784, 128), torch::nn::ReLU(), torch::nn::Linear(128, 10)};
+
+  Classifier() { register_module("net", net); }
+
+  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    auto [x, y] = batch.unpack<2>();  // x: (batch, 784) float32, y: (batch) int64
+    auto loss = torch::nn::functional::cross_entropy(net->forward(x), y);
+    log("train_loss", loss, {.prog_bar = true});
+    return loss;
+  }
+
+  void validation_step(const levin::Batch& batch, int64_t) override { accuracy(batch, "val_acc"); }
+  void test_step(const levin::Batch& batch, int64_t) override { accuracy(batch, "test_acc"); }
+
+  void accuracy(const levin::Batch& batch, const char* name) {
+    auto [x, y] = batch.unpack<2>();
+    log(name, (net->forward(x).argmax(1) == y).to(torch::kFloat).mean(), {.prog_bar = true});
+  }
+
+  levin::OptimizerConfig configure_optimizers() override { return levin::AdamW(parameters(), {.lr = 1e-3}); }
+};
+
+int main() {
+  levin::seed_everything(42);
+  Classifier model;
+  levin::FashionMnist data({.batch_size = 64, .flatten = true});
+  levin::Trainer trainer(levin::TrainerOptions{
+      .max_epochs = 3, .callbacks = {levin::EarlyStopping({.monitor = "val_acc", .mode = levin::MonitorMode::max})}});
+  trainer.fit(model, data);
+  for (const auto& [name, value] : trainer.test(model, data, "best")[0]) std::cout << name << " " << value << "\n";
+}

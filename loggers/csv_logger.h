@@ -1,0 +1,57 @@
+// metrics.csv and hparams.yaml in <save_dir>/<name>/version_N, as Lightning's CSVLogger writes them.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "levin/core/fields.h"
+#include "levin/loggers/logger.h"
+
+namespace levin {
+
+struct CsvLoggerOptions {
+  std::string save_dir = "";  // "": the trainer's default_root_dir
+  std::string name = "levin_logs";
+  std::string version = "";  // "": the first free version_N
+  int64_t flush_logs_every_n_steps = 100;
+
+  static auto fields() {
+    return levin::fields(
+        field("save_dir", &CsvLoggerOptions::save_dir, "folder for all runs; empty: the trainer's default_root_dir"),
+        field("name", &CsvLoggerOptions::name, "folder of the experiment below save_dir; may be empty"),
+        field("version", &CsvLoggerOptions::version, "folder of the run below name; empty: the first free version_N"),
+        field("flush_logs_every_n_steps", &CsvLoggerOptions::flush_logs_every_n_steps,
+              "rows kept in memory before they are written")
+            .min(1));
+  }
+};
+
+/// Rows are appended; when a new column appears the file is rewritten with the columns sorted by name.
+class CsvLogger final : public Logger {
+ public:
+  using Options = CsvLoggerOptions;
+  explicit CsvLogger(CsvLoggerOptions options = {});
+  ~CsvLogger() override;
+
+  void start(const std::string& default_root_dir) override;
+  [[nodiscard]] std::string log_dir() const override { return log_dir_; }
+  void log_metrics(const MetricList& metrics, int64_t step) override;
+  void log_hyperparams(const ConfigNode& hparams) override;
+  void save() override;
+
+  [[nodiscard]] std::string metrics_path() const;
+
+ private:
+  using Row = std::map<std::string, double>;
+
+  [[nodiscard]] std::string row_text(const Row& row) const;
+  void rewrite_with_new_columns();
+
+  CsvLoggerOptions options_;
+  std::string log_dir_ = "";
+  std::set<std::string> columns_ = {};
+  bool columns_grew_ = false;
+  std::vector<Row> unwritten_ = {};
+};
+
+}  // namespace levin

@@ -1,0 +1,16 @@
+#include "levin/optim/adagrad.h"
+
+#include <ATen/ops/_fused_adagrad.h>
+
+namespace levin {
+
+Adagrad::Adagrad(AdagradOptions options)
+    : BatchedOptimizer({.lr = options.lr, .weight_decay = options.weight_decay}),
+      options_(checked(options, "AdagradOptions")) {}
+
+void Adagrad::update(Batch& batch, const Group& group) {
+  at::_fused_adagrad_(batch.params, batch.grads, batch.state[0], batch.step_tensors, group.lr, options_.lr_decay,
+                      group.weight_decay, options_.eps, options_.maximize);
+}
+
+}  // namespace levin

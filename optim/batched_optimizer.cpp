@@ -1,0 +1,280 @@
+#include "levin/optim/batched_optimizer.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_neg.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/core/GradMode.h>
+
+#include <charconv>
+
+namespace levin {
+
+namespace {
+
+// The fused kernels walk both by memory order, so a gradient must lie in memory as its parameter does.
+bool same_layout(const at::Tensor& param, const at::Tensor& grad) {
+  return param.dtype() == grad.dtype() &&
+         ((param.is_contiguous() && grad.is_contiguous()) || param.strides() == grad.strides());
+}
+
+int64_t steps_done(const at::Tensor& step_tensor, int64_t counted) {
+  // On a GPU the tensor may have been advanced by a replayed graph, unseen here. Waits for the device.
+  return step_tensor.defined() && !step_tensor.is_cpu() ? step_tensor.item().toLong() : counted;
+}
+
+std::string shape_text(const at::Tensor& tensor) {
+  std::string text;
+  for (const int64_t size : tensor.sizes()) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "(" + text + ")";
+}
+
+}  // namespace
+
+namespace detail {
+void prepare_gradients(std::vector<at::Tensor>& grads, const std::vector<at::Tensor>& params, double weight_decay,
+                       bool maximize) {
+  if (maximize) grads = at::_foreach_neg(grads);
+  if (weight_decay == 0) return;
+  if (maximize) {
+    at::_foreach_add_(grads, params, weight_decay);
+  } else {
+    grads = at::_foreach_add(grads, params, weight_decay);
+  }
+}
+}  // namespace detail
+
+void BatchedOptimizer::group_added() {
+  const size_t names = state_names().size();
+  for (const auto& param : groups_.back().params) {
+    slots_.push_back({param, groups_.size() - 1, Tensors(names), 0, 1});
+  }
+  stale_ = true;
+}
+
+at::Tensor BatchedOptimizer::do_step(const Closure* closure) {
+  at::Tensor loss = closure != nullptr ? (*closure)() : at::Tensor();
+  // Past autograd and its bookkeeping, which would be paid per tensor; the versions are counted by hand in run().
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const at::NoGradGuard no_grad;
+  if (stale_ || !collect_gradients()) {
+    make_batches();
+    collect_gradients();
+  }
+  for (auto& batch : batches_) run(batch);
+  return loss;
+}
+
+// False if the batches no longer fit: a gradient appeared or vanished, or momentum was switched on or off.
+bool BatchedOptimizer::collect_gradients() {
+  for (const auto* param : idle_) {
+    if (param->grad().defined()) return false;
+  }
+  for (auto& batch : batches_) {
+    if (batch.had_momentum != (groups_[batch.group].momentum != 0)) return false;
+    batch.grads.clear();
+    for (size_t i = 0; i < batch.sources.size(); ++i) {
+      const at::Tensor& grad = batch.sources[i]->grad();
+      if (!grad.defined()) return false;
+      if (same_layout(batch.params[i], grad)) {
+        batch.grads.push_back(grad);
+      } else if (grad.layout() != at::kStrided) {
+        throw Error(name() + ": tensor " + std::to_string(batch.slots[i]) + " of shape " + shape_text(grad) +
+                    " has a sparse gradient. Make the layer with sparse(false).");
+      } else {
+        batch.grads.push_back(at::empty_like(batch.params[i]).copy_(grad));
+      }
+    }
+  }
+  return true;
+}
+
+void BatchedOptimizer::run(Batch& batch) {
+  ++batch.step;
+  if (!batch.step_tensors.empty()) {
+    const at::Tensor& step = batch.step_tensors.front();
+    if (step.is_cpu()) {
+      *step.mutable_data_ptr<float>() = static_cast<float>(batch.step);
+    } else {
+      step.add_(1);  // on the device, so that a captured graph counts too
+    }
+  }
+  for (const size_t i : batch.copied) batch.params[i].copy_(slots_[batch.slots[i]].param);
+  update(batch, groups_[batch.group]);
+  for (const size_t i : batch.copied) slots_[batch.slots[i]].param.copy_(batch.params[i]);
+  // Autograd must notice that a parameter changed between forward and backward.
+  for (auto* param : batch.sources) param->bump_version();
+  batch.first = false;
+  batch.grads.clear();
+}
+
+void BatchedOptimizer::keep_progress() {
+  for (const auto& batch : batches_) {
+    const int64_t step = steps_done(batch.step_tensors.empty() ? at::Tensor() : batch.step_tensors[0], batch.step);
+    for (const size_t index : batch.slots) {
+      slots_[index].step = step;
+      slots_[index].product = batch.product;
+    }
+  }
+}
+
+void BatchedOptimizer::make_batches() {
+  keep_progress();
+  batches_.clear();
+  idle_.clear();
+  stale_ = true;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    c10::TensorImpl* param = slots_[i].param.unsafeGetTensorImpl();
+    if (param->grad().defined()) {
+      add_to_batch(i);
+    } else {
+      idle_.push_back(param);
+    }
+  }
+  stale_ = false;
+}
+
+void BatchedOptimizer::add_to_batch(size_t index) {
+  Slot& slot = slots_[index];
+  const Group& group = groups_[slot.group];
+  const bool dense = slot.param.is_non_overlapping_and_dense();
+  const at::Tensor param = dense ? slot.param : slot.param.contiguous();
+  bool first = slot.step == 0;
+  for (size_t k = 0; k < slot.state.size(); ++k) {
+    if (!uses_state(k, group) || slot.state[k].defined()) continue;
+    slot.state[k] = at::full_like(param, initial_state());
+    first = true;
+  }
+  auto fits = [&](const Batch& batch) {
+    return batch.group == slot.group && batch.first == first && batch.product == slot.product &&
+           (batch.step == slot.step || !counts_steps()) && batch.params[0].device() == param.device() &&
+           batch.params[0].dtype() == param.dtype();
+  };
+  Batch* batch = nullptr;
+  for (auto& known : batches_) {
+    if (fits(known)) batch = &known;
+  }
+  if (batch == nullptr) {
+    batch = &batches_.emplace_back();
+    batch->group = slot.group;
+    batch->first = first;
+    batch->product = slot.product;
+    batch->step = slot.step;
+    batch->had_momentum = group.momentum != 0;
+    batch->state.resize(slot.state.size());
+  }
+  if (!dense) batch->copied.push_back(batch->params.size());
+  if (has_step_tensor()) {
+    batch->step_tensors.push_back(batch->step_tensors.empty() ? at::scalar_tensor(static_cast<double>(slot.step),
+                                                                                  param.options().dtype(at::kFloat))
+                                                              : batch->step_tensors.front());
+  }
+  batch->params.push_back(param);
+  batch->slots.push_back(index);
+  batch->sources.push_back(slot.param.unsafeGetTensorImpl());
+  for (size_t k = 0; k < slot.state.size(); ++k) {
+    if (uses_state(k, group)) batch->state[k].push_back(slot.state[k]);
+  }
+}
+
+State BatchedOptimizer::state() const {
+  State state;
+  save_groups(state);
+  std::vector<Slot> slots(slots_.begin(), slots_.end());
+  for (const auto& batch : batches_) {
+    const int64_t step = steps_done(batch.step_tensors.empty() ? at::Tensor() : batch.step_tensors[0], batch.step);
+    for (const size_t index : batch.slots) {
+      slots[index].step = step;
+      slots[index].product = batch.product;
+    }
+  }
+  for (size_t i = 0; i < slots.size(); ++i) save_slot(slots[i], std::to_string(i) + ".", state);
+  return state;
+}
+
+void BatchedOptimizer::save_slot(const Slot& slot, const std::string& prefix, State& state) const {
+  if (slot.step == 0) return;
+  const auto names = state_names();
+  for (size_t k = 0; k < names.size(); ++k) {
+    if (slot.state[k].defined()) state.tensors[prefix + names[k]] = slot.state[k];
+  }
+  if (!counts_steps()) return;
+  state.tensors[prefix + "step"] = at::scalar_tensor(static_cast<double>(slot.step), at::kFloat);
+  if (!product_name().empty()) state.tensors[prefix + product_name()] = at::scalar_tensor(slot.product, at::kFloat);
+}
+
+void BatchedOptimizer::load_state(const State& saved) {
+  std::vector<Group> groups = saved_groups(saved);
+  check_names(saved);
+  const at::NoGradGuard no_grad;
+  std::deque<Slot> slots = slots_;
+  std::swap(groups, groups_);  // whether a state is needed depends on the saved momentum
+  try {
+    for (size_t i = 0; i < slots.size(); ++i) load_slot(saved, i, slots[i]);
+  } catch (...) {
+    std::swap(groups, groups_);
+    throw;
+  }
+  slots_ = std::move(slots);
+  batches_.clear();
+  idle_.clear();
+  stale_ = true;
+}
+
+// Every tensor must be "<parameter>.<a known name>".
+void BatchedOptimizer::check_names(const State& saved) const {
+  auto known = state_names();
+  if (counts_steps()) known.push_back("step");
+  if (!product_name().empty()) known.push_back(product_name());
+  for (const auto& [key, tensor] : saved.tensors) {
+    size_t index = 0;
+    const auto [end, code] = std::from_chars(key.data(), key.data() + key.size(), index);
+    const bool numbered = code == std::errc{} && *end == '.';
+    if (!numbered || index >= slots_.size()) {
+      refuse_state("the saved state holds \"" + key + "\", but the parameters here are 0 to " +
+                   std::to_string(static_cast<int64_t>(slots_.size()) - 1) + ". Load a checkpoint of the same model.");
+    }
+    const std::string name(end + 1);
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      refuse_state("the saved state holds \"" + key + "\", which these options do not use; known: " + join(known) +
+                   ". Use the options of the run that wrote it.");
+    }
+  }
+}
+
+void BatchedOptimizer::load_slot(const State& saved, size_t index, Slot& slot) const {
+  const std::string prefix = std::to_string(index) + ".";
+  const auto names = state_names();
+  const auto next = saved.tensors.lower_bound(prefix);
+  const bool present = next != saved.tensors.end() && next->first.starts_with(prefix);
+  slot.state.assign(names.size(), at::Tensor());
+  slot.step = 0;
+  slot.product = 1;
+  if (!present) return;  // never had a gradient
+  auto need = [&](const std::string& key) -> const at::Tensor& {
+    const auto found = saved.tensors.find(key);
+    if (found == saved.tensors.end()) {
+      refuse_state("the saved state has no \"" + key + "\". Use the options of the run that wrote it.");
+    }
+    return found->second;
+  };
+  for (size_t k = 0; k < names.size(); ++k) {
+    const std::string key = prefix + names[k];
+    if (!uses_state(k, groups_[slot.group]) && !saved.tensors.contains(key)) continue;
+    slot.state[k] = load_tensor(need(key), key, slot);
+  }
+  slot.step = counts_steps() ? need(prefix + "step").item().toLong() : 1;
+  if (!product_name().empty()) slot.product = need(prefix + product_name()).item().toDouble();
+}
+
+at::Tensor BatchedOptimizer::load_tensor(const at::Tensor& saved, const std::string& key, const Slot& slot) const {
+  if (saved.sizes() != slot.param.sizes()) {
+    refuse_state("saved \"" + key + "\" has shape " + shape_text(saved) + ", its parameter here " +
+                 shape_text(slot.param) + ". Load a checkpoint of the same model.");
+  }
+  return at::empty_like(slot.param).copy_(saved);
+}
+
+}  // namespace levin

@@ -1,0 +1,94 @@
+// The base of all optimizers that update each tensor from its own gradient and state. It sorts the tensors into
+// batches, one kernel call each (ATen's fused kernels, or foreach), keeps the lists between steps and makes them anew
+// only when a gradient appears or vanishes. A new optimizer names its state and writes update().
+//
+// Tensors without a gradient are skipped; their state is made with their first gradient.
+#pragma once
+
+#include <array>
+#include <deque>
+
+#include "levin/optim/optimizer.h"
+
+namespace levin {
+
+class BatchedOptimizer : public Optimizer {
+ public:
+  [[nodiscard]] State state() const override;
+  void load_state(const State& saved) override;
+
+ protected:
+  using Tensors = std::vector<at::Tensor>;
+
+  /// Tensors of one group, device, type and age. All lists run in parallel.
+  struct Batch {
+    Tensors params;
+    Tensors grads;               // only during a step: held longer they would keep old gradients alive
+    std::vector<Tensors> state;  // one list for each of state_names(); empty if the state is not used
+    Tensors step_tensors;        // the same float32 tensor for each parameter, for the fused kernels
+    int64_t step = 0;            // updates, the coming one included
+    double product = 1;          // of a number per step (NAdam's mu_product)
+    bool first = false;          // the state was never written: SGD's buffer starts as the gradient
+    size_t group = 0;
+    bool had_momentum = false;              // whether group.momentum was other than 0 when the batch was made
+    std::vector<size_t> slots;              // which parameters, numbered through all groups
+    std::vector<c10::TensorImpl*> sources;  // the parameters themselves
+    std::vector<size_t> copied;             // positions whose parameter has gaps in memory: params holds a dense copy
+  };
+
+  using Optimizer::Optimizer;
+
+  /// PyTorch's names of the tensors kept for each parameter; the same throughout an optimizer's life.
+  [[nodiscard]] virtual std::vector<std::string> state_names() const = 0;
+  /// Whether state `index` is in use with these settings.
+  [[nodiscard]] virtual bool uses_state(size_t /*index*/, const Group& /*group*/) const { return true; }
+  /// What fresh state is filled with.
+  [[nodiscard]] virtual double initial_state() const { return 0; }
+  /// Whether the number of updates matters and is saved ("0.step").
+  [[nodiscard]] virtual bool counts_steps() const { return true; }
+  /// Whether update() reads step_tensors.
+  [[nodiscard]] virtual bool has_step_tensor() const { return false; }
+  /// The saved name of Batch::product, or "".
+  [[nodiscard]] virtual std::string product_name() const { return ""; }
+  /// Updates the batch's params; grads may be overwritten as a list, never in place.
+  virtual void update(Batch& batch, const Group& group) = 0;
+
+  at::Tensor do_step(const Closure* closure) final;
+  void group_added() final;
+
+ private:
+  struct Slot {
+    at::Tensor param;
+    size_t group = 0;
+    Tensors state;  // as state_names(); undefined until first used
+    int64_t step = 0;
+    double product = 1;
+  };
+
+  bool collect_gradients();
+  void keep_progress();
+  void make_batches();
+  void add_to_batch(size_t index);
+  void run(Batch& batch);
+  void save_slot(const Slot& slot, const std::string& prefix, State& state) const;
+  void load_slot(const State& saved, size_t index, Slot& slot) const;
+  at::Tensor load_tensor(const at::Tensor& saved, const std::string& key, const Slot& slot) const;
+  void check_names(const State& saved) const;
+
+  std::deque<Slot> slots_;
+  std::vector<Batch> batches_;
+  std::vector<c10::TensorImpl*> idle_;  // parameters that had no gradient when the batches were made
+  bool stale_ = true;                   // batches_ must be made anew
+};
+
+namespace detail {
+inline bool are_betas(const std::array<double, 2>& betas) {
+  return betas[0] >= 0 && betas[0] < 1 && betas[1] >= 0 && betas[1] < 1;
+}
+
+/// The gradients as the update wants them: negated to maximize, with `weight_decay` * param added.
+void prepare_gradients(std::vector<at::Tensor>& grads, const std::vector<at::Tensor>& params, double weight_decay,
+                       bool maximize);
+}  // namespace detail
+
+}  // namespace levin

@@ -1,0 +1,71 @@
+#include "levin/optim/clip_grad.h"
+
+#include <ATen/ops/_foreach_clamp_max.h>
+#include <ATen/ops/_foreach_clamp_min.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+
+#include "levin/core/config_node.h"
+#include "levin/core/error.h"
+
+namespace levin {
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+// The gradients, those of one device and type together, as foreach kernels want them.
+std::vector<Tensors> gradients_by_kind(const Tensors& params) {
+  std::vector<Tensors> kinds;
+  for (const auto& param : params) {
+    const at::Tensor& grad = param.unsafeGetTensorImpl()->grad();
+    if (!grad.defined()) continue;
+    Tensors* same = nullptr;
+    for (auto& kind : kinds) {
+      if (kind[0].device() == grad.device() && kind[0].dtype() == grad.dtype()) same = &kind;
+    }
+    if (same == nullptr) same = &kinds.emplace_back();
+    same->push_back(grad);
+  }
+  return kinds;
+}
+
+}  // namespace
+
+at::Tensor clip_grad_norm_(const Tensors& params, double max_norm, double norm_type, bool error_if_nonfinite) {
+  if (!(max_norm >= 0)) throw Error("clip_grad_norm_: max_norm must be >= 0, got " + number_text(max_norm) + ".");
+  const at::NoGradGuard no_grad;
+  const std::vector<Tensors> kinds = gradients_by_kind(params);
+  if (kinds.empty()) return at::zeros({});
+  Tensors norms;
+  for (const auto& grads : kinds) {
+    for (const auto& norm : at::_foreach_norm(grads, norm_type)) norms.push_back(norm.to(kinds[0][0].device()));
+  }
+  const at::Tensor total = at::linalg_vector_norm(at::stack(norms), norm_type);
+  if (error_if_nonfinite && !std::isfinite(total.item().toDouble())) {
+    throw Error(
+        "clip_grad_norm_: the norm of the gradients is " + number_text(total.item().toDouble()) +
+        ". Lower the learning rate, look for the layer with detect_anomaly, or pass error_if_nonfinite = false.");
+  }
+  const at::Tensor scale = total.add(1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
+  for (const auto& grads : kinds) at::_foreach_mul_(grads, scale.to(grads[0].device()));
+  return total;
+}
+
+void clip_grad_value_(const Tensors& params, double clip_value) {
+  if (!(clip_value >= 0))
+    throw Error("clip_grad_value_: clip_value must be >= 0, got " + number_text(clip_value) + ".");
+  const at::NoGradGuard no_grad;
+  for (const auto& grads : gradients_by_kind(params)) {
+    at::_foreach_clamp_min_(grads, -clip_value);
+    at::_foreach_clamp_max_(grads, clip_value);
+  }
+}
+
+}  // namespace levin

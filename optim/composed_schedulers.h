@@ -1,0 +1,89 @@
+// Schedulers made of schedulers.
+//
+//   schedulers:                                     SequentialLR scheduler(optimizer,
+//     - {class_path: LinearLR, init_args: {…}}          {std::make_shared<LinearLR>(…), std::make_shared<StepLR>(…)},
+//     - {class_path: StepLR, init_args: {…}}            {500});
+//   milestones: [500]
+#pragma once
+
+#include "levin/core/registry.h"
+#include "levin/optim/lr_scheduler.h"
+
+namespace levin {
+
+using Schedulers = std::vector<std::shared_ptr<LRScheduler>>;
+
+struct SequentialLROptions {
+  std::vector<ClassSpec> schedulers = {};
+  std::vector<int64_t> milestones = {};
+
+  static auto fields() {
+    return levin::fields(field("schedulers", &SequentialLROptions::schedulers, "one after the other").not_empty(),
+                         field("milestones", &SequentialLROptions::milestones,
+                               "steps at which the next one takes over; one less than schedulers"));
+  }
+};
+
+/// Runs one scheduler after the other, the next at each milestone.
+class SequentialLR final : public LRScheduler {
+ public:
+  using Options = SequentialLROptions;
+
+  /// Attached later, with the schedulers it makes.
+  explicit SequentialLR(SequentialLROptions options);
+  /// The schedulers may be attached to `optimizer` already, in the order of the list, or not at all.
+  SequentialLR(Optimizer& optimizer, Schedulers schedulers, std::vector<int64_t> milestones);
+
+  [[nodiscard]] std::string name() const override { return "SequentialLR"; }
+  [[nodiscard]] const Schedulers& schedulers() const { return schedulers_; }
+  [[nodiscard]] State state() const override;
+  void load_state(const State& saved) override;
+
+ private:
+  void begin() override;
+  void advance(std::optional<double> metric) override;
+  void undo() override;
+  void restart() override;
+  std::vector<double> next_lr() override { return scaled(1); }
+  void check() const;
+
+  std::vector<int64_t> milestones_;
+
+  Schedulers schedulers_;
+};
+
+struct ChainedSchedulerOptions {
+  std::vector<ClassSpec> schedulers = {};
+
+  static auto fields() {
+    return levin::fields(
+        field("schedulers", &ChainedSchedulerOptions::schedulers, "all stepped, in this order").not_empty());
+  }
+};
+
+/// Steps several schedulers together; their factors multiply.
+class ChainedScheduler final : public LRScheduler {
+ public:
+  using Options = ChainedSchedulerOptions;
+
+  /// Attached later, with the schedulers it makes.
+  explicit ChainedScheduler(ChainedSchedulerOptions options);
+  /// The schedulers may be attached to `optimizer` already, in the order of the list, or not at all.
+  ChainedScheduler(Optimizer& optimizer, Schedulers schedulers);
+
+  [[nodiscard]] std::string name() const override { return "ChainedScheduler"; }
+  [[nodiscard]] const Schedulers& schedulers() const { return schedulers_; }
+  [[nodiscard]] State state() const override;
+  void load_state(const State& saved) override;
+
+ private:
+  void begin() override;
+  void advance(std::optional<double> metric) override;
+  void undo() override;
+  void restart() override;
+  std::vector<double> next_lr() override { return scaled(1); }
+
+  Schedulers schedulers_;
+};
+
+}  // namespace levin

@@ -1,0 +1,156 @@
+// Schedulers that raise and lower lr, and momentum against it, batch by batch.
+//
+//   OneCycleLR scheduler(optimizer, {.max_lr = 0.1, .total_steps = 10000});
+#pragma once
+
+#include <functional>
+
+#include "levin/optim/lr_scheduler.h"
+
+namespace levin {
+
+enum class AnnealStrategy { cos, linear };
+template <>
+struct EnumNames<AnnealStrategy> {
+  static constexpr std::array names{std::pair{"cos", AnnealStrategy::cos}, std::pair{"linear", AnnealStrategy::linear}};
+};
+
+enum class CyclicMode { triangular, triangular2, exp_range };
+template <>
+struct EnumNames<CyclicMode> {
+  static constexpr std::array names{std::pair{"triangular", CyclicMode::triangular},
+                                    std::pair{"triangular2", CyclicMode::triangular2},
+                                    std::pair{"exp_range", CyclicMode::exp_range}};
+};
+
+enum class ScaleMode { cycle, iterations };
+template <>
+struct EnumNames<ScaleMode> {
+  static constexpr std::array names{std::pair{"cycle", ScaleMode::cycle},
+                                    std::pair{"iterations", ScaleMode::iterations}};
+};
+
+namespace detail {
+/// Whether the number, or each of a list that is not empty, is above `low`.
+bool all_above(const FloatOrList& value, double low);
+}  // namespace detail
+
+struct OneCycleLROptions {
+  FloatOrList max_lr = 0.0;
+  std::optional<int64_t> total_steps = {};
+  std::optional<int64_t> epochs = {};
+  std::optional<int64_t> steps_per_epoch = {};
+  double pct_start = 0.3;
+  AnnealStrategy anneal_strategy = AnnealStrategy::cos;
+  bool cycle_momentum = true;
+  FloatOrList base_momentum = 0.85;
+  FloatOrList max_momentum = 0.95;
+  double div_factor = 25;
+  double final_div_factor = 1e4;
+  bool three_phase = false;
+
+  static auto fields() {
+    return levin::fields(
+        field("max_lr", &OneCycleLROptions::max_lr, "peak of lr; one, or one per group")
+            .check([](const FloatOrList& value) { return detail::all_above(value, 0); }, "set, and > 0"),
+        field("total_steps", &OneCycleLROptions::total_steps, "steps of the cycle; else epochs * steps_per_epoch")
+            .check([](const auto& n) { return !n || *n >= 1; }, ">= 1"),
+        field("epochs", &OneCycleLROptions::epochs, "epochs of the cycle")
+            .check([](const auto& n) { return !n || *n >= 1; }, ">= 1"),
+        field("steps_per_epoch", &OneCycleLROptions::steps_per_epoch, "steps of an epoch")
+            .check([](const auto& n) { return !n || *n >= 1; }, ">= 1"),
+        field("pct_start", &OneCycleLROptions::pct_start, "share of the cycle in which lr rises").min(0.0).max(1.0),
+        field("anneal_strategy", &OneCycleLROptions::anneal_strategy, "shape of the way up and down"),
+        field("cycle_momentum", &OneCycleLROptions::cycle_momentum, "move momentum (or beta1) against lr"),
+        field("base_momentum", &OneCycleLROptions::base_momentum, "momentum at the peak of lr"),
+        field("max_momentum", &OneCycleLROptions::max_momentum, "momentum at both ends"),
+        field("div_factor", &OneCycleLROptions::div_factor, "lr starts at max_lr / div_factor").above(0.0),
+        field("final_div_factor", &OneCycleLROptions::final_div_factor, "lr ends at its start / final_div_factor")
+            .above(0.0),
+        field("three_phase", &OneCycleLROptions::three_phase, "fall to the start first, then to the end"));
+  }
+};
+
+/// One rise to max_lr and one fall far below the start (Smith, Topin 2017). Step once per batch.
+class OneCycleLR final : public LRScheduler {
+ public:
+  using Options = OneCycleLROptions;
+
+  /// Attached later.
+  explicit OneCycleLR(OneCycleLROptions options = {}) : options_(checked(std::move(options), "OneCycleLROptions")) {}
+  OneCycleLR(Optimizer& optimizer, OneCycleLROptions options) : OneCycleLR(std::move(options)) { attach(optimizer); }
+
+  [[nodiscard]] std::string name() const override { return "OneCycleLR"; }
+
+ private:
+  void prepare() override;
+  std::vector<double> next_lr() override;
+  [[nodiscard]] int64_t total_steps() const;
+
+  int64_t total_steps_ = 0;
+  std::vector<double> max_lrs_, base_momentums_, max_momentums_;
+
+  OneCycleLROptions options_;
+};
+
+struct CyclicLROptions {
+  std::optional<FloatOrList> base_lr = {};
+  FloatOrList max_lr = 0.0;
+  int64_t step_size_up = 2000;
+  std::optional<int64_t> step_size_down = {};
+  CyclicMode mode = CyclicMode::triangular;
+  double gamma = 1.0;
+  ScaleMode scale_mode = ScaleMode::cycle;
+  bool cycle_momentum = true;
+  FloatOrList base_momentum = 0.8;
+  FloatOrList max_momentum = 0.9;
+
+  static auto fields() {
+    return levin::fields(
+        field("base_lr", &CyclicLROptions::base_lr, "lower end of lr; one, or one per group")
+            .check([](const auto& value) { return value.has_value(); }, "set"),
+        field("max_lr", &CyclicLROptions::max_lr, "upper end of lr; one, or one per group")
+            .check([](const FloatOrList& value) { return detail::all_above(value, 0); }, "set, and > 0"),
+        field("step_size_up", &CyclicLROptions::step_size_up, "steps of a rise").min(1),
+        field("step_size_down", &CyclicLROptions::step_size_down, "steps of a fall; null: as step_size_up")
+            .check([](const auto& n) { return !n || *n >= 1; }, ">= 1"),
+        field("mode", &CyclicLROptions::mode,
+              "how the height changes: stays, halves each cycle, or shrinks by gamma each step"),
+        field("gamma", &CyclicLROptions::gamma, "factor per step of exp_range"),
+        field("scale_mode", &CyclicLROptions::scale_mode,
+              "what a function (scale_fn) is given; the modes choose for themselves"),
+        field("cycle_momentum", &CyclicLROptions::cycle_momentum, "move momentum (or beta1) against lr"),
+        field("base_momentum", &CyclicLROptions::base_momentum, "momentum at the top of lr"),
+        field("max_momentum", &CyclicLROptions::max_momentum, "momentum at the bottom of lr"));
+  }
+};
+
+/// Lets lr swing between base_lr and max_lr (Smith 2015). Step once per batch.
+class CyclicLR final : public LRScheduler {
+ public:
+  using Options = CyclicLROptions;
+
+  /// Attached later.
+  explicit CyclicLR(CyclicLROptions options = {}) : options_(checked(std::move(options), "CyclicLROptions")) {}
+  CyclicLR(Optimizer& optimizer, CyclicLROptions options) : CyclicLR(std::move(options)) { attach(optimizer); }
+
+  [[nodiscard]] std::string name() const override { return "CyclicLR"; }
+
+  /// PyTorch's scale_fn: the height at a cycle (from 1) or a step, 0 to 1, in place of `mode`.
+  using ScaleFn = std::function<double(double)>;
+  CyclicLR(CyclicLROptions options, ScaleFn scale_fn) : CyclicLR(std::move(options)) {
+    scale_fn_ = std::move(scale_fn);
+  }
+
+ private:
+  void prepare() override;
+  std::vector<double> next_lr() override;
+  [[nodiscard]] double height(double cycle) const;
+
+  ScaleFn scale_fn_;
+  std::vector<double> max_lrs_, base_momentums_, max_momentums_;
+
+  CyclicLROptions options_;
+};
+
+}  // namespace levin

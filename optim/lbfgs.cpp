@@ -1,0 +1,47 @@
+#include "levin/optim/lbfgs.h"
+
+#include <torch/optim/lbfgs.h>
+
+#include "levin/optim/torch_optimizer.h"
+
+namespace levin {
+
+LBFGS::LBFGS(LBFGSOptions options)
+    : Optimizer({.lr = options.lr, .has_weight_decay = false}), options_(checked(options, "LBFGSOptions")) {}
+
+void LBFGS::group_added() {
+  if (groups_.size() > 1) throw Error("LBFGS: takes one parameter group only. Put all tensors into one.");
+  torch::optim::LBFGSOptions options(groups_[0].lr);
+  options.max_iter(options_.max_iter)
+      .max_eval(options_.max_eval)
+      .tolerance_grad(options_.tolerance_grad)
+      .tolerance_change(options_.tolerance_change)
+      .history_size(options_.history_size);
+  if (options_.line_search_fn) options.line_search_fn(enum_word(*options_.line_search_fn));
+  inner_ = std::make_shared<TorchOptimizer>(std::make_shared<torch::optim::LBFGS>(groups_[0].params, options));
+}
+
+at::Tensor LBFGS::do_step(const Closure* closure) {
+  if (inner_ == nullptr) return (*closure)();
+  inner_->groups()[0].lr = groups_[0].lr;
+  return inner_->step(*closure);
+}
+
+State LBFGS::state() const {
+  State state;
+  if (inner_ != nullptr) state.tensors = inner_->state().tensors;
+  save_groups(state);
+  return state;
+}
+
+void LBFGS::load_state(const State& saved) {
+  std::vector<Group> groups = saved_groups(saved);
+  if (inner_ != nullptr) {
+    State inner = inner_->state();
+    inner.tensors = saved.tensors;
+    inner_->load_state(inner);
+  }
+  groups_ = std::move(groups);
+}
+
+}  // namespace levin

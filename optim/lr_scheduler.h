@@ -1,0 +1,102 @@
+// The interface of all learning-rate schedulers: attached to an optimizer, they set its groups' lr at each step().
+//
+//   SGD optimizer(model.parameters(), {.lr = 0.1});
+//   StepLR scheduler(optimizer, {.step_size = 30});
+//   …optimizer.step(); scheduler.step();
+//
+// The optimizer must outlive the scheduler and stay where it is. Every rank steps its own.
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "levin/core/fields.h"
+#include "levin/core/state.h"
+#include "levin/optim/optimizer.h"
+
+namespace levin {
+
+/// One number for all groups, or one per group.
+using FloatOrList = std::variant<double, std::vector<double>>;
+
+class LRScheduler {
+ public:
+  static const char* registry_name() { return "lr_scheduler"; }
+
+  virtual ~LRScheduler() = default;
+  LRScheduler(const LRScheduler&) = delete;
+  LRScheduler& operator=(const LRScheduler&) = delete;
+
+  /// The registered name: "StepLR".
+  [[nodiscard]] virtual std::string name() const = 0;
+
+  /// Takes `optimizer` and sets the first learning rates. Throws Error if an optimizer is attached already.
+  void attach(Optimizer& optimizer);
+  [[nodiscard]] bool attached() const { return optimizer_ != nullptr; }
+  /// Throws Error if none is attached.
+  [[nodiscard]] Optimizer& optimizer() const;
+
+  /// Sets the next learning rates. Throws Error if wants_metric().
+  void step() { advance({}); }
+  /// The same for a scheduler that follows a metric; others ignore it.
+  void step(double metric) { advance(metric); }
+  [[nodiscard]] virtual bool wants_metric() const { return false; }
+
+  /// The learning rates this scheduler set last, one per group.
+  [[nodiscard]] const std::vector<double>& last_lr() const { return last_lr_; }
+
+  /// Steps taken since the start; -1 before attach().
+  int64_t last_epoch = -1;
+
+  /// What continues the schedule. The learning rates themselves are in the optimizer's state: restore both.
+  [[nodiscard]] virtual State state() const;
+  /// Attach first. Throws CheckpointError if `saved` is another scheduler's or has another number of groups.
+  virtual void load_state(const State& saved);
+
+ protected:
+  LRScheduler() = default;
+  LRScheduler(LRScheduler&&) = default;
+  LRScheduler& operator=(LRScheduler&&) = default;
+
+  /// The learning rates at last_epoch from those at the step before.
+  [[nodiscard]] virtual std::vector<double> next_lr() = 0;
+  /// The same from the initial ones alone, where there is such a formula: used when a schedule starts in the middle.
+  [[nodiscard]] virtual std::vector<double> closed_form() { return next_lr(); }
+  /// Called by attach() before the first step; base_lrs_ is set.
+  virtual void prepare() {}
+  /// attach() once the optimizer is known.
+  virtual void begin();
+  /// step().
+  virtual void advance(std::optional<double> metric);
+  /// Takes back the count of the step that attach() made, for schedulers inside another.
+  virtual void undo() { --last_epoch; }
+
+  /// Fixes initial_lr of groups that no scheduler has touched; returns all of them.
+  std::vector<double> fix_initial_lrs();
+  void initial_step();
+  /// Sets last_epoch to 0 and the learning rates to where the schedule starts; after undo().
+  virtual void restart();
+  void apply(const std::vector<double>& lrs);
+  void note_lrs();
+  /// Every group's lr times `factor`.
+  [[nodiscard]] std::vector<double> scaled(double factor) const;
+  /// `value` as one number per group. Throws Error naming `key` if the list's length is another.
+  [[nodiscard]] std::vector<double> per_group(const FloatOrList& value, const std::string& key) const;
+  [[noreturn]] void refuse_state(const std::string& why) const;
+
+  bool is_initial_ = false;  // inside the step that attach() makes
+  std::vector<double> base_lrs_;
+  std::vector<double> last_lr_;
+
+  friend class SequentialLR;
+  friend class ChainedScheduler;
+
+ private:
+  Optimizer* optimizer_ = nullptr;
+};
+
+}  // namespace levin

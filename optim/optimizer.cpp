@@ -1,0 +1,169 @@
+#include "levin/optim/optimizer.h"
+
+#include <ATen/ops/_foreach_zero.h>
+#include <c10/core/GradMode.h>
+
+#include <unordered_set>
+
+#include "levin/core/fields.h"
+
+namespace levin {
+
+namespace {
+
+// What state() keeps of a group; read back by name.
+struct SavedGroup {
+  int64_t params = 0;
+  double lr = 0;
+  double initial_lr = 0;
+  double momentum = 0;
+  double weight_decay = 0;
+  bool scheduled = false;
+
+  static auto fields() {
+    return levin::fields(field("params", &SavedGroup::params, "number of tensors"),
+                         field("lr", &SavedGroup::lr, "step size"),
+                         field("initial_lr", &SavedGroup::initial_lr, "step size before scheduling"),
+                         field("momentum", &SavedGroup::momentum, "momentum or beta1"),
+                         field("weight_decay", &SavedGroup::weight_decay, "weight decay"),
+                         field("scheduled", &SavedGroup::scheduled, "whether initial_lr is fixed"));
+  }
+};
+
+std::string place(const std::string& optimizer, size_t group) {
+  return optimizer + ": parameter group " + std::to_string(group);
+}
+
+}  // namespace
+
+void Optimizer::check_group(const ParamGroup& group) const {
+  const std::string where = place(name(), groups_.size());
+  if (group.params.empty()) throw Error(where + " has no tensors. Pass the model's parameters().");
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& known : groups_) {
+    for (const auto& param : known.params) seen.insert(param.unsafeGetTensorImpl());
+  }
+  for (size_t i = 0; i < group.params.size(); ++i) {
+    const at::Tensor& param = group.params[i];
+    const std::string what = where + ", tensor " + std::to_string(i);
+    if (!param.defined()) throw Error(what + " is undefined. Register it in the model before making the optimizer.");
+    if (!param.is_leaf()) {
+      throw Error(what +
+                  " is not a leaf: it was computed from other tensors. Pass the tensor that was registered as a " +
+                  "parameter, or detach() it.");
+    }
+    if (!param.is_floating_point()) {
+      throw Error(what + " is of type " + std::string(param.dtype().name()) +
+                  ". Only real floating point tensors can be optimized.");
+    }
+    if (!seen.insert(param.unsafeGetTensorImpl()).second) {
+      throw Error(what + " is already in this optimizer. Pass every tensor once.");
+    }
+  }
+  auto check = [&](const char* key, const std::optional<double>& value, bool supported) {
+    if (!value) return;
+    if (!supported) throw Error(where + " sets " + key + ", which " + name() + " does not have. Leave it unset.");
+    if (!(*value >= 0)) throw Error(where + "." + key + ": must be >= 0, got " + number_text(*value) + ".");
+  };
+  check("lr", group.lr, true);
+  check("weight_decay", group.weight_decay, defaults_.has_weight_decay);
+  check("momentum", group.momentum, defaults_.has_momentum);
+}
+
+void Optimizer::add_param_group(ParamGroup group) {
+  check_group(group);
+  Group added = defaults_;
+  added.params = std::move(group.params);
+  added.lr = group.lr.value_or(defaults_.lr);
+  added.initial_lr = added.lr;
+  added.weight_decay = group.weight_decay.value_or(defaults_.weight_decay);
+  added.momentum = group.momentum.value_or(defaults_.momentum);
+  groups_.push_back(std::move(added));
+  try {
+    group_added();
+  } catch (...) {
+    groups_.pop_back();
+    throw;
+  }
+}
+
+std::vector<at::Tensor> Optimizer::parameters() const {
+  std::vector<at::Tensor> all;
+  for (const auto& group : groups_) all.insert(all.end(), group.params.begin(), group.params.end());
+  return all;
+}
+
+void Optimizer::zero_grad(bool set_to_none) {
+  std::vector<at::Tensor> to_zero;
+  for (auto& group : groups_) {
+    for (auto& param : group.params) {
+      c10::TensorImpl* impl = param.unsafeGetTensorImpl();
+      if (!impl->grad().defined()) continue;
+      at::Tensor& grad = impl->mutable_grad();
+      if (set_to_none) {
+        grad.reset();
+        continue;
+      }
+      if (grad.grad_fn()) grad.detach_();
+      to_zero.push_back(grad);
+    }
+  }
+  if (to_zero.empty()) return;
+  const at::NoGradGuard no_grad;
+  at::_foreach_zero_(to_zero);
+}
+
+void Optimizer::step() {
+  if (needs_closure()) {
+    throw Error(name() + ": evaluates the loss several times in one step. Call step(closure) with a function that " +
+                "zeroes the gradients, computes the loss, calls backward() and returns the loss.");
+  }
+  do_step(nullptr);
+}
+
+at::Tensor Optimizer::step(const Closure& closure) {
+  const at::AutoGradMode with_grad(true);
+  return do_step(&closure);
+}
+
+void Optimizer::refuse_state(const std::string& why) const {
+  throw CheckpointError(name() + ": " + why);
+}
+
+void Optimizer::save_groups(State& state) const {
+  std::vector<SavedGroup> saved;
+  for (const auto& group : groups_) {
+    saved.push_back({static_cast<int64_t>(group.params.size()), group.lr, group.initial_lr, group.momentum,
+                     group.weight_decay, group.scheduled});
+  }
+  state.set("name", name());
+  state.set("groups", saved);
+}
+
+std::vector<Optimizer::Group> Optimizer::saved_groups(const State& saved) const {
+  const auto saved_name = saved.get<std::string>("name");
+  if (saved_name != name()) {
+    refuse_state("the saved state belongs to " + saved_name + ". Use the optimizer that wrote it.");
+  }
+  const auto list = saved.get<std::vector<SavedGroup>>("groups");
+  if (list.size() != groups_.size()) {
+    refuse_state("the saved state has " + std::to_string(list.size()) + " parameter groups, this one has " +
+                 std::to_string(groups_.size()) + ". Add the same groups before loading.");
+  }
+  std::vector<Group> groups = groups_;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].params != static_cast<int64_t>(groups[i].params.size())) {
+      refuse_state("group " + std::to_string(i) + " has " + std::to_string(list[i].params) +
+                   " tensors in the saved state and " + std::to_string(groups[i].params.size()) +
+                   " here. Load a checkpoint of the same model.");
+    }
+    groups[i].lr = list[i].lr;
+    groups[i].initial_lr = list[i].initial_lr;
+    groups[i].momentum = list[i].momentum;
+    groups[i].weight_decay = list[i].weight_decay;
+    groups[i].scheduled = list[i].scheduled;
+  }
+  return groups;
+}
+
+}  // namespace levin

@@ -1,0 +1,83 @@
+// The scheduler that follows a metric.
+//
+//   ReduceLROnPlateau scheduler(optimizer, {.patience = 5});
+//   …scheduler.step(val_loss);
+#pragma once
+
+#include <array>
+
+#include "levin/optim/lr_scheduler.h"
+
+namespace levin {
+
+enum class PlateauMode { min, max };
+template <>
+struct EnumNames<PlateauMode> {
+  static constexpr std::array names{std::pair{"min", PlateauMode::min}, std::pair{"max", PlateauMode::max}};
+};
+
+enum class ThresholdMode { rel, abs };
+template <>
+struct EnumNames<ThresholdMode> {
+  static constexpr std::array names{std::pair{"rel", ThresholdMode::rel}, std::pair{"abs", ThresholdMode::abs}};
+};
+
+struct ReduceLROnPlateauOptions {
+  PlateauMode mode = PlateauMode::min;
+  double factor = 0.1;
+  int64_t patience = 10;
+  double threshold = 1e-4;
+  ThresholdMode threshold_mode = ThresholdMode::rel;
+  int64_t cooldown = 0;
+  FloatOrList min_lr = 0.0;
+  double eps = 1e-8;
+
+  static auto fields() {
+    return levin::fields(
+        field("mode", &ReduceLROnPlateauOptions::mode, "whether the metric should fall or rise"),
+        field("factor", &ReduceLROnPlateauOptions::factor, "of lr at each reduction").min(0.0).below(1.0),
+        field("patience", &ReduceLROnPlateauOptions::patience, "steps without a better metric that are borne").min(0),
+        field("threshold", &ReduceLROnPlateauOptions::threshold, "how much better counts as better"),
+        field("threshold_mode", &ReduceLROnPlateauOptions::threshold_mode,
+              "threshold relative to the best, or absolute"),
+        field("cooldown", &ReduceLROnPlateauOptions::cooldown, "steps after a reduction in which nothing counts")
+            .min(0),
+        field("min_lr", &ReduceLROnPlateauOptions::min_lr, "lowest lr; one, or one per group"),
+        field("eps", &ReduceLROnPlateauOptions::eps, "smaller changes of lr are not made").min(0.0));
+  }
+};
+
+/// Multiplies lr by factor when the metric has not improved for more than `patience` steps. Call step(metric).
+class ReduceLROnPlateau final : public LRScheduler {
+ public:
+  using Options = ReduceLROnPlateauOptions;
+
+  /// Attached later.
+  explicit ReduceLROnPlateau(ReduceLROnPlateauOptions options = {})
+      : options_(checked(std::move(options), "ReduceLROnPlateauOptions")) {}
+  ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options) : ReduceLROnPlateau(std::move(options)) {
+    attach(optimizer);
+  }
+
+  [[nodiscard]] std::string name() const override { return "ReduceLROnPlateau"; }
+  [[nodiscard]] bool wants_metric() const override { return true; }
+  [[nodiscard]] State state() const override;
+  void load_state(const State& saved) override;
+
+ private:
+  void begin() override;
+  void advance(std::optional<double> metric) override;
+  std::vector<double> next_lr() override;
+  void undo() override {}
+  [[nodiscard]] bool is_better(double metric) const;
+  void reduce();
+
+  std::vector<double> min_lrs_;
+  double best_ = 0;
+  int64_t num_bad_epochs_ = 0;
+  int64_t cooldown_counter_ = 0;
+
+  ReduceLROnPlateauOptions options_;
+};
+
+}  // namespace levin

@@ -1,0 +1,215 @@
+// Schedulers that follow the count of steps: decays, warmups and a free function.
+//
+//   LinearLR warmup(optimizer, {.start_factor = 0.01, .total_iters = 500});
+#pragma once
+
+#include <algorithm>
+#include <functional>
+
+#include "levin/optim/lr_scheduler.h"
+
+namespace levin {
+
+struct StepLROptions {
+  int64_t step_size = 0;
+  double gamma = 0.1;
+
+  static auto fields() {
+    return levin::fields(field("step_size", &StepLROptions::step_size, "steps between two decays").min(1),
+                         field("gamma", &StepLROptions::gamma, "factor of each decay"));
+  }
+};
+
+/// Multiplies lr by gamma every step_size steps.
+class StepLR final : public LRScheduler {
+ public:
+  using Options = StepLROptions;
+
+  /// Attached later.
+  explicit StepLR(StepLROptions options = {}) : options_(checked(std::move(options), "StepLROptions")) {}
+  StepLR(Optimizer& optimizer, StepLROptions options) : StepLR(std::move(options)) { attach(optimizer); }
+
+  [[nodiscard]] std::string name() const override { return "StepLR"; }
+
+ private:
+  std::vector<double> next_lr() override;
+  std::vector<double> closed_form() override;
+
+  StepLROptions options_;
+};
+
+struct MultiStepLROptions {
+  std::vector<int64_t> milestones = {};
+  double gamma = 0.1;
+
+  static auto fields() {
+    return levin::fields(
+        field("milestones", &MultiStepLROptions::milestones, "steps at which lr decays, rising")
+            .not_empty()
+            .check([](const auto& steps) { return std::is_sorted(steps.begin(), steps.end()); }, "rising"),
+        field("gamma", &MultiStepLROptions::gamma, "factor of each decay"));
+  }
+};
+
+/// Multiplies lr by gamma at each milestone.
+class MultiStepLR final : public LRScheduler {
+ public:
+  using Options = MultiStepLROptions;
+
+  /// Attached later.
+  explicit MultiStepLR(MultiStepLROptions options = {}) : options_(checked(std::move(options), "MultiStepLROptions")) {}
+  MultiStepLR(Optimizer& optimizer, MultiStepLROptions options) : MultiStepLR(std::move(options)) { attach(optimizer); }
+
+  [[nodiscard]] std::string name() const override { return "MultiStepLR"; }
+
+ private:
+  std::vector<double> next_lr() override;
+  std::vector<double> closed_form() override;
+
+  MultiStepLROptions options_;
+};
+
+struct ConstantLROptions {
+  double factor = 1.0 / 3;
+  int64_t total_iters = 5;
+
+  static auto fields() {
+    return levin::fields(field("factor", &ConstantLROptions::factor, "of lr until total_iters").above(0.0).max(1.0),
+                         field("total_iters", &ConstantLROptions::total_iters, "steps that are scaled").min(0));
+  }
+};
+
+/// Scales lr by factor for the first total_iters steps.
+// PyTorch: factor 0 passes, then divides by 0 at total_iters; here: refused, because lr would become nan.
+class ConstantLR final : public LRScheduler {
+ public:
+  using Options = ConstantLROptions;
+
+  /// Attached later.
+  explicit ConstantLR(ConstantLROptions options = {}) : options_(checked(std::move(options), "ConstantLROptions")) {}
+  ConstantLR(Optimizer& optimizer, ConstantLROptions options) : ConstantLR(std::move(options)) { attach(optimizer); }
+
+  [[nodiscard]] std::string name() const override { return "ConstantLR"; }
+
+ private:
+  std::vector<double> next_lr() override;
+  std::vector<double> closed_form() override;
+
+  ConstantLROptions options_;
+};
+
+struct LinearLROptions {
+  double start_factor = 1.0 / 3;
+  double end_factor = 1.0;
+  int64_t total_iters = 5;
+
+  static auto fields() {
+    return levin::fields(
+        field("start_factor", &LinearLROptions::start_factor, "of lr at the start").above(0.0).max(1.0),
+        field("end_factor", &LinearLROptions::end_factor, "of lr from total_iters on").min(0.0).max(1.0),
+        field("total_iters", &LinearLROptions::total_iters, "steps from one to the other").min(1));
+  }
+};
+
+/// Moves lr linearly from start_factor to end_factor in total_iters steps: a warmup.
+class LinearLR final : public LRScheduler {
+ public:
+  using Options = LinearLROptions;
+
+  /// Attached later.
+  explicit LinearLR(LinearLROptions options = {}) : options_(checked(std::move(options), "LinearLROptions")) {}
+  LinearLR(Optimizer& optimizer, LinearLROptions options) : LinearLR(std::move(options)) { attach(optimizer); }
+
+  [[nodiscard]] std::string name() const override { return "LinearLR"; }
+
+ private:
+  std::vector<double> next_lr() override;
+  std::vector<double> closed_form() override;
+
+  LinearLROptions options_;
+};
+
+struct ExponentialLROptions {
+  double gamma = 0;
+
+  static auto fields() {
+    return levin::fields(field("gamma", &ExponentialLROptions::gamma, "factor of each step").above(0.0));
+  }
+};
+
+/// Multiplies lr by gamma at every step.
+class ExponentialLR final : public LRScheduler {
+ public:
+  using Options = ExponentialLROptions;
+
+  /// Attached later.
+  explicit ExponentialLR(ExponentialLROptions options = {})
+      : options_(checked(std::move(options), "ExponentialLROptions")) {}
+  ExponentialLR(Optimizer& optimizer, ExponentialLROptions options) : ExponentialLR(std::move(options)) {
+    attach(optimizer);
+  }
+
+  [[nodiscard]] std::string name() const override { return "ExponentialLR"; }
+
+ private:
+  std::vector<double> next_lr() override;
+  std::vector<double> closed_form() override;
+
+  ExponentialLROptions options_;
+};
+
+struct PolynomialLROptions {
+  int64_t total_iters = 5;
+  double power = 1.0;
+
+  static auto fields() {
+    return levin::fields(field("total_iters", &PolynomialLROptions::total_iters, "steps until lr is 0").min(1),
+                         field("power", &PolynomialLROptions::power, "of the polynomial").above(0.0));
+  }
+};
+
+/// Lets lr fall to 0 in total_iters steps as (1 - t / total_iters)^power.
+class PolynomialLR final : public LRScheduler {
+ public:
+  using Options = PolynomialLROptions;
+
+  /// Attached later.
+  explicit PolynomialLR(PolynomialLROptions options = {})
+      : options_(checked(std::move(options), "PolynomialLROptions")) {}
+  PolynomialLR(Optimizer& optimizer, PolynomialLROptions options) : PolynomialLR(std::move(options)) {
+    attach(optimizer);
+  }
+
+  [[nodiscard]] std::string name() const override { return "PolynomialLR"; }
+
+ private:
+  std::vector<double> next_lr() override;
+  std::vector<double> closed_form() override;
+
+  PolynomialLROptions options_;
+};
+
+/// lr is the initial one times a function of the step. C++ only: a function has no YAML.
+class LambdaLR final : public LRScheduler {
+ public:
+  using Function = std::function<double(int64_t)>;
+
+  /// Attached later; one function for all groups, or one per group.
+  explicit LambdaLR(Function lr_lambda) : lambdas_{std::move(lr_lambda)}, is_shared_(true) {}
+  explicit LambdaLR(std::vector<Function> lr_lambdas) : lambdas_(std::move(lr_lambdas)) {}
+  LambdaLR(Optimizer& optimizer, Function lr_lambda) : LambdaLR(std::move(lr_lambda)) { attach(optimizer); }
+  LambdaLR(Optimizer& optimizer, std::vector<Function> lr_lambdas) : LambdaLR(std::move(lr_lambdas)) {
+    attach(optimizer);
+  }
+
+  [[nodiscard]] std::string name() const override { return "LambdaLR"; }
+
+ private:
+  void prepare() override;
+  std::vector<double> next_lr() override;
+
+  std::vector<Function> lambdas_;
+  bool is_shared_ = false;
+};
+
+}  // namespace levin

@@ -1,0 +1,54 @@
+// Counts the named parts of a run and adds up their times: trainer: {profiler: simple}.
+//
+// A pair of start and stop costs about two looks at the clock. Training thread only.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "levin/profilers/profiler.h"
+
+namespace levin {
+
+class SimpleProfiler final : public Profiler {
+ public:
+  SimpleProfiler();
+
+  void start(const char* action) override;
+  /// Ends the innermost running `action`, and what was started in it and not stopped; nothing if it does not run.
+  void stop(const char* action) override;
+
+  /// Actions by total time, with their share of the time since the first start. Nested actions count in full in each.
+  [[nodiscard]] std::string summary() const override;
+
+  struct Action {
+    std::string name;
+    int64_t calls = 0;
+    double mean = 0;   // seconds
+    double total = 0;  // seconds
+  };
+  /// What has been measured so far, by total time.
+  [[nodiscard]] std::vector<Action> actions() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Slot {
+    const char* action;
+    int64_t calls = 0;
+    Clock::duration total = Clock::duration::zero();
+  };
+  struct Open {
+    size_t slot;
+    Clock::time_point since;
+  };
+
+  size_t slot_of(const char* action);
+
+  std::vector<Slot> slots_ = {};  // one per literal; few, so a search from the front is quick
+  std::vector<Open> open_ = {};
+  Clock::time_point first_ = {};
+  Clock::time_point last_ = {};
+};
+
+}  // namespace levin

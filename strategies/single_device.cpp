@@ -1,0 +1,13 @@
+#include "levin/strategies/single_device.h"
+
+namespace levin {
+
+void SingleDeviceStrategy::backward(const at::Tensor& loss, bool /*sync*/) {
+  loss.backward();
+}
+
+at::Tensor SingleDeviceStrategy::reduce(const at::Tensor& value, ReduceOp /*op*/) {
+  return value;
+}
+
+}  // namespace levin

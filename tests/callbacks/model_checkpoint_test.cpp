@@ -1,0 +1,316 @@
+#include "levin/callbacks/model_checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+
+#include "callbacks/quiet_trainer.h"
+#include "levin/core/files.h"
+#include "levin/trainer/checkpoint_file.h"
+#include "support/captured_console.h"
+#include "support/temporary_folder.h"
+#include "support/tiny_module.h"
+
+namespace levin {
+namespace {
+
+using namespace test;
+using Names = std::vector<std::string>;
+
+std::string base(const std::string& path) {
+  return std::filesystem::path(path).filename();
+}
+
+// 6 training and 4 validation batches an epoch; `table` is the metric "v" of each epoch.
+std::shared_ptr<ModelCheckpoint> fit(const TemporaryFolder& folder, ModelCheckpointOptions options, int64_t epochs,
+                                     std::vector<double> table = {}, const std::string& ckpt_path = "") {
+  options.dirpath = folder.path();
+  auto callback = std::make_shared<ModelCheckpoint>(options);
+  TinyModule module;
+  module.table = std::move(table);
+  Trainer trainer(quiet(epochs, {callback}));
+  trainer.fit(module, tiny_loader(24), tiny_loader(16), ckpt_path);
+  return callback;
+}
+
+// ---- names and times, as recorded from Lightning 2.6.6
+// -------------------------------------------------------------------
+
+TEST(ModelCheckpoint, KeepsTheNewestByDefault) {
+  const TemporaryFolder folder;
+  const auto callback = fit(folder, {}, 3);
+  EXPECT_EQ(folder.names(), Names{"epoch=2-step=18.ckpt"});
+  EXPECT_EQ(callback->best_model_path(), folder / "epoch=2-step=18.ckpt");
+  EXPECT_EQ(callback->best_model_score(), std::nullopt);
+  EXPECT_EQ(callback->last_model_path(), "");
+}
+
+TEST(ModelCheckpoint, KeepsAllWithTopKMinusOne) {
+  const TemporaryFolder folder;
+  fit(folder, {.save_top_k = -1}, 3);
+  EXPECT_EQ(folder.names(), (Names{"epoch=0-step=6.ckpt", "epoch=1-step=12.ckpt", "epoch=2-step=18.ckpt"}));
+}
+
+TEST(ModelCheckpoint, KeepsTheTwoBest) {
+  const TemporaryFolder folder;
+  const auto callback =
+      fit(folder, {.filename = "{epoch}-{step}-{v:.2f}", .monitor = "v", .save_top_k = 2}, 4, {0.9, 0.4, 0.7, 0.5});
+  EXPECT_EQ(folder.names(), (Names{"epoch=1-step=12-v=0.40.ckpt", "epoch=3-step=24-v=0.50.ckpt"}));
+  EXPECT_EQ(base(callback->best_model_path()), "epoch=1-step=12-v=0.40.ckpt");
+  EXPECT_EQ(callback->best_model_score(), 0.4);
+}
+
+TEST(ModelCheckpoint, SavesEveryNSteps) {
+  const TemporaryFolder folder;
+  fit(folder, {.save_top_k = -1, .every_n_train_steps = 5}, 2);
+  EXPECT_EQ(folder.names(), (Names{"epoch=0-step=5.ckpt", "epoch=1-step=10.ckpt"}));
+}
+
+TEST(ModelCheckpoint, SavesEveryNEpochs) {
+  const TemporaryFolder folder;
+  fit(folder, {.save_top_k = -1, .every_n_epochs = 2}, 5);
+  EXPECT_EQ(folder.names(), (Names{"epoch=1-step=12.ckpt", "epoch=3-step=24.ckpt"}));
+}
+
+TEST(ModelCheckpoint, LeavesMetricNamesOut) {
+  const TemporaryFolder folder;
+  fit(folder, {.filename = "m-{epoch:03d}-{v:.1f}", .monitor = "v", .save_top_k = -1, .auto_insert_metric_name = false},
+      2, {0.9, 0.4});
+  EXPECT_EQ(folder.names(), (Names{"m-000-0.9.ckpt", "m-001-0.4.ckpt"}));
+}
+
+TEST(ModelCheckpoint, MissingMonitorIsAnErrorThatNamesIt) {
+  const TemporaryFolder folder;
+  const std::string error = error_of([&] { fit(folder, {.monitor = "absent"}, 1); });
+  EXPECT_TRUE(has(error, "\"absent\"") && has(error, "train_loss, val_loss") && has(error, ".monitor")) << error;
+  EXPECT_TRUE(folder.names().empty());
+}
+
+TEST(ModelCheckpoint, StepsWaitForAMonitorThatValidationLogs) {
+  const TemporaryFolder folder;  // due after steps 2, 4 and 6 of each epoch; v is there from the first validation on
+  fit(folder, {.monitor = "v", .save_top_k = -1, .every_n_train_steps = 2}, 2, {0.9, 0.4});
+  EXPECT_EQ(folder.names(),
+            (Names{"epoch=0-step=6.ckpt", "epoch=1-step=10.ckpt", "epoch=1-step=12.ckpt", "epoch=1-step=8.ckpt"}));
+}
+
+TEST(ModelCheckpoint, SavesAfterEachValidationWithinTheEpoch) {
+  const TemporaryFolder folder;
+  auto callback = std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.dirpath = folder.path(), .save_top_k = -1});
+  TinyModule module;
+  TrainerOptions options = quiet(1, {callback});
+  options.val_check_interval = 0.5;
+  Trainer(options).fit(module, tiny_loader(24), tiny_loader(16));
+  EXPECT_EQ(folder.names(), (Names{"epoch=0-step=3.ckpt", "epoch=0-step=6.ckpt"}));
+}
+
+TEST(ModelCheckpoint, TimeTriggerSavesAsOftenAsTheClockSays) {
+  const TemporaryFolder folder;
+  fit(folder, {.save_top_k = -1, .train_time_interval = Seconds(1e-9)}, 1);
+  EXPECT_EQ(folder.names().size(), 6U);
+  const TemporaryFolder other;
+  fit(other, {.save_top_k = -1, .train_time_interval = Seconds(3600)}, 1);
+  EXPECT_TRUE(other.names().empty());
+}
+
+// ---- better than Lightning
+// ------------------------------------------------------------------------------------------------
+
+TEST(ModelCheckpoint, LastIsTheNewestStateAlsoWithoutImprovement) {
+  const TemporaryFolder folder;
+  const auto callback = fit(folder, {.monitor = "v", .save_last = true}, 3, {0.9, 0.4, 0.7});
+  EXPECT_EQ(folder.names(), (Names{"epoch=1-step=12.ckpt", "last.ckpt"}));
+  EXPECT_EQ(read_checkpoint(folder / "last.ckpt").get<int64_t>("global_step"), 18);
+  EXPECT_EQ(read_checkpoint(folder / "epoch=1-step=12.ckpt").get<int64_t>("global_step"), 12);
+  EXPECT_EQ(callback->last_model_path(), folder / "last.ckpt");
+}
+
+TEST(ModelCheckpoint, LastIsWrittenAtTheEndWhereNothingElseWasDue) {
+  const TemporaryFolder folder;
+  fit(folder, {.save_last = true, .save_top_k = 0, .every_n_train_steps = 1000}, 2);
+  EXPECT_EQ(folder.names(), Names{"last.ckpt"});
+  EXPECT_EQ(read_checkpoint(folder / "last.ckpt").get<int64_t>("global_step"), 12);
+}
+
+TEST(ModelCheckpoint, LastMayBeARelativeLinkToTheNewestFile) {
+  const TemporaryFolder folder;
+  fit(folder, {.save_last = "link"}, 2);
+  EXPECT_EQ(std::filesystem::read_symlink(folder / "last.ckpt"), "epoch=1-step=12.ckpt");
+  EXPECT_EQ(read_checkpoint(folder / "last.ckpt").get<int64_t>("global_step"), 12);
+}
+
+TEST(ModelCheckpoint, NanIsReplacedByAnyNumber) {
+  const TemporaryFolder folder;
+  const auto callback = fit(folder, {.monitor = "v"}, 4, {NAN, 8, 7, 5});
+  EXPECT_EQ(folder.names(), Names{"epoch=3-step=24.ckpt"});
+  EXPECT_EQ(callback->best_model_score(), 5);
+}
+
+// ---- files of others
+// --------------------------------------------------------------------------------------------------------
+
+TEST(ModelCheckpoint, NeverTouchesFilesItDidNotWrite) {
+  const TemporaryFolder folder;
+  write_file_durably(folder / "last.ckpt", "theirs");
+  write_file_durably(folder / "epoch=0-step=6.ckpt", "theirs");
+  fit(folder, {.save_last = true}, 2);
+  EXPECT_EQ(folder.names(), (Names{"epoch=0-step=6.ckpt", "epoch=1-step=12.ckpt", "last-v1.ckpt", "last.ckpt"}));
+  EXPECT_EQ(read_file(folder / "last.ckpt"), "theirs");
+  EXPECT_EQ(read_file(folder / "epoch=0-step=6.ckpt"), "theirs");
+}
+
+TEST(ModelCheckpoint, CountsVersionsOfANameOrOverwrites) {
+  const TemporaryFolder folder;
+  fit(folder, {.filename = "x", .save_top_k = -1}, 3);
+  EXPECT_EQ(folder.names(), (Names{"x-v1.ckpt", "x-v2.ckpt", "x.ckpt"}));
+  const TemporaryFolder other;
+  fit(other, {.filename = "x", .save_top_k = -1, .enable_version_counter = false}, 3);
+  EXPECT_EQ(other.names(), Names{"x.ckpt"});
+}
+
+TEST(ModelCheckpoint, ResumedRunGoesOnWithItsFiles) {
+  const TemporaryFolder folder;
+  fit(folder, {.save_last = true}, 2);
+  const auto callback = fit(folder, {.save_last = true}, 4, {}, folder / "last.ckpt");
+  EXPECT_EQ(folder.names(), (Names{"epoch=3-step=24.ckpt", "last.ckpt"}));
+  EXPECT_EQ(base(callback->best_model_path()), "epoch=3-step=24.ckpt");
+}
+
+TEST(ModelCheckpoint, ResumingFromAnyStepEndsWithTheSameWeights) {
+  const TemporaryFolder folder;
+  TinyModule whole;
+  auto all = std::make_shared<ModelCheckpoint>(
+      ModelCheckpointOptions{.dirpath = folder.path(), .save_top_k = -1, .every_n_train_steps = 1});
+  Trainer trainer(quiet(3, {all}));
+  trainer.fit(whole, tiny_loader(24), tiny_loader(16));
+  ASSERT_EQ(folder.names().size(), 18U);
+  for (const auto& name : folder.names()) {
+    TinyModule module;
+    Trainer other(quiet(3, {}));
+    other.fit(module, tiny_loader(24), tiny_loader(16), folder / name);
+    EXPECT_TRUE(torch::equal(module.layer->weight, whole.layer->weight)) << name;
+    EXPECT_EQ(other.global_step(), 18) << name;
+    EXPECT_EQ(other.logging_step(), 18) << name;
+  }
+}
+
+TEST(ModelCheckpoint, CheckpointSavedAfterFitContinuesWithTheNextEpoch) {
+  const TemporaryFolder folder;
+  TinyModule module;
+  Trainer trainer(quiet(2, {}));
+  trainer.fit(module, tiny_loader(24));
+  trainer.save_checkpoint(folder / "a.ckpt");
+  TinyModule other;
+  Trainer longer(quiet(3, {}));
+  longer.fit(other, tiny_loader(24), {}, folder / "a.ckpt");
+  EXPECT_EQ(longer.global_step(), 18);
+}
+
+TEST(ModelCheckpoint, LastAndBestAreFoundByName) {
+  const TemporaryFolder folder;
+  fit(folder, {.save_last = true}, 2);
+  fit(folder, {.save_last = true}, 4, {}, "last");  // a new process knows the folder only
+  EXPECT_EQ(read_checkpoint(folder / "last.ckpt").get<int64_t>("global_step"), 24);
+  TinyModule module;
+  Trainer trainer(quiet(1, ModelCheckpoint({.dirpath = folder / "empty"})));
+  EXPECT_TRUE(has(error_of([&] { trainer.test(module, tiny_loader(8), "best"); }), "best"));
+}
+
+// ---- failures
+// ---------------------------------------------------------------------------------------------------------------
+
+TEST(ModelCheckpoint, SavesOnceOnAnException) {
+  for (const bool enabled : {false, true}) {
+    const TemporaryFolder folder;
+    auto callback = std::make_shared<ModelCheckpoint>(
+        ModelCheckpointOptions{.dirpath = folder.path(), .save_last = true, .save_on_exception = enabled});
+    TinyModule module;
+    module.on_training_step = [&](int64_t batch) {
+      if (batch == 3) throw std::runtime_error("power cut");
+    };
+    Trainer trainer(quiet(1, {callback}));
+    EXPECT_THROW(trainer.fit(module, tiny_loader(24)), std::runtime_error);
+    EXPECT_EQ(folder.names(), enabled ? (Names{"epoch=0-step=3.ckpt", "last.ckpt"}) : Names{});
+    if (!enabled) continue;
+    TinyModule resumed, whole;  // the batch that failed is trained again
+    Trainer(quiet(1, {})).fit(resumed, tiny_loader(24), {}, folder / "last.ckpt");
+    Trainer(quiet(1, {})).fit(whole, tiny_loader(24));
+    EXPECT_TRUE(torch::equal(resumed.layer->weight, whole.layer->weight));
+  }
+}
+
+TEST(ModelCheckpoint, WritesNothingInFastDevRun) {
+  const TemporaryFolder folder;
+  TinyModule module;
+  TrainerOptions options = quiet(1, ModelCheckpoint({.dirpath = folder.path(), .save_last = true}));
+  options.fast_dev_run = true;
+  Trainer(options).fit(module, tiny_loader(24), tiny_loader(16));
+  EXPECT_TRUE(folder.names().empty());
+}
+
+TEST(ModelCheckpoint, FullDiskIsReportedAndTrainingGoesOnWithTheOldFile) {
+  const TemporaryFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    at::set_num_threads(1);
+    ::signal(SIGXFSZ, SIG_IGN);
+    const CapturedConsole console;
+    auto callback =
+        std::make_shared<ModelCheckpoint>(ModelCheckpointOptions{.dirpath = folder.path(), .save_last = true});
+    TinyModule module;
+    module.on_training_step = [](int64_t) {};
+    TrainerOptions options = quiet(3, {callback});
+    Trainer trainer(options);
+    int64_t steps = 0;
+    module.on_training_step = [&](int64_t) {
+      if (++steps != 7) return;  // from the second epoch on there is no room
+      const rlimit limit{100, 100};
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+    };
+    trainer.fit(module, tiny_loader(24));
+    const bool told = console.has("File too large") && console.has("Training goes on");
+    ::_exit(trainer.current_epoch() == 3 && told && base(callback->best_model_path()) == "epoch=0-step=6.ckpt" ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(folder.names(), (Names{"epoch=0-step=6.ckpt", "last.ckpt"}));
+  EXPECT_EQ(read_checkpoint(folder / "last.ckpt").get<int64_t>("global_step"), 6);
+}
+
+// ---- options
+// ------------------------------------------------------------------------------------------------------------------
+
+TEST(ModelCheckpoint, RefusesOptionsThatContradict) {
+  EXPECT_TRUE(
+      has(error_of([] { ModelCheckpoint({.every_n_train_steps = 5, .every_n_epochs = 1}); }), "exclude each other"));
+  EXPECT_TRUE(has(error_of([] { ModelCheckpoint({.save_top_k = 2}); }), "Set .monitor"));
+  EXPECT_TRUE(has(error_of([] { ModelCheckpoint({.save_last = "always"}); }), "true, false or link"));
+  EXPECT_TRUE(has(error_of([] { ModelCheckpoint({.filename = "{epoch"}); }), "no partner"));
+  EXPECT_TRUE(has(error_of([] { ModelCheckpoint({.filename = "{v:>8}"}); }), ">8"));
+}
+
+TEST(CheckpointName, FormatsAsPythonDoes) {
+  const Metrics metrics{{"epoch", 3}, {"step", 1200}, {"val/acc", 0.98765}, {"big", 123456789.0}, {"bad", NAN}};
+  auto name = [&](const std::string& text, bool insert = false) {
+    return CheckpointName(text, insert).format(metrics);
+  };
+  EXPECT_EQ(name("{epoch}-{step}", true), "epoch=3-step=1200");
+  EXPECT_EQ(name("{epoch:02d}_{step:06}"), "03_001200");
+  EXPECT_EQ(name("{val/acc:.2f}"), "0.99");
+  EXPECT_EQ(name("{val/acc:.1%}"), "98.8%");
+  EXPECT_EQ(name("{val/acc:8.3f}"), "   0.988");
+  EXPECT_EQ(name("{val/acc}"), "0.98765");
+  EXPECT_EQ(name("{big:.3e}"), "1.235e+08");
+  EXPECT_EQ(name("{bad:.2f}"), "nan");
+  const CapturedConsole console;
+  EXPECT_EQ(name("{absent:.1f}"), "0.0");
+  EXPECT_TRUE(console.has("\"absent\""));
+}
+
+}  // namespace
+}  // namespace levin

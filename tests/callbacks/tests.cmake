@@ -1,0 +1,6 @@
+levin_test(callbacks TORCH FILES
+  callbacks/early_stopping_test.cpp
+  callbacks/model_checkpoint_test.cpp
+  callbacks/other_callbacks_test.cpp
+  callbacks/progress_bar_test.cpp)
+target_link_libraries(callbacks_test PRIVATE util)

@@ -1,0 +1,74 @@
+// Every class that a run file may name: its options have documents, and its defaults read back to themselves.
+#include <gtest/gtest.h>
+
+#include "levin/core/registry.h"
+#include "levin/data/data_module.h"
+#include "levin/loggers/logger.h"
+#include "levin/optim/lr_scheduler.h"
+#include "levin/optim/optimizer.h"
+#include "levin/profilers/profiler.h"
+#include "levin/strategies/strategy.h"
+#include "levin/trainer/callback.h"
+
+namespace levin {
+namespace {
+
+template <class Interface>
+void check_all(const std::vector<std::string>& expected) {
+  add_builtins();
+  const auto& registry = Registry<Interface>::instance();
+  EXPECT_EQ(registry.names(), expected);
+  for (const auto& entry : registry.entries()) {
+    EXPECT_FALSE(entry.doc.empty()) << entry.name;
+    EXPECT_NE(entry.file.find("builtins.cpp"), std::string::npos) << entry.name;
+    for (const auto& option : entry.describe()) {
+      EXPECT_FALSE(option.doc.empty()) << entry.name << "." << option.name;
+      EXPECT_FALSE(option.type.empty()) << entry.name << "." << option.name;
+    }
+    Problems required;  // options without a usable default (a monitor, max_lr) are the only ones that may be missed
+    const ConfigNode once = entry.resolve(ConfigNode::map(), "x", required);
+    if (!required.empty()) continue;
+    Problems none;
+    EXPECT_TRUE(entry.resolve(once, "x", none).same_as(once)) << entry.name;
+    EXPECT_TRUE(none.empty()) << entry.name << ": " << (none.empty() ? "" : none.lines()[0]);
+  }
+}
+
+TEST(Builtins, NameEveryCallback) {
+  check_all<Callback>({"EarlyStopping", "GradientAccumulationScheduler", "LearningRateMonitor", "ModelCheckpoint",
+                       "ModelSummary", "ProgressBar", "Timer"});
+}
+
+TEST(Builtins, NameEveryOptimizer) {
+  check_all<Optimizer>({"Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "RAdam", "RMSprop", "SGD"});
+}
+
+TEST(Builtins, NameEveryScheduler) {
+  check_all<LRScheduler>({"ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts",
+                          "CyclicLR", "ExponentialLR", "LinearLR", "MultiStepLR", "OneCycleLR", "PolynomialLR",
+                          "ReduceLROnPlateau", "SequentialLR", "StepLR"});
+}
+
+TEST(Builtins, NameEveryOtherPart) {
+  check_all<DataModule>({"CsvData", "FashionMnist", "Mnist"});
+  check_all<Logger>({"CSVLogger"});
+  check_all<Profiler>({"simple"});
+  check_all<Strategy>({"single_device"});
+}
+
+TEST(Builtins, ATakenNameSaysWhereBothAre) {
+  add_builtins();
+  struct Empty final : Callback {};
+  try {
+    Registry<Callback>::instance().add<Empty>("Timer", "another");
+    FAIL() << "two classes of one name";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("builtins.cpp"), std::string::npos) << text;
+    EXPECT_NE(text.find("builtins_test.cpp"), std::string::npos) << text;
+    EXPECT_NE(text.find("\"Timer\""), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace levin

@@ -1,0 +1,193 @@
+#include "levin/cli/merge.h"
+
+#include <gtest/gtest.h>
+
+#include "cli/config_files.h"
+#include "levin/cli/yaml_file.h"
+
+namespace levin {
+namespace {
+
+using testing::ConfigFiles;
+using testing::expect_parts;
+using testing::lines;
+
+ConfigNode tree(const std::string& text) {
+  Problems problems;
+  ConfigNode node = read_yaml_text(text, "run.yaml", problems);
+  EXPECT_TRUE(problems.empty()) << lines(problems);
+  return node;
+}
+
+ConfigNode merged(const std::string& lower, const std::string& upper) {
+  ConfigNode node = tree(lower);
+  merge_config(node, tree(upper));
+  return node;
+}
+
+void expect_same(const ConfigNode& node, const std::string& wanted) {
+  EXPECT_TRUE(node.same_as(tree(wanted))) << to_yaml(node) << "instead of\n" << wanted;
+}
+
+// "--a.b=c" or "--a.b+=c"
+Override change(const std::string& text) {
+  const size_t equals = text.find('=');
+  const bool append = text[equals - 1] == '+';
+  return {text.substr(2, equals - 2 - (append ? 1 : 0)), text.substr(equals + 1), append};
+}
+
+ConfigNode overridden(const std::string& text, const std::vector<std::string>& changes) {
+  ConfigNode node = tree(text);
+  Problems problems;
+  for (const auto& each : changes) apply_override(node, change(each), problems);
+  EXPECT_TRUE(problems.empty()) << lines(problems);
+  return node;
+}
+
+std::string override_errors(const std::string& text, const std::string& each) {
+  ConfigNode node = tree(text);
+  Problems problems;
+  apply_override(node, change(each), problems);
+  expect_same(node, text);  // a refused override leaves no trace
+  return lines(problems);
+}
+
+const std::string kTwoCallbacks =
+    "trainer: {callbacks: [{class_path: EarlyStopping, init_args: {patience: 1}}, Timer]}";
+
+TEST(MergeConfig, MapsMergeKeyByKeyAndListsAndScalarsReplace) {
+  expect_same(merged("{a: {b: 1, c: [1, 2]}, d: 3}", "{a: {c: [4], e: 5}, f: 6}"),
+              "{a: {b: 1, c: [4], e: 5}, d: 3, f: 6}");
+  expect_same(merged("{a: 1}", "{a: {b: 2}}"), "{a: {b: 2}}");
+  expect_same(merged("{a: {b: 2}}", "{a: null}"), "{a: null}");
+}
+
+TEST(MergeConfig, AnotherClassDropsTheOldInitArgs) {
+  expect_same(merged("{model: {class_path: A, init_args: {x: 1}}}", "{model: {class_path: B, init_args: {y: 2}}}"),
+              "{model: {class_path: B, init_args: {y: 2}}}");
+  expect_same(merged("{model: {class_path: A, init_args: {x: 1}}}", "{model: B}"), "{model: {class_path: B}}");
+}
+
+TEST(MergeConfig, TheSameClassMergesItsInitArgs) {
+  expect_same(merged("{model: {class_path: A, init_args: {x: 1}}}", "{model: {class_path: A, init_args: {y: 2}}}"),
+              "{model: {class_path: A, init_args: {x: 1, y: 2}}}");
+  expect_same(merged("{model: {class_path: pkg.A, init_args: {x: 1}}}", "{model: {init_args: {y: 2}}}"),
+              "{model: {class_path: pkg.A, init_args: {x: 1, y: 2}}}");
+  expect_same(merged("{model: A}", "{model: {init_args: {y: 2}}}"), "{model: {class_path: A, init_args: {y: 2}}}");
+  expect_same(merged("{model: {class_path: A, init_args: {x: 1}}}", "{model: my.pkg.A}"),
+              "{model: {class_path: my.pkg.A, init_args: {x: 1}}}");
+}
+
+TEST(MergeConfig, KeepsWhatStandsBesideTheClass) {
+  expect_same(merged("{lr_scheduler: {class_path: A, init_args: {x: 1}, interval: step}}", "{lr_scheduler: B}"),
+              "{lr_scheduler: {class_path: B, interval: step}}");
+}
+
+TEST(Override, SetsScalarsListsAndMaps) {
+  expect_same(
+      overridden("{trainer: {max_epochs: 1}}", {"--trainer.max_epochs=5", "--trainer.precision=bf16-mixed",
+                                                "--data.x=[1, 2]", "--trainer={min_epochs: 2}", "--ckpt_path=null"}),
+      "{trainer: {max_epochs: 5, precision: bf16-mixed, min_epochs: 2}, data: {init_args: {x: [1, 2]}}, "
+      "ckpt_path: null}");
+}
+
+TEST(Override, ReachesListItemsInBothSpellings) {
+  for (const std::string path :
+       {"--trainer.callbacks.0.init_args.patience", "--trainer.callbacks[0].init_args.patience",
+        "--trainer.callbacks[0].patience", "--trainer.callbacks.0.patience"}) {
+    expect_same(overridden(kTwoCallbacks, {path + "=3"}),
+                "trainer: {callbacks: [{class_path: EarlyStopping, init_args: {patience: 3}}, Timer]}");
+  }
+  expect_same(overridden(kTwoCallbacks, {"--trainer.callbacks.1.duration=1h"}),
+              "trainer: {callbacks: [{class_path: EarlyStopping, init_args: {patience: 1}}, "
+              "{class_path: Timer, init_args: {duration: 1h}}]}");
+  expect_same(overridden("{a: [[1, 2], [3, 4]]}", {"--a[1][0]=9", "--a.0.1=8"}), "{a: [[1, 8], [9, 4]]}");
+}
+
+TEST(Override, AppendsToLists) {
+  expect_same(overridden("{}", {"--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.0.patience=3",
+                                "--trainer.callbacks+={class_path: Timer, init_args: {duration: 1h}}",
+                                "--trainer.callbacks+=[A, B]"}),
+              "trainer: {callbacks: [{class_path: EarlyStopping, init_args: {patience: 3}}, "
+              "{class_path: Timer, init_args: {duration: 1h}}, A, B]}");
+  expect_same(overridden(kTwoCallbacks, {"--trainer.callbacks=[]"}), "trainer: {callbacks: []}");
+}
+
+TEST(Override, NamesAClassAndItsOptionsInShort) {
+  expect_same(overridden("{}", {"--model=Classifier", "--model.hidden=256", "--optimizer=AdamW", "--optimizer.lr=0.1"}),
+              "{model: {class_path: Classifier, init_args: {hidden: 256}}, "
+              "optimizer: {class_path: AdamW, init_args: {lr: 0.1}}}");
+  expect_same(overridden("{model: {class_path: A, init_args: {x: 1}}}", {"--model=B", "--model.y=2"}),
+              "{model: {class_path: B, init_args: {y: 2}}}");
+  expect_same(overridden("{model: {class_path: A, init_args: {x: 1}}}", {"--model.class_path=B"}),
+              "{model: {class_path: B}}");
+  expect_same(overridden("{model: {class_path: A, init_args: {x: 1}}}", {"--model.class_path=A"}),
+              "{model: {class_path: A, init_args: {x: 1}}}");
+  expect_same(overridden("{data: D}", {"--data.batch_size=32"}),
+              "{data: {class_path: D, init_args: {batch_size: 32}}}");
+  expect_same(overridden("{lr_scheduler: StepLR}", {"--lr_scheduler.step_size=3", "--lr_scheduler.interval=step"}),
+              "{lr_scheduler: {class_path: StepLR, init_args: {step_size: 3}, interval: step}}");
+  expect_same(overridden("{}", {"--optimizer.lr=0.1", "--optimizer=AdamW"}),
+              "{optimizer: {class_path: AdamW, init_args: {lr: 0.1}}}");
+  expect_same(overridden("{model: M}", {"--model.encoder={class_path: E}", "--model.encoder.depth=2"}),
+              "{model: {class_path: M, init_args: {encoder: {class_path: E, init_args: {depth: 2}}}}}");
+}
+
+TEST(Override, MarksPointAtTheCommandLine) {
+  const ConfigNode node = overridden("{trainer: {max_epochs: 1}}", {"--trainer.max_epochs=x"});
+  const ConfigNode* value = node.find("trainer")->find("max_epochs");
+  EXPECT_EQ(value->mark.str(), "--trainer.max_epochs=x");
+  Problems problems;
+  int64_t epochs = 0;
+  ValueType<int64_t>::read(*value, epochs, "trainer.max_epochs", problems);
+  EXPECT_EQ(problems.lines()[0], "--trainer.max_epochs=x: trainer.max_epochs: expected a whole number, got x.");
+}
+
+TEST(Override, AnIndexOutOfRangeSaysHowManyItemsThereAre) {
+  expect_parts(override_errors(kTwoCallbacks, "--trainer.callbacks.2.patience=3"),
+               {"--trainer.callbacks.2.patience=3: trainer.callbacks: there is no item 2", "2 items", "counted from 0",
+                "--trainer.callbacks+=VALUE"});
+  expect_parts(override_errors("{}", "--trainer.callbacks[0].x=3"), {"no item 0", "0 items"});
+  expect_parts(override_errors(kTwoCallbacks, "--trainer.callbacks.99999999999999999999=3"), {"list of 2 items"});
+}
+
+TEST(Override, APathThroughAScalarIsAnError) {
+  expect_parts(override_errors("{trainer: {max_epochs: 3}}", "--trainer.max_epochs.x=1"),
+               {"trainer.max_epochs: is 3", "nothing can be set below it (\"x\")", "--trainer.max_epochs itself"});
+  expect_parts(override_errors("{trainer: {max_epochs: 3}}", "--trainer.max_epochs[0]=1"), {"is 3, not a list"});
+  expect_parts(override_errors("{trainer: {max_epochs: 3}}", "--trainer.max_epochs+=1"), {"cannot append to 3"});
+  expect_parts(override_errors(kTwoCallbacks, "--trainer.callbacks.first=1"), {"list of 2 items", "not \"first\""});
+  expect_parts(override_errors("{trainer: {callbacks: [{class_path: A, init_args: {monitor: val_loss}}]}}",
+                               "--trainer.callbacks.0.init_args.monitor.x=1"),
+               {"is val_loss, so nothing can be set below it"});
+}
+
+TEST(Override, RefusesBrokenPaths) {
+  for (const std::string path :
+       {"--a..b=1", "--a.=1", "--.a=1", "--a[=1", "--a[x]=1", "--a[0]b=1", "--a[]=1", "--a[-1]=1", "--=1"}) {
+    expect_parts(override_errors("{a: [1]}", path), {"not a path"});
+  }
+}
+
+TEST(AssembleConfig, LaysFilesAndOverridesFromLeftToRight) {
+  const ConfigFiles files;
+  const ConfigFile one{files.write("one.yaml", "trainer: {max_epochs: 1, min_epochs: 1}\n")};
+  const ConfigFile two{files.write("two.json", R"({"trainer": {"max_epochs": 2}})")};
+  Problems problems;
+  const Override five = change("--trainer.max_epochs=5");
+  expect_same(assemble_config({one, five, two}, problems), "{trainer: {max_epochs: 2, min_epochs: 1}}");
+  expect_same(assemble_config({one, two, five}, problems), "{trainer: {max_epochs: 5, min_epochs: 1}}");
+  EXPECT_TRUE(problems.empty());
+}
+
+TEST(AssembleConfig, CollectsTheProblemsOfAllSources) {
+  const ConfigFiles files;
+  const ConfigFile bad{files.write("bad.yaml", "a: 1\na: 2\n")};
+  Problems problems;
+  (void)assemble_config({bad, ConfigFile{"/nowhere.yaml"}, change("--trainer.x[3]=1")}, problems);
+  ASSERT_EQ(problems.size(), 3u);
+  expect_parts(lines(problems), {"bad.yaml:2:1", "/nowhere.yaml", "--trainer.x[3]=1"});
+}
+
+}  // namespace
+}  // namespace levin

@@ -1,0 +1,9 @@
+levin_test(cli FILES
+  cli/arguments_test.cpp
+  cli/builtins_test.cpp
+  cli/help_text_test.cpp
+  cli/hostile_yaml_test.cpp
+  cli/merge_test.cpp
+  cli/round_trip_test.cpp
+  cli/run_config_test.cpp
+  cli/yaml_file_test.cpp)

@@ -1,0 +1,55 @@
+# cmake -D KIND=installed|subdirectory -D SOURCES=… -D BUILD=… -D SCRATCH=… -D COMPILER=… -D BUILD_TYPE=… -P this
+# Builds a small project outside the tree against Levin, as a user does, in the folder SCRATCH, which it removes after.
+cmake_minimum_required(VERSION 3.25)
+
+function(run)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "OUTPUT" "COMMAND")
+  execute_process(COMMAND ${arg_COMMAND} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    list(JOIN arg_COMMAND " " command)
+    message(FATAL_ERROR "failed (${status}): ${command}\n${output}")
+  endif()
+  if(arg_OUTPUT)
+    set(${arg_OUTPUT} "${output}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+function(expect text pattern what)
+  if(NOT text MATCHES "${pattern}")
+    message(FATAL_ERROR "${what}: expected to match \"${pattern}\", got:\n${text}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE "${SCRATCH}")
+file(COPY "${SOURCES}/tests/consumer/${KIND}/CMakeLists.txt" "${SOURCES}/tests/consumer/main.cpp"
+  DESTINATION "${SCRATCH}/project")
+set(configure "${CMAKE_COMMAND}" -G Ninja -S "${SCRATCH}/project" -B "${SCRATCH}/build"
+  "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_BUILD_TYPE=${BUILD_TYPE}")
+
+if(KIND STREQUAL "installed")
+  run(COMMAND "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${SCRATCH}/prefix")
+  file(GLOB_RECURSE library "${SCRATCH}/prefix/*/liblevin.so")
+  run(COMMAND ldd ${library} OUTPUT needed)
+  if(needed MATCHES "not found")
+    message(FATAL_ERROR "the installed library does not find what it needs:\n${needed}")
+  endif()
+  run(COMMAND ${configure} "-DCMAKE_PREFIX_PATH=${SCRATCH}/prefix")
+  run(COMMAND "${CMAKE_COMMAND}" --build "${SCRATCH}/build" -j 1)
+  run(COMMAND "${SCRATCH}/build/app" OUTPUT said)
+  expect("${said}" "consumer: 200 steps, loss is low" "the program's output")
+  # Nothing of the build tree may be needed: the program loads the installed library.
+  run(COMMAND ldd "${SCRATCH}/build/app" OUTPUT needed)
+  expect("${needed}" "${SCRATCH}/prefix/[^ ]*/liblevin" "the library that the program loads")
+else()
+  # Compiles the user's file and checks that the rest is known how to be built; building all of Levin a second time
+  # would double the time of the tests.
+  run(COMMAND ${configure} "-DLEVIN_SOURCES=${SOURCES}" "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
+  run(COMMAND "${CMAKE_COMMAND}" --build "${SCRATCH}/build" --target CMakeFiles/app.dir/main.cpp.o)
+  run(COMMAND "${CMAKE_COMMAND}" --build "${SCRATCH}/build" --target app -- -n OUTPUT plan)
+  expect("${plan}" "liblevin.so" "the plan of the build")
+  file(READ "${SCRATCH}/build/compile_commands.json" commands)
+  if(commands MATCHES "/tests/core/")
+    message(FATAL_ERROR "add_subdirectory builds Levin's tests; LEVIN_BUILD_TESTS must be off below another project")
+  endif()
+endif()
+file(REMOVE_RECURSE "${SCRATCH}")

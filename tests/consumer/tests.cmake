@@ -1,0 +1,11 @@
+# Levin as its users get it: installed, and taken in with add_subdirectory.
+foreach(kind installed subdirectory)
+  if(kind STREQUAL "installed" AND (NOT LEVIN_INSTALL OR LEVIN_SANITIZE))
+    continue()  # a program without the sanitizer cannot load a library with it
+  endif()
+  add_test(NAME consumer.${kind} COMMAND "${CMAKE_COMMAND}" -D KIND=${kind} -D "SOURCES=${PROJECT_SOURCE_DIR}"
+    -D "BUILD=${PROJECT_BINARY_DIR}" -D "SCRATCH=${CMAKE_CURRENT_BINARY_DIR}/consumer-${kind}"
+    -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "BUILD_TYPE=${CMAKE_BUILD_TYPE}"
+    -P "${CMAKE_CURRENT_LIST_DIR}/run_consumer.cmake")
+  set_tests_properties(consumer.${kind} PROPERTIES LABELS consumer TIMEOUT 600)
+endforeach()

@@ -1,0 +1,229 @@
+// The Console as a person sees it: a program of its own runs under a real pseudo-terminal, or with pipes.
+#include "levin/core/console.h"
+
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "support/temporary_folder.h"
+
+namespace levin {
+namespace {
+
+using Words = std::vector<std::string>;
+using Lines = std::vector<std::string>;
+
+const std::string kProgram = std::string(LEVIN_BINARY_DIR) + "/bin/console_program";
+
+[[noreturn]] void become_program(const Words& words, const std::map<std::string, std::string>& environment) {
+  ::unsetenv("NO_COLOR");
+  ::setenv("TERM", "xterm", 1);
+  for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
+  std::vector<char*> arguments{const_cast<char*>(kProgram.c_str())};
+  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  ::execv(kProgram.c_str(), arguments.data());
+  ::_exit(127);
+}
+
+// Runs the program under a terminal of `columns` and gives all that arrived there, control characters and all.
+std::string run_in_terminal(int columns, const Words& words,
+                            const std::map<std::string, std::string>& environment = {}) {
+  const winsize size{24, static_cast<unsigned short>(columns), 0, 0};
+  int terminal = -1;
+  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, &size);
+  if (child == 0) become_program(words, environment);
+  std::string arrived;
+  char buffer[4096];
+  for (ssize_t got = 0; (got = ::read(terminal, buffer, sizeof buffer)) > 0;) arrived.append(buffer, got);
+  ::close(terminal);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+  return arrived;
+}
+
+bool terminals_can_be_had() {
+  int terminal = -1, program_side = -1;
+  if (::openpty(&terminal, &program_side, nullptr, nullptr, nullptr) != 0) return false;
+  ::close(terminal);
+  ::close(program_side);
+  return true;
+}
+
+// Where /dev/pts is not mounted (a bare chroot), root gets one that only this process and its children see.
+class ConsoleOnTerminal : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (terminals_can_be_had()) return;
+    // Private first, or the mount would show in the mount namespaces of others. In a chroot "/" is no mount, /dev is.
+    const auto make_private = [](const char* where) {
+      return ::mount("none", where, nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+    };
+    if (::unshare(CLONE_NEWNS) == 0 && (make_private("/") || make_private("/dev"))) {
+      ::mount("devpts", "/dev/pts", "devpts", 0, "newinstance,ptmxmode=0666");
+      ::mount("/dev/pts/ptmx", "/dev/ptmx", nullptr, MS_BIND, nullptr);
+    }
+    if (!terminals_can_be_had()) GTEST_SKIP() << "this machine has no pseudo-terminals";
+  }
+};
+
+// What a terminal shows in the end: understands \r, \n, clear-line and colours, and wraps as terminals do.
+Lines screen_of(const std::string& arrived, size_t columns) {
+  Lines lines{""};
+  size_t column = 0;  // in characters; the tests that draw over old text use ASCII
+  for (size_t i = 0; i < arrived.size(); ++i) {
+    const char c = arrived[i];
+    if (c == '\r') {
+      column = 0;
+    } else if (c == '\n') {
+      lines.emplace_back();
+    } else if (c == '\x1b') {
+      const size_t end = arrived.find_first_of("mK", i);
+      if (arrived.substr(i, end - i + 1) == "\x1b[2K") lines.back().clear();
+      i = end;
+    } else if ((static_cast<unsigned char>(c) & 0xC0) == 0x80) {
+      lines.back() += c;  // the rest of a character
+    } else {
+      if (column == columns) {
+        lines.emplace_back();
+        column = 0;
+      }
+      column < lines.back().size() ? lines.back()[column] = c : *lines.back().insert(lines.back().end(), c);
+      ++column;
+    }
+  }
+  return lines;
+}
+
+struct Said {
+  std::string out;
+  std::string err;
+};
+
+// Runs the program with its streams going to files.
+Said run_into_files(const Words& words, const std::map<std::string, std::string>& environment = {}) {
+  const test::TemporaryFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (std::freopen((folder / "out").c_str(), "w", stdout) == nullptr) ::_exit(126);
+    if (std::freopen((folder / "err").c_str(), "w", stderr) == nullptr) ::_exit(126);
+    become_program(words, environment);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+  const auto read = [&](const std::string& name) {
+    std::ifstream file(folder / name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  return {read("out"), read("err")};
+}
+
+TEST(Console, PutsLinesOnStandardOutputAndWarningsOnStandardError) {
+  const Said said = run_into_files({"print", "hello", "warn", "odd", "error", "bad", "print", ""});
+  EXPECT_EQ(said.out, "hello\n\n");
+  EXPECT_EQ(said.err, "warning: odd\nerror: bad\n");
+}
+
+TEST(Console, SaysTheSameWarningOnce) {
+  const Said said = run_into_files({"warn", "odd", "warn", "other", "warn", "odd", "error", "bad", "error", "bad"});
+  EXPECT_EQ(said.err, "warning: odd\nwarning: other\nerror: bad\nerror: bad\n");
+}
+
+TEST(Console, PrintsBracesAndPercentSignsAsTheyAre) {
+  const Said said = run_into_files({"print", "100 %d {}", "warn", "{0} %s {", "error", "}{"});
+  EXPECT_EQ(said.out, "100 %d {}\n");
+  EXPECT_EQ(said.err, "warning: {0} %s {\nerror: }{\n");
+}
+
+TEST(Console, LeavesLiveLinesOutOfFiles) {
+  const Said said = run_into_files({"live", "epoch 1", "print", "hello", "live", "epoch 2", "finish"});
+  EXPECT_EQ(said.out, "hello\n");
+  EXPECT_EQ(said.err, "");
+}
+
+TEST(Console, IsQuietOnOtherRanksButWarnsWithTheRank) {
+  const Said said = run_into_files({"rank", "3", "print", "hello", "live", "x", "warn", "odd", "error", "bad"});
+  EXPECT_EQ(said.out, "");
+  EXPECT_EQ(said.err, "warning: rank 3: odd\nerror: rank 3: bad\n");
+}
+
+TEST_F(ConsoleOnTerminal, DrawsALiveLineInPlaceOfTheLast) {
+  const std::string arrived = run_in_terminal(40, {"live", "epoch 1 long", "live", "epoch 2"});
+  EXPECT_NE(arrived.find("epoch 1 long"), std::string::npos);
+  EXPECT_EQ(screen_of(arrived, 40), Lines{"epoch 2"});
+}
+
+TEST_F(ConsoleOnTerminal, KeepsTheLiveLineBelowWhatIsPrinted) {
+  const std::string arrived = run_in_terminal(40, {"live", "epoch 1", "print", "one", "print", "two"});
+  EXPECT_EQ(screen_of(arrived, 40), (Lines{"one", "two", "epoch 1"}));
+}
+
+TEST_F(ConsoleOnTerminal, KeepsTheLiveLineBelowAWarning) {
+  const std::string arrived = run_in_terminal(40, {"live", "epoch 1", "warn", "odd", "live", "epoch 2"});
+  EXPECT_EQ(screen_of(arrived, 40), (Lines{"warning: odd", "epoch 2"}));
+}
+
+TEST_F(ConsoleOnTerminal, RemovesTheLiveLineWhenAskedForNothing) {
+  EXPECT_EQ(screen_of(run_in_terminal(40, {"live", "epoch 1", "live", "", "print", "end"}), 40), (Lines{"end", ""}));
+}
+
+TEST_F(ConsoleOnTerminal, LeavesAFinishedLiveLineStanding) {
+  const std::string arrived = run_in_terminal(40, {"live", "epoch 1", "finish", "print", "end", "finish"});
+  EXPECT_EQ(screen_of(arrived, 40), (Lines{"epoch 1", "end", ""}));
+}
+
+TEST_F(ConsoleOnTerminal, CutsALiveLineToTheTerminalSoThatItNeverWraps) {
+  const std::string text = "abcdefghijklmnopqrstuvwxyz";
+  EXPECT_EQ(screen_of(run_in_terminal(10, {"live", text, "live", text}), 10), Lines{"abcdefghi"});
+  EXPECT_EQ(screen_of(run_in_terminal(10, {"live", "one\ntwo"}), 10), Lines{"one"});
+}
+
+TEST_F(ConsoleOnTerminal, CountsCharactersNotBytes) {
+  // Each block is three bytes of UTF-8 and one column.
+  const std::string arrived = run_in_terminal(6, {"live", "████████"});
+  EXPECT_EQ(arrived, "█████");
+}
+
+TEST_F(ConsoleOnTerminal, ShowsNoLiveLineWhereTheTerminalCannot) {
+  for (const auto& [name, value] : std::map<std::string, std::string>{{"TERM", "dumb"}, {"NO_COLOR", "1"}}) {
+    const std::string arrived = run_in_terminal(40, {"live", "epoch 1", "print", "end", "finish"}, {{name, value}});
+    EXPECT_EQ(arrived, "end\r\n") << name << "=" << value;
+  }
+}
+
+TEST(Console, GivesEverythingToACapturingSink) {
+  Lines heard;
+  Console& console = Console::instance();
+  console.capture([&](const std::string& text) { heard.push_back(text); });
+  console.print("hello");
+  console.warn("odd");
+  console.warn("odd");
+  console.error("bad");
+  console.live("epoch 1");
+  console.capture({});
+  EXPECT_EQ(heard, (Lines{"hello", "warning: odd", "warning: odd", "error: bad"}));
+}
+
+TEST(Console, LetsASinkPrint) {
+  Lines heard;
+  Console& console = Console::instance();
+  console.capture([&](const std::string& text) {
+    heard.push_back(text);
+    if (text == "one") console.print("two");
+  });
+  console.print("one");
+  console.capture({});
+  EXPECT_EQ(heard, (Lines{"one", "two"}));
+}
+
+}  // namespace
+}  // namespace levin

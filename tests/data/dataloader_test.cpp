@@ -1,0 +1,281 @@
+#include "levin/data/dataloader.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "data/temp_folder.h"
+#include "levin/core/error.h"
+#include "levin/core/seed.h"
+#include "levin/data/sample_generator.h"
+
+namespace levin {
+namespace {
+
+using levin_test::holds;
+using levin_test::message_of;
+
+// Any function of the index as a data set of single samples.
+class Samples : public Dataset {
+ public:
+  Samples(int64_t size, std::function<Batch(int64_t)> get) : size_(size), get_(std::move(get)) {}
+  int64_t size() const override { return size_; }
+  Batch get(int64_t index) const override {
+    ++fetched;
+    return get_(index);
+  }
+  mutable std::atomic<int64_t> fetched = 0;
+
+ private:
+  int64_t size_;
+  std::function<Batch(int64_t)> get_;
+};
+
+std::shared_ptr<TensorDataset> counting(int64_t size) {
+  return std::make_shared<TensorDataset>(std::vector<at::Tensor>{at::arange(size)});
+}
+
+std::vector<at::Tensor> rest_of_pass(Loader& loader) {
+  std::vector<at::Tensor> batches;
+  for (Batch batch; loader.next(batch);) batches.push_back(batch[0]);
+  return batches;
+}
+
+std::vector<at::Tensor> pass(Loader& loader, int64_t epoch, int64_t first_batch = 0) {
+  loader.start(epoch, first_batch);
+  return rest_of_pass(loader);
+}
+
+bool same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const auto& x, const auto& y) { return at::equal(x, y); });
+}
+
+TEST(DataLoader, CutsSequentialBatchesAsViews) {
+  const auto data = counting(10);
+  DataLoader loader(data, {.batch_size = 4});
+  const auto batches = pass(loader, 0);
+  ASSERT_EQ(batches.size(), 3U);
+  EXPECT_TRUE(at::equal(batches[2], at::tensor({8, 9}, at::kLong)));
+  EXPECT_EQ(batches[1].const_data_ptr(), data->tensors()[0][4].const_data_ptr());
+}
+
+TEST(DataLoader, CountsBatchesWithAndWithoutTheLast) {
+  for (const int64_t workers : {0, 2}) {
+    for (const bool drop_last : {false, true}) {
+      for (int64_t size = 1; size < 10; ++size) {
+        DataLoader loader(counting(size), {.batch_size = 3, .drop_last = drop_last, .num_workers = workers});
+        const int64_t wanted = drop_last ? size / 3 : (size + 2) / 3;
+        EXPECT_EQ(loader.num_batches(), wanted) << size;
+        EXPECT_EQ(static_cast<int64_t>(pass(loader, 0).size()), wanted) << size;
+      }
+    }
+  }
+}
+
+TEST(DataLoader, GivesTheSameBatchesWithAnyNumberOfWorkers) {
+  for (const bool whole_batches : {true, false}) {
+    std::shared_ptr<Dataset> data = counting(101);
+    if (!whole_batches) {
+      data = std::make_shared<Samples>(101, [](int64_t i) {  // augmentation, and samples of unequal cost
+        std::this_thread::sleep_for(std::chrono::microseconds(i % 7 * 50));
+        return Batch{at::randn({3}, sample_generator()).add(i)};
+      });
+    }
+    DataLoader alone(data, {.batch_size = 4, .shuffle = true, .seed = 5});
+    const auto first = pass(alone, 0);
+    const auto second = pass(alone, 1);
+    EXPECT_FALSE(same(first, second));
+    for (const int64_t workers : {1, 2, 5}) {
+      DataLoader loader(data,
+                        {.batch_size = 4, .shuffle = true, .num_workers = workers, .prefetch_factor = 3, .seed = 5});
+      EXPECT_TRUE(same(pass(loader, 0), first)) << workers;
+      EXPECT_TRUE(same(pass(loader, 1), second)) << workers;
+    }
+  }
+}
+
+TEST(DataLoader, VisitsEverySampleOnceAndFollowsTheRunsSeed) {
+  DataLoader loader(counting(50), {.batch_size = 8, .shuffle = true});
+  const at::Tensor order = at::cat(pass(loader, 0));
+  EXPECT_TRUE(at::equal(std::get<0>(order.sort()), at::arange(50)));
+  set_default_seed(1);
+  EXPECT_FALSE(at::equal(order, at::cat(pass(loader, 0))));
+  set_default_seed(0);
+  EXPECT_TRUE(at::equal(order, at::cat(pass(loader, 0))));
+}
+
+TEST(DataLoader, SkipsBatchesWithoutFetchingThem) {
+  for (const int64_t workers : {0, 2}) {
+    const auto data = std::make_shared<Samples>(40, [](int64_t i) { return Batch{at::full({1}, i)}; });
+    DataLoader loader(data, {.batch_size = 4, .shuffle = true, .num_workers = workers});
+    auto whole = pass(loader, 3);
+    data->fetched = 0;
+    whole.erase(whole.begin(), whole.begin() + 7);
+    EXPECT_TRUE(same(pass(loader, 3, 7), whole));
+    EXPECT_EQ(data->fetched, 12);
+    EXPECT_TRUE(pass(loader, 3, 10).empty());
+    EXPECT_TRUE(holds(message_of<DataError>([&] { loader.start(3, 11); }), {"batch 11", "10 batches"}));
+  }
+}
+
+TEST(DataLoader, StartsAgainInTheMiddleOfAPass) {
+  DataLoader loader(counting(1000), {.batch_size = 2, .shuffle = true, .num_workers = 3});
+  const auto wanted = pass(loader, 9);
+  for (int i = 0; i < 50; ++i) {
+    loader.start(i);
+    Batch batch;
+    ASSERT_TRUE(loader.next(batch));
+  }
+  EXPECT_TRUE(same(pass(loader, 9), wanted));
+}
+
+TEST(DataLoader, AbandonsAPassAndEndsWithoutFetchingTheRest) {
+  const auto data = std::make_shared<Samples>(100000, [](int64_t i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return Batch{at::full({1}, i)};
+  });
+  const auto before = std::chrono::steady_clock::now();
+  {
+    DataLoader loader(data, {.batch_size = 1000, .num_workers = 2});  // a batch would take two seconds
+    loader.start(0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    loader.start(1);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(1000));
+}
+
+TEST(DataLoader, HoldsNoMoreThanItsShareAhead) {
+  const auto data = std::make_shared<Samples>(100, [](int64_t i) { return Batch{at::full({1}, i)}; });
+  DataLoader loader(data, {.batch_size = 1, .num_workers = 2, .prefetch_factor = 3});
+  loader.start(0);
+  Batch batch;
+  ASSERT_TRUE(loader.next(batch));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(data->fetched, 7);  // one taken, 2 * 3 ahead
+}
+
+TEST(DataLoader, NamesTheFailingSampleAndStartsAgain) {
+  for (const int64_t workers : {0, 3}) {
+    std::atomic<bool> broken = true;
+    const auto data = std::make_shared<Samples>(40, [&](int64_t i) -> Batch {
+      if (i == 17 && broken) throw std::runtime_error("picture 17 is torn");
+      return {at::full({1}, i)};
+    });
+    DataLoader loader(data, {.batch_size = 4, .num_workers = workers});
+    loader.start(2);
+    Batch batch;
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(loader.next(batch));
+    EXPECT_TRUE(holds(message_of<DataError>([&] { loader.next(batch); }),
+                      {"sample 17", "batch 4 of epoch 2", "picture 17 is torn"}));
+    EXPECT_FALSE(loader.next(batch));
+    broken = false;
+    EXPECT_EQ(pass(loader, 2).size(), 10U);
+  }
+}
+
+TEST(DataLoader, NamesTheSampleWhoseShapeOrTypeDiffers) {
+  for (const int64_t workers : {0, 2}) {
+    DataLoader shapes(std::make_shared<Samples>(9,
+                                                [](int64_t i) {
+                                                  return Batch{at::zeros({2, i == 5 ? 4 : 3})};
+                                                }),
+                      {.batch_size = 3, .num_workers = workers});
+    EXPECT_TRUE(holds(message_of<DataError>([&] { pass(shapes, 0); }),
+                      {"sample 5", "[2, 4]", "sample 3", "[2, 3]", "batch 1 of epoch 0"}));
+    DataLoader types(
+        std::make_shared<Samples>(3, [](int64_t i) { return Batch{at::zeros({2}, i == 2 ? at::kLong : at::kFloat)}; }),
+        {.batch_size = 3, .num_workers = workers});
+    EXPECT_TRUE(holds(message_of<DataError>([&] { pass(types, 0); }), {"sample 2", "Long", "Float"}));
+  }
+}
+
+TEST(DataLoader, NamesABatchThatCannotBeGathered) {
+  struct Bad : Dataset {
+    int64_t size() const override { return 10; }
+    Batch get(int64_t) const override { return {}; }
+    bool has_get_batch() const override { return true; }
+    Batch get_batch(const at::Tensor& indices) const override { return {at::zeros({2}).index_select(0, indices)}; }
+  };
+  DataLoader loader(std::make_shared<Bad>(), {.batch_size = 5});
+  const std::string message = message_of<DataError>([&] { pass(loader, 0); });
+  EXPECT_TRUE(holds(message, {"samples 0 to 4", "batch 0 of epoch 0"}));
+  EXPECT_EQ(message.find("Exception raised from"), std::string::npos) << message;  // no C++ stack
+}
+
+TEST(DataLoader, CollatesAsTold) {
+  const Collate longest = [](std::vector<Batch> samples) {
+    return Batch{at::full({static_cast<int64_t>(samples.size())}, samples.back()[0].numel())};
+  };
+  DataLoader loader(std::make_shared<Samples>(4, [](int64_t i) { return Batch{at::zeros({i})}; }),
+                    {.batch_size = 2, .num_workers = 1}, nullptr, longest);
+  const auto batches = pass(loader, 0);
+  EXPECT_TRUE(at::equal(batches[1], at::full({2}, 3)));
+}
+
+TEST(DataLoader, FollowsItsSampler) {
+  DataLoader loader(counting(10), {.batch_size = 2}, std::make_shared<SubsetSampler>(std::vector<int64_t>{7, 3, 5}));
+  EXPECT_TRUE(at::equal(at::cat(pass(loader, 0)), at::tensor({7, 3, 5}, at::kLong)));
+  DataLoader outside(counting(6), {}, std::make_shared<SubsetSampler>(std::vector<int64_t>{0, 6}));
+  EXPECT_TRUE(holds(message_of<DataError>([&] { outside.start(0); }), {"index 6", "6 samples"}));
+}
+
+TEST(DataLoader, KeepsOneOrderWhenOverfitting) {
+  DataLoader loader(counting(20), {.batch_size = 20, .shuffle = true});
+  loader.use_sequential_order();
+  EXPECT_TRUE(at::equal(pass(loader, 3)[0], at::arange(20)));
+  DataLoader subset(counting(20), {.batch_size = 20}, std::make_shared<SubsetSampler>(at::arange(20), true));
+  subset.use_sequential_order();
+  EXPECT_TRUE(same(pass(subset, 3), pass(subset, 4)));
+}
+
+TEST(DataLoader, WorkersUseOneThreadEachAndNoAutograd) {
+  const int threads = at::get_num_threads();
+  at::set_num_threads(2);
+  const auto data = std::make_shared<Samples>(4, [](int64_t) {
+    return Batch{at::tensor({int64_t{at::get_num_threads()}, int64_t{at::GradMode::is_enabled()}}, at::kLong)};
+  });
+  DataLoader loader(data, {.batch_size = 1, .num_workers = 2});
+  for (const auto& seen : pass(loader, 0)) EXPECT_TRUE(at::equal(seen[0], at::tensor({1, 0}, at::kLong))) << seen;
+  EXPECT_EQ(at::get_num_threads(), 2);
+  std::thread([] { EXPECT_EQ(at::get_num_threads(), 2); }).join();  // nor did later threads change
+  EXPECT_TRUE(at::GradMode::is_enabled());
+  at::set_num_threads(threads);
+}
+
+TEST(DataLoader, RefusesWhatCannotWork) {
+  EXPECT_TRUE(holds(message_of<ConfigError>([] { DataLoader(counting(3), {.batch_size = 0, .num_workers = -1}); }),
+                    {"DataLoaderOptions.batch_size", "got 0", "num_workers", "got -1"}));
+  EXPECT_TRUE(holds(message_of<DataError>([] { DataLoader(counting(0), {}); }), {"empty"}));
+  EXPECT_TRUE(holds(message_of<ConfigError>(
+                        [] { DataLoader(counting(3), {.shuffle = true}, std::make_shared<SequentialSampler>(3)); }),
+                    {"shuffle", "sampler"}));
+  DataLoader not_started(counting(3), {});
+  Batch batch;
+  EXPECT_FALSE(not_started.next(batch));
+}
+
+TEST(Loaders, TakesOneLoaderAsValueOrHandleAndSeveral) {
+  const auto shared = std::make_shared<DataLoader>(counting(3));
+  EXPECT_EQ(Loaders(shared).size(), 1U);
+  EXPECT_EQ(Loaders(DataLoader(counting(3))).size(), 1U);
+  const Loaders two = {shared, shared};
+  EXPECT_EQ(two.size(), 2U);
+  EXPECT_TRUE(Loaders(std::shared_ptr<Loader>()).empty());
+}
+
+}  // namespace
+}  // namespace levin

@@ -1,0 +1,144 @@
+#include "levin/data/download.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <csignal>
+
+#include "data/http_server.h"
+#include "data/temp_folder.h"
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+
+namespace levin {
+namespace {
+
+using levin_test::holds;
+using levin_test::HttpServer;
+using levin_test::message_of;
+using levin_test::TempFolder;
+
+const std::string kBody(300000, 'x');
+
+DownloadOptions quick(Checksum checksum = {}) {
+  return {.checksum = std::move(checksum), .attempts = 3, .first_pause = Seconds(0.01), .stall_timeout = Seconds(2)};
+}
+
+TEST(Checksum, MatchesKnownDigests) {  // RFC 1321 and FIPS 180-2 give those of "abc"
+  const TempFolder folder;
+  const std::string path = folder.write("abc", "abc");
+  EXPECT_EQ(file_checksum(path, Checksum::Kind::md5), "900150983cd24fb0d6963f7d28e17f72");
+  EXPECT_EQ(file_checksum(path, Checksum::Kind::sha256),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_TRUE(holds(message_of<Error>([&] { (void)file_checksum(folder.file("no"), Checksum::Kind::md5); }),
+                    {"/no", "No such file"}));
+}
+
+TEST(Download, FetchesAWholeFileIntoANewFolder) {
+  const TempFolder folder;
+  const HttpServer server({HttpServer::answer("abc")});
+  const std::string path = folder.file("a/b/abc");
+  download(server.url() + "abc", path, quick({Checksum::Kind::md5, "900150983cd24fb0d6963f7d28e17f72"}));
+  EXPECT_EQ(read_file(path), "abc");
+  EXPECT_EQ(server.requests(), 1);
+}
+
+TEST(Download, TriesAgainAfterACutConnectionAndABusyServer) {
+  const TempFolder folder;
+  const HttpServer server({HttpServer::cut(kBody), HttpServer::answer("", "503 Busy"), HttpServer::answer(kBody)});
+  download(server.url(), folder.file("x"), quick());
+  EXPECT_EQ(read_file(folder.file("x")), kBody);
+  EXPECT_EQ(server.requests(), 3);
+  EXPECT_EQ(folder.count_files(), 1U);
+}
+
+TEST(Download, GivesUpOnAConnectionThatIsAlwaysCut) {
+  const TempFolder folder;
+  const HttpServer server({HttpServer::cut(kBody)});
+  const std::string message = message_of<DataError>([&] { download(server.url(), folder.file("x"), quick()); });
+  EXPECT_TRUE(holds(message, {server.url(), folder.file("x"), "after 150000 bytes", "attempt 3 of 3"}));
+  EXPECT_EQ(server.requests(), 3);
+  EXPECT_EQ(folder.count_files(), 0U);
+}
+
+TEST(Download, RefusesWrongBytesAndKeepsTheOldFile) {
+  const TempFolder folder;
+  const HttpServer server({HttpServer::answer("abd")});
+  const std::string path = folder.write("x", "old");
+  const std::string expected = "900150983cd24fb0d6963f7d28e17f72";
+  const std::string message = message_of<DataError>([&] {
+    download(server.url(), path, quick({Checksum::Kind::md5, expected}));
+  });
+  EXPECT_TRUE(holds(
+      message, {"3 of them", "expected MD5 900150983cd24fb0d6963f7d28e17f72", "got 4911e516e5aa21d327512e0c8b197616"}));
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_EQ(folder.count_files(), 1U);
+}
+
+TEST(Download, NamesTheStatusOfAMissingFileAndAsksOnce) {
+  const TempFolder folder;
+  const HttpServer server({HttpServer::answer("no such page", "404 Not Found")});
+  EXPECT_TRUE(holds(message_of<DataError>([&] { download(server.url(), folder.file("x"), quick()); }),
+                    {"HTTP status 404", "attempt 1 of 3"}));
+  EXPECT_EQ(server.requests(), 1);
+  EXPECT_EQ(folder.count_files(), 0U);
+}
+
+TEST(Download, NamesAServerThatIsNotThere) {
+  const TempFolder folder;
+  std::string url;
+  { url = HttpServer({""}).url(); }
+  EXPECT_TRUE(holds(message_of<DataError>([&] { download(url, folder.file("x"), quick()); }),
+                    {url, "connection failed", "attempt 3 of 3"}));
+  EXPECT_TRUE(holds(message_of<DataError>([&] { download("file:///etc/hostname", folder.file("x"), quick()); }),
+                    {"file:///etc/hostname", "attempt 1 of 3"}));
+}
+
+TEST(Download, RefusesMoreThanItsLimit) {
+  const TempFolder folder;
+  const HttpServer server({HttpServer::answer(kBody)});
+  DownloadOptions options = quick();
+  options.max_bytes = 1000;
+  EXPECT_TRUE(holds(message_of<DataError>([&] { download(server.url(), folder.file("x"), options); }), {"1000 bytes"}));
+  EXPECT_EQ(folder.count_files(), 0U);
+}
+
+// A limit on file sizes needs no root and makes write() fail half-way, as a full disk does. It holds for a whole
+// process, hence the child.
+TEST(Download, NamesTheCauseWhenThereIsNoRoomAndLeavesNothing) {
+  const TempFolder folder;
+  const HttpServer server({HttpServer::answer(kBody)});
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100000, 100000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      download(server.url(), folder.file("x"), quick());
+    } catch (const DataError& error) {
+      ::_exit(holds(error.what(), {"/x", "cannot write it: File too large", "attempt 1 of 3"}) ? 0 : 2);
+    }
+    ::_exit(3);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(folder.count_files(), 0U);
+}
+
+TEST(Download, NamesAFolderThatCannotBeWritten) {
+  const TempFolder folder;
+  const HttpServer server({HttpServer::answer("abc")});
+  folder.write("file", "");
+  EXPECT_TRUE(holds(message_of<Error>([&] { download(server.url(), folder.file("file/x"), quick()); }),
+                    {folder.file("file"), "Not a directory"}));
+  // /proc takes no new files, even from root.
+  EXPECT_TRUE(holds(message_of<DataError>([&] { download(server.url(), "/proc/x", quick()); }),
+                    {"/proc/x", "cannot create a file in its folder"}));
+  EXPECT_EQ(server.requests(), 0);
+}
+
+}  // namespace
+}  // namespace levin

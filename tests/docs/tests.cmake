@@ -1,0 +1,22 @@
+# README and docs/ against the tree; the programs in them are compiled as they stand (see enabled.txt).
+set(docs_script "${CMAKE_CURRENT_LIST_DIR}/docs.py")
+add_test(NAME docs.tree COMMAND Python3::Interpreter -B "${docs_script}" check "${PROJECT_SOURCE_DIR}")
+add_test(NAME docs.finds_what_is_planted COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/docs_test.py")
+set_tests_properties(docs.tree docs.finds_what_is_planted PROPERTIES LABELS docs TIMEOUT 120)
+
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/enabled.txt")
+file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/enabled.txt" docs_lines REGEX "^program ")
+foreach(line IN LISTS docs_lines)
+  separate_arguments(words UNIX_COMMAND "${line}")
+  list(GET words 1 page)
+  string(MAKE_C_IDENTIFIER "docs_${page}" program)
+  set(source "${CMAKE_CURRENT_BINARY_DIR}/${program}.cpp")
+  add_custom_command(OUTPUT "${source}" DEPENDS "${PROJECT_SOURCE_DIR}/${page}" "${docs_script}"
+    COMMAND Python3::Interpreter -B "${docs_script}" program "${PROJECT_SOURCE_DIR}/${page}" "${source}" VERBATIM)
+  add_executable(${program} "${source}")
+  target_link_libraries(${program} PRIVATE levin::levin)
+  if("run" IN_LIST words)
+    add_test(NAME docs.${page} COMMAND Python3::Interpreter -B "${docs_script}" run "$<TARGET_FILE:${program}>")
+    set_tests_properties(docs.${page} PROPERTIES LABELS docs TIMEOUT 300)
+  endif()
+endforeach()

@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+"""What a user does with the built programs: each case runs them in a fresh folder and looks at what they say and leave.
+
+  run_example.py --bin BUILD/bin --source ROOT --scratch FOLDER CASE [ARGUMENT]
+  run_example.py list
+
+Cases are the functions named case_…; the folder is removed afterwards. Exit status 1 and the command with its output
+if something differs.
+"""
+import argparse
+import csv
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# A short run that writes everything: 20 steps on real images, a fixed learning rate, no worker threads.
+SHORT_RUN = """\
+seed_everything: 7
+trainer:
+  max_epochs: 1
+  limit_train_batches: 20
+  limit_val_batches: 4
+  limit_test_batches: 4
+  limit_predict_batches: 2
+  log_every_n_steps: 5
+  callbacks:
+    - class_path: ModelCheckpoint
+      init_args: {monitor: val_loss, save_last: true}
+model: {class_path: Classifier, init_args: {hidden: 16, dropout: 0.1}}
+data: {class_path: FashionMnist, init_args: {batch_size: 32}}
+"""
+
+
+class Failure(Exception):
+    pass
+
+
+class Program:
+    """A finished command: exit status, and stdout and stderr in one text."""
+
+    def __init__(self, command, folder):
+        self.command = " ".join(map(str, command))
+        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, encoding="utf-8", timeout=240, check=False)
+        self.status, self.said = done.returncode, done.stdout
+
+    def fail(self, what):
+        raise Failure(f"{what}\n$ {self.command}\n{self.said}(exit status {self.status})")
+
+    def exits(self, status):
+        if self.status != status:
+            self.fail(f"expected exit status {status}, got {self.status}")
+        return self
+
+    def says(self, *parts):
+        for part in parts:
+            if part not in self.said:
+                self.fail(f"expected the output to hold: {part}")
+        return self
+
+    def lines(self, start):
+        return [line for line in self.said.splitlines() if line.startswith(start)]
+
+
+class Place:
+    """A fresh folder and the programs to run in it."""
+
+    def __init__(self, bin_folder, source, folder):
+        self.bin, self.source, self.folder = bin_folder, source, folder
+
+    def run(self, *command):
+        return Program([self.bin / command[0], *command[1:]], self.folder)
+
+    def levin(self, *arguments):
+        return self.run("levin", *arguments)
+
+    def write(self, name, text):
+        (self.folder / name).write_text(text, encoding="utf-8")
+        return name
+
+    def files(self):
+        return sorted(str(p.relative_to(self.folder)) for p in self.folder.rglob("*"))
+
+    def expect_files(self, expected):
+        if self.files() != sorted(expected):
+            raise Failure(f"expected the files {sorted(expected)}, found {self.files()}")
+
+    def log(self, version=0):
+        return self.folder / "levin_logs" / f"version_{version}"
+
+    def metrics(self, version=0):
+        with open(self.log(version) / "metrics.csv", newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+
+def expect_same(what, first, second):
+    if first != second:
+        raise Failure(f"{what} differ:\n{first}\n--- and ---\n{second}")
+
+
+# ---- the example programs ------------------------------------------------------------------------------------------
+
+def case_minimal(place):
+    """The whole program trains to a test accuracy over 0.8."""
+    done = place.run("01_minimal").exits(0).says("test_acc")
+    accuracy = float(done.lines("test_acc")[-1].split()[1])
+    if not 0.8 < accuracy < 1.0:
+        done.fail(f"expected test_acc over 0.8, got {accuracy}")
+
+
+def case_custom_callback(place):
+    """Without arguments the program trains; with them it is `levin` and knows the program's own classes."""
+    place.run("02_custom_callback").exits(0).says("stopped after", "epochs: train_loss is")
+    place.run("02_custom_callback", "help", "StopAtLoss").exits(0).says("below", "stop when train_loss is below this")
+    place.run("02_custom_callback", "list").exits(0).says("StopAtLoss", "Line", "EarlyStopping")
+
+
+# ---- the run files -------------------------------------------------------------------------------------------------
+
+def case_config(place, name):
+    """A run file of configs/ works: one batch of each loop, and nothing is written."""
+    config = place.source / "configs" / name
+    place.levin("fit", "--config", config, "--trainer.fast_dev_run=true").exits(0)
+    place.expect_files([])
+    printed = place.levin("fit", "--config", config, "--print_config").exits(0).said
+    again = place.levin("fit", "--config", place.write("printed.yaml", printed), "--print_config").exits(0).said
+    expect_same("the printed configuration and what it prints", printed, again)
+
+
+def case_short_run_leaves_its_files(place):
+    """metrics.csv, hparams.yaml, checkpoints and a config.yaml that runs the same run again."""
+    place.levin("fit", "--config", place.source / "configs/fashion_mnist.yaml", "--trainer.max_epochs=1",
+                "--trainer.limit_train_batches=30", "--trainer.limit_val_batches=5",
+                "--trainer.limit_test_batches=5", "--trainer.log_every_n_steps=10").exits(0).says("test_acc")
+    for name in ["metrics.csv", "config.yaml", "hparams.yaml", "checkpoints/last.ckpt",
+                 "checkpoints/epoch=0-step=30.ckpt"]:
+        if not (place.log() / name).is_file():
+            raise Failure(f"{name} is missing; found {place.files()}")
+    rows = place.metrics()
+    for column in ["epoch", "step", "train_loss", "val_acc", "val_loss", "test_acc", "test_loss"]:
+        if not any(row.get(column) for row in rows):
+            raise Failure(f"metrics.csv holds no {column}: {rows}")
+    place.levin("fit", "--config", place.log() / "config.yaml").exits(0)
+    expect_same("the metrics of a run and of its config.yaml", rows, place.metrics(1))
+
+
+def case_resume_continues_bit_for_bit(place):
+    """Two epochs in one go are one epoch and another from last.ckpt."""
+    config = place.write("run.yaml", SHORT_RUN)
+    whole = place.levin("fit", "--config", config, "--trainer.max_epochs=2").exits(0)
+    place.levin("fit", "--config", config).exits(0)
+    place.levin("fit", "--config", config, "--trainer.max_epochs=2", "--ckpt_path",
+                place.log(1) / "checkpoints/last.ckpt").exits(0)
+
+    def second_epoch(version):
+        return [row for row in place.metrics(version) if row["epoch"] == "1"]
+
+    if len(second_epoch(0)) < 4:
+        whole.fail(f"expected training and validation rows of a second epoch, got {place.metrics(0)}")
+    expect_same("the second epochs of the whole and of the resumed run", second_epoch(0), second_epoch(2))
+
+
+def case_resume_within_an_epoch(place):
+    """A run that is continued from its 12th batch of 20, as after a power cut: the same metrics from there on."""
+    config = place.write("run.yaml", SHORT_RUN + "lr_scheduler: {class_path: LinearLR, interval: step}\n")
+    fit = ["fit", "--config", config, "--trainer.max_epochs=2", "--trainer.callbacks="
+           "[{class_path: ModelCheckpoint, init_args: {every_n_train_steps: 12, save_top_k: -1}}]"]
+    place.levin(*fit).exits(0)
+    place.levin(*fit, "--ckpt_path", place.log() / "checkpoints/epoch=0-step=12.ckpt").exits(0)
+    later = [row for row in place.metrics(0) if int(row["step"]) >= 12]
+    if len(later) < 6:
+        raise Failure(f"expected rows from the rest of two epochs, got {later}")
+    expect_same("the rest of the whole and the resumed run", later, place.metrics(1))
+
+
+def case_commands_take_a_checkpoint(place):
+    """validate, test and predict run on a file; a file that is not there is named."""
+    config = place.write("run.yaml", SHORT_RUN)
+    place.levin("fit", "--config", config).exits(0)
+    last = place.log() / "checkpoints/last.ckpt"
+    of_fit = [row for row in place.metrics() if row["val_loss"]][-1]
+    for command, parts in [("validate", ["val_loss", "val_acc"]), ("test", ["test_loss", "test_acc"]),
+                           ("predict", ["predictions", "64"])]:
+        place.levin(command, "--config", config, "--ckpt_path", last).exits(0).says(*parts)
+    # Validation of the loaded weights sees what validation saw at the end of the epoch.
+    of_file = [row for row in place.metrics(1) if row["val_loss"]][-1]
+    expect_same("val_loss in fit and from its checkpoint", of_fit["val_loss"], of_file["val_loss"])
+    for command in ["fit", "validate", "test", "predict"]:
+        place.levin(command, "--config", config, "--ckpt_path", "gone.ckpt").exits(1).says("gone.ckpt")
+
+
+def case_help(place):
+    """What a newcomer asks for."""
+    place.levin().says("levin fit|validate|test|predict")
+    place.levin("help").exits(0).says("--print_config", "list [KIND]", "help [NAME]")
+    place.levin("--help").exits(0).says("--print_config")
+    place.levin("--version").exits(0).says("levin 0.1.0")
+    place.levin("fit", "--help").exits(0).says("max_epochs", "seed_everything", "EarlyStopping", "--trainer.max_epochs=5")
+    place.levin("list").exits(0).says("Classifier", "FashionMnist", "ModelCheckpoint", "CSVLogger", "AdamW", "OneCycleLR")
+    place.levin("list", "callbacks").exits(0).says("EarlyStopping")
+    place.levin("help", "ModelCheckpoint").exits(0).says("save_top_k", "every_n_train_steps", "trainer.callbacks")
+    place.levin("help", "ModelChekpoint").exits(2).says('"ModelChekpoint"', 'Did you mean "ModelCheckpoint"')
+    place.levin("list", "calbacks").exits(2).says('"calbacks"', "callbacks")
+    place.expect_files([])
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------------------
+
+def expect_refused(place, arguments, *parts):
+    """Exit status 2, all the parts said, and no file made."""
+    before = place.files()
+    place.levin(*arguments).exits(2).says(*parts, "nothing was run")
+    place.expect_files(before)
+
+
+def edited(old, new):
+    if SHORT_RUN.count(old) != 1:
+        raise Failure(f"the short run holds {old!r} {SHORT_RUN.count(old)} times")
+    return SHORT_RUN.replace(old, new)
+
+
+MISTAKES = {
+    "unknown_key": ("max_epochs: 1", "max_epoch: 1", ["bad.yaml:3:3", '"max_epoch"', 'Did you mean "max_epochs"']),
+    "wrong_type": ("max_epochs: 1", "max_epochs: many", ["bad.yaml:3:15", "trainer.max_epochs", "many"]),
+    "out_of_range": ("hidden: 16", "hidden: 0", ["bad.yaml:12:53", "model.init_args.hidden", ">= 1", "0"]),
+    "unknown_class": ("Classifier", "Clasifier", ["bad.yaml:12:", '"Clasifier"', 'Did you mean "Classifier"']),
+    "unknown_callback_option": ("save_last", "save_lst", ["bad.yaml:11:", '"save_lst"', 'Did you mean "save_last"']),
+    "duplicate_key": ("max_epochs: 1", "max_epochs: 1\n  max_epochs: 2", ["bad.yaml:4:3", "duplicate key", "bad.yaml:3:3"]),
+    "second_document": ("seed_everything: 7", "seed_everything: 7\n---\nx: 1", ["bad.yaml:", "document"]),
+    "text_that_is_no_yaml": ("data: {", "data: {{", ["bad.yaml:"]),
+}
+
+
+def case_mistake(place, name):
+    """One mistake in a run file: said with file:line:column, and nothing is run."""
+    old, new, parts = MISTAKES[name]
+    expect_refused(place, ["fit", "--config", place.write("bad.yaml", edited(old, new))], *parts)
+
+
+def case_mistakes_are_told_together(place):
+    bad = edited("max_epochs: 1", "max_epoch: 1").replace("hidden: 16", "hidden: 0").replace("batch_size: 32", "batch_size: x")
+    expect_refused(place, ["fit", "--config", place.write("bad.yaml", bad), "--trainer.precision=8", "--trainer.devicess=2"],
+                   '"max_epoch"', "model.init_args.hidden", "data.init_args.batch_size", "devicess")
+
+
+def case_mistakes_on_the_command_line(place):
+    config = place.write("run.yaml", SHORT_RUN)
+    expect_refused(place, ["fit", "--config", "gone.yaml"], "gone.yaml")
+    expect_refused(place, ["fit", "--config", config, "--max_epochs=3"], "--max_epochs", "--trainer.max_epochs")
+    expect_refused(place, ["fit", "--config", config, "--trainer.max_epochs=x"], "--trainer.max_epochs=x", "trainer.max_epochs")
+    expect_refused(place, ["fit", "--config", config, "--trainer.precision=8"], "precision", "8", "bf16-mixed")
+    expect_refused(place, ["fit", "--config", config, "--trainer.callbacks.3.verbose=true"], "trainer.callbacks", "item 3")
+    expect_refused(place, ["fitt", "--config", config], '"fitt"', "fit")
+    expect_refused(place, ["fit"], "model")
+    expect_refused(place, ["fit", "--config"], "--config")
+
+
+def all_cases(source):
+    """Names as CTest shows them, with the arguments that run them."""
+    for name in [n[5:] for n in globals() if n.startswith("case_")]:
+        if name == "config":
+            yield from (("config." + p.stem, [name, p.name]) for p in sorted((source / "configs").glob("*.yaml")))
+        elif name == "mistake":
+            yield from (("mistake." + each, [name, each]) for each in MISTAKES)
+        else:
+            yield name, [name]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=Path, default=Path("build/release/bin"))
+    parser.add_argument("--source", type=Path, default=Path(__file__).resolve().parents[2])
+    parser.add_argument("--scratch", type=Path, default=None)
+    parser.add_argument("case")
+    parser.add_argument("argument", nargs="?")
+    options = parser.parse_args()
+    if options.case == "list":
+        print("\n".join(" ".join([name, *words]) for name, words in all_cases(options.source)))
+        return 0
+    if options.scratch:
+        options.scratch.mkdir(parents=True, exist_ok=True)
+    run = globals()["case_" + options.case]
+    with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
+        place = Place(options.bin.resolve(), options.source.resolve(), Path(folder).resolve())
+        try:
+            run(place, *([options.argument] if options.argument else []))
+        except (Failure, subprocess.TimeoutExpired) as failure:
+            print(failure)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

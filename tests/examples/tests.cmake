@@ -1,0 +1,17 @@
+# The example programs, the run files of configs/ and the `levin` tool as users run them: see run_example.py.
+if(NOT LEVIN_BUILD_EXAMPLES OR NOT LEVIN_BUILD_TOOL)
+  return()
+endif()
+set(examples_script "${CMAKE_CURRENT_LIST_DIR}/run_example.py")
+file(GLOB examples_configs CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/configs/*.yaml")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${examples_script}" ${examples_configs})
+execute_process(COMMAND "${Python3_EXECUTABLE}" -B "${examples_script}" --source "${PROJECT_SOURCE_DIR}" list
+  OUTPUT_VARIABLE examples_cases OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+string(REPLACE "\n" ";" examples_cases "${examples_cases}")
+foreach(line IN LISTS examples_cases)
+  separate_arguments(words UNIX_COMMAND "${line}")
+  list(POP_FRONT words name)
+  add_test(NAME examples.${name} COMMAND Python3::Interpreter -B "${examples_script}" --bin "${PROJECT_BINARY_DIR}/bin"
+    --source "${PROJECT_SOURCE_DIR}" --scratch "${CMAKE_CURRENT_BINARY_DIR}/examples" ${words})
+  set_tests_properties(examples.${name} PROPERTIES LABELS examples TIMEOUT 300)
+endforeach()

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Checks which way the doors open: python3 tests/layers/check_layers.py [ROOT]
+
+Scans every #include of the library against layer_rules.py, and the tree for what is easily forgotten: a source that no
+CMakeLists.txt builds, a header that nothing includes, a test that no list runs, a file grown too long.
+Prints "file:line: what is wrong. The rule." for each finding; exit status 1 if there are any.
+"""
+import re
+import sys
+from pathlib import Path
+
+import layer_rules as rules
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def includes_of(path):
+    """(line number, quoted or angled, included path) of every #include."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if match := INCLUDE.match(line):
+            yield number, match.group(1), match.group(2)
+
+
+def sources_in(root, folder):
+    if folder == ".":
+        return sorted(p for p in root.iterdir() if p.suffix in (".h", ".cpp"))
+    return sorted(p for p in (root / folder).rglob("*") if p.suffix in (".h", ".cpp") and p.is_file())
+
+
+def layer_of(included):
+    """The folder that an include of "levin/…" enters; "." for levin/levin.h."""
+    parts = included.split("/")
+    return "." if len(parts) == 2 else parts[1]
+
+
+def check_edges(root):
+    for folder, allowed in rules.MAY_INCLUDE.items():
+        for path in sources_in(root, folder):
+            file = path.relative_to(root).as_posix()
+            for number, bracket, included in includes_of(path):
+                where = f"{file}:{number}"
+                if included.startswith("levin/"):
+                    entered = layer_of(included)
+                    if entered != folder and entered not in allowed:
+                        yield (f'{where}: {folder} -> {entered} is forbidden ("{included}"). '
+                               f'{folder} may include: {", ".join(allowed) or "nothing of Levin but itself"}.')
+                    if not (root / included.removeprefix("levin/")).is_file():
+                        yield f'{where}: "{included}" does not exist in the tree.'
+                elif bracket == '"':
+                    yield f'{where}: "{included}" must be spelled "levin/<folder>/<file>.h".'
+                for pattern, may, rule in rules.RESERVED:
+                    if re.search(pattern, included) and not may(file):
+                        yield f"{where}: includes {included}. Rule: {rule}."
+
+
+def words_of_cmake(path):
+    text = re.sub(r"#.*", "", path.read_text(encoding="utf-8")) if path.is_file() else ""
+    return set(re.split(r'[\s()"]+', text))
+
+
+def check_sources_are_built(root):
+    for folder in rules.MAY_INCLUDE:
+        for path in sources_in(root, folder):
+            if path.suffix != ".cpp" and not path.name.endswith(rules.PRECOMPILED):
+                continue
+            nearest = next(p for p in path.parents if (p / "CMakeLists.txt").is_file() or p == root)
+            if path.relative_to(nearest).as_posix() not in words_of_cmake(nearest / "CMakeLists.txt"):
+                yield (f"{path.relative_to(root)}:1: is in no list of {nearest.relative_to(root) / 'CMakeLists.txt'}. "
+                       "Rule: every source of a folder is built.")
+
+
+def check_headers_are_included(root):
+    everywhere = [p for p in root.rglob("*") if p.suffix in (".h", ".cpp") and in_tree(root, p)]
+    included = {(i, p) for p in everywhere for _, _, i in includes_of(p)}
+    for folder in rules.MAY_INCLUDE:
+        for path in sources_in(root, folder):
+            name = "levin/" + path.relative_to(root).as_posix()
+            if path.suffix != ".h" or path.name.endswith(rules.PRECOMPILED) or name == "levin/levin.h":
+                continue
+            if not any(i == name and p != path for i, p in included):
+                yield f"{path.relative_to(root)}:1: nothing includes this header. Rule: no forgotten files."
+
+
+def check_tests_are_run(root):
+    tests = root / "tests"
+    listed = words_of_cmake(tests / "CMakeLists.txt")
+    for path in tests.glob("*/tests.cmake"):
+        listed |= words_of_cmake(path)
+    for path in sorted(tests.rglob("*_test.cpp")):
+        if path.relative_to(tests).as_posix() not in listed:
+            yield f"{path.relative_to(root)}:1: is in no levin_test() list. Rule: every test is run."
+
+
+def in_tree(root, path):
+    return not {"build", ".git"} & set(path.relative_to(root).parts)
+
+
+def check_lengths(root):
+    for path in sorted(p for p in root.rglob("*") if p.suffix in (".h", ".cpp") and in_tree(root, p)):
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        file = path.relative_to(root).as_posix()
+        if lines > rules.MOST_LINES and file not in rules.LONG_FILES:
+            yield (f"{file}:{rules.MOST_LINES + 1}: has {lines} lines. Rule: {rules.MOST_LINES} at most, or a reason in "
+                   "LONG_FILES of tests/layers/layer_rules.py.")
+
+
+def check_folders_are_known(root):
+    for path in sorted(root.glob("*/CMakeLists.txt")):
+        folder = path.parent.name
+        if re.search(r"target_sources\s*\(\s*levin\b", path.read_text(encoding="utf-8")) and \
+                folder not in rules.MAY_INCLUDE:
+            yield f"{folder}/CMakeLists.txt:1: {folder} is not in MAY_INCLUDE of tests/layers/layer_rules.py."
+
+
+def findings_of(root):
+    for check in (check_folders_are_known, check_edges, check_sources_are_built, check_headers_are_included,
+                  check_tests_are_run, check_lengths):
+        yield from check(root)
+
+
+def main():
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+    findings = list(findings_of(root))
+    print("\n".join(findings) if findings else "layers: every include points down, nothing is forgotten")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

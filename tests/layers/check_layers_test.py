@@ -1,0 +1,134 @@
+"""Plants each kind of violation in a small tree and sees check_layers.py name file, line, edge and rule."""
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+class CheckLayers(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        for name in ["core", "data", "optim", "trainer", "callbacks", "cli", "strategies"]:
+            self.write(f"{name}/CMakeLists.txt", "target_sources(levin PRIVATE a.cpp)")
+            self.write(f"{name}/a.cpp", "#include <vector>\n")
+        self.write("core/error.h", "#pragma once\n")
+        self.write("core/a.cpp", '#include "levin/core/error.h"\n')
+
+    def write(self, file, text):
+        path = self.root / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def run_check(self):
+        done = subprocess.run([sys.executable, HERE / "check_layers.py", self.root], capture_output=True, text=True)
+        self.assertEqual(done.stderr, "")
+        return done.returncode, done.stdout
+
+    def assert_found(self, *parts):
+        status, output = self.run_check()
+        self.assertEqual(status, 1, output)
+        self.assertEqual(len(output.splitlines()), 1, output)
+        for part in parts:
+            self.assertIn(part, output)
+
+    def test_a_clean_tree_passes(self):
+        status, output = self.run_check()
+        self.assertEqual(status, 0, output)
+
+    def test_a_sibling_is_a_forbidden_edge(self):
+        self.write("optim/b.h", "#pragma once\n")
+        self.write("data/a.cpp", '#include <vector>\n\n#include "levin/optim/b.h"\n')
+        self.assert_found("data/a.cpp:3", "data -> optim", "data may include: core")
+
+    def test_core_includes_nothing_above(self):
+        self.write("trainer/b.h", "#pragma once\n")
+        self.write("core/a.cpp", '#include "levin/core/error.h"\n#  include "levin/trainer/b.h"\n')
+        self.assert_found("core/a.cpp:2", "core -> trainer", "nothing of Levin but itself")
+
+    def test_trainer_does_not_include_callbacks(self):
+        self.write("callbacks/b.h", "#pragma once\n")
+        self.write("trainer/a.cpp", '#include "levin/callbacks/b.h"\n')
+        self.assert_found("trainer/a.cpp:1", "trainer -> callbacks")
+
+    def test_callbacks_include_trainer(self):
+        self.write("trainer/b.h", "#pragma once\n")
+        self.write("callbacks/a.cpp", '#include "levin/trainer/b.h"\n')
+        self.assertEqual(self.run_check()[0], 0)
+
+    def test_c10d_is_for_strategies(self):
+        header = "#include <torch/csrc/distributed/c10d/Store.hpp>\n"
+        self.write("strategies/a.cpp", header)
+        self.assertEqual(self.run_check()[0], 0)
+        self.write("data/a.cpp", header)
+        self.assert_found("data/a.cpp:1", "Store.hpp", "only strategies/ includes c10d")
+
+    def test_yaml_is_for_cli(self):
+        self.write("cli/a.cpp", "#include <yaml-cpp/yaml.h>\n")
+        self.assertEqual(self.run_check()[0], 0)
+        self.write("trainer/a.cpp", "#include <yaml-cpp/yaml.h>\n")
+        self.assert_found("trainer/a.cpp:1", "only cli/ includes yaml-cpp")
+
+    def test_the_whole_of_libtorch_is_for_nobody(self):
+        self.write("trainer/a.cpp", "#include <torch/torch.h>\n")
+        self.assert_found("trainer/a.cpp:1", "torch/torch.h", "20 s")
+
+    def test_core_sees_the_tensor_only(self):
+        self.write("core/a.cpp", '#include "levin/core/error.h"\n#include <ATen/core/Tensor.h>\n')
+        self.assertEqual(self.run_check()[0], 0)
+        self.write("core/a.cpp", '#include "levin/core/error.h"\n#include <ATen/ops/add.h>\n')
+        self.assert_found("core/a.cpp:2", "ATen/ops/add.h", "ATen/core/Tensor.h")
+
+    def test_modules_enter_public_headers_in_one_place(self):
+        self.write("trainer/lightning_module.h", "#include <torch/nn/module.h>\n")
+        self.write("callbacks/a.cpp", '#include "levin/trainer/lightning_module.h"\n#include <torch/nn/module.h>\n')
+        self.assertEqual(self.run_check()[0], 0)
+        self.write("core/error.h", "")
+        self.write("data/b.h", "#include <torch/nn/module.h>\n")
+        self.write("data/a.cpp", '#include "levin/data/b.h"\n')
+        self.assert_found("data/b.h:1", "trainer/lightning_module.h")
+
+    def test_a_precompiled_header_is_named_by_cmake_and_included_by_nobody(self):
+        self.write("data/data_pch.h", "#include <torch/nn/module.h>\n")
+        self.assert_found("data/data_pch.h", "data/CMakeLists.txt")
+        self.write("data/CMakeLists.txt", "target_sources(levin PRIVATE a.cpp)\ntarget_precompile_headers(x data_pch.h)")
+        self.assertEqual(self.run_check()[0], 0, self.run_check()[1])
+
+    def test_a_source_that_is_not_built_is_named(self):
+        self.write("data/forgotten.cpp", "")
+        self.write("data/CMakeLists.txt", "target_sources(levin PRIVATE a.cpp)  # forgotten.cpp")
+        self.assert_found("data/forgotten.cpp", "data/CMakeLists.txt")
+
+    def test_a_header_that_nothing_includes_is_named(self):
+        self.write("data/lonely.h", '#include "levin/data/lonely.h"\n')
+        self.assert_found("data/lonely.h", "nothing includes")
+
+    def test_a_test_that_is_not_run_is_named(self):
+        self.write("tests/CMakeLists.txt", "levin_test(core FILES core/a_test.cpp)")
+        self.write("tests/core/a_test.cpp", "")
+        self.write("tests/data/b_test.cpp", "")
+        self.assert_found("tests/data/b_test.cpp", "levin_test")
+
+    def test_a_bare_include_is_named(self):
+        self.write("core/a.cpp", '#include "levin/core/error.h"\n#include "error.h"\n')
+        self.assert_found("core/a.cpp:2", '"levin/<folder>/<file>.h"')
+
+    def test_an_include_of_nothing_is_named(self):
+        self.write("data/a.cpp", '#include "levin/core/gone.h"\n')
+        self.assert_found("data/a.cpp:1", "does not exist")
+
+    def test_a_long_file_is_named(self):
+        self.write("data/a.cpp", "\n" * 401)
+        self.assert_found("data/a.cpp:401", "401 lines", "LONG_FILES")
+
+    def test_a_folder_without_a_line_in_the_table_is_named(self):
+        self.write("helpers/CMakeLists.txt", "target_sources(levin PRIVATE a.cpp)")
+        self.assert_found("helpers/CMakeLists.txt", "MAY_INCLUDE")
+
+
+if __name__ == "__main__":
+    unittest.main()

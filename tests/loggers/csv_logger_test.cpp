@@ -1,0 +1,118 @@
+#include "levin/loggers/csv_logger.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+#include "support/temporary_folder.h"
+
+namespace levin {
+namespace {
+
+using test::TemporaryFolder;
+
+CsvLoggerOptions in(const TemporaryFolder& folder, int64_t flush = 1) {
+  return {.save_dir = folder.path(), .name = "logs", .version = "", .flush_logs_every_n_steps = flush};
+}
+
+TEST(CsvLogger, WritesRowsAsLightningDoes) {
+  const TemporaryFolder folder;
+  CsvLogger logger(in(folder));
+  logger.start("");
+  logger.log_metrics({{"train_loss", 0.5}, {"epoch", 0}}, 49);
+  logger.log_metrics({{"train_loss", 0.25}, {"epoch", 1}}, 99);
+  EXPECT_EQ(read_file(logger.metrics_path()), "epoch,step,train_loss\n0,49,0.5\n1,99,0.25\n");
+}
+
+TEST(CsvLogger, ANewColumnKeepsTheOldRows) {
+  const TemporaryFolder folder;
+  CsvLogger logger(in(folder));
+  logger.start("");
+  logger.log_metrics({{"b", 1.0}}, 0);
+  logger.log_metrics({{"a", 2.5}}, 1);
+  EXPECT_EQ(read_file(logger.metrics_path()), "a,b,step\n,1.0,0\n2.5,,1\n");
+}
+
+TEST(CsvLogger, TakesTheFirstFreeVersion) {
+  const TemporaryFolder folder;
+  make_folder(folder / "logs/version_0");
+  CsvLogger logger(in(folder));
+  logger.start("");
+  EXPECT_EQ(logger.log_dir(), folder / "logs/version_1");
+  CsvLogger named({.save_dir = folder.path(), .name = "logs", .version = "mine"});
+  named.start("");
+  EXPECT_EQ(named.log_dir(), folder / "logs/mine");
+}
+
+TEST(CsvLogger, KeepsRowsUntilTheyAreDueOrTheRunEnds) {
+  const TemporaryFolder folder;
+  CsvLogger logger(in(folder, 3));
+  logger.start("");
+  logger.log_metrics({{"x", 1}}, 0);
+  logger.log_metrics({{"x", 2}}, 1);
+  EXPECT_THROW((void)read_file(logger.metrics_path()), Error);
+  logger.log_metrics({{"x", 3}}, 2);
+  EXPECT_EQ(read_file(logger.metrics_path()), "step,x\n0,1.0\n1,2.0\n2,3.0\n");
+  logger.log_metrics({{"x", 4}}, 3);
+  logger.finalize("failed");
+  EXPECT_EQ(read_file(logger.metrics_path()), "step,x\n0,1.0\n1,2.0\n2,3.0\n3,4.0\n");
+}
+
+TEST(CsvLogger, WritesNanInfinityAndExactNumbers) {
+  const TemporaryFolder folder;
+  CsvLogger logger(in(folder));
+  logger.start("");
+  logger.log_metrics({{"a", NAN}, {"b", INFINITY}, {"c", -INFINITY}, {"d", 0.1}, {"e", 1e-20}}, 0);
+  EXPECT_EQ(read_file(logger.metrics_path()), "a,b,c,d,e,step\nnan,inf,-inf,0.1,1e-20,0\n");
+}
+
+TEST(CsvLogger, QuotesColumnsThatHoldACommaAndKeepsTheirValues) {
+  const TemporaryFolder folder;
+  CsvLogger logger(in(folder));
+  logger.start("");
+  logger.log_metrics({{"a,b", 1.5}, {"say \"x\"", 2.5}}, 0);
+  logger.log_metrics({{"z", 3.5}}, 1);
+  EXPECT_EQ(read_file(logger.metrics_path()), "\"a,b\",\"say \"\"x\"\"\",step,z\n1.5,2.5,0,\n,,1,3.5\n");
+}
+
+TEST(CsvLogger, ANamedVersionGoesOnWithItsFile) {
+  const TemporaryFolder folder;
+  for (const char* name : {"a", "b"}) {
+    CsvLogger logger({.save_dir = folder.path(), .name = "logs", .version = "mine"});
+    logger.start("");
+    logger.log_metrics({{name, 1.0}}, 7);
+  }
+  EXPECT_EQ(read_file(folder / "logs/mine/metrics.csv"), "a,b,step\n1.0,,7\n,1.0,7\n");
+}
+
+TEST(CsvLogger, KeepsTheHyperParameters) {
+  const TemporaryFolder folder;
+  CsvLogger logger(in(folder));
+  logger.start("");
+  ConfigNode hparams = ConfigNode::map();
+  hparams.set("lr", ConfigNode::scalar("1e-3"));
+  logger.log_hyperparams(hparams);
+  EXPECT_EQ(read_file(logger.log_dir() + "/hparams.yaml"), "lr: 1e-3\n");
+}
+
+TEST(CsvLogger, NamesTheFileItCannotWrite) {
+  const TemporaryFolder folder;
+  CsvLogger logger(in(folder));
+  logger.start("");
+  logger.log_metrics({{"x", 1}}, 0);
+  make_folder(folder / "moved");
+  std::filesystem::remove_all(logger.log_dir());
+  try {
+    logger.log_metrics({{"x", 2}}, 1);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(logger.metrics_path()), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("No such file"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace levin

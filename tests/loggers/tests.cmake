@@ -1,0 +1,2 @@
+levin_test(loggers FILES
+  loggers/csv_logger_test.cpp)

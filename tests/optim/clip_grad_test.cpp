@@ -1,0 +1,79 @@
+// Clipping against torch::nn::utils.
+#include "levin/optim/clip_grad.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "levin/core/error.h"
+
+namespace levin {
+namespace {
+
+std::vector<at::Tensor> with_gradients(at::ScalarType type = at::kFloat) {
+  torch::manual_seed(3);
+  std::vector<at::Tensor> params;
+  for (const int64_t size : {3, 40, 1, 7}) {
+    params.push_back(torch::zeros({size, 2}, type).requires_grad_(true));
+    if (size != 1) params.back().mutable_grad() = torch::randn({size, 2}).to(type);
+  }
+  return params;
+}
+
+TEST(ClipGradNorm, EqualsTorchForEveryNorm) {
+  for (const double norm_type : {1.0, 2.0, 3.5, std::numeric_limits<double>::infinity()}) {
+    for (const double max_norm : {0.0, 0.5, 1e4}) {
+      auto ours = with_gradients();
+      auto theirs = with_gradients();
+      const at::Tensor norm = clip_grad_norm_(ours, max_norm, norm_type);
+      const double expected = torch::nn::utils::clip_grad_norm_(theirs, max_norm, norm_type);
+      EXPECT_NEAR(norm.item<double>(), expected, 1e-5 * expected);
+      for (size_t i = 0; i < ours.size(); ++i) {
+        if (!ours[i].grad().defined()) continue;
+        EXPECT_TRUE(at::allclose(ours[i].grad(), theirs[i].grad(), 1e-5, 1e-7)) << norm_type << " " << max_norm;
+      }
+    }
+  }
+}
+
+TEST(ClipGradNorm, TakesMixedTypes) {
+  auto params = with_gradients();
+  auto half = with_gradients(at::kBFloat16);
+  params.insert(params.end(), half.begin(), half.end());
+  const double before = clip_grad_norm_(params, 1.0).item<double>();
+  EXPECT_GT(before, 1.0);
+  EXPECT_NEAR(clip_grad_norm_(params, 1.0).item<double>(), 1.0, 0.01);
+  EXPECT_EQ(half[0].grad().scalar_type(), at::kBFloat16);
+}
+
+TEST(ClipGradNorm, IsZeroWithoutGradients) {
+  EXPECT_EQ(clip_grad_norm_({}, 1.0).item<double>(), 0);
+  EXPECT_EQ(clip_grad_norm_({torch::ones({2})}, 1.0).item<double>(), 0);
+}
+
+TEST(ClipGradNorm, RefusesWhatMakesNoSense) {
+  auto params = with_gradients();
+  EXPECT_THROW(clip_grad_norm_(params, -1.0), Error);
+  params[0].mutable_grad()[0][0] = std::nan("");
+  EXPECT_TRUE(std::isnan(clip_grad_norm_(params, 1.0).item<double>()));
+  try {
+    clip_grad_norm_(params, 1.0, 2, true);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("nan"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("error_if_nonfinite"), std::string::npos) << error.what();
+  }
+}
+
+TEST(ClipGradValue, EqualsTorch) {
+  auto ours = with_gradients();
+  auto theirs = with_gradients();
+  clip_grad_value_(ours, 0.3);
+  torch::nn::utils::clip_grad_value_(theirs, 0.3);
+  for (size_t i = 0; i < ours.size(); ++i) {
+    if (ours[i].grad().defined()) EXPECT_TRUE(at::equal(ours[i].grad(), theirs[i].grad()));
+  }
+  EXPECT_THROW(clip_grad_value_(ours, -1.0), Error);
+}
+
+}  // namespace
+}  // namespace levin

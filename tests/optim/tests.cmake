@@ -1,0 +1,11 @@
+levin_test(optim FILES
+  optim/lr_scheduler_test.cpp
+  optim/optimizer_reference_test.cpp
+  optim/optimizer_state_test.cpp
+  optim/optimizer_test.cpp
+  optim/options_test.cpp
+  optim/scheduler_reference_test.cpp)
+
+levin_test(optim_torch TORCH FILES
+  optim/clip_grad_test.cpp
+  optim/torch_optimizer_test.cpp)

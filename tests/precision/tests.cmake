@@ -1,0 +1,2 @@
+levin_test(precision TORCH FILES
+  precision/precision_test.cpp)

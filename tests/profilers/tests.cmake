@@ -1,0 +1,2 @@
+levin_test(profilers FILES
+  profilers/simple_profiler_test.cpp)

@@ -1,0 +1,2 @@
+levin_test(strategies FILES
+  strategies/single_device_test.cpp)

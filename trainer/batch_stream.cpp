@@ -1,0 +1,31 @@
+#include "levin/trainer/batch_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace levin {
+
+void BatchStream::start(int64_t epoch, int64_t first) {
+  loader_.start(epoch, first);
+  index_ = first - 1;
+  is_last_ = false;
+  has_ahead_ = !sized_ && first < limit_ && loader_.next(ahead_);
+}
+
+bool BatchStream::next(Batch& batch) {
+  if (index_ + 1 >= limit_) return false;
+  if (sized_) {
+    if (!loader_.next(batch)) return false;
+    ++index_;
+    is_last_ = index_ + 1 >= std::min(limit_, *loader_.num_batches());
+    return true;
+  }
+  if (!has_ahead_) return false;
+  batch = std::move(ahead_);
+  ++index_;
+  has_ahead_ = index_ + 1 < limit_ && loader_.next(ahead_);
+  is_last_ = !has_ahead_;
+  return true;
+}
+
+}  // namespace levin

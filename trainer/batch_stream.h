@@ -1,0 +1,38 @@
+// One pass over a loader, cut at a limit, that always knows whether the batch at hand is the last.
+#pragma once
+
+#include <optional>
+
+#include "levin/data/batch.h"
+#include "levin/data/loader.h"
+
+namespace levin {
+
+class BatchStream {
+ public:
+  /// `limit`: batches at most. A loader of unknown length is read one batch ahead.
+  BatchStream(Loader& loader, int64_t limit)
+      : loader_(loader), limit_(limit), sized_(loader.num_batches().has_value()) {}
+
+  /// Begins a pass, or continues one with batch `first`.
+  void start(int64_t epoch, int64_t first = 0);
+
+  /// Fetches the next batch; false at the end.
+  bool next(Batch& batch);
+
+  /// Index of the batch that next() gave last.
+  [[nodiscard]] int64_t index() const { return index_; }
+  /// Whether no batch follows it.
+  [[nodiscard]] bool is_last() const { return is_last_; }
+
+ private:
+  Loader& loader_;
+  int64_t limit_;
+  bool sized_;
+  int64_t index_ = -1;
+  bool is_last_ = false;
+  bool has_ahead_ = false;
+  Batch ahead_ = {};
+};
+
+}  // namespace levin

@@ -1,0 +1,31 @@
+// One pass over the evaluation loaders: validation inside fit, validate, test, predict.
+#pragma once
+
+#include "levin/trainer/run.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+class EvaluationLoop {
+ public:
+  /// `stage`: validate, test or predict.
+  EvaluationLoop(Run& run, Stage stage) : run_(run), stage_(stage) {}
+
+  /// At most `limit` batches of each loader, besides the run's own limits. Returns each loader's metrics.
+  std::vector<Metrics> run(int64_t limit);
+
+  /// What predict_step returned, after run().
+  [[nodiscard]] Predictions take_predictions() { return std::move(predictions_); }
+
+ private:
+  void run_batches(int64_t limit);
+  void run_batch(const Batch& batch, int64_t batch_idx, int64_t loader_idx);
+  void write_step_metrics(int64_t loader_idx);
+  [[nodiscard]] std::vector<Metrics> finish_metrics();
+
+  Run& run_;
+  Stage stage_;
+  Predictions predictions_ = {};
+};
+
+}  // namespace levin

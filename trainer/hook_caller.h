@@ -1,0 +1,64 @@
+// Calls one hook on everybody who has it, callbacks first, then the module, as Lightning does. The caller notes the
+// hook first, so that `log` knows where it was called from.
+#pragma once
+
+#include <exception>
+
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/run.h"
+
+namespace levin {
+
+/// Notes the running hook while it lives; the outer hook is back afterwards. An exception that passes is noted as the
+/// innermost hook's.
+class HookScope {
+ public:
+  HookScope(Run& run, Hook hook) : run_(run), outer_(run.place.hook), exceptions_(std::uncaught_exceptions()) {
+    run_.place.hook = hook;
+    run_.failed_hook.reset();  // an earlier exception was caught by user code
+  }
+  ~HookScope() {
+    if (std::uncaught_exceptions() > exceptions_ && !run_.failed_hook) run_.failed_hook = run_.place.hook;
+    run_.place.hook = outer_;
+  }
+  HookScope(const HookScope&) = delete;
+  HookScope& operator=(const HookScope&) = delete;
+
+ private:
+  Run& run_;
+  Hook outer_;
+  int exceptions_;
+};
+
+/// `on_callback(callback)` for every callback, then `on_module(module)`.
+template <class OnCallback, class OnModule>
+void call_hook(Run& run, Hook hook, OnCallback on_callback, OnModule on_module) {
+  const HookScope scope(run, hook);
+  for (const auto& callback : run.callbacks) on_callback(*callback);
+  on_module(*run.module);
+}
+
+/// Only the callbacks.
+template <class OnCallback>
+void call_callbacks(Run& run, Hook hook, OnCallback on_callback) {
+  const HookScope scope(run, hook);
+  for (const auto& callback : run.callbacks) on_callback(*callback);
+}
+
+/// Only the module.
+template <class OnModule>
+auto call_module(Run& run, Hook hook, OnModule on_module) {
+  const HookScope scope(run, hook);
+  return on_module(*run.module);
+}
+
+/// A hook that takes nothing but the trainer and the module: call_plain(run, Hook::on_fit_start,
+/// &Callback::on_fit_start, &LightningModule::on_fit_start).
+inline void call_plain(Run& run, Hook hook, void (Callback::*on_callback)(Trainer&, LightningModule&),
+                       void (LightningModule::*on_module)()) {
+  call_hook(
+      run, hook, [&](Callback& callback) { (callback.*on_callback)(run.trainer, *run.module); },
+      [&](LightningModule& module) { (module.*on_module)(); });
+}
+
+}  // namespace levin

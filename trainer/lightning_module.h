@@ -1,0 +1,181 @@
+// The model and what to do with it: subclass it, override the steps, and give it to a Trainer.
+//
+//   class Classifier : public levin::LightningModule {
+//     torch::nn::Linear layer_{register_module("layer", torch::nn::Linear(784, 10))};
+//     torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+//       auto [x, y] = batch.unpack<2>();
+//       auto loss = torch::nn::functional::cross_entropy(layer_->forward(x), y);
+//       log("train_loss", loss);
+//       return loss;
+//     }
+//     levin::OptimizerConfig configure_optimizers() override { return levin::AdamW(parameters(), {.lr = 1e-3}); }
+//   };
+//
+// All hooks run on the training thread of every rank. The only public header of Levin that includes torch/nn/module.h.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <exception>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/core/fields.h"
+#include "levin/core/state.h"
+#include "levin/data/batch.h"
+#include "levin/data/data_module.h"
+#include "levin/trainer/lightning_optimizer.h"
+#include "levin/trainer/metrics.h"
+#include "levin/trainer/optimizer_config.h"
+#include "levin/trainer/trainer_options.h"
+
+namespace levin {
+
+class Trainer;
+
+class LightningModule : public torch::nn::Module {
+ public:
+  LightningModule() = default;
+  /// Tells the trainer that it must forget the module.
+  ~LightningModule() override;
+  LightningModule(const LightningModule&) = delete;
+  LightningModule& operator=(const LightningModule&) = delete;
+
+  static const char* registry_name() { return "model"; }
+
+  // ---- the steps ------------------------------------------------------------------------------------------------
+  /// The loss of one batch, a scalar with a graph. An undefined tensor skips the batch. In manual optimization the
+  /// result is only passed on to the hooks.
+  virtual at::Tensor training_step(const Batch& batch, int64_t batch_idx);
+  virtual void validation_step(const Batch& batch, int64_t batch_idx);
+  virtual void test_step(const Batch& batch, int64_t batch_idx);
+  /// What Trainer::predict returns for the batch; calls forward(batch[0]) unless overridden.
+  virtual at::Tensor predict_step(const Batch& batch, int64_t batch_idx);
+  virtual at::Tensor forward(const at::Tensor& input);
+
+  // ---- what to train with -----------------------------------------------------------------------------------------
+  virtual OptimizerConfig configure_optimizers() { return {}; }
+  virtual Callbacks configure_callbacks() { return {}; }
+  /// Creates layers that are too large or too late for the constructor.
+  virtual void configure_model() {}
+  virtual std::shared_ptr<Loader> train_dataloader() { return nullptr; }
+  virtual Loaders val_dataloader() { return {}; }
+  virtual Loaders test_dataloader() { return {}; }
+  virtual Loaders predict_dataloader() { return {}; }
+
+  // ---- hooks, in the order of docs/hooks.md ------------------------------------------------------------------------
+  virtual void prepare_data() {}
+  virtual void setup(Stage) {}
+  virtual void teardown(Stage) {}
+  virtual void on_fit_start() {}
+  virtual void on_fit_end() {}
+  virtual void on_train_start() {}
+  virtual void on_train_end() {}
+  virtual void on_train_epoch_start() {}
+  virtual void on_train_epoch_end() {}
+  virtual void on_train_batch_start(const Batch&, int64_t /*batch_idx*/) {}
+  virtual void on_train_batch_end(const at::Tensor& /*loss*/, const Batch&, int64_t /*batch_idx*/) {}
+  virtual void on_before_zero_grad(Optimizer&) {}
+  virtual void on_before_backward(const at::Tensor& /*loss*/) {}
+  virtual void on_after_backward() {}
+  virtual void on_before_optimizer_step(Optimizer&) {}
+  virtual void on_validation_model_zero_grad() { zero_grad(); }
+  virtual void on_validation_start() {}
+  virtual void on_validation_end() {}
+  virtual void on_validation_epoch_start() {}
+  virtual void on_validation_epoch_end() {}
+  virtual void on_validation_batch_start(const Batch&, int64_t /*batch_idx*/, int64_t /*dataloader_idx*/) {}
+  virtual void on_validation_batch_end(const Batch&, int64_t /*batch_idx*/, int64_t /*dataloader_idx*/) {}
+  virtual void on_test_start() {}
+  virtual void on_test_end() {}
+  virtual void on_test_epoch_start() {}
+  virtual void on_test_epoch_end() {}
+  virtual void on_test_batch_start(const Batch&, int64_t /*batch_idx*/, int64_t /*dataloader_idx*/) {}
+  virtual void on_test_batch_end(const Batch&, int64_t /*batch_idx*/, int64_t /*dataloader_idx*/) {}
+  virtual void on_predict_start() {}
+  virtual void on_predict_end() {}
+  virtual void on_predict_epoch_start() {}
+  virtual void on_predict_epoch_end() {}
+  virtual void on_predict_batch_start(const Batch&, int64_t /*batch_idx*/, int64_t /*dataloader_idx*/) {}
+  virtual void on_predict_batch_end(const at::Tensor& /*prediction*/, const Batch&, int64_t /*batch_idx*/,
+                                    int64_t /*dataloader_idx*/) {}
+  virtual void on_exception(const std::exception&) {}
+  virtual void on_save_checkpoint(State& /*checkpoint*/) {}
+  virtual void on_load_checkpoint(const State& /*checkpoint*/) {}
+
+  // ---- parts of a step that may be replaced ------------------------------------------------------------------------
+  virtual Batch on_before_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
+  virtual Batch transfer_batch_to_device(Batch batch, at::Device device, int64_t dataloader_idx);
+  virtual Batch on_after_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
+  /// Called after the gradients are complete; clip here in another way, or call clip_gradients with other numbers.
+  virtual void configure_gradient_clipping(Optimizer& optimizer, double clip_val, ClipAlgorithm algorithm);
+  virtual void optimizer_zero_grad(Optimizer& optimizer);
+  /// `metric` is set for plateau schedulers only.
+  virtual void lr_scheduler_step(LRScheduler& scheduler, std::optional<double> metric);
+
+  // ---- for the steps to call -------------------------------------------------------------------------------------
+  /// Logs one number (docs/logging.md). Never waits for a GPU. Throws Error where the hook forbids it.
+  void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
+  void log(std::string_view name, double value, const LogOptions& options = {});
+  void log_dict(const std::map<std::string, at::Tensor>& values, const LogOptions& options = {});
+  void log_dict(const std::map<std::string, double>& values, const LogOptions& options = {});
+
+  /// Keeps the constructor's options for the logs and checkpoints.
+  template <HasFields Options>
+  void save_hyperparameters(const Options& options) {
+    hparams_ = write_options(options);
+  }
+  void save_hyperparameters(ConfigNode hparams) { hparams_ = std::move(hparams); }
+  [[nodiscard]] const ConfigNode& hparams() const { return hparams_; }
+
+  /// What to train with: configure_optimizers, or what a run file puts in its place.
+  [[nodiscard]] OptimizerConfig wanted_optimizers() {
+    return optimizer_override_ ? optimizer_override_(*this) : configure_optimizers();
+  }
+  void set_optimizer_override(std::function<OptimizerConfig(LightningModule&)> override_with) {
+    optimizer_override_ = std::move(override_with);
+  }
+
+  /// Manual optimization: the step calls manual_backward and optimizers()[i].step() itself.
+  [[nodiscard]] bool automatic_optimization() const { return automatic_optimization_; }
+  void set_automatic_optimization(bool automatic) { automatic_optimization_ = automatic; }
+  void manual_backward(const at::Tensor& loss);
+  [[nodiscard]] LightningOptimizer& optimizer(size_t index = 0);
+  [[nodiscard]] std::vector<LightningOptimizer>& optimizers();
+  [[nodiscard]] std::vector<LRSchedulerConfig>& lr_schedulers();
+  void clip_gradients(Optimizer& optimizer, double clip_val, ClipAlgorithm algorithm = ClipAlgorithm::norm);
+  /// Only the parameters of `optimizer` require gradients until untoggle_optimizer.
+  void toggle_optimizer(Optimizer& optimizer);
+  void untoggle_optimizer(Optimizer& optimizer);
+
+  /// Parameters need no gradient and layers are in eval mode; unfreeze undoes both for all parameters.
+  void freeze();
+  void unfreeze();
+
+  /// Prints on rank 0, above the progress bar.
+  void print(const std::string& text) const;
+
+  [[nodiscard]] bool has_trainer() const { return trainer_ != nullptr; }
+  /// Throws Error if the module is not attached to one.
+  [[nodiscard]] Trainer& trainer() const;
+  [[nodiscard]] int64_t current_epoch() const;
+  [[nodiscard]] int64_t global_step() const;
+  [[nodiscard]] int64_t global_rank() const;
+  /// Which evaluation loader the running step's batch came from.
+  [[nodiscard]] int64_t dataloader_idx() const;
+  [[nodiscard]] at::Device device() const;
+
+ private:
+  friend class Trainer;
+
+  Trainer* trainer_ = nullptr;
+  bool automatic_optimization_ = true;
+  ConfigNode hparams_ = {};
+  std::function<OptimizerConfig(LightningModule&)> optimizer_override_ = {};
+  std::vector<std::pair<at::Tensor, bool>> toggled_ = {};  // requires_grad before toggle_optimizer
+};
+
+}  // namespace levin

@@ -1,0 +1,105 @@
+#include "levin/trainer/loader_set.h"
+
+#include <algorithm>
+
+#include "levin/trainer/hook_caller.h"
+#include "levin/trainer/override.h"
+
+namespace levin {
+
+namespace {
+
+// A data module's own loaders win; the module's are asked for otherwise.
+Loaders ask_eval_loaders(Run& run, Stage stage) {
+  const HookScope scope(run, Hook::dataloader);
+  if (run.data != nullptr) {
+    if (stage == Stage::test) return run.data->test_dataloader();
+    if (stage == Stage::predict) return run.data->predict_dataloader();
+    return run.data->val_dataloader();
+  }
+  if (stage == Stage::test) return run.module->test_dataloader();
+  if (stage == Stage::predict) return run.module->predict_dataloader();
+  return run.module->val_dataloader();
+}
+
+std::string dataloader_hook(Stage stage) {
+  if (stage == Stage::test) return "test_dataloader";
+  if (stage == Stage::predict) return "predict_dataloader";
+  return "val_dataloader";
+}
+
+bool is_zero(const BatchLimit& limit) {
+  return limit == BatchLimit(0.0) || limit == BatchLimit(int64_t{0});
+}
+
+}  // namespace
+
+bool has_validation_hooks(const Run& run) {
+  if (is_zero(run.plan.limit_val_batches)) return false;
+  if (run.data != nullptr) return detail::overrides<DataModule, Loaders>(*run.data, &DataModule::val_dataloader);
+  return detail::overrides<LightningModule, Loaders>(*run.module, &LightningModule::val_dataloader);
+}
+
+void load_train_loader(Run& run) {
+  if (is_zero(run.plan.limit_train_batches)) {
+    run.train = {{}, {0}, true};
+    return;
+  }
+  const HookScope scope(run, Hook::dataloader);
+  const ProfilerScope profile(run.profiler.get(), "train_dataloader");
+  std::shared_ptr<Loader> loader = run.data != nullptr ? run.data->train_dataloader() : run.module->train_dataloader();
+  if (loader == nullptr) {
+    throw ConfigError(
+        "fit: there is no training loader. Override train_dataloader() in the data module or the module, or "
+        "pass a loader to fit.");
+  }
+  if (run.plan.overfit) loader->use_sequential_order();
+  const int64_t batches = limited_batches(run.plan.limit_train_batches, loader->num_batches(), "limit_train_batches");
+  if (batches == 0) {
+    throw ConfigError("fit: the training loader has no batches. Check the data set's size, batch_size and drop_last.");
+  }
+  run.train = {};
+  run.train.loaders.push_back(std::move(loader));
+  run.train.num_batches = {batches};
+  run.train.loaded = true;
+  run.train_loaded_in_epoch = run.progress.epoch;
+}
+
+void load_eval_loaders(Run& run, Stage stage) {
+  const BatchLimit limit = stage == Stage::test      ? run.plan.limit_test_batches
+                           : stage == Stage::predict ? run.plan.limit_predict_batches
+                                                     : run.plan.limit_val_batches;
+  const char* option = stage == Stage::test      ? "limit_test_batches"
+                       : stage == Stage::predict ? "limit_predict_batches"
+                                                 : "limit_val_batches";
+  LoaderSet set;
+  set.loaders = is_zero(limit) ? Loaders{} : ask_eval_loaders(run, stage);
+  if (set.loaders.empty() && run.stage != Stage::fit && !is_zero(limit)) {
+    throw ConfigError("there is no loader to run on. Override " + dataloader_hook(stage) +
+                      "() in the data module or the module, or pass loaders.");
+  }
+  for (const auto& loader : set.loaders) {
+    if (run.plan.overfit) loader->use_sequential_order();
+    set.num_batches.push_back(limited_batches(limit, loader->num_batches(), option));
+  }
+  set.loaded = true;
+  run.eval = std::move(set);
+  run.eval_loaded_in_epoch = run.progress.epoch;
+}
+
+Batch transfer_batch(Run& run, const Batch& fetched, int64_t dataloader_idx) {
+  const HookScope scope(run, Hook::transfer);
+  Batch batch = fetched;
+  if (run.data != nullptr) batch = run.data->on_before_batch_transfer(std::move(batch), dataloader_idx);
+  batch = run.module->on_before_batch_transfer(std::move(batch), dataloader_idx);
+  batch = run.module->transfer_batch_to_device(std::move(batch), run.strategy->device(), dataloader_idx);
+  if (const auto dtype = run.precision->dtype()) {
+    for (at::Tensor& tensor : batch.tensors) {
+      if (tensor.is_floating_point()) tensor = tensor.to(*dtype);
+    }
+  }
+  if (run.data != nullptr) batch = run.data->on_after_batch_transfer(std::move(batch), dataloader_idx);
+  return run.module->on_after_batch_transfer(std::move(batch), dataloader_idx);
+}
+
+}  // namespace levin

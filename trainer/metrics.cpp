@@ -1,0 +1,191 @@
+#include "levin/trainer/metrics.h"
+
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+
+#include <limits>
+
+#include "levin/core/error.h"
+
+namespace levin {
+
+namespace {
+
+double starting_total(ReduceFx reduce) {
+  if (reduce == ReduceFx::min) return std::numeric_limits<double>::infinity();
+  if (reduce == ReduceFx::max) return -std::numeric_limits<double>::infinity();
+  return 0;
+}
+
+std::string where(const MetricStore::Place& place, std::string_view name) {
+  return "log(\"" + std::string(name) + "\") in " + hook_name(place.hook);
+}
+
+// A read of CPU memory: no operator call, no autograd.
+double cpu_scalar(const at::Tensor& value) {
+  switch (value.scalar_type()) {
+    case at::kFloat: return *static_cast<const float*>(value.const_data_ptr());
+    case at::kDouble: return *static_cast<const double*>(value.const_data_ptr());
+    case at::kLong: return static_cast<double>(*static_cast<const int64_t*>(value.const_data_ptr()));
+    default: return value.item().toDouble();
+  }
+}
+
+}  // namespace
+
+void MetricStore::log(const Place& place, std::string_view name, const at::Tensor& value, const LogOptions& options) {
+  Slot& s = slot(place, name, options);
+  if (!value.defined() || value.numel() != 1) {
+    const std::string seen = value.defined() ? std::to_string(value.numel()) + " elements" : "no tensor";
+    throw Error(where(place, name) + ": a metric is one number, got " + seen + ". Reduce it first, e.g. value.mean().");
+  }
+  const auto weight = static_cast<double>(options.batch_size.value_or(place.batch_size));
+  if (value.is_cpu()) {
+    add(s, cpu_scalar(value), weight);
+  } else {
+    add(s, value, weight);
+  }
+}
+
+void MetricStore::log(const Place& place, std::string_view name, double value, const LogOptions& options) {
+  Slot& s = slot(place, name, options);
+  add(s, value, static_cast<double>(options.batch_size.value_or(place.batch_size)));
+}
+
+MetricStore::Slot& MetricStore::slot(const Place& place, std::string_view name, const LogOptions& options) {
+  for (size_t tried = 0; tried < slots_.size(); ++tried) {
+    if (cursor_ >= slots_.size()) cursor_ = 0;
+    Slot& candidate = slots_[cursor_++];
+    if (candidate.name == name && candidate.hook == place.hook && candidate.dataloader_idx == place.dataloader_idx) {
+      check_same_options(candidate, options);
+      return candidate;
+    }
+  }
+  return make_slot(place, name, options);
+}
+
+MetricStore::Slot& MetricStore::make_slot(const Place& place, std::string_view name, const LogOptions& options) {
+  const LogRule rule = log_rule(place.hook);
+  if (!rule.allowed) {
+    throw Error(where(place, name) + ": nothing can be logged there. Log in a step, a batch hook or an epoch hook.");
+  }
+  if (name.empty()) throw Error(where(place, name) + ": a metric needs a name.");
+  if (name.find("/dataloader_idx_") != std::string_view::npos) {
+    throw Error(where(place, name) + ": names with /dataloader_idx_ are made by Levin itself. Choose another name.");
+  }
+  Slot s{place.hook,
+         std::string(name),
+         place.dataloader_idx,
+         options.on_step.value_or(rule.default_on_step),
+         options.on_epoch.value_or(rule.default_on_epoch),
+         options.prog_bar,
+         options.logger,
+         options.add_dataloader_idx && place.num_dataloaders > 1,
+         options.reduce_fx};
+  if (s.on_step && !rule.step_allowed) {
+    throw Error(where(place, name) + ": on_step is not possible in this hook. Use .on_step = false, .on_epoch = true.");
+  }
+  s.total = starting_total(s.reduce);
+  slots_.push_back(std::move(s));
+  cursor_ = slots_.size();
+  return slots_.back();
+}
+
+void MetricStore::check_same_options(const Slot& slot, const LogOptions& options) {
+  const bool same = slot.reduce == options.reduce_fx && slot.prog_bar == options.prog_bar &&
+                    slot.logger == options.logger && slot.on_step == options.on_step.value_or(slot.on_step) &&
+                    slot.on_epoch == options.on_epoch.value_or(slot.on_epoch);
+  if (same) return;
+  throw Error("log(\"" + slot.name + "\") in " + hook_name(slot.hook) +
+              ": it was logged before with other options. Use the same options each time, or another name.");
+}
+
+void MetricStore::add(Slot& s, double value, double weight) {
+  s.used = true;
+  s.last = value;
+  if (!s.on_epoch) return;
+  switch (s.reduce) {
+    case ReduceFx::mean: s.total += value * weight; break;
+    case ReduceFx::sum: s.total += value; break;
+    case ReduceFx::min: s.total = value < s.total || value != value ? value : s.total; break;
+    case ReduceFx::max: s.total = value > s.total || value != value ? value : s.total; break;
+  }
+  s.weight += weight;
+}
+
+void MetricStore::add(Slot& s, const at::Tensor& value, double weight) {
+  s.used = true;
+  s.device_last = value.detach().to(at::kDouble);  // a copy: the graph and later in-place changes stay away
+  if (!s.on_epoch) return;
+  const at::Tensor share = s.reduce == ReduceFx::mean ? s.device_last.mul(weight) : s.device_last;
+  s.weight += weight;
+  if (!s.device_total.defined()) {
+    s.device_total = share;
+  } else if (s.reduce == ReduceFx::min) {
+    s.device_total = at::minimum(s.device_total, share);
+  } else if (s.reduce == ReduceFx::max) {
+    s.device_total = at::maximum(s.device_total, share);
+  } else {
+    s.device_total = s.device_total.add(share);
+  }
+}
+
+double MetricStore::step_value(const Slot& s) {
+  return s.device_last.defined() ? s.device_last.item().toDouble() : s.last;
+}
+
+double MetricStore::epoch_value(const Slot& s) {
+  const double total = s.device_total.defined() ? s.device_total.item().toDouble() : s.total;
+  return s.reduce == ReduceFx::mean ? total / s.weight : total;
+}
+
+std::string MetricStore::full_name(const Slot& s, bool on_step, bool plain) {
+  std::string name = s.name;
+  if (!plain && s.on_step && s.on_epoch) name += on_step ? "_step" : "_epoch";
+  if (s.add_suffix) name += "/dataloader_idx_" + std::to_string(s.dataloader_idx);
+  return name;
+}
+
+template <class Keep>
+void MetricStore::collect(bool on_step, Metrics& metrics, Keep keep) const {
+  for (const Slot& s : slots_) {
+    if (!s.used || !(on_step ? s.on_step : s.on_epoch) || !keep(s)) continue;
+    metrics[full_name(s, on_step, false)] = on_step ? step_value(s) : epoch_value(s);
+  }
+}
+
+Metrics MetricStore::logged(bool on_step, std::optional<int64_t> only) const {
+  Metrics metrics;
+  collect(on_step, metrics, [&](const Slot& s) { return s.logger && (!only || s.dataloader_idx == *only); });
+  return metrics;
+}
+
+Metrics MetricStore::shown(bool on_step) const {
+  Metrics metrics;
+  collect(on_step, metrics, [](const Slot& s) { return s.prog_bar; });
+  return metrics;
+}
+
+Metrics MetricStore::monitored(bool on_step, bool training) const {
+  Metrics metrics;
+  if (on_step && !training) return metrics;
+  for (const Slot& s : slots_) {
+    if (!s.used || !(on_step ? s.on_step : s.on_epoch)) continue;
+    const double value = on_step ? step_value(s) : epoch_value(s);
+    metrics[full_name(s, on_step, true)] = value;
+    metrics[full_name(s, on_step, false)] = value;
+  }
+  return metrics;
+}
+
+void MetricStore::reset() {
+  for (Slot& s : slots_) {
+    s.used = false;
+    s.last = s.weight = 0;
+    s.total = starting_total(s.reduce);
+    s.device_last = s.device_total = at::Tensor();
+  }
+  cursor_ = 0;
+}
+
+}  // namespace levin

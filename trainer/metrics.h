@@ -1,0 +1,95 @@
+// The values that user code logs: kept per (hook, name, loader), reduced over an epoch, read only when a logger, the
+// progress bar or a callback wants them. A value on a device stays there until then: `log` never waits for a GPU.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/core/value.h"
+#include "levin/trainer/hook.h"
+
+namespace levin {
+
+enum class ReduceFx { mean, sum, min, max };
+template <>
+struct EnumNames<ReduceFx> {
+  static constexpr std::array names{std::pair{"mean", ReduceFx::mean}, std::pair{"sum", ReduceFx::sum},
+                                    std::pair{"min", ReduceFx::min}, std::pair{"max", ReduceFx::max}};
+};
+
+/// Lightning's flags of self.log.
+struct LogOptions {
+  bool prog_bar = false;                             // show it on the progress bar
+  bool logger = true;                                // write it to the loggers
+  std::optional<bool> on_step = std::nullopt;        // log the value of each batch; unset: depends on the hook
+  std::optional<bool> on_epoch = std::nullopt;       // log the epoch's reduction; unset: depends on the hook
+  ReduceFx reduce_fx = ReduceFx::mean;               // how batches become an epoch; mean weighs by batch_size
+  std::optional<int64_t> batch_size = std::nullopt;  // samples behind the value; unset: the batch's first dimension
+  bool sync_dist = false;                            // reduce over ranks too
+  bool add_dataloader_idx = true;                    // append /dataloader_idx_N if there are several loaders
+};
+
+/// Names with values, sorted by name.
+using Metrics = std::map<std::string, double>;
+
+/// The metrics of one loop (training, validation or testing) during one epoch.
+class MetricStore {
+ public:
+  /// Where the loop stands; set by the loop before user code runs.
+  struct Place {
+    Hook hook = Hook::none;
+    int64_t batch_size = 1;  // samples in the current batch
+    int64_t dataloader_idx = 0;
+    int64_t num_dataloaders = 1;
+  };
+
+  /// `value` must hold one element. Throws Error naming the metric, the hook and the rule that was broken.
+  void log(const Place& place, std::string_view name, const at::Tensor& value, const LogOptions& options);
+  void log(const Place& place, std::string_view name, double value, const LogOptions& options);
+
+  /// For the loggers: the last values of on_step metrics, or the reductions of on_epoch metrics. `only`: one loader's.
+  [[nodiscard]] Metrics logged(bool on_step, std::optional<int64_t> only = std::nullopt) const;
+  /// For the progress bar.
+  [[nodiscard]] Metrics shown(bool on_step) const;
+  /// For callbacks: plain names beside the _step and _epoch ones. `training`: step values count too.
+  [[nodiscard]] Metrics monitored(bool on_step, bool training) const;
+
+  /// Forgets the values; the slots stay, so that the next epoch finds them at once.
+  void reset();
+
+ private:
+  struct Slot {
+    Hook hook;
+    std::string name;
+    int64_t dataloader_idx;
+    bool on_step, on_epoch, prog_bar, logger, add_suffix;
+    ReduceFx reduce;
+    bool used = false;            // logged since the last reset
+    double last = 0;              // of the latest batch
+    double total = 0;             // weighted sum, sum, min or max
+    double weight = 0;            // samples behind `total`
+    at::Tensor device_last = {};  // instead of last and total for values on a device
+    at::Tensor device_total = {};
+  };
+
+  Slot& slot(const Place& place, std::string_view name, const LogOptions& options);
+  Slot& make_slot(const Place& place, std::string_view name, const LogOptions& options);
+  static void check_same_options(const Slot& slot, const LogOptions& options);
+  static void add(Slot& slot, double value, double weight);
+  static void add(Slot& slot, const at::Tensor& value, double weight);
+  static double step_value(const Slot& slot);
+  static double epoch_value(const Slot& slot);
+  static std::string full_name(const Slot& slot, bool on_step, bool plain);
+  template <class Keep>
+  void collect(bool on_step, Metrics& metrics, Keep keep) const;
+
+  std::vector<Slot> slots_ = {};
+  size_t cursor_ = 0;  // calls come in the same order every batch, so the next slot is usually the right one
+};
+
+}  // namespace levin

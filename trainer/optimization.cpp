@@ -1,0 +1,191 @@
+#include "levin/trainer/optimization.h"
+
+#include <ATen/ops/_foreach_mul.h>
+
+#include "levin/core/console.h"
+#include "levin/trainer/hook_caller.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace {
+
+at::Tensor run_training_step(Run& run, const Batch& batch, int64_t batch_idx) {
+  const ProfilerScope profile(run.profiler.get(), "training_step");
+  const ForwardScope forward(*run.precision, run.strategy->device().type());
+  return call_module(run, Hook::training_step, [&](LightningModule& m) { return m.training_step(batch, batch_idx); });
+}
+
+void check_loss(const at::Tensor& loss) {
+  if (!loss.defined()) return;
+  if (loss.numel() != 1) {
+    throw Error("training_step: the loss must be one number, got " + std::to_string(loss.numel()) +
+                " elements. Reduce it, e.g. loss.mean().");
+  }
+  if (!loss.requires_grad()) {
+    throw Error(
+        "training_step: the loss has no gradient. Compute it from the module's parameters, without detach() or "
+        "NoGradGuard; to train without gradients use set_automatic_optimization(false).");
+  }
+}
+
+void zero_gradients(Run& run) {
+  for (auto& wrapped : run.optimizers) {
+    Optimizer& optimizer = wrapped.optimizer();
+    call_hook(
+        run, Hook::on_before_zero_grad,
+        [&](Callback& callback) { callback.on_before_zero_grad(run.trainer, *run.module, optimizer); },
+        [&](LightningModule& module) { module.on_before_zero_grad(optimizer); });
+    run.module->optimizer_zero_grad(optimizer);
+  }
+}
+
+// A window cut short by the end of a loader whose length was not known: its gradients were divided by the full size.
+void rescale_gradients(Run& run, double factor) {
+  for (auto& wrapped : run.optimizers) {
+    std::vector<at::Tensor> grads;
+    for (const auto& group : wrapped.optimizer().groups()) {
+      for (const auto& parameter : group.params) {
+        if (parameter.grad().defined()) grads.push_back(parameter.grad());
+      }
+    }
+    if (!grads.empty()) at::_foreach_mul_(grads, factor);
+  }
+}
+
+void before_update(Run& run, Optimizer& optimizer) {
+  call_hook(
+      run, Hook::on_before_optimizer_step,
+      [&](Callback& callback) { callback.on_before_optimizer_step(run.trainer, *run.module, optimizer); },
+      [&](LightningModule& module) { module.on_before_optimizer_step(optimizer); });
+  const HookScope scope(run, Hook::configure_gradient_clipping);
+  run.module->configure_gradient_clipping(optimizer, run.plan.gradient_clip_val, run.plan.gradient_clip_algorithm);
+}
+
+// LBFGS and its like evaluate the model several times within one step.
+at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx) {
+  at::Tensor first_loss;
+  Optimizer& optimizer = run.optimizers[0].optimizer();
+  optimizer.step([&] {
+    at::Tensor loss = run_training_step(run, batch, batch_idx);
+    check_loss(loss);
+    zero_gradients(run);
+    if (loss.defined()) run_backward(run, loss, true);
+    before_update(run, optimizer);
+    if (!first_loss.defined()) first_loss = loss;
+    return loss;
+  });
+  return first_loss;
+}
+
+void count_step(Run& run) {
+  ++run.progress.global_step;
+  ++run.progress.steps_in_epoch;
+}
+
+}  // namespace
+
+void run_backward(Run& run, const at::Tensor& loss, bool sync) {
+  call_hook(
+      run, Hook::on_before_backward,
+      [&](Callback& callback) { callback.on_before_backward(run.trainer, *run.module, loss); },
+      [&](LightningModule& module) { module.on_before_backward(loss); });
+  {
+    const ProfilerScope profile(run.profiler.get(), "backward");
+    const HookScope scope(run, Hook::backward);
+    run.strategy->backward(loss, sync);
+  }
+  call_plain(run, Hook::on_after_backward, &Callback::on_after_backward, &LightningModule::on_after_backward);
+}
+
+// The step, in order: training_step, zero_grad at the window's start, backward of the loss divided by the window,
+// and at the window's end clipping and the update.
+at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const Window& window) {
+  if (!run.optimizers.empty() && run.optimizers[0].optimizer().needs_closure()) {
+    at::Tensor loss = step_with_closure(run, batch, batch_idx);
+    count_step(run);
+    return loss.defined() ? loss.detach() : loss;
+  }
+  at::Tensor loss = run_training_step(run, batch, batch_idx);
+  check_loss(loss);
+  if (window.first) zero_gradients(run);
+  if (loss.defined()) {
+    if (window.size > 1) loss = loss / window.size;
+    run_backward(run, loss, window.last);
+    loss = loss.detach();
+  }
+  if (!window.last) return loss;
+  if (!window.size_known && window.seen < window.size) {
+    rescale_gradients(run, static_cast<double>(window.size) / static_cast<double>(window.seen));
+  }
+  const ProfilerScope profile(run.profiler.get(), "optimizer_step");
+  for (auto& wrapped : run.optimizers) {
+    before_update(run, wrapped.optimizer());
+    const HookScope scope(run, Hook::optimizer_step);
+    wrapped.optimizer().step();
+  }
+  count_step(run);
+  return loss;
+}
+
+at::Tensor manual_step(Run& run, const Batch& batch, int64_t batch_idx) {
+  at::Tensor result = run_training_step(run, batch, batch_idx);
+  return result.defined() ? result.detach() : result;
+}
+
+void LightningOptimizer::step(const Optimizer::Closure& closure) {
+  Run& run = *trainer_->run_;
+  if (closure) {
+    optimizer_->step([&] {
+      at::Tensor loss = closure();
+      before_update(run, *optimizer_);
+      return loss;
+    });
+  } else {
+    before_update(run, *optimizer_);
+    optimizer_->step();
+  }
+  count_step(run);
+}
+
+namespace {
+
+// Frequency counts optimizer steps within the epoch, or epochs.
+// Lightning: it tests the batch index, so that accumulation can starve a scheduler; here: optimizer steps are counted,
+// because a step interval means steps.
+bool is_due(const Run& run, const LRSchedulerOptions& options, Interval interval) {
+  if (options.interval != interval) return false;
+  const int64_t count = interval == Interval::step ? run.progress.steps_in_epoch : run.progress.epoch + 1;
+  return count % options.frequency == 0;
+}
+
+std::optional<double> monitored_value(Run& run, const LRSchedulerConfig& config) {
+  run.refresh_callback_metrics();
+  const auto found = run.callback_metrics.find(config.options.monitor);
+  if (found != run.callback_metrics.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : run.callback_metrics) names.push_back(name);
+  const std::string what = config.scheduler->name() + ": metric \"" + config.options.monitor +
+                           "\" was never logged by epoch " + std::to_string(run.progress.epoch) +
+                           ". Logged: " + join(names) + "." + did_you_mean(config.options.monitor, names);
+  if (config.options.strict) throw Error(what + " Log it, set .monitor, or set .strict to false.");
+  Console::instance().warn(what + " The learning rate stays as it is.");
+  return std::nullopt;
+}
+
+}  // namespace
+
+void step_schedulers(Run& run, Interval interval, bool plateau) {
+  for (auto& config : run.schedulers) {
+    if (config.scheduler->wants_metric() != plateau || !is_due(run, config.options, interval)) continue;
+    std::optional<double> metric;
+    if (plateau) {
+      metric = monitored_value(run, config);
+      if (!metric) continue;
+    }
+    const HookScope scope(run, Hook::lr_scheduler_step);
+    run.module->lr_scheduler_step(*config.scheduler, metric);
+  }
+}
+
+}  // namespace levin

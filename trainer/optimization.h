@@ -1,0 +1,31 @@
+// One training batch: step, backward, and at the end of an accumulation window the update. The order of a step can be
+// read in automatic_step (optimization.cpp).
+#pragma once
+
+#include "levin/trainer/run.h"
+
+namespace levin {
+
+/// Which part of an accumulation window a batch is.
+struct Window {
+  int64_t size = 1;  // batches whose mean gradient makes the step
+  bool first = true;
+  bool last = true;
+  bool size_known = true;  // false: the window may be cut by the end of a loader of unknown length
+  int64_t seen = 1;        // batches of the window so far, this one included
+};
+
+/// Runs training_step and what belongs to it; returns the detached loss divided by the window (undefined if none).
+at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const Window& window);
+
+/// The same for modules with manual optimization: the step does everything itself.
+at::Tensor manual_step(Run& run, const Batch& batch, int64_t batch_idx);
+
+/// Backward with its hooks; `sync` is false inside an accumulation window.
+void run_backward(Run& run, const at::Tensor& loss, bool sync);
+
+/// Moves the schedulers of an interval that are due. `plateau`: those that watch a metric, and only those; else the
+/// others.
+void step_schedulers(Run& run, Interval interval, bool plateau);
+
+}  // namespace levin

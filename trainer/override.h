@@ -1,0 +1,27 @@
+// Whether a class overrides a virtual function: the trainer must know before it calls on_sanity_check_start whether
+// there will be a validation, without calling val_dataloader yet.
+#pragma once
+
+namespace levin::detail {
+
+/// True if `object`'s class has its own version of `function`, a virtual member of Base. Compilers that cannot tell
+/// (clang) answer true.
+template <class Base, class Result>
+bool overrides(const Base& object, Result (Base::*function)()) {
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpmf-conversions"
+#pragma GCC diagnostic ignored "-Wpedantic"
+  using Plain = Result (*)(Base*);
+  Base base;
+  Base& given = const_cast<Base&>(object);  // nothing is called on it
+  return (Plain)(given.*function) != (Plain)(base.*function);
+#pragma GCC diagnostic pop
+#else
+  (void)object;
+  (void)function;
+  return true;
+#endif
+}
+
+}  // namespace levin::detail

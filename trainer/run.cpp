@@ -1,0 +1,99 @@
+#include "levin/trainer/run.h"
+
+#include "levin/core/console.h"
+#include "levin/loggers/csv_logger.h"
+#include "levin/strategies/single_device.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace {
+
+std::vector<std::shared_ptr<Logger>> make_loggers(TrainerOptions& options, const RunPlan& plan) {
+  std::vector<std::shared_ptr<Logger>> loggers;
+  if (!options.logger.enabled || !plan.logging || plan.fast_dev_run) return loggers;
+  int64_t index = 0;
+  for (auto& logger : options.logger.loggers) {
+    loggers.push_back(logger.object("trainer.logger[" + std::to_string(index++) + "]"));
+  }
+  if (options.logger.loggers.empty()) loggers.push_back(std::make_shared<CsvLogger>());
+  return loggers;
+}
+
+bool has_checkpoint_callback(const std::vector<std::shared_ptr<Callback>>& callbacks) {
+  for (const auto& callback : callbacks) {
+    if (callback->is_checkpoint()) return true;
+  }
+  return false;
+}
+
+// The defaults are looked up by name, so that trainer/ need not include callbacks/.
+void add_default_callbacks(std::vector<std::shared_ptr<Callback>>& callbacks, const TrainerOptions& options,
+                           const RunPlan& plan) {
+  const auto& registry = Registry<Callback>::instance();
+  auto has = [&](const std::string& key) {
+    for (const auto& callback : callbacks) {
+      if (callback->default_for() == key) return true;
+    }
+    return false;
+  };
+  auto add = [&](const std::string& name) { callbacks.push_back(registry.make(ClassSpec{name, {}, {}}, name)); };
+  if (options.max_time) {
+    ConfigNode args = ConfigNode::map();
+    args.set("duration", ValueType<Seconds>::write(*options.max_time));
+    callbacks.push_back(registry.make(ClassSpec{"Timer", args, {}}, "TrainerOptions.max_time"));
+  }
+  if (plan.model_summary && !has("summary")) add("ModelSummary");
+  if (plan.progress_bar && !has("progress_bar")) add("ProgressBar");
+  if (plan.checkpointing && !plan.fast_dev_run && !has_checkpoint_callback(callbacks)) add("ModelCheckpoint");
+}
+
+std::vector<std::shared_ptr<Callback>> make_callbacks(TrainerOptions& options, const RunPlan& plan) {
+  std::vector<std::shared_ptr<Callback>> callbacks;
+  int64_t index = 0;
+  for (auto& callback : options.callbacks) {
+    callbacks.push_back(callback.object("trainer.callbacks[" + std::to_string(index++) + "]"));
+  }
+  if (has_checkpoint_callback(callbacks) && !options.enable_checkpointing.value_or(true)) {
+    throw ConfigError(
+        "TrainerOptions.enable_checkpointing: false, but a checkpoint callback was given. Drop one of the two.");
+  }
+  add_default_callbacks(callbacks, options, plan);
+  return callbacks;
+}
+
+}  // namespace
+
+Run::Run(Trainer& owner, TrainerOptions given)
+    : trainer(owner),
+      options(std::move(given)),
+      plan(resolve_plan(options)),
+      precision(make_precision(plan.precision)) {
+  if (options.strategy.is_name("auto") || options.strategy.is_name("single_device")) {
+    strategy = std::make_shared<SingleDeviceStrategy>();
+  } else {
+    strategy = options.strategy.object("trainer.strategy");
+  }
+  plan.strategy = strategy->name();
+  profiler = options.profiler.object("trainer.profiler");
+  loggers = make_loggers(options, plan);
+  trainer_callbacks = make_callbacks(options, plan);
+  accumulate = plan.accumulate_grad_batches;
+}
+
+void Run::refresh_callback_metrics() {
+  if (phase == Phase::idle) return;
+  for (const auto& [name, value] : store().monitored(on_step(), phase == Phase::train)) callback_metrics[name] = value;
+  for (const auto& [name, value] : store().shown(on_step())) bar_metrics[name] = value;
+}
+
+void Run::write_metrics(const Metrics& metrics, std::optional<int64_t> step, bool with_epoch) {
+  if (metrics.empty()) return;
+  for (const auto& [name, value] : metrics) logged_metrics[name] = value;
+  if (loggers.empty()) return;
+  MetricList row(metrics.begin(), metrics.end());
+  if (!step || with_epoch) row.emplace_back("epoch", static_cast<double>(progress.epoch));
+  for (const auto& logger : loggers) logger->log_metrics(row, step.value_or(progress.windows));
+}
+
+}  // namespace levin

@@ -1,0 +1,127 @@
+// Everything one run consists of, shared by the Trainer, its loops and the hook caller. Internal: user code sees the
+// Trainer only.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/data/data_module.h"
+#include "levin/loggers/logger.h"
+#include "levin/precision/precision.h"
+#include "levin/profilers/profiler.h"
+#include "levin/strategies/strategy.h"
+#include "levin/trainer/callback.h"
+#include "levin/trainer/lightning_optimizer.h"
+#include "levin/trainer/metrics.h"
+#include "levin/trainer/optimizer_config.h"
+#include "levin/trainer/run_plan.h"
+
+namespace levin {
+
+class LightningModule;
+class Trainer;
+
+/// Which loop user code is called from; decides where `log` goes.
+enum class Phase { idle, train, validate, test, predict };
+
+/// Counters of a fit. All continue over several fits of one trainer and over restarts.
+struct Progress {
+  int64_t epoch = 0;        // epochs completed
+  int64_t processed = 0;    // the same, counted before on_train_epoch_end: what a checkpoint saved there continues with
+  int64_t global_step = 0;  // optimizer steps
+  int64_t windows = 0;      // accumulation windows completed: the loggers' step
+  int64_t total_batches = 0;   // training batches seen
+  int64_t batch_idx = -1;      // of the running epoch
+  int64_t steps_in_epoch = 0;  // optimizer steps of the running epoch
+  int64_t first_batch = 0;     // where a resumed epoch continues
+
+  // Note [Where a checkpoint continues]
+  // The counters as they stood after the last completed accumulation window. A checkpoint holds these, wherever in a
+  // batch it is saved: a batch that failed is trained again, and an open window, whose gradients are not saved, begins
+  // anew.
+  int64_t done_batches = 0;  // of the running epoch
+  int64_t done_windows = 0;
+  int64_t done_total_batches = 0;
+
+  void window_is_done() {
+    done_batches = batch_idx + 1;
+    done_windows = windows + 1;
+    done_total_batches = total_batches + 1;
+  }
+};
+
+/// The loaders of a run and how many batches each gives.
+struct LoaderSet {
+  Loaders loaders = {};
+  std::vector<int64_t> num_batches = {};
+  bool loaded = false;
+};
+
+struct Run {
+  explicit Run(Trainer& owner, TrainerOptions given);
+
+  Trainer& trainer;
+  TrainerOptions options;
+  RunPlan plan;
+  std::shared_ptr<Strategy> strategy;
+  std::unique_ptr<Precision> precision;
+  std::shared_ptr<Profiler> profiler;
+  std::vector<std::shared_ptr<Logger>> loggers;
+  std::vector<std::shared_ptr<Callback>> trainer_callbacks;  // from the options, and the defaults
+  std::vector<std::shared_ptr<Callback>> callbacks;          // with the module's own, checkpoints last
+  bool loggers_started = false;
+
+  // The running entry point.
+  LightningModule* module = nullptr;
+  DataModule* data = nullptr;
+  std::optional<Stage> stage;
+  Phase phase = Phase::idle;
+  bool sanity_checking = false;
+  std::string ckpt_path;
+  std::chrono::steady_clock::time_point started = {};
+  Seconds elapsed = Seconds(0);
+
+  // Fit.
+  Progress progress;
+  std::vector<LightningOptimizer> optimizers;
+  std::vector<LRSchedulerConfig> schedulers;
+  LoaderSet train;
+  LoaderSet eval;          // of the running or last evaluation; in fit: the validation loaders
+  int64_t accumulate = 1;  // batches of a window, from the next window on
+  bool last_batch_of_epoch = false;
+  bool epoch_cut = false;  // skip_rest_of_epoch was called
+  std::string stop_reason;
+  bool stop = false;
+  int64_t train_loaded_in_epoch = 0;
+  int64_t eval_loaded_in_epoch = 0;
+
+  // Metrics.
+  MetricStore train_metrics;
+  MetricStore eval_metrics;
+  MetricStore::Place place;
+  bool train_on_step = true;  // false once the epoch's last batch is over
+  bool eval_on_step = true;
+  std::vector<int64_t> eval_batches_seen;  // per loader, over the whole run: the step of eval step metrics
+  Metrics callback_metrics;
+  Metrics logged_metrics;
+  Metrics bar_metrics;
+
+  std::optional<Hook> failed_hook;  // the innermost hook that an exception has left
+
+  [[nodiscard]] bool min_limits_met() const {
+    return progress.epoch >= plan.min_epochs && progress.global_step >= plan.min_steps;
+  }
+  [[nodiscard]] MetricStore& store() { return phase == Phase::train ? train_metrics : eval_metrics; }
+  [[nodiscard]] bool on_step() const { return phase == Phase::train ? train_on_step : eval_on_step; }
+
+  /// Takes what the running loop has logged so far into callback_metrics and bar_metrics.
+  void refresh_callback_metrics();
+  /// One row to every logger: at the window count with an `epoch` column, or at `step` without one unless `with_epoch`.
+  void write_metrics(const Metrics& metrics, std::optional<int64_t> step = std::nullopt, bool with_epoch = false);
+};
+
+}  // namespace levin

@@ -1,0 +1,160 @@
+#include "levin/trainer/run_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "levin/precision/precision.h"
+
+namespace levin {
+
+namespace {
+
+bool is_on(const std::variant<bool, int64_t>& fast_dev_run) {
+  const auto* flag = std::get_if<bool>(&fast_dev_run);
+  return flag != nullptr ? *flag : std::get<int64_t>(fast_dev_run) > 0;
+}
+
+void resolve_limits(const TrainerOptions& o, RunPlan& plan) {
+  const bool open_end = o.max_steps >= 0 || o.max_time.has_value();
+  const int64_t epochs = o.max_epochs.value_or(open_end ? -1 : 1000);
+  plan.max_epochs = epochs < 0 ? kUnlimited : epochs;
+  plan.max_steps = o.max_steps < 0 ? kUnlimited : o.max_steps;
+  plan.min_epochs = o.min_epochs.value_or(0);
+  plan.min_steps = o.min_steps.value_or(0);
+  plan.limit_train_batches = o.limit_train_batches.value_or(1.0);
+  plan.limit_val_batches = o.limit_val_batches.value_or(1.0);
+  plan.limit_test_batches = o.limit_test_batches.value_or(1.0);
+  plan.limit_predict_batches = o.limit_predict_batches.value_or(1.0);
+  plan.val_check_interval = o.val_check_interval.value_or(1.0);
+  plan.check_val_every_n_epoch = o.check_val_every_n_epoch;
+  const int64_t sanity = o.num_sanity_val_steps.value_or(2);
+  plan.num_sanity_val_steps = sanity < 0 ? kUnlimited : sanity;
+  plan.overfit = o.overfit_batches != BatchLimit(0.0) && o.overfit_batches != BatchLimit(int64_t{0});
+  if (plan.overfit) plan.limit_train_batches = plan.limit_val_batches = o.overfit_batches;
+}
+
+void resolve_fast_dev_run(const TrainerOptions& o, RunPlan& plan) {
+  plan.fast_dev_run = is_on(o.fast_dev_run);
+  if (!plan.fast_dev_run) return;
+  const auto* count = std::get_if<int64_t>(&o.fast_dev_run);
+  const int64_t batches = count != nullptr ? *count : 1;
+  plan.limit_train_batches = plan.limit_val_batches = plan.limit_test_batches = plan.limit_predict_batches = batches;
+  plan.max_steps = batches;
+  plan.max_epochs = 1;
+  plan.num_sanity_val_steps = 0;
+  plan.val_check_interval = 1.0;
+  plan.check_val_every_n_epoch = 1;
+}
+
+void resolve_barebones(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
+  if (!o.barebones) return;
+  auto clash = [&](bool asked, const char* option, const char* seen) {
+    if (asked) {
+      problems.add(
+          {}, std::string("TrainerOptions.") + option,
+          std::string(seen) + " was asked for together with barebones, which turns it off. Drop one of the two.");
+    }
+  };
+  clash(o.enable_checkpointing.value_or(false), "enable_checkpointing", "true");
+  clash(o.enable_progress_bar.value_or(false), "enable_progress_bar", "true");
+  clash(o.enable_model_summary.value_or(false), "enable_model_summary", "true");
+  clash(!o.logger.loggers.empty(), "logger", "a logger");
+  clash(o.log_every_n_steps.value_or(0) != 0, "log_every_n_steps", "a number");
+  clash(o.num_sanity_val_steps.value_or(0) != 0, "num_sanity_val_steps", "a number");
+  clash(plan.fast_dev_run, "fast_dev_run", "it");
+  clash(o.detect_anomaly, "detect_anomaly", "true");
+  clash(!o.profiler.empty(), "profiler", "a profiler");
+  plan.checkpointing = plan.progress_bar = plan.model_summary = plan.logging = false;
+  plan.num_sanity_val_steps = 0;
+  plan.log_every_n_steps = 0;
+}
+
+std::string device_count_problem(const TrainerOptions& o) {
+  if (const auto* count = std::get_if<int64_t>(&o.devices)) {
+    if (*count == 1 || *count == -1) return "";
+    return std::to_string(*count) + " devices were asked for; single_device runs on one. Use 1 or auto.";
+  }
+  if (const auto* text = std::get_if<std::string>(&o.devices)) {
+    if (*text == "auto" || *text == "1" || *text == "-1") return "";
+    return "\"" + *text + "\" is not a number of devices. Use auto or 1.";
+  }
+  const auto& list = std::get<std::vector<int64_t>>(o.devices);
+  if (list.size() == 1) return "";
+  return std::to_string(list.size()) + " devices were listed; single_device runs on one. List one, or use auto.";
+}
+
+void resolve_devices(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
+  if (o.accelerator != "auto" && o.accelerator != "cpu") {
+    const std::vector<std::string> known = {"auto", "cpu"};
+    problems.add({}, "TrainerOptions.accelerator",
+                 "\"" + o.accelerator + "\" is not available in this build." + did_you_mean(o.accelerator, known) +
+                     " Available: " + join(known) + ".");
+  }
+  const std::string wrong = device_count_problem(o);
+  if (!wrong.empty()) problems.add({}, "TrainerOptions.devices", wrong);
+  if (o.num_nodes > 1) {
+    problems.add(
+        {}, "TrainerOptions.num_nodes",
+        std::to_string(o.num_nodes) + " nodes need a distributed strategy; single_device runs on one node. Use 1.");
+  }
+  plan.device = "cpu";
+}
+
+void resolve_precision(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
+  try {
+    plan.precision = make_precision(o.precision)->name();
+  } catch (const ConfigError& error) {
+    problems.add({}, "", error.what());
+  }
+}
+
+}  // namespace
+
+RunPlan resolve_plan(const TrainerOptions& o) {
+  Problems problems;
+  check_options(o, "TrainerOptions", problems);
+  RunPlan plan;
+  plan.log_every_n_steps = o.log_every_n_steps.value_or(50);
+  plan.checkpointing = o.enable_checkpointing.value_or(true);
+  plan.progress_bar = o.enable_progress_bar.value_or(true);
+  plan.model_summary = o.enable_model_summary.value_or(true);
+  plan.accumulate_grad_batches = o.accumulate_grad_batches;
+  plan.gradient_clip_val = o.gradient_clip_val.value_or(0);
+  plan.gradient_clip_algorithm = o.gradient_clip_algorithm;
+  plan.inference_mode = o.inference_mode;
+  plan.detect_anomaly = o.detect_anomaly;
+  plan.reload_dataloaders_every_n_epochs = o.reload_dataloaders_every_n_epochs;
+  plan.root_dir = o.default_root_dir.empty() ? "." : o.default_root_dir;
+  resolve_limits(o, plan);
+  resolve_fast_dev_run(o, plan);
+  resolve_barebones(o, plan, problems);
+  resolve_devices(o, plan, problems);
+  resolve_precision(o, plan, problems);
+  if (!plan.check_val_every_n_epoch && std::holds_alternative<double>(plan.val_check_interval)) {
+    problems.add({}, "TrainerOptions.val_check_interval",
+                 "a share of an epoch (" + number_text(std::get<double>(plan.val_check_interval)) +
+                     ") cannot be counted across epochs. Use a number of batches, or set check_val_every_n_epoch.");
+  }
+  problems.throw_if_any();
+  return plan;
+}
+
+int64_t limited_batches(const BatchLimit& limit, std::optional<int64_t> length, const std::string& option) {
+  if (const auto* count = std::get_if<int64_t>(&limit)) return std::min(*count, length.value_or(kUnlimited));
+  const double share = std::get<double>(limit);
+  if (!length) {
+    if (share == 1.0) return kUnlimited;
+    if (share == 0.0) return 0;
+    throw ConfigError("TrainerOptions." + option + ": a share (" + number_text(share) +
+                      ") of a loader of unknown length is not known either. Use a number of batches, or 1.0.");
+  }
+  const auto batches = static_cast<int64_t>(std::floor(static_cast<double>(*length) * share));
+  if (batches == 0 && share > 0 && *length > 0) {
+    throw ConfigError("TrainerOptions." + option + ": " + number_text(share) + " of " + std::to_string(*length) +
+                      " batches leaves none. Use at least " + number_text(1.0 / static_cast<double>(*length)) +
+                      ", or a number of batches.");
+  }
+  return batches;
+}
+
+}  // namespace levin

@@ -1,0 +1,55 @@
+// The numbers a run goes by: TrainerOptions with every "auto" and unset value decided. Made once, before
+// anything runs, and all that the loops look at.
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "levin/trainer/trainer_options.h"
+
+namespace levin {
+
+inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+struct RunPlan {
+  std::string strategy = "single_device";
+  std::string precision = "32-true";
+  std::string device = "cpu";
+  int64_t max_epochs = 1000;  // kUnlimited: no limit
+  int64_t min_epochs = 0;
+  int64_t max_steps = kUnlimited;  // optimizer steps
+  int64_t min_steps = 0;
+  BatchLimit limit_train_batches = 1.0;
+  BatchLimit limit_val_batches = 1.0;
+  BatchLimit limit_test_batches = 1.0;
+  BatchLimit limit_predict_batches = 1.0;
+  bool overfit = false;  // training and validation batches in order, the same every epoch
+  BatchLimit val_check_interval = 1.0;
+  std::optional<int64_t> check_val_every_n_epoch = 1;
+  int64_t num_sanity_val_steps = 2;  // per loader; kUnlimited: all
+  int64_t log_every_n_steps = 50;
+  int64_t accumulate_grad_batches = 1;
+  double gradient_clip_val = 0;  // 0: no clipping
+  ClipAlgorithm gradient_clip_algorithm = ClipAlgorithm::norm;
+  bool inference_mode = true;
+  bool detect_anomaly = false;
+  int64_t reload_dataloaders_every_n_epochs = 0;
+  bool checkpointing = true;
+  bool progress_bar = true;
+  bool model_summary = true;
+  bool logging = true;  // whether log() keeps anything
+  bool fast_dev_run = false;
+  std::string root_dir = ".";
+};
+
+/// Decides everything in `options`; throws ConfigError with all problems, each naming the option and the value.
+[[nodiscard]] RunPlan resolve_plan(const TrainerOptions& options);
+
+/// How many batches of a loader of `length` (unset: unknown) a limit leaves; kUnlimited if both are open.
+/// `option` is named in errors. Throws ConfigError where a share of an unknown length is asked for, or a positive share
+/// leaves nothing.
+[[nodiscard]] int64_t limited_batches(const BatchLimit& limit, std::optional<int64_t> length,
+                                      const std::string& option);
+
+}  // namespace levin

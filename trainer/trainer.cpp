@@ -1,0 +1,368 @@
+#include "levin/trainer/trainer.h"
+
+#include <ATen/Context.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "levin/core/console.h"
+#include "levin/trainer/checkpoint.h"
+#include "levin/trainer/checkpoint_file.h"
+#include "levin/trainer/evaluation_loop.h"
+#include "levin/trainer/fit_loop.h"
+#include "levin/trainer/hook_caller.h"
+#include "levin/trainer/loader_set.h"
+
+namespace levin {
+
+namespace {
+
+// A data module made of loaders that were passed in.
+class LoadersDataModule final : public DataModule {
+ public:
+  LoadersDataModule(std::shared_ptr<Loader> train, Loaders eval) : train_(std::move(train)), eval_(std::move(eval)) {}
+  std::shared_ptr<Loader> train_dataloader() override { return train_; }
+  Loaders val_dataloader() override { return eval_; }
+  Loaders test_dataloader() override { return eval_; }
+  Loaders predict_dataloader() override { return eval_; }
+
+ private:
+  std::shared_ptr<Loader> train_;
+  Loaders eval_;
+};
+
+TrainerOptions with_builtins(TrainerOptions options) {
+  add_builtins();
+  return options;
+}
+
+void set_deterministic(const TrainerOptions& options) {
+  const auto* flag = std::get_if<bool>(&options.deterministic);
+  if (flag != nullptr && !*flag) return;
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/flag == nullptr);
+}
+
+class AnomalyScope {
+ public:
+  explicit AnomalyScope(bool on) : outer_(torch::autograd::AnomalyMode::is_enabled()) {
+    if (on) torch::autograd::AnomalyMode::set_enabled(true);
+  }
+  ~AnomalyScope() { torch::autograd::AnomalyMode::set_enabled(outer_); }
+  AnomalyScope(const AnomalyScope&) = delete;
+  AnomalyScope& operator=(const AnomalyScope&) = delete;
+
+ private:
+  bool outer_;
+};
+
+bool same_or_derived(const Callback& one, const Callback& other) {
+  return typeid(one) == typeid(other);
+}
+
+// The module's callbacks take the place of the trainer's of the same class; checkpoint callbacks come last, so that
+// they save what the others have done.
+void assemble_callbacks(Run& run) {
+  std::vector<std::shared_ptr<Callback>> own;
+  Callbacks given =
+      call_module(run, Hook::configure_callbacks, [](LightningModule& m) { return m.configure_callbacks(); });
+  for (auto& callback : given) own.push_back(callback.object("configure_callbacks"));
+  std::vector<std::shared_ptr<Callback>> all;
+  for (const auto& callback : run.trainer_callbacks) {
+    const bool replaced =
+        std::any_of(own.begin(), own.end(), [&](const auto& o) { return same_or_derived(*o, *callback); });
+    if (!replaced) all.push_back(callback);
+  }
+  all.insert(all.end(), own.begin(), own.end());
+  std::stable_partition(all.begin(), all.end(), [](const auto& callback) { return !callback->is_checkpoint(); });
+  std::map<std::string, int> keys;
+  for (const auto& callback : all) {
+    if (!callback->state_key().empty() && ++keys[callback->state_key()] > 1) {
+      throw ConfigError("TrainerOptions.callbacks: two callbacks keep their state as \"" + callback->state_key() +
+                        "\". Give them options that differ, or drop one.");
+    }
+  }
+  run.callbacks = std::move(all);
+}
+
+void set_up_optimizers(Run& run) {
+  OptimizerConfig config =
+      call_module(run, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
+  if (config.optimizers().empty()) {
+    Console::instance().warn("configure_optimizers returned no optimizer: the weights will not change.");
+  }
+  if (run.module->automatic_optimization() && config.optimizers().size() > 1) {
+    throw ConfigError(
+        "configure_optimizers returned " + std::to_string(config.optimizers().size()) +
+        " optimizers, and automatic optimization steps one. Call set_automatic_optimization(false) in the "
+        "module's constructor and step them in training_step.");
+  }
+  if (!run.module->automatic_optimization()) {
+    auto refuse = [](const char* option, const std::string& value) {
+      throw ConfigError(
+          std::string("TrainerOptions.") + option + ": " + value +
+          " has no meaning with manual optimization. Do it in training_step, and leave the option unset.");
+    };
+    if (run.plan.accumulate_grad_batches > 1)
+      refuse("accumulate_grad_batches", std::to_string(run.plan.accumulate_grad_batches));
+    if (run.plan.gradient_clip_val > 0) refuse("gradient_clip_val", number_text(run.plan.gradient_clip_val));
+  }
+  if (run.module->automatic_optimization() && run.plan.accumulate_grad_batches > 1 && !config.optimizers().empty() &&
+      config.optimizers()[0]->needs_closure()) {
+    throw ConfigError("TrainerOptions.accumulate_grad_batches: " + std::to_string(run.plan.accumulate_grad_batches) +
+                      " is not possible with " + config.optimizers()[0]->name() +
+                      ", which evaluates its batch several times. Use 1 and a larger batch.");
+  }
+  run.optimizers.clear();
+  for (const auto& optimizer : config.optimizers()) run.optimizers.emplace_back(run.trainer, optimizer);
+  run.schedulers = config.schedulers();
+  for (auto& schedule : run.schedulers) {
+    if (!schedule.scheduler->attached())
+      schedule.scheduler->attach(run.optimizers[schedule.optimizer_index].optimizer());
+  }
+}
+
+void start_loggers(Run& run) {
+  if (run.loggers_started) return;
+  for (const auto& logger : run.loggers) logger->start(run.plan.root_dir);
+  run.loggers_started = true;
+}
+
+void call_teardown(Run& run) {
+  const Stage stage = *run.stage;
+  const HookScope scope(run, Hook::teardown);
+  if (run.data != nullptr) run.data->teardown(stage);
+  for (const auto& callback : run.callbacks) callback->teardown(run.trainer, *run.module, stage);
+  run.module->teardown(stage);
+}
+
+// Where in the run an error struck, for errors that LibTorch or user code throws without saying so.
+std::string place_text(const Run& run) {
+  std::string text = hook_name(run.failed_hook.value_or(run.place.hook));
+  if (run.phase == Phase::train || run.stage == Stage::fit) {
+    text += ", epoch " + std::to_string(run.progress.epoch) + ", batch " + std::to_string(run.progress.batch_idx) +
+            ", global step " + std::to_string(run.progress.global_step);
+  }
+  if (run.phase != Phase::train && run.place.dataloader_idx >= 0) {
+    text += ", dataloader " + std::to_string(run.place.dataloader_idx);
+  }
+  return text;
+}
+
+void report_exception(Run& run, const std::exception& error) {
+  const HookScope scope(run, Hook::on_exception);
+  for (const auto& callback : run.callbacks) callback->on_exception(run.trainer, *run.module, error);
+  if (run.data != nullptr) run.data->on_exception(error);
+  run.module->on_exception(error);
+  for (const auto& logger : run.loggers) logger->finalize("failed");
+  // Lightning: an exception skips teardown; here it runs, so that what setup opened is closed.
+  call_teardown(run);
+}
+
+void set_up(Run& run, State& checkpoint, std::string& ckpt_path) {
+  const Stage stage = *run.stage;
+  const bool is_file = !run.ckpt_path.empty() && run.ckpt_path != "best" && run.ckpt_path != "last";
+  if (is_file && !std::filesystem::exists(run.ckpt_path)) {  // before anything is created
+    throw CheckpointError("ckpt_path: there is no file " + run.ckpt_path +
+                          ". Give the path of a checkpoint, \"best\" or \"last\".");
+  }
+  assemble_callbacks(run);
+  {
+    const HookScope scope(run, Hook::prepare_data);
+    if (run.data != nullptr) run.data->prepare_data();
+    run.module->prepare_data();
+  }
+  start_loggers(run);
+  {
+    const HookScope scope(run, Hook::setup);
+    if (run.data != nullptr) run.data->setup(stage);
+    for (const auto& callback : run.callbacks) callback->setup(run.trainer, *run.module, stage);
+    run.module->setup(stage);
+  }
+  call_module(run, Hook::configure_model, [](LightningModule& m) { m.configure_model(); });
+  ckpt_path = run.ckpt_path = resolve_ckpt_path(run, run.ckpt_path);
+  if (!ckpt_path.empty()) {
+    checkpoint = read_checkpoint(ckpt_path);
+    call_module(run, Hook::on_load_checkpoint, [&](LightningModule& m) { m.on_load_checkpoint(checkpoint); });
+    restore_weights(*run.module, checkpoint, ckpt_path);
+    restore_callbacks(run, checkpoint);
+  }
+  run.module->to(run.strategy->device());
+  if (const auto dtype = run.precision->dtype()) run.module->to(*dtype);
+}
+
+void run_fit(Run& run, const State& checkpoint, const std::string& ckpt_path) {
+  set_up_optimizers(run);
+  call_plain(run, Hook::on_fit_start, &Callback::on_fit_start, &LightningModule::on_fit_start);
+  if (!run.module->hparams().is_null()) {
+    for (const auto& logger : run.loggers) logger->log_hyperparams(run.module->hparams());
+  }
+  if (!ckpt_path.empty()) restore_training(run, checkpoint, ckpt_path);
+  const AnomalyScope anomaly(run.plan.detect_anomaly);
+  run.module->train();
+  FitLoop(run).run();
+  call_plain(run, Hook::on_fit_end, &Callback::on_fit_end, &LightningModule::on_fit_end);
+}
+
+// However a run ends, nothing of it stays: the data module may end with the call, loaders' threads end with the run.
+class StageScope {
+ public:
+  explicit StageScope(Run& run) : run_(run) {}
+  ~StageScope() {
+    run_.data = nullptr;
+    run_.train = run_.eval = LoaderSet();
+    run_.elapsed = std::chrono::steady_clock::now() - run_.started;
+    run_.phase = Phase::idle;
+    run_.sanity_checking = false;
+  }
+  StageScope(const StageScope&) = delete;
+  StageScope& operator=(const StageScope&) = delete;
+
+ private:
+  Run& run_;
+};
+
+// Runs one entry point from setup to teardown, whatever happens in between.
+template <class Body>
+void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage, const std::string& ckpt_path,
+               Body body) {
+  run.module = &module;
+  run.data = data;
+  run.stage = stage;
+  run.ckpt_path = ckpt_path;
+  run.phase = Phase::idle;
+  run.stop = false;
+  run.stop_reason.clear();
+  run.callback_metrics.clear();
+  run.bar_metrics.clear();
+  run.train = run.eval = LoaderSet();
+  run.place = MetricStore::Place();
+  run.train_metrics = run.eval_metrics = MetricStore();  // another run may have other loaders and log in other ways
+  run.failed_hook.reset();
+  run.started = std::chrono::steady_clock::now();
+  const StageScope scope(run);
+  try {
+    State checkpoint;
+    std::string resolved;
+    set_up(run, checkpoint, resolved);
+    body(checkpoint, resolved);
+    call_teardown(run);
+    for (const auto& logger : run.loggers) logger->finalize("success");
+  } catch (const c10::Error& error) {
+    const Error wrapped(place_text(run) + ": " + error.what_without_backtrace());
+    report_exception(run, wrapped);
+    throw wrapped;
+  } catch (const std::exception& error) {
+    report_exception(run, error);
+    throw;
+  }
+  if (run.profiler != nullptr) Console::instance().print(run.profiler->summary());
+}
+
+std::vector<Metrics> evaluate(Run& run, LightningModule& module, DataModule* data, Stage stage,
+                              const std::string& ckpt_path, Predictions* predictions = nullptr) {
+  std::vector<Metrics> results;
+  run_stage(run, module, data, stage, ckpt_path, [&](const State&, const std::string&) {
+    load_eval_loaders(run, stage);
+    EvaluationLoop loop(run, stage);
+    results = loop.run(kUnlimited);
+    if (predictions != nullptr) *predictions = loop.take_predictions();
+  });
+  return results;
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainerOptions options) : run_(std::make_unique<Run>(*this, with_builtins(std::move(options)))) {
+  set_deterministic(run_->options);
+}
+
+Trainer::~Trainer() {
+  if (run_->module != nullptr) run_->module->trainer_ = nullptr;
+}
+
+void Trainer::detach(LightningModule& module) {
+  if (run_->module == &module) run_->module = nullptr;
+}
+
+void Trainer::attach(LightningModule& module) {
+  if (run_->module != nullptr && run_->module != &module) run_->module->trainer_ = nullptr;
+  module.trainer_ = this;
+}
+
+void Trainer::fit(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
+  attach(module);
+  run_stage(*run_, module, &data, Stage::fit, ckpt_path,
+            [&](const State& checkpoint, const std::string& path) { run_fit(*run_, checkpoint, path); });
+}
+
+void Trainer::fit(LightningModule& module, DataModule&& data, const std::string& ckpt_path) {
+  fit(module, data, ckpt_path);
+}
+
+void Trainer::fit(LightningModule& module, std::shared_ptr<Loader> train, Loaders val, const std::string& ckpt_path) {
+  LoadersDataModule data(std::move(train), std::move(val));
+  fit(module, data, ckpt_path);
+}
+
+void Trainer::fit(LightningModule& module, const std::string& ckpt_path) {
+  attach(module);
+  run_stage(*run_, module, nullptr, Stage::fit, ckpt_path,
+            [&](const State& checkpoint, const std::string& path) { run_fit(*run_, checkpoint, path); });
+}
+
+std::vector<Metrics> Trainer::validate(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
+  attach(module);
+  return evaluate(*run_, module, &data, Stage::validate, ckpt_path);
+}
+
+std::vector<Metrics> Trainer::validate(LightningModule& module, Loaders loaders, const std::string& ckpt_path) {
+  LoadersDataModule data(nullptr, std::move(loaders));
+  return validate(module, data, ckpt_path);
+}
+
+std::vector<Metrics> Trainer::test(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
+  attach(module);
+  return evaluate(*run_, module, &data, Stage::test, ckpt_path);
+}
+
+std::vector<Metrics> Trainer::test(LightningModule& module, Loaders loaders, const std::string& ckpt_path) {
+  LoadersDataModule data(nullptr, std::move(loaders));
+  return test(module, data, ckpt_path);
+}
+
+std::vector<Metrics> Trainer::validate(LightningModule& module, const std::string& ckpt_path) {
+  attach(module);
+  return evaluate(*run_, module, nullptr, Stage::validate, ckpt_path);
+}
+
+std::vector<Metrics> Trainer::test(LightningModule& module, const std::string& ckpt_path) {
+  attach(module);
+  return evaluate(*run_, module, nullptr, Stage::test, ckpt_path);
+}
+
+Predictions Trainer::predict(LightningModule& module, const std::string& ckpt_path) {
+  attach(module);
+  Predictions predictions;
+  evaluate(*run_, module, nullptr, Stage::predict, ckpt_path, &predictions);
+  return predictions;
+}
+
+Predictions Trainer::predict(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
+  attach(module);
+  Predictions predictions;
+  evaluate(*run_, module, &data, Stage::predict, ckpt_path, &predictions);
+  return predictions;
+}
+
+Predictions Trainer::predict(LightningModule& module, Loaders loaders, const std::string& ckpt_path) {
+  LoadersDataModule data(nullptr, std::move(loaders));
+  return predict(module, data, ckpt_path);
+}
+
+void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
+  if (run_->module == nullptr) throw Error("save_checkpoint: there is no module yet. Call fit or an evaluation first.");
+  write_checkpoint(path, gather_checkpoint(*run_, weights_only));
+}
+
+}  // namespace levin

@@ -1,0 +1,154 @@
+// Runs a LightningModule: fit, validate, test, predict.
+//
+//   levin::Trainer trainer(levin::TrainerOptions{.max_epochs = 3, .precision = "bf16-mixed"});
+//   trainer.fit(model, levin::FashionMnist({.batch_size = 64}));
+//
+// A trainer may be used again: a second fit continues from the epoch the first one reached.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/core/duration.h"
+#include "levin/core/state.h"
+#include "levin/data/data_module.h"
+#include "levin/data/loader.h"
+#include "levin/trainer/metrics.h"
+#include "levin/trainer/run_plan.h"
+#include "levin/trainer/trainer_options.h"
+
+namespace levin {
+
+class LightningModule;
+class LightningOptimizer;
+struct LRSchedulerConfig;
+struct Run;
+
+/// What predict returns: for each loader, the result of each batch, on the CPU.
+using Predictions = std::vector<std::vector<at::Tensor>>;
+
+class Trainer {
+ public:
+  /// Throws ConfigError naming every option that cannot be had.
+  explicit Trainer(TrainerOptions options = {});
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  // ---- entry points; `ckpt_path`: "" (start as the module is), a file, "best" or "last" -----------------------------
+  void fit(LightningModule& module, DataModule& data, const std::string& ckpt_path = "");
+  void fit(LightningModule& module, DataModule&& data, const std::string& ckpt_path = "");
+  void fit(LightningModule& module, std::shared_ptr<Loader> train, Loaders val = {}, const std::string& ckpt_path = "");
+  /// With the module's own loaders.
+  void fit(LightningModule& module, const std::string& ckpt_path = "");
+
+  /// One map of metrics per loader.
+  std::vector<Metrics> validate(LightningModule& module, DataModule& data, const std::string& ckpt_path = "");
+  std::vector<Metrics> validate(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "");
+  std::vector<Metrics> validate(LightningModule& module, const std::string& ckpt_path = "");
+  std::vector<Metrics> test(LightningModule& module, DataModule& data, const std::string& ckpt_path = "");
+  std::vector<Metrics> test(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "");
+  std::vector<Metrics> test(LightningModule& module, const std::string& ckpt_path = "");
+  Predictions predict(LightningModule& module, DataModule& data, const std::string& ckpt_path = "");
+  Predictions predict(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "");
+  Predictions predict(LightningModule& module, const std::string& ckpt_path = "");
+
+  // ---- where the run stands ------------------------------------------------------------------------------------
+  /// Epochs completed: k during epoch k and in its on_train_epoch_end, k + 1 after it.
+  [[nodiscard]] int64_t current_epoch() const;
+  /// Optimizer steps taken.
+  [[nodiscard]] int64_t global_step() const;
+  /// Completed accumulation windows: what loggers count as steps.
+  [[nodiscard]] int64_t logging_step() const;
+  /// Index of the running batch in its epoch or loader.
+  [[nodiscard]] int64_t batch_idx() const;
+  /// Whether the running training batch is the last of its epoch.
+  [[nodiscard]] bool is_last_batch() const;
+  [[nodiscard]] std::optional<Stage> stage() const;
+  [[nodiscard]] bool sanity_checking() const;
+  /// A training epoch is running, and no validation inside it.
+  [[nodiscard]] bool training() const;
+  /// Why the run ends early ("" if nobody asked).
+  [[nodiscard]] const std::string& stop_reason() const;
+  [[nodiscard]] bool should_stop() const;
+  /// Ends the run after this batch, once min_epochs and min_steps are met.
+  void request_stop(const std::string& reason);
+  /// Ends this epoch after this batch, as though the batch were its last; the gradients of an accumulation window that
+  /// is still open are dropped.
+  void skip_rest_of_epoch();
+
+  /// Batches per training epoch and per evaluation loader; kUnlimited if a loader cannot tell.
+  [[nodiscard]] int64_t num_training_batches() const;
+  [[nodiscard]] std::vector<int64_t> num_val_batches() const;
+  [[nodiscard]] std::vector<int64_t> num_eval_batches() const;
+  /// Optimizer steps of the whole fit; kUnlimited if open.
+  [[nodiscard]] int64_t estimated_stepping_batches() const;
+  [[nodiscard]] int64_t accumulate_grad_batches() const;
+  /// For GradientAccumulationScheduler; holds from the next window.
+  void set_accumulate_grad_batches(int64_t batches);
+  /// Whether a validation runs at the end of every training epoch (then epoch-end callbacks may wait for it).
+  [[nodiscard]] bool validates_only_at_epoch_end() const;
+  [[nodiscard]] bool has_validation() const;
+
+  // ---- metrics ------------------------------------------------------------------------------------------------
+  /// Everything logged, by name: what callbacks monitor. Reads values that are still on a device.
+  [[nodiscard]] Metrics callback_metrics() const;
+  /// What was last sent to the loggers.
+  [[nodiscard]] const Metrics& logged_metrics() const;
+  /// What was logged with prog_bar.
+  [[nodiscard]] Metrics progress_bar_metrics() const;
+  /// For callbacks; a module calls its own log.
+  void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
+  void log(std::string_view name, double value, const LogOptions& options = {});
+  /// Sends values straight to the loggers and callback_metrics, outside of any reduction.
+  void log_now(const Metrics& metrics, int64_t step);
+
+  // ---- parts ---------------------------------------------------------------------------------------------------
+  [[nodiscard]] const RunPlan& plan() const;
+  [[nodiscard]] const TrainerOptions& options() const;
+  [[nodiscard]] Strategy& strategy() const;
+  [[nodiscard]] int64_t global_rank() const;
+  [[nodiscard]] int64_t world_size() const;
+  [[nodiscard]] at::Device device() const;
+  [[nodiscard]] const std::vector<std::shared_ptr<Logger>>& loggers() const;
+  /// The first logger's folder, or default_root_dir.
+  [[nodiscard]] std::string log_dir() const;
+  [[nodiscard]] const std::vector<std::shared_ptr<Callback>>& callbacks() const;
+  /// The first callback of a class, or null.
+  template <class T>
+  [[nodiscard]] std::shared_ptr<T> callback() const {
+    for (const auto& one : callbacks()) {
+      if (auto found = std::dynamic_pointer_cast<T>(one)) return found;
+    }
+    return nullptr;
+  }
+  [[nodiscard]] std::vector<LightningOptimizer>& optimizers();
+  [[nodiscard]] std::vector<LRSchedulerConfig>& lr_schedulers();
+  [[nodiscard]] Profiler* profiler() const;
+  /// The module of the running or last entry point; null before.
+  [[nodiscard]] LightningModule* module() const;
+
+  // ---- checkpoints ----------------------------------------------------------------------------------------------
+  /// Writes the whole state of the run (weights_only: the module's alone), durably. Every rank calls it.
+  void save_checkpoint(const std::string& path, bool weights_only = false);
+
+  /// The file that the running or last entry point was given, "best" and "last" resolved; "" without one.
+  [[nodiscard]] const std::string& ckpt_path() const;
+
+  /// Time spent in the last entry point.
+  [[nodiscard]] Seconds elapsed() const;
+
+ private:
+  friend class LightningModule;
+  friend class LightningOptimizer;
+
+  void attach(LightningModule& module);
+  void detach(LightningModule& module);
+
+  std::unique_ptr<Run> run_;
+};
+
+}  // namespace levin

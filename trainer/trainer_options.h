@@ -1,0 +1,171 @@
+// What a user may ask of a Trainer: Lightning 2.6's arguments, names and defaults. "auto" and unset are allowed here;
+// resolve_plan (run_plan.h) turns them into numbers once, before anything runs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "levin/core/component.h"
+#include "levin/core/duration.h"
+#include "levin/core/fields.h"
+#include "levin/loggers/logger.h"
+#include "levin/profilers/profiler.h"
+#include "levin/strategies/strategy.h"
+#include "levin/trainer/callback.h"
+
+namespace levin {
+
+using Callbacks = ComponentList<Callback>;
+
+/// A number of batches (int) or a share of them (float from 0 to 1): 1 and 1.0 differ.
+using BatchLimit = std::variant<int64_t, double>;
+
+enum class ClipAlgorithm { norm, value };
+template <>
+struct EnumNames<ClipAlgorithm> {
+  static constexpr std::array names{std::pair{"norm", ClipAlgorithm::norm}, std::pair{"value", ClipAlgorithm::value}};
+};
+
+/// true: a CSV logger; false: none; or one logger, or a list of them.
+struct LoggerChoice {
+  bool enabled = true;
+  ComponentList<Logger> loggers = {};
+
+  LoggerChoice() = default;
+  LoggerChoice(bool on) : enabled(on) {}  // NOLINT(google-explicit-constructor)
+  LoggerChoice(std::initializer_list<Component<Logger>> list) : loggers(list) {}
+  template <class T>
+  requires std::derived_from<std::decay_t<T>, Logger> LoggerChoice(T&& logger)
+      : loggers{Component<Logger>(std::forward<T>(logger))} {}  // NOLINT
+  template <class T>
+  requires std::derived_from<T, Logger> LoggerChoice(std::shared_ptr<T> logger)
+      : loggers{Component<Logger>(std::move(logger))} {}  // NOLINT
+};
+
+template <>
+struct ValueType<LoggerChoice> {
+  static std::string name() { return "bool or list of loggers"; }
+  static bool read(const ConfigNode& node, LoggerChoice& value, const std::string& path, Problems& problems);
+  static ConfigNode write(const LoggerChoice& value);
+};
+
+struct TrainerOptions {
+  std::optional<int64_t> max_epochs = std::nullopt;
+  std::optional<int64_t> min_epochs = std::nullopt;
+  int64_t max_steps = -1;
+  std::optional<int64_t> min_steps = std::nullopt;
+  std::optional<Seconds> max_time = std::nullopt;
+  std::string accelerator = "auto";
+  std::variant<int64_t, std::string, std::vector<int64_t>> devices = "auto";
+  int64_t num_nodes = 1;
+  Component<Strategy> strategy = "auto";
+  std::string precision = "32-true";
+  int64_t accumulate_grad_batches = 1;
+  std::optional<double> gradient_clip_val = std::nullopt;
+  ClipAlgorithm gradient_clip_algorithm = ClipAlgorithm::norm;
+  std::optional<BatchLimit> limit_train_batches = std::nullopt;
+  std::optional<BatchLimit> limit_val_batches = std::nullopt;
+  std::optional<BatchLimit> limit_test_batches = std::nullopt;
+  std::optional<BatchLimit> limit_predict_batches = std::nullopt;
+  BatchLimit overfit_batches = 0.0;
+  std::variant<bool, int64_t> fast_dev_run = false;
+  std::optional<BatchLimit> val_check_interval = std::nullopt;
+  std::optional<int64_t> check_val_every_n_epoch = 1;
+  std::optional<int64_t> num_sanity_val_steps = std::nullopt;
+  std::optional<int64_t> log_every_n_steps = std::nullopt;
+  LoggerChoice logger = true;
+  Callbacks callbacks = {};
+  std::optional<bool> enable_checkpointing = std::nullopt;
+  std::optional<bool> enable_progress_bar = std::nullopt;
+  std::optional<bool> enable_model_summary = std::nullopt;
+  std::string default_root_dir = "";
+  std::variant<bool, std::string> deterministic = false;
+  bool inference_mode = true;
+  bool detect_anomaly = false;
+  Component<Profiler> profiler = {};
+  bool barebones = false;
+  int64_t reload_dataloaders_every_n_epochs = 0;
+
+  static auto fields() {
+    using O = TrainerOptions;
+    auto share = [](const auto& limit) {
+      const BatchLimit* value = nullptr;
+      if constexpr (std::is_same_v<std::decay_t<decltype(limit)>, BatchLimit>) value = &limit;
+      if constexpr (!std::is_same_v<std::decay_t<decltype(limit)>, BatchLimit>) value = limit ? &*limit : nullptr;
+      if (value == nullptr) return true;
+      if (const auto* count = std::get_if<int64_t>(value)) return *count >= 0;
+      return std::get<double>(*value) >= 0.0 && std::get<double>(*value) <= 1.0;
+    };
+    const char* share_rule = "a whole number of batches >= 0, or a share from 0.0 to 1.0";
+    auto at_least = [](int64_t low) { return [low](const std::optional<int64_t>& n) { return !n || *n >= low; }; };
+    return levin::fields(
+        field("max_epochs", &O::max_epochs,
+              "stop after so many epochs; -1: no limit; unset: 1000, or no limit with max_steps or max_time")
+            .check(at_least(-1), ">= -1"),
+        field("min_epochs", &O::min_epochs, "train at least so many epochs, whatever asks to stop")
+            .check(at_least(0), ">= 0"),
+        field("max_steps", &O::max_steps, "stop after so many optimizer steps; -1: no limit").min(-1),
+        field("min_steps", &O::min_steps, "take at least so many optimizer steps, whatever asks to stop")
+            .check(at_least(0), ">= 0"),
+        field("max_time", &O::max_time, "stop after this time: DD:HH:MM:SS or 90min"),
+        field("accelerator", &O::accelerator, "auto, cpu or gpu"),
+        field("devices", &O::devices, "auto, a number of devices, or a list of indices"),
+        field("num_nodes", &O::num_nodes, "machines that take part").min(1),
+        field("strategy", &O::strategy, "how devices work together: auto or single_device"),
+        field("precision", &O::precision, "32-true, 64-true, bf16-true or bf16-mixed"),
+        field("accumulate_grad_batches", &O::accumulate_grad_batches, "batches whose gradients make one optimizer step")
+            .min(1),
+        field("gradient_clip_val", &O::gradient_clip_val, "largest gradient norm (or value); 0 or unset: no clipping")
+            .check([](const std::optional<double>& v) { return !v || *v >= 0; }, ">= 0"),
+        field("gradient_clip_algorithm", &O::gradient_clip_algorithm, "clip the norm of all gradients, or each value"),
+        field("limit_train_batches", &O::limit_train_batches, "batches of a training epoch: a number, or a share")
+            .check(share, share_rule),
+        field("limit_val_batches", &O::limit_val_batches, "batches of a validation, per loader")
+            .check(share, share_rule),
+        field("limit_test_batches", &O::limit_test_batches, "batches of a test, per loader").check(share, share_rule),
+        field("limit_predict_batches", &O::limit_predict_batches, "batches of a prediction, per loader")
+            .check(share, share_rule),
+        field("overfit_batches", &O::overfit_batches, "train and validate on so many batches, in order, every epoch")
+            .check(share, share_rule),
+        field("fast_dev_run", &O::fast_dev_run, "run one batch (or n) of each loop and write nothing"),
+        field("val_check_interval", &O::val_check_interval,
+              "validate every so many training batches, or after this share of an epoch")
+            .check(share, share_rule),
+        field("check_val_every_n_epoch", &O::check_val_every_n_epoch,
+              "validate in every n-th epoch; null: val_check_interval counts across epochs")
+            .check(at_least(1), ">= 1"),
+        field("num_sanity_val_steps", &O::num_sanity_val_steps,
+              "validation batches tried before training; -1: all; default 2")
+            .check(at_least(-1), ">= -1"),
+        field("log_every_n_steps", &O::log_every_n_steps,
+              "write training metrics every n-th step; 0: never; default 50")
+            .check(at_least(0), ">= 0"),
+        field("logger", &O::logger, "true: metrics.csv; false: none; or loggers"),
+        field("callbacks", &O::callbacks, "what else runs at the hooks"),
+        field("enable_checkpointing", &O::enable_checkpointing,
+              "save a checkpoint after each epoch if no ModelCheckpoint is given; default true"),
+        field("enable_progress_bar", &O::enable_progress_bar, "show progress; default true"),
+        field("enable_model_summary", &O::enable_model_summary, "print the layers before training; default true"),
+        field("default_root_dir", &O::default_root_dir, "where logs and checkpoints go; empty: the working directory"),
+        field("deterministic", &O::deterministic,
+              "true: only deterministic algorithms; warn: say so where there is none")
+            .check(
+                [](const std::variant<bool, std::string>& v) {
+                  return std::holds_alternative<bool>(v) || std::get<std::string>(v) == "warn";
+                },
+                "true, false or warn"),
+        field("inference_mode", &O::inference_mode, "validate, test and predict in inference mode (no_grad if false)"),
+        field("detect_anomaly", &O::detect_anomaly, "name the forward operation of a failing or NaN backward (slow)"),
+        field("profiler", &O::profiler, "simple: how long each part of a run took"),
+        field("barebones", &O::barebones, "no logging, checkpoints, bar, summary or sanity check: for measuring"),
+        field("reload_dataloaders_every_n_epochs", &O::reload_dataloaders_every_n_epochs,
+              "make the loaders anew every n epochs; 0: never")
+            .min(0));
+  }
+};
+
+}  // namespace levin

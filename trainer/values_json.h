@@ -1,0 +1,20 @@
+// A ConfigNode as JSON text and back, without loss: the text of every scalar and whether it was quoted are kept
+// (docs/checkpoint_format.md has the table). Marks are not kept.
+#pragma once
+
+#include <string>
+
+#include "levin/core/config_node.h"
+
+namespace levin {
+
+/// Throws CheckpointError naming the key whose text is not UTF-8, which JSON cannot hold.
+[[nodiscard]] std::string values_to_json(const ConfigNode& values);
+
+/// Throws CheckpointError with the byte offset if `text` is not JSON, has a key twice in one object, or nests deeper
+/// than kMaxJsonDepth.
+[[nodiscard]] ConfigNode values_from_json(const std::string& text);
+
+inline constexpr int kMaxJsonDepth = 64;
+
+}  // namespace levin
