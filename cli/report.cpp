@@ -45,10 +45,9 @@ std::string best_or_current(Trainer& trainer) {
   return checkpoint_of(trainer, "best").empty() ? "" : "best";
 }
 
-void report_fit(const Trainer& trainer) {
+void report_fit(Trainer& trainer) {
   Console& console = Console::instance();
-  auto& mutable_trainer = const_cast<Trainer&>(trainer);  // checkpoint_path may look into its folder
-  const std::string best = checkpoint_of(mutable_trainer, "best");
+  const std::string best = checkpoint_of(trainer, "best");
   if (!trainer.loggers().empty()) console.print("logs:        " + trainer.log_dir());
   if (!best.empty()) console.print("checkpoint:  " + best);
   console.print("took:        " + readable_duration(trainer.elapsed()) + " for " +

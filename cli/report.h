@@ -9,7 +9,7 @@
 namespace levin {
 
 /// After fit: logs, checkpoints, the best score, why it stopped, how long it took.
-void report_fit(const Trainer& trainer);
+void report_fit(Trainer& trainer);
 
 /// One table of metrics; a column per loader.
 void report_metrics(const std::string& what, const std::vector<Metrics>& results);

@@ -56,7 +56,7 @@ class AnomalyScope {
   bool outer_;
 };
 
-bool same_or_derived(const Callback& one, const Callback& other) {
+bool same_class(const Callback& one, const Callback& other) {
   return typeid(one) == typeid(other);
 }
 
@@ -69,8 +69,7 @@ void assemble_callbacks(Run& run) {
   for (auto& callback : given) own.push_back(callback.object("configure_callbacks"));
   std::vector<std::shared_ptr<Callback>> all;
   for (const auto& callback : run.trainer_callbacks) {
-    const bool replaced =
-        std::any_of(own.begin(), own.end(), [&](const auto& o) { return same_or_derived(*o, *callback); });
+    const bool replaced = std::any_of(own.begin(), own.end(), [&](const auto& o) { return same_class(*o, *callback); });
     if (!replaced) all.push_back(callback);
   }
   all.insert(all.end(), own.begin(), own.end());
