@@ -308,11 +308,15 @@ void check_bools(const Entry& entry, const at::Tensor& tensor) {
   }
 }
 
+ConfigNode values_of(const Json& header) {
+  return values_from_json(header["__metadata__"]["levin.values"].get<std::string>());
+}
+
 State read_state(const std::string& path) {
   Reader file(path);
   const Json header = read_header(file);
   State state;
-  state.values = values_from_json(header["__metadata__"]["levin.values"].get<std::string>());
+  state.values = values_of(header);
   // Checked in full before anything is allocated, so the tensors together are as large as the file at most.
   const uint64_t header_bytes = file.offset();
   for (const Entry& entry : read_entries(header, file.size() - header_bytes)) {
@@ -349,6 +353,17 @@ void write_checkpoint(const std::string& path, const State& state) {
 State read_checkpoint(const std::string& path) {
   try {
     return read_state(path);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError("checkpoint " + path + ": " + error.what() + ".");
+  }
+}
+
+ConfigNode read_checkpoint_values(const std::string& path) {
+  try {
+    Reader file(path);
+    const Json header = read_header(file);
+    (void)read_entries(header, file.size() - file.offset());
+    return values_of(header);
   } catch (const CheckpointError& error) {
     throw CheckpointError("checkpoint " + path + ": " + error.what() + ".");
   }

@@ -15,4 +15,7 @@ void write_checkpoint(const std::string& path, const State& state);
 /// checkpoint.
 [[nodiscard]] State read_checkpoint(const std::string& path);
 
+/// The values alone: reads and checks the header, not the tensors' data. Throws as read_checkpoint.
+[[nodiscard]] ConfigNode read_checkpoint_values(const std::string& path);
+
 }  // namespace levin
