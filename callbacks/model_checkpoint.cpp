@@ -1,15 +1,16 @@
 #include "levin/callbacks/model_checkpoint.h"
 
 #include <ATen/ops/scalar_tensor.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 
+#include "levin/callbacks/checkpoint_folder.h"
 #include "levin/core/console.h"
-#include "levin/core/files.h"
+#include "levin/trainer/checkpoint_file.h"
+#include "levin/trainer/checkpoint_writer.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -17,9 +18,6 @@ namespace levin {
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr const char* kSuffix = ".ckpt";
-constexpr const char* kLast = "last";
 
 ModelCheckpointOptions checked_options(ModelCheckpointOptions options) {
   Problems problems;
@@ -48,6 +46,9 @@ double comparable(double score, MonitorMode mode) {
   return mode == MonitorMode::min ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
 }
 
+constexpr const char* kLast = "last";
+constexpr const char* kInterrupted = "interrupted.ckpt";
+
 using Scored = std::pair<std::string, double>;
 
 // Of equals the one written first, as in Lightning.
@@ -61,9 +62,15 @@ std::vector<Scored>::const_iterator worst_of(const std::vector<Scored>& files, M
                           [mode](const Scored& a, const Scored& b) { return is_better(mode, b.second, a.second); });
 }
 
-bool is_inside(const std::string& path, const std::string& folder) {
-  const std::string prefix = (fs::path(folder) / "").string();
-  return path.starts_with(prefix);
+// What a file with save_weights_only holds of a whole checkpoint.
+State weights_of(const State& whole) {
+  State weights;
+  for (const char* key : {"levin_version", "torch_version", "epoch", "global_step", "hyper_parameters"}) {
+    weights.values.set(key, *whole.values.find(key));
+  }
+  weights.set("weights_only", true);
+  weights.put("model", whole.part("model"));
+  return weights;
 }
 
 }  // namespace
@@ -80,6 +87,15 @@ bool ModelCheckpoint::wants_last() const {
   return !std::holds_alternative<bool>(options_.save_last) || std::get<bool>(options_.save_last);
 }
 
+bool ModelCheckpoint::last_is(const char* word) const {
+  const auto* given = std::get_if<std::string>(&options_.save_last);
+  return given != nullptr && *given == word;
+}
+
+std::string ModelCheckpoint::interrupted_path() const {
+  return (fs::path(dirpath_) / kInterrupted).string();
+}
+
 // ---- when
 // ----------------------------------------------------------------------------------------------------------------
 
@@ -89,11 +105,17 @@ void ModelCheckpoint::setup(Trainer& trainer, LightningModule&, Stage) {
   // Absolute, so that a change of the working folder changes nothing.
   dirpath_ = fs::absolute(folder).lexically_normal().string();
   if (dirpath_.size() > 1 && dirpath_.back() == '/') dirpath_.pop_back();
+  waits_for_validation_ = validated_ = finishes_point_ = false;
+}
+
+void ModelCheckpoint::on_fit_start(Trainer& trainer, LightningModule&) {
+  if (trainer.plan().fast_dev_run) return;
+  finish_save_point(trainer);
+  check_folder(trainer);
 }
 
 void ModelCheckpoint::on_train_start(Trainer&, LightningModule&) {
   time_of_save_ = std::chrono::steady_clock::now();
-  waits_for_validation_ = validated_ = false;
   training_ = true;
 }
 
@@ -132,7 +154,7 @@ void ModelCheckpoint::on_train_batch_end(Trainer& trainer, LightningModule&, con
     waits_for_validation_ = true;
     return;
   }
-  save_point(trainer, true);
+  save_point(trainer);
 }
 
 void ModelCheckpoint::on_validation_end(Trainer& trainer, LightningModule&) {
@@ -140,33 +162,52 @@ void ModelCheckpoint::on_validation_end(Trainer& trainer, LightningModule&) {
   validated_ = true;
   if (must_not_save(trainer)) return;
   if (std::exchange(waits_for_validation_, false)) {
-    save_point(trainer, true);
+    save_point(trainer);
   } else if (!saves_on_train_epoch_end(trainer) && epoch_is_due(trainer)) {
-    save_point(trainer, true);
+    save_point(trainer);
   }
 }
 
 void ModelCheckpoint::on_train_epoch_end(Trainer& trainer, LightningModule&) {
   if (must_not_save(trainer)) return;
   const bool waited_in_vain = std::exchange(waits_for_validation_, false);
-  if (waited_in_vain || (saves_on_train_epoch_end(trainer) && epoch_is_due(trainer))) save_point(trainer, true);
+  if (waited_in_vain || (saves_on_train_epoch_end(trainer) && epoch_is_due(trainer))) save_point(trainer);
 }
 
 void ModelCheckpoint::on_train_end(Trainer& trainer, LightningModule&) {
   training_ = false;
-  if (trainer.plan().fast_dev_run || !wants_last() || last_step_of_last_ == trainer.global_step()) return;
-  save_last(trainer, "");
+  if (trainer.plan().fast_dev_run) return;
+  trainer.finish_checkpoints();
+  std::vector<std::string> goes;  // a stop that the run has got over
+  if (may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
+  if (!wants_last() || last_is("with_top_k") || last_step_of_last_ == trainer.global_step()) {
+    for (const std::string& path : goes) fs::remove(path);
+    return;
+  }
+  std::string obsolete;
+  const int64_t before = last_step_of_last_;
+  const std::string previous = kept_.last_path;
+  const std::string path = choose_last(trainer, obsolete);
+  point_ = {trainer.seen_batches(), {path}, {}};
+  if (!obsolete.empty()) point_.removed = {obsolete};
+  goes.insert(goes.end(), point_.removed.begin(), point_.removed.end());
+  request(trainer, path, "", goes, [this, before, previous] {
+    last_step_of_last_ = before;
+    kept_.last_path = previous;
+  });
 }
 
-void ModelCheckpoint::on_exception(Trainer& trainer, LightningModule&, const std::exception&) {
+void ModelCheckpoint::on_exception(Trainer& trainer, LightningModule&, const std::exception& error) {
   const bool was_training = std::exchange(training_, false);
+  if (dynamic_cast<const Interrupted*>(&error) != nullptr) return;  // the stop has saved
   if (!options_.save_on_exception || !was_training || must_not_save(trainer)) return;
   const std::string path = free_path(trainer, name_.format(metrics_of(trainer)), "");
-  if (write(trainer, path) && wants_last()) save_last(trainer, path);
+  request(trainer, path, "", {}, [] {});
+  std::string obsolete;
+  if (!wants_last()) return;
+  const std::string last = choose_last(trainer, obsolete);
+  request(trainer, last, "", {}, [] {});
 }
-
-// ---- what
-// ----------------------------------------------------------------------------------------------------------------
 
 Metrics ModelCheckpoint::metrics_of(const Trainer& trainer) const {
   Metrics metrics = trainer.callback_metrics();
@@ -177,20 +218,52 @@ Metrics ModelCheckpoint::metrics_of(const Trainer& trainer) const {
 
 // Lightning: last.ckpt is refreshed only where a top-k file was saved, so it goes stale when the monitor stops
 // improving; here: at every save point and at the end of training, because "last" is what a run continues from.
-void ModelCheckpoint::save_point(Trainer& trainer, bool top_k_is_due) {
+void ModelCheckpoint::save_point(Trainer& trainer) {
+  trainer.finish_checkpoints();  // an earlier save that failed is settled first
   const Metrics metrics = metrics_of(trainer);
+  const Kept before = kept_;
+  const int64_t step_before = last_step_saved_;
+  const int64_t last_before = last_step_of_last_;
   std::string obsolete;
-  std::string saved;
-  if (top_k_is_due) saved = save_top_k(trainer, metrics, obsolete);
-  if (wants_last()) save_last(trainer, saved);
-  if (!obsolete.empty()) remove(trainer, obsolete);
+  std::string obsolete_last;
+  const std::string top_k = choose_top_k(trainer, metrics, obsolete);
+  const bool last_is_due = wants_last() && (!top_k.empty() || !last_is("with_top_k"));
+  const std::string last = last_is_due ? choose_last(trainer, obsolete_last) : "";
+  if (top_k.empty() && last.empty()) return;
+  last_step_saved_ = trainer.global_step();
+  point_ = {trainer.seen_batches(), {}, {}};
+  for (const std::string& path : {top_k, last}) {
+    if (!path.empty()) point_.written.push_back(path);
+  }
+  for (const std::string& path : {obsolete, obsolete_last}) {
+    if (!path.empty() && may_remove(trainer, path)) point_.removed.push_back(path);
+  }
+  // What goes is removed after the last of the new files is on the disk. The checkpoint of a stop has done its part; it
+  // is not noted, so that a run that was stopped saves the same as one that was not.
+  std::vector<std::string> goes = point_.removed;
+  if (may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
+  if (!top_k.empty()) {
+    request(trainer, top_k, "", last.empty() ? goes : std::vector<std::string>{}, [this, before, step_before] {
+      const std::string now = kept_.last_path;
+      kept_ = before;
+      kept_.last_path = now;
+      last_step_saved_ = step_before;
+    });
+  }
+  if (!last.empty()) {
+    const bool link = last_is("link") && !top_k.empty();
+    request(trainer, last, link ? top_k : "", goes, [this, previous = before.last_path, last_before] {
+      kept_.last_path = previous;
+      last_step_of_last_ = last_before;
+    });
+  }
 }
 
-std::string ModelCheckpoint::save_top_k(Trainer& trainer, const Metrics& metrics, std::string& obsolete) {
+std::string ModelCheckpoint::choose_top_k(Trainer& trainer, const Metrics& metrics, std::string& obsolete) {
   if (options_.save_top_k == 0) return "";
-  if (options_.monitor.empty()) return save_newest(trainer, metrics, obsolete);
+  if (options_.monitor.empty()) return choose_newest(trainer, metrics, obsolete);
   if (const auto found = metrics.find(options_.monitor); found != metrics.end()) {
-    return save_if_among_best(trainer, metrics, found->second, obsolete);
+    return choose_if_among_best(trainer, metrics, found->second, obsolete);
   }
   const std::string what =
       missing_metric_text("ModelCheckpoint", options_.monitor, trainer, trainer.callback_metrics());
@@ -202,22 +275,16 @@ std::string ModelCheckpoint::save_top_k(Trainer& trainer, const Metrics& metrics
   return "";
 }
 
-std::string ModelCheckpoint::save_newest(Trainer& trainer, const Metrics& metrics, std::string& obsolete) {
-  const Kept before = kept_;
+std::string ModelCheckpoint::choose_newest(Trainer& trainer, const Metrics& metrics, std::string& obsolete) {
   const bool replaces = options_.save_top_k == 1;
-  const std::string path = free_path(trainer, name_.format(metrics), replaces ? kept_.best_path : "");
-  kept_.best_path = path;
-  if (!write(trainer, path)) {
-    kept_ = before;
-    return "";
-  }
-  if (replaces && before.best_path != path) obsolete = before.best_path;
-  return path;
+  const std::string before = kept_.best_path;
+  kept_.best_path = free_path(trainer, name_.format(metrics), replaces ? before : "");
+  if (replaces && before != kept_.best_path) obsolete = before;
+  return kept_.best_path;
 }
 
-std::string ModelCheckpoint::save_if_among_best(Trainer& trainer, const Metrics& metrics, double score,
-                                                std::string& obsolete) {
-  const Kept before = kept_;
+std::string ModelCheckpoint::choose_if_among_best(Trainer& trainer, const Metrics& metrics, double score,
+                                                  std::string& obsolete) {
   const bool full = options_.save_top_k > 0 && static_cast<int64_t>(kept_.best.size()) >= options_.save_top_k;
   const bool enters = !full || is_better(options_.mode, score, worst_of(kept_.best, options_.mode)->second);
   if (trainer.strategy().any(!enters)) return "";  // ranks whose own values differ must agree
@@ -233,111 +300,108 @@ std::string ModelCheckpoint::save_if_among_best(Trainer& trainer, const Metrics&
   const auto best = best_of(kept_.best, options_.mode);
   kept_.best_path = best->first;
   kept_.best_score = best->second;
-  if (!write(trainer, path)) {
-    kept_ = before;
-    return "";
-  }
   if (replaced != path) obsolete = replaced;
   return path;
 }
 
-void ModelCheckpoint::save_last(Trainer& trainer, const std::string& just_saved) {
+std::string ModelCheckpoint::choose_last(Trainer& trainer, std::string& obsolete) {
   const std::string previous = kept_.last_path;
-  const std::string path = free_path(trainer, kLast, previous);
-  kept_.last_path = path;
-  const bool link = std::holds_alternative<std::string>(options_.save_last) && !just_saved.empty();
-  if (!(link ? write_link(trainer, path, just_saved) : write(trainer, path))) {
-    kept_.last_path = previous;
-    return;
-  }
+  kept_.last_path = free_path(trainer, kLast, previous);
   last_step_of_last_ = trainer.global_step();
-  if (!previous.empty() && previous != path) remove(trainer, previous);
+  if (previous != kept_.last_path) obsolete = previous;
+  return kept_.last_path;
 }
 
 // ---- files
 // ---------------------------------------------------------------------------------------------------------------
 
-// `own`: a file that may be overwritten because it gives way anyhow. Rank 0 looks; all ranks learn the number.
+// Rank 0 looks; all ranks learn the number.
 std::string ModelCheckpoint::free_path(Trainer& trainer, const std::string& stem, const std::string& own) const {
-  auto numbered = [&](int64_t version) {
-    const std::string counter = version == 0 ? "" : "-v" + std::to_string(version);
-    return (fs::path(dirpath_) / (stem + counter + kSuffix)).string();
-  };
   int64_t version = 0;
-  if (options_.enable_version_counter && trainer.global_rank() == 0) {
-    while (numbered(version) != own && fs::exists(fs::symlink_status(numbered(version)))) ++version;
-  }
+  if (options_.enable_version_counter && trainer.global_rank() == 0) version = free_version(dirpath_, stem, own);
   if (trainer.world_size() > 1) {
     const at::Tensor mine = at::scalar_tensor(version, at::TensorOptions(at::kLong).device(trainer.device()));
     version = trainer.strategy().reduce(mine, ReduceOp::max).item().toLong();
   }
-  return numbered(version);
+  return versioned_path(dirpath_, stem, version);
 }
 
-bool ModelCheckpoint::write(Trainer& trainer, const std::string& path) {
-  try {
-    if (trainer.global_rank() == 0) make_folder(fs::path(path).parent_path().string());
-  } catch (const Error& error) {
-    Console::instance().error(std::string("ModelCheckpoint: ") + error.what() + " Training goes on.");
-    return false;
-  }
-  try {
-    trainer.save_checkpoint(path, options_.save_weights_only);
-  } catch (const CheckpointError& error) {
-    Console::instance().error(std::string("ModelCheckpoint: ") + error.what() + " Training goes on.");
-    return false;
-  }
-  last_step_saved_ = trainer.global_step();
-  if (options_.verbose) {
+void ModelCheckpoint::request(Trainer& trainer, const std::string& path, const std::string& link_to,
+                              std::vector<std::string> obsolete, std::function<void()> undo) {
+  CheckpointRequest wanted{path, options_.save_weights_only, link_to, std::move(obsolete), options_.async_save};
+  wanted.done = [this, &trainer, path, undo = std::move(undo)](const std::string& error) {
+    if (!error.empty()) undo();
+    report(trainer, path, error);
+  };
+  trainer.request_checkpoint(std::move(wanted));
+}
+
+void ModelCheckpoint::report(const Trainer& trainer, const std::string& path, const std::string& error) const {
+  if (error.empty()) {
+    if (!options_.verbose) return;
     Console::instance().print("ModelCheckpoint: epoch " + std::to_string(trainer.current_epoch()) + ", step " +
                               std::to_string(trainer.global_step()) + ": saved " + path + ".");
+    return;
   }
-  return true;
+  if (options_.on_save_error == OnSaveError::stop) throw CheckpointError(error);
+  Console::instance().error("ModelCheckpoint: " + error + " Training goes on.");
 }
 
-// Made beside its place and renamed, so that there is a last.ckpt at any time. Relative: the folder may move.
-bool ModelCheckpoint::write_link(Trainer& trainer, const std::string& path, const std::string& target) const {
-  if (trainer.global_rank() != 0) return true;
-  const std::string temporary = path + ".tmp-" + std::to_string(::getpid());
+// Neither what lies outside the folder nor a file that the user named to continue from.
+bool ModelCheckpoint::may_remove(Trainer& trainer, const std::string& path) const {
+  if (trainer.global_rank() != 0 || !is_inside(path, dirpath_)) return false;
   std::error_code code;
-  fs::remove(temporary, code);
-  fs::create_symlink(fs::path(target).lexically_relative(fs::path(path).parent_path()), temporary, code);
-  if (!code) fs::rename(temporary, path, code);
-  if (!code) return true;
-  Console::instance().error("ModelCheckpoint: cannot link " + path + " to " + target + ": " + code.message() +
-                            ". Training goes on.");
-  return false;
+  if (!fs::exists(fs::symlink_status(path, code))) return false;
+  const bool named = !trainer.plan().auto_resume && !trainer.ckpt_path().empty();
+  return !named || path == interrupted_path() || !fs::equivalent(path, trainer.ckpt_path(), code);
 }
 
-// Neither what lies outside the folder nor the file that the run continued from.
-void ModelCheckpoint::remove(Trainer& trainer, const std::string& path) const {
-  if (trainer.global_rank() != 0 || !is_inside(path, dirpath_)) return;
-  std::error_code code;
-  if (!trainer.ckpt_path().empty() && fs::equivalent(path, trainer.ckpt_path(), code)) return;
-  fs::remove(path, code);
-  if (code) Console::instance().warn("ModelCheckpoint: cannot remove " + path + ": " + code.message() + ".");
-}
-
-// Lightning: only last*.ckpt; here: without one the newest checkpoint of the folder.
 std::string ModelCheckpoint::checkpoint_path(Trainer&, const std::string& which) {
   if (which == "best") return kept_.best_path;
-  if (!kept_.last_path.empty() && fs::exists(kept_.last_path)) return kept_.last_path;
-  std::string newest;
-  std::pair<bool, fs::file_time_type> newest_rank{false, fs::file_time_type::min()};
-  std::error_code code;
-  for (const auto& entry : fs::directory_iterator(dirpath_, code)) {
-    const std::string name = entry.path().filename().string();
-    std::error_code unreadable;
-    const std::pair rank{name.starts_with(kLast), entry.last_write_time(unreadable)};
-    if (unreadable || !name.ends_with(kSuffix) || !entry.is_regular_file(unreadable) || rank <= newest_rank) continue;
-    newest = entry.path().string();
-    newest_rank = rank;
+  return which == kLast ? kept_.last_path : interrupted_path();
+}
+
+// A folder that cannot take what is to come is told before the first batch, not after the first epoch.
+void ModelCheckpoint::check_folder(Trainer& trainer) const {
+  if (trainer.global_rank() != 0) return;
+  const std::string problem = folder_problem(dirpath_, 2 * trainer.estimated_checkpoint_bytes());
+  if (problem.empty()) return;
+  const std::string text = "ModelCheckpoint: " + problem + " Make room, or set another .dirpath.";
+  if (options_.on_save_error == OnSaveError::stop) throw CheckpointError(text);
+  Console::instance().warn(text);
+}
+
+// See Note [Save points].
+void ModelCheckpoint::finish_save_point(Trainer& trainer) {
+  if (!std::exchange(finishes_point_, false) || trainer.global_rank() != 0) return;
+  for (const std::string& path : point_.written) {
+    try {
+      State values;
+      values.values = read_checkpoint_values(path);
+      if (values.get<int64_t>("global_step") >= last_step_saved_) continue;
+    } catch (const Error&) {
+      // not there, or half of an older one
+    }
+    try {
+      State whole = read_checkpoint(trainer.ckpt_path());
+      write_checkpoint(path, options_.save_weights_only ? weights_of(whole) : whole);
+    } catch (const Error& error) {
+      Console::instance().error(std::string("ModelCheckpoint: ") + error.what() + " Training goes on.");
+    }
   }
-  return newest;
+  for (const std::string& path : point_.removed) {
+    std::error_code code;
+    if (is_inside(path, dirpath_) && path != trainer.ckpt_path()) fs::remove(path, code);
+  }
 }
 
 // ---- state
 // ---------------------------------------------------------------------------------------------------------------
+
+void ModelCheckpoint::on_load_checkpoint(Trainer&, LightningModule&, const State& checkpoint) {
+  const State progress = checkpoint.part("progress");
+  continued_batches_ = progress.has("total_batches") ? progress.get<int64_t>("total_batches") : -2;
+}
 
 State ModelCheckpoint::state() const {
   State state;
@@ -348,6 +412,13 @@ State ModelCheckpoint::state() const {
   ConfigNode best = ConfigNode::map();
   for (const auto& [path, score] : kept_.best) best.set(path, ValueType<double>::write(score));
   state.values.set("best_k_models", best);
+  state.set("last_step_saved", last_step_saved_);
+  state.set("last_step_of_last", last_step_of_last_);
+  state.set("waits_for_validation", waits_for_validation_);
+  state.set("validated", validated_);
+  state.set("point_batches", point_.batches);
+  state.set("point_written", point_.written);
+  state.set("point_removed", point_.removed);
   return state;
 }
 
@@ -362,6 +433,13 @@ void ModelCheckpoint::load_state(const State& saved) {
     return;
   }
   kept_.last_path = saved.get<std::string>("last_model_path");
+  last_step_saved_ = saved.get<int64_t>("last_step_saved");
+  last_step_of_last_ = saved.get<int64_t>("last_step_of_last");
+  waits_for_validation_ = saved.get<bool>("waits_for_validation");
+  validated_ = saved.get<bool>("validated");
+  point_ = {saved.get<int64_t>("point_batches"), saved.get<std::vector<std::string>>("point_written"),
+            saved.get<std::vector<std::string>>("point_removed")};
+  finishes_point_ = point_.batches == continued_batches_;
   State best;
   best.values = saved.get<ConfigNode>("best_k_models");
   for (const auto& entry : best.values.entries) kept_.best.emplace_back(entry.key, best.get<double>(entry.key));

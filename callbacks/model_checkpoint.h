@@ -3,11 +3,14 @@
 //   .callbacks = {levin::ModelCheckpoint({.monitor = "val_loss", .save_last = true, .save_top_k = 3})}
 //   trainer.fit(model, data, "last");
 //
-// All ranks take part in each save; rank 0 names and removes files. Only files that this callback wrote are removed,
-// and only after the new file is on the disk. A save that fails is reported and training goes on.
+// All ranks take part in each save; rank 0 names and removes files. Files are written beside the training (async_save).
+// Only files that this callback wrote are removed, and only after the new file is on the disk. A save that fails is
+// reported, the old files stay, and training goes on unless on_save_error says otherwise.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,13 +25,20 @@
 
 namespace levin {
 
+enum class OnSaveError { warn, stop };
+template <>
+struct EnumNames<OnSaveError> {
+  static constexpr std::array names{std::pair{"warn", OnSaveError::warn}, std::pair{"stop", OnSaveError::stop}};
+};
+
 struct ModelCheckpointOptions {
   std::string dirpath = "";   // "": checkpoints/ in the first logger's folder, or in default_root_dir
   std::string filename = "";  // "": "{epoch}-{step}"
   std::string monitor = "";   // "": the newest is the best
   bool verbose = false;
-  std::variant<bool, std::string> save_last = false;  // "link": a link to the newest top-k file where there is one
-  int64_t save_top_k = 1;                             // -1: all; 0: none
+  // "link": a link to the newest top-k file where there is one; "with_top_k": only when a top-k file is saved
+  std::variant<bool, std::string> save_last = false;
+  int64_t save_top_k = 1;  // -1: all; 0: none
   bool save_on_exception = false;
   bool save_weights_only = false;
   MonitorMode mode = MonitorMode::min;
@@ -39,6 +49,8 @@ struct ModelCheckpointOptions {
   std::optional<int64_t> every_n_epochs = std::nullopt;
   std::optional<bool> save_on_train_epoch_end = std::nullopt;
   bool enable_version_counter = true;
+  bool async_save = true;
+  OnSaveError on_save_error = OnSaveError::warn;
 
   static auto fields() {
     using O = ModelCheckpointOptions;
@@ -48,12 +60,15 @@ struct ModelCheckpointOptions {
         field("filename", &O::filename, "name with {metric:.2f}, {epoch} and {step}; empty: {epoch}-{step}"),
         field("monitor", &O::monitor, "the metric that says which checkpoints are best; empty: the newest"),
         field("verbose", &O::verbose, "print each save"),
-        field("save_last", &O::save_last, "keep last.ckpt, always the newest state; link: as a link where possible")
+        field("save_last", &O::save_last,
+              "keep last.ckpt, always the newest state; link: as a link where possible; "
+              "with_top_k: only when one of the best is saved, as Lightning does")
             .check(
                 [](const std::variant<bool, std::string>& v) {
-                  return std::holds_alternative<bool>(v) || std::get<std::string>(v) == "link";
+                  const auto* word = std::get_if<std::string>(&v);
+                  return word == nullptr || *word == "link" || *word == "with_top_k";
                 },
-                "true, false or link"),
+                "true, false, link or with_top_k"),
         field("save_top_k", &O::save_top_k, "keep so many of the best; -1: all, 0: none").min(-1),
         field("save_on_exception", &O::save_on_exception, "save when the run fails"),
         field("save_weights_only", &O::save_weights_only, "leave out what is needed to continue training"),
@@ -70,7 +85,9 @@ struct ModelCheckpointOptions {
             "save after the training epoch; false: after validation; unset: after the epoch if validation runs once at "
             "its end or not at all"),
         field("enable_version_counter", &O::enable_version_counter,
-              "add -v1 to a name that is taken; false: overwrite"));
+              "add -v1 to a name that is taken; false: overwrite"),
+        field("async_save", &O::async_save, "write beside the training; false: training waits for the disk"),
+        field("on_save_error", &O::on_save_error, "when a file cannot be written: warn and train on, or stop the run"));
   }
 };
 
@@ -80,6 +97,7 @@ class ModelCheckpoint final : public Callback {
   explicit ModelCheckpoint(ModelCheckpointOptions options = {});
 
   void setup(Trainer& trainer, LightningModule&, Stage stage) override;
+  void on_fit_start(Trainer& trainer, LightningModule&) override;
   void on_train_start(Trainer& trainer, LightningModule&) override;
   void on_train_batch_end(Trainer& trainer, LightningModule&, const at::Tensor&, const Batch&, int64_t) override;
   void on_validation_end(Trainer& trainer, LightningModule&) override;
@@ -91,6 +109,7 @@ class ModelCheckpoint final : public Callback {
   [[nodiscard]] bool is_checkpoint() const override { return true; }
   [[nodiscard]] std::string checkpoint_path(Trainer& trainer, const std::string& which) override;
 
+  void on_load_checkpoint(Trainer& trainer, LightningModule&, const State& checkpoint) override;
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override;
@@ -105,12 +124,24 @@ class ModelCheckpoint final : public Callback {
   [[nodiscard]] const std::vector<std::pair<std::string, double>>& best_k_models() const { return kept_.best; }
 
  private:
-  /// The files that are there. It is in every checkpoint, so it changes before a save and back if the save fails.
+  using Scored = std::pair<std::string, double>;
+
+  /// The files that are there, as soon as the writer is done. It is in every checkpoint, so it changes before a save
+  /// and back if the save fails.
   struct Kept {
-    std::vector<std::pair<std::string, double>> best = {};
+    std::vector<Scored> best = {};
     std::string best_path = "";
     std::optional<double> best_score = std::nullopt;
     std::string last_path = "";
+  };
+
+  // Note [Save points]
+  // What is written and removed at one point in time. Each of its files holds this list, so a run that was killed
+  // before the last of them was written, or before the old ones were removed, does the rest when it is continued.
+  struct SavePoint {
+    int64_t batches = -1;  // Trainer::seen_batches
+    std::vector<std::string> written = {};
+    std::vector<std::string> removed = {};
   };
 
   [[nodiscard]] bool saves_on_train_epoch_end(const Trainer& trainer) const;
@@ -119,18 +150,23 @@ class ModelCheckpoint final : public Callback {
   [[nodiscard]] bool must_wait_for_validation(const Trainer& trainer, const Metrics& metrics) const;
   [[nodiscard]] Metrics metrics_of(const Trainer& trainer) const;
   [[nodiscard]] std::string free_path(Trainer& trainer, const std::string& stem, const std::string& own) const;
+  [[nodiscard]] bool wants_last() const;
+  [[nodiscard]] bool last_is(const char* word) const;
+  [[nodiscard]] std::string interrupted_path() const;
 
   /// One point in time at which files may be written.
-  void save_point(Trainer& trainer, bool top_k_is_due);
-  /// The file that was written, or "" if none was; `obsolete` is then the one whose place it takes, if any.
-  std::string save_top_k(Trainer& trainer, const Metrics& metrics, std::string& obsolete);
-  std::string save_newest(Trainer& trainer, const Metrics& metrics, std::string& obsolete);
-  std::string save_if_among_best(Trainer& trainer, const Metrics& metrics, double score, std::string& obsolete);
-  void save_last(Trainer& trainer, const std::string& just_saved);
-  bool write(Trainer& trainer, const std::string& path);
-  bool write_link(Trainer& trainer, const std::string& path, const std::string& target) const;
-  void remove(Trainer& trainer, const std::string& path) const;
-  [[nodiscard]] bool wants_last() const;
+  void save_point(Trainer& trainer);
+  /// The path of the file that is due, or "" if none is; `obsolete` is the one whose place it takes, if any.
+  std::string choose_top_k(Trainer& trainer, const Metrics& metrics, std::string& obsolete);
+  std::string choose_newest(Trainer& trainer, const Metrics& metrics, std::string& obsolete);
+  std::string choose_if_among_best(Trainer& trainer, const Metrics& metrics, double score, std::string& obsolete);
+  std::string choose_last(Trainer& trainer, std::string& obsolete);
+  void request(Trainer& trainer, const std::string& path, const std::string& link_to, std::vector<std::string> obsolete,
+               std::function<void()> undo);
+  void report(const Trainer& trainer, const std::string& path, const std::string& error) const;
+  [[nodiscard]] bool may_remove(Trainer& trainer, const std::string& path) const;
+  void finish_save_point(Trainer& trainer);
+  void check_folder(Trainer& trainer) const;
 
   ModelCheckpointOptions options_;
   CheckpointName name_;
@@ -138,11 +174,14 @@ class ModelCheckpoint final : public Callback {
   int64_t every_n_epochs_ = 0;
   std::string dirpath_ = "";
   Kept kept_;
+  SavePoint point_;
   int64_t last_step_saved_ = 0;    // global step of the newest file
   int64_t last_step_of_last_ = 0;  // global step of last.ckpt
   bool waits_for_validation_ = false;
   bool validated_ = false;  // a validation has run in this fit
   bool training_ = false;
+  int64_t continued_batches_ = -2;  // of the checkpoint that is being loaded
+  bool finishes_point_ = false;     // a save point of before a restart may be unfinished
   std::chrono::steady_clock::time_point time_of_save_ = {};
 };
 

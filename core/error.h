@@ -42,10 +42,12 @@ class DataError : public Error {
   using Error::Error;
 };
 
-/// The user asked the run to end (Ctrl-C, SIGTERM); `signal` is the number received.
+/// The run was asked to end from outside; `signal_number` is the signal received (Ctrl-C: SIGINT), 0 if it was a file
+/// called "stop" in the run's folder.
 class Interrupted : public Error {
  public:
   explicit Interrupted(int signal_number);
+  Interrupted(int signal_number, const std::string& what) : Error(what), signal_number_(signal_number) {}
   [[nodiscard]] int signal_number() const { return signal_number_; }
 
  private:

@@ -104,6 +104,11 @@ void write_file_durably(const std::string& path, const std::string& content) {
   write_file_durably(path, std::span(&part, 1));
 }
 
+void sync_file(const std::string& path) {
+  const FileHandle handle(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (handle.get() >= 0) (void)::fdatasync(handle.get());
+}
+
 std::string read_file(const std::string& path, uint64_t max_bytes) {
   FileHandle handle(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};

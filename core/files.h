@@ -15,6 +15,9 @@ namespace levin {
 void write_file_durably(const std::string& path, std::span<const std::span<const std::byte>> parts);
 void write_file_durably(const std::string& path, const std::string& content);
 
+/// Brings to the disk what was written to the file; does nothing if it is not there. Best effort: never throws.
+void sync_file(const std::string& path);
+
 /// The whole file; throws Error naming the path and cause, or the limit if it holds more than `max_bytes`.
 [[nodiscard]] std::string read_file(const std::string& path, uint64_t max_bytes = UINT64_MAX);
 

@@ -1,5 +1,6 @@
 #include "levin/loggers/csv_logger.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -25,11 +26,29 @@ std::string cell(double value) {
   return number_text(value);
 }
 
-std::string first_free_version(const fs::path& experiment) {
-  for (int64_t k = 0;; ++k) {
-    const std::string version = "version_" + std::to_string(k);
-    if (!fs::exists(experiment / version)) return version;
+constexpr const char* kVersion = "version_";
+
+// N of the folders version_N, ascending.
+std::vector<int64_t> versions(const fs::path& experiment) {
+  std::vector<int64_t> found;
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(experiment, code)) {
+    const std::string name = entry.path().filename().string();
+    int64_t number = 0;
+    const char* digits = name.c_str() + std::string(kVersion).size();
+    const char* end = name.c_str() + name.size();
+    if (!name.starts_with(kVersion) || std::from_chars(digits, end, number).ptr != end || digits == end) continue;
+    found.push_back(number);
   }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::string free_or_newest_version(const fs::path& experiment, bool newest) {
+  const std::vector<int64_t> taken = versions(experiment);
+  int64_t number = taken.empty() ? 0 : taken.back() + (newest ? 0 : 1);
+  while (!newest && fs::exists(experiment / (kVersion + std::to_string(number)))) ++number;
+  return kVersion + std::to_string(number);
 }
 
 std::string quoted_column(const std::string& name) {
@@ -58,6 +77,50 @@ std::vector<std::string> column_names(const std::string& header) {
   return names;
 }
 
+// metrics.csv as it is on the disk. A line that a killed process did not finish is left out.
+struct Table {
+  std::vector<std::string> columns;
+  std::vector<std::string> rows;
+};
+
+Table read_table(const std::string& path) {
+  Table table;
+  if (!fs::exists(path)) return table;
+  const std::string content = read_file(path);
+  std::vector<std::string> lines;
+  size_t begin = 0;
+  for (size_t end = content.find('\n'); end != std::string::npos; end = content.find('\n', begin)) {
+    lines.push_back(content.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (lines.empty()) return table;
+  table.columns = column_names(lines[0]);
+  table.rows.assign(lines.begin() + 1, lines.end());
+  return table;
+}
+
+// The table's first rows under other columns, as text: header and rows.
+std::string table_text(const Table& table, size_t rows, const std::set<std::string>& columns) {
+  std::string content;
+  std::vector<size_t> place;  // of each new column in an old row
+  for (const auto& column : columns) {
+    content += (content.empty() ? "" : ",") + quoted_column(column);
+    place.push_back(
+        static_cast<size_t>(std::find(table.columns.begin(), table.columns.end(), column) - table.columns.begin()));
+  }
+  content += "\n";
+  for (size_t row = 0; row < rows; ++row) {
+    std::vector<std::string> cells;
+    std::stringstream stream(table.rows[row]);
+    for (std::string value; std::getline(stream, value, ',');) cells.push_back(value);
+    for (size_t k = 0; k < place.size(); ++k) {
+      content += (k == 0 ? "" : ",") + (place[k] < cells.size() ? cells[place[k]] : "");
+    }
+    content += "\n";
+  }
+  return content;
+}
+
 }  // namespace
 
 CsvLogger::CsvLogger(CsvLoggerOptions options) : options_(checked(std::move(options), "CsvLoggerOptions")) {}
@@ -70,12 +133,29 @@ CsvLogger::~CsvLogger() {
   }
 }
 
-void CsvLogger::start(const std::string& default_root_dir) {
+std::string CsvLogger::experiment_folder(const std::string& default_root_dir) const {
+  return (fs::path(options_.save_dir.empty() ? default_root_dir : options_.save_dir) / options_.name).string();
+}
+
+void CsvLogger::start(const std::string& default_root_dir, bool resume) {
   if (!log_dir_.empty()) return;
-  const fs::path experiment =
-      fs::path(options_.save_dir.empty() ? default_root_dir : options_.save_dir) / options_.name;
-  log_dir_ = (experiment / (options_.version.empty() ? first_free_version(experiment) : options_.version)).string();
+  const fs::path experiment = experiment_folder(default_root_dir);
+  log_dir_ = (experiment / (options_.version.empty() ? free_or_newest_version(experiment, resume) : options_.version))
+                 .string();
   make_folder(log_dir_);
+  rows_ = static_cast<int64_t>(read_table(metrics_path()).rows.size());  // a version that was named goes on
+}
+
+std::vector<std::string> CsvLogger::earlier_log_dirs() const {
+  const fs::path own(log_dir_);
+  std::vector<std::string> folders;
+  if (!own.filename().string().starts_with(kVersion)) return folders;
+  const std::vector<int64_t> all = versions(own.parent_path());
+  for (auto number = all.rbegin(); number != all.rend(); ++number) {
+    const fs::path folder = own.parent_path() / (kVersion + std::to_string(*number));
+    if (folder != own) folders.push_back(folder.string());
+  }
+  return folders;
 }
 
 std::string CsvLogger::metrics_path() const {
@@ -87,6 +167,7 @@ void CsvLogger::log_metrics(const MetricList& metrics, int64_t step) {
   row["step"] = static_cast<double>(step);
   for (const auto& [name, value] : row) columns_grew_ = columns_.insert(name).second || columns_grew_;
   unwritten_.push_back(std::move(row));
+  ++rows_;
   if (static_cast<int64_t>(unwritten_.size()) >= options_.flush_logs_every_n_steps) save();
 }
 
@@ -108,34 +189,40 @@ std::string CsvLogger::row_text(const Row& row) const {
 }
 
 void CsvLogger::rewrite_with_new_columns() {
-  std::vector<std::string> old_lines;
-  std::vector<size_t> place;  // of each new column in an old line
-  std::ifstream old_file(metrics_path());
-  std::string line;
-  if (std::getline(old_file, line)) {
-    std::map<std::string, size_t> old_columns;
-    for (const auto& name : column_names(line)) old_columns.emplace(name, old_columns.size());
-    for (const auto& [name, index] : old_columns) columns_.insert(name);  // a run that continues keeps its columns
-    for (const auto& column : columns_) {
-      const auto found = old_columns.find(column);
-      place.push_back(found == old_columns.end() ? std::string::npos : found->second);
-    }
-    while (std::getline(old_file, line)) old_lines.push_back(line);
-  }
-  std::string content;
-  for (const auto& column : columns_) content += (content.empty() ? "" : ",") + quoted_column(column);
-  content += "\n";
-  for (const auto& old_line : old_lines) {
-    std::vector<std::string> cells;
-    std::stringstream stream(old_line);
-    for (std::string value; std::getline(stream, value, ',');) cells.push_back(value);
-    for (size_t k = 0; k < place.size(); ++k) {
-      content += (k == 0 ? "" : ",") + (place[k] < cells.size() ? cells[place[k]] : "");
-    }
-    content += "\n";
-  }
-  write_file_durably(metrics_path(), content);
+  const Table table = read_table(metrics_path());
+  columns_.insert(table.columns.begin(), table.columns.end());  // a run that continues keeps its columns
+  write_file_durably(metrics_path(), table_text(table, table.rows.size(), columns_));
   columns_grew_ = false;
+}
+
+State CsvLogger::state() const {
+  State state;
+  state.set("rows", rows_);
+  state.set("columns", std::vector<std::string>(columns_.begin(), columns_.end()));
+  return state;
+}
+
+void CsvLogger::load_state(const State& saved) {
+  unwritten_.clear();
+  columns_.clear();
+  columns_grew_ = false;
+  rows_ = 0;
+  if (!fs::exists(metrics_path())) return;  // a folder of its own: it begins with the rows that follow
+  const int64_t wanted = saved.empty() ? 0 : saved.get<int64_t>("rows");
+  if (wanted == 0) {
+    fs::remove(metrics_path());
+    return;
+  }
+  const Table table = read_table(metrics_path());
+  rows_ = std::min(wanted, static_cast<int64_t>(table.rows.size()));
+  if (rows_ < wanted) {
+    Console::instance().warn("CSVLogger: " + metrics_path() + " holds " + std::to_string(table.rows.size()) +
+                             " rows where the checkpoint counts " + std::to_string(wanted) +
+                             ". The missing ones are lost.");
+  }
+  const auto columns = saved.get<std::vector<std::string>>("columns");
+  columns_.insert(columns.begin(), columns.end());
+  write_file_durably(metrics_path(), table_text(table, static_cast<size_t>(rows_), columns_));
 }
 
 void CsvLogger::save() {

@@ -33,11 +33,16 @@ class CsvLogger final : public Logger {
   explicit CsvLogger(CsvLoggerOptions options = {});
   ~CsvLogger() override;
 
-  void start(const std::string& default_root_dir) override;
+  void start(const std::string& default_root_dir, bool resume) override;
+  [[nodiscard]] std::vector<std::string> earlier_log_dirs() const override;
   [[nodiscard]] std::string log_dir() const override { return log_dir_; }
   void log_metrics(const MetricList& metrics, int64_t step) override;
   void log_hyperparams(const ConfigNode& hparams) override;
   void save() override;
+  /// Rows and columns; load_state cuts metrics.csv back to them.
+  [[nodiscard]] State state() const override;
+  void load_state(const State& saved) override;
+  [[nodiscard]] std::vector<std::string> files() const override { return {metrics_path()}; }
 
   [[nodiscard]] std::string metrics_path() const;
 
@@ -46,11 +51,13 @@ class CsvLogger final : public Logger {
 
   [[nodiscard]] std::string row_text(const Row& row) const;
   void rewrite_with_new_columns();
+  [[nodiscard]] std::string experiment_folder(const std::string& default_root_dir) const;
 
   CsvLoggerOptions options_;
   std::string log_dir_ = "";
   std::set<std::string> columns_ = {};
   bool columns_grew_ = false;
+  int64_t rows_ = 0;  // of metrics.csv, with those that are still in memory
   std::vector<Row> unwritten_ = {};
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "levin/core/config_node.h"
+#include "levin/core/state.h"
 
 namespace levin {
 
@@ -22,7 +23,8 @@ class Logger {
 
   /// Called once before anything is logged; `default_root_dir` is where files go if the logger has no folder of its
   /// own.
-  virtual void start(const std::string& default_root_dir) = 0;
+  /// `resume`: go on in the folder of the newest run, if there is one.
+  virtual void start(const std::string& default_root_dir, bool resume) = 0;
 
   /// The folder of this run ("" if the logger keeps no files); checkpoints go below the first logger's.
   [[nodiscard]] virtual std::string log_dir() const { return ""; }
@@ -30,7 +32,17 @@ class Logger {
   /// One row. `step` counts completed accumulation windows from 0.
   virtual void log_metrics(const MetricList& metrics, int64_t step) = 0;
 
+  /// The folders of earlier runs beside this one's, newest first.
+  [[nodiscard]] virtual std::vector<std::string> earlier_log_dirs() const { return {}; }
+
   virtual void log_hyperparams(const ConfigNode& /*hparams*/) {}
+
+  /// How far the log has got, for a checkpoint; save() was called before.
+  [[nodiscard]] virtual State state() const { return {}; }
+  /// Takes back what was logged after the checkpoint that held `saved`; an empty state: all that is there.
+  virtual void load_state(const State& /*saved*/) {}
+  /// The files that state() speaks of.
+  [[nodiscard]] virtual std::vector<std::string> files() const { return {}; }
 
   /// Writes what is still in memory.
   virtual void save() {}

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "levin/core/state.h"
+
 namespace levin {
 
 class Precision {
@@ -25,6 +27,10 @@ class Precision {
   /// Called around every forward pass, on the thread that runs it. Calls may nest.
   virtual void enter_forward(at::DeviceType /*device*/) {}
   virtual void leave_forward(at::DeviceType /*device*/) {}
+
+  /// What it needs to continue after a restart: a loss scale, for example.
+  [[nodiscard]] virtual State state() const { return {}; }
+  virtual void load_state(const State&) {}
 };
 
 /// Holds a precision's forward scope open.

@@ -28,4 +28,9 @@ bool BatchStream::next(Batch& batch) {
   return true;
 }
 
+bool BatchStream::has_next() const {
+  if (!sized_) return has_ahead_;
+  return index_ + 1 < std::min(limit_, *loader_.num_batches());
+}
+
 }  // namespace levin

@@ -22,6 +22,8 @@ class BatchStream {
 
   /// Index of the batch that next() gave last.
   [[nodiscard]] int64_t index() const { return index_; }
+  /// Whether another will come.
+  [[nodiscard]] bool has_next() const;
   /// Whether no batch follows it.
   [[nodiscard]] bool is_last() const { return is_last_; }
 

@@ -1,30 +1,18 @@
 #include "levin/trainer/checkpoint.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <torch/nn/module.h>
+#include <torch/version.h>
 
-#include <filesystem>
+#include <utility>
 
-#include "levin/core/console.h"
 #include "levin/trainer/hook_caller.h"
+#include "levin/trainer/progress_state.h"
+#include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
 
 namespace {
-
-ConfigNode progress_values(const Progress& progress) {
-  ConfigNode node = ConfigNode::map();
-  auto set = [&](const char* name, int64_t value) { node.set(name, ValueType<int64_t>::write(value)); };
-  const bool epoch_is_over = progress.processed > progress.epoch;
-  set("epochs", progress.processed);
-  set("next_batch", epoch_is_over ? 0 : progress.done_batches);
-  set("global_step", progress.global_step);
-  set("windows", progress.done_windows);
-  set("total_batches", progress.done_total_batches);
-  set("steps_in_epoch", epoch_is_over ? 0 : progress.steps_in_epoch);
-  return node;
-}
 
 State module_state(const LightningModule& module) {
   State state;
@@ -41,35 +29,120 @@ std::string shape_text(const at::Tensor& tensor) {
 
 }  // namespace
 
+namespace {
+
+// The gradients of an accumulation window that is still open: the batches seen so far.
+State window_gradients(const Run& run) {
+  State state;
+  if (run.progress.window_ended() || run.progress.in_batch) return state;
+  for (const auto& item : run.module->named_parameters()) {
+    if (item.value().grad().defined()) state.tensors[item.key()] = item.value().grad();
+  }
+  return state;
+}
+
+void restore_optimizers(Run& run, const State& checkpoint) {
+  for (size_t i = 0; i < run.optimizers.size(); ++i) {
+    run.optimizers[i].optimizer().load_state(checkpoint.part("optimizers." + std::to_string(i)));
+  }
+}
+
+}  // namespace
+
+State run_state(Run& run) {
+  State checkpoint;
+  checkpoint.set<int64_t>("epoch", run.progress.epoch);
+  checkpoint.set<int64_t>("global_step", run.progress.global_step);
+  checkpoint.put("progress", progress_state(run));
+  checkpoint.put("metrics", metrics_state(run));
+  for (size_t i = 0; i < run.loggers.size(); ++i) {
+    checkpoint.put("loggers." + std::to_string(i), run.loggers[i]->state());
+  }
+  for (size_t i = 0; i < run.optimizers.size(); ++i) {
+    checkpoint.put("optimizers." + std::to_string(i), run.optimizers[i].optimizer().state());
+  }
+  for (size_t i = 0; i < run.schedulers.size(); ++i) {
+    checkpoint.put("lr_schedulers." + std::to_string(i), run.schedulers[i].scheduler->state());
+  }
+  for (const auto& callback : run.callbacks) {
+    const State state = callback->state();
+    if (!state.empty()) checkpoint.put("callbacks." + callback->state_key(), state);
+  }
+  checkpoint.put("precision", run.precision->state());
+  if (run.data != nullptr) checkpoint.put("data", run.data->state());
+  checkpoint.put("gradients", window_gradients(run));
+  checkpoint.put("rng", random_state());
+  return checkpoint;
+}
+
+namespace {
+
+// Puts the parts of `state` into the checkpoint, in the place of those that are there.
+void replace_parts(State& checkpoint, const State& state) {
+  for (const auto& entry : state.values.entries) {
+    if (entry.value.kind == ConfigNode::Kind::map) {
+      checkpoint.put(entry.key, state.part(entry.key));
+    } else {
+      checkpoint.values.set(entry.key, entry.value);
+    }
+  }
+}
+
+void put_run_state(Run& run, State& checkpoint) {
+  replace_parts(checkpoint, run.before_validation ? *run.before_validation : run_state(run));
+}
+
+}  // namespace
+
 State gather_checkpoint(Run& run, bool weights_only) {
   State checkpoint;
   checkpoint.set<std::string>("levin_version", "0.1.0");
+  checkpoint.set<std::string>("torch_version", TORCH_VERSION);
   checkpoint.set<int64_t>("epoch", run.progress.epoch);
   checkpoint.set<int64_t>("global_step", run.progress.global_step);
   checkpoint.set<bool>("weights_only", weights_only);
   checkpoint.values.set("hyper_parameters", run.module->hparams());
   checkpoint.put("model", module_state(*run.module));
-  if (!weights_only) {
-    checkpoint.values.set("progress", progress_values(run.progress));
-    for (size_t i = 0; i < run.optimizers.size(); ++i) {
-      checkpoint.put("optimizers." + std::to_string(i), run.optimizers[i].optimizer().state());
-    }
-    for (size_t i = 0; i < run.schedulers.size(); ++i) {
-      checkpoint.put("lr_schedulers." + std::to_string(i), run.schedulers[i].scheduler->state());
-    }
-    for (const auto& callback : run.callbacks) {
-      const State state = callback->state();
-      if (!state.empty()) checkpoint.put("callbacks." + callback->state_key(), state);
-    }
-    if (run.data != nullptr) checkpoint.put("data", run.data->state());
-    const at::Generator generator = at::detail::getDefaultCPUGenerator();
-    checkpoint.tensors["rng.cpu"] = generator.get_state();
-  }
+  if (!weights_only) put_run_state(run, checkpoint);
   call_hook(
       run, Hook::on_save_checkpoint,
       [&](Callback& callback) { callback.on_save_checkpoint(run.trainer, *run.module, checkpoint); },
       [&](LightningModule& module) { module.on_save_checkpoint(checkpoint); });
   return checkpoint;
+}
+
+namespace {
+
+// A rollback goes to the newest file that is on the disk.
+void note_when_done(Run& run, CheckpointRequest& request) {
+  if (request.weights_only) return;
+  request.done = [&run, path = request.path, then = std::move(request.done)](const std::string& error) {
+    if (error.empty()) run.newest_checkpoint = path;
+    if (error.empty()) run.rollbacks = 0;
+    if (then) then(error);
+  };
+}
+
+}  // namespace
+
+void request_checkpoint(Run& run, CheckpointRequest request) {
+  if (request.link_to.empty()) request.state = gather_checkpoint(run, request.weights_only);
+  run.checkpoint_requests.push_back(std::move(request));
+}
+
+void capture_checkpoints(Run& run) {
+  if (run.checkpoint_requests.empty()) return;
+  std::vector<CheckpointRequest> requests = std::exchange(run.checkpoint_requests, {});
+  std::vector<std::string> files;
+  for (const auto& logger : run.loggers) {
+    logger->save();  // the rows that the checkpoint counts on
+    for (std::string& file : logger->files()) files.push_back(std::move(file));
+  }
+  for (CheckpointRequest& request : requests) {
+    if (request.link_to.empty() && !request.weights_only) put_run_state(run, request.state);
+  }
+  for (CheckpointRequest& request : requests) note_when_done(run, request);
+  run.checkpoint_writer.submit(std::move(requests), std::move(files));
 }
 
 void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path) {
@@ -115,43 +188,40 @@ void restore_training(Run& run, const State& checkpoint, const std::string& path
                           ": it holds weights only, so training cannot continue from it. Use a full checkpoint, or "
                           "load the weights and start a new fit.");
   }
-  State progress;
-  progress.values = *checkpoint.values.find("progress");
-  run.progress.epoch = run.progress.processed = progress.get<int64_t>("epochs");
-  run.progress.first_batch = run.progress.done_batches = progress.get<int64_t>("next_batch");
-  run.progress.global_step = progress.get<int64_t>("global_step");
-  run.progress.windows = run.progress.done_windows = progress.get<int64_t>("windows");
-  run.progress.total_batches = run.progress.done_total_batches = progress.get<int64_t>("total_batches");
-  run.progress.steps_in_epoch = progress.get<int64_t>("steps_in_epoch");
+  load_progress(run, checkpoint.part("progress"));
+  // A run that had decided to end does so when it is resumed by itself; whoever names a checkpoint wants to go on.
+  if (!run.plan.auto_resume && !run.progress.in_epoch) run.stop = false;
   if (run.progress.epoch > run.plan.max_epochs) {
     throw CheckpointError(path + ": it was saved after " + std::to_string(run.progress.epoch) +
                           " epochs, and TrainerOptions.max_epochs is " + std::to_string(run.plan.max_epochs) +
                           ". Raise max_epochs to continue.");
   }
-  for (size_t i = 0; i < run.optimizers.size(); ++i) {
-    run.optimizers[i].optimizer().load_state(checkpoint.part("optimizers." + std::to_string(i)));
-  }
+  restore_optimizers(run, checkpoint);
   for (size_t i = 0; i < run.schedulers.size(); ++i) {
     run.schedulers[i].scheduler->load_state(checkpoint.part("lr_schedulers." + std::to_string(i)));
   }
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  generator.set_state(checkpoint.tensor("rng.cpu"));
+  run.precision->load_state(checkpoint.part("precision"));
+  load_metrics(run, checkpoint.part("metrics"));
+  for (size_t i = 0; i < run.loggers.size(); ++i) {
+    run.loggers[i]->load_state(checkpoint.part("loggers." + std::to_string(i)));
+  }
+  const State gradients = checkpoint.part("gradients");
+  for (auto& item : run.module->named_parameters()) {
+    const auto found = gradients.tensors.find(item.key());
+    if (found != gradients.tensors.end()) item.value().mutable_grad() = found->second.to(item.value().options());
+  }
+  run.resumed = true;
+  run.resumed_rng = checkpoint.part("rng");
+  run.newest_checkpoint = path;
 }
 
-std::string resolve_ckpt_path(Run& run, const std::string& ckpt_path) {
-  if (ckpt_path != "best" && ckpt_path != "last") return ckpt_path;
-  for (const auto& callback : run.callbacks) {
-    if (!callback->is_checkpoint()) continue;
-    const std::string path = callback->checkpoint_path(run.trainer, ckpt_path);
-    if (!path.empty()) return path;
-  }
-  if (ckpt_path == "last" && run.stage == Stage::fit) {
-    Console::instance().warn(
-        "ckpt_path: last was asked for, but there is no checkpoint yet. Training starts from the beginning.");
-    return "";
-  }
-  throw CheckpointError("ckpt_path: \"" + ckpt_path +
-                        "\" was asked for, but no checkpoint callback has saved one. Give a path, or fit first.");
+void restore_random_numbers(Run& run) {
+  if (!run.resumed_rng.tensors.empty()) restore_random_state(std::exchange(run.resumed_rng, {}));
+}
+
+void roll_back(Run& run, const State& checkpoint, const std::string& path) {
+  restore_weights(*run.module, checkpoint, path);
+  restore_optimizers(run, checkpoint);
 }
 
 }  // namespace levin

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "levin/core/stop_signal.h"
 #include "levin/trainer/batch_stream.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loader_set.h"
@@ -151,6 +152,10 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   run_.place = {Hook::none, 1, -1, 1};
   call_plain(run_, hooks.epoch_end, hooks.on_epoch_end, hooks.module_epoch_end);
   std::vector<Metrics> results = finish_metrics();
+  if (inside_fit && !run_.sanity_checking) {
+    run_.before_validation.reset();
+    run_.progress.rest = BatchRest::schedulers;
+  }
   call_plain(run_, hooks.end, hooks.on_end, hooks.module_end);
   run_.eval_metrics.reset();
   return results;
@@ -167,14 +172,21 @@ void EvaluationLoop::run_batches(int64_t limit) {
     Batch batch;
     while (stream.next(batch)) {
       run_.place = {Hook::none, std::max<int64_t>(1, batch.size()), k, count};
-      run_batch(batch, stream.index(), k);
+      run_batch(std::move(batch), stream.index(), k);
+      answer_outside();
     }
   }
 }
 
-void EvaluationLoop::run_batch(const Batch& fetched, int64_t batch_idx, int64_t loader_idx) {
+// Inside fit a stop saves first; a test or a prediction has nothing to save.
+void EvaluationLoop::answer_outside() {
+  if (outside_ != nullptr) return outside_->answer();
+  if (run_.strategy->any(stop_signal() != 0)) throw Interrupted(stop_signal());
+}
+
+void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loader_idx) {
   const StageHooks& hooks = hooks_of(stage_);
-  const Batch batch = transfer_batch(run_, fetched, loader_idx);
+  const Batch batch = transfer_batch(run_, std::move(fetched), loader_idx);
   call_hook(
       run_, hooks.batch_start,
       [&](Callback& c) { (c.*hooks.on_batch_start)(run_.trainer, *run_.module, batch, batch_idx, loader_idx); },

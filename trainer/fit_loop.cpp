@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
+#include "levin/trainer/checkpoint.h"
 #include "levin/trainer/evaluation_loop.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loader_set.h"
-#include "levin/trainer/optimization.h"
 #include "levin/trainer/random_state.h"
 
 namespace levin {
@@ -36,16 +37,20 @@ int64_t validation_interval(const RunPlan& plan, int64_t num_training_batches) {
 void FitLoop::run() {
   sanity_check();
   prepare_loaders();
-  if (is_done() || run_.train.num_batches[0] == 0) return;
-  run_.accumulate = run_.plan.accumulate_grad_batches;
+  const bool inside_epoch = run_.progress.in_epoch;  // an epoch that was begun is ended, whatever the limits say
+  if ((is_done() && !inside_epoch) || run_.train.num_batches[0] == 0) return;
+  if (!run_.resumed) run_.progress.accumulate = run_.plan.accumulate_grad_batches;
   run_.phase = Phase::train;
   call_plain(run_, Hook::on_train_start, &Callback::on_train_start, &LightningModule::on_train_start);
-  while (!is_done()) {
-    start_epoch();
-    train_epoch();
+  restore_random_numbers(run_);
+  do {
+    const bool resumed = std::exchange(run_.resumed, false) && run_.progress.in_epoch;
+    if (!resumed) start_epoch();
+    train_epoch(resumed);
     end_epoch();
-  }
+  } while (!is_done());
   call_plain(run_, Hook::on_train_end, &Callback::on_train_end, &LightningModule::on_train_end);
+  capture_checkpoints(run_);
 }
 
 bool FitLoop::must_stop() const {
@@ -57,109 +62,162 @@ bool FitLoop::is_done() const {
 }
 
 void FitLoop::sanity_check() {
-  const bool resumed_inside_epoch = run_.progress.first_batch > 0;
-  if (run_.plan.num_sanity_val_steps == 0 || resumed_inside_epoch || is_done() || !has_validation_hooks(run_)) return;
+  if (run_.plan.num_sanity_val_steps == 0 || run_.progress.in_epoch || is_done() || !has_validation_hooks(run_)) return;
   const RandomState random_state;  // restored at the end: training must not depend on the check
+  const auto logged = std::tuple(run_.callback_metrics, run_.logged_metrics, run_.bar_metrics, run_.eval_batches_seen);
   run_.sanity_checking = true;
   call_callbacks(run_, Hook::on_sanity_check_start,
                  [&](Callback& callback) { callback.on_sanity_check_start(run_.trainer, *run_.module); });
   load_eval_loaders(run_, Stage::validate);
-  EvaluationLoop(run_, Stage::validate).run(run_.plan.num_sanity_val_steps);
+  EvaluationLoop(run_, Stage::validate, &outside_).run(run_.plan.num_sanity_val_steps);
   call_callbacks(run_, Hook::on_sanity_check_end,
                  [&](Callback& callback) { callback.on_sanity_check_end(run_.trainer, *run_.module); });
   run_.eval_metrics.reset();
-  run_.callback_metrics.clear();
-  run_.logged_metrics.clear();
-  run_.bar_metrics.clear();
-  run_.eval_batches_seen.clear();
+  std::tie(run_.callback_metrics, run_.logged_metrics, run_.bar_metrics, run_.eval_batches_seen) = logged;
   run_.sanity_checking = false;
 }
 
 void FitLoop::prepare_loaders() {
+  const int64_t loaded_in_epoch = run_.train_loaded_in_epoch;
   load_train_loader(run_);
+  if (run_.resumed) run_.train_loaded_in_epoch = loaded_in_epoch;  // reloads come when they would have come
   if (has_validation_hooks(run_) && !run_.eval.loaded) load_eval_loaders(run_, Stage::validate);
-  if (!run_.eval.loaders.empty()) (void)validation_interval(run_.plan, run_.train.num_batches[0]);
+  if (!run_.eval.loaders.empty()) validation_interval_ = validation_interval(run_.plan, run_.train.num_batches[0]);
 }
 
 void FitLoop::start_epoch() {
+  Progress& progress = run_.progress;
   const int64_t every = run_.plan.reload_dataloaders_every_n_epochs;
-  if (every > 0 && run_.progress.epoch - run_.train_loaded_in_epoch >= every) load_train_loader(run_);
-  const bool resumed = run_.progress.first_batch > 0;
-  run_.progress.batch_idx = run_.progress.first_batch - 1;
-  run_.progress.done_batches = run_.progress.first_batch;
-  if (!resumed) run_.progress.steps_in_epoch = 0;
+  if (every > 0 && progress.epoch - run_.train_loaded_in_epoch >= every) {
+    load_train_loader(run_);
+    if (!run_.eval.loaders.empty()) validation_interval_ = validation_interval(run_.plan, run_.train.num_batches[0]);
+  }
+  progress.batch_idx = -1;
+  progress.next_batch = progress.steps_in_epoch = progress.window_seen = 0;
+  progress.rest = BatchRest::none;
+  progress.in_epoch = true;
   run_.epoch_cut = false;
   run_.last_batch_of_epoch = false;
   run_.train_on_step = true;
   run_.train_metrics.reset();
   run_.place = {Hook::none, 1, -1, 1};
-  window_seen_ = 0;
-  if (resumed) return;  // the epoch began before the run was interrupted
   call_plain(run_, Hook::on_train_epoch_start, &Callback::on_train_epoch_start, &LightningModule::on_train_epoch_start);
 }
 
-void FitLoop::train_epoch() {
+bool FitLoop::epoch_must_end() const {
+  return run_.epoch_cut || run_.progress.global_step >= run_.plan.max_steps || must_stop();
+}
+
+void FitLoop::train_epoch(bool resumed) {
+  Progress& progress = run_.progress;
   BatchStream stream(*run_.train.loaders[0], run_.train.num_batches[0]);
   {
     const ProfilerScope profile(run_.profiler.get(), "train_dataloader_start");
-    stream.start(run_.progress.epoch, std::exchange(run_.progress.first_batch, 0));
+    stream.start(progress.epoch, progress.next_batch);
   }
-  run_.last_batch_of_epoch = stream.index() + 1 >= run_.train.num_batches[0];  // all were seen before the restart
+  if (resumed) {
+    run_.train_on_step = true;
+    run_.place = {Hook::none, 1, -1, 1};
+    run_.last_batch_of_epoch = !stream.has_next();  // all were seen before the restart
+    if (progress.rest != BatchRest::none) {
+      finish_batch();
+      border();
+    }
+    if (epoch_must_end()) return;
+  }
   Batch batch;
   while (true) {
     {
       const ProfilerScope profile(run_.profiler.get(), "train_dataloader_next");
       if (!stream.next(batch)) break;
     }
-    const ProfilerScope profile(run_.profiler.get(), "run_training_batch");
-    train_batch(stream, batch);
-    if (run_.epoch_cut || run_.progress.global_step >= run_.plan.max_steps || must_stop()) break;
+    {
+      const ProfilerScope profile(run_.profiler.get(), "run_training_batch");
+      train_batch(stream, std::move(batch));
+    }
+    border();
+    if (epoch_must_end()) break;
   }
 }
 
-void FitLoop::train_batch(BatchStream& stream, const Batch& fetched) {
+// Note [Size of an accumulation window]
+// The last window of an epoch may hold fewer batches; its mean is over those it holds, so that N micro-batches are
+// always one big batch. Lightning: divides by accumulate_grad_batches whatever the window holds.
+Window FitLoop::open_window(const BatchStream& stream) {
+  Progress& progress = run_.progress;
+  const int64_t batches = run_.train.num_batches[0];
+  const int64_t left = batches == kUnlimited ? kUnlimited : batches - progress.batch_idx;
+  if (progress.window_ended()) {
+    progress.window_size = std::min(progress.accumulate, left);
+    progress.window_first_batch = progress.batch_idx;
+    progress.window_total_batches = progress.total_batches;
+  }
+  ++progress.window_seen;
+  return {progress.window_seen == 1, progress.window_seen == progress.window_size || stream.is_last(),
+          left != kUnlimited};
+}
+
+void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   Progress& progress = run_.progress;
   progress.batch_idx = stream.index();
+  const Window window = open_window(stream);
+  progress.in_batch = true;
   run_.last_batch_of_epoch = stream.is_last();
   run_.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
-  const Batch batch = transfer_batch(run_, fetched, 0);
+  const Batch batch = transfer_batch(run_, std::move(fetched), 0);
   call_hook(
       run_, Hook::on_train_batch_start,
       [&](Callback& c) { c.on_train_batch_start(run_.trainer, *run_.module, batch, progress.batch_idx); },
       [&](LightningModule& m) { m.on_train_batch_start(batch, progress.batch_idx); });
 
-  // Note [Size of an accumulation window]
-  // The last window of an epoch may hold fewer batches; its mean is over those it holds, so that N micro-batches are
-  // always one big batch. Lightning: divides by accumulate_grad_batches whatever the window holds.
-  const int64_t left =
-      run_.train.num_batches[0] == kUnlimited ? kUnlimited : run_.train.num_batches[0] - progress.batch_idx;
-  if (window_seen_ == 0) window_size_ = std::min(run_.accumulate, left);
-  ++window_seen_;
-  const bool window_ends = window_seen_ == window_size_ || stream.is_last();
-  const Window window{window_size_, window_seen_ == 1, window_ends, left != kUnlimited, window_seen_};
   const bool automatic = run_.module->automatic_optimization();
+  const int64_t steps_before = progress.global_step;
   const at::Tensor loss = automatic ? automatic_step(run_, batch, progress.batch_idx, window)
                                     : manual_step(run_, batch, progress.batch_idx);
-  if (window_ends) window_seen_ = 0;
-  if (window_ends) progress.window_is_done();
-
-  if (automatic && window_ends) step_schedulers(run_, Interval::step, false);
+  if (window.last) progress.window_seen = 0;
+  if (automatic && progress.global_step > steps_before) step_schedulers(run_, Interval::step, false);
   if (automatic && stream.is_last()) step_schedulers(run_, Interval::epoch, false);
+  progress.next_batch = progress.batch_idx + 1;
+  ++progress.total_batches;
+  progress.in_batch = false;
+  progress.rest = BatchRest::metrics;
   call_hook(
       run_, Hook::on_train_batch_end,
       [&](Callback& c) { c.on_train_batch_end(run_.trainer, *run_.module, loss, batch, progress.batch_idx); },
       [&](LightningModule& m) { m.on_train_batch_end(loss, batch, progress.batch_idx); });
-  ++progress.total_batches;
-  if (window_ends) write_step_metrics();
-  if (validation_is_due()) {
-    if (window_ends) call_module(run_, Hook::none, [](LightningModule& m) { m.on_validation_model_zero_grad(); });
-    const auto place = run_.place;
-    EvaluationLoop(run_, Stage::validate).run(kUnlimited);
-    run_.phase = Phase::train;
-    run_.place = place;
+  finish_batch();
+}
+
+void FitLoop::finish_batch() {
+  Progress& progress = run_.progress;
+  const bool window_ends = progress.window_ended();
+  if (progress.rest == BatchRest::metrics && window_ends) write_step_metrics();
+  if (progress.rest <= BatchRest::validation) {
+    progress.rest = BatchRest::validation;
+    if (validation_is_due()) validate();
   }
-  if (automatic && window_ends) step_schedulers(run_, Interval::step, true);
+  progress.rest = BatchRest::schedulers;
+  if (run_.module->automatic_optimization() && window_ends) step_schedulers(run_, Interval::step, true);
   if (window_ends) ++progress.windows;
+  progress.rest = BatchRest::none;
+}
+
+void FitLoop::validate() {
+  capture_checkpoints(run_);  // a validation may be long: what was asked for is saved before it
+  if (run_.progress.window_ended()) {
+    call_module(run_, Hook::none, [](LightningModule& m) { m.on_validation_model_zero_grad(); });
+  }
+  const auto place = run_.place;
+  run_.before_validation = run_state(run_);
+  EvaluationLoop(run_, Stage::validate, &outside_).run(kUnlimited);
+  run_.phase = Phase::train;
+  run_.place = place;
+}
+
+void FitLoop::border() {
+  capture_checkpoints(run_);
+  run_.checkpoint_writer.poll();
+  outside_.answer();
 }
 
 bool FitLoop::epoch_validates() const {
@@ -171,10 +229,9 @@ bool FitLoop::validation_is_due() const {
   if (!epoch_validates()) return false;
   if (must_stop()) return true;
   const bool ends_epoch = run_.last_batch_of_epoch || run_.epoch_cut;
-  const int64_t interval = validation_interval(run_.plan, run_.train.num_batches[0]);
-  if (interval == kUnlimited) return ends_epoch;
-  if (!run_.plan.check_val_every_n_epoch) return run_.progress.total_batches % interval == 0;
-  return (run_.progress.batch_idx + 1) % interval == 0 || run_.epoch_cut;
+  if (validation_interval_ == kUnlimited) return ends_epoch;
+  if (!run_.plan.check_val_every_n_epoch) return run_.progress.total_batches % validation_interval_ == 0;
+  return (run_.progress.batch_idx + 1) % validation_interval_ == 0 || run_.epoch_cut;
 }
 
 void FitLoop::write_step_metrics() {
@@ -184,34 +241,39 @@ void FitLoop::write_step_metrics() {
   if (due) run_.write_metrics(run_.train_metrics.logged(true));
 }
 
+void FitLoop::run_epoch_end_hooks() {
+  const HookScope scope(run_, Hook::on_train_epoch_end);
+  // Those that monitor a metric run after the module, so that they see what its on_train_epoch_end logged.
+  for (const auto& c : run_.callbacks) {
+    if (!c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.module);
+  }
+  run_.module->on_train_epoch_end();
+  for (const auto& c : run_.callbacks) {
+    if (c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.module);
+  }
+}
+
 void FitLoop::end_epoch() {
+  Progress& progress = run_.progress;
   const bool automatic = run_.module->automatic_optimization();
   // Of an epoch that ran to its end they have moved in its last batch.
   const bool cut = run_.epoch_cut && !run_.last_batch_of_epoch;
   if (automatic && cut) step_schedulers(run_, Interval::epoch, false);
   run_.refresh_callback_metrics();  // the last step's values, before the epoch's take their plain names
   run_.train_on_step = false;
-  ++run_.progress.processed;
+  ++progress.processed;
+  progress.window_seen = 0;  // the gradients of a window that the epoch's end cuts are dropped
   run_.place = {Hook::none, 1, -1, 1};
-  {
-    const HookScope scope(run_, Hook::on_train_epoch_end);
-    // Those that monitor a metric run after the module, so that they see what its on_train_epoch_end logged.
-    for (const auto& c : run_.callbacks) {
-      if (!c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.module);
-    }
-    run_.module->on_train_epoch_end();
-    for (const auto& c : run_.callbacks) {
-      if (c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.module);
-    }
-  }
+  run_epoch_end_hooks();
   if (automatic && (cut || run_.last_batch_of_epoch)) step_schedulers(run_, Interval::epoch, true);
   run_.refresh_callback_metrics();
   // Loggers count completed windows from 0, so the epoch's row stands at its last one.
-  run_.write_metrics(run_.train_metrics.logged(false), std::max<int64_t>(0, run_.progress.windows - 1), true);
+  run_.write_metrics(run_.train_metrics.logged(false), std::max<int64_t>(0, progress.windows - 1), true);
   for (const auto& logger : run_.loggers) logger->save();  // what a killed run leaves is whole up to its last epoch
   run_.train_metrics.reset();
-  ++run_.progress.epoch;
-  run_.progress.done_batches = 0;
+  ++progress.epoch;
+  progress.in_epoch = false;
+  border();
 }
 
 }  // namespace levin

@@ -2,13 +2,15 @@
 #pragma once
 
 #include "levin/trainer/batch_stream.h"
+#include "levin/trainer/optimization.h"
+#include "levin/trainer/outside_requests.h"
 #include "levin/trainer/run.h"
 
 namespace levin {
 
 class FitLoop {
  public:
-  explicit FitLoop(Run& run) : run_(run) {}
+  explicit FitLoop(Run& run) : run_(run), outside_(run) {}
 
   /// Everything between on_fit_start and on_fit_end: the sanity check, the epochs, on_train_end.
   void run();
@@ -19,16 +21,24 @@ class FitLoop {
   [[nodiscard]] bool must_stop() const;
   void prepare_loaders();
   void start_epoch();
-  void train_epoch();
-  void train_batch(BatchStream& stream, const Batch& batch);
+  void train_epoch(bool resumed);
+  [[nodiscard]] bool epoch_must_end() const;
+  void train_batch(BatchStream& stream, Batch&& fetched);
+  [[nodiscard]] Window open_window(const BatchStream& stream);
+  /// What follows the update of a batch: metrics, validation, schedulers; from where Progress::rest says.
+  void finish_batch();
+  /// Between two batches: checkpoints, and what was asked for from outside.
+  void border();
   void end_epoch();
+  void run_epoch_end_hooks();
   [[nodiscard]] bool epoch_validates() const;
   [[nodiscard]] bool validation_is_due() const;
+  void validate();
   void write_step_metrics();
 
   Run& run_;
-  int64_t window_seen_ = 0;  // batches of the open accumulation window
-  int64_t window_size_ = 1;
+  OutsideRequests outside_;
+  int64_t validation_interval_ = kUnlimited;  // of the loader at hand
 };
 
 /// How many training batches lie between two validations; kUnlimited: only at the end of an epoch.

@@ -5,6 +5,7 @@
 #include "levin/core/console.h"
 #include "levin/optim/clip_grad.h"
 #include "levin/trainer/hook_caller.h"
+#include "levin/trainer/nonfinite_loss.h"
 #include "levin/trainer/optimization.h"
 #include "levin/trainer/trainer.h"
 
@@ -85,6 +86,7 @@ void LightningModule::manual_backward(const at::Tensor& loss) {
         "manual_backward: the module uses automatic optimization, where the trainer runs backward. Call "
         "set_automatic_optimization(false) in the constructor.");
   }
+  (void)keep_if_finite(*trainer().run_, loss);
   run_backward(*trainer().run_, loss, true);
 }
 

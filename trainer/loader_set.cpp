@@ -87,9 +87,8 @@ void load_eval_loaders(Run& run, Stage stage) {
   run.eval_loaded_in_epoch = run.progress.epoch;
 }
 
-Batch transfer_batch(Run& run, const Batch& fetched, int64_t dataloader_idx) {
+Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
   const HookScope scope(run, Hook::transfer);
-  Batch batch = fetched;
   if (run.data != nullptr) batch = run.data->on_before_batch_transfer(std::move(batch), dataloader_idx);
   batch = run.module->on_before_batch_transfer(std::move(batch), dataloader_idx);
   batch = run.module->transfer_batch_to_device(std::move(batch), run.strategy->device(), dataloader_idx);

@@ -15,6 +15,6 @@ void load_train_loader(Run& run);
 void load_eval_loaders(Run& run, Stage stage);
 
 /// The transfer hooks around the copy to the device and the conversion to the precision's dtype.
-[[nodiscard]] Batch transfer_batch(Run& run, const Batch& batch, int64_t dataloader_idx);
+[[nodiscard]] Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx);
 
 }  // namespace levin

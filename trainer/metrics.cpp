@@ -1,5 +1,6 @@
 #include "levin/trainer/metrics.h"
 
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 
@@ -120,8 +121,11 @@ void MetricStore::add(Slot& s, const at::Tensor& value, double weight) {
   const at::Tensor share = s.reduce == ReduceFx::mean ? s.device_last.mul(weight) : s.device_last;
   s.weight += weight;
   if (!s.device_total.defined()) {
-    s.device_total = share;
-  } else if (s.reduce == ReduceFx::min) {
+    const bool continued = s.weight > weight;  // from a checkpoint: the sum so far is a number
+    s.device_total = continued ? at::full_like(share, s.total) : share;
+    if (!continued) return;
+  }
+  if (s.reduce == ReduceFx::min) {
     s.device_total = at::minimum(s.device_total, share);
   } else if (s.reduce == ReduceFx::max) {
     s.device_total = at::maximum(s.device_total, share);

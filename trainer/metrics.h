@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "levin/core/state.h"
 #include "levin/core/value.h"
 #include "levin/trainer/hook.h"
 
@@ -61,6 +62,11 @@ class MetricStore {
 
   /// Forgets the values; the slots stay, so that the next epoch finds them at once.
   void reset();
+
+  /// What was logged since the last reset. A value that was on a device is a number afterwards; a device value that
+  /// follows is added to it there.
+  [[nodiscard]] State state() const;
+  void load_state(const State& saved);
 
  private:
   struct Slot {

@@ -2,8 +2,11 @@
 
 #include <ATen/ops/_foreach_mul.h>
 
+#include <utility>
+
 #include "levin/core/console.h"
 #include "levin/trainer/hook_caller.h"
+#include "levin/trainer/nonfinite_loss.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -69,6 +72,8 @@ at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx) {
   optimizer.step([&] {
     at::Tensor loss = run_training_step(run, batch, batch_idx);
     check_loss(loss);
+    // Later evaluations are trial points of a line search, which may be anything.
+    if (!first_loss.defined() && loss.defined()) (void)keep_if_finite(run, loss);
     zero_gradients(run);
     if (loss.defined()) run_backward(run, loss, true);
     before_update(run, optimizer);
@@ -100,23 +105,18 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync) {
 
 // The step, in order: training_step, zero_grad at the window's start, backward of the loss divided by the window,
 // and at the window's end clipping and the update.
-at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const Window& window) {
-  if (!run.optimizers.empty() && run.optimizers[0].optimizer().needs_closure()) {
-    at::Tensor loss = step_with_closure(run, batch, batch_idx);
-    count_step(run);
-    return loss.defined() ? loss.detach() : loss;
-  }
-  at::Tensor loss = run_training_step(run, batch, batch_idx);
+namespace {
+
+// What is added to the gradients: undefined if the batch counts for nothing.
+at::Tensor usable_loss(Run& run, const at::Tensor& loss) {
   check_loss(loss);
-  if (window.first) zero_gradients(run);
-  if (loss.defined()) {
-    if (window.size > 1) loss = loss / window.size;
-    run_backward(run, loss, window.last);
-    loss = loss.detach();
-  }
-  if (!window.last) return loss;
-  if (!window.size_known && window.seen < window.size) {
-    rescale_gradients(run, static_cast<double>(window.size) / static_cast<double>(window.seen));
+  return loss.defined() && !keep_if_finite(run, loss) ? at::Tensor() : loss;
+}
+
+void update(Run& run, const Window& window) {
+  const Progress& progress = run.progress;
+  if (!window.size_known && progress.window_seen < progress.window_size) {
+    rescale_gradients(run, static_cast<double>(progress.window_size) / static_cast<double>(progress.window_seen));
   }
   const ProfilerScope profile(run.profiler.get(), "optimizer_step");
   for (auto& wrapped : run.optimizers) {
@@ -125,6 +125,26 @@ at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const
     wrapped.optimizer().step();
   }
   count_step(run);
+}
+
+}  // namespace
+
+at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const Window& window) {
+  if (!run.optimizers.empty() && run.optimizers[0].optimizer().needs_closure()) {
+    at::Tensor loss = step_with_closure(run, batch, batch_idx);
+    count_step(run);
+    return loss.defined() ? loss.detach() : loss;
+  }
+  at::Tensor loss = run_training_step(run, batch, batch_idx);
+  loss = usable_loss(run, loss);
+  if (window.first) zero_gradients(run);
+  if (loss.defined()) {
+    if (run.progress.window_size > 1) loss = loss / run.progress.window_size;
+    run_backward(run, loss, window.last);
+    loss = loss.detach();
+  }
+  if (!window.last) return loss;
+  if (!std::exchange(run.progress.window_spoilt, false)) update(run, window);
   return loss;
 }
 

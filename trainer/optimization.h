@@ -6,13 +6,11 @@
 
 namespace levin {
 
-/// Which part of an accumulation window a batch is.
+/// Which part of an accumulation window a batch is; how many it has and has seen is in Progress.
 struct Window {
-  int64_t size = 1;  // batches whose mean gradient makes the step
   bool first = true;
   bool last = true;
   bool size_known = true;  // false: the window may be cut by the end of a loader of unknown length
-  int64_t seen = 1;        // batches of the window so far, this one included
 };
 
 /// Runs training_step and what belongs to it; returns the detached loss divided by the window (undefined if none).

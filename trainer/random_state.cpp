@@ -1,6 +1,7 @@
 #include "levin/trainer/random_state.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 
 #include <mutex>
 
@@ -15,22 +16,59 @@ at::Generator& cpu_generator() {
   return generator;
 }
 
-}  // namespace
-
-RandomState::RandomState() {
-  const std::lock_guard lock(cpu_generator().mutex());
-  cpu_ = cpu_generator().get_state();
+int64_t cuda_devices() {
+  return at::globalContext().hasCUDA() ? static_cast<int64_t>(at::getNumGPUs()) : 0;
 }
 
+at::Generator cuda_generator(int64_t index) {
+  return at::globalContext().defaultGenerator(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index)));
+}
+
+}  // namespace
+
+State random_state() {
+  State state;
+  {
+    const std::lock_guard lock(cpu_generator().mutex());
+    state.tensors["cpu"] = cpu_generator().get_state();
+  }
+  for (int64_t k = 0; k < cuda_devices(); ++k) {
+    at::Generator generator = cuda_generator(k);
+    const std::lock_guard lock(generator.mutex());
+    state.tensors["cuda." + std::to_string(k)] = generator.get_state();
+  }
+  return state;
+}
+
+void restore_random_state(const State& saved) {
+  {
+    const std::lock_guard lock(cpu_generator().mutex());
+    cpu_generator().set_state(saved.tensor("cpu"));
+  }
+  for (int64_t k = 0; k < cuda_devices(); ++k) {
+    const auto found = saved.tensors.find("cuda." + std::to_string(k));
+    if (found == saved.tensors.end()) continue;
+    at::Generator generator = cuda_generator(k);
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(found->second);
+  }
+}
+
+RandomState::RandomState() : saved_(random_state()) {}
+
 RandomState::~RandomState() {
-  const std::lock_guard lock(cpu_generator().mutex());
-  cpu_generator().set_state(cpu_);
+  restore_random_state(saved_);
 }
 
 void seed_everything(uint64_t seed) {
   {
     const std::lock_guard lock(cpu_generator().mutex());
     cpu_generator().set_current_seed(seed);
+  }
+  for (int64_t k = 0; k < cuda_devices(); ++k) {
+    at::Generator generator = cuda_generator(k);
+    const std::lock_guard lock(generator.mutex());
+    generator.set_current_seed(seed);
   }
   set_default_seed(seed);
 }

@@ -1,9 +1,9 @@
 // Keeps the random numbers of a run apart from what happens in between.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
+
+#include "levin/core/state.h"
 
 namespace levin {
 
@@ -16,8 +16,13 @@ class RandomState {
   RandomState& operator=(const RandomState&) = delete;
 
  private:
-  at::Tensor cpu_;
+  State saved_;
 };
+
+/// The states of all generators that LibTorch's operators use: "cpu", and "cuda.<index>" for each device.
+[[nodiscard]] State random_state();
+/// Puts them back. Throws CheckpointError if one is missing; generators of devices that are not here are left out.
+void restore_random_state(const State& saved);
 
 /// Seeds every generator of the process, the loaders' default included. Call it before the model is made.
 void seed_everything(uint64_t seed);

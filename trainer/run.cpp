@@ -78,7 +78,7 @@ Run::Run(Trainer& owner, TrainerOptions given)
   profiler = options.profiler.object("trainer.profiler");
   loggers = make_loggers(options, plan);
   trainer_callbacks = make_callbacks(options, plan);
-  accumulate = plan.accumulate_grad_batches;
+  progress.accumulate = plan.accumulate_grad_batches;
 }
 
 void Run::refresh_callback_metrics() {

@@ -15,6 +15,7 @@
 #include "levin/profilers/profiler.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/callback.h"
+#include "levin/trainer/checkpoint_writer.h"
 #include "levin/trainer/lightning_optimizer.h"
 #include "levin/trainer/metrics.h"
 #include "levin/trainer/optimizer_config.h"
@@ -28,30 +29,38 @@ class Trainer;
 /// Which loop user code is called from; decides where `log` goes.
 enum class Phase { idle, train, validate, test, predict };
 
+/// What of a training batch is still to be done once its update is: the parts follow one another in this order.
+enum class BatchRest { none, metrics, validation, schedulers };
+
+// Note [Where a checkpoint continues]
+// Progress says exactly what has been done and what comes next, so a checkpoint saved between two batches, after a
+// batch's update, before its validation or inside an accumulation window continues right there: the window's gradients
+// are saved too. Only while a batch is in the works (a hook of its step, an exception in it) there is no such place:
+// then the checkpoint goes back to the start of the batch's accumulation window, which is trained again.
+
 /// Counters of a fit. All continue over several fits of one trainer and over restarts.
 struct Progress {
   int64_t epoch = 0;        // epochs completed
   int64_t processed = 0;    // the same, counted before on_train_epoch_end: what a checkpoint saved there continues with
   int64_t global_step = 0;  // optimizer steps
   int64_t windows = 0;      // accumulation windows completed: the loggers' step
-  int64_t total_batches = 0;   // training batches seen
+  int64_t total_batches = 0;   // training batches done
   int64_t batch_idx = -1;      // of the running epoch
   int64_t steps_in_epoch = 0;  // optimizer steps of the running epoch
-  int64_t first_batch = 0;     // where a resumed epoch continues
+  int64_t next_batch = 0;      // of the running epoch; where a resumed epoch continues
+  bool in_epoch = false;       // between on_train_epoch_start and on_train_epoch_end
+  bool in_batch = false;       // a batch is in the works: its update is not done
+  BatchRest rest = BatchRest::none;
+  int64_t window_seen = 0;  // batches of the open accumulation window
+  int64_t window_size = 1;
+  bool window_spoilt = false;  // a loss of it was not finite, and the update is skipped
+  int64_t accumulate = 1;      // batches of a window, from the next window on
 
-  // Note [Where a checkpoint continues]
-  // The counters as they stood after the last completed accumulation window. A checkpoint holds these, wherever in a
-  // batch it is saved: a batch that failed is trained again, and an open window, whose gradients are not saved, begins
-  // anew.
-  int64_t done_batches = 0;  // of the running epoch
-  int64_t done_windows = 0;
-  int64_t done_total_batches = 0;
+  // Where the open window began.
+  int64_t window_first_batch = 0;
+  int64_t window_total_batches = 0;
 
-  void window_is_done() {
-    done_batches = batch_idx + 1;
-    done_windows = windows + 1;
-    done_total_batches = total_batches + 1;
-  }
+  [[nodiscard]] bool window_ended() const { return window_seen == 0; }
 };
 
 /// The loaders of a run and how many batches each gives.
@@ -90,12 +99,14 @@ struct Run {
   std::vector<LightningOptimizer> optimizers;
   std::vector<LRSchedulerConfig> schedulers;
   LoaderSet train;
-  LoaderSet eval;          // of the running or last evaluation; in fit: the validation loaders
-  int64_t accumulate = 1;  // batches of a window, from the next window on
+  LoaderSet eval;        // of the running or last evaluation; in fit: the validation loaders
+  bool resumed = false;  // this fit continues from a checkpoint, and its first epoch has not begun yet
+  State resumed_rng;     // the random numbers it continues with
   bool last_batch_of_epoch = false;
   bool epoch_cut = false;  // skip_rest_of_epoch was called
   std::string stop_reason;
   bool stop = false;
+  int64_t rollbacks = 0;  // since the last update with a finite loss
   int64_t train_loaded_in_epoch = 0;
   int64_t eval_loaded_in_epoch = 0;
 
@@ -111,6 +122,14 @@ struct Run {
   Metrics bar_metrics;
 
   std::optional<Hook> failed_hook;  // the innermost hook that an exception has left
+
+  // Checkpoints that were asked for and are captured at the next border between two batches.
+  std::vector<CheckpointRequest> checkpoint_requests;
+  CheckpointWriter checkpoint_writer;
+  // The state (without weights) that a running validation began with: a stop inside it goes back there, and the
+  // validation is run again.
+  std::optional<State> before_validation;
+  std::string newest_checkpoint;  // the last that was written in this run, or that it continued from
 
   [[nodiscard]] bool min_limits_met() const {
     return progress.epoch >= plan.min_epochs && progress.global_step >= plan.min_steps;

@@ -124,9 +124,11 @@ RunPlan resolve_plan(const TrainerOptions& o) {
   plan.inference_mode = o.inference_mode;
   plan.detect_anomaly = o.detect_anomaly;
   plan.reload_dataloaders_every_n_epochs = o.reload_dataloaders_every_n_epochs;
+  plan.nonfinite_loss = o.nonfinite_loss;
   plan.root_dir = o.default_root_dir.empty() ? "." : o.default_root_dir;
   resolve_limits(o, plan);
   resolve_fast_dev_run(o, plan);
+  plan.auto_resume = o.auto_resume && !plan.fast_dev_run;
   resolve_barebones(o, plan, problems);
   resolve_devices(o, plan, problems);
   resolve_precision(o, plan, problems);

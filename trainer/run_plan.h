@@ -41,6 +41,8 @@ struct RunPlan {
   bool logging = true;  // whether log() keeps anything
   bool fast_dev_run = false;
   std::string root_dir = ".";
+  bool auto_resume = false;
+  NonFiniteLoss nonfinite_loss = NonFiniteLoss::stop;
 };
 
 /// Decides everything in `options`; throws ConfigError with all problems, each naming the option and the value.

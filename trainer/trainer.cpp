@@ -7,8 +7,10 @@
 #include <filesystem>
 
 #include "levin/core/console.h"
+#include "levin/core/stop_signal.h"
 #include "levin/trainer/checkpoint.h"
 #include "levin/trainer/checkpoint_file.h"
+#include "levin/trainer/checkpoint_search.h"
 #include "levin/trainer/evaluation_loop.h"
 #include "levin/trainer/fit_loop.h"
 #include "levin/trainer/hook_caller.h"
@@ -105,6 +107,9 @@ void set_up_optimizers(Run& run) {
     if (run.plan.accumulate_grad_batches > 1)
       refuse("accumulate_grad_batches", std::to_string(run.plan.accumulate_grad_batches));
     if (run.plan.gradient_clip_val > 0) refuse("gradient_clip_val", number_text(run.plan.gradient_clip_val));
+    const bool skips = run.plan.nonfinite_loss == NonFiniteLoss::skip;
+    if (skips || run.plan.nonfinite_loss == NonFiniteLoss::rollback)
+      refuse("nonfinite_loss", skips ? "skip" : "rollback");
   }
   if (run.module->automatic_optimization() && run.plan.accumulate_grad_batches > 1 && !config.optimizers().empty() &&
       config.optimizers()[0]->needs_closure()) {
@@ -123,7 +128,8 @@ void set_up_optimizers(Run& run) {
 
 void start_loggers(Run& run) {
   if (run.loggers_started) return;
-  for (const auto& logger : run.loggers) logger->start(run.plan.root_dir);
+  const bool resume = run.plan.auto_resume && run.stage == Stage::fit;
+  for (const auto& logger : run.loggers) logger->start(run.plan.root_dir, resume);
   run.loggers_started = true;
 }
 
@@ -150,15 +156,19 @@ std::string place_text(const Run& run) {
 
 void report_exception(Run& run, const std::exception& error) {
   const HookScope scope(run, Hook::on_exception);
+  const bool interrupted = dynamic_cast<const Interrupted*>(&error) != nullptr;
+  run.checkpoint_requests.clear();
   for (const auto& callback : run.callbacks) callback->on_exception(run.trainer, *run.module, error);
+  capture_checkpoints(run);
+  run.checkpoint_writer.finish();
   if (run.data != nullptr) run.data->on_exception(error);
   run.module->on_exception(error);
-  for (const auto& logger : run.loggers) logger->finalize("failed");
+  for (const auto& logger : run.loggers) logger->finalize(interrupted ? "interrupted" : "failed");
   // Lightning: an exception skips teardown; here it runs, so that what setup opened is closed.
   call_teardown(run);
 }
 
-void set_up(Run& run, State& checkpoint, std::string& ckpt_path) {
+StartingPoint set_up(Run& run) {
   const Stage stage = *run.stage;
   const bool is_file = !run.ckpt_path.empty() && run.ckpt_path != "best" && run.ckpt_path != "last";
   if (is_file && !std::filesystem::exists(run.ckpt_path)) {  // before anything is created
@@ -179,24 +189,28 @@ void set_up(Run& run, State& checkpoint, std::string& ckpt_path) {
     run.module->setup(stage);
   }
   call_module(run, Hook::configure_model, [](LightningModule& m) { m.configure_model(); });
-  ckpt_path = run.ckpt_path = resolve_ckpt_path(run, run.ckpt_path);
-  if (!ckpt_path.empty()) {
-    checkpoint = read_checkpoint(ckpt_path);
-    call_module(run, Hook::on_load_checkpoint, [&](LightningModule& m) { m.on_load_checkpoint(checkpoint); });
-    restore_weights(*run.module, checkpoint, ckpt_path);
-    restore_callbacks(run, checkpoint);
+  StartingPoint start = find_start(run);
+  run.ckpt_path = start.path;
+  if (!start.path.empty()) {
+    call_module(run, Hook::on_load_checkpoint, [&](LightningModule& m) { m.on_load_checkpoint(start.checkpoint); });
+    restore_weights(*run.module, start.checkpoint, start.path);
+    restore_callbacks(run, start.checkpoint);
   }
   run.module->to(run.strategy->device());
   if (const auto dtype = run.precision->dtype()) run.module->to(*dtype);
+  return start;
 }
 
-void run_fit(Run& run, const State& checkpoint, const std::string& ckpt_path) {
+void run_fit(Run& run, const StartingPoint& start) {
+  run.progress.in_epoch = run.progress.in_batch = false;  // of a fit that failed
+  run.progress.rest = BatchRest::none;
+  run.progress.window_seen = run.progress.next_batch = 0;
   set_up_optimizers(run);
   call_plain(run, Hook::on_fit_start, &Callback::on_fit_start, &LightningModule::on_fit_start);
   if (!run.module->hparams().is_null()) {
     for (const auto& logger : run.loggers) logger->log_hyperparams(run.module->hparams());
   }
-  if (!ckpt_path.empty()) restore_training(run, checkpoint, ckpt_path);
+  if (!start.path.empty()) restore_training(run, start.checkpoint, start.path);
   const AnomalyScope anomaly(run.plan.detect_anomaly);
   run.module->train();
   FitLoop(run).run();
@@ -228,6 +242,8 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
   run.module = &module;
   run.data = data;
   run.stage = stage;
+  run.resumed = false;
+  run.before_validation.reset();
   run.ckpt_path = ckpt_path;
   run.phase = Phase::idle;
   run.stop = false;
@@ -240,11 +256,11 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
   run.failed_hook.reset();
   run.started = std::chrono::steady_clock::now();
   const StageScope scope(run);
+  const StopSignalScope signals;
   try {
-    State checkpoint;
-    std::string resolved;
-    set_up(run, checkpoint, resolved);
-    body(checkpoint, resolved);
+    body(set_up(run));
+    capture_checkpoints(run);
+    run.checkpoint_writer.finish();
     call_teardown(run);
     for (const auto& logger : run.loggers) logger->finalize("success");
   } catch (const c10::Error& error) {
@@ -261,7 +277,7 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
 std::vector<Metrics> evaluate(Run& run, LightningModule& module, DataModule* data, Stage stage,
                               const std::string& ckpt_path, Predictions* predictions = nullptr) {
   std::vector<Metrics> results;
-  run_stage(run, module, data, stage, ckpt_path, [&](const State&, const std::string&) {
+  run_stage(run, module, data, stage, ckpt_path, [&](const StartingPoint&) {
     load_eval_loaders(run, stage);
     EvaluationLoop loop(run, stage);
     results = loop.run(kUnlimited);
@@ -291,8 +307,7 @@ void Trainer::attach(LightningModule& module) {
 
 void Trainer::fit(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
   attach(module);
-  run_stage(*run_, module, &data, Stage::fit, ckpt_path,
-            [&](const State& checkpoint, const std::string& path) { run_fit(*run_, checkpoint, path); });
+  run_stage(*run_, module, &data, Stage::fit, ckpt_path, [&](const StartingPoint& start) { run_fit(*run_, start); });
 }
 
 void Trainer::fit(LightningModule& module, DataModule&& data, const std::string& ckpt_path) {
@@ -306,8 +321,7 @@ void Trainer::fit(LightningModule& module, std::shared_ptr<Loader> train, Loader
 
 void Trainer::fit(LightningModule& module, const std::string& ckpt_path) {
   attach(module);
-  run_stage(*run_, module, nullptr, Stage::fit, ckpt_path,
-            [&](const State& checkpoint, const std::string& path) { run_fit(*run_, checkpoint, path); });
+  run_stage(*run_, module, nullptr, Stage::fit, ckpt_path, [&](const StartingPoint& start) { run_fit(*run_, start); });
 }
 
 std::vector<Metrics> Trainer::validate(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
@@ -362,6 +376,31 @@ Predictions Trainer::predict(LightningModule& module, Loaders loaders, const std
 void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
   if (run_->module == nullptr) throw Error("save_checkpoint: there is no module yet. Call fit or an evaluation first.");
   write_checkpoint(path, gather_checkpoint(*run_, weights_only));
+  if (!weights_only) run_->newest_checkpoint = path;
+}
+
+void Trainer::request_checkpoint(CheckpointRequest request) {
+  levin::request_checkpoint(*run_, std::move(request));
+}
+
+uint64_t Trainer::estimated_checkpoint_bytes() const {
+  uint64_t weights = 0;
+  uint64_t trained = 0;
+  for (const auto& parameter : run_->module->parameters()) {
+    weights += parameter.nbytes();
+    if (parameter.requires_grad()) trained += parameter.nbytes();
+  }
+  for (const auto& buffer : run_->module->buffers()) weights += buffer.nbytes();
+  uint64_t saved_state = 0;
+  for (auto& wrapped : run_->optimizers) {
+    for (const auto& [name, tensor] : wrapped.optimizer().state().tensors) saved_state += tensor.nbytes();
+  }
+  // Most optimizers keep two numbers a weight, and none before their first step.
+  return weights + (saved_state > 0 ? saved_state : 2 * trained);
+}
+
+void Trainer::finish_checkpoints() {
+  run_->checkpoint_writer.finish();
 }
 
 }  // namespace levin

@@ -22,6 +22,7 @@
 
 namespace levin {
 
+struct CheckpointRequest;
 class LightningModule;
 class LightningOptimizer;
 struct LRSchedulerConfig;
@@ -63,6 +64,8 @@ class Trainer {
   [[nodiscard]] int64_t global_step() const;
   /// Completed accumulation windows: what loggers count as steps.
   [[nodiscard]] int64_t logging_step() const;
+  /// Training batches done, over all epochs.
+  [[nodiscard]] int64_t seen_batches() const;
   /// Index of the running batch in its epoch or loader.
   [[nodiscard]] int64_t batch_idx() const;
   /// Whether the running training batch is the last of its epoch.
@@ -134,6 +137,14 @@ class Trainer {
   // ---- checkpoints ----------------------------------------------------------------------------------------------
   /// Writes the whole state of the run (weights_only: the module's alone), durably. Every rank calls it.
   void save_checkpoint(const std::string& path, bool weights_only = false);
+
+  /// Asks for a file that holds the run as it stands at the next border between two batches, written beside the
+  /// training unless the request says otherwise. Every rank calls it.
+  void request_checkpoint(CheckpointRequest request);
+  /// How large a checkpoint of this fit may get: weights, buffers and the optimizers' state.
+  [[nodiscard]] uint64_t estimated_checkpoint_bytes() const;
+  /// Waits until every file that was asked for is on the disk or has failed.
+  void finish_checkpoints();
 
   /// The file that the running or last entry point was given, "best" and "last" resolved; "" without one.
   [[nodiscard]] const std::string& ckpt_path() const;

@@ -30,6 +30,16 @@ struct EnumNames<ClipAlgorithm> {
   static constexpr std::array names{std::pair{"norm", ClipAlgorithm::norm}, std::pair{"value", ClipAlgorithm::value}};
 };
 
+/// What happens when a training loss is nan or inf. Lightning: ignore; here: stop, because the weights are lost
+/// otherwise.
+enum class NonFiniteLoss { stop, skip, rollback, ignore };
+template <>
+struct EnumNames<NonFiniteLoss> {
+  static constexpr std::array names{std::pair{"stop", NonFiniteLoss::stop}, std::pair{"skip", NonFiniteLoss::skip},
+                                    std::pair{"rollback", NonFiniteLoss::rollback},
+                                    std::pair{"ignore", NonFiniteLoss::ignore}};
+};
+
 /// true: a CSV logger; false: none; or one logger, or a list of them.
 struct LoggerChoice {
   bool enabled = true;
@@ -83,6 +93,8 @@ struct TrainerOptions {
   std::optional<bool> enable_progress_bar = std::nullopt;
   std::optional<bool> enable_model_summary = std::nullopt;
   std::string default_root_dir = "";
+  bool auto_resume = false;
+  NonFiniteLoss nonfinite_loss = NonFiniteLoss::stop;
   std::variant<bool, std::string> deterministic = false;
   bool inference_mode = true;
   bool detect_anomaly = false;
@@ -151,6 +163,11 @@ struct TrainerOptions {
         field("enable_progress_bar", &O::enable_progress_bar, "show progress; default true"),
         field("enable_model_summary", &O::enable_model_summary, "print the layers before training; default true"),
         field("default_root_dir", &O::default_root_dir, "where logs and checkpoints go; empty: the working directory"),
+        field("auto_resume", &O::auto_resume,
+              "continue the newest run of this folder from its newest good checkpoint; without one: start"),
+        field("nonfinite_loss", &O::nonfinite_loss,
+              "a loss that is nan or inf: stop before the update, skip the update, rollback to the last checkpoint, or "
+              "ignore"),
         field("deterministic", &O::deterministic,
               "true: only deterministic algorithms; warn: say so where there is none")
             .check(

@@ -17,6 +17,9 @@ int64_t Trainer::global_step() const {
 int64_t Trainer::logging_step() const {
   return run_->progress.windows;
 }
+int64_t Trainer::seen_batches() const {
+  return run_->progress.total_batches;
+}
 int64_t Trainer::batch_idx() const {
   return run_->progress.batch_idx;
 }
@@ -70,15 +73,15 @@ int64_t Trainer::estimated_stepping_batches() const {
   const int64_t batches = num_training_batches();
   const RunPlan& plan = run_->plan;
   if (batches == kUnlimited || plan.max_epochs == kUnlimited) return plan.max_steps;
-  const int64_t steps_per_epoch = (batches + run_->accumulate - 1) / run_->accumulate;
+  const int64_t steps_per_epoch = (batches + run_->progress.accumulate - 1) / run_->progress.accumulate;
   return std::min(plan.max_steps, steps_per_epoch * plan.max_epochs);
 }
 
 int64_t Trainer::accumulate_grad_batches() const {
-  return run_->accumulate;
+  return run_->progress.accumulate;
 }
 void Trainer::set_accumulate_grad_batches(int64_t batches) {
-  run_->accumulate = batches;
+  run_->progress.accumulate = batches;
 }
 
 bool Trainer::has_validation() const {

@@ -111,7 +111,7 @@ TEST(Timer, MaxTimeMayBeLessThanASecond) {
 using Column = std::vector<std::pair<int64_t, double>>;  // step, value
 
 struct Recorder final : Logger {
-  void start(const std::string&) override {}
+  void start(const std::string&, bool) override {}
   void log_metrics(const MetricList& metrics, int64_t step) override {
     for (const auto& [name, value] : metrics) columns[name].emplace_back(step, value);
   }

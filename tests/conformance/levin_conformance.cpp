@@ -83,6 +83,9 @@ levin::TrainerOptions trainer_options(const Json& scenario, const Json& phase, c
   for (Json callback : callbacks) {
     if (callback.at("class_path") == "ModelCheckpoint") {
       const std::string dirpath = "ckpt" + std::to_string(checkpoints++);
+      // Lightning refreshes last.ckpt only where one of the best is saved; Levin calls that by its name.
+      if (callback["init_args"].value("save_last", Json(false)) == true)
+        callback["init_args"]["save_last"] = "with_top_k";
       if (!callback["init_args"].contains("dirpath")) callback["init_args"]["dirpath"] = (folder / dirpath).string();
     }
     list.push_back(callback);
@@ -91,6 +94,7 @@ levin::TrainerOptions trainer_options(const Json& scenario, const Json& phase, c
   trainer["enable_checkpointing"] = checkpoints > 0;
   trainer["enable_progress_bar"] = trainer["enable_model_summary"] = false;
   trainer["default_root_dir"] = folder.string();
+  trainer["nonfinite_loss"] = "ignore";  // as Lightning
   levin::TrainerOptions options;
   levin::Problems problems;
   levin::read_options(to_config(trainer), options, "trainer", problems);

@@ -21,7 +21,7 @@ CsvLoggerOptions in(const TemporaryFolder& folder, int64_t flush = 1) {
 TEST(CsvLogger, WritesRowsAsLightningDoes) {
   const TemporaryFolder folder;
   CsvLogger logger(in(folder));
-  logger.start("");
+  logger.start("", false);
   logger.log_metrics({{"train_loss", 0.5}, {"epoch", 0}}, 49);
   logger.log_metrics({{"train_loss", 0.25}, {"epoch", 1}}, 99);
   EXPECT_EQ(read_file(logger.metrics_path()), "epoch,step,train_loss\n0,49,0.5\n1,99,0.25\n");
@@ -30,7 +30,7 @@ TEST(CsvLogger, WritesRowsAsLightningDoes) {
 TEST(CsvLogger, ANewColumnKeepsTheOldRows) {
   const TemporaryFolder folder;
   CsvLogger logger(in(folder));
-  logger.start("");
+  logger.start("", false);
   logger.log_metrics({{"b", 1.0}}, 0);
   logger.log_metrics({{"a", 2.5}}, 1);
   EXPECT_EQ(read_file(logger.metrics_path()), "a,b,step\n,1.0,0\n2.5,,1\n");
@@ -40,17 +40,17 @@ TEST(CsvLogger, TakesTheFirstFreeVersion) {
   const TemporaryFolder folder;
   make_folder(folder / "logs/version_0");
   CsvLogger logger(in(folder));
-  logger.start("");
+  logger.start("", false);
   EXPECT_EQ(logger.log_dir(), folder / "logs/version_1");
   CsvLogger named({.save_dir = folder.path(), .name = "logs", .version = "mine"});
-  named.start("");
+  named.start("", false);
   EXPECT_EQ(named.log_dir(), folder / "logs/mine");
 }
 
 TEST(CsvLogger, KeepsRowsUntilTheyAreDueOrTheRunEnds) {
   const TemporaryFolder folder;
   CsvLogger logger(in(folder, 3));
-  logger.start("");
+  logger.start("", false);
   logger.log_metrics({{"x", 1}}, 0);
   logger.log_metrics({{"x", 2}}, 1);
   EXPECT_THROW((void)read_file(logger.metrics_path()), Error);
@@ -64,7 +64,7 @@ TEST(CsvLogger, KeepsRowsUntilTheyAreDueOrTheRunEnds) {
 TEST(CsvLogger, WritesNanInfinityAndExactNumbers) {
   const TemporaryFolder folder;
   CsvLogger logger(in(folder));
-  logger.start("");
+  logger.start("", false);
   logger.log_metrics({{"a", NAN}, {"b", INFINITY}, {"c", -INFINITY}, {"d", 0.1}, {"e", 1e-20}}, 0);
   EXPECT_EQ(read_file(logger.metrics_path()), "a,b,c,d,e,step\nnan,inf,-inf,0.1,1e-20,0\n");
 }
@@ -72,7 +72,7 @@ TEST(CsvLogger, WritesNanInfinityAndExactNumbers) {
 TEST(CsvLogger, QuotesColumnsThatHoldACommaAndKeepsTheirValues) {
   const TemporaryFolder folder;
   CsvLogger logger(in(folder));
-  logger.start("");
+  logger.start("", false);
   logger.log_metrics({{"a,b", 1.5}, {"say \"x\"", 2.5}}, 0);
   logger.log_metrics({{"z", 3.5}}, 1);
   EXPECT_EQ(read_file(logger.metrics_path()), "\"a,b\",\"say \"\"x\"\"\",step,z\n1.5,2.5,0,\n,,1,3.5\n");
@@ -82,7 +82,7 @@ TEST(CsvLogger, ANamedVersionGoesOnWithItsFile) {
   const TemporaryFolder folder;
   for (const char* name : {"a", "b"}) {
     CsvLogger logger({.save_dir = folder.path(), .name = "logs", .version = "mine"});
-    logger.start("");
+    logger.start("", false);
     logger.log_metrics({{name, 1.0}}, 7);
   }
   EXPECT_EQ(read_file(folder / "logs/mine/metrics.csv"), "a,b,step\n1.0,,7\n,1.0,7\n");
@@ -91,7 +91,7 @@ TEST(CsvLogger, ANamedVersionGoesOnWithItsFile) {
 TEST(CsvLogger, KeepsTheHyperParameters) {
   const TemporaryFolder folder;
   CsvLogger logger(in(folder));
-  logger.start("");
+  logger.start("", false);
   ConfigNode hparams = ConfigNode::map();
   hparams.set("lr", ConfigNode::scalar("1e-3"));
   logger.log_hyperparams(hparams);
@@ -101,7 +101,7 @@ TEST(CsvLogger, KeepsTheHyperParameters) {
 TEST(CsvLogger, NamesTheFileItCannotWrite) {
   const TemporaryFolder folder;
   CsvLogger logger(in(folder));
-  logger.start("");
+  logger.start("", false);
   logger.log_metrics({{"x", 1}}, 0);
   make_folder(folder / "moved");
   std::filesystem::remove_all(logger.log_dir());

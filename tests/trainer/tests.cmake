@@ -10,3 +10,6 @@ levin_test(trainer TORCH FILES
   trainer/fit_test.cpp
   trainer/optimization_test.cpp
   trainer/trainer_test.cpp)
+
+levin_test(resume TORCH FILES
+  trainer/resume_test.cpp)

@@ -1,0 +1,63 @@
+#include "levin/callbacks/checkpoint_folder.h"
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include "levin/core/files.h"
+
+namespace levin {
+
+namespace fs = std::filesystem;
+
+std::string versioned_path(const std::string& folder, const std::string& stem, int64_t version) {
+  const std::string counter = version == 0 ? "" : "-v" + std::to_string(version);
+  return (fs::path(folder) / (stem + counter + ".ckpt")).string();
+}
+
+int64_t free_version(const std::string& folder, const std::string& stem, const std::string& own) {
+  int64_t version = 0;
+  while (versioned_path(folder, stem, version) != own &&
+         fs::exists(fs::symlink_status(versioned_path(folder, stem, version)))) {
+    ++version;
+  }
+  return version;
+}
+
+bool is_inside(const std::string& path, const std::string& folder) {
+  return path.starts_with((fs::path(folder) / "").string());
+}
+
+std::string folder_problem(const std::string& folder, uint64_t bytes) {
+  fs::path there(folder);
+  std::error_code code;
+  while (!fs::exists(there, code) && there.has_parent_path() && there.parent_path() != there) {
+    there = there.parent_path();
+  }
+  if (!fs::is_directory(there, code)) return there.string() + " is not a folder.";
+  if (::access(there.c_str(), W_OK | X_OK) != 0) {
+    return "nothing can be written to " + there.string() + ": " + system_error_text(errno) + ".";
+  }
+  struct statvfs info {};
+  if (::statvfs(there.c_str(), &info) != 0) return "";  // a file system that does not tell
+  const uint64_t free_bytes = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
+  if (free_bytes >= bytes) return "";
+  return there.string() + " has " + bytes_text(free_bytes) + " free, and two checkpoints take up to " +
+         bytes_text(bytes) + ".";
+}
+
+std::string bytes_text(uint64_t bytes) {
+  static constexpr std::array<const char*, 5> units{"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < units.size(); ++unit) value /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+  return text;
+}
+
+}  // namespace levin

@@ -1,0 +1,151 @@
+#include "levin/trainer/checkpoint_search.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "levin/core/console.h"
+#include "levin/trainer/checkpoint_file.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kSuffix = ".ckpt";
+
+// The folders where this run's checkpoint callbacks write, and the same below the folders of earlier runs.
+std::vector<std::string> folders_of(Run& run, bool earlier_runs) {
+  std::vector<std::string> own;
+  for (const auto& callback : run.callbacks) {
+    if (!callback->is_checkpoint()) continue;
+    const std::string path = callback->checkpoint_path(run.trainer, "interrupted");
+    const std::string folder = fs::path(path).parent_path().string();
+    if (!path.empty() && std::find(own.begin(), own.end(), folder) == own.end()) own.push_back(folder);
+  }
+  std::vector<std::string> all = own;
+  if (!earlier_runs || run.loggers.empty()) return all;
+  const fs::path log_dir = fs::absolute(run.trainer.log_dir()).lexically_normal();
+  for (const std::string& earlier : run.loggers[0]->earlier_log_dirs()) {
+    for (const std::string& folder : own) {
+      const fs::path below = fs::path(folder).lexically_relative(log_dir);
+      if (below.empty() || *below.begin() == "..") continue;  // a folder of its own, the same for every run
+      all.push_back((fs::absolute(earlier) / below).lexically_normal().string());
+    }
+  }
+  return all;
+}
+
+// The newest of a folder that is whole.
+StartingPoint newest_of(const std::string& folder) {
+  for (const FoundCheckpoint& found : find_checkpoints(folder)) {
+    try {
+      return {found.path, read_checkpoint(found.path)};
+    } catch (const CheckpointError& error) {
+      Console::instance().warn(std::string(error.what()) + " The newest good one before it is looked for.");
+    }
+  }
+  return {};
+}
+
+StartingPoint newest_of_all(Run& run, bool earlier_runs) {
+  for (const std::string& folder : folders_of(run, earlier_runs)) {
+    StartingPoint start = newest_of(folder);
+    if (!start.path.empty()) return start;
+  }
+  return {};
+}
+
+StartingPoint read_start(const std::string& path) {
+  return {path, read_checkpoint(path)};
+}
+
+// The best of this trainer's fit, else the one that the newest checkpoint of an earlier run knows of.
+StartingPoint find_best(Run& run) {
+  for (const auto& callback : run.callbacks) {
+    if (!callback->is_checkpoint()) continue;
+    const std::string path = callback->checkpoint_path(run.trainer, "best");
+    if (!path.empty()) return read_start(path);
+  }
+  const StartingPoint newest = newest_of_all(run, true);
+  for (const auto& callback : run.callbacks) {
+    if (newest.path.empty() || !callback->is_checkpoint()) continue;
+    const State saved = newest.checkpoint.part("callbacks." + callback->state_key());
+    if (!saved.has("best_model_path")) continue;
+    const auto name = fs::path(saved.get<std::string>("best_model_path")).filename();
+    const fs::path path = fs::path(newest.path).parent_path() / name;
+    if (!name.empty() && fs::exists(path)) return read_start(path.string());
+  }
+  throw CheckpointError(
+      "ckpt_path: \"best\" was asked for, but no checkpoint callback has saved one. Give a path, or fit first.");
+}
+
+StartingPoint find_last(Run& run) {
+  StartingPoint start = newest_of_all(run, true);
+  if (!start.path.empty()) return start;
+  if (run.stage == Stage::fit) {
+    Console::instance().warn(
+        "ckpt_path: last was asked for, but there is no checkpoint yet. Training starts from the beginning.");
+    return {};
+  }
+  throw CheckpointError("ckpt_path: \"last\" was asked for, but there is no checkpoint. Give a path, or fit first.");
+}
+
+}  // namespace
+
+std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder) {
+  std::vector<FoundCheckpoint> found;
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(folder, code)) {
+    const std::string path = entry.path().string();
+    std::error_code unreadable;
+    if (!path.ends_with(kSuffix) || !entry.is_regular_file(unreadable)) continue;
+    try {
+      const ConfigNode values = read_checkpoint_values(path);
+      State all;
+      all.values = values;
+      if (!all.get<bool>("weights_only")) found.push_back({path, how_far(values)});
+    } catch (const CheckpointError& error) {
+      Console::instance().warn(std::string(error.what()) + " It is left alone.");
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
+    return a.how_far != b.how_far ? a.how_far > b.how_far : a.path < b.path;
+  });
+  return found;
+}
+
+StartingPoint find_start(Run& run) {
+  if (run.ckpt_path == "best") return find_best(run);
+  if (run.ckpt_path == "last") return find_last(run);
+  if (!run.ckpt_path.empty()) return read_start(run.ckpt_path);
+  if (!run.plan.auto_resume || run.stage != Stage::fit) return {};
+  for (const std::string& folder : folders_of(run, false)) remove_leftovers(folder);
+  StartingPoint start = newest_of_all(run, false);
+  if (start.path.empty()) {
+    for (const auto& logger : run.loggers) logger->load_state(State());  // rows of a run that saved nothing
+  } else {
+    Console::instance().print("auto_resume: continuing from " + start.path + ".");
+  }
+  return start;
+}
+
+void remove_leftovers(const std::string& folder) {
+  std::error_code code;
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(folder, code)) {
+    const std::string name = entry.path().filename().string();
+    const size_t mark = name.rfind(".ckpt.tmp-");
+    if (mark == std::string::npos) continue;
+    const long pid = std::strtol(name.c_str() + mark + 10, nullptr, 10);
+    const bool alive = pid > 0 && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH);
+    if (!alive) leftovers.push_back(entry.path());
+  }
+  for (const auto& path : leftovers) fs::remove(path, code);
+}
+
+}  // namespace levin

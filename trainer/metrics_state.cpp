@@ -1,0 +1,66 @@
+// What a MetricStore has taken in so far, for a checkpoint inside an epoch: reads device values.
+#include <algorithm>
+
+#include "levin/trainer/metrics.h"
+
+namespace levin {
+
+namespace {
+
+Hook hook_called(const std::string& name) {
+  for (int k = 0; k <= static_cast<int>(Hook::on_exception); ++k) {
+    if (name == hook_name(static_cast<Hook>(k))) return static_cast<Hook>(k);
+  }
+  throw CheckpointError("saved metrics: there is no hook \"" + name + "\". The checkpoint is from another Levin.");
+}
+
+}  // namespace
+
+State MetricStore::state() const {
+  State all;
+  ConfigNode slots = ConfigNode::list();
+  for (const Slot& slot : slots_) {
+    State one;
+    one.set("hook", std::string(hook_name(slot.hook)));
+    one.set("name", slot.name);
+    one.set("dataloader_idx", slot.dataloader_idx);
+    one.set("on_step", slot.on_step);
+    one.set("on_epoch", slot.on_epoch);
+    one.set("prog_bar", slot.prog_bar);
+    one.set("logger", slot.logger);
+    one.set("add_suffix", slot.add_suffix);
+    one.set("reduce", slot.reduce);
+    one.set("used", slot.used);
+    one.set("last", step_value(slot));
+    one.set("total", slot.device_total.defined() ? slot.device_total.item().toDouble() : slot.total);
+    one.set("weight", slot.weight);
+    slots.items.push_back(one.values);
+  }
+  all.values.set("slots", slots);
+  return all;
+}
+
+void MetricStore::load_state(const State& saved) {
+  slots_.clear();
+  cursor_ = 0;
+  for (const ConfigNode& node : saved.get<ConfigNode>("slots").items) {
+    State one;
+    one.values = node;
+    Slot slot{hook_called(one.get<std::string>("hook")),
+              one.get<std::string>("name"),
+              one.get<int64_t>("dataloader_idx"),
+              one.get<bool>("on_step"),
+              one.get<bool>("on_epoch"),
+              one.get<bool>("prog_bar"),
+              one.get<bool>("logger"),
+              one.get<bool>("add_suffix"),
+              one.get<ReduceFx>("reduce")};
+    slot.used = one.get<bool>("used");
+    slot.last = one.get<double>("last");
+    slot.total = one.get<double>("total");
+    slot.weight = one.get<double>("weight");
+    slots_.push_back(std::move(slot));
+  }
+}
+
+}  // namespace levin

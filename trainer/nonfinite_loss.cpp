@@ -1,0 +1,66 @@
+#include "levin/trainer/nonfinite_loss.h"
+
+#include <cmath>
+
+#include "levin/core/console.h"
+#include "levin/trainer/checkpoint.h"
+#include "levin/trainer/checkpoint_file.h"
+
+namespace levin {
+
+namespace {
+
+constexpr int64_t kMostRollbacks = 3;  // to one checkpoint; a loss that diverges again and again is no accident
+
+double loss_value(const at::Tensor& loss) {
+  if (loss.is_cpu() && loss.scalar_type() == at::kFloat) return *static_cast<const float*>(loss.const_data_ptr());
+  return loss.item().toDouble();
+}
+
+std::string found_text(const Run& run, double value) {
+  const std::string text = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  return "training_step: the loss is " + text + " in epoch " + std::to_string(run.progress.epoch) + ", batch " +
+         std::to_string(run.progress.batch_idx) + ", global step " + std::to_string(run.progress.global_step) + ".";
+}
+
+[[noreturn]] void stop(const std::string& found) {
+  throw Error(found +
+              " Nothing was updated with it. Look at that batch, lower the learning rate, clip gradients, or set "
+              "TrainerOptions.nonfinite_loss to skip, rollback or ignore.");
+}
+
+void roll_back_to_newest(Run& run, const std::string& found) {
+  run.checkpoint_writer.finish();
+  const std::string path = run.newest_checkpoint;
+  if (path.empty()) {
+    throw Error(found +
+                " nonfinite_loss is rollback, but there is no checkpoint yet. Save more often (every_n_train_steps), "
+                "or set nonfinite_loss to skip.");
+  }
+  if (++run.rollbacks > kMostRollbacks) {
+    throw Error(found + " It is the " + std::to_string(run.rollbacks) + "th time since " + path +
+                " was saved, and going back to it did not help. Lower the learning rate or clip gradients.");
+  }
+  roll_back(run, read_checkpoint(path), path);
+  Console::instance().warn(found + " The weights go back to " + path + ", and training goes on with the next batches.");
+}
+
+}  // namespace
+
+bool keep_if_finite(Run& run, const at::Tensor& loss) {
+  const NonFiniteLoss policy = run.plan.nonfinite_loss;
+  if (policy == NonFiniteLoss::ignore) return true;
+  const double value = loss_value(loss);
+  // Ranks must agree on what follows; a single one need not ask.
+  const bool finite =
+      run.strategy->world_size() == 1 ? std::isfinite(value) : !run.strategy->any(!std::isfinite(value));
+  if (finite) return true;
+  const std::string found = found_text(run, value);
+  if (policy == NonFiniteLoss::stop) stop(found);
+  run.progress.window_spoilt = true;
+  if (policy == NonFiniteLoss::skip) Console::instance().warn(found + " Its update is skipped.");
+  if (policy == NonFiniteLoss::rollback) roll_back_to_newest(run, found);
+  return false;
+}
+
+}  // namespace levin

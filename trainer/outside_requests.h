@@ -1,0 +1,31 @@
+// What is asked of a fit from outside: to stop (Ctrl-C, SIGTERM, SIGUSR1, a file called "stop" in the run's folder) or
+// to save (a file called "save"). Answered between two batches, on the training thread of every rank.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "levin/trainer/run.h"
+
+namespace levin {
+
+class OutsideRequests {
+ public:
+  explicit OutsideRequests(Run& run) : run_(run) {}
+
+  /// Does what was asked for; costs a few nanoseconds if nothing was. A stop saves a checkpoint first and then throws
+  /// Interrupted, which names it. Files are looked for once a second and removed when they are answered.
+  void answer();
+
+ private:
+  [[nodiscard]] bool file_is_there(const char* name);
+  void save();
+  [[noreturn]] void stop(int signal_number);
+  /// Waits for the disk; returns what went wrong, "" if nothing did.
+  std::string save_now(const std::string& path);
+
+  Run& run_;
+  std::chrono::steady_clock::time_point next_look_ = {};
+};
+
+}  // namespace levin
