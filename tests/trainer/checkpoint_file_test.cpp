@@ -333,7 +333,7 @@ TEST(CheckpointFile, RefusesWhatItCannotHold) {
     state.tensors[name] = tensor;
     return message_of([&] { write_checkpoint(folder / "a.ckpt", state); });
   };
-  EXPECT_TRUE(has(error_of("z", torch::zeros({2}, at::kComplexFloat)), "\"z\""));
+  EXPECT_TRUE(has(error_of("z", torch::zeros({2}, at::kComplexDouble)), "\"z\""));
   EXPECT_TRUE(has(error_of("s", torch::eye(3).to_sparse()), "\"s\""));
   EXPECT_TRUE(has(error_of("u", at::Tensor()), "undefined"));
   EXPECT_TRUE(has(error_of("__metadata__", torch::zeros({2})), "__metadata__"));
