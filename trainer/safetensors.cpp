@@ -1,7 +1,9 @@
 #include "levin/trainer/safetensors.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include <atomic>
 #include <bit>
 #include <cerrno>
+#include <cstdlib>
 #include <exception>
 #include <system_error>
 #include <thread>
@@ -26,7 +29,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 using Json = nlohmann::json;  // its lookup is quick where a hostile header has a million keys
 
 constexpr size_t kMaxDims = 64;            // as LibTorch
-constexpr uint64_t kPieceBytes = 1 << 20;  // read at once: stays in a core's cache while it is watched
+constexpr uint64_t kPieceBytes = 1 << 18;  // read at once: stays in a core's cache while it is watched
 
 constexpr std::array kDTypes{std::pair{"F64", at::kDouble},
                              std::pair{"F32", at::kFloat},
@@ -145,6 +148,20 @@ void check_bools(const SafetensorsEntry& entry, std::span<const std::byte> bytes
   }
 }
 
+// Memory that is about to be filled in one go: in large pages where it is much, because the faults of small ones cost
+// as much as the reading.
+at::Tensor empty_tensor(const SafetensorsEntry& entry) {
+  constexpr size_t large_page = 2 << 20;
+  const auto options = at::TensorOptions(entry.dtype);
+  void* memory = nullptr;
+  if (entry.bytes() < large_page || ::posix_memalign(&memory, large_page, entry.bytes()) != 0) {
+    return at::empty(entry.shape, options);
+  }
+  (void)::madvise(memory, entry.bytes() / large_page * large_page, MADV_HUGEPAGE);  // a hint
+  return at::from_blob(
+      memory, entry.shape, [](void* taken) { std::free(taken); }, options);
+}
+
 }  // namespace
 
 const char* safetensors_dtype(at::ScalarType type) {
@@ -194,6 +211,12 @@ std::string SafetensorsFile::header_text() const {
   uint64_t length = 0;
   read_at(reinterpret_cast<std::byte*>(&length), 8, 0);
   if (length > kMaxSafetensorsHeaderBytes || length > size_ - 8) {
+    constexpr uint64_t zip = 0x04034b50;  // "PK\3\4"
+    if ((length & UINT32_MAX) == zip) {
+      throw CheckpointError(
+          "it is a zip archive as torch.save writes, no checkpoint of Levin's. Convert it with "
+          "tools/convert_checkpoint.py");
+    }
     throw CheckpointError("its header would take " + std::to_string(length) + " of its " + std::to_string(size_) +
                           " bytes: it is damaged, cut short or no checkpoint");
   }
@@ -241,7 +264,7 @@ void SafetensorsFile::stream(const SafetensorsEntry& entry, std::byte* to, const
 
 at::Tensor SafetensorsFile::read(const SafetensorsEntry& entry, const Watch& watch) const {
   return detail::naming_file(path_, [&] {
-    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions(entry.dtype));
+    at::Tensor tensor = empty_tensor(entry);
     stream(entry, static_cast<std::byte*>(tensor.mutable_data_ptr()), watch);
     return tensor;
   });

@@ -281,6 +281,9 @@ TEST(CheckpointFile, RefusesOtherFilesAndSaysWhy) {
   EXPECT_TRUE(has(error_of_reading(folder.path()), "Is a directory"));
   write_file_durably(folder / "zip.ckpt", "PK\x03\x04 a torch.save file is a zip archive");
   EXPECT_TRUE(has(error_of_reading(folder / "zip.ckpt"), "no checkpoint"));
+  EXPECT_TRUE(has(error_of_reading(folder / "zip.ckpt"), "tools/convert_checkpoint.py"));
+  write_file_durably(folder / "text.ckpt", "epoch: 3, global_step: 18");
+  EXPECT_TRUE(has(error_of_reading(folder / "text.ckpt"), "damaged, cut short or no checkpoint"));
   const std::string header = R"({"t":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})";
   std::string other(8, '\0');
   other[0] = static_cast<char>(header.size());
