@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "levin/core/console.h"
 #include "levin/trainer/checkpoint.h"
@@ -165,6 +166,10 @@ void set_up(Run& run, State& checkpoint, std::string& ckpt_path) {
     throw CheckpointError("ckpt_path: there is no file " + run.ckpt_path +
                           ". Give the path of a checkpoint, \"best\" or \"last\".");
   }
+  const auto weights = std::exchange(run.weights, std::nullopt);
+  if (weights && run.ckpt_path.empty() && !std::filesystem::exists(weights->path)) {
+    throw CheckpointError("weights.path: there is no file or folder " + weights->path + ".");
+  }
   assemble_callbacks(run);
   {
     const HookScope scope(run, Hook::prepare_data);
@@ -180,6 +185,7 @@ void set_up(Run& run, State& checkpoint, std::string& ckpt_path) {
   }
   call_module(run, Hook::configure_model, [](LightningModule& m) { m.configure_model(); });
   ckpt_path = run.ckpt_path = resolve_ckpt_path(run, run.ckpt_path);
+  if (ckpt_path.empty() && weights) load_weights(*run.module, *weights);
   if (!ckpt_path.empty()) {
     checkpoint = read_checkpoint(ckpt_path);
     call_module(run, Hook::on_load_checkpoint, [&](LightningModule& m) { m.on_load_checkpoint(checkpoint); });
@@ -287,6 +293,10 @@ void Trainer::detach(LightningModule& module) {
 void Trainer::attach(LightningModule& module) {
   if (run_->module != nullptr && run_->module != &module) run_->module->trainer_ = nullptr;
   module.trainer_ = this;
+}
+
+void Trainer::start_from(WeightsOptions weights) {
+  run_->weights = checked(std::move(weights), "WeightsOptions");
 }
 
 void Trainer::fit(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
