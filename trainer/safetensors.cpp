@@ -1,9 +1,7 @@
 #include "levin/trainer/safetensors.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,7 +10,6 @@
 #include <atomic>
 #include <bit>
 #include <cerrno>
-#include <cstdlib>
 #include <exception>
 #include <system_error>
 #include <thread>
@@ -148,20 +145,6 @@ void check_bools(const SafetensorsEntry& entry, std::span<const std::byte> bytes
   }
 }
 
-// Memory that is about to be filled in one go: in large pages where it is much, because the faults of small ones cost
-// as much as the reading.
-at::Tensor empty_tensor(const SafetensorsEntry& entry) {
-  constexpr size_t large_page = 2 << 20;
-  const auto options = at::TensorOptions(entry.dtype);
-  void* memory = nullptr;
-  if (entry.bytes() < large_page || ::posix_memalign(&memory, large_page, entry.bytes()) != 0) {
-    return at::empty(entry.shape, options);
-  }
-  (void)::madvise(memory, entry.bytes() / large_page * large_page, MADV_HUGEPAGE);  // a hint
-  return at::from_blob(
-      memory, entry.shape, [](void* taken) { std::free(taken); }, options);
-}
-
 }  // namespace
 
 const char* safetensors_dtype(at::ScalarType type) {
@@ -264,7 +247,9 @@ void SafetensorsFile::stream(const SafetensorsEntry& entry, std::byte* to, const
 
 at::Tensor SafetensorsFile::read(const SafetensorsEntry& entry, const Watch& watch) const {
   return detail::naming_file(path_, [&] {
-    at::Tensor tensor = empty_tensor(entry);
+    // Small pages on purpose: where a virtual machine gives free memory back to its host, large ones took 3 to 5 times
+    // as long as these (docs/performance.md).
+    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions(entry.dtype));
     stream(entry, static_cast<std::byte*>(tensor.mutable_data_ptr()), watch);
     return tensor;
   });
