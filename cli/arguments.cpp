@@ -14,12 +14,18 @@ namespace levin {
 namespace {
 
 constexpr std::array kCommands{
-    std::pair{"fit", Command::fit},         std::pair{"validate", Command::validate}, std::pair{"test", Command::test},
-    std::pair{"predict", Command::predict}, std::pair{"list", Command::list},         std::pair{"help", Command::help},
+    std::pair{"fit", Command::fit},
+    std::pair{"validate", Command::validate},
+    std::pair{"test", Command::test},
+    std::pair{"predict", Command::predict},
+    std::pair{"checkpoint", Command::checkpoint},
+    std::pair{"list", Command::list},
+    std::pair{"help", Command::help},
 };
 
 bool is_run(Command command) {
-  return command != Command::list && command != Command::help && command != Command::version;
+  return command != Command::checkpoint && command != Command::list && command != Command::help &&
+         command != Command::version;
 }
 
 std::vector<std::string> command_words() {
@@ -153,6 +159,11 @@ std::string command_word(Command command) {
 Arguments parse_arguments(const std::vector<std::string>& args, const std::vector<std::string>& trainer_options,
                           Problems& problems) {
   Arguments result;
+  if (!args.empty() && args[0] == "checkpoint") {  // its words are files: checkpoint_tool.h reads them
+    result.command = Command::checkpoint;
+    result.words.assign(args.begin() + 1, args.end());
+    return result;
+  }
   SourceReader reader(args, problems);
   reader.read();
 

@@ -105,6 +105,7 @@ constexpr std::array kCommandDocs{
     std::pair{"validate", "run the validation set once"},
     std::pair{"test", "run the test set once"},
     std::pair{"predict", "write or return predictions"},
+    std::pair{"checkpoint WORD FILE…", "inspect, verify or diff checkpoints"},
     std::pair{"list [KIND]", "names of the classes that a run file may use"},
     std::pair{"help [NAME]", "every option of a class"},
 };

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "levin/cli/arguments.h"
+#include "levin/cli/checkpoint_tool.h"
 #include "levin/cli/exit_codes.h"
 #include "levin/cli/help_text.h"
 #include "levin/cli/merge.h"
@@ -155,6 +156,7 @@ void run_command(Command command, ResolvedRun run) {
   const Parts parts = make_parts(run.config);
   run.trainer.callbacks.push_back(std::make_shared<SaveConfig>(run.printed));
   Trainer trainer(run.trainer);
+  if (run.config.weights) trainer.start_from(*run.config.weights);
   const std::string ckpt_path = run.config.ckpt_path.value_or("");
   LightningModule& model = *parts.model;
   DataModule* data = parts.data.get();  // null: the model's own loaders
@@ -192,6 +194,8 @@ int run_checked(const Arguments& arguments, Problems& problems) {
   const int width = console.width();
   switch (arguments.command) {
     case Command::version: console.print(std::string("levin 0.1.0, LibTorch ") + TORCH_VERSION); return kExitOk;
+    case Command::checkpoint:
+      return run_checkpoint_tool(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::list: {
       const std::string text = list_text(arguments.topic, all_kinds(), width, problems);
       if (!problems.empty()) return complain(problems);

@@ -17,6 +17,7 @@
 #include "levin/core/fields.h"
 #include "levin/core/registry.h"
 #include "levin/trainer/lr_scheduler_options.h"
+#include "levin/trainer/weights.h"
 
 namespace levin {
 
@@ -61,6 +62,7 @@ struct RunConfig {
   std::optional<ClassSpec> data = std::nullopt;
   std::optional<ClassSpec> optimizer = std::nullopt;
   std::optional<LrSchedulerSpec> lr_scheduler = std::nullopt;
+  std::optional<WeightsOptions> weights = std::nullopt;
   std::optional<std::string> ckpt_path = std::nullopt;
   bool test_after_fit = false;
 
@@ -77,6 +79,7 @@ struct RunConfig {
         field("data", &O::data, "the DataModule that feeds it"),
         field("optimizer", &O::optimizer, "in place of the model's configure_optimizers"),
         field("lr_scheduler", &O::lr_scheduler, "schedule of the optimizer above"),
+        field("weights", &O::weights, "weights to start from where there is no checkpoint: path, map, strict"),
         field("ckpt_path", &O::ckpt_path, "checkpoint to start from: a file, \"last\" or \"best\""),
         field("test_after_fit", &O::test_after_fit, "after fit, test the best checkpoint (or the last weights)"));
   }

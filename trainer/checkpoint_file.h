@@ -3,8 +3,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "levin/core/state.h"
+#include "levin/trainer/safetensors.h"
 
 namespace levin {
 
@@ -17,5 +19,35 @@ void write_checkpoint(const std::string& path, const State& state);
 
 /// The values alone: reads and checks the header, not the tensors' data. Throws as read_checkpoint.
 [[nodiscard]] ConfigNode read_checkpoint_values(const std::string& path);
+
+/// A checkpoint opened for reading its tensors one by one. All that throw, throw CheckpointError as read_checkpoint.
+class CheckpointFile {
+ public:
+  enum class Accept { checkpoint, any_safetensors };
+
+  /// `any_safetensors` takes files of other programs too: they have no values and no checksums.
+  explicit CheckpointFile(const std::string& path, Accept accept = Accept::checkpoint);
+
+  [[nodiscard]] const SafetensorsFile& file() const { return file_; }
+  [[nodiscard]] const ConfigNode& values() const { return values_; }
+
+  /// Whether Levin wrote it, so that every byte is covered by a checksum.
+  [[nodiscard]] bool is_checkpoint() const { return is_checkpoint_; }
+
+  /// The tensor, checked. May be called from several threads.
+  [[nodiscard]] at::Tensor read(const SafetensorsEntry& entry) const;
+
+  /// Checks the tensor's data without keeping them.
+  void verify(const SafetensorsEntry& entry) const;
+
+ private:
+  void check_header(const std::string& length_and_text, Accept accept);
+  void check_metadata();
+  void compare(const SafetensorsEntry& entry, uint64_t hash) const;
+
+  bool is_checkpoint_ = false;
+  SafetensorsFile file_;
+  ConfigNode values_ = ConfigNode::map();
+};
 
 }  // namespace levin

@@ -20,6 +20,7 @@
 #include "levin/trainer/metrics.h"
 #include "levin/trainer/optimizer_config.h"
 #include "levin/trainer/run_plan.h"
+#include "levin/trainer/weights.h"
 
 namespace levin {
 
@@ -91,6 +92,7 @@ struct Run {
   Phase phase = Phase::idle;
   bool sanity_checking = false;
   std::string ckpt_path;
+  std::optional<WeightsOptions> weights;  // of the next entry point
   std::chrono::steady_clock::time_point started = {};
   Seconds elapsed = Seconds(0);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "levin/core/console.h"
 #include "levin/core/stop_signal.h"
@@ -175,6 +176,10 @@ StartingPoint set_up(Run& run) {
     throw CheckpointError("ckpt_path: there is no file " + run.ckpt_path +
                           ". Give the path of a checkpoint, \"best\" or \"last\".");
   }
+  const auto weights = std::exchange(run.weights, std::nullopt);
+  if (weights && run.ckpt_path.empty() && !std::filesystem::exists(weights->path)) {
+    throw CheckpointError("weights.path: there is no file or folder " + weights->path + ".");
+  }
   assemble_callbacks(run);
   {
     const HookScope scope(run, Hook::prepare_data);
@@ -191,6 +196,7 @@ StartingPoint set_up(Run& run) {
   call_module(run, Hook::configure_model, [](LightningModule& m) { m.configure_model(); });
   StartingPoint start = find_start(run);
   run.ckpt_path = start.path;
+  if (start.path.empty() && weights) load_weights(*run.module, *weights);
   if (!start.path.empty()) {
     call_module(run, Hook::on_load_checkpoint, [&](LightningModule& m) { m.on_load_checkpoint(start.checkpoint); });
     restore_weights(*run.module, start.checkpoint, start.path);
@@ -303,6 +309,10 @@ void Trainer::detach(LightningModule& module) {
 void Trainer::attach(LightningModule& module) {
   if (run_->module != nullptr && run_->module != &module) run_->module->trainer_ = nullptr;
   module.trainer_ = this;
+}
+
+void Trainer::start_from(WeightsOptions weights) {
+  run_->weights = checked(std::move(weights), "WeightsOptions");
 }
 
 void Trainer::fit(LightningModule& module, DataModule& data, const std::string& ckpt_path) {

@@ -19,6 +19,7 @@
 #include "levin/trainer/metrics.h"
 #include "levin/trainer/run_plan.h"
 #include "levin/trainer/trainer_options.h"
+#include "levin/trainer/weights.h"
 
 namespace levin {
 
@@ -56,6 +57,10 @@ class Trainer {
   Predictions predict(LightningModule& module, DataModule& data, const std::string& ckpt_path = "");
   Predictions predict(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "");
   Predictions predict(LightningModule& module, const std::string& ckpt_path = "");
+
+  /// The next entry point starts from these weights unless it is given a checkpoint: they are read after
+  /// configure_model, on every rank.
+  void start_from(WeightsOptions weights);
 
   // ---- where the run stands ------------------------------------------------------------------------------------
   /// Epochs completed: k during epoch k and in its on_train_epoch_end, k + 1 after it.

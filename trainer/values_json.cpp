@@ -7,7 +7,7 @@ namespace levin {
 
 namespace {
 
-using detail::Json;
+using Json = nlohmann::ordered_json;
 
 // Note [Escapes in JSON values]
 // An object with one key that is "plain" or "map" is no map of the user's: {"plain": "1e-3"} is the unquoted scalar
@@ -80,7 +80,7 @@ std::string values_to_json(const ConfigNode& values) {
 }
 
 ConfigNode values_from_json(const std::string& text) {
-  return from_json(detail::parse_strictly(text));
+  return from_json(detail::parse_strictly<Json>(text));
 }
 
 }  // namespace levin

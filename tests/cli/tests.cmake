@@ -7,3 +7,9 @@ levin_test(cli FILES
   cli/round_trip_test.cpp
   cli/run_config_test.cpp
   cli/yaml_file_test.cpp)
+
+if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models of examples/
+  levin_test(checkpoint_tool TORCH FILES
+    cli/checkpoint_tool_test.cpp)
+  add_dependencies(checkpoint_tool_test levin_tool)
+endif()

@@ -198,6 +198,30 @@ class Dev(unittest.TestCase):
         self.assertEqual(process.wait(timeout=10), 130)
         self.assertEqual(self.left_in_home(), [])
 
+    def python_packages(self, pip):
+        """A list of packages, and a pip that does what is given with its last argument, the folder, as $target."""
+        self.make_torch()
+        shutil.copy(SOURCES / "cmake/python-packages.txt", self.checkout / "cmake")
+        self.program("python3", '#!/bin/bash\n[ "$3" = --version ] && exit 0\necho "$*" >> "$CALLS"\n'
+                                f'target=${{@: -1}}\n{pip}\n')
+
+    def test_python_packages_are_fetched_by_hash_into_a_folder_of_their_own(self):
+        self.python_packages('mkdir "$target/safetensors"')
+        for _ in range(2):  # the second time there is nothing to do
+            status, said = self.dev("setup")
+            self.assertEqual(status, 0, said)
+        self.assertRegex(self.calls.read_text(), r"^-m pip install .*--require-hashes .*python-packages.txt.*\n$")
+        self.assertEqual(self.left_in_home(), ["libtorch-2.11.0-cpu", "python"])
+        self.assertTrue((self.home / "python/safetensors").is_dir())
+
+    def test_without_python_packages_setup_goes_on_and_says_so(self):
+        self.python_packages('echo "no such host"; exit 1')
+        status, said = self.dev("setup")
+        self.assertEqual(status, 0, said)
+        self.assertIn("no such host", said)
+        self.assertIn("the tests that need them are skipped", said)
+        self.assertEqual(self.left_in_home(), ["libtorch-2.11.0-cpu"])
+
     def test_an_own_libtorch_is_not_fetched(self):
         self.program("python3", FAKE_PIP)
         self.assertEqual(self.dev("setup", LEVIN_TORCH_DIR="/somewhere")[0], 0)

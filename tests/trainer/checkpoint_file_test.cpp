@@ -281,6 +281,9 @@ TEST(CheckpointFile, RefusesOtherFilesAndSaysWhy) {
   EXPECT_TRUE(has(error_of_reading(folder.path()), "Is a directory"));
   write_file_durably(folder / "zip.ckpt", "PK\x03\x04 a torch.save file is a zip archive");
   EXPECT_TRUE(has(error_of_reading(folder / "zip.ckpt"), "no checkpoint"));
+  EXPECT_TRUE(has(error_of_reading(folder / "zip.ckpt"), "tools/convert_checkpoint.py"));
+  write_file_durably(folder / "text.ckpt", "epoch: 3, global_step: 18");
+  EXPECT_TRUE(has(error_of_reading(folder / "text.ckpt"), "damaged, cut short or no checkpoint"));
   const std::string header = R"({"t":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})";
   std::string other(8, '\0');
   other[0] = static_cast<char>(header.size());
@@ -333,7 +336,7 @@ TEST(CheckpointFile, RefusesWhatItCannotHold) {
     state.tensors[name] = tensor;
     return message_of([&] { write_checkpoint(folder / "a.ckpt", state); });
   };
-  EXPECT_TRUE(has(error_of("z", torch::zeros({2}, at::kComplexFloat)), "\"z\""));
+  EXPECT_TRUE(has(error_of("z", torch::zeros({2}, at::kComplexDouble)), "\"z\""));
   EXPECT_TRUE(has(error_of("s", torch::eye(3).to_sparse()), "\"s\""));
   EXPECT_TRUE(has(error_of("u", at::Tensor()), "undefined"));
   EXPECT_TRUE(has(error_of("__metadata__", torch::zeros({2})), "__metadata__"));

@@ -1,0 +1,15 @@
+// levin checkpoint inspect|verify|diff: looks at checkpoints and other safetensors files without a model.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace levin {
+
+/// Does what the words after "levin checkpoint" say, prints to the Console and returns the exit code: 0; 1 for damaged
+/// files (inspect, verify) and files that differ (diff); 2 for wrong use, and for files that diff cannot compare.
+[[nodiscard]] int run_checkpoint_tool(const std::vector<std::string>& words, int width);
+
+[[nodiscard]] std::string checkpoint_usage(int width);
+
+}  // namespace levin

@@ -1,0 +1,38 @@
+// Writes safetensors files: all at once, or header and data apart for who puts checksums into the header.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace levin {
+
+/// A tensor as it goes into a file: dense, on the CPU.
+struct SafetensorsItem {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// Text by key, in the order in which the header holds it.
+using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
+
+/// The tensors in the order of their data. Throws CheckpointError naming one that the format cannot hold.
+[[nodiscard]] std::vector<SafetensorsItem> safetensors_items(const std::map<std::string, at::Tensor>& tensors);
+
+/// The header with its length in front; the items' data follow it. Throws CheckpointError if it gets too large or a
+/// name is not UTF-8.
+[[nodiscard]] std::string safetensors_header(const std::vector<SafetensorsItem>& items,
+                                             const SafetensorsMetadata& metadata);
+
+/// Writes such a header and the items' data, whole or not at all, durably. Throws Error naming path and cause.
+void write_safetensors_file(const std::string& path, const std::string& header,
+                            const std::vector<SafetensorsItem>& items);
+
+/// All of it at once.
+void write_safetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,
+                       const SafetensorsMetadata& metadata = {});
+
+}  // namespace levin
