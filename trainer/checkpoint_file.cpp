@@ -11,7 +11,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 
 #include "levin/core/files.h"
 #include "levin/trainer/strict_json.h"
@@ -23,7 +22,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "checkpoints are little-endian");
 
-using detail::Json;
+using Json = nlohmann::ordered_json;
 
 // Note [Header checksum]
 // The header begins with exactly this text and then 16 hexadecimal digits: XXH3 of the header's length and text, with
@@ -133,7 +132,8 @@ std::string header_of(const State& state, const std::vector<Item>& items) {
 // A file of known size, read front to back.
 class Reader {
  public:
-  explicit Reader(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  // O_NONBLOCK: a pipe that somebody put there is refused, not waited for.
+  explicit Reader(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
     struct stat info {};
     if (fd_ < 0 || ::fstat(fd_, &info) != 0) fail_to_open(errno);
     if (!S_ISREG(info.st_mode)) fail_to_open(S_ISDIR(info.st_mode) ? EISDIR : EINVAL);
@@ -287,7 +287,7 @@ Json read_header(Reader& file) {
     throw CheckpointError("its header (bytes 0 to " + std::to_string(text.size()) +
                           ") is damaged: the checksum differs");
   }
-  Json parsed = detail::parse_strictly(text.substr(8));
+  Json parsed = detail::parse_strictly<Json>(text.substr(8));
   const Json& metadata = parsed["__metadata__"];
   if (!metadata.is_object() || !metadata.contains("levin.values") || !metadata["levin.values"].is_string()) {
     throw CheckpointError("its header has no levin.values");
@@ -344,9 +344,7 @@ void write_checkpoint(const std::string& path, const State& state) {
     }
     write_file_durably(path, parts);
   } catch (const Error& error) {
-    const bool old_file = std::filesystem::exists(path);
-    throw CheckpointError("checkpoint " + path + " was not written: " + error.what() +
-                          (old_file ? " The previous file is intact." : ""));
+    throw CheckpointError("saving checkpoint " + path + ": " + error.what());
   }
 }
 
@@ -354,7 +352,8 @@ State read_checkpoint(const std::string& path) {
   try {
     return read_state(path);
   } catch (const CheckpointError& error) {
-    throw CheckpointError("checkpoint " + path + ": " + error.what() + ".");
+    // Cut, because it may quote the file.
+    throw CheckpointError("checkpoint " + path + ": " + cut_text(error.what(), 1000) + ".");
   }
 }
 
@@ -365,7 +364,8 @@ ConfigNode read_checkpoint_values(const std::string& path) {
     (void)read_entries(header, file.size() - file.offset());
     return values_of(header);
   } catch (const CheckpointError& error) {
-    throw CheckpointError("checkpoint " + path + ": " + error.what() + ".");
+    // Cut, because it may quote the file.
+    throw CheckpointError("checkpoint " + path + ": " + cut_text(error.what(), 1000) + ".");
   }
 }
 
