@@ -7,3 +7,9 @@ levin_test(cli FILES
   cli/round_trip_test.cpp
   cli/run_config_test.cpp
   cli/yaml_file_test.cpp)
+
+if(LEVIN_BUILD_TOOL)
+  levin_test(hostile_program FILES
+    cli/hostile_program_test.cpp)
+  add_dependencies(hostile_program_test levin_tool)
+endif()
