@@ -252,7 +252,12 @@ bool in_own_mounts(const std::function<bool()>& work) {
   if (child == 0) {
     if (::unshare(::geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0) ::_exit(77);
     ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
-    ::_exit(work() ? 0 : 77);
+    try {
+      ::_exit(work() ? 0 : 77);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      ::_exit(1);
+    }
   }
   int status = -1;
   ::waitpid(child, &status, 0);
