@@ -72,6 +72,7 @@ int run_other(const std::string& folder, const IoPlan& plan, const std::vector<s
                                log_path;
   ::setenv(kIoFaultsVariable, variable.c_str(), 1);
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   const int nowhere = ::open("/dev/null", O_RDWR);
