@@ -143,6 +143,7 @@ class OverrideWalk {
       fail("not a path. Write names parted by dots, list items as callbacks.0 or callbacks[0].");
       return;
     }
+    if (!check_yaml_characters(change_.path, mark_, problems_)) return;
     const size_t problems_before = problems_.size();
     const ConfigNode value = read_yaml_value(change_.value, mark_, problems_);
     if (problems_.size() != problems_before) return;

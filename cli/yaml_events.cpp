@@ -19,6 +19,10 @@ bool is_core_tag(const std::string& tag, std::initializer_list<std::string_view>
          std::find(names.begin(), names.end(), std::string_view(tag).substr(kCoreTag.size())) != names.end();
 }
 
+bool is_null_text(const std::string& text) {
+  return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
+}
+
 constexpr std::string_view kOpenList = "this \"[\" is never closed, or a comma is missing. Add the \"]\" or the comma.";
 constexpr std::string_view kOpenMap = "this \"{\" is never closed, or a comma is missing. Add the \"}\" or the comma.";
 
@@ -182,7 +186,8 @@ void YamlBuilder::OnScalar(const YAML::Mark& mark, const std::string& tag, YAML:
     }
     return take_key(mark, value, is_string);
   }
-  if (is_core_tag(tag, {"null"})) return deliver(ConfigNode{}, mark, anchor);
+  // !!int with nothing behind it is no text either.
+  if (is_core_tag(tag, {"null"}) || (is_other && is_null_text(value))) return deliver(ConfigNode{}, mark, anchor);
   deliver(ConfigNode::scalar(value, is_string), mark, anchor);
 }
 

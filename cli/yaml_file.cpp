@@ -112,6 +112,10 @@ ConfigNode read_yaml_file(const std::string& path, Problems& problems) {
   }
 }
 
+bool check_yaml_characters(const std::string& text, const Mark& mark, Problems& problems) {
+  return check_characters(text, mark.source, &mark, problems);
+}
+
 ConfigNode read_yaml_value(const std::string& text, const Mark& mark, Problems& problems) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   ConfigNode node;

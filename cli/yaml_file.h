@@ -16,7 +16,7 @@
 
 namespace levin {
 
-inline constexpr size_t kMaxYamlFileBytes = 1 << 20;
+inline constexpr size_t kMaxYamlFileBytes = 1 << 19;  // yaml-cpp takes up to 230 bytes for each
 inline constexpr size_t kMaxYamlNodes = 100'000;      // keys count too, and everything an alias repeats
 inline constexpr size_t kMaxYamlTextBytes = 8 << 20;  // of all scalars together, aliases written out
 inline constexpr size_t kMaxYamlNesting = 100;        // lists and maps within one another
@@ -30,5 +30,8 @@ inline constexpr size_t kMaxYamlNesting = 100;        // lists and maps within o
 /// A value as written on a command line: a list or a map if it starts with [ or {, a string if it is quoted, else the
 /// plain text itself (so "*.txt" and "a: b" need no quotes). Every mark is `mark`.
 [[nodiscard]] ConfigNode read_yaml_value(const std::string& text, const Mark& mark, Problems& problems);
+
+/// Whether `text` can stand in a YAML file: UTF-8 without control characters; if not, a problem at `mark`.
+[[nodiscard]] bool check_yaml_characters(const std::string& text, const Mark& mark, Problems& problems);
 
 }  // namespace levin

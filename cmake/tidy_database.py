@@ -11,22 +11,7 @@ import shlex
 import sys
 from pathlib import Path
 
-SOURCE_LOCATION = """#pragma once
-#include <cstdint>
-#include <source_location>
-#ifndef __cpp_lib_source_location
-namespace std {
-struct source_location {
-  static constexpr source_location current() noexcept { return {}; }
-  constexpr const char* file_name() const noexcept { return ""; }
-  constexpr const char* function_name() const noexcept { return ""; }
-  constexpr uint_least32_t line() const noexcept { return 0; }
-  constexpr uint_least32_t column() const noexcept { return 0; }
-};
-}  // namespace std
-#endif
-"""
-
+SOURCE_LOCATION = (Path(__file__).parent / "source_location_stand_in.h").read_text(encoding="utf-8")
 GCC_ONLY = {"-fpch-preprocess", "-Winvalid-pch"}
 
 

@@ -41,55 +41,9 @@ class FileHandle {
   throw Error("cannot " + action + " " + path + ": " + system_error_text(error_number) + ".");
 }
 
-// Note [The disk writes while we do]
-// Of a large file each piece is handed to the disk as soon as it is in the page cache, so that the disk works while the
-// next is copied, and fsync has little left to wait for.
-constexpr uint64_t kPieceBytes = 4 << 20;
-
-class Output {
- public:
-  Output(int fd, const std::string& path, uint64_t total) : fd_(fd), path_(path), total_(total) {}
-
-  void write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t done = ::write(fd_, bytes.data(), std::min<uint64_t>(bytes.size(), kPieceBytes));
-      if (done < 0 && errno == EINTR) continue;
-      if (done <= 0) {
-        const int error_number = done < 0 ? errno : ENOSPC;  // a write of nothing means there is no room
-        fail("write " + std::to_string(total_) + " bytes to", path_, error_number);
-      }
-      bytes = bytes.subspan(static_cast<size_t>(done));
-      written_ += static_cast<uint64_t>(done);
-      if (written_ - handed_over_ >= kPieceBytes) hand_over();
-    }
-  }
-
- private:
-  // A hint: errors of the disk are fsync's to report.
-  void hand_over() {
-    (void)::sync_file_range(fd_, static_cast<off_t>(handed_over_), static_cast<off_t>(written_ - handed_over_),
-                            SYNC_FILE_RANGE_WRITE);
-    handed_over_ = written_;
-  }
-
-  int fd_;
-  const std::string& path_;
-  uint64_t total_;
-  uint64_t written_ = 0;
-  uint64_t handed_over_ = 0;
-};
-
 std::string folder_of(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return folder.empty() ? "." : folder;
-}
-
-void sync_folder(const std::string& path) {
-  const std::string folder = folder_of(path);
-  FileHandle handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (handle.get() < 0) fail("sync the folder", folder, errno);
-  // Some network file systems cannot sync a folder and say so with EINVAL; there the rename is all one can have.
-  if (::fsync(handle.get()) != 0 && errno != EINVAL) fail("sync the folder", folder, errno);
 }
 
 // A name of its own for each write, so that two threads that save to one path do not share a file.
@@ -98,16 +52,88 @@ std::string temporary_name(const std::string& path) {
   return path + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(counter++);
 }
 
-void write_and_sync(const std::string& temporary, std::span<const std::span<const std::byte>> parts) {
-  FileHandle handle(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (handle.get() < 0) fail("create", temporary, errno);
-  uint64_t total = 0;
-  for (const auto& part : parts) total += part.size();
-  Output output(handle.get(), temporary, total);
-  for (const auto& part : parts) output.write(part);
-  if (::fsync(handle.get()) != 0) fail("sync", temporary, errno);
-  if (handle.close() != 0) fail("close", temporary, errno);
+// A signal's handler may interrupt any call; that is no failure.
+template <class Call>
+auto retried(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
 }
+
+// Note [The disk writes while we do]
+// Of a large file each piece is handed to the disk as soon as it is in the page cache, so that the disk works while the
+// next is copied, and fsync has little left to wait for.
+constexpr uint64_t kPieceBytes = 4 << 20;
+
+// The steps of one durable write; each throws Error if it fails.
+class DurableWrite {
+ public:
+  DurableWrite(std::string path, std::span<const std::span<const std::byte>> parts)
+      : path_(std::move(path)), temporary_(temporary_name(path_)), parts_(parts) {
+    for (const auto& part : parts_) bytes_ += part.size();
+  }
+
+  void write_and_sync() {
+    const auto open = [&] { return ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644); };
+    FileHandle file(retried(open));
+    if (file.get() < 0) fail_with("create " + temporary_);
+    for (const auto& part : parts_) write_all(file.get(), part);
+    if (retried([&] { return ::fsync(file.get()); }) != 0) fail_with("sync " + temporary_);
+    // After an interruption the file is closed nevertheless, and its data are on the disk.
+    if (file.close() != 0 && errno != EINTR) fail_with("close " + temporary_);
+  }
+
+  void rename_and_sync_folder() {
+    const std::string folder = folder_of(path_);
+    // Opened before the rename: what can fail after it is the sync alone.
+    const FileHandle handle(retried([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+    if (handle.get() < 0) fail_with("open the folder " + folder);
+    if (retried([&] { return ::rename(temporary_.c_str(), path_.c_str()); }) != 0) fail_with("rename " + temporary_);
+    // Some network file systems cannot sync a folder and say so with EINVAL; there the rename is all one can have.
+    if (retried([&] { return ::fsync(handle.get()); }) != 0 && errno != EINVAL) {
+      const std::string cause = system_error_text(errno);
+      throw Error("wrote " + std::to_string(bytes_) + " bytes to " + path_ + ", but cannot sync the folder " + folder +
+                  ": " + cause + ". A power cut may bring back what stood there before.");
+    }
+  }
+
+  void remove_temporary() { ::unlink(temporary_.c_str()); }
+
+ private:
+  void write_all(int fd, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const uint64_t piece = std::min<uint64_t>(bytes.size(), kPieceBytes);
+      const ssize_t done = retried([&] { return ::write(fd, bytes.data(), piece); });
+      if (done == 0) errno = ENOSPC;  // a write of nothing means there is no room
+      if (done <= 0) fail_with("write " + temporary_);
+      bytes = bytes.subspan(static_cast<size_t>(done));
+      written_ += static_cast<uint64_t>(done);
+      if (written_ - handed_over_ >= kPieceBytes) hand_over(fd);
+    }
+  }
+
+  // A hint: errors of the disk are fsync's to report.
+  void hand_over(int fd) {
+    (void)::sync_file_range(fd, static_cast<off_t>(handed_over_), static_cast<off_t>(written_ - handed_over_),
+                            SYNC_FILE_RANGE_WRITE);
+    handed_over_ = written_;
+  }
+
+  [[noreturn]] void fail_with(const std::string& step) {
+    const std::string cause = system_error_text(errno);
+    std::error_code ignored;
+    const bool old_file = std::filesystem::is_regular_file(path_, ignored);
+    throw Error("cannot write " + std::to_string(bytes_) + " bytes to " + path_ + " (" + step + "): " + cause + "." +
+                (old_file ? " The previous file is intact." : ""));
+  }
+
+  uint64_t written_ = 0;
+  uint64_t handed_over_ = 0;
+  std::string path_;
+  std::string temporary_;
+  std::span<const std::span<const std::byte>> parts_;
+  uint64_t bytes_ = 0;
+};
 
 }  // namespace
 
@@ -116,15 +142,14 @@ std::string system_error_text(int error_number) {
 }
 
 void write_file_durably(const std::string& path, std::span<const std::span<const std::byte>> parts) {
-  const std::string temporary = temporary_name(path);
+  DurableWrite write(path, parts);
   try {
-    write_and_sync(temporary, parts);
-    if (::rename(temporary.c_str(), path.c_str()) != 0) fail("rename " + temporary + " to", path, errno);
+    write.write_and_sync();
+    write.rename_and_sync_folder();
   } catch (...) {
-    ::unlink(temporary.c_str());
+    write.remove_temporary();
     throw;
   }
-  sync_folder(path);
 }
 
 void write_file_durably(const std::string& path, const std::string& content) {

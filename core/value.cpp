@@ -8,10 +8,18 @@
 
 namespace levin {
 
+namespace {
+
+constexpr size_t kMostPathBytes = 500;  // of a path in a message
+
+}  // namespace
+
 void Problems::add(const Mark& mark, const std::string& path, const std::string& what) {
   std::string line = mark.str();
-  if (!path.empty()) line += (line.empty() ? "" : ": ") + path;
-  lines_.push_back(line.empty() ? what : line + ": " + what);
+  if (!path.empty()) line += (line.empty() ? "" : ": ") + cut_text(path, kMostPathBytes);
+  line += (line.empty() ? "" : ": ") + what;
+  // Names of files and keys may be a stranger's: what a terminal would obey is escaped.
+  lines_.push_back(cut_text(line, SIZE_MAX));
 }
 
 void Problems::add(const Problems& others) {

@@ -3,7 +3,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 
 #include "levin/trainer/safetensors_writer.h"
@@ -64,9 +63,7 @@ void write_checkpoint(const std::string& path, const State& state) {
     const std::vector<SafetensorsItem> items = safetensors_items(state.tensors);
     write_safetensors_file(path, checkpoint_header(state, items), items);
   } catch (const Error& error) {
-    const bool old_file = std::filesystem::exists(path);
-    throw CheckpointError("checkpoint " + path + " was not written: " + error.what() +
-                          (old_file ? " The previous file is intact." : ""));
+    throw CheckpointError("saving checkpoint " + path + ": " + error.what());
   }
 }
 

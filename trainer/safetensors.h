@@ -90,7 +90,7 @@ auto naming_file(const std::string& path, const Action& action) -> decltype(acti
   try {
     return action();
   } catch (const CheckpointError& error) {
-    throw CheckpointError(path + ": " + error.what() + ".");
+    throw CheckpointError(path + ": " + cut_text(error.what(), 1000) + ".");  // cut, because it may quote the file
   }
 }
 }  // namespace detail

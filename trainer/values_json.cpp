@@ -1,7 +1,10 @@
 #include "levin/trainer/values_json.h"
 
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+#include <vector>
+
 #include "levin/core/error.h"
-#include "levin/trainer/strict_json.h"
 
 namespace levin {
 
@@ -23,56 +26,142 @@ bool is_literal(const std::string& text, Json& value) {
   return !value.is_discarded() && value.dump() == text;
 }
 
-Json to_json(const ConfigNode& node) {
+// What is written must be readable again, so both ways share their limits.
+class Limits {
+ public:
+  void count() {
+    if (++values_ > kMaxJsonValues) {
+      throw CheckpointError("the values are more than " + std::to_string(kMaxJsonValues) +
+                            ". Keep large lists in a tensor");
+    }
+  }
+  static void check_depth(int depth) {
+    if (depth > kMaxJsonDepth) {
+      throw CheckpointError("the values nest deeper than " + std::to_string(kMaxJsonDepth) + " lists and maps");
+    }
+  }
+
+ private:
+  size_t values_ = 0;
+};
+
+// `depth`: how many lists and maps are open around the node.
+Json to_json(const ConfigNode& node, int depth, Limits& limits) {
+  limits.count();
   Json value;
   switch (node.kind) {
     case ConfigNode::Kind::null: return nullptr;
     case ConfigNode::Kind::scalar:
       if (node.quoted) return node.text;
-      if (!is_literal(node.text, value)) value = Json{{"plain", node.text}};
-      return value;
+      if (is_literal(node.text, value)) return value;
+      Limits::check_depth(depth + 1);
+      limits.count();
+      return Json{{"plain", node.text}};
     case ConfigNode::Kind::list:
+      Limits::check_depth(depth + 1);
       value = Json::array();
-      for (const auto& item : node.items) value.push_back(to_json(item));
+      for (const auto& item : node.items) value.push_back(to_json(item, depth + 1, limits));
       return value;
     case ConfigNode::Kind::map: break;
   }
+  const bool escaped = looks_like_escape(node);
+  Limits::check_depth(depth + 1 + escaped);
   value = Json::object();
-  for (const auto& entry : node.entries) value[entry.key] = to_json(entry.value);
-  return looks_like_escape(node) ? Json{{"map", value}} : value;
+  for (const auto& entry : node.entries) value[entry.key] = to_json(entry.value, depth + 1 + escaped, limits);
+  return escaped ? Json{{"map", value}} : value;
 }
 
-ConfigNode map_from_json(const Json& object);
+// Takes the parser's events and builds the tree as it is written, escapes not yet undone. Straight from the events,
+// because a tree of JSON looks up a key by walking over all that came before it: a stranger's million keys would take
+// hours.
+class TreeBuilder final : public nlohmann::json_sax<Json> {
+ public:
+  explicit TreeBuilder(size_t text_bytes) : text_bytes_(text_bytes) {}
+  [[nodiscard]] ConfigNode take() { return std::move(root_); }
 
-ConfigNode from_json(const Json& value) {
-  if (value.is_null()) return {};
-  if (value.is_string()) return ConfigNode::scalar(value.get<std::string>(), true);
-  if (value.is_array()) {
-    ConfigNode list = ConfigNode::list();
-    for (const auto& item : value) list.items.push_back(from_json(item));
-    return list;
+  bool null() override { return add({}); }
+  bool boolean(bool value) override { return add(ConfigNode::scalar(value ? "true" : "false")); }
+  bool number_integer(int64_t value) override { return add(ConfigNode::scalar(std::to_string(value))); }
+  bool number_unsigned(uint64_t value) override { return add(ConfigNode::scalar(std::to_string(value))); }
+  bool number_float(double value, const std::string&) override { return add(ConfigNode::scalar(Json(value).dump())); }
+  bool string(std::string& text) override { return add(ConfigNode::scalar(std::move(text), true)); }
+  bool binary(Json::binary_t&) override { return false; }
+  bool start_array(size_t) override { return open(ConfigNode::list()); }
+  bool end_array() override { return close(); }
+  bool start_object(size_t) override { return open(ConfigNode::map()); }
+  bool end_object() override { return close(); }
+  bool key(std::string& name) override {
+    if (!frames_.back().keys.insert(name).second) {
+      throw CheckpointError("JSON has the key \"" + cut_text(name) + "\" twice in one object");
+    }
+    frames_.back().node.entries.push_back({std::move(name), {}, {}});
+    return true;
   }
-  if (!value.is_object()) return ConfigNode::scalar(value.dump());
-  if (value.size() == 1 && value.begin().key() == "plain" && value.begin()->is_string()) {
-    return ConfigNode::scalar(value.begin()->get<std::string>());
+  bool parse_error(size_t at, const std::string&, const nlohmann::detail::exception& error) override {
+    if (dynamic_cast<const Json::parse_error*>(&error) == nullptr) {
+      throw CheckpointError("not readable as JSON: " + cut_text(error.what()));
+    }
+    throw CheckpointError("not JSON at byte " + std::to_string(at) + " of " + std::to_string(text_bytes_));
   }
-  if (value.size() == 1 && value.begin().key() == "map" && value.begin()->is_object())
-    return map_from_json(*value.begin());
-  return map_from_json(value);
-}
 
-ConfigNode map_from_json(const Json& object) {
-  ConfigNode map = ConfigNode::map();
-  // Keys are known to differ, so they need not be looked up as set() does.
-  for (const auto& [key, value] : object.items()) map.entries.push_back({key, {}, from_json(value)});
-  return map;
+ private:
+  struct Frame {
+    ConfigNode node;
+    std::unordered_set<std::string> keys = {};
+  };
+
+  bool open(ConfigNode node) {
+    Limits::check_depth(static_cast<int>(frames_.size()) + 1);
+    frames_.push_back({std::move(node)});
+    return true;
+  }
+  bool close() {
+    ConfigNode node = std::move(frames_.back().node);
+    frames_.pop_back();
+    return add(std::move(node));
+  }
+  bool add(ConfigNode node) {
+    limits_.count();
+    if (frames_.empty()) {
+      root_ = std::move(node);
+    } else if (ConfigNode& parent = frames_.back().node; parent.is_list()) {
+      parent.items.push_back(std::move(node));
+    } else {
+      parent.entries.back().value = std::move(node);
+    }
+    return true;
+  }
+
+  size_t text_bytes_;
+  Limits limits_;
+  std::vector<Frame> frames_;
+  ConfigNode root_;
+};
+
+// See Note [Escapes in JSON values]; no deeper than kMaxJsonDepth.
+void undo_escapes(ConfigNode& node) {
+  if (node.is_map() && looks_like_escape(node)) {
+    ConfigNode inner = std::move(node.entries[0].value);
+    const bool is_plain = node.entries[0].key == "plain" && inner.is_scalar() && inner.quoted;
+    const bool is_map = node.entries[0].key == "map" && inner.is_map();
+    if (is_plain) {
+      node = ConfigNode::scalar(std::move(inner.text));
+    } else if (is_map) {
+      node = std::move(inner);
+    } else {
+      node.entries[0].value = std::move(inner);
+    }
+  }
+  for (auto& item : node.items) undo_escapes(item);
+  for (auto& entry : node.entries) undo_escapes(entry.value);
 }
 
 }  // namespace
 
 std::string values_to_json(const ConfigNode& values) {
   try {
-    return to_json(values).dump();
+    Limits limits;
+    return to_json(values, 0, limits).dump();
   } catch (const Json::exception& error) {
     throw CheckpointError(std::string("the values hold text that is not UTF-8: ") + error.what() +
                           ". Keep bytes in a tensor instead.");
@@ -80,7 +169,11 @@ std::string values_to_json(const ConfigNode& values) {
 }
 
 ConfigNode values_from_json(const std::string& text) {
-  return from_json(detail::parse_strictly<Json>(text));
+  TreeBuilder builder(text.size());
+  Json::sax_parse(text, &builder);
+  ConfigNode values = builder.take();
+  undo_escapes(values);
+  return values;
 }
 
 }  // namespace levin

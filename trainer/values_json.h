@@ -8,13 +8,14 @@
 
 namespace levin {
 
-/// Throws CheckpointError naming the key whose text is not UTF-8, which JSON cannot hold.
+/// Throws CheckpointError if a text is not UTF-8, which JSON cannot hold, or the values exceed the limits below.
 [[nodiscard]] std::string values_to_json(const ConfigNode& values);
 
-/// Throws CheckpointError with the byte offset if `text` is not JSON, has a key twice in one object, or nests deeper
-/// than kMaxJsonDepth.
+/// Throws CheckpointError with the byte offset if `text` is not JSON, has a key twice in one object, or exceeds the
+/// limits below.
 [[nodiscard]] ConfigNode values_from_json(const std::string& text);
 
-inline constexpr int kMaxJsonDepth = 64;
+inline constexpr int kMaxJsonDepth = 64;           // lists and maps within one another
+inline constexpr size_t kMaxJsonValues = 500'000;  // about 100 MB in memory
 
 }  // namespace levin

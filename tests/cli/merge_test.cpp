@@ -169,6 +169,11 @@ TEST(Override, RefusesBrokenPaths) {
   }
 }
 
+TEST(Override, RefusesPathsThatNoFileCouldHold) {
+  expect_parts(override_errors("{}", "--a.\xff=1"), {"not UTF-8 (byte 0xff)"});
+  expect_parts(override_errors("{}", "--a.b\x07=1"), {"a control character (byte 0x07)"});
+}
+
 TEST(AssembleConfig, LaysFilesAndOverridesFromLeftToRight) {
   const ConfigFiles files;
   const ConfigFile one{files.write("one.yaml", "trainer: {max_epochs: 1, min_epochs: 1}\n")};

@@ -13,3 +13,9 @@ if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models o
     cli/checkpoint_tool_test.cpp)
   add_dependencies(checkpoint_tool_test levin_tool)
 endif()
+
+if(LEVIN_BUILD_TOOL)
+  levin_test(hostile_program FILES
+    cli/hostile_program_test.cpp)
+  add_dependencies(hostile_program_test levin_tool)
+endif()

@@ -85,6 +85,9 @@ TEST(YamlFile, QuotedAndBlockTextsAreStrings) {
   for (const std::string key : {"a", "b", "c", "d", "f"}) EXPECT_TRUE(node.find(key)->quoted) << key;
   EXPECT_FALSE(node.find("e")->quoted);
   EXPECT_EQ(node.find("f")->text, "it's");
+  for (const std::string text : {"!!int", "!!float \"\"", "!!int 'null'", "!!null x", "!!bool ~"}) {
+    EXPECT_TRUE(read("a: " + text + "\n").find("a")->is_null()) << text;
+  }
 }
 
 TEST(YamlFile, AliasesRepeatTheirAnchorsValue) {

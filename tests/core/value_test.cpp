@@ -212,6 +212,15 @@ TEST(ScalarValues, WriteWhatReadsBackToTheSame) {
   EXPECT_TRUE(std::isnan(value<double>(ValueType<double>::write(NAN)).value()));
 }
 
+TEST(Problems, EscapeWhatATerminalWouldObey) {
+  Problems problems;
+  problems.add({"a\x1b[2J.yaml", 1, 2}, std::string(2000, 'k') + "\n", "got \x07");
+  const std::string line = problems.lines()[0];
+  EXPECT_TRUE(line.starts_with("a\\x1b[2J.yaml:1:2: kkk")) << line;
+  EXPECT_TRUE(line.ends_with("(2001 bytes): got \\x07")) << line;
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+}
+
 TEST(JoinPath, LeavesOutAnEmptyParent) {
   EXPECT_EQ(join_path("", "a"), "a");
   EXPECT_EQ(join_path("a", "b"), "a.b");

@@ -81,7 +81,7 @@ class Dev(unittest.TestCase):
     def test_help_lists_every_word(self):
         status, said = self.dev("help")
         self.assertEqual(status, 0)
-        for word in ("setup", "build", "check", "levin", "bench", "format", "lint"):
+        for word in ("setup", "build", "check", "levin", "bench", "fuzz", "format", "lint"):
             self.assertRegex(said, rf"(?m)^  {word}\b")
         self.assertEqual(self.dev()[1], said)
         self.assertEqual(self.dev("--help")[1], said)
@@ -91,12 +91,13 @@ class Dev(unittest.TestCase):
         self.assertEqual(status, 2)
         self.assertIn('unknown word "chekc"', said)
         self.assertIn('Did you mean "check"?', said)
-        self.assertIn("setup build check levin bench format lint help", said)
+        self.assertIn("setup build check levin bench fuzz format lint help", said)
         self.assertNotIn("Did you mean", self.dev("xylophone")[1])
 
     def test_wrong_options_are_refused_before_anything_is_done(self):
         for words, part in [(("setup", "--gpu"), "--gpu"), (("check", "--preset", "fast"), 'unknown preset "fast"'),
-                            (("build", "--fast"), "--fast"), (("format", "all"), "all")]:
+                            (("build", "--fast"), "--fast"), (("format", "all"), "all"),
+                            (("fuzz", "jason"), '"jason"'), (("fuzz", "yaml", "soon"), '"soon"')]:
             status, said = self.dev(*words)
             self.assertEqual(status, 2, said)
             self.assertIn(part, said)
@@ -292,6 +293,18 @@ class Dev(unittest.TestCase):
         status, said = self.dev("bench", "overhead", "--rounds=3")
         self.assertEqual((status, said.splitlines()[-1]), (0, "ran --rounds=3"), said)
         self.assertIn("bin/bench_overhead", self.calls.read_text())
+
+    def test_fuzz_builds_the_targets_and_runs_those_asked_for(self):
+        self.make_torch()
+        script = self.checkout / "tests/fuzz/run_fuzz.py"
+        script.parent.mkdir(parents=True)
+        script.write_text(f"import sys\nopen({str(self.calls)!r}, 'a').write(' '.join(sys.argv[1:]) + '\\n')\n"
+                          "sys.exit('checkpoint' in sys.argv)\n")
+        self.assertEqual(self.dev("fuzz", "yaml", "5")[0], 0)
+        self.assertEqual(self.calls.read_text().splitlines(), ["build", "run yaml 5"])
+        self.calls.write_text("")
+        self.assertEqual(self.dev("fuzz")[0], 1)
+        self.assertEqual(self.calls.read_text().splitlines()[1:], ["run checkpoint 600", "run yaml 600"])
 
     def test_an_unknown_benchmark_is_told_with_those_there_are(self):
         status, said = self.dev("bench", "speed")

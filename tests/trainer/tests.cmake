@@ -3,9 +3,16 @@ levin_test(checkpoint_file TORCH FILES
   trainer/safetensors_test.cpp)
 target_link_libraries(checkpoint_file_test PRIVATE PkgConfig::xxhash)
 
+levin_test(checkpoint_damage TORCH FILES
+  trainer/checkpoint_damage_test.cpp)
+
+levin_test(checkpoint_faults LIBS levin_io_faults FILES
+  trainer/checkpoint_faults_test.cpp)
+
 levin_test(run_plan FILES
   trainer/metrics_test.cpp
-  trainer/run_plan_test.cpp)
+  trainer/run_plan_test.cpp
+  trainer/values_json_test.cpp)
 
 # Files from and for other programs: Python's safetensors package (./dev setup installs it; skipped without) and PyTorch.
 levin_test(weights TORCH FILES

@@ -1,0 +1,67 @@
+// fuzz_seeds FOLDER: writes the inputs that fuzzing starts from to FOLDER/checkpoint and FOLDER/yaml.
+#include <ATen/ops/ones.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "levin/core/files.h"
+#include "levin/trainer/checkpoint_file.h"
+
+namespace levin::fuzz {
+namespace {
+
+void write_checkpoints(const std::string& folder) {
+  make_folder(folder);
+  State state;
+  write_checkpoint(folder + "/empty", state);
+  state.set<int64_t>("epoch", 3);
+  state.set("rate", 1e-3);
+  state.set<std::string>("name", "run");
+  ConfigNode odd = ConfigNode::map();
+  odd.set("plain", ConfigNode::list({ConfigNode::scalar("1e-3"), ConfigNode(), ConfigNode::scalar("x", true)}));
+  state.values.set("odd", odd);
+  write_checkpoint(folder + "/values", state);
+  for (const auto type : {at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kShort, at::kByte, at::kBool}) {
+    state.tensors[c10::toString(type)] = at::ones({2, 3}, at::TensorOptions(type));
+  }
+  state.tensors["empty"] = at::ones({0, 4}, at::TensorOptions(at::kFloat));
+  state.tensors["scalar"] = at::ones({}, at::TensorOptions(at::kInt));
+  write_checkpoint(folder + "/tensors", state);
+}
+
+// %%%% parts the files and overrides of one run: see fuzz_yaml.cpp.
+constexpr const char* kYaml[] = {
+    "",
+    "seed_everything: 1\ntrainer:\n  max_epochs: 3\n  callbacks:\n    - class_path: Timer\n      init_args: {duration: "
+    "1h}\n",
+    "model: {class_path: A, init_args: {x: 1.5, y: [a, 'b', \"c\\n\"]}}\noptimizer: SGD\n",
+    "lr_scheduler: {class_path: StepLR, interval: step, frequency: 2, init_args: {gamma: .1}}\n",
+    "a: &x [1, ~, true]\nb: *x\nc: |\n  text\n  more\nd: >-\n  folded\n  text\n",
+    "{\"trainer\": {\"max_epochs\": 3, \"min_epochs\": null}, \"data\": \"\\u00e9\"}\n",
+    "? key\n: - 1\n  - {a: b}\n!!str 3: !!int 4\n# comment\n...\n",
+    "trainer: {a: 1, b: [1, 2]}\nmodel: A\n%%%%\ntrainer: {b: [3]}\nmodel: {class_path: B}\n%%%%\ntrainer.b[0]=4%%%%\n"
+    "trainer.callbacks+=Timer%%%%\nmodel.init_args.x={a: 'b'}",
+    "a: 1\n%%%%\nb: 1\nb: 2\n",
+};
+
+void write_yaml(const std::string& folder) {
+  make_folder(folder);
+  int number = 0;
+  for (const char* text : kYaml) write_file_durably(folder + "/" + std::to_string(number++), std::string(text));
+}
+
+}  // namespace
+}  // namespace levin::fuzz
+
+int main(int argc, char** argv) {
+  try {
+    const std::string folder = argc == 2 ? argv[1] : "";
+    if (folder.empty()) throw levin::Error("usage: fuzz_seeds FOLDER");
+    levin::fuzz::write_checkpoints(folder + "/checkpoint");
+    levin::fuzz::write_yaml(folder + "/yaml");
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "fuzz_seeds: %s\n", error.what());
+    return 1;
+  }
+}
