@@ -2,13 +2,19 @@
 // nothing refers to, and a class that is silently missing is the worst kind of error.
 #include <mutex>
 
+#include "levin/callbacks/backbone_finetuning.h"
 #include "levin/callbacks/early_stopping.h"
+#include "levin/callbacks/ema_weight_averaging.h"
 #include "levin/callbacks/gradient_accumulation_scheduler.h"
 #include "levin/callbacks/learning_rate_monitor.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/model_summary.h"
+#include "levin/callbacks/on_exception_checkpoint.h"
 #include "levin/callbacks/progress_bar.h"
+#include "levin/callbacks/spike_detection.h"
+#include "levin/callbacks/stochastic_weight_averaging.h"
 #include "levin/callbacks/timer.h"
+#include "levin/callbacks/weight_averaging.h"
 #include "levin/data/csv.h"
 #include "levin/data/mnist.h"
 #include "levin/loggers/csv_logger.h"
@@ -27,6 +33,7 @@
 #include "levin/optim/rmsprop.h"
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
+#include "levin/optim/swa_lr.h"
 #include "levin/profilers/simple_profiler.h"
 #include "levin/strategies/single_device.h"
 
@@ -36,14 +43,20 @@ namespace {
 
 void add_callbacks() {
   auto& all = Registry<Callback>::instance();
+  all.add<BackboneFinetuning>("BackboneFinetuning", "trains a head first, and its backbone from a later epoch on");
   all.add<EarlyStopping>("EarlyStopping", "ends a run when a metric stops improving");
+  all.add<EMAWeightAveraging>("EMAWeightAveraging", "an exponential moving average of the weights");
   all.add<GradientAccumulationScheduler>("GradientAccumulationScheduler",
                                          "changes accumulate_grad_batches at given epochs");
   all.add<LearningRateMonitor>("LearningRateMonitor", "writes the learning rates to the loggers");
   all.add<ModelCheckpoint>("ModelCheckpoint", "saves the newest, the best and the last checkpoints");
   all.add<ModelSummary>("ModelSummary", "prints the layers before training");
+  all.add<OnExceptionCheckpoint>("OnExceptionCheckpoint", "saves the state of a training that fails");
   all.add<ProgressBar>("ProgressBar", "shows how far a run is");
+  all.add<SpikeDetection>("SpikeDetection", "ends a run when the training loss jumps");
+  all.add<StochasticWeightAveraging>("StochasticWeightAveraging", "averages the weights of the last epochs");
   all.add<Timer>("Timer", "ends a run after a given time");
+  all.add<WeightAveraging>("WeightAveraging", "the mean of the weights after every step");
 }
 
 void add_data() {
@@ -89,6 +102,7 @@ void add_lr_schedulers() {
   all.add<OneCycleLR>("OneCycleLR", "one rise and one long fall of lr");
   all.add<PolynomialLR>("PolynomialLR", "lets lr fall to 0 as a polynomial");
   all.add<ReduceLROnPlateau>("ReduceLROnPlateau", "lowers lr when a metric stops improving");
+  all.add<SWALR>("SWALR", "moves lr to a constant: for weight averaging");
   all.add<SequentialLR>("SequentialLR", "schedulers one after the other");
   all.add<StepLR>("StepLR", "decays lr every step_size steps");
 }

@@ -11,14 +11,20 @@
 
 #include <torch/torch.h>
 
+#include "levin/callbacks/backbone_finetuning.h"
 #include "levin/callbacks/early_stopping.h"
+#include "levin/callbacks/ema_weight_averaging.h"
 #include "levin/callbacks/gradient_accumulation_scheduler.h"
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/learning_rate_monitor.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/model_summary.h"
+#include "levin/callbacks/on_exception_checkpoint.h"
 #include "levin/callbacks/progress_bar.h"
+#include "levin/callbacks/spike_detection.h"
+#include "levin/callbacks/stochastic_weight_averaging.h"
 #include "levin/callbacks/timer.h"
+#include "levin/callbacks/weight_averaging.h"
 #include "levin/core/register.h"
 #include "levin/data/csv.h"
 #include "levin/data/dataloader.h"
@@ -41,6 +47,7 @@
 #include "levin/optim/rmsprop.h"
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
+#include "levin/optim/swa_lr.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"

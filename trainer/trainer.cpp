@@ -9,6 +9,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/stop_signal.h"
+#include "levin/trainer/batch_stream.h"
 #include "levin/trainer/checkpoint.h"
 #include "levin/trainer/checkpoint_file.h"
 #include "levin/trainer/checkpoint_search.h"
@@ -16,6 +17,7 @@
 #include "levin/trainer/fit_loop.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loader_set.h"
+#include "levin/trainer/random_state.h"
 
 namespace levin {
 
@@ -381,6 +383,28 @@ Predictions Trainer::predict(LightningModule& module, DataModule& data, const st
 Predictions Trainer::predict(LightningModule& module, Loaders loaders, const std::string& ckpt_path) {
   LoadersDataModule data(nullptr, std::move(loaders));
   return predict(module, data, ckpt_path);
+}
+
+void Trainer::forward_training_batches() {
+  Run& run = *run_;
+  if (run.train.loaders.empty()) {
+    throw Error("forward_training_batches: there are no training batches here. Call it in a hook of fit.");
+  }
+  const RandomState random_state;  // the pass is no part of training
+  const at::AutoGradMode no_gradients(false);
+  const auto place = run.place;
+  const Phase phase = std::exchange(run.phase, Phase::train);  // `log` goes where it is dropped
+  BatchStream stream(*run.train.loaders[0], run.train.num_batches[0]);
+  stream.start(run.progress.epoch);
+  for (Batch fetched; stream.next(fetched);) {
+    run.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
+    const Batch batch = transfer_batch(run, fetched, 0);
+    const ForwardScope forward(*run.precision, run.strategy->device().type());
+    call_module(run, Hook::training_step, [&](LightningModule& m) { return m.training_step(batch, stream.index()); });
+  }
+  run.place = place;
+  run.phase = phase;
+  run.train_metrics.reset();
 }
 
 void Trainer::save_checkpoint(const std::string& path, bool weights_only) {

@@ -101,6 +101,11 @@ class Trainer {
   [[nodiscard]] bool validates_only_at_epoch_end() const;
   [[nodiscard]] bool has_validation() const;
 
+  /// Runs training_step on every batch of the training data once more, without gradients; nothing is counted and what
+  /// it logs is dropped. For callbacks that need the layers' statistics of the final weights. Every rank calls it, in
+  /// fit.
+  void forward_training_batches();
+
   // ---- metrics ------------------------------------------------------------------------------------------------
   /// Everything logged, by name: what callbacks monitor. Reads values that are still on a device.
   [[nodiscard]] Metrics callback_metrics() const;

@@ -35,8 +35,9 @@ void check_all(const std::vector<std::string>& expected) {
 }
 
 TEST(Builtins, NameEveryCallback) {
-  check_all<Callback>({"EarlyStopping", "GradientAccumulationScheduler", "LearningRateMonitor", "ModelCheckpoint",
-                       "ModelSummary", "ProgressBar", "Timer"});
+  check_all<Callback>({"BackboneFinetuning", "EMAWeightAveraging", "EarlyStopping", "GradientAccumulationScheduler",
+                       "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint", "ProgressBar",
+                       "SpikeDetection", "StochasticWeightAveraging", "Timer", "WeightAveraging"});
 }
 
 TEST(Builtins, NameEveryOptimizer) {
@@ -46,7 +47,7 @@ TEST(Builtins, NameEveryOptimizer) {
 TEST(Builtins, NameEveryScheduler) {
   check_all<LRScheduler>({"ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts",
                           "CyclicLR", "ExponentialLR", "LinearLR", "MultiStepLR", "OneCycleLR", "PolynomialLR",
-                          "ReduceLROnPlateau", "SequentialLR", "StepLR"});
+                          "ReduceLROnPlateau", "SWALR", "SequentialLR", "StepLR"});
 }
 
 TEST(Builtins, NameEveryOtherPart) {

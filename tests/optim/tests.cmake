@@ -4,7 +4,8 @@ levin_test(optim FILES
   optim/optimizer_state_test.cpp
   optim/optimizer_test.cpp
   optim/options_test.cpp
-  optim/scheduler_reference_test.cpp)
+  optim/scheduler_reference_test.cpp
+  optim/swa_lr_test.cpp)
 
 levin_test(optim_torch TORCH FILES
   optim/clip_grad_test.cpp

@@ -1,0 +1,44 @@
+#include "levin/callbacks/batch_norm.h"
+
+#include <torch/nn/modules/batchnorm.h>
+
+namespace levin::detail {
+
+namespace {
+
+// `action(layer)` with the layer's own class if it is a BatchNorm.
+template <class Module, class Action>
+bool with_batch_norm(Module& module, Action action) {
+  const auto as = [&](auto* layer) {
+    if (layer != nullptr) action(*layer);
+    return layer != nullptr;
+  };
+  return as(dynamic_cast<torch::nn::BatchNorm1dImpl*>(&module)) ||
+         as(dynamic_cast<torch::nn::BatchNorm2dImpl*>(&module)) ||
+         as(dynamic_cast<torch::nn::BatchNorm3dImpl*>(&module));
+}
+
+}  // namespace
+
+bool is_batch_norm(const torch::nn::Module& module) {
+  return with_batch_norm(const_cast<torch::nn::Module&>(module), [](auto&) {});
+}
+
+BatchNormRecount::BatchNormRecount(torch::nn::Module& module) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& child : module.modules(/*include_self=*/false)) {
+    with_batch_norm(*child, [&](auto& layer) {
+      if (!layer.is_training() || !layer.options.track_running_stats()) return;
+      const auto momentum = layer.options.momentum();
+      layer.options.momentum(std::nullopt);  // the mean over all batches
+      layer.reset_running_stats();
+      restore_.push_back([child, &layer, momentum] { layer.options.momentum(momentum); });
+    });
+  }
+}
+
+BatchNormRecount::~BatchNormRecount() {
+  for (const auto& restore : restore_) restore();
+}
+
+}  // namespace levin::detail

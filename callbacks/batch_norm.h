@@ -1,0 +1,32 @@
+// What callbacks need to know of BatchNorm layers.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace levin::detail {
+
+/// Whether it is LibTorch's BatchNorm1d, 2d or 3d.
+[[nodiscard]] bool is_batch_norm(const torch::nn::Module& module);
+
+/// While it lives, the BatchNorm layers below `module` that are in training mode gather their statistics anew, as the
+/// mean over the batches they see. Layers in eval mode keep theirs.
+class BatchNormRecount {
+ public:
+  explicit BatchNormRecount(torch::nn::Module& module);
+  ~BatchNormRecount();
+  BatchNormRecount(const BatchNormRecount&) = delete;
+  BatchNormRecount& operator=(const BatchNormRecount&) = delete;
+
+  /// Whether there is such a layer at all.
+  [[nodiscard]] bool is_needed() const { return !restore_.empty(); }
+
+ private:
+  std::vector<std::function<void()>> restore_;  // puts a layer's momentum back
+};
+
+}  // namespace levin::detail

@@ -1,0 +1,57 @@
+#include "levin/callbacks/on_exception_checkpoint.h"
+
+#include <filesystem>
+
+#include "levin/core/console.h"
+#include "levin/core/files.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace fs = std::filesystem;
+
+OnExceptionCheckpoint::OnExceptionCheckpoint(OnExceptionCheckpointOptions options)
+    : options_(checked(std::move(options), "OnExceptionCheckpointOptions")) {
+  // Absolute, so that a change of the working folder changes nothing.
+  options_.dirpath = fs::absolute(options_.dirpath).lexically_normal().string();
+}
+
+std::string OnExceptionCheckpoint::ckpt_path() const {
+  return (fs::path(options_.dirpath) / (options_.filename + ".ckpt")).string();
+}
+
+void OnExceptionCheckpoint::setup(Trainer&, LightningModule&, Stage) {
+  training_ = false;
+}
+
+// Lightning: saves whenever an exception passes; here: only from training, because before it there is nothing to lose,
+// and a file of an earlier failure would be overwritten with less.
+void OnExceptionCheckpoint::on_exception(Trainer& trainer, LightningModule&, const std::exception& error) {
+  if (!std::exchange(training_, false) || trainer.plan().fast_dev_run) return;
+  const std::string path = ckpt_path();
+  try {
+    if (trainer.global_rank() == 0) make_folder(fs::path(path).parent_path().string());
+    trainer.save_checkpoint(path);
+  } catch (const std::exception& failure) {
+    Console::instance().error(std::string("OnExceptionCheckpoint: ") + failure.what() +
+                              " The state is not saved. It was to be saved because of: " + error.what());
+    return;
+  }
+  if (trainer.global_rank() == 0) {
+    Console::instance().print("OnExceptionCheckpoint: saved " + path + ". Give it as ckpt_path to continue.");
+  }
+}
+
+void OnExceptionCheckpoint::on_fit_end(Trainer& trainer, LightningModule&) {
+  if (trainer.global_rank() != 0 || trainer.plan().fast_dev_run) return;
+  std::error_code code;
+  fs::remove(ckpt_path(), code);
+  if (code)
+    Console::instance().warn("OnExceptionCheckpoint: cannot remove " + ckpt_path() + ": " + code.message() + ".");
+}
+
+std::string OnExceptionCheckpoint::checkpoint_path(Trainer&, const std::string& which) {
+  return which == "last" && fs::exists(ckpt_path()) ? ckpt_path() : "";
+}
+
+}  // namespace levin

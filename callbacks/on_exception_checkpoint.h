@@ -1,0 +1,50 @@
+// Saves the state of training when it fails, so that it can continue from the failed batch.
+//
+//   .callbacks = {levin::OnExceptionCheckpoint({.dirpath = "runs/a"})}      // then fit(…, "runs/a/on_exception.ckpt")
+//
+// A checkpoint callback: give a ModelCheckpoint too if you want regular ones. The file is removed when a later fit of
+// the same folder ends well.
+#pragma once
+
+#include <string>
+
+#include "levin/core/fields.h"
+#include "levin/trainer/callback.h"
+
+namespace levin {
+
+struct OnExceptionCheckpointOptions {
+  std::string dirpath = "";               // required
+  std::string filename = "on_exception";  // without .ckpt
+
+  static auto fields() {
+    using O = OnExceptionCheckpointOptions;
+    return levin::fields(field("dirpath", &O::dirpath, "the folder to save in").not_empty(),
+                         field("filename", &O::filename, "the file's name, without .ckpt").not_empty());
+  }
+};
+
+class OnExceptionCheckpoint final : public Callback {
+ public:
+  using Options = OnExceptionCheckpointOptions;
+  explicit OnExceptionCheckpoint(OnExceptionCheckpointOptions options);
+
+  void setup(Trainer&, LightningModule&, Stage) override;
+  void on_train_start(Trainer&, LightningModule&) override { training_ = true; }
+  void on_train_end(Trainer&, LightningModule&) override { training_ = false; }
+  void on_fit_end(Trainer& trainer, LightningModule&) override;
+  /// A failure to save is reported, and the exception goes on its way.
+  void on_exception(Trainer& trainer, LightningModule&, const std::exception&) override;
+
+  [[nodiscard]] bool is_checkpoint() const override { return true; }
+  [[nodiscard]] std::string checkpoint_path(Trainer&, const std::string& which) override;
+
+  /// Where it saves.
+  [[nodiscard]] std::string ckpt_path() const;
+
+ private:
+  OnExceptionCheckpointOptions options_;
+  bool training_ = false;
+};
+
+}  // namespace levin

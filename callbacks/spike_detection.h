@@ -1,0 +1,84 @@
+// Ends a run when the training loss jumps, and writes down which batches did it, so that the next run can leave them
+// out.
+//
+//   .callbacks = {levin::SpikeDetection({.window = 50, .warmup = 100, .exclude_batches_path = "runs/a"})}
+//
+//   at::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override {
+//     if (trainer().callback<levin::SpikeDetection>()->is_excluded(current_epoch(), batch_idx)) return {};
+//
+// An epoch and a batch's index in it name the same samples in every run with the same seed, data and batch size.
+// Every rank checks; all stop as soon as one sees a spike. Waits for the loss of every batch.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "levin/callbacks/monitor.h"
+#include "levin/core/fields.h"
+#include "levin/trainer/callback.h"
+
+namespace levin {
+
+struct SpikeDetectionOptions {
+  MonitorMode mode = MonitorMode::min;
+  int64_t window = 10;  // losses
+  int64_t warmup = 1;   // losses
+  std::optional<double> atol = std::nullopt;
+  std::optional<double> rtol = 2.0;
+  std::string exclude_batches_path = "";
+  bool finite_only = true;
+
+  static auto fields() {
+    using O = SpikeDetectionOptions;
+    const auto not_negative = [](const std::optional<double>& value) { return !value || *value >= 0; };
+    return levin::fields(
+        field("mode", &O::mode, "whether a good loss is small or large"),
+        field("window", &O::window, "a loss is compared with the mean of so many before it").min(1),
+        field("warmup", &O::warmup, "so many losses are seen before any is judged").min(1),
+        field("atol", &O::atol, "a spike is at least this far from the mean; null: no such condition")
+            .check(not_negative, ">= 0"),
+        field("rtol", &O::rtol, "a spike is at least this times the mean away from it; null: no such condition")
+            .check(not_negative, ">= 0"),
+        field("exclude_batches_path", &O::exclude_batches_path,
+              "the JSON file of the batches to leave out, or its folder; empty: skip_batches.json in the run's root"),
+        field("finite_only", &O::finite_only, "NaN and infinity are spikes; false: they are passed over"));
+  }
+};
+
+class SpikeDetection final : public Callback {
+ public:
+  using Options = SpikeDetectionOptions;
+  explicit SpikeDetection(SpikeDetectionOptions options = {});
+
+  /// Reads the file of the batches to leave out, if it is there; throws ConfigError naming what is wrong in it.
+  void setup(Trainer& trainer, LightningModule&, Stage stage) override;
+  /// Throws Error on a spike, once the file names the batch and the one before it, which may have done the harm.
+  void on_train_batch_end(Trainer& trainer, LightningModule& module, const at::Tensor& loss, const Batch&,
+                          int64_t batch_idx) override;
+
+  [[nodiscard]] State state() const override;
+  void load_state(const State& saved) override;
+  [[nodiscard]] std::string state_key() const override { return "SpikeDetection"; }
+
+  /// Whether an earlier run found that this batch does harm.
+  [[nodiscard]] bool is_excluded(int64_t epoch, int64_t batch_idx) const;
+  [[nodiscard]] const std::string& exclude_batches_path() const { return path_; }
+
+ private:
+  [[nodiscard]] bool is_spike(double loss) const;
+  [[nodiscard]] double mean() const;
+  [[noreturn]] void stop(Trainer& trainer, double loss, int64_t batch_idx);
+  void read_excluded();
+  void write_excluded() const;
+
+  SpikeDetectionOptions options_;
+  std::string path_;
+  std::set<std::pair<int64_t, int64_t>> excluded_;  // (epoch, batch); epoch -1: of every epoch
+  std::deque<double> losses_;                       // the last `window`
+  int64_t seen_ = 0;                                // losses so far
+};
+
+}  // namespace levin

@@ -1,0 +1,77 @@
+// Stochastic weight averaging (Izmailov et al. 2018): towards the end of training lr goes to a constant and the weights
+// at the start of each epoch are averaged; the module ends as the average.
+//
+//   .callbacks = {levin::StochasticWeightAveraging({.swa_lrs = 0.01, .swa_epoch_start = 0.75})}
+//
+// Validation and checkpoints within training use the weights that train. Where the module has BatchNorm layers, one
+// more pass over the training data at the end gathers their statistics for the average.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "levin/callbacks/averaged_weights.h"
+#include "levin/callbacks/weight_averaging.h"
+#include "levin/core/fields.h"
+#include "levin/optim/swa_lr.h"
+
+namespace levin {
+
+struct StochasticWeightAveragingOptions {
+  FloatOrList swa_lrs = 0.0;                            // required
+  std::variant<int64_t, double> swa_epoch_start = 0.8;  // an epoch from 1, or a share of max_epochs
+  int64_t annealing_epochs = 10;
+  AnnealStrategy annealing_strategy = AnnealStrategy::cos;
+  std::optional<std::string> device = "cpu";  // where the average is kept; unset: beside the weights
+
+  static auto fields() {
+    using O = StochasticWeightAveragingOptions;
+    return levin::fields(
+        field("swa_lrs", &O::swa_lrs, "the lr to average at; one, or one per group")
+            .check([](const FloatOrList& value) { return detail::all_above(value, 0); }, "set, and > 0"),
+        field("swa_epoch_start", &O::swa_epoch_start,
+              "int: the epoch, counted from 1, that averaging starts in; float: the share of max_epochs before it")
+            .check(
+                [](const auto& start) {
+                  const auto* share = std::get_if<double>(&start);
+                  return share != nullptr ? *share >= 0 && *share <= 1 : std::get<int64_t>(start) >= 1;
+                },
+                "an integer >= 1 or a float from 0 to 1"),
+        field("annealing_epochs", &O::annealing_epochs, "epochs from lr to swa_lrs; 0: at once").min(0),
+        field("annealing_strategy", &O::annealing_strategy, "along half a cosine or a line"),
+        field("device", &O::device, "where the average is kept; null: beside the weights")
+            .check(detail::is_device, "a device, such as cpu or cuda:0"));
+  }
+};
+
+class StochasticWeightAveraging final : public AveragingCallback {
+ public:
+  using Options = StochasticWeightAveragingOptions;
+  explicit StochasticWeightAveraging(StochasticWeightAveragingOptions options);
+
+  /// Throws ConfigError where the module has several optimizers or schedulers or optimizes by hand, or where a share of
+  /// max_epochs is asked for and there is no max_epochs.
+  void on_fit_start(Trainer& trainer, LightningModule& module) override;
+  void on_train_epoch_start(Trainer& trainer, LightningModule&) override;
+  void on_train_end(Trainer& trainer, LightningModule& module) override;
+
+  [[nodiscard]] State state() const override;
+  void load_state(const State& saved) override;
+  [[nodiscard]] std::string state_key() const override { return "StochasticWeightAveraging"; }
+
+  /// The epoch (from 0) that averaging starts in; known once fit has started.
+  [[nodiscard]] int64_t swa_start() const { return start_; }
+
+ private:
+  [[nodiscard]] bool saves_average_as_model() const override { return false; }
+  void check(Trainer& trainer, const LightningModule& module) const;
+  void replace_scheduler(Trainer& trainer) const;
+
+  StochasticWeightAveragingOptions options_;
+  int64_t start_ = 0;
+  int64_t latest_update_epoch_ = -1;
+  std::optional<State> loaded_ = std::nullopt;  // from a checkpoint, until the module stands where it trains
+};
+
+}  // namespace levin

@@ -1,0 +1,45 @@
+// The schedule of stochastic weight averaging: lr moves to a constant and stays there.
+//
+//   SWALR scheduler(optimizer, {.swa_lr = 0.05, .anneal_epochs = 10});
+#pragma once
+
+#include "levin/optim/cyclic_schedulers.h"
+
+namespace levin {
+
+struct SWALROptions {
+  FloatOrList swa_lr = 0.0;
+  int64_t anneal_epochs = 10;  // steps of the scheduler; 0: swa_lr at once
+  AnnealStrategy anneal_strategy = AnnealStrategy::cos;
+
+  static auto fields() {
+    return levin::fields(
+        field("swa_lr", &SWALROptions::swa_lr, "where lr ends; one, or one per group")
+            .check([](const FloatOrList& value) { return detail::all_above(value, 0); }, "set, and > 0"),
+        field("anneal_epochs", &SWALROptions::anneal_epochs, "steps from lr to swa_lr; 0: at once").min(0),
+        field("anneal_strategy", &SWALROptions::anneal_strategy, "along half a cosine or a line"));
+  }
+};
+
+/// Moves each group's lr to swa_lr in anneal_epochs steps, from where it is when the scheduler is attached.
+class SWALR final : public LRScheduler {
+ public:
+  using Options = SWALROptions;
+
+  /// Attached later.
+  explicit SWALR(SWALROptions options = {}) : options_(checked(std::move(options), "SWALROptions")) {}
+  SWALR(Optimizer& optimizer, SWALROptions options) : SWALR(std::move(options)) { attach(optimizer); }
+
+  [[nodiscard]] std::string name() const override { return "SWALR"; }
+
+ private:
+  void prepare() override;
+  std::vector<double> next_lr() override;
+  /// How much of the way from lr to swa_lr is done after `step` steps, 0 to 1.
+  [[nodiscard]] double way_done(int64_t step) const;
+
+  SWALROptions options_;
+  std::vector<double> swa_lrs_;  // one per group
+};
+
+}  // namespace levin
