@@ -1,6 +1,7 @@
 // What a checkpoint of 512 MiB costs: saved durably by Levin beside `dd conv=fsync` of the same bytes in the same
 // folder and beside torch::save (which leaves the bytes to the page cache), and loaded with its checksums verified
-// beside torch::load (which verifies nothing), from the page cache.
+// beside torch::load (which verifies nothing), from the page cache. And what training waits for when a save is
+// asynchronous, beside a plain copy of the same bytes in memory.
 #include <fcntl.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -8,11 +9,13 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <stdexcept>
 
 #include "levin/trainer/checkpoint_file.h"
+#include "levin/trainer/checkpoint_writer.h"
 #include "rounds.h"
 
 namespace {
@@ -70,6 +73,34 @@ void load_by_torch(const std::string& path) {
   torch::load(tensors, path);
 }
 
+// Into memory that is there already, as the writer's is from its second save on.
+class PlainCopy {
+ public:
+  explicit PlainCopy(const std::vector<at::Tensor>& tensors) : from_(tensors) {
+    for (const auto& tensor : tensors) to_.push_back(torch::zeros_like(tensor));
+  }
+  void run() {
+    for (size_t i = 0; i < from_.size(); ++i)
+      std::memcpy(to_[i].mutable_data_ptr(), from_[i].const_data_ptr(), from_[i].nbytes());
+  }
+
+ private:
+  std::vector<at::Tensor> from_, to_;
+};
+
+// The stall of one asynchronous save; the writing itself is waited for afterwards.
+double stall(levin::CheckpointWriter& writer, const levin::State& state, const std::string& path) {
+  writer.finish();
+  levin::CheckpointRequest request{path};
+  request.state = state;
+  request.done = [](const std::string& error) {
+    if (!error.empty()) throw std::runtime_error(error);
+  };
+  const double milliseconds = timed([&] { writer.submit({std::move(request)}, {}); });
+  writer.finish();
+  return milliseconds;
+}
+
 }  // namespace
 
 int main() {
@@ -101,14 +132,25 @@ int main() {
                          {"torch::load", [&] { return timed([&] { load_by_torch(theirs); }); }},
                          {"Levin, verified", [&] { return timed([&] { (void)levin::read_checkpoint(ours); }); }}},
                         5);
+  levin::CheckpointWriter writer;
+  PlainCopy plain(tensors);
+  const auto stalls =
+      bench::interleave({{"plain memory copy", [&] { return timed([&] { plain.run(); }); }},
+                         {"Levin, asynchronous: the stall", [&] { return stall(writer, state, written); }}},
+                        5);
   fs::remove_all(folder);
   bench::print_table("save 512 MiB", "ms", {figures.begin(), figures.begin() + 4});
   bench::print_table("\nload 512 MiB from the page cache", "ms", {figures.begin() + 4, figures.end()});
+  bench::print_table("\ncopy 512 MiB before it is written beside the training", "ms", stalls);
+  const double stall_ratio = stalls[1].median / stalls[0].median;
   const double save_rate = figures[0].median / figures[1].median, load_speed = figures[4].median / figures[5].median;
-  std::printf("\nLevin saves at %.2f of dd's rate and loads %.2f times as fast as torch::load\n", save_rate,
-              load_speed);
+  std::printf(
+      "\nLevin saves at %.2f of dd's rate, loads %.2f times as fast as torch::load, and an asynchronous save stalls "
+      "training for %.2f of a plain copy\n",
+      save_rate, load_speed, stall_ratio);
   bench::write_json("checkpoint", "ms", figures,
                     {{"save_rate_to_dd", save_rate},
                      {"save_speed_to_torch_save", figures[2].median / figures[1].median},
-                     {"load_speed_to_torch_load", load_speed}});
+                     {"load_speed_to_torch_load", load_speed},
+                     {"stall_to_copy", stall_ratio}});
 }

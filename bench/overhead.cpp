@@ -17,7 +17,8 @@ namespace F = torch::nn::functional;
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kBatch = 64;
-constexpr int64_t kEpochs = 2;
+constexpr int64_t kEpochs = 5;
+constexpr int kRounds = 9;
 
 double microseconds(Clock::time_point start, int64_t steps) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count() / static_cast<double>(steps);
@@ -40,12 +41,12 @@ Data load_data() {
   return {images.flatten(1).to(torch::kFloat) / 255, labels.to(torch::kLong)};
 }
 
-double hand_written_loop(const Data& data) {
+double hand_written_loop(const Data& data, int64_t epochs = kEpochs) {
   auto net = make_net();
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   const int64_t batches = (data.x.size(0) + kBatch - 1) / kBatch;
   const auto start = Clock::now();
-  for (int64_t epoch = 0; epoch < kEpochs; ++epoch) {
+  for (int64_t epoch = 0; epoch < epochs; ++epoch) {
     const auto order = torch::randperm(data.x.size(0), torch::kLong);
     for (int64_t b = 0; b < batches; ++b) {
       const auto indices = order.slice(0, b * kBatch, (b + 1) * kBatch);
@@ -57,7 +58,7 @@ double hand_written_loop(const Data& data) {
       optimizer.step();
     }
   }
-  return microseconds(start, kEpochs * batches);
+  return microseconds(start, epochs * batches);
 }
 
 class Mlp : public levin::LightningModule {
@@ -129,13 +130,13 @@ double log_call(const Data& data) {
   return model.figure();
 }
 
-double trained_by_levin(const Data& data, int logs, bool barebones) {
+double trained_by_levin(const Data& data, int logs, bool barebones, int64_t epochs = kEpochs) {
   const auto folder = std::filesystem::temp_directory_path() / "levin_bench_overhead";
   std::filesystem::remove_all(folder);
   Mlp model(logs);
   auto watch = std::make_shared<Stopwatch>();
   levin::Trainer trainer(levin::TrainerOptions{
-      .max_epochs = kEpochs, .callbacks = {watch}, .default_root_dir = folder.string(), .barebones = barebones});
+      .max_epochs = epochs, .callbacks = {watch}, .default_root_dir = folder.string(), .barebones = barebones});
   trainer.fit(model, make_loader(data));
   std::filesystem::remove_all(folder);
   return watch->figure;
@@ -143,18 +144,28 @@ double trained_by_levin(const Data& data, int logs, bool barebones) {
 
 }  // namespace
 
-int main() {
+// bench_overhead: the table. bench_overhead loop|trainer EPOCHS: that alone, for `valgrind --tool=callgrind`, which
+// counts instructions and is the same however busy the machine is; the difference of two numbers of epochs leaves out
+// the start.
+int main(int argc, char** argv) {
   bench::pin_to_one_core();
   levin::Console::instance().capture([](const std::string&) {});
   const Data data = load_data();
+  if (argc == 3) {
+    const bool loop = std::string(argv[1]) == "loop";
+    const double figure =
+        loop ? hand_written_loop(data, std::stol(argv[2])) : trained_by_levin(data, 1, false, std::stol(argv[2]));
+    std::printf("%s: %.2f us a step\n", argv[1], figure);
+    return 0;
+  }
   const auto figures = bench::interleave({{"hand-written LibTorch loop", [&] { return hand_written_loop(data); }},
                                           {"Trainer, 1 log", [&] { return trained_by_levin(data, 1, false); }},
                                           {"Trainer, 11 logs", [&] { return trained_by_levin(data, 11, false); }},
                                           {"Trainer, barebones", [&] { return trained_by_levin(data, 0, true); }}},
-                                         5);
+                                         kRounds);
   bench::print_table("MLP 784-64-10, batch 64, SGD, one thread", "us a step", figures);
   const auto per_log = bench::interleave({{"one log call", [&] { return log_call(data); }}}, 5);
   bench::print_table("\nin a training_step", "us", per_log);
   bench::write_json("overhead", "us a step", figures,
-                    {{"trainer_to_loop", figures[1].median / figures[0].median}, {"us_per_log", per_log[0].median}});
+                    {{"trainer_to_loop", bench::ratio(figures[1], figures[0])}, {"us_per_log", per_log[0].median}});
 }

@@ -51,6 +51,12 @@ std::vector<Figure> interleave(const std::vector<Contender>& contenders, int rou
   return figures;
 }
 
+double ratio(const Figure& figure, const Figure& to) {
+  std::vector<double> ratios;
+  for (size_t k = 0; k < figure.rounds.size(); ++k) ratios.push_back(figure.rounds[k] / to.rounds[k]);
+  return median_of(ratios);
+}
+
 void pin_to_one_core() {
   at::set_num_threads(1);
   cpu_set_t cores;
@@ -63,7 +69,7 @@ void print_table(const std::string& title, const std::string& unit, const std::v
   std::printf("%s\n  %-34s %12s %20s %8s\n", title.c_str(), "", unit.c_str(), "lowest - highest", "ratio");
   for (const auto& figure : figures) {
     std::printf("  %-34s %12.2f %10.2f - %7.2f %8.3f\n", figure.name.c_str(), figure.median, figure.lowest,
-                figure.highest, figure.median / figures[0].median);
+                figure.highest, ratio(figure, figures[0]));
   }
 }
 
@@ -79,7 +85,7 @@ void write_json(const std::string& name, const std::string& unit, const std::vec
                                    {"lowest", figure.lowest},
                                    {"highest", figure.highest},
                                    {"rounds", figure.rounds},
-                                   {"ratio", figure.median / figures[0].median}};
+                                   {"ratio", ratio(figure, figures[0])}};
   }
   for (const auto& [key, value] : extra) out[key] = value;
   const char* folder = std::getenv("LEVIN_BENCH_DIR");

@@ -22,10 +22,13 @@ struct Figure {
 /// One unmeasured round, then `rounds` measured ones.
 [[nodiscard]] std::vector<Figure> interleave(const std::vector<Contender>& contenders, int rounds);
 
+/// The median of the rounds' own ratios: what slows the machine for a while slows both of a round.
+[[nodiscard]] double ratio(const Figure& figure, const Figure& to);
+
 /// This process on one core, LibTorch on one thread.
 void pin_to_one_core();
 
-/// Prints name, median, range and the ratio to the first contender.
+/// Prints name, median, range and ratio() to the first contender.
 void print_table(const std::string& title, const std::string& unit, const std::vector<Figure>& figures);
 
 /// Writes figures and ratios, with the machine's description, to build/bench/<name>.json below the working directory,

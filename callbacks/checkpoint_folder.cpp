@@ -3,12 +3,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
 
 #include "levin/core/files.h"
+#include "levin/core/tensor_text.h"
 
 namespace levin {
 
@@ -48,16 +47,6 @@ std::string folder_problem(const std::string& folder, uint64_t bytes) {
   if (free_bytes >= bytes) return "";
   return there.string() + " has " + bytes_text(free_bytes) + " free, and two checkpoints take up to " +
          bytes_text(bytes) + ".";
-}
-
-std::string bytes_text(uint64_t bytes) {
-  static constexpr std::array<const char*, 5> units{"bytes", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < units.size(); ++unit) value /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-  return text;
 }
 
 }  // namespace levin

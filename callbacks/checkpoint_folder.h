@@ -17,7 +17,4 @@ namespace levin {
 /// can. Creates nothing.
 [[nodiscard]] std::string folder_problem(const std::string& folder, uint64_t bytes);
 
-/// "1.5 GiB"
-[[nodiscard]] std::string bytes_text(uint64_t bytes);
-
 }  // namespace levin

@@ -1,7 +1,5 @@
 #include "levin/callbacks/model_checkpoint.h"
 
-#include <ATen/ops/scalar_tensor.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -47,7 +45,6 @@ double comparable(double score, MonitorMode mode) {
 }
 
 constexpr const char* kLast = "last";
-constexpr const char* kInterrupted = "interrupted.ckpt";
 
 using Scored = std::pair<std::string, double>;
 
@@ -60,17 +57,6 @@ std::vector<Scored>::const_iterator best_of(const std::vector<Scored>& files, Mo
 std::vector<Scored>::const_iterator worst_of(const std::vector<Scored>& files, MonitorMode mode) {
   return std::min_element(files.begin(), files.end(),
                           [mode](const Scored& a, const Scored& b) { return is_better(mode, b.second, a.second); });
-}
-
-// What a file with save_weights_only holds of a whole checkpoint.
-State weights_of(const State& whole) {
-  State weights;
-  for (const char* key : {"levin_version", "torch_version", "epoch", "global_step", "hyper_parameters"}) {
-    weights.values.set(key, *whole.values.find(key));
-  }
-  weights.set("weights_only", true);
-  weights.put("model", whole.part("model"));
-  return weights;
 }
 
 }  // namespace
@@ -92,10 +78,6 @@ bool ModelCheckpoint::last_is(const char* word) const {
   return given != nullptr && *given == word;
 }
 
-std::string ModelCheckpoint::interrupted_path() const {
-  return (fs::path(dirpath_) / kInterrupted).string();
-}
-
 // ---- when
 // ----------------------------------------------------------------------------------------------------------------
 
@@ -111,6 +93,11 @@ void ModelCheckpoint::setup(Trainer& trainer, LightningModule&, Stage) {
 void ModelCheckpoint::on_fit_start(Trainer& trainer, LightningModule&) {
   if (trainer.plan().fast_dev_run) return;
   finish_save_point(trainer);
+  // Killed after the run had got over a stop, but before the stop's checkpoint was removed.
+  const bool got_over = trainer.plan().auto_resume && !trainer.ckpt_path().empty();
+  if (got_over && trainer.ckpt_path() != interrupted_path() && may_remove(trainer, interrupted_path())) {
+    fs::remove(interrupted_path());
+  }
   check_folder(trainer);
 }
 
@@ -310,147 +297,6 @@ std::string ModelCheckpoint::choose_last(Trainer& trainer, std::string& obsolete
   last_step_of_last_ = trainer.global_step();
   if (previous != kept_.last_path) obsolete = previous;
   return kept_.last_path;
-}
-
-// ---- files
-// ---------------------------------------------------------------------------------------------------------------
-
-// Rank 0 looks; all ranks learn the number.
-std::string ModelCheckpoint::free_path(Trainer& trainer, const std::string& stem, const std::string& own) const {
-  int64_t version = 0;
-  if (options_.enable_version_counter && trainer.global_rank() == 0) version = free_version(dirpath_, stem, own);
-  if (trainer.world_size() > 1) {
-    const at::Tensor mine = at::scalar_tensor(version, at::TensorOptions(at::kLong).device(trainer.device()));
-    version = trainer.strategy().reduce(mine, ReduceOp::max).item().toLong();
-  }
-  return versioned_path(dirpath_, stem, version);
-}
-
-void ModelCheckpoint::request(Trainer& trainer, const std::string& path, const std::string& link_to,
-                              std::vector<std::string> obsolete, std::function<void()> undo) {
-  CheckpointRequest wanted{path, options_.save_weights_only, link_to, std::move(obsolete), options_.async_save};
-  wanted.done = [this, &trainer, path, undo = std::move(undo)](const std::string& error) {
-    if (!error.empty()) undo();
-    report(trainer, path, error);
-  };
-  trainer.request_checkpoint(std::move(wanted));
-}
-
-void ModelCheckpoint::report(const Trainer& trainer, const std::string& path, const std::string& error) const {
-  if (error.empty()) {
-    if (!options_.verbose) return;
-    Console::instance().print("ModelCheckpoint: epoch " + std::to_string(trainer.current_epoch()) + ", step " +
-                              std::to_string(trainer.global_step()) + ": saved " + path + ".");
-    return;
-  }
-  if (options_.on_save_error == OnSaveError::stop) throw CheckpointError(error);
-  Console::instance().error("ModelCheckpoint: " + error + " Training goes on.");
-}
-
-// Neither what lies outside the folder nor a file that the user named to continue from.
-bool ModelCheckpoint::may_remove(Trainer& trainer, const std::string& path) const {
-  if (trainer.global_rank() != 0 || !is_inside(path, dirpath_)) return false;
-  std::error_code code;
-  if (!fs::exists(fs::symlink_status(path, code))) return false;
-  const bool named = !trainer.plan().auto_resume && !trainer.ckpt_path().empty();
-  return !named || path == interrupted_path() || !fs::equivalent(path, trainer.ckpt_path(), code);
-}
-
-std::string ModelCheckpoint::checkpoint_path(Trainer&, const std::string& which) {
-  if (which == "best") return kept_.best_path;
-  return which == kLast ? kept_.last_path : interrupted_path();
-}
-
-// A folder that cannot take what is to come is told before the first batch, not after the first epoch.
-void ModelCheckpoint::check_folder(Trainer& trainer) const {
-  if (trainer.global_rank() != 0) return;
-  const std::string problem = folder_problem(dirpath_, 2 * trainer.estimated_checkpoint_bytes());
-  if (problem.empty()) return;
-  const std::string text = "ModelCheckpoint: " + problem + " Make room, or set another .dirpath.";
-  if (options_.on_save_error == OnSaveError::stop) throw CheckpointError(text);
-  Console::instance().warn(text);
-}
-
-// See Note [Save points].
-void ModelCheckpoint::finish_save_point(Trainer& trainer) {
-  if (!std::exchange(finishes_point_, false) || trainer.global_rank() != 0) return;
-  for (const std::string& path : point_.written) {
-    try {
-      State values;
-      values.values = read_checkpoint_values(path);
-      if (values.get<int64_t>("global_step") >= last_step_saved_) continue;
-    } catch (const Error&) {
-      // not there, or half of an older one
-    }
-    try {
-      State whole = read_checkpoint(trainer.ckpt_path());
-      write_checkpoint(path, options_.save_weights_only ? weights_of(whole) : whole);
-    } catch (const Error& error) {
-      Console::instance().error(std::string("ModelCheckpoint: ") + error.what() + " Training goes on.");
-    }
-  }
-  for (const std::string& path : point_.removed) {
-    std::error_code code;
-    if (is_inside(path, dirpath_) && path != trainer.ckpt_path()) fs::remove(path, code);
-  }
-}
-
-// ---- state
-// ---------------------------------------------------------------------------------------------------------------
-
-void ModelCheckpoint::on_load_checkpoint(Trainer&, LightningModule&, const State& checkpoint) {
-  const State progress = checkpoint.part("progress");
-  continued_batches_ = progress.has("total_batches") ? progress.get<int64_t>("total_batches") : -2;
-}
-
-State ModelCheckpoint::state() const {
-  State state;
-  state.set("dirpath", dirpath_);
-  state.set("best_model_path", kept_.best_path);
-  state.set("best_model_score", kept_.best_score);
-  state.set("last_model_path", kept_.last_path);
-  ConfigNode best = ConfigNode::map();
-  for (const auto& [path, score] : kept_.best) best.set(path, ValueType<double>::write(score));
-  state.values.set("best_k_models", best);
-  state.set("last_step_saved", last_step_saved_);
-  state.set("last_step_of_last", last_step_of_last_);
-  state.set("waits_for_validation", waits_for_validation_);
-  state.set("validated", validated_);
-  state.set("point_batches", point_.batches);
-  state.set("point_written", point_.written);
-  state.set("point_removed", point_.removed);
-  return state;
-}
-
-void ModelCheckpoint::load_state(const State& saved) {
-  kept_ = Kept();
-  kept_.best_path = saved.get<std::string>("best_model_path");
-  kept_.best_score = saved.get<std::optional<double>>("best_model_score");
-  if (saved.get<std::string>("dirpath") != dirpath_) {
-    Console::instance().warn("ModelCheckpoint: the run was saved in " + saved.get<std::string>("dirpath") +
-                             " and continues in " + dirpath_ +
-                             ". The old files stay, and only the best of them is remembered.");
-    return;
-  }
-  kept_.last_path = saved.get<std::string>("last_model_path");
-  last_step_saved_ = saved.get<int64_t>("last_step_saved");
-  last_step_of_last_ = saved.get<int64_t>("last_step_of_last");
-  waits_for_validation_ = saved.get<bool>("waits_for_validation");
-  validated_ = saved.get<bool>("validated");
-  point_ = {saved.get<int64_t>("point_batches"), saved.get<std::vector<std::string>>("point_written"),
-            saved.get<std::vector<std::string>>("point_removed")};
-  finishes_point_ = point_.batches == continued_batches_;
-  State best;
-  best.values = saved.get<ConfigNode>("best_k_models");
-  for (const auto& entry : best.values.entries) kept_.best.emplace_back(entry.key, best.get<double>(entry.key));
-}
-
-std::string ModelCheckpoint::state_key() const {
-  std::string key = "ModelCheckpoint(monitor=" + options_.monitor + ", mode=" + enum_word(options_.mode) +
-                    ", every_n_epochs=" + std::to_string(every_n_epochs_) +
-                    ", every_n_train_steps=" + std::to_string(every_n_train_steps_);
-  if (options_.train_time_interval) key += ", train_time_interval=" + duration_text(*options_.train_time_interval);
-  return key + ")";
 }
 
 }  // namespace levin

@@ -51,6 +51,7 @@ void OnExceptionCheckpoint::on_fit_end(Trainer& trainer, LightningModule&) {
 }
 
 std::string OnExceptionCheckpoint::checkpoint_path(Trainer&, const std::string& which) {
+  if (which == "interrupted") return (fs::path(ckpt_path()).parent_path() / "interrupted.ckpt").string();
   return which == "last" && fs::exists(ckpt_path()) ? ckpt_path() : "";
 }
 

@@ -9,6 +9,7 @@
 #include "levin/core/console.h"
 #include "levin/core/files.h"
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/nonfinite_loss.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -88,22 +89,34 @@ bool SpikeDetection::is_spike(double loss) const {
 
 // Lightning: writes indices alone, which name other samples in every epoch, and drops what was in the file; here: epoch
 // and index are written, added to what is there.
-void SpikeDetection::stop(Trainer& trainer, double loss, int64_t batch_idx) {
+std::string SpikeDetection::write_down(Trainer& trainer, int64_t batch_idx) {
   const int64_t epoch = trainer.current_epoch();
   if (batch_idx > 0) excluded_.emplace(epoch, batch_idx - 1);
   excluded_.emplace(epoch, batch_idx);
-  std::string written = "This batch and the one before it are now in " + path_ + ".";
   try {
     if (trainer.global_rank() == 0) write_excluded();
   } catch (const Error& error) {
-    written = std::string("They could not be written down: ") + error.what();
+    return std::string("They could not be written down: ") + error.what();
   }
-  throw Error("SpikeDetection: the training loss is " + number_text(loss) + " in epoch " + std::to_string(epoch) +
-              ", batch " + std::to_string(batch_idx) + " (global step " + std::to_string(trainer.global_step()) +
-              "); the mean of the last " + std::to_string(losses_.size()) + " is " + number_text(mean()) + ". " +
-              written +
-              " To go on without them return {} from training_step where SpikeDetection::is_excluded(epoch, batch_idx) "
-              "is true, and run again, from a checkpoint before this step if there is one.");
+  return "This batch and the one before it are now in " + path_ +
+         "; run again, from a checkpoint before this step if there is one, and they are left out.";
+}
+
+void SpikeDetection::stop(Trainer& trainer, double loss, int64_t batch_idx) {
+  const std::string written = write_down(trainer, batch_idx);
+  throw Error("SpikeDetection: the training loss is " + number_text(loss) + " in epoch " +
+              std::to_string(trainer.current_epoch()) + ", batch " + std::to_string(batch_idx) + " (global step " +
+              std::to_string(trainer.global_step()) + "); the mean of the last " + std::to_string(losses_.size()) +
+              " is " + number_text(mean()) + ". " + written);
+}
+
+void SpikeDetection::on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t batch_idx) {
+  if (is_excluded(trainer.current_epoch(), batch_idx)) trainer.skip_batch();
+}
+
+void SpikeDetection::on_exception(Trainer& trainer, LightningModule&, const std::exception& error) {
+  if (!options_.finite_only || dynamic_cast<const NonFiniteLossError*>(&error) == nullptr) return;
+  Console::instance().print("SpikeDetection: " + write_down(trainer, trainer.batch_idx()));
 }
 
 bool SpikeDetection::is_excluded(int64_t epoch, int64_t batch_idx) const {

@@ -1,10 +1,6 @@
-// Ends a run when the training loss jumps, and writes down which batches did it, so that the next run can leave them
-// out.
+// Ends a run when the training loss jumps, and writes down which batches did it. The next run leaves them out.
 //
 //   .callbacks = {levin::SpikeDetection({.window = 50, .warmup = 100, .exclude_batches_path = "runs/a"})}
-//
-//   at::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override {
-//     if (trainer().callback<levin::SpikeDetection>()->is_excluded(current_epoch(), batch_idx)) return {};
 //
 // An epoch and a batch's index in it name the same samples in every run with the same seed, data and batch size.
 // Every rank checks; all stop as soon as one sees a spike. Waits for the loss of every batch.
@@ -55,9 +51,14 @@ class SpikeDetection final : public Callback {
 
   /// Reads the file of the batches to leave out, if it is there; throws ConfigError naming what is wrong in it.
   void setup(Trainer& trainer, LightningModule&, Stage stage) override;
+  /// Skips a batch that an earlier run found to do harm.
+  void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t batch_idx) override;
   /// Throws Error on a spike, once the file names the batch and the one before it, which may have done the harm.
   void on_train_batch_end(Trainer& trainer, LightningModule& module, const at::Tensor& loss, const Batch&,
                           int64_t batch_idx) override;
+
+  /// A loss that the trainer stopped at because it is not finite is written down too.
+  void on_exception(Trainer& trainer, LightningModule&, const std::exception& error) override;
 
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
@@ -71,6 +72,8 @@ class SpikeDetection final : public Callback {
   [[nodiscard]] bool is_spike(double loss) const;
   [[nodiscard]] double mean() const;
   [[noreturn]] void stop(Trainer& trainer, double loss, int64_t batch_idx);
+  /// Adds the batch and the one before it to the file; returns what became of it, for a message.
+  std::string write_down(Trainer& trainer, int64_t batch_idx);
   void read_excluded();
   void write_excluded() const;
 

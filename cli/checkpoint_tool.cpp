@@ -11,6 +11,7 @@
 #include "levin/cli/help_text.h"
 #include "levin/core/console.h"
 #include "levin/core/error.h"
+#include "levin/core/tensor_text.h"
 #include "levin/trainer/checkpoint_file.h"
 
 namespace levin {
@@ -37,16 +38,6 @@ constexpr std::array kWords{
 
 std::string counted(size_t count, const std::string& thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
-}
-
-std::string size_text(uint64_t bytes) {
-  constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB"};
-  auto size = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; size >= 1024 && unit + 1 < units.size(); ++unit) size /= 1024;
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, unit == 0 ? "%.0f %s" : "%.1f %s", size, units[unit]);
-  return buffer;
 }
 
 // Columns as wide as they need; numbers are set right.
@@ -114,7 +105,7 @@ void print_sections(const SafetensorsFile& file) {
   Rows rows{{"section", "tensors", "bytes", ""}};
   for (const auto& [name, section] : sections) {
     rows.push_back({cut_text(name), std::to_string(section.tensors), std::to_string(section.bytes),
-                    section.bytes < 1024 ? "" : size_text(section.bytes)});
+                    section.bytes < 1024 ? "" : bytes_text(section.bytes)});
   }
   rows.push_back({"values and header", "", std::to_string(file.header_bytes()), ""});
   Console::instance().print("");
@@ -167,7 +158,7 @@ int inspect(const std::string& path) {
   const SafetensorsFile& file = checkpoint.file();
   Console::instance().print(path + ": " +
                             (checkpoint.is_checkpoint() ? "a Levin checkpoint" : "a safetensors file, not Levin's") +
-                            ", " + size_text(file.size()) + ", " + counted(file.entries().size(), "tensor"));
+                            ", " + bytes_text(file.size()) + ", " + counted(file.entries().size(), "tensor"));
   if (checkpoint.is_checkpoint()) print_values(checkpoint.values());
   if (!checkpoint.is_checkpoint()) {
     for (const auto& [key, value] : file.metadata()) print_value("metadata " + cut_text(key), cut_text(value, 500));
@@ -202,7 +193,8 @@ bool verify(const std::string& path) {
     std::string said = damage.empty() ? "good" : "damaged";
     for (const auto& each : damage) said += (each == damage[0] ? ": " : "; ") + each;
     if (damage.empty()) {
-      said += ", " + counted(checkpoint.file().entries().size(), "tensor") + ", " + size_text(checkpoint.file().size());
+      said +=
+          ", " + counted(checkpoint.file().entries().size(), "tensor") + ", " + bytes_text(checkpoint.file().size());
       if (!checkpoint.is_checkpoint())
         said += " (not Levin's: it has no checksums, so only its header could be checked)";
     }

@@ -9,6 +9,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/error.h"
+#include "levin/core/tensor_text.h"
 
 namespace levin {
 
@@ -22,12 +23,6 @@ std::string value_text(double value) {
 
 std::string counted(int64_t count, const std::string& thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
-}
-
-std::string shape_text(const at::Tensor& tensor) {
-  std::string text;
-  for (const int64_t size : tensor.sizes()) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "(" + text + ")";
 }
 
 std::string checkpoint_of(Trainer& trainer, const std::string& which) {
@@ -87,7 +82,7 @@ void report_predictions(const Trainer& trainer, const Predictions& predictions) 
     std::ostringstream first;
     const at::Tensor& batch = predictions[k][0];
     first << (batch.dim() == 0 ? batch : batch.narrow(0, 0, std::min<int64_t>(4, batch.size(0))));
-    console.print("first batch " + shape_text(batch) + ", its first rows:\n" + first.str());
+    console.print("first batch " + shape_text(batch.sizes()) + ", its first rows:\n" + first.str());
   }
 }
 

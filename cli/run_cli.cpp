@@ -124,7 +124,11 @@ void override_optimizers(LightningModule& module, const RunConfig& config) {
     OptimizerConfig result;
     if (config.optimizer) {
       auto optimizer = Registry<Optimizer>::instance().make(*config.optimizer, "optimizer");
-      optimizer->add_param_group({.params = m.parameters()});
+      std::vector<at::Tensor> trained;  // what a callback has frozen joins when it is unfrozen
+      for (const auto& parameter : m.parameters()) {
+        if (parameter.requires_grad()) trained.push_back(parameter);
+      }
+      optimizer->add_param_group({.params = trained});
       result.add_shared(optimizer);
     } else {
       const OptimizerConfig own = m.configure_optimizers();
@@ -240,7 +244,7 @@ int run_cli(int argc, char** argv) {
     return kExitBadConfig;
   } catch (const Interrupted& error) {
     Console::instance().error(error.what());
-    return 128 + error.signal_number();
+    return error.signal_number() == 0 ? kExitStopped : 128 + error.signal_number();
   } catch (const std::exception& error) {
     Console::instance().error(error.what());
     return kExitRunFailed;

@@ -5,10 +5,12 @@ if(LEVIN_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 find_program(LEVIN_CCACHE ccache)
+if(LEVIN_CCACHE)
+  add_compile_options(-fpch-preprocess)  # lets ccache see through precompiled headers
+endif()
 if(LEVIN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Precompiled headers need these two leave-outs to hit the cache; the base folder lets clones share it.
+  # Users of precompiled headers need these leave-outs to hit the cache; the base folder lets clones share it.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
     CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-    CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${LEVIN_CCACHE})
-  add_compile_options(-fpch-preprocess)
+    CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} "${CMAKE_CURRENT_LIST_DIR}/compile.sh" ${LEVIN_CCACHE})
 endif()

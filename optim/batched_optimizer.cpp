@@ -10,6 +10,8 @@
 
 #include <charconv>
 
+#include "levin/core/tensor_text.h"
+
 namespace levin {
 
 namespace {
@@ -23,12 +25,6 @@ bool same_layout(const at::Tensor& param, const at::Tensor& grad) {
 int64_t steps_done(const at::Tensor& step_tensor, int64_t counted) {
   // On a GPU the tensor may have been advanced by a replayed graph, unseen here. Waits for the device.
   return step_tensor.defined() && !step_tensor.is_cpu() ? step_tensor.item().toLong() : counted;
-}
-
-std::string shape_text(const at::Tensor& tensor) {
-  std::string text;
-  for (const int64_t size : tensor.sizes()) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "(" + text + ")";
 }
 
 }  // namespace
@@ -81,7 +77,7 @@ bool BatchedOptimizer::collect_gradients() {
       if (same_layout(batch.params[i], grad)) {
         batch.grads.push_back(grad);
       } else if (grad.layout() != at::kStrided) {
-        throw Error(name() + ": tensor " + std::to_string(batch.slots[i]) + " of shape " + shape_text(grad) +
+        throw Error(name() + ": tensor " + std::to_string(batch.slots[i]) + " of shape " + shape_text(grad.sizes()) +
                     " has a sparse gradient. Make the layer with sparse(false).");
       } else {
         batch.grads.push_back(at::empty_like(batch.params[i]).copy_(grad));
@@ -271,8 +267,8 @@ void BatchedOptimizer::load_slot(const State& saved, size_t index, Slot& slot) c
 
 at::Tensor BatchedOptimizer::load_tensor(const at::Tensor& saved, const std::string& key, const Slot& slot) const {
   if (saved.sizes() != slot.param.sizes()) {
-    refuse_state("saved \"" + key + "\" has shape " + shape_text(saved) + ", its parameter here " +
-                 shape_text(slot.param) + ". Load a checkpoint of the same model.");
+    refuse_state("saved \"" + key + "\" has shape " + shape_text(saved.sizes()) + ", its parameter here " +
+                 shape_text(slot.param.sizes()) + ". Load a checkpoint of the same model.");
   }
   return at::empty_like(slot.param).copy_(saved);
 }

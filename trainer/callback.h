@@ -93,7 +93,8 @@ class Callback {
   [[nodiscard]] virtual std::string default_for() const { return ""; }
   /// Whether it is a checkpoint callback: those run after all others.
   [[nodiscard]] virtual bool is_checkpoint() const { return false; }
-  /// Of a checkpoint callback: the file that "best" or "last" stands for, "" if there is none.
+  /// Of a checkpoint callback: the file that "best" or "last" stands for, "" if there is none; "interrupted": where the
+  /// checkpoint of a stop goes.
   [[nodiscard]] virtual std::string checkpoint_path(Trainer&, const std::string& /*which*/) { return ""; }
 };
 

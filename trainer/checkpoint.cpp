@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "levin/core/tensor_text.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/progress_state.h"
 #include "levin/trainer/random_state.h"
@@ -19,12 +20,6 @@ State module_state(const LightningModule& module) {
   for (const auto& item : module.named_parameters()) state.tensors[item.key()] = item.value();
   for (const auto& item : module.named_buffers()) state.tensors[item.key()] = item.value();
   return state;
-}
-
-std::string shape_text(const at::Tensor& tensor) {
-  std::string text;
-  for (const int64_t size : tensor.sizes()) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "(" + text + ")";
 }
 
 }  // namespace
@@ -152,14 +147,14 @@ void restore_weights(LightningModule& module, const State& checkpoint, const std
   for (const auto& [name, tensor] : own.tensors) {
     const auto found = saved.tensors.find(name);
     if (found == saved.tensors.end()) {
-      wrong.push_back("missing " + name + " " + shape_text(tensor));
+      wrong.push_back("missing " + name + " " + shape_text(tensor.sizes()));
     } else if (found->second.sizes() != tensor.sizes()) {
-      wrong.push_back(name + " is " + shape_text(found->second) + " in the file and " + shape_text(tensor) +
-                      " in the module");
+      wrong.push_back(name + " is " + shape_text(found->second.sizes()) + " in the file and " +
+                      shape_text(tensor.sizes()) + " in the module");
     }
   }
   for (const auto& [name, tensor] : saved.tensors) {
-    if (!own.tensors.contains(name)) wrong.push_back("unexpected " + name + " " + shape_text(tensor));
+    if (!own.tensors.contains(name)) wrong.push_back("unexpected " + name + " " + shape_text(tensor.sizes()));
   }
   if (!wrong.empty()) {
     throw CheckpointError(path + ": its weights do not fit the module: " + join(wrong) +
@@ -220,7 +215,10 @@ void restore_random_numbers(Run& run) {
 }
 
 void roll_back(Run& run, const State& checkpoint, const std::string& path) {
-  restore_weights(*run.module, checkpoint, path);
+  State weights = checkpoint;
+  const State training = checkpoint.part("current_model");  // where "model" is an average of weights
+  if (!training.empty()) weights.put("model", training);
+  restore_weights(*run.module, weights, path);
   restore_optimizers(run, checkpoint);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <regex>
 
 #include "levin/core/console.h"
 #include "levin/trainer/checkpoint_file.h"
@@ -125,6 +126,9 @@ StartingPoint find_start(Run& run) {
   if (!run.ckpt_path.empty()) return read_start(run.ckpt_path);
   if (!run.plan.auto_resume || run.stage != Stage::fit) return {};
   for (const std::string& folder : folders_of(run, false)) remove_leftovers(folder);
+  for (const auto& logger : run.loggers) {
+    if (!logger->log_dir().empty()) remove_leftovers(logger->log_dir());
+  }
   StartingPoint start = newest_of_all(run, false);
   if (start.path.empty()) {
     for (const auto& logger : run.loggers) logger->load_state(State());  // rows of a run that saved nothing
@@ -135,14 +139,14 @@ StartingPoint find_start(Run& run) {
 }
 
 void remove_leftovers(const std::string& folder) {
+  static const std::regex temporary(R"(.+\.tmp-([0-9]{1,9})(-[0-9]+)?)");  // as write_file_durably names them
   std::error_code code;
   std::vector<fs::path> leftovers;
   for (const auto& entry : fs::directory_iterator(folder, code)) {
     const std::string name = entry.path().filename().string();
-    const size_t mark = name.rfind(".ckpt.tmp-");
-    if (mark == std::string::npos) continue;
-    const long pid = std::strtol(name.c_str() + mark + 10, nullptr, 10);
-    const bool alive = pid > 0 && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH);
+    std::smatch match;
+    if (!std::regex_match(name, match, temporary)) continue;
+    const bool alive = ::kill(static_cast<pid_t>(std::stol(match[1])), 0) == 0 || errno != ESRCH;
     if (!alive) leftovers.push_back(entry.path());
   }
   for (const auto& path : leftovers) fs::remove(path, code);

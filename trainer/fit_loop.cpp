@@ -66,6 +66,7 @@ void FitLoop::sanity_check() {
   const RandomState random_state;  // restored at the end: training must not depend on the check
   const auto logged = std::tuple(run_.callback_metrics, run_.logged_metrics, run_.bar_metrics, run_.eval_batches_seen);
   run_.sanity_checking = true;
+  run_.before_validation = run_state(run_);
   call_callbacks(run_, Hook::on_sanity_check_start,
                  [&](Callback& callback) { callback.on_sanity_check_start(run_.trainer, *run_.module); });
   load_eval_loaders(run_, Stage::validate);
@@ -74,6 +75,7 @@ void FitLoop::sanity_check() {
                  [&](Callback& callback) { callback.on_sanity_check_end(run_.trainer, *run_.module); });
   run_.eval_metrics.reset();
   std::tie(run_.callback_metrics, run_.logged_metrics, run_.bar_metrics, run_.eval_batches_seen) = logged;
+  run_.before_validation.reset();
   run_.sanity_checking = false;
 }
 

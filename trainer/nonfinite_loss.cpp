@@ -24,9 +24,9 @@ std::string found_text(const Run& run, double value) {
 }
 
 [[noreturn]] void stop(const std::string& found) {
-  throw Error(found +
-              " Nothing was updated with it. Look at that batch, lower the learning rate, clip gradients, or set "
-              "TrainerOptions.nonfinite_loss to skip, rollback or ignore.");
+  throw NonFiniteLossError(found +
+                           " Nothing was updated with it. Look at that batch, lower the learning rate, clip gradients, "
+                           "or set TrainerOptions.nonfinite_loss to skip, rollback or ignore.");
 }
 
 void roll_back_to_newest(Run& run, const std::string& found) {

@@ -130,12 +130,13 @@ void update(Run& run, const Window& window) {
 }  // namespace
 
 at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const Window& window) {
-  if (!run.optimizers.empty() && run.optimizers[0].optimizer().needs_closure()) {
+  const bool skipped = std::exchange(run.skip_batch, false);
+  if (!skipped && !run.optimizers.empty() && run.optimizers[0].optimizer().needs_closure()) {
     at::Tensor loss = step_with_closure(run, batch, batch_idx);
     count_step(run);
     return loss.defined() ? loss.detach() : loss;
   }
-  at::Tensor loss = run_training_step(run, batch, batch_idx);
+  at::Tensor loss = skipped ? at::Tensor() : run_training_step(run, batch, batch_idx);
   loss = usable_loss(run, loss);
   if (window.first) zero_gradients(run);
   if (loss.defined()) {
@@ -149,6 +150,7 @@ at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const
 }
 
 at::Tensor manual_step(Run& run, const Batch& batch, int64_t batch_idx) {
+  if (std::exchange(run.skip_batch, false)) return {};
   at::Tensor result = run_training_step(run, batch, batch_idx);
   return result.defined() ? result.detach() : result;
 }

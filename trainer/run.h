@@ -108,7 +108,8 @@ struct Run {
   bool epoch_cut = false;  // skip_rest_of_epoch was called
   std::string stop_reason;
   bool stop = false;
-  int64_t rollbacks = 0;  // since the last update with a finite loss
+  bool skip_batch = false;  // the running batch counts for nothing
+  int64_t rollbacks = 0;    // since the last update with a finite loss
   int64_t train_loaded_in_epoch = 0;
   int64_t eval_loaded_in_epoch = 0;
 

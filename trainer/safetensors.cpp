@@ -154,12 +154,6 @@ const char* safetensors_dtype(at::ScalarType type) {
   return nullptr;
 }
 
-std::string shape_text(at::IntArrayRef shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "(" + text + ")";
-}
-
 SafetensorsFile::SafetensorsFile(const std::string& path, const std::function<void(const std::string&)>& check_header)
     : path_(path) {
   try {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "levin/core/error.h"
+#include "levin/core/tensor_text.h"
 
 namespace levin {
 
@@ -34,9 +35,6 @@ struct SafetensorsEntry {
 
 /// The format's word for a type ("BF16"); null if it has none.
 [[nodiscard]] const char* safetensors_dtype(at::ScalarType type);
-
-/// "(2, 3)"
-[[nodiscard]] std::string shape_text(at::IntArrayRef shape);
 
 /// A file opened for reading. All that throw, throw CheckpointError naming the path and what is wrong.
 class SafetensorsFile {

@@ -84,6 +84,8 @@ class Trainer {
   [[nodiscard]] bool should_stop() const;
   /// Ends the run after this batch, once min_epochs and min_steps are met.
   void request_stop(const std::string& reason);
+  /// The running batch counts for nothing: its training_step is not called. For on_train_batch_start.
+  void skip_batch();
   /// Ends this epoch after this batch, as though the batch were its last; the gradients of an accumulation window that
   /// is still open are dropped.
   void skip_rest_of_epoch();

@@ -47,6 +47,10 @@ void Trainer::request_stop(const std::string& reason) {
   run_->stop = true;
 }
 
+void Trainer::skip_batch() {
+  run_->skip_batch = true;
+}
+
 void Trainer::skip_rest_of_epoch() {
   run_->epoch_cut = true;
 }

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "callbacks/quiet_trainer.h"
+#include "levin/callbacks/checkpoint_folder.h"
 #include "levin/core/files.h"
 #include "levin/trainer/checkpoint_file.h"
 #include "support/captured_console.h"
@@ -281,6 +282,56 @@ TEST(ModelCheckpoint, FullDiskIsReportedAndTrainingGoesOnWithTheOldFile) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(folder.names(), (Names{"epoch=0-step=6.ckpt", "last.ckpt"}));
   EXPECT_EQ(read_checkpoint(folder / "last.ckpt").get<int64_t>("global_step"), 6);
+}
+
+TEST(ModelCheckpoint, OnSaveErrorStopEndsTheRun) {
+  const TemporaryFolder folder;
+  write_file_durably(folder / "file", "in the way");
+  for (const bool async_save : {true, false}) {
+    TinyModule module;
+    const std::string error = error_of([&] {
+      Trainer(quiet(3, ModelCheckpoint({.dirpath = folder / "file/below",
+                                        .async_save = async_save,
+                                        .on_save_error = OnSaveError::stop})))
+          .fit(module, tiny_loader(24));
+    });
+    EXPECT_TRUE(has(error, folder / "file")) << error;
+  }
+}
+
+TEST(ModelCheckpoint, SaysBeforeTrainingIfTheFolderCannotTakeTwoCheckpoints) {
+  const TemporaryFolder folder;
+  write_file_durably(folder / "file", "in the way");
+  const CapturedConsole console;
+  TinyModule module;
+  int64_t steps_when_told = -1;
+  module.on_training_step = [&](int64_t) {
+    if (steps_when_told < 0) steps_when_told = console.has("file is not a folder") ? 1 : 0;
+  };
+  Trainer(quiet(1, ModelCheckpoint({.dirpath = folder / "file/below"}))).fit(module, tiny_loader(24));
+  EXPECT_EQ(steps_when_told, 1) << console.text();
+}
+
+TEST(ModelCheckpoint, SaveLastWithTopKWaitsForOneOfTheBest) {
+  for (const bool always : {true, false}) {
+    const TemporaryFolder folder;
+    ModelCheckpointOptions options{.dirpath = folder.path(), .monitor = "v"};
+    if (always) options.save_last = true;
+    if (!always) options.save_last = "with_top_k";
+    TinyModule module;
+    module.table = {0.9, 0.4, 0.7};
+    Trainer(quiet(3, ModelCheckpoint(options))).fit(module, tiny_loader(24), tiny_loader(8));
+    EXPECT_EQ(read_checkpoint(folder / "last.ckpt").get<int64_t>("global_step"), always ? 18 : 12);
+  }
+}
+
+TEST(CheckpointFolder, KnowsWhatItCannotHold) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(folder_problem(folder / "not/there/yet", 1000), "");
+  EXPECT_TRUE(has(folder_problem(folder / "a/b", uint64_t{1} << 60), "two checkpoints take up to 1048576.0 TiB"));
+  write_file_durably(folder / "file", "in the way");
+  EXPECT_TRUE(has(folder_problem(folder / "file/a", 1), "is not a folder"));
+  EXPECT_EQ(folder.names(), Names{"file"});
 }
 
 // ---- options

@@ -4,14 +4,17 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "support/captured_console.h"
 #include "support/temporary_folder.h"
 
 namespace levin {
 namespace {
 
+using test::CapturedConsole;
 using test::TemporaryFolder;
 
 CsvLoggerOptions in(const TemporaryFolder& folder, int64_t flush = 1) {
@@ -112,6 +115,71 @@ TEST(CsvLogger, NamesTheFileItCannotWrite) {
     EXPECT_NE(std::string(error.what()).find(logger.metrics_path()), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("No such file"), std::string::npos) << error.what();
   }
+}
+
+TEST(CsvLogger, GoesBackToTheRowsAndColumnsOfACheckpoint) {
+  const TemporaryFolder folder;
+  CsvLogger logger({.save_dir = folder.path()});
+  logger.start("", false);
+  logger.log_metrics({{"b", 1.0}}, 0);
+  logger.save();
+  const std::string before = read_file(logger.metrics_path());
+  const State state = logger.state();
+  logger.log_metrics({{"a", 2.0}, {"b", 3.0}}, 1);  // a new column: the file is written anew
+  logger.save();
+  EXPECT_NE(read_file(logger.metrics_path()), before);
+  CsvLogger again({.save_dir = folder.path()});
+  again.start("", true);
+  EXPECT_EQ(again.log_dir(), logger.log_dir());
+  again.load_state(state);
+  EXPECT_EQ(read_file(again.metrics_path()), before);
+  again.log_metrics({{"b", 5.0}}, 1);
+  again.save();
+  EXPECT_EQ(read_file(again.metrics_path()), before + "5.0,1\n");
+}
+
+TEST(CsvLogger, DropsALineThatAKilledProcessLeftHalfWritten) {
+  const TemporaryFolder folder;
+  CsvLogger logger({.save_dir = folder.path()});
+  logger.start("", false);
+  logger.log_metrics({{"b", 1.0}}, 0);
+  logger.save();
+  const std::string whole = read_file(logger.metrics_path());
+  std::ofstream(logger.metrics_path(), std::ios::app) << "2.";
+  const State state = logger.state();
+  CsvLogger again({.save_dir = folder.path()});
+  again.start("", true);
+  again.load_state(state);
+  EXPECT_EQ(read_file(again.metrics_path()), whole);
+}
+
+TEST(CsvLogger, StartsOverWhereNothingWasSaved) {
+  const TemporaryFolder folder;
+  CsvLogger logger({.save_dir = folder.path()});
+  logger.start("", false);
+  logger.log_metrics({{"b", 1.0}}, 0);
+  logger.save();
+  CsvLogger again({.save_dir = folder.path()});
+  again.start("", true);
+  again.load_state(State());
+  EXPECT_FALSE(std::filesystem::exists(again.metrics_path()));
+  CsvLogger other({.save_dir = folder.path()});
+  other.start("", false);
+  EXPECT_TRUE(other.log_dir().ends_with("version_1"));
+  EXPECT_EQ(other.earlier_log_dirs(), std::vector<std::string>{logger.log_dir()});
+}
+
+TEST(CsvLogger, SaysSoIfRowsOfTheCheckpointAreMissing) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  CsvLogger logger({.save_dir = folder.path()});
+  logger.start("", false);
+  logger.log_metrics({{"b", 1.0}}, 0);
+  logger.save();
+  State state = logger.state();
+  state.set<int64_t>("rows", 3);
+  logger.load_state(state);
+  EXPECT_TRUE(console.has("holds 1 rows where the checkpoint counts 3")) << console.text();
 }
 
 }  // namespace

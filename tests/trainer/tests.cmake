@@ -24,8 +24,12 @@ target_compile_definitions(weights_test PRIVATE LEVIN_PYTHON="${Python3_EXECUTAB
 
 levin_test(trainer TORCH FILES
   trainer/fit_test.cpp
+  trainer/nonfinite_loss_test.cpp
   trainer/optimization_test.cpp
   trainer/trainer_test.cpp)
 
 levin_test(resume TORCH FILES
   trainer/resume_test.cpp)
+
+levin_test(checkpoint_writer TORCH LIBS levin_io_faults FILES
+  trainer/checkpoint_writer_test.cpp)

@@ -1,0 +1,10 @@
+# Runs of the tool that are killed, stopped and continued: each must end with the bits of a run that was not.
+if(NOT LEVIN_BUILD_TOOL OR NOT LEVIN_BUILD_EXAMPLES)
+  return()
+endif()
+foreach(name kill signals search)
+  add_test(NAME resume.${name} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/${name}_test.py"
+    $<TARGET_FILE:levin_tool>)
+  set_tests_properties(resume.${name} PROPERTIES LABELS multi_process TIMEOUT 400)
+endforeach()
+set_tests_properties(resume.kill PROPERTIES RUN_SERIAL TRUE)

@@ -1,0 +1,137 @@
+// What a run does about a loss that is nan or inf.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "callbacks/quiet_trainer.h"
+#include "levin/callbacks/lambda_callback.h"
+#include "levin/callbacks/model_checkpoint.h"
+#include "support/captured_console.h"
+#include "support/temporary_folder.h"
+#include "support/tiny_module.h"
+
+namespace levin {
+namespace {
+
+using namespace test;
+
+// Its loss is `value` in one batch of the first epoch.
+struct Poisoned : TinyModule {
+  at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+    at::Tensor loss = TinyModule::training_step(batch, batch_idx);
+    steps.push_back(batch_idx);
+    if (current_epoch() == 0 && (batch_idx == bad || always)) loss = loss * value;
+    return loss;
+  }
+  void on_train_end() override { updates = trainer().global_step(); }
+  int64_t updates = -1;
+  int64_t bad = 2;
+  bool always = false;
+  double value = NAN;
+  std::vector<int64_t> steps;
+};
+
+std::string run(Poisoned& module, NonFiniteLoss policy, Callbacks callbacks = {}, int64_t accumulate = 1) {
+  TrainerOptions options = quiet(1, std::move(callbacks));
+  options.nonfinite_loss = policy;
+  options.accumulate_grad_batches = accumulate;
+  return error_of([&] { Trainer(options).fit(module, tiny_loader(24)); });
+}
+
+TEST(NonFiniteLoss, StopsBeforeTheUpdateByDefault) {
+  for (const double value : {NAN, INFINITY, -INFINITY}) {
+    Poisoned module;
+    module.value = value;
+    const std::string error = error_of([&] { Trainer(quiet(1, {})).fit(module, tiny_loader(24)); });
+    EXPECT_TRUE(has(error, "epoch 0, batch 2, global step 2") && has(error, std::isnan(value) ? "nan" : "inf"))
+        << error;
+    EXPECT_TRUE(module.layer->weight.isfinite().all().item<bool>());
+    Poisoned two;  // the two batches before it
+    TrainerOptions options = quiet(1, {});
+    options.max_steps = 2;
+    Trainer(options).fit(two, tiny_loader(24));
+    EXPECT_TRUE(torch::equal(module.layer->weight, two.layer->weight));
+  }
+}
+
+TEST(NonFiniteLoss, SkipGivesUpTheUpdateOfItsWindowAndSaysWhich) {
+  const CapturedConsole console;
+  Poisoned module;
+  EXPECT_EQ(run(module, NonFiniteLoss::skip), "");
+  EXPECT_TRUE(console.has("the loss is nan in epoch 0, batch 2, global step 2") && console.has("skipped"));
+  EXPECT_EQ(module.updates, 5);
+  EXPECT_EQ(module.steps.size(), 6U);
+  Poisoned without;  // what is left if the batch is not there
+  without.bad = -1;
+  auto tensors = tiny_loader(24);
+  TrainerOptions options =
+      quiet(1, {LambdaCallback({.on_train_batch_start = [](Trainer& t, LightningModule&, const Batch&, int64_t b) {
+              if (b == 2) t.skip_batch();
+            }})});
+  Trainer(options).fit(without, tensors);
+  EXPECT_TRUE(torch::equal(module.layer->weight, without.layer->weight));
+}
+
+TEST(NonFiniteLoss, SkipGivesUpTheWholeAccumulationWindow) {
+  const CapturedConsole console;
+  Poisoned module;
+  EXPECT_EQ(run(module, NonFiniteLoss::skip, {}, 2), "");
+  EXPECT_EQ(module.updates, 2);  // of three windows
+}
+
+TEST(NonFiniteLoss, RollbackReturnsToTheNewestCheckpoint) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  Poisoned module;
+  module.bad = 3;
+  EXPECT_EQ(run(module, NonFiniteLoss::rollback,
+                {ModelCheckpoint({.dirpath = folder.path(), .save_top_k = -1, .every_n_train_steps = 2})}),
+            "");
+  EXPECT_TRUE(console.has("epoch=0-step=2.ckpt") && console.has("batch 3")) << console.text();
+  EXPECT_EQ(module.steps.size(), 6U);
+  // Batch 2 was undone, batch 3 gave nothing.
+  Poisoned same;
+  same.bad = -1;
+  TrainerOptions options =
+      quiet(1, {LambdaCallback({.on_train_batch_start = [](Trainer& t, LightningModule&, const Batch&, int64_t b) {
+              if (b == 2 || b == 3) t.skip_batch();
+            }})});
+  Trainer(options).fit(same, tiny_loader(24));
+  EXPECT_TRUE(torch::equal(module.layer->weight, same.layer->weight));
+}
+
+TEST(NonFiniteLoss, RollbackNeedsACheckpointAndGivesUpAfterThree) {
+  const CapturedConsole console;
+  Poisoned module;
+  EXPECT_TRUE(has(run(module, NonFiniteLoss::rollback), "there is no checkpoint yet"));
+  const TemporaryFolder folder;
+  Poisoned hopeless;
+  hopeless.bad = 2;
+  struct Later : Poisoned {
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      always = batch_idx >= 2;
+      return Poisoned::training_step(batch, batch_idx);
+    }
+  } later;
+  const std::string error =
+      run(later, NonFiniteLoss::rollback, {ModelCheckpoint({.dirpath = folder.path(), .every_n_train_steps = 2})});
+  EXPECT_TRUE(has(error, "4th time") && has(error, "did not help")) << error;
+}
+
+TEST(NonFiniteLoss, IgnoreTrainsOnAsLightningDoes) {
+  Poisoned module;
+  EXPECT_EQ(run(module, NonFiniteLoss::ignore), "");
+  EXPECT_TRUE(module.layer->weight.isnan().any().item<bool>());
+}
+
+TEST(NonFiniteLoss, SkipAndRollbackAreRefusedInManualOptimization) {
+  struct Manual : TinyModule {
+    Manual() { set_automatic_optimization(false); }
+  } module;
+  TrainerOptions options = quiet(1, {});
+  options.nonfinite_loss = NonFiniteLoss::skip;
+  EXPECT_TRUE(has(error_of([&] { Trainer(options).fit(module, tiny_loader(24)); }), "nonfinite_loss: skip"));
+}
+
+}  // namespace
+}  // namespace levin
