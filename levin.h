@@ -6,7 +6,8 @@
 //   profilers/   where time goes                           trainer/      LightningModule, Callback, Trainer
 //   callbacks/   what runs at the hooks
 //
-// Above it stands levin/cli/run_cli.h: a program that is the `levin` tool with your classes. Start with trainer/lightning_module.h and trainer/trainer.h.
+// Above it stands levin/cli/run_cli.h: a program that is the `levin` tool with your classes. Start with
+// trainer/lightning_module.h and trainer/trainer.h.
 #pragma once
 
 #include <torch/torch.h>

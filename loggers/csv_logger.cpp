@@ -191,7 +191,8 @@ std::string CsvLogger::row_text(const Row& row) const {
 void CsvLogger::rewrite_with_new_columns() {
   const Table table = read_table(metrics_path());
   columns_.insert(table.columns.begin(), table.columns.end());  // a run that continues keeps its columns
-  write_file_durably(metrics_path(), table_text(table, table.rows.size(), columns_));
+  const size_t written = std::min(table.rows.size(), static_cast<size_t>(rows_) - unwritten_.size());
+  write_file_durably(metrics_path(), table_text(table, written, columns_));
   columns_grew_ = false;
 }
 
@@ -225,14 +226,27 @@ void CsvLogger::load_state(const State& saved) {
   write_file_durably(metrics_path(), table_text(table, static_cast<size_t>(rows_), columns_));
 }
 
-void CsvLogger::save() {
-  if (unwritten_.empty()) return;
-  if (columns_grew_) rewrite_with_new_columns();
+void CsvLogger::write_rows() {
+  if (columns_grew_ || failing_) rewrite_with_new_columns();
   std::ofstream file(metrics_path(), std::ios::app);
   for (const auto& row : unwritten_) file << row_text(row);
   file.flush();
-  if (!file) throw Error("CsvLogger: cannot write " + metrics_path() + ": " + system_error_text(errno) + ".");
+  if (!file) throw Error("cannot write " + metrics_path() + ": " + system_error_text(errno) + ".");
   unwritten_.clear();
+}
+
+void CsvLogger::save() {
+  if (unwritten_.empty()) return;
+  try {
+    write_rows();
+    failing_ = false;
+  } catch (const Error& error) {
+    if (!failing_) {
+      Console::instance().error(std::string("CSVLogger: ") + error.what() +
+                                " Rows are kept in memory until they can be written; training goes on.");
+    }
+    failing_ = true;
+  }
 }
 
 }  // namespace levin

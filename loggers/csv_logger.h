@@ -26,6 +26,7 @@ struct CsvLoggerOptions {
   }
 };
 
+/// A disk that is full costs no run: rows are kept in memory, and written when there is room again.
 /// Rows are appended; when a new column appears the file is rewritten with the columns sorted by name.
 class CsvLogger final : public Logger {
  public:
@@ -50,6 +51,7 @@ class CsvLogger final : public Logger {
   using Row = std::map<std::string, double>;
 
   [[nodiscard]] std::string row_text(const Row& row) const;
+  void write_rows();
   void rewrite_with_new_columns();
   [[nodiscard]] std::string experiment_folder(const std::string& default_root_dir) const;
 
@@ -57,6 +59,7 @@ class CsvLogger final : public Logger {
   std::string log_dir_ = "";
   std::set<std::string> columns_ = {};
   bool columns_grew_ = false;
+  bool failing_ = false;  // the last rows could not be written, and some of them may be in the file
   int64_t rows_ = 0;  // of metrics.csv, with those that are still in memory
   std::vector<Row> unwritten_ = {};
 };

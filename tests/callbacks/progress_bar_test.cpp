@@ -11,6 +11,7 @@
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/early_stopping.h"
 #include "support/captured_console.h"
+#include "support/terminal.h"
 #include "support/tiny_module.h"
 
 namespace levin {
@@ -87,6 +88,7 @@ TEST(ProgressBar, DISABLED_FitOnATerminal) {
 }
 
 TEST(ProgressBar, DrawsOneLiveLineOnATerminal) {
+  if (!terminals_can_be_had()) GTEST_SKIP() << "this machine has no pseudo-terminals";
   int terminal = -1;
   winsize size{24, 100, 0, 0};
   const pid_t child = ::forkpty(&terminal, nullptr, nullptr, &size);

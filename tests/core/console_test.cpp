@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <pty.h>
-#include <sched.h>
-#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +11,7 @@
 #include <map>
 
 #include "support/temporary_folder.h"
+#include "support/terminal.h"
 
 namespace levin {
 namespace {
@@ -50,28 +49,10 @@ std::string run_in_terminal(int columns, const Words& words,
   return arrived;
 }
 
-bool terminals_can_be_had() {
-  int terminal = -1, program_side = -1;
-  if (::openpty(&terminal, &program_side, nullptr, nullptr, nullptr) != 0) return false;
-  ::close(terminal);
-  ::close(program_side);
-  return true;
-}
-
-// Where /dev/pts is not mounted (a bare chroot), root gets one that only this process and its children see.
 class ConsoleOnTerminal : public testing::Test {
  protected:
   void SetUp() override {
-    if (terminals_can_be_had()) return;
-    // Private first, or the mount would show in the mount namespaces of others. In a chroot "/" is no mount, /dev is.
-    const auto make_private = [](const char* where) {
-      return ::mount("none", where, nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
-    };
-    if (::unshare(CLONE_NEWNS) == 0 && (make_private("/") || make_private("/dev"))) {
-      ::mount("devpts", "/dev/pts", "devpts", 0, "newinstance,ptmxmode=0666");
-      ::mount("/dev/pts/ptmx", "/dev/ptmx", nullptr, MS_BIND, nullptr);
-    }
-    if (!terminals_can_be_had()) GTEST_SKIP() << "this machine has no pseudo-terminals";
+    if (!test::terminals_can_be_had()) GTEST_SKIP() << "this machine has no pseudo-terminals";
   }
 };
 

@@ -182,5 +182,25 @@ TEST(CsvLogger, SaysSoIfRowsOfTheCheckpointAreMissing) {
   EXPECT_TRUE(console.has("holds 1 rows where the checkpoint counts 3")) << console.text();
 }
 
+TEST(CsvLogger, KeepsRowsInMemoryWhileTheyCannotBeWritten) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  CsvLogger logger({.save_dir = folder.path(), .flush_logs_every_n_steps = 1});
+  logger.start("", false);
+  logger.log_metrics({{"b", 1.0}}, 0);
+  const std::string aside = folder / "aside";
+  std::filesystem::rename(logger.metrics_path(), aside);
+  std::filesystem::create_directory(logger.metrics_path());  // nothing can be written there
+  logger.log_metrics({{"b", 2.0}}, 1);
+  logger.log_metrics({{"b", 3.0}}, 2);
+  EXPECT_TRUE(console.has(logger.metrics_path()) && console.has("training goes on")) << console.text();
+  EXPECT_EQ(console.lines().size(), 1U) << "told once";
+  std::filesystem::remove(logger.metrics_path());
+  std::ofstream(aside, std::ios::app) << "2.0,1\n3.";  // what a full disk leaves of an append
+  std::filesystem::rename(aside, logger.metrics_path());
+  logger.log_metrics({{"b", 4.0}}, 3);
+  EXPECT_EQ(read_file(logger.metrics_path()), "b,step\n1.0,0\n2.0,1\n3.0,2\n4.0,3\n");
+}
+
 }  // namespace
 }  // namespace levin
