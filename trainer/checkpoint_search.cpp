@@ -114,8 +114,14 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder) {
       Console::instance().warn(std::string(error.what()) + " It is left alone.");
     }
   }
-  std::sort(found.begin(), found.end(), [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
-    return a.how_far != b.how_far ? a.how_far > b.how_far : a.path < b.path;
+  // Of files of one place in the run, the last that was written: last.ckpt; that of a stop only if there is no other.
+  const auto rank = [](const FoundCheckpoint& one) {
+    const std::string name = fs::path(one.path).filename().string();
+    return name.starts_with("last") ? 0 : name == "interrupted.ckpt" ? 2 : 1;
+  };
+  std::sort(found.begin(), found.end(), [&](const FoundCheckpoint& a, const FoundCheckpoint& b) {
+    if (a.how_far != b.how_far) return a.how_far > b.how_far;
+    return std::pair(rank(a), a.path) < std::pair(rank(b), b.path);
   });
   return found;
 }

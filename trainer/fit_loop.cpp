@@ -38,7 +38,8 @@ void FitLoop::run() {
   sanity_check();
   prepare_loaders();
   const bool inside_epoch = run_.progress.in_epoch;  // an epoch that was begun is ended, whatever the limits say
-  if ((is_done() && !inside_epoch) || run_.train.num_batches[0] == 0) return;
+  if (run_.train.num_batches[0] == 0) return;
+  if (is_done() && !inside_epoch) return finish_again();
   if (!run_.resumed) run_.progress.accumulate = run_.plan.accumulate_grad_batches;
   run_.phase = Phase::train;
   call_plain(run_, Hook::on_train_start, &Callback::on_train_start, &LightningModule::on_train_start);
@@ -49,6 +50,14 @@ void FitLoop::run() {
     train_epoch(resumed);
     end_epoch();
   } while (!is_done());
+  call_plain(run_, Hook::on_train_end, &Callback::on_train_end, &LightningModule::on_train_end);
+  capture_checkpoints(run_);
+}
+
+// A run that was killed after its last epoch, but before on_train_end had done its part (a last checkpoint, an average
+// of weights): resumed by itself, it does that part. Lightning: nothing runs.
+void FitLoop::finish_again() {
+  if (!run_.resumed || !run_.plan.auto_resume) return;
   call_plain(run_, Hook::on_train_end, &Callback::on_train_end, &LightningModule::on_train_end);
   capture_checkpoints(run_);
 }
@@ -275,7 +284,8 @@ void FitLoop::end_epoch() {
   run_.train_metrics.reset();
   ++progress.epoch;
   progress.in_epoch = false;
-  border();
+  if (!is_done()) return border();
+  capture_checkpoints(run_);  // nothing is left that could be stopped
 }
 
 }  // namespace levin

@@ -189,7 +189,7 @@ class Resume : public ::testing::TestWithParam<Setup> {
 };
 
 TEST_P(Resume, AfterAnyBatch) {
-  for (int64_t batches = 1; batches < kEpochs * kBatches; batches += 1) {
+  for (int64_t batches = 1; batches <= kEpochs * kBatches; ++batches) {
     expect_same_end(
         [&](Net& net) {
           net.after_batch = [&](Trainer& trainer) {
@@ -199,6 +199,16 @@ TEST_P(Resume, AfterAnyBatch) {
         "after " + std::to_string(batches) + " batches");
     if (HasFailure()) return;
   }
+}
+
+// As though it had been killed before on_train_end: the newest checkpoint is that of the last epoch's end.
+TEST_P(Resume, BeforeTheEndOfTraining) {
+  ASSERT_FALSE(run(GetParam(), folder_).interrupted);
+  const std::string checkpoints = folder_ + "/levin_logs/version_0/checkpoints/";
+  if (fs::exists(checkpoints + "best.ckpt") && fs::remove(checkpoints + "last.ckpt")) {
+    ASSERT_FALSE(run(GetParam(), folder_).interrupted);
+  }
+  expect_same_files(files_, contents(folder_), "resumed at its end");
 }
 
 TEST_P(Resume, InsideAValidation) {
