@@ -58,6 +58,7 @@ void FitLoop::run() {
 // of weights): resumed by itself, it does that part. Lightning: nothing runs.
 void FitLoop::finish_again() {
   if (!run_.resumed || !run_.plan.auto_resume) return;
+  restore_random_numbers(run_);
   call_plain(run_, Hook::on_train_end, &Callback::on_train_end, &LightningModule::on_train_end);
   capture_checkpoints(run_);
 }

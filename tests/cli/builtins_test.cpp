@@ -35,7 +35,7 @@ void check_all(const std::vector<std::string>& expected) {
 }
 
 TEST(Builtins, NameEveryCallback) {
-  check_all<Callback>({"BackboneFinetuning", "EMAWeightAveraging", "EarlyStopping", "GradientAccumulationScheduler",
+  check_all<Callback>({"BackboneFinetuning", "EarlyStopping", "EMAWeightAveraging", "GradientAccumulationScheduler",
                        "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint", "ProgressBar",
                        "SpikeDetection", "StochasticWeightAveraging", "Timer", "WeightAveraging"});
 }

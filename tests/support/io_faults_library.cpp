@@ -213,6 +213,16 @@ ssize_t read(int fd, void* bytes, size_t count) {
   return decide_write("read", fd, count, [&](size_t some) { return real(fd, bytes, some); });
 }
 
+ssize_t pread(int fd, void* bytes, size_t count, off_t offset) {
+  static auto* real = behind<decltype(pread)>("pread");
+  return decide_write("read", fd, count, [&](size_t some) { return real(fd, bytes, some, offset); });
+}
+
+ssize_t pread64(int fd, void* bytes, size_t count, off64_t offset) {
+  static auto* real = behind<decltype(pread64)>("pread64");
+  return decide_write("read", fd, count, [&](size_t some) { return real(fd, bytes, some, offset); });
+}
+
 ssize_t write(int fd, const void* bytes, size_t count) {
   static auto* real = behind<decltype(write)>("write");
   return decide_write("write", fd, count, [&](size_t some) { return real(fd, bytes, some); });
