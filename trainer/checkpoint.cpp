@@ -22,10 +22,6 @@ State module_state(const LightningModule& module) {
   return state;
 }
 
-}  // namespace
-
-namespace {
-
 // The gradients of an accumulation window that is still open: the batches seen so far.
 State window_gradients(const Run& run) {
   State state;

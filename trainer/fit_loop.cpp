@@ -50,6 +50,10 @@ void FitLoop::run() {
     train_epoch(resumed);
     end_epoch();
   } while (!is_done());
+  end_training();
+}
+
+void FitLoop::end_training() {
   call_plain(run_, Hook::on_train_end, &Callback::on_train_end, &LightningModule::on_train_end);
   capture_checkpoints(run_);
 }
@@ -59,8 +63,7 @@ void FitLoop::run() {
 void FitLoop::finish_again() {
   if (!run_.resumed || !run_.plan.auto_resume) return;
   restore_random_numbers(run_);
-  call_plain(run_, Hook::on_train_end, &Callback::on_train_end, &LightningModule::on_train_end);
-  capture_checkpoints(run_);
+  end_training();
 }
 
 bool FitLoop::must_stop() const {

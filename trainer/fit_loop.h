@@ -19,6 +19,7 @@ class FitLoop {
   void sanity_check();
   [[nodiscard]] bool is_done() const;
   [[nodiscard]] bool must_stop() const;
+  void end_training();
   void finish_again();
   void prepare_loaders();
   void start_epoch();
