@@ -50,5 +50,6 @@
 #include "levin/optim/step_schedulers.h"
 #include "levin/optim/swa_lr.h"
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/param_groups.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"

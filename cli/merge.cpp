@@ -257,8 +257,10 @@ class OverrideWalk {
     return std::find(specs.begin(), specs.end(), walked_) != specs.end();
   }
   [[nodiscard]] bool is_beside_class(const std::string& key) const {
-    const std::vector<std::string> names = field_names<LrSchedulerSpec>();
-    return walked_ == "lr_scheduler" && std::find(names.begin(), names.end(), key) != names.end();
+    std::vector<std::string> names;
+    if (walked_ == "lr_scheduler") names = field_names<LrSchedulerSpec>();
+    if (walked_ == "optimizer") names = field_names<OptimizerSpec>();
+    return std::find(names.begin(), names.end(), key) != names.end();
   }
 
   const Override& change_;

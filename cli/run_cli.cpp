@@ -42,6 +42,14 @@ void resolve_class(std::optional<ClassSpec>& spec, const std::string& path, Prob
   if (spec) spec = Registry<Interface>::instance().resolve(*spec, path, problems);
 }
 
+template <class Interface, class Spec>
+void resolve_class_with_more(std::optional<Spec>& spec, const std::string& path, Problems& problems) {
+  if (!spec) return;
+  const ClassSpec resolved = Registry<Interface>::instance().resolve(spec->spec(), path, problems);
+  spec->class_path = resolved.class_path;
+  spec->init_args = resolved.init_args;
+}
+
 // Options that only the trainer can judge (devices, precision, what does not go together) are judged here too, before
 // anything is created; each problem points at the place in the file that said it.
 void check_plan(const TrainerOptions& options, const ConfigNode& as_written, Problems& problems) {
@@ -76,13 +84,8 @@ ResolvedRun resolve_run(const Arguments& arguments, Problems& problems) {
   check_plan(run.trainer, run.config.trainer, problems);
   resolve_class<LightningModule>(run.config.model, "model", problems);
   resolve_class<DataModule>(run.config.data, "data", problems);
-  resolve_class<Optimizer>(run.config.optimizer, "optimizer", problems);
-  if (run.config.lr_scheduler) {
-    const ClassSpec resolved =
-        Registry<LRScheduler>::instance().resolve(run.config.lr_scheduler->spec(), "lr_scheduler", problems);
-    run.config.lr_scheduler->class_path = resolved.class_path;
-    run.config.lr_scheduler->init_args = resolved.init_args;
-  }
+  resolve_class_with_more<Optimizer>(run.config.optimizer, "optimizer", problems);
+  resolve_class_with_more<LRScheduler>(run.config.lr_scheduler, "lr_scheduler", problems);
   run.config.trainer = write_options(run.trainer);
   run.printed = write_options(run.config);
   return run;
@@ -123,12 +126,11 @@ void override_optimizers(LightningModule& module, const RunConfig& config) {
   module.set_optimizer_override([config](LightningModule& m) {
     OptimizerConfig result;
     if (config.optimizer) {
-      auto optimizer = Registry<Optimizer>::instance().make(*config.optimizer, "optimizer");
-      std::vector<at::Tensor> trained;  // what a callback has frozen joins when it is unfrozen
-      for (const auto& parameter : m.parameters()) {
-        if (parameter.requires_grad()) trained.push_back(parameter);
+      auto optimizer = Registry<Optimizer>::instance().make(config.optimizer->spec(), "optimizer");
+      for (auto& group :
+           param_groups(m, config.optimizer->param_groups, config.optimizer->no_decay, "optimizer.param_groups")) {
+        optimizer->add_param_group(std::move(group));
       }
-      optimizer->add_param_group({.params = trained});
       result.add_shared(optimizer);
     } else {
       const OptimizerConfig own = m.configure_optimizers();

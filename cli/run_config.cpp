@@ -2,9 +2,9 @@
 
 namespace levin {
 
-bool ValueType<LrSchedulerSpec>::read(const ConfigNode& node, LrSchedulerSpec& value, const std::string& path,
-                                      Problems& problems) {
-  value = LrSchedulerSpec{};
+template <class Spec>
+bool ClassWithMore<Spec>::read(const ConfigNode& node, Spec& value, const std::string& path, Problems& problems) {
+  value = Spec{};
   if (!node.is_map()) {
     ClassSpec spec;
     const bool good = ValueType<ClassSpec>::read(node, spec, path, problems);
@@ -16,17 +16,25 @@ bool ValueType<LrSchedulerSpec>::read(const ConfigNode& node, LrSchedulerSpec& v
   const ConfigNode* name = node.find("class_path");
   value.mark = name != nullptr ? name->mark : node.mark;
   if (good && value.class_path.empty()) {
-    problems.add(value.mark, path, "class_path is missing: write {class_path: NAME, init_args: {…}, interval: epoch}.");
+    std::string more;
+    for (const auto& field : field_names<Spec>()) {
+      if (field != "class_path" && field != "init_args") more += ", " + field + ": …";
+    }
+    problems.add(value.mark, path, "class_path is missing: write {class_path: NAME, init_args: {…}" + more + "}.");
     good = false;
   }
   return good;
 }
 
-ConfigNode ValueType<LrSchedulerSpec>::write(const LrSchedulerSpec& value) {
+template <class Spec>
+ConfigNode ClassWithMore<Spec>::write(const Spec& value) {
   ConfigNode node = write_options(value);
   if (value.init_args.is_null()) node.erase("init_args");
   return node;
 }
+
+template struct ClassWithMore<LrSchedulerSpec>;
+template struct ClassWithMore<OptimizerSpec>;
 
 std::optional<int64_t> RunConfig::seed() const {
   if (!seed_everything) return std::nullopt;

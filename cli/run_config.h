@@ -17,6 +17,7 @@
 #include "levin/core/fields.h"
 #include "levin/core/registry.h"
 #include "levin/trainer/lr_scheduler_options.h"
+#include "levin/trainer/param_groups.h"
 #include "levin/trainer/weights.h"
 
 namespace levin {
@@ -46,12 +47,37 @@ struct LrSchedulerSpec {
   }
 };
 
-template <>
-struct ValueType<LrSchedulerSpec> {
-  static std::string name() { return "class"; }
-  static bool read(const ConfigNode& node, LrSchedulerSpec& value, const std::string& path, Problems& problems);
-  static ConfigNode write(const LrSchedulerSpec& value);
+/// An optimizer's class and which parameters have settings of their own.
+struct OptimizerSpec {
+  std::string class_path = "";
+  ConfigNode init_args = {};
+  bool no_decay = false;
+  std::vector<ParamGroupOptions> param_groups = {};
+  Mark mark = {};  // where the class was named; no option
+
+  [[nodiscard]] ClassSpec spec() const { return {class_path, init_args, mark}; }
+
+  static auto fields() {
+    using O = OptimizerSpec;
+    return levin::fields(
+        field("class_path", &O::class_path, "the optimizer's class"), field("init_args", &O::init_args, "its options"),
+        field("no_decay", &O::no_decay, "no weight decay for biases and normalization layers"),
+        field("param_groups", &O::param_groups,
+              "parameters with settings of their own: a list of {params: [PATTERN…], lr, weight_decay, momentum}"));
+  }
 };
+
+/// A class written as a map with further keys beside class_path and init_args, or as its name alone.
+template <class Spec>
+struct ClassWithMore {
+  static std::string name() { return "class"; }
+  static bool read(const ConfigNode& node, Spec& value, const std::string& path, Problems& problems);
+  static ConfigNode write(const Spec& value);
+};
+template <>
+struct ValueType<LrSchedulerSpec> : ClassWithMore<LrSchedulerSpec> {};
+template <>
+struct ValueType<OptimizerSpec> : ClassWithMore<OptimizerSpec> {};
 
 struct RunConfig {
   // Lightning: the same default (true), and true may mean $PL_GLOBAL_SEED; here: true is 0, because a run is a
@@ -60,7 +86,7 @@ struct RunConfig {
   ConfigNode trainer = {};
   std::optional<ClassSpec> model = std::nullopt;
   std::optional<ClassSpec> data = std::nullopt;
-  std::optional<ClassSpec> optimizer = std::nullopt;
+  std::optional<OptimizerSpec> optimizer = std::nullopt;
   std::optional<LrSchedulerSpec> lr_scheduler = std::nullopt;
   std::optional<WeightsOptions> weights = std::nullopt;
   std::optional<std::string> ckpt_path = std::nullopt;

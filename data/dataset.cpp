@@ -1,9 +1,9 @@
 #include "levin/data/dataset.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/index_select.h>
 
 #include "levin/core/error.h"
+#include "levin/data/gather_rows.h"
 
 namespace levin {
 
@@ -52,7 +52,7 @@ Batch TensorDataset::get(int64_t index) const {
 Batch TensorDataset::get_batch(const at::Tensor& indices) const {
   std::vector<at::Tensor> batch;
   batch.reserve(tensors_.size());
-  for (const auto& tensor : tensors_) batch.push_back(at::index_select(tensor, 0, indices));
+  for (const auto& tensor : tensors_) batch.push_back(gather_rows(tensor, indices));
   return Batch(std::move(batch));
 }
 

@@ -60,7 +60,7 @@ class CsvLogger final : public Logger {
   std::set<std::string> columns_ = {};
   bool columns_grew_ = false;
   bool failing_ = false;  // the last rows could not be written, and some of them may be in the file
-  int64_t rows_ = 0;  // of metrics.csv, with those that are still in memory
+  int64_t rows_ = 0;      // of metrics.csv, with those that are still in memory
   std::vector<Row> unwritten_ = {};
 };
 

@@ -9,7 +9,7 @@
 #include "support/captured_console.h"
 #include "support/tiny_module.h"
 
-namespace levin {
+namespace levin::early_stopping_test {
 namespace {
 
 using namespace test;
@@ -139,4 +139,4 @@ TEST(EarlyStopping, RefusesOptionsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::early_stopping_test

@@ -7,7 +7,7 @@
 #include "support/captured_console.h"
 #include "support/field_count.h"
 
-namespace levin {
+namespace levin::finetuning_test {
 namespace {
 
 using namespace test;
@@ -303,4 +303,4 @@ TEST(BaseFinetuning, NamesWhatACheckpointHasAndTheModuleHasNot) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::finetuning_test

@@ -17,7 +17,7 @@
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
-namespace levin {
+namespace levin::model_checkpoint_test {
 namespace {
 
 using namespace test;
@@ -365,4 +365,4 @@ TEST(CheckpointName, FormatsAsPythonDoes) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::model_checkpoint_test

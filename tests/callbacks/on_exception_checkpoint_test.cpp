@@ -6,7 +6,7 @@
 #include "levin/core/files.h"
 #include "support/captured_console.h"
 
-namespace levin {
+namespace levin::on_exception_checkpoint_test {
 namespace {
 
 using namespace test;
@@ -68,4 +68,4 @@ TEST(OnExceptionCheckpoint, RefusesEmptyNames) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::on_exception_checkpoint_test

@@ -18,7 +18,7 @@
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
-namespace levin {
+namespace levin::other_callbacks_test {
 namespace {
 
 using namespace test;
@@ -274,4 +274,4 @@ TEST(LambdaCallback, CallsWhatIsSet) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::other_callbacks_test

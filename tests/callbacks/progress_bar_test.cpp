@@ -14,7 +14,7 @@
 #include "support/terminal.h"
 #include "support/tiny_module.h"
 
-namespace levin {
+namespace levin::progress_bar_test {
 namespace {
 
 using namespace test;
@@ -130,4 +130,4 @@ TEST(ProgressBar, CostsALookAtTheClockPerBatch) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::progress_bar_test

@@ -9,7 +9,7 @@
 #include "support/captured_console.h"
 #include "support/field_count.h"
 
-namespace levin {
+namespace levin::spike_detection_test {
 namespace {
 
 using namespace test;
@@ -175,4 +175,4 @@ TEST(SpikeDetection, RefusesOptionsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::spike_detection_test

@@ -9,7 +9,7 @@
 #include "levin/callbacks/lambda_callback.h"
 #include "support/captured_console.h"
 
-namespace levin {
+namespace levin::stochastic_weight_averaging_test {
 namespace {
 
 using namespace test;
@@ -257,4 +257,4 @@ TEST(Trainer, HasNoTrainingBatchesToForwardOutsideFit) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::stochastic_weight_averaging_test

@@ -9,7 +9,7 @@
 #include "support/captured_console.h"
 #include "support/field_count.h"
 
-namespace levin {
+namespace levin::weight_averaging_test {
 namespace {
 
 using namespace test;
@@ -334,4 +334,4 @@ TEST(WeightAveraging, ListsEveryOption) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::weight_averaging_test

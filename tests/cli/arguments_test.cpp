@@ -4,7 +4,7 @@
 
 #include "cli/config_files.h"
 
-namespace levin {
+namespace levin::arguments_test {
 namespace {
 
 using testing::expect_parts;
@@ -100,4 +100,4 @@ TEST(Arguments, ListAndHelpTakeNoRunOptions) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::arguments_test

@@ -10,7 +10,7 @@
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/callback.h"
 
-namespace levin {
+namespace levin::builtins_test {
 namespace {
 
 template <class Interface>
@@ -72,4 +72,4 @@ TEST(Builtins, ATakenNameSaysWhereBothAre) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::builtins_test

@@ -11,7 +11,7 @@
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 
-namespace levin {
+namespace levin::checkpoint_tool_test {
 namespace {
 
 using test::Ran;
@@ -207,4 +207,4 @@ TEST(Weights, OfARunFileAreWhatTheModelStartsFrom) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::checkpoint_tool_test

@@ -6,7 +6,7 @@
 
 #include "cli/config_files.h"
 
-namespace levin {
+namespace levin::help_text_test {
 namespace {
 
 using testing::expect_parts;
@@ -111,4 +111,4 @@ TEST(HelpText, WrapsAtSpacesAndBreaksWordsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::help_text_test

@@ -20,7 +20,7 @@ constexpr double kMostSeconds = 1.0;
 constexpr double kMostMegabytes = 200;
 #endif
 
-namespace levin {
+namespace levin::hostile_program_test {
 namespace {
 
 using testing::ConfigFiles;
@@ -153,4 +153,4 @@ TEST(HostileProgram, RefusesADeviceWithoutEnd) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::hostile_program_test

@@ -19,7 +19,7 @@ constexpr bool kSanitized = true;  // a sanitizer's shadow memory does not fit u
 constexpr bool kSanitized = false;
 #endif
 
-namespace levin {
+namespace levin::hostile_yaml_test {
 namespace {
 
 using testing::ConfigFiles;
@@ -162,4 +162,4 @@ TEST(HostileYaml, OddTextsOfHalfAMegabyteCostLittle) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::hostile_yaml_test

@@ -5,7 +5,7 @@
 #include "cli/config_files.h"
 #include "levin/cli/yaml_file.h"
 
-namespace levin {
+namespace levin::merge_test {
 namespace {
 
 using testing::ConfigFiles;
@@ -127,6 +127,8 @@ TEST(Override, NamesAClassAndItsOptionsInShort) {
               "{data: {class_path: D, init_args: {batch_size: 32}}}");
   expect_same(overridden("{lr_scheduler: StepLR}", {"--lr_scheduler.step_size=3", "--lr_scheduler.interval=step"}),
               "{lr_scheduler: {class_path: StepLR, init_args: {step_size: 3}, interval: step}}");
+  expect_same(overridden("{optimizer: AdamW}", {"--optimizer.lr=3", "--optimizer.no_decay=true"}),
+              "{optimizer: {class_path: AdamW, init_args: {lr: 3}, no_decay: true}}");
   expect_same(overridden("{}", {"--optimizer.lr=0.1", "--optimizer=AdamW"}),
               "{optimizer: {class_path: AdamW, init_args: {lr: 0.1}}}");
   expect_same(overridden("{model: M}", {"--model.encoder={class_path: E}", "--model.encoder.depth=2"}),
@@ -195,4 +197,4 @@ TEST(AssembleConfig, CollectsTheProblemsOfAllSources) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::merge_test

@@ -8,7 +8,7 @@
 #include "cli/config_files.h"
 #include "levin/cli/yaml_file.h"
 
-namespace levin {
+namespace levin::round_trip_test {
 namespace {
 
 using testing::lines;
@@ -246,4 +246,4 @@ TEST(RoundTrip, RandomTreesReadBackTheSame) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::round_trip_test

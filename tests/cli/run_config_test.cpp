@@ -5,7 +5,7 @@
 #include "cli/config_files.h"
 #include "levin/cli/yaml_file.h"
 
-namespace levin {
+namespace levin::run_config_test {
 namespace {
 
 using testing::expect_parts;
@@ -30,7 +30,8 @@ TEST(RunConfig, ReadsEveryKey) {
       "trainer: {max_epochs: 3}\n"
       "model: {class_path: Classifier, init_args: {hidden: 256}}\n"
       "data: FashionMnist\n"
-      "optimizer: {class_path: AdamW, init_args: {lr: 0.1}}\n"
+      "optimizer: {class_path: AdamW, init_args: {lr: 0.1}, no_decay: true, "
+      "param_groups: [{params: [head.*], lr: 0.5}, {params: ['*.bias', norm.*], weight_decay: 0}]}\n"
       "lr_scheduler: {class_path: StepLR, init_args: {step_size: 2}, interval: step, frequency: 3, monitor: loss, "
       "strict: false, name: lr}\n"
       "ckpt_path: last\n");
@@ -39,7 +40,13 @@ TEST(RunConfig, ReadsEveryKey) {
   EXPECT_EQ(run.model->class_path, "Classifier");
   EXPECT_EQ(run.model->init_args.find("hidden")->text, "256");
   EXPECT_EQ(run.data->class_path, "FashionMnist");
-  EXPECT_EQ(run.optimizer->class_path, "AdamW");
+  EXPECT_EQ(run.optimizer->spec().class_path, "AdamW");
+  EXPECT_TRUE(run.optimizer->no_decay);
+  ASSERT_EQ(run.optimizer->param_groups.size(), 2u);
+  EXPECT_EQ(run.optimizer->param_groups[0].lr, 0.5);
+  EXPECT_FALSE(run.optimizer->param_groups[0].weight_decay);
+  EXPECT_EQ(run.optimizer->param_groups[1].params, (std::vector<std::string>{"*.bias", "norm.*"}));
+  EXPECT_EQ(run.optimizer->param_groups[1].weight_decay, 0.0);
   EXPECT_EQ(run.lr_scheduler->spec().class_path, "StepLR");
   EXPECT_EQ(run.lr_scheduler->spec().init_args.find("step_size")->text, "2");
   EXPECT_EQ(run.lr_scheduler->spec().mark.str(), "run.yaml:6:28");
@@ -91,6 +98,11 @@ TEST(RunConfig, TellsAllMistakesAtOnce) {
 TEST(RunConfig, ASchedulerNeedsAClass) {
   expect_parts(errors("lr_scheduler: {interval: step}"), {"run.yaml:1:15: lr_scheduler: class_path is missing"});
   expect_parts(errors("lr_scheduler: [a]"), {"lr_scheduler: expected a class name"});
+  expect_parts(errors("optimizer: {param_groups: [{lr: 1, lrr: 2}]}"),
+               {"optimizer.param_groups[0].params: must be set", "optimizer.param_groups[0].lrr: unknown key"});
+  expect_parts(
+      errors("optimizer: {no_decay: true}"),
+      {"optimizer: class_path is missing: write {class_path: NAME, init_args: {…}, no_decay: …, param_groups: …}"});
   expect_parts(errors("model: ''"), {"model: expected a class name, got \"\""});
 }
 
@@ -110,4 +122,4 @@ TEST(RunConfig, NothingInTheEnvironmentOrTheTextIsExpanded) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::run_config_test

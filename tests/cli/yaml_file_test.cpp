@@ -4,7 +4,7 @@
 
 #include "cli/config_files.h"
 
-namespace levin {
+namespace levin::yaml_file_test {
 namespace {
 
 using testing::ConfigFiles;
@@ -206,4 +206,4 @@ TEST(YamlValue, PointsAtTheCommandLine) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::yaml_file_test

@@ -7,5 +7,5 @@ foreach(kind installed subdirectory)
     -D "BUILD=${PROJECT_BINARY_DIR}" -D "SCRATCH=${CMAKE_CURRENT_BINARY_DIR}/consumer-${kind}"
     -D "COMPILER=${CMAKE_CXX_COMPILER}" -D "BUILD_TYPE=${CMAKE_BUILD_TYPE}"
     -P "${CMAKE_CURRENT_LIST_DIR}/run_consumer.cmake")
-  set_tests_properties(consumer.${kind} PROPERTIES LABELS consumer TIMEOUT 600)
+  set_tests_properties(consumer.${kind} PROPERTIES LABELS consumer TIMEOUT 600 COST 40)
 endforeach()

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-namespace levin {
+namespace levin::config_node_test {
 namespace {
 
 ConfigNode text(const std::string& value) {
@@ -140,4 +140,4 @@ TEST(ToYaml, QuotesTextThatAReaderOfYamlMightTakeForSomethingElse) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::config_node_test

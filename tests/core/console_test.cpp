@@ -13,7 +13,7 @@
 #include "support/temporary_folder.h"
 #include "support/terminal.h"
 
-namespace levin {
+namespace levin::console_test {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -207,4 +207,4 @@ TEST(Console, LetsASinkPrint) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::console_test

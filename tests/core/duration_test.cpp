@@ -4,7 +4,7 @@
 
 #include "levin/core/error.h"
 
-namespace levin {
+namespace levin::duration_test {
 namespace {
 
 TEST(ParseDuration, ReadsClockForm) {
@@ -90,4 +90,4 @@ TEST(DurationValue, ProblemsSayWhereAndWhat) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::duration_test

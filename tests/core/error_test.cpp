@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-namespace levin {
+namespace levin::error_test {
 namespace {
 
 TEST(ConfigError, HoldsOneLinePerProblem) {
@@ -73,4 +73,4 @@ TEST(DidYouMean, IsASentenceOrNothing) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::error_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace levin {
+namespace levin::fields_test {
 namespace {
 
 struct InnerOptions {
@@ -174,4 +174,4 @@ TEST(Checked, GivesGoodOptionsBackAndNamesEveryBadOne) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::fields_test

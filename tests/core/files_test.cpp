@@ -20,7 +20,7 @@
 #include "levin/core/error.h"
 #include "support/temporary_folder.h"
 
-namespace levin {
+namespace levin::files_test {
 namespace {
 
 using test::TemporaryFolder;
@@ -241,4 +241,4 @@ TEST(MakeFolder, SaysWhyItCannot) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::files_test

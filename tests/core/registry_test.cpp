@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace levin {
+namespace levin::registry_test {
 namespace {
 
 struct Animal {
@@ -140,4 +140,4 @@ TEST(ClassSpec, RefusesAnythingElse) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::registry_test

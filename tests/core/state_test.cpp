@@ -3,7 +3,7 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
-namespace levin {
+namespace levin::state_test {
 namespace {
 
 std::string message(const std::function<void()>& work) {
@@ -85,4 +85,4 @@ TEST(State, PuttingAPartAgainReplacesItsTensors) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::state_test

@@ -6,14 +6,17 @@
 
 #include "levin/core/error.h"
 
-namespace levin {
-
+namespace levin::value_test {
 enum class Mode { min, max };
+}
+
 template <>
-struct EnumNames<Mode> {
+struct levin::EnumNames<levin::value_test::Mode> {
+  using Mode = value_test::Mode;
   static constexpr std::array names{std::pair{"min", Mode::min}, std::pair{"max", Mode::max}};
 };
 
+namespace levin::value_test {
 namespace {
 
 ConfigNode plain(const std::string& text) {
@@ -227,4 +230,4 @@ TEST(JoinPath, LeavesOutAnEmptyParent) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::value_test

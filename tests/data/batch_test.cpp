@@ -6,7 +6,7 @@
 #include "data/temp_folder.h"
 #include "levin/core/error.h"
 
-namespace levin {
+namespace levin::batch_test {
 namespace {
 
 using levin_test::holds;
@@ -35,4 +35,4 @@ TEST(Batch, NamesBothNumbersWhenUnpackedWrongly) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::batch_test

@@ -7,7 +7,7 @@
 #include "data/temp_folder.h"
 #include "levin/core/error.h"
 
-namespace levin {
+namespace levin::csv_test {
 namespace {
 
 using levin_test::holds;
@@ -104,4 +104,4 @@ TEST(CsvData, SplitsRowsAndKeepsClassNumbersForTests) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::csv_test

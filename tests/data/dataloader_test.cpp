@@ -22,7 +22,7 @@
 #include "levin/core/seed.h"
 #include "levin/data/sample_generator.h"
 
-namespace levin {
+namespace levin::dataloader_test {
 namespace {
 
 using levin_test::holds;
@@ -278,4 +278,4 @@ TEST(Loaders, TakesOneLoaderAsValueOrHandleAndSeveral) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::dataloader_test

@@ -9,7 +9,7 @@
 #include "data/temp_folder.h"
 #include "levin/core/error.h"
 
-namespace levin {
+namespace levin::dataset_test {
 namespace {
 
 using levin_test::holds;
@@ -46,4 +46,4 @@ TEST(Dataset, SaysWhatToOverrideIfItPromisesBatchesAndHasNone) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::dataset_test

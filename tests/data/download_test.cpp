@@ -11,7 +11,7 @@
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 
-namespace levin {
+namespace levin::download_test {
 namespace {
 
 using levin_test::holds;
@@ -141,4 +141,4 @@ TEST(Download, NamesAFolderThatCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::download_test

@@ -8,7 +8,7 @@
 #include "data/temp_folder.h"
 #include "levin/core/error.h"
 
-namespace levin {
+namespace levin::idx_test {
 namespace {
 
 using levin_test::holds;
@@ -98,4 +98,4 @@ TEST(ReadIdx, TakesNoMemoryForWhatTheFileCannotHold) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::idx_test

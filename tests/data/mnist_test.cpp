@@ -12,7 +12,7 @@
 #include "levin/core/error.h"
 #include "levin/data/idx.h"
 
-namespace levin {
+namespace levin::mnist_test {
 namespace {
 
 using levin_test::holds;
@@ -118,4 +118,4 @@ TEST(Mnist, DownloadsIntoItsFolderAndRefusesWrongArchives) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::mnist_test

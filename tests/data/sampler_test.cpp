@@ -12,7 +12,7 @@
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
 
-namespace levin {
+namespace levin::sampler_test {
 namespace {
 
 using levin_test::holds;
@@ -72,4 +72,4 @@ TEST(SubsetSampler, KeepsItsOrderOrPermutesIt) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::sampler_test

@@ -4,6 +4,7 @@ levin_test(data LIBS ZLIB::ZLIB FILES
   data/dataloader_test.cpp
   data/dataset_test.cpp
   data/download_test.cpp
+  data/gather_rows_test.cpp
   data/idx_test.cpp
   data/mnist_test.cpp
   data/sampler_test.cpp)

@@ -14,7 +14,10 @@ foreach(line IN LISTS docs_lines)
   add_custom_command(OUTPUT "${source}" DEPENDS "${PROJECT_SOURCE_DIR}/${page}" "${docs_script}"
     COMMAND Python3::Interpreter -B "${docs_script}" program "${PROJECT_SOURCE_DIR}/${page}" "${source}" VERBATIM)
   add_executable(${program} "${source}")
-  target_link_libraries(${program} PRIVATE levin::levin)
+  target_link_libraries(${program} PRIVATE levin::levin levin_warnings)
+  if(TARGET levin_models)  # its precompiled levin.h, which the program includes first
+    target_precompile_headers(${program} REUSE_FROM levin_models)
+  endif()
   if("run" IN_LIST words)
     add_test(NAME docs.${page} COMMAND Python3::Interpreter -B "${docs_script}" run "$<TARGET_FILE:${program}>")
     set_tests_properties(docs.${page} PROPERTIES LABELS docs TIMEOUT 300)

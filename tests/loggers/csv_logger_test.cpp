@@ -11,7 +11,7 @@
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 
-namespace levin {
+namespace levin::csv_logger_test {
 namespace {
 
 using test::CapturedConsole;
@@ -199,4 +199,4 @@ TEST(CsvLogger, KeepsRowsInMemoryWhileTheyCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::csv_logger_test

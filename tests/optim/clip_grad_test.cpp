@@ -6,7 +6,7 @@
 
 #include "levin/core/error.h"
 
-namespace levin {
+namespace levin::clip_grad_test {
 namespace {
 
 std::vector<at::Tensor> with_gradients(at::ScalarType type = at::kFloat) {
@@ -76,4 +76,4 @@ TEST(ClipGradValue, EqualsTorch) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::clip_grad_test

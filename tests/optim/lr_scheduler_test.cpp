@@ -1,7 +1,7 @@
 // How schedulers meet optimizers: attaching, composing, states that do not fit, errors.
 #include "optim/support.h"
 
-namespace levin {
+namespace levin::lr_scheduler_test {
 namespace {
 
 using testing::expect_error;
@@ -239,4 +239,4 @@ TEST(ReduceLROnPlateau, StopsAtItsLowestLr) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::lr_scheduler_test

@@ -1,7 +1,7 @@
 // Every optimizer against the numbers that PyTorch 2.11 gave (tests/data/reference/optimizers.json).
 #include "optim/support.h"
 
-namespace levin {
+namespace levin::optimizer_reference_test {
 namespace {
 
 class OptimizerReference : public ::testing::TestWithParam<size_t> {};
@@ -53,4 +53,4 @@ TEST(OptimizerReferenceFile, HoldsAllCases) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::optimizer_reference_test

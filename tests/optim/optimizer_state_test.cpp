@@ -1,7 +1,7 @@
 // Saving and loading every optimizer in the middle of a run.
 #include "optim/support.h"
 
-namespace levin {
+namespace levin::optimizer_state_test {
 namespace {
 
 using testing::expect_error;
@@ -204,4 +204,4 @@ TEST(OptimizerState, LeavesOutParametersThatNeverHadAGradient) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::optimizer_state_test

@@ -1,7 +1,7 @@
 // Groups, gradients that come and go, mixed types and layouts, closures.
 #include "optim/support.h"
 
-namespace levin {
+namespace levin::optimizer_test {
 namespace {
 
 using testing::expect_error;
@@ -296,4 +296,4 @@ TEST(LBFGS, FollowsTheGroupsLearningRate) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::optimizer_test

@@ -2,7 +2,7 @@
 #include "optim/support.h"
 #include "support/field_count.h"
 
-namespace levin {
+namespace levin::options_test {
 namespace {
 
 using testing::expect_error;
@@ -129,4 +129,4 @@ TEST(OptimOptions, ReadANumberOrAList) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::options_test

@@ -1,7 +1,7 @@
 // Every scheduler against the numbers that PyTorch 2.11 gave (tests/data/reference/schedulers.json).
 #include "optim/support.h"
 
-namespace levin {
+namespace levin::scheduler_reference_test {
 namespace {
 
 class SchedulerReference : public ::testing::TestWithParam<size_t> {};
@@ -80,4 +80,4 @@ TEST(SchedulerReferenceFile, HoldsAllCases) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::scheduler_reference_test

@@ -5,7 +5,7 @@
 #include "optim/support.h"
 #include "support/field_count.h"
 
-namespace levin {
+namespace levin::swa_lr_test {
 namespace {
 
 using testing::expect_error;
@@ -78,4 +78,4 @@ TEST(SWALR, RefusesOptionsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::swa_lr_test

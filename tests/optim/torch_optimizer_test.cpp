@@ -6,7 +6,7 @@
 #include "levin/optim/step_schedulers.h"
 #include "optim/support.h"
 
-namespace levin {
+namespace levin::torch_optimizer_test {
 namespace {
 
 using testing::expect_error;
@@ -174,4 +174,4 @@ TEST(TorchOptimizer, TakesAUsersOwnButCannotSaveItsState) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::torch_optimizer_test

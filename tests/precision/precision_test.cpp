@@ -7,7 +7,7 @@
 #include "callbacks/quiet_trainer.h"
 #include "support/tiny_module.h"
 
-namespace levin {
+namespace levin::precision_test {
 namespace {
 
 using namespace test;
@@ -202,4 +202,4 @@ TEST(ForwardScope, PutsBackWhatTheCallerHadSet) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::precision_test

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <thread>
 
-namespace levin {
+namespace levin::simple_profiler_test {
 namespace {
 
 void work(int milliseconds) {
@@ -105,4 +105,4 @@ TEST(SimpleProfiler, APairCostsAboutTwoLooksAtTheClock) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::simple_profiler_test

@@ -1,8 +1,12 @@
 """What the tests of this folder share: run files, runs of the tool that are watched and disturbed, and the comparison of
 what two runs left behind.
 """
+import atexit
+import functools
+import gzip
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -33,7 +37,7 @@ trainer:
     - {{class_path: ModelCheckpoint, init_args: {{every_n_train_steps: {save_every}, {checkpoint}}}}}
     - LearningRateMonitor
 model: {{class_path: Classifier, init_args: {{arch: {arch}, hidden: {hidden}, dropout: 0.2}}}}
-data: {{class_path: FashionMnist, init_args: {{batch_size: {batch}, num_workers: 2}}}}
+data: {{class_path: FashionMnist, init_args: {{root: {data}, val_size: 2560, batch_size: {batch}, num_workers: 2}}}}
 optimizer: {{class_path: Adam, init_args: {{lr: 0.001}}}}
 lr_scheduler: {{class_path: OneCycleLR, init_args: {{max_lr: 0.005, total_steps: 600}}, interval: step}}
 """
@@ -48,7 +52,21 @@ def run_file(root, **wanted):
     unknown = wanted.keys() - options
     if unknown:
         raise TypeError(f"no options of a run file: {unknown}")
-    return RUN.format(root=root, **{**options, **wanted})
+    return RUN.format(root=root, data=few_images(), **{**options, **wanted})
+
+
+@functools.cache
+def few_images():
+    """A folder with the first sixth of the real images, unpacked: most of a short run would be reading them all."""
+    folder = Path(tempfile.mkdtemp(prefix="levin-images-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for part, count in [("train", 10240), ("t10k", 1000)]:
+        for kind, header, size in [("images-idx3", 16, 784), ("labels-idx1", 8, 1)]:
+            with gzip.open(f"/usr/share/datasets/fashion-mnist/{part}-{kind}-ubyte.gz") as packed:
+                data = bytearray(packed.read(header + count * size))
+            struct.pack_into(">I", data, 4, count)
+            (folder / f"{part}-{kind}-ubyte").write_bytes(data)
+    return folder
 
 
 def wait_until(condition, what, run=None, seconds=60.0):

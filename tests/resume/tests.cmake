@@ -5,6 +5,5 @@ endif()
 foreach(name kill signals search)
   add_test(NAME resume.${name} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/${name}_test.py"
     $<TARGET_FILE:levin_tool>)
-  set_tests_properties(resume.${name} PROPERTIES LABELS multi_process TIMEOUT 400)
+  set_tests_properties(resume.${name} PROPERTIES LABELS multi_process TIMEOUT 400 COST 60)
 endforeach()
-set_tests_properties(resume.kill PROPERTIES RUN_SERIAL TRUE)

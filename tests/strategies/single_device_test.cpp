@@ -4,7 +4,7 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
-namespace levin {
+namespace levin::single_device_test {
 namespace {
 
 TEST(SingleDeviceStrategy, IsAWorldOfOne) {
@@ -35,4 +35,4 @@ TEST(SingleDeviceStrategy, BackwardAddsToTheGradients) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::single_device_test

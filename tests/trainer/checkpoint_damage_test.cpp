@@ -18,7 +18,7 @@
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
-namespace levin {
+namespace levin::checkpoint_damage_test {
 namespace {
 
 using test::TemporaryFolder;
@@ -186,4 +186,4 @@ TEST(CheckpointDamage, APipeInThePlaceOfAFileIsRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::checkpoint_damage_test

@@ -18,7 +18,7 @@
 #include "support/io_faults.h"
 #include "support/temporary_folder.h"
 
-namespace levin {
+namespace levin::checkpoint_faults_test {
 namespace {
 
 using test::IoCall;
@@ -308,4 +308,4 @@ TEST(CheckpointFaults, AReadOnlyFileSystemIsToldAndItsCheckpointsCanBeRead) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::checkpoint_faults_test

@@ -18,7 +18,7 @@
 #include "levin/trainer/values_json.h"
 #include "support/temporary_folder.h"
 
-namespace levin {
+namespace levin::checkpoint_file_test {
 namespace {
 
 using test::TemporaryFolder;
@@ -373,4 +373,4 @@ TEST(CheckpointFile, KeepsTheOldFileWhenTheDiskIsFull) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::checkpoint_file_test

@@ -12,7 +12,7 @@
 #include "support/io_faults.h"
 #include "support/temporary_folder.h"
 
-namespace levin {
+namespace levin::checkpoint_writer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -174,4 +174,4 @@ TEST(CheckpointWriter, PollNeverWaitsAndTellsOnce) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::checkpoint_writer_test

@@ -8,7 +8,7 @@
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 
-namespace levin {
+namespace levin::convert_checkpoint_test {
 namespace {
 
 struct Net : torch::nn::Module {
@@ -48,4 +48,4 @@ TEST(ConvertCheckpoint, RefusesAModuleThatTorchSaveWrote) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::convert_checkpoint_test

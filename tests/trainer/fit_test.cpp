@@ -5,7 +5,7 @@
 #include "levin/callbacks/lambda_callback.h"
 #include "support/tiny_module.h"
 
-namespace levin {
+namespace levin::fit_test {
 namespace {
 
 using namespace test;
@@ -332,4 +332,4 @@ TEST(Fit, OverfitTrainsAndValidatesOnAFewBatchesInOrder) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::fit_test

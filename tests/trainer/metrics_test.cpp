@@ -11,7 +11,7 @@
 
 #include "levin/core/error.h"
 
-namespace levin {
+namespace levin::metrics_test {
 namespace {
 
 using Place = MetricStore::Place;
@@ -254,4 +254,4 @@ TEST(MetricStore, RefusesOtherOptionsUnderTheSameName) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::metrics_test

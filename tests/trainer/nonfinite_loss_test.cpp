@@ -10,7 +10,7 @@
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
-namespace levin {
+namespace levin::nonfinite_loss_test {
 namespace {
 
 using namespace test;
@@ -134,4 +134,4 @@ TEST(NonFiniteLoss, SkipAndRollbackAreRefusedInManualOptimization) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::nonfinite_loss_test

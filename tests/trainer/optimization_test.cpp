@@ -10,7 +10,7 @@
 #include "support/captured_console.h"
 #include "support/tiny_module.h"
 
-namespace levin {
+namespace levin::optimization_test {
 namespace {
 
 using namespace test;
@@ -505,4 +505,4 @@ TEST(Schedulers, ManualOptimizationMovesThemItself) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::optimization_test

@@ -10,7 +10,7 @@
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 
-namespace levin {
+namespace levin::python_safetensors_test {
 namespace {
 
 using test::TemporaryFolder;
@@ -105,4 +105,4 @@ TEST(PythonSafetensors, WritesWeightsThatLoad) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::python_safetensors_test

@@ -14,7 +14,7 @@
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 
-namespace levin {
+namespace levin::resume_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -244,4 +244,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& setup) { return std::string(setup.param.name); });
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::resume_test

@@ -6,7 +6,7 @@
 #include "levin/trainer/fit_loop.h"
 #include "support/field_count.h"
 
-namespace levin {
+namespace levin::run_plan_test {
 namespace {
 
 /// The lines of the ConfigError that resolve_plan throws; none if it accepts.
@@ -297,4 +297,4 @@ TEST(TrainerOptions, ReadBackAsTheyWereWritten) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::run_plan_test

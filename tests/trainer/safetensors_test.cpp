@@ -13,7 +13,7 @@
 #include "levin/trainer/safetensors_writer.h"
 #include "support/temporary_folder.h"
 
-namespace levin {
+namespace levin::safetensors_test {
 namespace {
 
 using test::TemporaryFolder;
@@ -178,4 +178,4 @@ TEST(CheckpointFile, OtherProgramsFilesHaveNoChecksumsAndDamagedOnesOfOursDoNotP
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::safetensors_test

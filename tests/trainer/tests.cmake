@@ -26,6 +26,7 @@ levin_test(trainer TORCH FILES
   trainer/fit_test.cpp
   trainer/nonfinite_loss_test.cpp
   trainer/optimization_test.cpp
+  trainer/param_groups_test.cpp
   trainer/trainer_test.cpp)
 
 levin_test(resume TORCH FILES

@@ -18,7 +18,7 @@
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
-namespace levin {
+namespace levin::trainer_test {
 namespace {
 
 using namespace test;
@@ -449,4 +449,4 @@ TEST(Trainer, AModuleMayEndBeforeItsTrainer) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::trainer_test

@@ -8,7 +8,7 @@
 
 #include "levin/core/error.h"
 
-namespace levin {
+namespace levin::values_json_test {
 namespace {
 
 std::string message_of(const std::function<void()>& action) {
@@ -102,4 +102,4 @@ TEST(ValuesJson, SaysWhereTheTextIsNoJson) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::values_json_test

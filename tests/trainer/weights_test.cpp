@@ -16,7 +16,7 @@
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
-namespace levin {
+namespace levin::weights_test {
 namespace {
 
 using test::TemporaryFolder;
@@ -346,4 +346,4 @@ TEST(WeightsOptions, ListAllTheirFields) {
 }
 
 }  // namespace
-}  // namespace levin
+}  // namespace levin::weights_test

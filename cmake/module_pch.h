@@ -1,4 +1,4 @@
-// Precompiled for the files of this folder that work on modules.
+// Precompiled for the library's files that work on modules; see LevinModuleSources.cmake.
 #pragma once
 #include <torch/nn/module.h>
 

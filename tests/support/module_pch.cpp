@@ -1,0 +1,1 @@
+#include "support/torch_pch.h"

@@ -1,0 +1,95 @@
+#include "levin/trainer/param_groups.h"
+
+#include <fnmatch.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+
+namespace levin {
+
+namespace {
+
+struct NamedParameter {
+  std::string name;
+  at::Tensor value;
+  bool decays = true;  // neither a bias nor a normalization layer's
+};
+
+bool is_bias(const std::string& name) {
+  return name == "bias" || (name.size() > 4 && name.compare(name.size() - 4, 4, "bias") == 0);
+}
+
+std::vector<NamedParameter> all_parameters(const torch::nn::Module& module) {
+  std::vector<NamedParameter> list;
+  for (const auto& entry : module.named_parameters()) list.push_back({entry.key(), entry.value(), true});
+  const auto mark = [&](const std::string& owner, const torch::nn::Module& layer) {
+    const bool is_norm = layer.name().find("Norm") != std::string::npos;
+    for (const auto& entry : layer.named_parameters(/*recurse=*/false)) {
+      const std::string name = owner.empty() ? entry.key() : owner + "." + entry.key();
+      const auto found = std::find_if(list.begin(), list.end(), [&](const auto& p) { return p.name == name; });
+      if (found != list.end() && (is_norm || is_bias(entry.key()))) found->decays = false;
+    }
+  };
+  mark("", module);
+  for (const auto& entry : module.named_modules("", /*include_self=*/false)) mark(entry.key(), *entry.value());
+  return list;
+}
+
+bool matches(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+// A pattern that chooses nothing is a mistake in a name, and would leave the setting without effect.
+void check_patterns(const std::vector<NamedParameter>& parameters, const std::vector<ParamGroupOptions>& wanted,
+                    const std::string& path) {
+  std::vector<std::string> names;
+  for (const auto& parameter : parameters) names.push_back(parameter.name);
+  Problems problems;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const std::string here = detail::index_path(path, i);
+    check_options(wanted[i], here, problems);
+    for (const auto& pattern : wanted[i].params) {
+      if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return matches(pattern, name); })) continue;
+      problems.add({}, here + ".params",
+                   "no parameter's name matches \"" + pattern + "\"." + did_you_mean(pattern, names) +
+                       " Parameters: " + join(names) + ".");
+    }
+  }
+  problems.throw_if_any();
+}
+
+}  // namespace
+
+std::vector<ParamGroup> param_groups(const torch::nn::Module& module, const std::vector<ParamGroupOptions>& wanted,
+                                     bool no_decay, const std::string& path) {
+  const std::vector<NamedParameter> parameters = all_parameters(module);
+  check_patterns(parameters, wanted, path);
+  // Two for each wanted group and for the rest: what decays, and what does not.
+  std::vector<ParamGroup> groups(2 * (wanted.size() + 1));
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const bool rest = i / 2 == wanted.size();
+    const ParamGroupOptions settings = rest ? ParamGroupOptions{} : wanted[i / 2];
+    groups[i].lr = settings.lr;
+    groups[i].momentum = settings.momentum;
+    groups[i].weight_decay = settings.weight_decay;
+    if (no_decay && i % 2 == 1 && !settings.weight_decay) groups[i].weight_decay = 0;
+  }
+  for (const auto& parameter : parameters) {
+    if (!parameter.value.requires_grad()) continue;  // what a callback has frozen joins when it is unfrozen
+    const auto found = std::find_if(wanted.begin(), wanted.end(), [&](const auto& group) {
+      return std::any_of(group.params.begin(), group.params.end(),
+                         [&](const auto& pattern) { return matches(pattern, parameter.name); });
+    });
+    const auto index = static_cast<size_t>(found - wanted.begin());
+    const bool own_decay = index < wanted.size() && wanted[index].weight_decay.has_value();
+    const bool decays = parameter.decays || !no_decay || own_decay;
+    groups[2 * index + (decays ? 0 : 1)].params.push_back(parameter.value);
+  }
+  std::erase_if(groups, [](const ParamGroup& group) { return group.params.empty(); });
+  if (groups.empty()) {
+    throw ConfigError(path + ": the model has no parameter that requires a gradient. Register some, or unfreeze() it.");
+  }
+  return groups;
+}
+
+}  // namespace levin

@@ -1,0 +1,51 @@
+// A model's parameters in groups with settings of their own, chosen by name.
+//
+//   return AdamW(param_groups(*this, {{.params = {"encoder.*"}, .lr = 1e-5}}, /*no_decay=*/true), {.lr = 1e-3});
+//
+// In a run file: optimizer: {class_path: AdamW, no_decay: true, param_groups: [{params: ["encoder.*"], lr: 1e-5}]}
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/core/fields.h"
+#include "levin/optim/optimizer.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace levin {
+
+/// Settings of the parameters whose names match; what is unset is the optimizer's own.
+struct ParamGroupOptions {
+  std::vector<std::string> params = {};
+  std::optional<double> lr = {};
+  std::optional<double> weight_decay = {};
+  std::optional<double> momentum = {};
+
+  static auto fields() {
+    using O = ParamGroupOptions;
+    return levin::fields(
+        field("params", &O::params, "patterns of parameter names, as a shell has them: \"encoder.*\", \"*.bias\"")
+            .not_empty(),
+        field("lr", &O::lr, "step size").check([](const auto& v) { return !v || *v >= 0; }, ">= 0"),
+        field("weight_decay", &O::weight_decay, "weight decay")
+            .check([](const auto& v) { return !v || *v >= 0; }, ">= 0"),
+        field("momentum", &O::momentum, "momentum, or the first of betas")
+            .check([](const auto& v) { return !v || *v >= 0; }, ">= 0"));
+  }
+};
+
+/// The parameters of `module` that require gradients, in groups. Each belongs to the first of `wanted` with a pattern
+/// that matches its name (as named_parameters() gives it), the others to one with the optimizer's settings. `no_decay`:
+/// biases and the parameters of normalization layers (those with "Norm" in their class's name) get weight decay 0,
+/// unless a matching group sets it. Groups come in the order of `wanted`, the rest last; within each those that decay
+/// come first; a group that nothing belongs to is left out.
+/// Throws ConfigError, below `path`, for a pattern that matches no parameter at all, and where nothing can be trained.
+[[nodiscard]] std::vector<ParamGroup> param_groups(const torch::nn::Module& module,
+                                                   const std::vector<ParamGroupOptions>& wanted, bool no_decay = false,
+                                                   const std::string& path = "param_groups");
+
+}  // namespace levin
