@@ -30,6 +30,11 @@ struct SavedGroup {
   }
 };
 
+// LibTorch's class and Levin's keep the same state under the same names, so that either takes the other's.
+std::string kind(const std::string& name) {
+  return name.starts_with("torch.") ? name.substr(6) : name;
+}
+
 std::string place(const std::string& optimizer, size_t group) {
   return optimizer + ": parameter group " + std::to_string(group);
 }
@@ -142,7 +147,7 @@ void Optimizer::save_groups(State& state) const {
 
 std::vector<Optimizer::Group> Optimizer::saved_groups(const State& saved) const {
   const auto saved_name = saved.get<std::string>("name");
-  if (saved_name != name()) {
+  if (kind(saved_name) != kind(name())) {
     refuse_state("the saved state belongs to " + saved_name + ". Use the optimizer that wrote it.");
   }
   const auto list = saved.get<std::vector<SavedGroup>>("groups");

@@ -106,6 +106,47 @@ TEST(TorchOptimizer, ContinuesBitForBitFromItsState) {
   expect_continues<optim::LBFGS>(optim::LBFGSOptions(0.5).max_iter(3).line_search_fn("strong_wolfe"));
 }
 
+// Three steps of one, three of the other from its state, against six of the first.
+void expect_same_steps(Optimizer& first, const Params& params, Optimizer& second, const Params& continued) {
+  for (int i = 0; i < 3; ++i) train_step(first, params);
+  {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < params.size(); ++i) continued[i].copy_(params[i]);
+  }
+  State saved = first.state();
+  for (auto& [name, tensor] : saved.tensors) tensor = tensor.clone();
+  second.load_state(saved);
+  for (int step = 0; step < 3; ++step) {
+    train_step(first, params);
+    train_step(second, continued);
+    for (size_t i = 0; i < params.size(); ++i) {
+      ASSERT_TRUE(at::allclose(params[i], continued[i], 1e-5, 1e-6)) << second.name() << " step " << step;
+    }
+  }
+}
+
+template <class Own, class Torch, class TorchOptions>
+void expect_common_state(typename Own::Options options, TorchOptions torch_options) {
+  for (const bool from_torch : {true, false}) {
+    const auto params = make_params();
+    const auto others = make_params();
+    TorchOptimizer torch_optimizer(Torch(from_torch ? params : others, torch_options));
+    Own own(from_torch ? others : params, options);
+    if (from_torch) expect_same_steps(torch_optimizer, params, own, others);
+    if (!from_torch) expect_same_steps(own, params, torch_optimizer, others);
+  }
+}
+
+TEST(TorchOptimizer, ItsStateAndThatOfLevinsClassAreTheSame) {
+  expect_common_state<SGD, optim::SGD>({.lr = 0.05, .momentum = 0.9}, optim::SGDOptions(0.05).momentum(0.9));
+  expect_common_state<Adam, optim::Adam>({.lr = 0.05, .amsgrad = true}, optim::AdamOptions(0.05).amsgrad(true));
+  expect_common_state<AdamW, optim::AdamW>({.lr = 0.05, .weight_decay = 0.1},
+                                           optim::AdamWOptions(0.05).weight_decay(0.1));
+  expect_common_state<RMSprop, optim::RMSprop>({.lr = 0.02, .momentum = 0.5, .centered = true},
+                                               optim::RMSpropOptions(0.02).momentum(0.5).centered(true));
+  expect_common_state<Adagrad, optim::Adagrad>({.lr = 0.2}, optim::AdagradOptions(0.2));
+}
+
 TEST(TorchOptimizer, IsMovedBySchedulersAndGroups) {
   auto params = make_params();
   TorchOptimizer optimizer(optim::Adam({params[0]}, optim::AdamOptions(0.1).betas({0.7, 0.99})));
