@@ -34,6 +34,8 @@
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
 #include "levin/optim/swa_lr.h"
+#include "levin/precision/full_precision.h"
+#include "levin/precision/mixed_precision.h"
 #include "levin/profilers/simple_profiler.h"
 #include "levin/strategies/single_device.h"
 
@@ -73,6 +75,21 @@ void add_parts() {
   profilers.add<SimpleProfiler>("simple", "counts the parts of a run and adds up their times");
   auto& strategies = Registry<Strategy>::instance();
   strategies.add<SingleDeviceStrategy>("single_device", "one process on one device");
+}
+
+void add_precisions() {
+  auto& all = Registry<Precision>::instance();
+  all.add<SinglePrecision>("32-true", "float32");
+  all.add<DoublePrecision>("64-true", "float64 for weights, inputs and arithmetic");
+  all.add<Bfloat16Precision>("bf16-true", "bfloat16 for weights, inputs and arithmetic");
+  all.add<HalfPrecision>("16-true", "float16 for weights, inputs and arithmetic");
+  all.add<Bfloat16Mixed>("bf16-mixed", "float32 weights, matrix products in bfloat16");
+  all.add<Float16Mixed>("16-mixed", "float32 weights, matrix products in float16, a scaled loss; on a CPU bf16-mixed");
+  all.add<MixedPrecision>("MixedPrecision", "bf16-mixed or 16-mixed with options, on any device");
+  all.add<SinglePrecision>("32", "short for 32-true");
+  all.add<DoublePrecision>("64", "short for 64-true");
+  all.add<Bfloat16Mixed>("bf16", "short for bf16-mixed");
+  all.add<Float16Mixed>("16", "short for 16-mixed");
 }
 
 void add_optimizers() {
@@ -116,6 +133,7 @@ void add_builtins() {
     add_callbacks();
     add_data();
     add_parts();
+    add_precisions();
     add_optimizers();
     add_lr_schedulers();
   });

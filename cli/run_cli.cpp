@@ -23,11 +23,14 @@ namespace levin {
 namespace {
 
 std::vector<ClassKind> all_kinds() {
-  return {
-      class_kind<LightningModule>("models", "model"),         class_kind<DataModule>("data", "data"),
-      class_kind<Callback>("callbacks", "trainer.callbacks"), class_kind<Logger>("loggers", "trainer.logger"),
-      class_kind<Optimizer>("optimizers", "optimizer"),       class_kind<LRScheduler>("lr_schedulers", "lr_scheduler"),
-      class_kind<Profiler>("profilers", "trainer.profiler")};
+  return {class_kind<LightningModule>("models", "model"),
+          class_kind<DataModule>("data", "data"),
+          class_kind<Callback>("callbacks", "trainer.callbacks"),
+          class_kind<Logger>("loggers", "trainer.logger"),
+          class_kind<Optimizer>("optimizers", "optimizer"),
+          class_kind<LRScheduler>("lr_schedulers", "lr_scheduler"),
+          class_kind<Precision>("precisions", "trainer.precision"),
+          class_kind<Profiler>("profilers", "trainer.profiler")};
 }
 
 /// A run file read whole, every class found and every option filled in.

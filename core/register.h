@@ -19,5 +19,6 @@
 #define LEVIN_REGISTER_DATA(Class, doc) LEVIN_REGISTER(DataModule, Class, doc)
 #define LEVIN_REGISTER_CALLBACK(Class, doc) LEVIN_REGISTER(Callback, Class, doc)
 #define LEVIN_REGISTER_LOGGER(Class, doc) LEVIN_REGISTER(Logger, Class, doc)
+#define LEVIN_REGISTER_PRECISION(Class, doc) LEVIN_REGISTER(Precision, Class, doc)
 #define LEVIN_REGISTER_OPTIMIZER(Class, doc) LEVIN_REGISTER(Optimizer, Class, doc)
 #define LEVIN_REGISTER_LR_SCHEDULER(Class, doc) LEVIN_REGISTER(LRScheduler, Class, doc)

@@ -1,22 +1,30 @@
 #include "levin/precision/mixed_precision.h"
 
-#include <ATen/autocast_mode.h>
+#include "levin/precision/autocast.h"
 
 namespace levin {
 
-void MixedPrecision::enter_forward(at::DeviceType device) {
-  outer_.push_back({at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)});
-  at::autocast::set_autocast_enabled(device, true);
-  at::autocast::set_autocast_dtype(device, dtype_);
-  at::autocast::increment_nesting();
+MixedPrecision::MixedPrecision(MixedPrecisionOptions options)
+    : dtype_(checked(options, "MixedPrecisionOptions").dtype == MixedDtype::float16 ? at::kHalf : at::kBFloat16) {
+  if (dtype_ == at::kHalf && options.scaler) scaler_.emplace(*options.scaler);
 }
 
-void MixedPrecision::leave_forward(at::DeviceType device) {
-  // The cache holds casts of weights that the coming optimizer step changes.
-  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(device, outer_.back().enabled);
-  at::autocast::set_autocast_dtype(device, outer_.back().dtype);
-  outer_.pop_back();
+std::string MixedPrecision::name() const {
+  return dtype_ == at::kHalf ? "16-mixed" : "bf16-mixed";
+}
+
+// Without the cache of casts: a step that updates weights and goes on (manual optimization) must see them, and one that
+// runs a layer under NoGradGuard first must still give it a gradient. A layer that runs once a step loses nothing.
+std::shared_ptr<void> MixedPrecision::enter_forward(at::DeviceType device) {
+  return std::make_shared<Autocast>(device, dtype_, AutocastOptions{.cache_enabled = false});
+}
+
+State MixedPrecision::state() const {
+  return scaler_ ? scaler_->state() : State();
+}
+
+void MixedPrecision::load_state(const State& saved) {
+  if (scaler_ && !saved.empty()) scaler_->load_state(saved);
 }
 
 }  // namespace levin

@@ -1,30 +1,65 @@
-// Weights in float32, forward passes under autocast: matrix products in bfloat16, sums and losses in float32.
+// Weights in float32, forward passes under autocast: matrix products in 16 bits, sums and losses in float32.
 #pragma once
 
+#include <array>
+#include <optional>
 #include <string>
-#include <vector>
 
+#include "levin/core/fields.h"
+#include "levin/precision/grad_scaler.h"
 #include "levin/precision/precision.h"
 
 namespace levin {
 
-/// bf16-mixed. bfloat16 has float32's range, so no loss scaling is needed.
-class MixedPrecision final : public Precision {
- public:
-  explicit MixedPrecision(at::ScalarType dtype = at::kBFloat16) : dtype_(dtype) {}
+enum class MixedDtype { bfloat16, float16 };
+template <>
+struct EnumNames<MixedDtype> {
+  static constexpr std::array names{std::pair{"bfloat16", MixedDtype::bfloat16},
+                                    std::pair{"float16", MixedDtype::float16}};
+};
 
-  [[nodiscard]] std::string name() const override { return "bf16-mixed"; }
-  void enter_forward(at::DeviceType device) override;
-  void leave_forward(at::DeviceType device) override;
+struct MixedPrecisionOptions {
+  MixedDtype dtype = MixedDtype::bfloat16;
+  std::optional<GradScalerOptions> scaler = GradScalerOptions{};
+
+  static auto fields() {
+    return levin::fields(
+        field("dtype", &MixedPrecisionOptions::dtype, "bfloat16 (float32's range) or float16 (finer, but overflows)"),
+        field("scaler", &MixedPrecisionOptions::scaler, "how the loss is scaled with float16; null: not at all"));
+  }
+};
+
+/// bf16-mixed or 16-mixed. bfloat16 has float32's range, so its loss is never scaled.
+class MixedPrecision : public Precision {
+ public:
+  using Options = MixedPrecisionOptions;
+
+  explicit MixedPrecision(MixedPrecisionOptions options = {});
+
+  [[nodiscard]] std::string name() const final;
+  [[nodiscard]] std::shared_ptr<void> enter_forward(at::DeviceType device) final;
+  [[nodiscard]] GradScaler* scaler() final { return scaler_ ? &*scaler_ : nullptr; }
+  [[nodiscard]] State state() const final;
+  /// What was saved without a scaler leaves the scale at its start.
+  void load_state(const State& saved) final;
 
  private:
-  struct Outer {
-    bool enabled;
-    at::ScalarType dtype;
-  };
-
   at::ScalarType dtype_;
-  std::vector<Outer> outer_ = {};  // autocast's settings before each nested scope
+  std::optional<GradScaler> scaler_;
+};
+
+/// What the name bf16-mixed stands for.
+class Bfloat16Mixed final : public MixedPrecision {
+ public:
+  using Options = NoOptions;
+  Bfloat16Mixed() : MixedPrecision({.dtype = MixedDtype::bfloat16}) {}
+};
+
+/// What the name 16-mixed stands for on a GPU.
+class Float16Mixed final : public MixedPrecision {
+ public:
+  using Options = NoOptions;
+  Float16Mixed() : MixedPrecision({.dtype = MixedDtype::float16}) {}
 };
 
 }  // namespace levin

@@ -1,5 +1,8 @@
-// In which number format a run computes. The training loop asks the plugin for a scope around each step and for the
-// dtype of weights and inputs; plugins know neither loops nor modules.
+// In which number format a run computes. The training loop asks the plugin for a scope around each step, for the dtype
+// of weights and inputs and for its loss scaler; plugins know neither loops nor modules.
+//
+//   TrainerOptions{.precision = "bf16-mixed"}
+//   TrainerOptions{.precision = MixedPrecision({.dtype = MixedDtype::float16, .scaler = GradScalerOptions{}})}
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,6 +14,8 @@
 #include "levin/core/state.h"
 
 namespace levin {
+
+class GradScaler;
 
 class Precision {
  public:
@@ -24,32 +29,27 @@ class Precision {
   /// What weights and floating-point inputs are converted to; nothing: they stay as they are.
   [[nodiscard]] virtual std::optional<at::ScalarType> dtype() const { return std::nullopt; }
 
-  /// Called around every forward pass, on the thread that runs it. Calls may nest.
-  virtual void enter_forward(at::DeviceType /*device*/) {}
-  virtual void leave_forward(at::DeviceType /*device*/) {}
+  /// Sets the calling thread up for a forward pass until the result is destroyed, which happens on the same thread and
+  /// in reverse order. Null: nothing to set up.
+  [[nodiscard]] virtual std::shared_ptr<void> enter_forward(at::DeviceType /*device*/) { return nullptr; }
+
+  /// What scales the loss so that small gradients survive; null: the loss is not scaled.
+  [[nodiscard]] virtual GradScaler* scaler() { return nullptr; }
 
   /// What it needs to continue after a restart: a loss scale, for example.
   [[nodiscard]] virtual State state() const { return {}; }
   virtual void load_state(const State&) {}
 };
 
-/// Holds a precision's forward scope open.
+/// Holds a precision's forward pass open.
 class ForwardScope {
  public:
-  ForwardScope(Precision& precision, at::DeviceType device) : precision_(precision), device_(device) {
-    precision_.enter_forward(device_);
-  }
-  ~ForwardScope() { precision_.leave_forward(device_); }
+  ForwardScope(Precision& precision, at::DeviceType device) : scope_(precision.enter_forward(device)) {}
   ForwardScope(const ForwardScope&) = delete;
   ForwardScope& operator=(const ForwardScope&) = delete;
 
  private:
-  Precision& precision_;
-  at::DeviceType device_;
+  std::shared_ptr<void> scope_;
 };
-
-/// The plugin for a Lightning name: 32-true, 64-true, bf16-true, bf16-mixed, or 32, 64, bf16 for short.
-/// Throws ConfigError listing the known names.
-[[nodiscard]] std::unique_ptr<Precision> make_precision(const std::string& name);
 
 }  // namespace levin

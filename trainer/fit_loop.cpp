@@ -189,7 +189,10 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   const int64_t steps_before = progress.global_step;
   const at::Tensor loss = automatic ? automatic_step(run_, batch, progress.batch_idx, window)
                                     : manual_step(run_, batch, progress.batch_idx);
-  if (window.last) progress.window_seen = 0;
+  if (window.last) {
+    progress.window_seen = 0;
+    progress.window_stepped = progress.global_step > steps_before;
+  }
   if (automatic && progress.global_step > steps_before) step_schedulers(run_, Interval::step, false);
   if (automatic && stream.is_last()) step_schedulers(run_, Interval::epoch, false);
   progress.next_batch = progress.batch_idx + 1;
@@ -212,7 +215,8 @@ void FitLoop::finish_batch() {
     if (validation_is_due()) validate();
   }
   progress.rest = BatchRest::schedulers;
-  if (run_.module->automatic_optimization() && window_ends) step_schedulers(run_, Interval::step, true);
+  const bool stepped = window_ends && progress.window_stepped;
+  if (run_.module->automatic_optimization() && stepped) step_schedulers(run_, Interval::step, true);
   if (window_ends) ++progress.windows;
   progress.rest = BatchRest::none;
 }

@@ -4,6 +4,7 @@
 
 #include "levin/core/console.h"
 #include "levin/optim/clip_grad.h"
+#include "levin/precision/autocast.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/nonfinite_loss.h"
 #include "levin/trainer/optimization.h"
@@ -51,6 +52,11 @@ void LightningModule::configure_gradient_clipping(Optimizer& optimizer, double c
 }
 
 void LightningModule::clip_gradients(Optimizer& optimizer, double clip_val, ClipAlgorithm algorithm) {
+  if (!automatic_optimization_ && trainer_ != nullptr) {
+    for (auto& wrapped : optimizers()) {
+      if (&wrapped.optimizer() == &optimizer) wrapped.unscale_gradients();
+    }
+  }
   if (algorithm == ClipAlgorithm::norm) clip_grad_norm_(optimizer.parameters(), clip_val);
   if (algorithm == ClipAlgorithm::value) clip_grad_value_(optimizer.parameters(), clip_val);
 }
@@ -86,7 +92,9 @@ void LightningModule::manual_backward(const at::Tensor& loss) {
         "manual_backward: the module uses automatic optimization, where the trainer runs backward. Call "
         "set_automatic_optimization(false) in the constructor.");
   }
-  (void)keep_if_finite(*trainer().run_, loss);
+  (void)keep_or_note(*trainer().run_, loss);
+  // The step runs under the precision's autocast; backward repeats the types of the forward pass by itself.
+  const Autocast plain(device().type(), std::nullopt, {.enabled = false});
   run_backward(*trainer().run_, loss, true);
 }
 

@@ -142,10 +142,12 @@ class LightningModule : public torch::nn::Module {
   /// Manual optimization: the step calls manual_backward and optimizers()[i].step() itself.
   [[nodiscard]] bool automatic_optimization() const { return automatic_optimization_; }
   void set_automatic_optimization(bool automatic) { automatic_optimization_ = automatic; }
+  /// Adds the gradients of `loss`, scaled if the precision scales: the wrapped optimizer's step() undoes it.
   void manual_backward(const at::Tensor& loss);
   [[nodiscard]] LightningOptimizer& optimizer(size_t index = 0);
   [[nodiscard]] std::vector<LightningOptimizer>& optimizers();
   [[nodiscard]] std::vector<LRSchedulerConfig>& lr_schedulers();
+  /// Of the gradients as they are; in manual optimization those of a scaled loss are unscaled first.
   void clip_gradients(Optimizer& optimizer, double clip_val, ClipAlgorithm algorithm = ClipAlgorithm::norm);
   /// Only the parameters of `optimizer` require gradients until untoggle_optimizer.
   void toggle_optimizer(Optimizer& optimizer);

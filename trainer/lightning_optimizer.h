@@ -1,4 +1,5 @@
-// The optimizer as user code sees it in manual optimization: step() also fires the hooks and counts the step.
+// The optimizer as user code sees it in manual optimization: step() also fires the hooks and counts the step, and with
+// a scaled loss (precision: 16-mixed) it unscales the gradients, or skips the step if one of them overflowed.
 #pragma once
 
 #include <memory>
@@ -8,22 +9,37 @@
 namespace levin {
 
 class Trainer;
+struct Run;
 
 class LightningOptimizer {
  public:
   LightningOptimizer(Trainer& trainer, std::shared_ptr<Optimizer> optimizer)
       : trainer_(&trainer), optimizer_(std::move(optimizer)) {}
 
-  /// on_before_optimizer_step, the update, global_step + 1.
+  /// on_before_optimizer_step, the update, global_step + 1. Where a scaled gradient overflowed: nothing of it; the step
+  /// counts as skipped. The scale moves once a batch, after all optimizers. Throws Error for a closure with a scaled
+  /// loss.
   void step(const Optimizer::Closure& closure = {});
-  void zero_grad() { optimizer_->zero_grad(); }
+  void zero_grad();
+
+  /// Divides the gradients by the loss scale, once until the next step or zero_grad; does nothing without a scale. step
+  /// and LightningModule::clip_gradients call it; call it before looking at gradients in training_step.
+  void unscale_gradients();
 
   [[nodiscard]] Optimizer& optimizer() { return *optimizer_; }
   [[nodiscard]] std::shared_ptr<Optimizer> shared() const { return optimizer_; }
 
  private:
+  friend void move_scale_of_batch(Run& run);
+
+  void step_with(const Optimizer::Closure& closure);
+  /// Whether it was stepped in the batch, or its gradients are unscaled; forgets the former.
+  bool end_batch();
+
   Trainer* trainer_;
   std::shared_ptr<Optimizer> optimizer_;
+  at::Tensor found_inf_;  // defined while the gradients are unscaled
+  bool stepped_in_batch_ = false;
 };
 
 }  // namespace levin

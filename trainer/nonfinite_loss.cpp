@@ -17,10 +17,18 @@ double loss_value(const at::Tensor& loss) {
   return loss.item().toDouble();
 }
 
-std::string found_text(const Run& run, double value) {
-  const std::string text = std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
-  return "training_step: the loss is " + text + " in epoch " + std::to_string(run.progress.epoch) + ", batch " +
-         std::to_string(run.progress.batch_idx) + ", global step " + std::to_string(run.progress.global_step) + ".";
+std::string found_text(const Run& run, double value, bool noted) {
+  const Progress& progress = run.progress;
+  const std::string text = std::isfinite(value) ? "not finite on another rank"
+                           : std::isnan(value)  ? "nan"
+                           : value > 0          ? "inf"
+                                                : "-inf";
+  const std::string batch = std::to_string(progress.batch_idx);
+  const std::string batches = noted && progress.window_seen > 1
+                                  ? "one of batches " + std::to_string(progress.window_first_batch) + " to " + batch
+                                  : "batch " + batch;
+  return "training_step: the loss is " + text + " in epoch " + std::to_string(progress.epoch) + ", " + batches +
+         ", global step " + std::to_string(progress.global_step) + ".";
 }
 
 [[noreturn]] void stop(const std::string& found) {
@@ -45,22 +53,41 @@ void roll_back_to_newest(Run& run, const std::string& found) {
   Console::instance().warn(found + " The weights go back to " + path + ", and training goes on with the next batches.");
 }
 
-}  // namespace
-
-bool keep_if_finite(Run& run, const at::Tensor& loss) {
+void follow_policy(Run& run, const std::string& found) {
   const NonFiniteLoss policy = run.plan.nonfinite_loss;
-  if (policy == NonFiniteLoss::ignore) return true;
-  const double value = loss_value(loss);
-  // Ranks must agree on what follows; a single one need not ask.
-  const bool finite =
-      run.strategy->world_size() == 1 ? std::isfinite(value) : !run.strategy->any(!std::isfinite(value));
-  if (finite) return true;
-  const std::string found = found_text(run, value);
   if (policy == NonFiniteLoss::stop) stop(found);
   run.progress.window_spoilt = true;
   if (policy == NonFiniteLoss::skip) Console::instance().warn(found + " Its update is skipped.");
   if (policy == NonFiniteLoss::rollback) roll_back_to_newest(run, found);
-  return false;
+}
+
+}  // namespace
+
+bool keep_if_finite(Run& run, const at::Tensor& loss) {
+  if (run.plan.nonfinite_loss == NonFiniteLoss::ignore) return true;
+  const double value = loss_value(loss);
+  // Ranks must agree on what follows; a single one need not ask.
+  const bool finite =
+      run.strategy->world_size() == 1 ? std::isfinite(value) : !run.strategy->any(!std::isfinite(value));
+  if (!finite) follow_policy(run, found_text(run, value, false));
+  return finite;
+}
+
+bool notes_losses(const Run& run) {
+  const bool waits = !run.strategy->device().is_cpu() || run.precision->scaler() != nullptr;
+  return waits && run.plan.nonfinite_loss != NonFiniteLoss::ignore;
+}
+
+bool keep_or_note(Run& run, const at::Tensor& loss) {
+  if (!notes_losses(run)) return keep_if_finite(run, loss);
+  // The sum is not finite if one of them is not; in double precision finite ones do not overflow.
+  const at::Tensor value = loss.detach().to(at::kDouble).reshape({});
+  run.unread_loss = run.unread_loss.defined() ? run.unread_loss.add(value) : value;
+  return true;
+}
+
+void act_on_nonfinite(Run& run, double value) {
+  follow_policy(run, found_text(run, value, true));
 }
 
 }  // namespace levin

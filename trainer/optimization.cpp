@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "levin/core/console.h"
+#include "levin/precision/grad_scaler.h"
 #include "levin/trainer/hook_caller.h"
+#include "levin/trainer/loss_scaling.h"
 #include "levin/trainer/nonfinite_loss.h"
 #include "levin/trainer/trainer.h"
 
@@ -98,19 +100,20 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync) {
   {
     const ProfilerScope profile(run.profiler.get(), "backward");
     const HookScope scope(run, Hook::backward);
-    run.strategy->backward(loss, sync);
+    GradScaler* scaler = run.precision->scaler();
+    run.strategy->backward(scaler == nullptr ? loss : scaler->scale(loss), sync);
   }
   call_plain(run, Hook::on_after_backward, &Callback::on_after_backward, &LightningModule::on_after_backward);
 }
 
-// The step, in order: training_step, zero_grad at the window's start, backward of the loss divided by the window,
-// and at the window's end clipping and the update.
+// The step, in order: training_step, zero_grad at the window's start, backward of the loss divided by the window (and
+// scaled), and at the window's end unscaling, clipping and the update.
 namespace {
 
 // What is added to the gradients: undefined if the batch counts for nothing.
 at::Tensor usable_loss(Run& run, const at::Tensor& loss) {
   check_loss(loss);
-  return loss.defined() && !keep_if_finite(run, loss) ? at::Tensor() : loss;
+  return loss.defined() && !keep_or_note(run, loss) ? at::Tensor() : loss;
 }
 
 void update(Run& run, const Window& window) {
@@ -119,18 +122,30 @@ void update(Run& run, const Window& window) {
     rescale_gradients(run, static_cast<double>(progress.window_size) / static_cast<double>(progress.window_seen));
   }
   const ProfilerScope profile(run.profiler.get(), "optimizer_step");
-  for (auto& wrapped : run.optimizers) {
-    before_update(run, wrapped.optimizer());
-    const HookScope scope(run, Hook::optimizer_step);
-    wrapped.optimizer().step();
+  GradScaler* scaler = run.precision->scaler();
+  at::Tensor found_inf;
+  if (scaler != nullptr && !run.optimizers.empty()) {
+    found_inf = scaler->unscale_(run.optimizers[0].optimizer().parameters());  // automatic: one optimizer
   }
-  count_step(run);
+  const Finding finding = read_window(run, found_inf);
+  if (finding == Finding::nonfinite_loss) return;
+  if (finding == Finding::good) {
+    for (auto& wrapped : run.optimizers) {
+      before_update(run, wrapped.optimizer());
+      const HookScope scope(run, Hook::optimizer_step);
+      wrapped.optimizer().step();
+    }
+    count_step(run);
+  }
+  // Lightning: a skipped step moves global_step and the schedulers; here they stay, because nothing was trained.
+  if (scaler != nullptr) move_scale(run, finding == Finding::overflow);
 }
 
 }  // namespace
 
 at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const Window& window) {
   const bool skipped = std::exchange(run.skip_batch, false);
+  if (window.first) run.unread_loss = at::Tensor();  // of a window that was dropped
   if (!skipped && !run.optimizers.empty() && run.optimizers[0].optimizer().needs_closure()) {
     at::Tensor loss = step_with_closure(run, batch, batch_idx);
     count_step(run);
@@ -145,29 +160,63 @@ at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const
     loss = loss.detach();
   }
   if (!window.last) return loss;
-  if (!std::exchange(run.progress.window_spoilt, false)) update(run, window);
+  if (!run.progress.window_spoilt) update(run, window);
+  run.progress.window_spoilt = false;
   return loss;
 }
 
 at::Tensor manual_step(Run& run, const Batch& batch, int64_t batch_idx) {
   if (std::exchange(run.skip_batch, false)) return {};
+  run.batch_overflowed.reset();  // of a batch that failed
   at::Tensor result = run_training_step(run, batch, batch_idx);
+  move_scale_of_batch(run);
   return result.defined() ? result.detach() : result;
 }
 
 void LightningOptimizer::step(const Optimizer::Closure& closure) {
   Run& run = *trainer_->run_;
-  if (closure) {
-    optimizer_->step([&] {
-      at::Tensor loss = closure();
-      before_update(run, *optimizer_);
-      return loss;
-    });
-  } else {
-    before_update(run, *optimizer_);
-    optimizer_->step();
+  if (closure) return step_with(closure);
+  unscale_gradients();
+  const bool overflow = read_window(run, std::exchange(found_inf_, at::Tensor())) == Finding::overflow;
+  run.batch_overflowed = run.batch_overflowed.value_or(false) || overflow;
+  stepped_in_batch_ = true;
+  if (overflow) {
+    ++run.progress.skipped_steps;
+    return;
   }
+  before_update(run, *optimizer_);
+  optimizer_->step();
   count_step(run);
+}
+
+void LightningOptimizer::step_with(const Optimizer::Closure& closure) {
+  Run& run = *trainer_->run_;
+  if (run.precision->scaler() != nullptr) {
+    throw Error(optimizer_->name() + ": step(closure) is not possible with " + run.precision->name() +
+                ", which has to look at the gradients between the closure and the update. Call manual_backward and "
+                "then step(), or use bf16-mixed.");
+  }
+  optimizer_->step([&] {
+    at::Tensor loss = closure();
+    (void)read_window(run, {});
+    before_update(run, *optimizer_);
+    return loss;
+  });
+  count_step(run);
+}
+
+void LightningOptimizer::zero_grad() {
+  optimizer_->zero_grad();
+  found_inf_ = at::Tensor();
+}
+
+void LightningOptimizer::unscale_gradients() {
+  GradScaler* scaler = trainer_->run_->precision->scaler();
+  if (scaler != nullptr && !found_inf_.defined()) found_inf_ = scaler->unscale_(optimizer_->parameters());
+}
+
+bool LightningOptimizer::end_batch() {
+  return std::exchange(stepped_in_batch_, false) || found_inf_.defined();
 }
 
 namespace {

@@ -1,5 +1,7 @@
 #include "levin/trainer/progress_state.h"
 
+#include <ATen/ops/scalar_tensor.h>
+
 #include "levin/core/seed.h"
 
 namespace levin {
@@ -14,6 +16,7 @@ State progress_state(const Run& run) {
   state.set("in_epoch", p.in_epoch && !epoch_is_over);
   set("next_batch", epoch_is_over ? 0 : back_to_window ? p.window_first_batch : p.next_batch);
   set("global_step", p.global_step);
+  set("skipped_steps", p.skipped_steps);
   set("windows", p.windows);
   set("total_batches", back_to_window ? p.window_total_batches : p.total_batches);
   set("steps_in_epoch", epoch_is_over ? 0 : p.steps_in_epoch);
@@ -21,6 +24,8 @@ State progress_state(const Run& run) {
   set("window_seen", back_to_window ? 0 : p.window_seen);
   set("window_size", p.window_size);
   state.set("window_spoilt", p.window_spoilt && !back_to_window);
+  state.set("window_stepped", p.window_stepped);
+  if (run.unread_loss.defined() && !back_to_window) state.set("unread_loss", run.unread_loss.item().toDouble());
   set("accumulate", p.accumulate);
   set("train_loaded_in_epoch", run.train_loaded_in_epoch);
   set("seed", static_cast<int64_t>(default_seed()));
@@ -39,6 +44,7 @@ void load_progress(Run& run, const State& saved) {
   p.next_batch = saved.get<int64_t>("next_batch");
   p.batch_idx = p.next_batch - 1;
   p.global_step = saved.get<int64_t>("global_step");
+  p.skipped_steps = saved.get<int64_t>("skipped_steps");
   p.windows = saved.get<int64_t>("windows");
   p.total_batches = saved.get<int64_t>("total_batches");
   p.steps_in_epoch = saved.get<int64_t>("steps_in_epoch");
@@ -50,6 +56,9 @@ void load_progress(Run& run, const State& saved) {
   p.window_seen = saved.get<int64_t>("window_seen");
   p.window_size = saved.get<int64_t>("window_size");
   p.window_spoilt = saved.get<bool>("window_spoilt");
+  p.window_stepped = saved.get<bool>("window_stepped");
+  run.unread_loss =
+      saved.has("unread_loss") ? at::scalar_tensor(saved.get<double>("unread_loss"), at::kDouble) : at::Tensor();
   p.accumulate = saved.get<int64_t>("accumulate");
   p.window_first_batch = p.next_batch - p.window_seen;
   p.window_total_batches = p.total_batches - p.window_seen;

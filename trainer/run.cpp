@@ -2,6 +2,7 @@
 
 #include "levin/core/console.h"
 #include "levin/loggers/csv_logger.h"
+#include "levin/precision/mixed_precision.h"
 #include "levin/strategies/single_device.h"
 #include "levin/trainer/trainer.h"
 
@@ -18,6 +19,17 @@ std::vector<std::shared_ptr<Logger>> make_loggers(TrainerOptions& options, const
   }
   if (options.logger.loggers.empty()) loggers.push_back(std::make_shared<CsvLogger>());
   return loggers;
+}
+
+// Lightning: the same fallback and warning. It is for run files that also run on a GPU; who wants float16 on a CPU, to
+// try the scaling out, names the class.
+std::shared_ptr<Precision> make_precision(TrainerOptions& options, const RunPlan& plan) {
+  if (options.precision.empty()) options.precision = "32-true";
+  if (!falls_back_to_bfloat16(options, plan)) return options.precision.object("TrainerOptions.precision");
+  Console::instance().warn(
+      "TrainerOptions.precision: 16-mixed is for GPUs; on a CPU bf16-mixed is used. For float16 with loss scaling on a "
+      "CPU write {class_path: MixedPrecision, init_args: {dtype: float16}}.");
+  return std::make_shared<Bfloat16Mixed>();
 }
 
 bool has_checkpoint_callback(const std::vector<std::shared_ptr<Callback>>& callbacks) {
@@ -65,10 +77,7 @@ std::vector<std::shared_ptr<Callback>> make_callbacks(TrainerOptions& options, c
 }  // namespace
 
 Run::Run(Trainer& owner, TrainerOptions given)
-    : trainer(owner),
-      options(std::move(given)),
-      plan(resolve_plan(options)),
-      precision(make_precision(plan.precision)) {
+    : trainer(owner), options(std::move(given)), plan(resolve_plan(options)), precision(make_precision(options, plan)) {
   if (options.strategy.is_name("auto") || options.strategy.is_name("single_device")) {
     strategy = std::make_shared<SingleDeviceStrategy>();
   } else {

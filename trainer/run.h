@@ -44,7 +44,8 @@ struct Progress {
   int64_t epoch = 0;        // epochs completed
   int64_t processed = 0;    // the same, counted before on_train_epoch_end: what a checkpoint saved there continues with
   int64_t global_step = 0;  // optimizer steps
-  int64_t windows = 0;      // accumulation windows completed: the loggers' step
+  int64_t skipped_steps = 0;   // optimizer steps not taken because a scaled gradient overflowed
+  int64_t windows = 0;         // accumulation windows completed: the loggers' step
   int64_t total_batches = 0;   // training batches done
   int64_t batch_idx = -1;      // of the running epoch
   int64_t steps_in_epoch = 0;  // optimizer steps of the running epoch
@@ -54,8 +55,9 @@ struct Progress {
   BatchRest rest = BatchRest::none;
   int64_t window_seen = 0;  // batches of the open accumulation window
   int64_t window_size = 1;
-  bool window_spoilt = false;  // a loss of it was not finite, and the update is skipped
-  int64_t accumulate = 1;      // batches of a window, from the next window on
+  bool window_spoilt = false;   // a loss of it was not finite, and the update is skipped
+  bool window_stepped = false;  // the last window that ended made an optimizer step
+  int64_t accumulate = 1;       // batches of a window, from the next window on
 
   // Where the open window began.
   int64_t window_first_batch = 0;
@@ -78,7 +80,7 @@ struct Run {
   TrainerOptions options;
   RunPlan plan;
   std::shared_ptr<Strategy> strategy;
-  std::unique_ptr<Precision> precision;
+  std::shared_ptr<Precision> precision;
   std::shared_ptr<Profiler> profiler;
   std::vector<std::shared_ptr<Logger>> loggers;
   std::vector<std::shared_ptr<Callback>> trainer_callbacks;  // from the options, and the defaults
@@ -110,6 +112,10 @@ struct Run {
   bool stop = false;
   bool skip_batch = false;  // the running batch counts for nothing
   int64_t rollbacks = 0;    // since the last update with a finite loss
+  at::Tensor unread_loss;   // () the sum of the losses that are judged at the window's end; undefined: none
+  // Manual optimization with a loss scaler: whether a scaled gradient of the running batch overflowed; unset: no
+  // optimizer was stepped.
+  std::optional<bool> batch_overflowed;
   int64_t train_loaded_in_epoch = 0;
   int64_t eval_loaded_in_epoch = 0;
 

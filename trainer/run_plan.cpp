@@ -101,14 +101,24 @@ void resolve_devices(const TrainerOptions& o, RunPlan& plan, Problems& problems)
 }
 
 void resolve_precision(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
+  if (o.precision.empty()) return;
+  if (falls_back_to_bfloat16(o, plan)) {
+    plan.precision = "bf16-mixed";
+    return;
+  }
   try {
-    plan.precision = make_precision(o.precision)->name();
+    Component<Precision> choice = o.precision;
+    plan.precision = choice.object("TrainerOptions.precision")->name();
   } catch (const ConfigError& error) {
-    problems.add({}, "", error.what());
+    for (const auto& problem : error.problems()) problems.add({}, "", problem);
   }
 }
 
 }  // namespace
+
+bool falls_back_to_bfloat16(const TrainerOptions& options, const RunPlan& plan) {
+  return plan.device == "cpu" && (options.precision.is_name("16-mixed") || options.precision.is_name("16"));
+}
 
 RunPlan resolve_plan(const TrainerOptions& o) {
   Problems problems;

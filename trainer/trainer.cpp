@@ -15,6 +15,7 @@
 #include "levin/trainer/fit_loop.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loader_set.h"
+#include "levin/trainer/loss_scaling.h"
 
 namespace levin {
 
@@ -117,6 +118,7 @@ void set_up_optimizers(Run& run) {
                       " is not possible with " + config.optimizers()[0]->name() +
                       ", which evaluates its batch several times. Use 1 and a larger batch.");
   }
+  check_scaling(run, config.optimizers());
   run.optimizers.clear();
   for (const auto& optimizer : config.optimizers()) run.optimizers.emplace_back(run.trainer, optimizer);
   run.schedulers = config.schedulers();
@@ -210,6 +212,7 @@ void run_fit(Run& run, const StartingPoint& start) {
   run.progress.in_epoch = run.progress.in_batch = false;  // of a fit that failed
   run.progress.rest = BatchRest::none;
   run.progress.window_seen = run.progress.next_batch = 0;
+  run.unread_loss = at::Tensor();
   set_up_optimizers(run);
   call_plain(run, Hook::on_fit_start, &Callback::on_fit_start, &LightningModule::on_fit_start);
   if (!run.module->hparams().is_null()) {
@@ -219,6 +222,7 @@ void run_fit(Run& run, const StartingPoint& start) {
   const AnomalyScope anomaly(run.plan.detect_anomaly);
   run.module->train();
   FitLoop(run).run();
+  report_skipped_steps(run);
   call_plain(run, Hook::on_fit_end, &Callback::on_fit_end, &LightningModule::on_fit_end);
 }
 

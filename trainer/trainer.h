@@ -67,6 +67,8 @@ class Trainer {
   [[nodiscard]] int64_t current_epoch() const;
   /// Optimizer steps taken.
   [[nodiscard]] int64_t global_step() const;
+  /// Optimizer steps not taken because a scaled gradient overflowed (precision: 16-mixed).
+  [[nodiscard]] int64_t skipped_steps() const;
   /// Completed accumulation windows: what loggers count as steps.
   [[nodiscard]] int64_t logging_step() const;
   /// Training batches done, over all epochs.

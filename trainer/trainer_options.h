@@ -13,6 +13,7 @@
 #include "levin/core/duration.h"
 #include "levin/core/fields.h"
 #include "levin/loggers/logger.h"
+#include "levin/precision/precision.h"
 #include "levin/profilers/profiler.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/callback.h"
@@ -73,7 +74,7 @@ struct TrainerOptions {
   std::variant<int64_t, std::string, std::vector<int64_t>> devices = "auto";
   int64_t num_nodes = 1;
   Component<Strategy> strategy = "auto";
-  std::string precision = "32-true";
+  Component<Precision> precision = "32-true";
   int64_t accumulate_grad_batches = 1;
   std::optional<double> gradient_clip_val = std::nullopt;
   ClipAlgorithm gradient_clip_algorithm = ClipAlgorithm::norm;
@@ -128,7 +129,8 @@ struct TrainerOptions {
         field("devices", &O::devices, "auto, a number of devices, or a list of indices"),
         field("num_nodes", &O::num_nodes, "machines that take part").min(1),
         field("strategy", &O::strategy, "how devices work together: auto or single_device"),
-        field("precision", &O::precision, "32-true, 64-true, bf16-true or bf16-mixed"),
+        field("precision", &O::precision,
+              "number format: 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed, or MixedPrecision"),
         field("accumulate_grad_batches", &O::accumulate_grad_batches, "batches whose gradients make one optimizer step")
             .min(1),
         field("gradient_clip_val", &O::gradient_clip_val, "largest gradient norm (or value); 0 or unset: no clipping")

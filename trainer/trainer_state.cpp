@@ -14,6 +14,9 @@ int64_t Trainer::current_epoch() const {
 int64_t Trainer::global_step() const {
   return run_->progress.global_step;
 }
+int64_t Trainer::skipped_steps() const {
+  return run_->progress.skipped_steps;
+}
 int64_t Trainer::logging_step() const {
   return run_->progress.windows;
 }

@@ -6,6 +6,7 @@
 #include "levin/loggers/logger.h"
 #include "levin/optim/lr_scheduler.h"
 #include "levin/optim/optimizer.h"
+#include "levin/precision/precision.h"
 #include "levin/profilers/profiler.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/callback.h"
@@ -53,6 +54,8 @@ TEST(Builtins, NameEveryScheduler) {
 TEST(Builtins, NameEveryOtherPart) {
   check_all<DataModule>({"CsvData", "FashionMnist", "Mnist"});
   check_all<Logger>({"CSVLogger"});
+  check_all<Precision>({"32-true", "64-true", "bf16-true", "16-true", "bf16-mixed", "16-mixed", "MixedPrecision", "32",
+                        "64", "bf16", "16"});
   check_all<Profiler>({"simple"});
   check_all<Strategy>({"single_device"});
 }

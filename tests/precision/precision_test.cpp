@@ -1,10 +1,9 @@
 // Each precision in a real fit: what the step sees, what the weights are, and that nothing leaks out of the step.
-#include "levin/precision/precision.h"
-
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
+#include "levin/precision/mixed_precision.h"
 #include "support/tiny_module.h"
 
 namespace levin::precision_test {
@@ -49,21 +48,67 @@ TrainerOptions with(const std::string& precision) {
   return options;
 }
 
+std::shared_ptr<Precision> make_precision(const std::string& name) {
+  add_builtins();
+  return Component<Precision>(name).object("TrainerOptions.precision");
+}
+
 TEST(Precision, KnowsLightningsNames) {
-  EXPECT_EQ(make_precision("32-true")->name(), "32-true");
-  EXPECT_EQ(make_precision("32")->name(), "32-true");
-  EXPECT_EQ(make_precision("64-true")->name(), "64-true");
-  EXPECT_EQ(make_precision("64")->name(), "64-true");
-  EXPECT_EQ(make_precision("bf16-true")->name(), "bf16-true");
-  EXPECT_EQ(make_precision("bf16-mixed")->name(), "bf16-mixed");
-  EXPECT_EQ(make_precision("bf16")->name(), "bf16-mixed");
+  const std::vector<std::pair<std::string, std::string>> names = {
+      {"32-true", "32-true"},     {"32", "32-true"},      {"64-true", "64-true"},       {"64", "64-true"},
+      {"bf16-true", "bf16-true"}, {"16-true", "16-true"}, {"bf16-mixed", "bf16-mixed"}, {"bf16", "bf16-mixed"},
+      {"16-mixed", "16-mixed"},   {"16", "16-mixed"}};
+  for (const auto& [given, name] : names) EXPECT_EQ(make_precision(given)->name(), name);
 }
 
 TEST(Precision, RefusesUnknownNames) {
   const std::string error = error_of([] { (void)make_precision("32-tru"); });
   EXPECT_TRUE(has(error, "TrainerOptions.precision: unknown precision \"32-tru\"")) << error;
   EXPECT_TRUE(has(error, "Did you mean \"32-true\"?")) << error;
-  EXPECT_TRUE(has(error, "Known: 32-true, 64-true, bf16-true, bf16-mixed")) << error;
+  EXPECT_TRUE(has(error, "Known: 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed")) << error;
+}
+
+// As a run file gives it: a name, a number, or a class with options.
+TrainerOptions read(const ConfigNode& precision, Problems& problems) {
+  add_builtins();
+  ConfigNode trainer = ConfigNode::map();
+  trainer.set("precision", precision);
+  TrainerOptions options;
+  (void)read_options(trainer, options, "trainer", problems);
+  return options;
+}
+
+ConfigNode mixed(const char* dtype, const ConfigNode& scaler) {
+  ConfigNode args = ConfigNode::map(), spec = ConfigNode::map();
+  args.set("dtype", ConfigNode::scalar(dtype));
+  args.set("scaler", scaler);
+  spec.set("class_path", ConfigNode::scalar("MixedPrecision"));
+  spec.set("init_args", args);
+  return spec;
+}
+
+TEST(Precision, IsANameOrAClassInARunFile) {
+  Problems problems;
+  EXPECT_EQ(resolve_plan(read(ConfigNode::scalar("64"), problems)).precision, "64-true");
+  EXPECT_EQ(resolve_plan(read(ConfigNode::scalar("16"), problems)).precision, "bf16-mixed");  // this is a CPU
+  EXPECT_EQ(resolve_plan(read(ConfigNode(), problems)).precision, "32-true");
+  ConfigNode scaler = ConfigNode::map();
+  scaler.set("init_scale", ConfigNode::scalar("8"));
+  TrainerOptions options = read(mixed("float16", scaler), problems);
+  EXPECT_TRUE(problems.empty());
+  EXPECT_EQ(resolve_plan(options).precision, "16-mixed");
+  const auto precision = options.precision.object("test");
+  ASSERT_NE(precision->scaler(), nullptr);
+  EXPECT_EQ(precision->scaler()->scale_value(), 8);
+  EXPECT_EQ(precision->scaler()->options().growth_interval, 2000);
+  EXPECT_EQ(read(mixed("float16", ConfigNode()), problems).precision.object("test")->scaler(), nullptr);
+  EXPECT_EQ(read(mixed("bfloat16", scaler), problems).precision.object("test")->scaler(), nullptr);
+  EXPECT_TRUE(problems.empty());
+  scaler.set("init_scale", ConfigNode::scalar("-1"));
+  (void)read(mixed("float16", scaler), problems);
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_TRUE(has(problems.lines()[0], "trainer.precision.init_args.scaler.init_scale: must be > 0"))
+      << problems.lines()[0];
 }
 
 TEST(Precision, SingleLeavesEverythingAsItIs) {
@@ -93,6 +138,16 @@ TEST(Precision, Bfloat16ConvertsModuleInputsAndFreshTensors) {
   EXPECT_EQ(module.input, at::kBFloat16);
   EXPECT_EQ(module.fresh, at::kBFloat16);
   EXPECT_EQ(module.output, at::kBFloat16);
+  EXPECT_EQ(default_dtype(), at::kFloat);
+}
+
+TEST(Precision, Float16ConvertsModuleInputsAndFreshTensors) {
+  Probe module;
+  Trainer(with("16-true")).fit(module, tiny_loader(4));
+  EXPECT_EQ(module.layer->weight.scalar_type(), at::kHalf);
+  EXPECT_EQ(module.input, at::kHalf);
+  EXPECT_EQ(module.fresh, at::kHalf);
+  EXPECT_EQ(module.output, at::kHalf);
   EXPECT_EQ(default_dtype(), at::kFloat);
 }
 

@@ -11,6 +11,7 @@ namespace {
 
 /// The lines of the ConfigError that resolve_plan throws; none if it accepts.
 std::vector<std::string> problems_of(const TrainerOptions& options) {
+  add_builtins();
   try {
     (void)resolve_plan(options);
   } catch (const ConfigError& error) {
@@ -52,6 +53,7 @@ BatchLimit batches(int64_t count) {
 }
 
 TEST(RunPlan, DefaultsAreLightnings) {
+  add_builtins();
   const RunPlan plan = resolve_plan({});
   EXPECT_EQ(plan.max_epochs, 1000);
   EXPECT_EQ(plan.max_steps, kUnlimited);
@@ -113,7 +115,7 @@ TEST(RunPlan, RefusesWhatThisBuildDoesNotHave) {
   EXPECT_TRUE(refuses({.num_nodes = 2}, {"TrainerOptions.num_nodes", "2 nodes need a distributed strategy", "Use 1"}));
   EXPECT_TRUE(refuses({.precision = "bf16-mixd"},
                       {"TrainerOptions.precision", "unknown precision \"bf16-mixd\"", "Did you mean \"bf16-mixed\"?",
-                       "Known: 32-true, 64-true, bf16-true, bf16-mixed"}));
+                       "Known: 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed"}));
 }
 
 TEST(RunPlan, TakesEveryWayToSayOneDevice) {

@@ -24,6 +24,7 @@ target_compile_definitions(weights_test PRIVATE LEVIN_PYTHON="${Python3_EXECUTAB
 
 levin_test(trainer TORCH FILES
   trainer/fit_test.cpp
+  trainer/mixed_precision_test.cpp
   trainer/nonfinite_loss_test.cpp
   trainer/optimization_test.cpp
   trainer/param_groups_test.cpp

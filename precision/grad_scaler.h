@@ -1,0 +1,81 @@
+// Loss scaling for float16, whose smallest number is 6e-8: the loss is multiplied by a large factor, so that small
+// gradients survive backward, and the gradients are divided by it before they are used. Where one overflows, the step
+// is skipped and the factor falls; after many good steps it grows. Constants and course are torch.amp.GradScaler's. The
+// Trainer does all this by itself (precision: 16-mixed); in a loop of your own:
+//
+//   scaler.scale(loss).backward();
+//   const at::Tensor overflow = scaler.unscale_(parameters);   // once a step, before clipping
+//   if (!overflow.item<bool>()) optimizer.step();
+//   scaler.update(overflow);                                   // once a step, after all optimizers
+//
+// Scale and counter are tensors on the loss's device; nothing but scale_value() and state() waits for it. Not
+// thread-safe; every rank has its own, and they agree if the gradients do.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "levin/core/fields.h"
+#include "levin/core/state.h"
+
+namespace levin {
+
+struct GradScalerOptions {
+  double init_scale = 65536.0;
+  double growth_factor = 2.0;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;
+
+  static auto fields() {
+    return levin::fields(
+        field("init_scale", &GradScalerOptions::init_scale, "the loss is multiplied by this at first").above(0.0),
+        field("growth_factor", &GradScalerOptions::growth_factor, "the scale grows by this after growth_interval steps")
+            .above(1.0),
+        field("backoff_factor", &GradScalerOptions::backoff_factor, "the scale falls by this when a gradient overflows")
+            .above(0.0)
+            .below(1.0),
+        field("growth_interval", &GradScalerOptions::growth_interval, "steps in a row without overflow before it grows")
+            .min(1));
+  }
+};
+
+class GradScaler {
+ public:
+  using Options = GradScalerOptions;
+
+  explicit GradScaler(GradScalerOptions options = {});
+
+  /// The loss times the scale, in float32 at least.
+  [[nodiscard]] at::Tensor scale(const at::Tensor& loss);
+
+  /// Divides the gradients of `params` by the scale. Returns one number on the scale's device: 0, or 1 if any gradient
+  /// was inf or nan. Add up those of several optimizers for update(). Throws Error if a gradient is float16 or sparse,
+  /// or if nothing was ever scaled.
+  [[nodiscard]] at::Tensor unscale_(const std::vector<at::Tensor>& params);
+
+  /// Moves the scale: down if `found_inf` is not 0, up after growth_interval calls in a row with 0.
+  void update(const at::Tensor& found_inf);
+
+  /// One float32 on the device of the last loss.
+  [[nodiscard]] const at::Tensor& scale_tensor();
+  /// Waits for the device.
+  [[nodiscard]] double scale_value() const;
+  [[nodiscard]] const GradScalerOptions& options() const { return options_; }
+
+  /// {scale, growth_tracker}; the options are the configuration's.
+  [[nodiscard]] State state() const;
+  void load_state(const State& saved);
+
+ private:
+  void make_tensors(const at::Device& device);
+
+  GradScalerOptions options_;
+  double start_scale_;  // before the tensors are made, which is on the first loss's device
+  int64_t start_tracker_ = 0;
+  bool used_ = false;
+  at::Tensor scale_;    // () float32
+  at::Tensor tracker_;  // () int32, good steps in a row
+};
+
+}  // namespace levin

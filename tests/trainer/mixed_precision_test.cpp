@@ -1,0 +1,608 @@
+// 16-mixed in whole fits, on the CPU: what an overflow skips and what it leaves alone, against loops written by hand.
+#include "levin/precision/mixed_precision.h"
+
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "callbacks/quiet_trainer.h"
+#include "levin/callbacks/lambda_callback.h"
+#include "levin/callbacks/model_checkpoint.h"
+#include "levin/optim/lbfgs.h"
+#include "levin/optim/reduce_lr_on_plateau.h"
+#include "levin/optim/step_schedulers.h"
+#include "levin/trainer/nonfinite_loss.h"
+#include "support/captured_console.h"
+#include "support/temporary_folder.h"
+#include "support/tiny_module.h"
+
+namespace levin::mixed_precision_test {
+namespace {
+
+using namespace test;
+
+MixedPrecision float16(GradScalerOptions scaler = {.init_scale = 1024}) {
+  return MixedPrecision({.dtype = MixedDtype::float16, .scaler = scaler});
+}
+
+TrainerOptions with(MixedPrecision precision, int64_t max_epochs = 1, Callbacks callbacks = {}) {
+  TrainerOptions options = quiet(max_epochs, std::move(callbacks));
+  options.precision = std::move(precision);
+  return options;
+}
+
+/// In some batches (counted over all epochs) the loss is so large that its scaled gradient is inf in float16.
+struct Overflowing : TinyModule {
+  explicit Overflowing(std::set<int64_t> at = {}) : overflow_at(std::move(at)) {}
+  at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+    const at::Tensor loss = TinyModule::training_step(batch, batch_idx);
+    return overflow_at.contains(batches++) ? loss * 1e6 : loss;
+  }
+  void on_before_optimizer_step(Optimizer& optimizer) override {
+    ++steps;
+    grads.push_back(optimizer.parameters()[0].grad().clone());
+  }
+  std::set<int64_t> overflow_at;
+  int64_t batches = 0;
+  int64_t steps = 0;
+  std::vector<at::Tensor> grads;
+};
+
+/// The training of Overflowing, written by hand on LibTorch alone.
+struct ByHand {
+  torch::nn::Linear layer{4, 1};
+  double scale = 1024;
+  int64_t good_steps = 0;
+  int64_t skipped = 0;
+
+  ByHand() {
+    const torch::NoGradGuard no_grad;
+    layer->weight.copy_(torch::tensor({{0.01F, 0.02F, 0.03F, 0.04F}}));
+    layer->bias.zero_();
+  }
+
+  at::Tensor loss(const Batch& batch) {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kHalf);
+    const at::Tensor loss = torch::mse_loss(layer->forward(batch[0]), batch[1]);
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::clear_cache();
+    return loss;
+  }
+
+  /// `growth_interval` good steps double the scale, one bad halves it.
+  void run(int64_t epochs, const std::set<int64_t>& overflow_at, int64_t window, int64_t growth_interval, double clip) {
+    torch::optim::SGD optimizer(layer->parameters(), 0.1);
+    int64_t seen = 0;
+    for (int64_t epoch = 0; epoch < epochs; ++epoch) {
+      for (int64_t first = 0; first < 6; first += window) {
+        optimizer.zero_grad();
+        for (int64_t i = first; i < first + window; ++i) {
+          const Batch batch = {tensor(0, i), tensor(1, i)};
+          at::Tensor part = loss(batch);
+          if (overflow_at.contains(seen++)) part = part * 1e6;
+          if (window > 1) part = part / window;
+          (part * scale).backward();
+        }
+        step(optimizer, growth_interval, clip);
+      }
+    }
+  }
+
+ private:
+  static at::Tensor tensor(int64_t which, int64_t batch) {
+    const at::Tensor i = torch::arange(batch * 4, batch * 4 + 4).unsqueeze(1), j = torch::arange(4).unsqueeze(0);
+    if (which == 0) return (i * 7 + j * 3).remainder(17).to(at::kFloat) / 17 - 0.5;
+    return i.remainder(5).to(at::kFloat) / 5;
+  }
+
+  void step(torch::optim::SGD& optimizer, int64_t growth_interval, double clip) {
+    bool finite = true;
+    for (auto& parameter : layer->parameters()) {
+      parameter.mutable_grad() /= scale;
+      finite = finite && parameter.grad().isfinite().all().item<bool>();
+    }
+    if (!finite) {
+      scale *= 0.5;
+      good_steps = 0;
+      ++skipped;
+      return;
+    }
+    if (clip > 0) torch::nn::utils::clip_grad_norm_(layer->parameters(), clip);
+    optimizer.step();
+    if (++good_steps == growth_interval) {
+      scale *= 2;
+      good_steps = 0;
+    }
+  }
+};
+
+double scale_of(Trainer& trainer) {
+  Component<Precision> precision = trainer.options().precision;
+  return precision.object("test")->scaler()->scale_value();
+}
+
+TEST(MixedPrecision16, AnOverflowSkipsTheStepAndNothingElse) {
+  const CapturedConsole console;
+  Overflowing module({2});
+  TrainerOptions options = with(float16());
+  options.log_every_n_steps = 1;
+  Trainer trainer(options);
+  trainer.fit(module, tiny_loader(24));
+  EXPECT_EQ(trainer.global_step(), 5);
+  EXPECT_EQ(trainer.skipped_steps(), 1);
+  EXPECT_EQ(trainer.logging_step(), 6);
+  EXPECT_EQ(trainer.seen_batches(), 6);
+  EXPECT_EQ(module.steps, 5);
+  EXPECT_EQ(scale_of(trainer), 512);
+  EXPECT_TRUE(console.has("16-mixed: 1 of 6 optimizer steps were skipped") && console.has("The loss scale is 512"))
+      << console.text();
+  Overflowing without;  // what is left if the batch is not there
+  Trainer(with(float16(), 1,
+               {LambdaCallback({.on_train_batch_start =
+                                    [](Trainer& t, LightningModule&, const Batch&, int64_t b) {
+                                      if (b == 2) t.skip_batch();
+                                    }})}))
+      .fit(without, tiny_loader(24));
+  EXPECT_TRUE(torch::allclose(module.layer->weight, without.layer->weight, 1e-4, 1e-6));
+}
+
+TEST(MixedPrecision16, TrainsAsALoopByHand) {
+  const std::set<int64_t> overflow_at = {1, 2, 9, 17};
+  for (const double clip : {0.0, 0.05}) {
+    Overflowing module(overflow_at);
+    TrainerOptions options = with(float16({.init_scale = 1024, .growth_interval = 3}), 3);
+    options.gradient_clip_val = clip;
+    const CapturedConsole console;
+    Trainer trainer(options);
+    trainer.fit(module, tiny_loader(24));
+    ByHand hand;
+    hand.run(3, overflow_at, 1, 3, clip);
+    EXPECT_EQ(hand.skipped, 4);
+    EXPECT_EQ(trainer.skipped_steps(), hand.skipped);
+    EXPECT_EQ(trainer.global_step(), 18 - hand.skipped);
+    EXPECT_EQ(scale_of(trainer), hand.scale);
+    EXPECT_TRUE(torch::allclose(module.layer->weight, hand.layer->weight, 1e-6, 1e-7)) << clip;
+    EXPECT_TRUE(torch::allclose(module.layer->bias, hand.layer->bias, 1e-6, 1e-7)) << clip;
+  }
+}
+
+TEST(MixedPrecision16, AWindowWithAnOverflowIsSkippedWholeAndMovesTheScaleOnce) {
+  const std::set<int64_t> overflow_at = {4, 13};  // in the middle of windows 1 and 4
+  Overflowing module(overflow_at);
+  std::vector<double> scales;
+  TrainerOptions options = with(
+      float16({.init_scale = 1024, .growth_interval = 2}), 3,
+      {LambdaCallback({.on_train_batch_end = [&](Trainer& trainer, LightningModule&, const at::Tensor&, const Batch&,
+                                                 int64_t) { scales.push_back(scale_of(trainer)); }})});
+  options.accumulate_grad_batches = 3;
+  const CapturedConsole console;
+  Trainer trainer(options);
+  trainer.fit(module, tiny_loader(24));
+  EXPECT_EQ(trainer.global_step(), 4);
+  EXPECT_EQ(trainer.skipped_steps(), 2);
+  EXPECT_EQ(trainer.logging_step(), 6);
+  const std::vector<double> expected = {1024, 1024, 1024, 1024, 1024, 512, 512, 512, 512,
+                                        512,  512,  1024, 1024, 1024, 512, 512, 512, 512};
+  EXPECT_EQ(scales, expected);
+  ByHand hand;
+  hand.run(3, overflow_at, 3, 2, 0);
+  EXPECT_EQ(hand.skipped, 2);
+  EXPECT_TRUE(torch::allclose(module.layer->weight, hand.layer->weight, 1e-6, 1e-7));
+}
+
+TEST(MixedPrecision16, CallbacksAndClippingSeeGradientsAsInFloat32) {
+  Overflowing half, full;
+  TrainerOptions options = with(float16());
+  options.gradient_clip_val = 0.01;
+  Trainer(options).fit(half, tiny_loader(4));
+  options.precision = "32-true";
+  Trainer(options).fit(full, tiny_loader(4));
+  ASSERT_EQ(half.grads.size(), 1U);
+  EXPECT_TRUE(torch::allclose(half.grads[0], full.grads[0], 1e-2, 1e-4)) << half.grads[0] << full.grads[0];
+  const at::Tensor start = torch::tensor({{0.01F, 0.02F, 0.03F, 0.04F}});
+  const at::Tensor moved = torch::cat({(half.layer->weight - start).flatten(), half.layer->bias});
+  EXPECT_NEAR(moved.norm().item<double>(), 0.1 * 0.01, 1e-6);  // lr times the largest norm
+  EXPECT_TRUE(torch::allclose(half.layer->weight, full.layer->weight, 1e-2, 1e-5));
+}
+
+TEST(MixedPrecision16, HooksBeforeTheWindowsEndSeeTheLossUnscaled) {
+  std::vector<double> losses;
+  Overflowing module;
+  Trainer(with(float16(), 1,
+               {LambdaCallback(
+                   {.on_before_backward = [&](Trainer&, LightningModule&,
+                                              const at::Tensor& loss) { losses.push_back(loss.item<double>()); }})}))
+      .fit(module, tiny_loader(4));
+  ASSERT_EQ(losses.size(), 1U);
+  EXPECT_LT(losses[0], 1.0);
+}
+
+TEST(MixedPrecision16, SchedulersStayWhereTheyAreOnASkippedStep) {
+  Overflowing stepped({0, 3});
+  stepped.make_optimizers = [](TinyModule& m) {
+    OptimizerConfig config = SGD(m.parameters(), {.lr = 1.0});
+    config.schedule(StepLR({.step_size = 1, .gamma = 0.5}), {.interval = Interval::step});
+    return config;
+  };
+  const CapturedConsole console;
+  Trainer trainer(with(float16()));
+  trainer.fit(stepped, tiny_loader(24));
+  EXPECT_EQ(trainer.optimizers()[0].optimizer().groups()[0].lr, std::pow(0.5, 4));
+  // Of those that watch a metric, too: with one that never gets better every step counts.
+  Overflowing plateau({0, 3});
+  plateau.make_optimizers = [](TinyModule& m) {
+    OptimizerConfig config = SGD(m.parameters(), {.lr = 1.0});
+    config.schedule(ReduceLROnPlateau({.mode = PlateauMode::max, .factor = 0.5, .patience = 0, .threshold = 1e9}),
+                    {.interval = Interval::step, .monitor = "train_loss"});
+    return config;
+  };
+  Trainer other(with(float16()));
+  other.fit(plateau, tiny_loader(24));
+  EXPECT_EQ(other.optimizers()[0].optimizer().groups()[0].lr, std::pow(0.5, 3));  // the first is the best so far
+}
+
+TEST(MixedPrecision16, MaxStepsCountsStepsThatWereTaken) {
+  Overflowing module({0, 1, 4});
+  TrainerOptions options = with(float16(), -1);
+  options.max_steps = 5;
+  const CapturedConsole console;
+  Trainer trainer(options);
+  trainer.fit(module, tiny_loader(24));
+  EXPECT_EQ(trainer.global_step(), 5);
+  EXPECT_EQ(trainer.seen_batches(), 8);
+}
+
+TEST(MixedPrecision16, ACheckpointHoldsScaleAndCount) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  const std::string path = folder.path() + "/last.ckpt";
+  const GradScalerOptions scaling = {.init_scale = 1024, .growth_interval = 4};
+  Overflowing module({1, 2});
+  {
+    Trainer trainer(with(float16(scaling)));
+    trainer.fit(module, tiny_loader(24));
+    trainer.save_checkpoint(path);
+  }
+  Overflowing again;
+  Trainer trainer(with(float16(scaling), 2));
+  trainer.fit(again, tiny_loader(24), Loaders{}, path);
+  EXPECT_EQ(trainer.skipped_steps(), 2);
+  EXPECT_EQ(trainer.global_step(), 10);
+  EXPECT_EQ(scale_of(trainer), 1024);  // 256, and doubled after four and after eight good steps
+  Overflowing plain;                   // other precisions read it as well
+  TrainerOptions options = quiet(2, {});
+  EXPECT_EQ(error_of([&] { Trainer(options).fit(plain, tiny_loader(24), Loaders{}, path); }), "");
+}
+
+TEST(MixedPrecision16, StopsWhenNoScaleHelps) {
+  struct Broken : TinyModule {
+    at::Tensor training_step(const Batch&, int64_t) override {
+      return (layer->bias * 0).sqrt().sum();  // 0, and its gradient is not finite
+    }
+  } module;
+  const CapturedConsole console;
+  TrainerOptions options = with(float16({}), -1);
+  options.max_steps = 10;
+  const std::string error = error_of([&] { Trainer(options).fit(module, tiny_loader(24)); });
+  EXPECT_TRUE(has(error, "16-mixed: gradients are inf or nan at a loss scale of") && has(error, "31 steps skipped") &&
+              has(error, "detect_anomaly") && has(error, "bf16-mixed"))
+      << error;
+  EXPECT_TRUE(console.has("the loss scale has fallen below 1"));
+  EXPECT_EQ(console.lines().size(), 1U) << console.text();  // said once
+}
+
+// ---- with losses that are not finite
+// -----------------------------------------------------------------------------------
+
+struct Poisoned : Overflowing {
+  at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+    const at::Tensor loss = Overflowing::training_step(batch, batch_idx);
+    return batch_idx == bad ? loss * NAN : loss;
+  }
+  int64_t bad = 2;
+};
+
+TEST(MixedPrecision16, ALossOfNanIsNotTheScalersBusiness) {
+  Poisoned module;
+  TrainerOptions options = with(float16());
+  {
+    Trainer trainer(options);
+    const std::string error = error_of([&] { trainer.fit(module, tiny_loader(24)); });
+    EXPECT_TRUE(has(error, "the loss is nan in epoch 0, batch 2, global step 2")) << error;
+    EXPECT_EQ(scale_of(trainer), 1024);
+    EXPECT_EQ(trainer.skipped_steps(), 0);
+    EXPECT_TRUE(module.layer->weight.isfinite().all().item<bool>());
+  }
+  const CapturedConsole console;
+  options.precision = float16();
+  options.nonfinite_loss = NonFiniteLoss::skip;
+  Poisoned skipping;
+  Trainer trainer(options);
+  trainer.fit(skipping, tiny_loader(24));
+  EXPECT_TRUE(console.has("Its update is skipped"));
+  EXPECT_EQ(trainer.global_step(), 5);
+  EXPECT_EQ(trainer.skipped_steps(), 0);
+  EXPECT_EQ(scale_of(trainer), 1024);
+  EXPECT_TRUE(skipping.layer->weight.isfinite().all().item<bool>());
+}
+
+TEST(MixedPrecision16, ALossOfNanInsideAWindowNamesItsBatches) {
+  Poisoned module;
+  module.bad = 4;
+  TrainerOptions options = with(float16());
+  options.accumulate_grad_batches = 3;
+  const std::string error = error_of([&] { Trainer(options).fit(module, tiny_loader(24)); });
+  EXPECT_TRUE(has(error, "the loss is nan in epoch 0, one of batches 3 to 5, global step 1")) << error;
+  options.precision = float16();
+  options.nonfinite_loss = NonFiniteLoss::skip;
+  const CapturedConsole console;
+  Poisoned skipping;
+  skipping.bad = 1;
+  Trainer trainer(options);
+  trainer.fit(skipping, tiny_loader(24));
+  EXPECT_EQ(trainer.global_step(), 1);
+  EXPECT_EQ(trainer.skipped_steps(), 0);
+}
+
+TEST(MixedPrecision16, ALossOfNanRollsBack) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  Poisoned module;
+  module.bad = 3;
+  TrainerOptions options =
+      with(float16(), 1, {ModelCheckpoint({.dirpath = folder.path(), .save_top_k = -1, .every_n_train_steps = 2})});
+  options.enable_checkpointing = true;
+  options.nonfinite_loss = NonFiniteLoss::rollback;
+  Trainer trainer(options);
+  trainer.fit(module, tiny_loader(24));
+  EXPECT_TRUE(console.has("epoch=0-step=2.ckpt") && console.has("batch 3")) << console.text();
+  EXPECT_TRUE(module.layer->weight.isfinite().all().item<bool>());
+  EXPECT_EQ(trainer.skipped_steps(), 0);
+}
+
+TEST(MixedPrecision16, AnIgnoredLossOfNanCountsAsAnOverflow) {
+  Poisoned module;
+  TrainerOptions options = with(float16());
+  options.nonfinite_loss = NonFiniteLoss::ignore;
+  const CapturedConsole console;
+  Trainer trainer(options);
+  trainer.fit(module, tiny_loader(24));
+  EXPECT_EQ(trainer.skipped_steps(), 1);
+  EXPECT_EQ(scale_of(trainer), 512);
+  EXPECT_TRUE(module.layer->weight.isfinite().all().item<bool>());
+}
+
+// ---- manual optimization
+// -----------------------------------------------------------------------------------------------
+
+/// Two layers with an optimizer each; the loss of either may overflow.
+struct TwoLayers : LightningModule {
+  TwoLayers() {
+    set_automatic_optimization(false);
+    const torch::NoGradGuard no_grad;
+    first->weight.fill_(0.1);
+    second->weight.fill_(0.2);
+  }
+  at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+    for (size_t i = 0; i < 2; ++i) {
+      if (batch_idx % step_every[i] == 0) optimizer(i).zero_grad();
+      const at::Tensor loss = torch::mse_loss((i == 0 ? first : second)->forward(batch[0]), batch[1]);
+      manual_backward(overflow_at[i].contains(batch_idx) ? loss * 1e6 : loss);
+      if ((batch_idx + 1) % step_every[i] != 0) continue;
+      if (clip > 0) clip_gradients(optimizer(i).optimizer(), clip);
+      optimizer(i).step();
+    }
+    return {};
+  }
+  OptimizerConfig configure_optimizers() override {
+    OptimizerConfig config = SGD(first->parameters(), {.lr = 0.1});
+    config.add(SGD(second->parameters(), {.lr = 0.1}));
+    return config;
+  }
+  void on_before_optimizer_step(Optimizer& optimizer) override {
+    norms.push_back(optimizer.parameters()[0].grad().norm().item<double>());
+  }
+  torch::nn::Linear first{register_module("first", torch::nn::Linear(torch::nn::LinearOptions(4, 1).bias(false)))};
+  torch::nn::Linear second{register_module("second", torch::nn::Linear(torch::nn::LinearOptions(4, 1).bias(false)))};
+  std::array<std::set<int64_t>, 2> overflow_at;
+  std::array<int64_t, 2> step_every = {1, 1};
+  double clip = 0;
+  std::vector<double> norms;
+};
+
+/// The same in float32, leaving out the steps in `skipped`.
+struct TwoLayersPlain : TwoLayers {
+  at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+    for (size_t i = 0; i < 2; ++i) {
+      if (batch_idx % step_every[i] == 0) optimizer(i).zero_grad();
+      torch::mse_loss((i == 0 ? first : second)->forward(batch[0]), batch[1]).backward();
+      if ((batch_idx + 1) % step_every[i] != 0 || skipped[i].contains(batch_idx)) continue;
+      if (clip > 0) clip_gradients(optimizer(i).optimizer(), clip);
+      optimizer(i).optimizer().step();
+    }
+    return {};
+  }
+  std::array<std::set<int64_t>, 2> skipped;
+};
+
+void expect_close(const TwoLayers& one, const TwoLayers& other) {
+  EXPECT_TRUE(torch::allclose(one.first->weight, other.first->weight, 1e-2, 1e-3)) << one.first->weight;
+  EXPECT_TRUE(torch::allclose(one.second->weight, other.second->weight, 1e-2, 1e-3)) << one.second->weight;
+  EXPECT_FALSE(torch::allclose(one.first->weight, torch::full({1, 4}, 0.1), 1e-2, 1e-3));  // it did train
+}
+
+TEST(MixedPrecision16, ManualOptimizationSkipsTheOptimizerThatOverflowedAlone) {
+  TwoLayers module;
+  module.overflow_at = {std::set<int64_t>{1}, std::set<int64_t>{1, 3}};
+  const CapturedConsole console;
+  Trainer trainer(with(float16({.init_scale = 1024, .growth_interval = 2})));
+  trainer.fit(module, tiny_loader(24));
+  EXPECT_EQ(trainer.global_step(), 12 - 3);
+  EXPECT_EQ(trainer.skipped_steps(), 3);
+  // Once a batch: falls in batches 1 and 3, grows after 4 and 5. Two updates a batch would have moved it twice as
+  // often.
+  EXPECT_EQ(scale_of(trainer), 512);
+  TwoLayersPlain plain;
+  plain.skipped = module.overflow_at;
+  Trainer(quiet(1, {})).fit(plain, tiny_loader(24));
+  expect_close(module, plain);
+}
+
+TEST(MixedPrecision16, ManualClippingClipsUnscaledGradients) {
+  TwoLayers module;
+  module.clip = 0.01;
+  Trainer(with(float16())).fit(module, tiny_loader(24));
+  ASSERT_EQ(module.norms.size(), 12U);
+  for (const double norm : module.norms) EXPECT_NEAR(norm, 0.01, 1e-4);
+  TwoLayersPlain plain;
+  plain.clip = 0.01;
+  Trainer(quiet(1, {})).fit(plain, tiny_loader(24));
+  EXPECT_TRUE(torch::allclose(module.first->weight, plain.first->weight, 1e-3, 1e-5));
+}
+
+TEST(MixedPrecision16, GradientsThatOneOptimizerCollectsKeepStepWithTheScaleOfTheOther) {
+  TwoLayers module;
+  module.step_every = {1, 3};
+  module.overflow_at[0] = {0, 3};  // the scale falls while the second optimizer collects
+  const CapturedConsole console;
+  Trainer trainer(with(float16({.init_scale = 1024, .backoff_factor = 0.125, .growth_interval = 100})));
+  trainer.fit(module, tiny_loader(24));
+  EXPECT_EQ(scale_of(trainer), 16);
+  TwoLayersPlain plain;
+  plain.step_every = {1, 3};
+  plain.skipped[0] = {0, 3};
+  Trainer(quiet(1, {})).fit(plain, tiny_loader(24));
+  EXPECT_EQ(trainer.global_step(), 4 + 2);
+  expect_close(module, plain);
+}
+
+TEST(MixedPrecision16, ALossOfNanStopsManualOptimizationToo) {
+  struct Bad : TwoLayers {
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      manual_backward(second->forward(batch[0]).sum() * (batch_idx == 3 ? NAN : 1.0));
+      optimizer(1).step();
+      optimizer(1).zero_grad();
+      return {};
+    }
+  } module;
+  const std::string error = error_of([&] { Trainer(with(float16())).fit(module, tiny_loader(24)); });
+  EXPECT_TRUE(has(error, "the loss is nan in epoch 0, batch 3, global step 3")) << error;
+  EXPECT_TRUE(module.second->weight.isfinite().all().item<bool>());
+}
+
+TEST(MixedPrecision16, BackwardInAStepRunsOutsideOfAutocast) {
+  struct Looking : TwoLayers {
+    at::Tensor training_step(const Batch& batch, int64_t) override {
+      in_step = at::autocast::is_autocast_enabled(at::kCPU);
+      manual_backward(first->forward(batch[0]).sum());
+      in_step_after = at::autocast::is_autocast_enabled(at::kCPU);
+      return {};
+    }
+    void on_after_backward() override { in_backward = at::autocast::is_autocast_enabled(at::kCPU); }
+    bool in_step = false, in_step_after = false, in_backward = true;
+  } module;
+  Trainer(with(float16())).fit(module, tiny_loader(4));
+  EXPECT_TRUE(module.in_step && module.in_step_after);
+  EXPECT_FALSE(module.in_backward);
+}
+
+TEST(MixedPrecision16, OptimizersThatNeedAClosureAreRefused) {
+  TinyModule automatic;
+  automatic.make_optimizers = [](TinyModule& m) { return LBFGS(m.parameters()); };
+  const std::string error = error_of([&] { Trainer(with(float16())).fit(automatic, tiny_loader(24)); });
+  EXPECT_TRUE(has(error, "TrainerOptions.precision: 16-mixed") && has(error, "LBFGS") && has(error, "bf16-mixed"))
+      << error;
+  struct Closure : TwoLayers {
+    at::Tensor training_step(const Batch& batch, int64_t) override {
+      optimizer(0).step([&] {
+        const at::Tensor loss = first->forward(batch[0]).sum();
+        manual_backward(loss);
+        return loss;
+      });
+      return {};
+    }
+  } manual;
+  const std::string in_step = error_of([&] { Trainer(with(float16())).fit(manual, tiny_loader(24)); });
+  EXPECT_TRUE(has(in_step, "SGD: step(closure) is not possible with 16-mixed") && has(in_step, "then step()"))
+      << in_step;
+}
+
+// ---- what the forward pass computes
+// --------------------------------------------------------------------------------------
+
+TEST(MixedPrecision16, OnACpuItsNameMeansBfloat16AndSaysSo) {
+  for (const std::string name : {"16-mixed", "16"}) {
+    const CapturedConsole console;
+    TrainerOptions options = quiet(1, {});
+    options.precision = name;
+    Trainer trainer(options);
+    EXPECT_EQ(trainer.plan().precision, "bf16-mixed");
+    ASSERT_EQ(console.lines().size(), 1U) << console.text();
+    EXPECT_TRUE(console.has("16-mixed is for GPUs; on a CPU bf16-mixed is used") &&
+                console.has("class_path: MixedPrecision"))
+        << console.text();
+    TinyModule module;
+    at::ScalarType seen{};
+    module.on_training_step = [&](int64_t) { seen = module.layer->forward(torch::ones({1, 4})).scalar_type(); };
+    trainer.fit(module, tiny_loader(4));
+    EXPECT_EQ(seen, at::kBFloat16);
+  }
+  EXPECT_EQ(Trainer(with(float16())).plan().precision, "16-mixed");
+}
+
+TEST(MixedPrecision16, AForwardPassWithoutGradientsFirstDoesNotCostTheGradient) {
+  // A teacher that is the network itself, for example. A cache of casts would hold one without a graph.
+  struct SelfTaught : TinyModule {
+    at::Tensor training_step(const Batch& batch, int64_t) override {
+      at::Tensor target;
+      {
+        const torch::NoGradGuard no_grad;
+        target = layer->forward(batch[0]) + 1;
+      }
+      return torch::mse_loss(layer->forward(batch[0]), target);
+    }
+  };
+  for (const bool half : {true, false}) {
+    SelfTaught module;
+    TrainerOptions options = quiet(1, {});
+    options.precision = "bf16-mixed";
+    if (half) options.precision = float16();
+    Trainer(options).fit(module, tiny_loader(4));
+    EXPECT_FALSE(torch::equal(module.layer->weight, torch::tensor({{0.01F, 0.02F, 0.03F, 0.04F}}))) << half;
+  }
+}
+
+TEST(MixedPrecision16, AStepThatGoesOnAfterAnUpdateSeesTheNewWeights) {
+  struct Twice : TwoLayers {
+    at::Tensor training_step(const Batch& batch, int64_t) override {
+      before = first->forward(batch[0]).sum();
+      manual_backward(before);
+      optimizer(0).step();
+      after = first->forward(batch[0]).sum();
+      return {};
+    }
+    at::Tensor before, after;
+  } module;
+  Trainer(with(float16())).fit(module, tiny_loader(4));
+  const at::Tensor change = module.after - module.before;
+  EXPECT_GT(change.abs().item<double>(), 1e-3);
+}
+
+TEST(MixedPrecision16, WithoutAScalerNothingIsScaledOrSkipped) {
+  Overflowing module({2});
+  TrainerOptions options = with(MixedPrecision({.dtype = MixedDtype::float16, .scaler = std::nullopt}));
+  options.nonfinite_loss = NonFiniteLoss::ignore;
+  Trainer trainer(options);
+  trainer.fit(module, tiny_loader(24));
+  EXPECT_EQ(trainer.global_step(), 6);
+  EXPECT_EQ(trainer.skipped_steps(), 0);
+  EXPECT_FALSE(module.layer->weight.isfinite().all().item<bool>());
+}
+
+}  // namespace
+}  // namespace levin::mixed_precision_test
