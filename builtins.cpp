@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "levin/callbacks/backbone_finetuning.h"
+#include "levin/callbacks/device_stats_monitor.h"
 #include "levin/callbacks/early_stopping.h"
 #include "levin/callbacks/ema_weight_averaging.h"
 #include "levin/callbacks/gradient_accumulation_scheduler.h"
@@ -13,6 +14,7 @@
 #include "levin/callbacks/progress_bar.h"
 #include "levin/callbacks/spike_detection.h"
 #include "levin/callbacks/stochastic_weight_averaging.h"
+#include "levin/callbacks/throughput_monitor.h"
 #include "levin/callbacks/timer.h"
 #include "levin/callbacks/weight_averaging.h"
 #include "levin/data/csv.h"
@@ -36,7 +38,9 @@
 #include "levin/optim/swa_lr.h"
 #include "levin/precision/full_precision.h"
 #include "levin/precision/mixed_precision.h"
+#include "levin/profilers/nvtx_profiler.h"
 #include "levin/profilers/simple_profiler.h"
+#include "levin/profilers/trace_profiler.h"
 #include "levin/strategies/single_device.h"
 
 namespace levin {
@@ -46,6 +50,7 @@ namespace {
 void add_callbacks() {
   auto& all = Registry<Callback>::instance();
   all.add<BackboneFinetuning>("BackboneFinetuning", "trains a head first, and its backbone from a later epoch on");
+  all.add<DeviceStatsMonitor>("DeviceStatsMonitor", "writes what processor, memory and GPU are doing to the loggers");
   all.add<EarlyStopping>("EarlyStopping", "ends a run when a metric stops improving");
   all.add<EMAWeightAveraging>("EMAWeightAveraging", "an exponential moving average of the weights");
   all.add<GradientAccumulationScheduler>("GradientAccumulationScheduler",
@@ -57,6 +62,7 @@ void add_callbacks() {
   all.add<ProgressBar>("ProgressBar", "shows how far a run is");
   all.add<SpikeDetection>("SpikeDetection", "ends a run when the training loss jumps");
   all.add<StochasticWeightAveraging>("StochasticWeightAveraging", "averages the weights of the last epochs");
+  all.add<ThroughputMonitor>("ThroughputMonitor", "writes samples, tokens and FLOPs a second to the loggers");
   all.add<Timer>("Timer", "ends a run after a given time");
   all.add<WeightAveraging>("WeightAveraging", "the mean of the weights after every step");
 }
@@ -72,7 +78,9 @@ void add_parts() {
   auto& loggers = Registry<Logger>::instance();
   loggers.add<CsvLogger>("CSVLogger", "metrics.csv and hparams.yaml");
   auto& profilers = Registry<Profiler>::instance();
+  profilers.add<NvtxProfiler>("nvtx", "NVTX ranges around the parts of a run, for NVIDIA's Nsight");
   profilers.add<SimpleProfiler>("simple", "counts the parts of a run and adds up their times");
+  profilers.add<TraceProfiler>("trace", "records every operator of some steps as Chrome JSON, for Perfetto");
   auto& strategies = Registry<Strategy>::instance();
   strategies.add<SingleDeviceStrategy>("single_device", "one process on one device");
 }

@@ -13,6 +13,7 @@
 #include <torch/torch.h>
 
 #include "levin/callbacks/backbone_finetuning.h"
+#include "levin/callbacks/device_stats_monitor.h"
 #include "levin/callbacks/early_stopping.h"
 #include "levin/callbacks/ema_weight_averaging.h"
 #include "levin/callbacks/gradient_accumulation_scheduler.h"
@@ -24,6 +25,7 @@
 #include "levin/callbacks/progress_bar.h"
 #include "levin/callbacks/spike_detection.h"
 #include "levin/callbacks/stochastic_weight_averaging.h"
+#include "levin/callbacks/throughput_monitor.h"
 #include "levin/callbacks/timer.h"
 #include "levin/callbacks/weight_averaging.h"
 #include "levin/core/register.h"
@@ -53,6 +55,11 @@
 #include "levin/precision/full_precision.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/precision/mixed_precision.h"
+#include "levin/profilers/flop_counter.h"
+#include "levin/profilers/nvtx_profiler.h"
+#include "levin/profilers/simple_profiler.h"
+#include "levin/profilers/time_split.h"
+#include "levin/profilers/trace_profiler.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/param_groups.h"
 #include "levin/trainer/random_state.h"

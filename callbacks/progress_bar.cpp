@@ -5,8 +5,11 @@
 #include <cmath>
 #include <cstdio>
 #include <numeric>
+#include <thread>
 
 #include "levin/core/console.h"
+#include "levin/data/dataloader.h"
+#include "levin/profilers/time_split.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -60,6 +63,10 @@ std::string count_text(const ProgressView& view) {
   return std::to_string(view.done) + (view.total ? "/" + std::to_string(*view.total) : "");
 }
 
+std::string wait_text(const ProgressView& view, const char* separator) {
+  return view.data_wait > 0 ? separator + printed("waiting for data %.0f %%", 100 * view.data_wait) : "";
+}
+
 }  // namespace
 
 std::string live_line(const ProgressView& view, int columns) {
@@ -68,7 +75,7 @@ std::string live_line(const ProgressView& view, int columns) {
   if (view.rate > 0) rest += "  " + rate_text(view.rate);
   if (const auto left = seconds_left(view)) rest += "  " + clock_text(*left) + " left";
   if (view.run_seconds_left) rest += " (run " + clock_text(*view.run_seconds_left) + ")";
-  rest += metrics_text(view.metrics, "  ");
+  rest += metrics_text(view.metrics, "  ") + wait_text(view, "  ");
   if (!view.total) return view.title + rest;
   const double share = *view.total > 0 ? static_cast<double>(view.done) / static_cast<double>(*view.total) : 1;
   const std::string percent = printed("%3.0f %%", 100 * share);
@@ -84,7 +91,7 @@ std::string plain_line(const ProgressView& view) {
   if (view.rate > 0) text += " (" + rate_text(view.rate) + ")";
   if (const auto left = seconds_left(view)) text += ", " + clock_text(*left) + " left";
   if (view.run_seconds_left) text += " (run " + clock_text(*view.run_seconds_left) + ")";
-  return text + metrics_text(view.metrics, ", ");
+  return text + metrics_text(view.metrics, ", ") + wait_text(view, ", ");
 }
 
 ProgressBar::ProgressBar(ProgressBarOptions options) : options_(checked(std::move(options), "ProgressBarOptions")) {}
@@ -103,7 +110,7 @@ double ProgressBar::Pass::rate(Clock::time_point now) const {
 void ProgressBar::on_fit_start(Trainer& trainer, LightningModule&) {
   fit_started_ = Clock::now();
   first_step_ = trainer.global_step();
-  trained_ = false;
+  trained_ = advised_ = false;
   lines_ = 0;
   schedule_next(fit_started_);
 }
@@ -140,6 +147,11 @@ void ProgressBar::on_train_batch_end(Trainer& trainer, LightningModule&, const a
 }
 
 void ProgressBar::on_train_epoch_end(Trainer& trainer, LightningModule&) {
+  print_epoch(trainer);
+  advise(trainer);
+}
+
+void ProgressBar::print_epoch(Trainer& trainer) {
   const auto now = Clock::now();
   const bool last = trainer.should_stop() || trainer.current_epoch() + 1 >= trainer.plan().max_epochs ||
                     trainer.global_step() >= trainer.plan().max_steps;
@@ -148,6 +160,18 @@ void ProgressBar::on_train_epoch_end(Trainer& trainer, LightningModule&) {
   last_line_ = now;
   Console::instance().live("");
   print_summary(train_, now, trainer.progress_bar_metrics());
+}
+
+void ProgressBar::advise(const Trainer& trainer) {
+  if (advised_ || trainer.global_rank() != 0) return;
+  const auto loader = std::dynamic_pointer_cast<DataLoader>(trainer.train_dataloader());
+  std::string text = data_wait_text(trainer.time_split().times(),
+                                    loader != nullptr ? std::optional(loader->num_workers()) : std::nullopt,
+                                    static_cast<int64_t>(std::thread::hardware_concurrency()));
+  if (text.empty()) return;
+  advised_ = true;
+  text[0] = static_cast<char>(std::toupper(text[0]));
+  Console::instance().print(text + ".");
 }
 
 void ProgressBar::start_evaluation(Trainer& trainer, const std::string& title) {
@@ -226,8 +250,11 @@ void ProgressBar::draw(Trainer& trainer, const Pass& pass, Clock::time_point now
 }
 
 ProgressView ProgressBar::view_of(Trainer& trainer, const Pass& pass, Clock::time_point now) const {
-  ProgressView view{pass.title, pass.done, pass.total, pass.rate(now), std::nullopt, trainer.progress_bar_metrics()};
-  if (&pass == &train_) view.run_seconds_left = run_seconds_left(trainer, now);
+  ProgressView view{pass.title, pass.done, pass.total, pass.rate(now), std::nullopt, trainer.progress_bar_metrics(), 0};
+  if (&pass != &train_) return view;
+  view.run_seconds_left = run_seconds_left(trainer, now);
+  const StepTimes times = trainer.time_split().times();
+  if (data_is_bottleneck(times)) view.data_wait = times.share(StepPart::data);
   return view;
 }
 

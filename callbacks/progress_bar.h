@@ -2,6 +2,7 @@
 //
 //   Epoch 2/3  ███████▌       54 %  507/938  4321 it/s  0:00:03 left  train_loss 0.412
 //
+// Where data holds training up, the line says so ("waiting for data 43 %"), and once a line tells what to do about it.
 // Metrics are read only when a line is drawn, so a batch costs one look at the clock.
 #pragma once
 
@@ -38,6 +39,7 @@ struct ProgressView {
   double rate = 0;                              // batches per second; 0: not known yet
   std::optional<double> run_seconds_left = std::nullopt;
   Metrics metrics = {};
+  double data_wait = 0;  // share of training's time, where data holds it up; else 0
 };
 
 /// The live line in at most `columns` columns; the bar takes what the rest leaves, and goes first.
@@ -105,6 +107,8 @@ class ProgressBar final : public Callback {
   [[nodiscard]] std::optional<double> run_seconds_left(const Trainer& trainer, Clock::time_point now) const;
   void print_summary(const Pass& pass, Clock::time_point now, const Metrics& metrics);
   void schedule_next(Clock::time_point now);
+  void print_epoch(Trainer& trainer);
+  void advise(const Trainer& trainer);
 
   ProgressBarOptions options_;
   Pass train_;
@@ -117,6 +121,7 @@ class ProgressBar final : public Callback {
   int64_t lines_ = 0;  // epoch lines printed
   Clock::time_point last_line_ = {};
   bool trained_ = false;
+  bool advised_ = false;  // once a fit
 };
 
 }  // namespace levin

@@ -1,4 +1,7 @@
-// Measures how long the named parts of a run take. Called on the training thread.
+// Measures how long the named parts of a run take. Called on the training thread of every rank.
+//
+// A profiler of your own: override start() and stop(), and summary() if it has something to tell. What it keeps open is
+// closed in end(), which also follows an error.
 #pragma once
 
 #include <cstdint>
@@ -6,17 +9,33 @@
 
 namespace levin {
 
+class TimeSplit;
+
+/// What a profiler may know of the run that begins.
+struct ProfiledRun {
+  std::string stage = "fit";  // fit, validate, test or predict
+  std::string log_dir = ".";  // the first logger's folder, or the trainer's
+  int64_t rank = 0;
+  bool on_gpu = false;
+  const TimeSplit* time_split = nullptr;  // of the run; lives as long as the trainer
+};
+
 class Profiler {
  public:
   virtual ~Profiler() = default;
 
   static const char* registry_name() { return "profiler"; }
 
+  /// A run begins: setup is done, no step has been taken.
+  virtual void begin(const ProfiledRun&) {}
+  /// It is over, or has failed. Must not throw.
+  virtual void end() {}
+
   /// `action` must outlive the profiler (a string literal). Actions may nest.
   virtual void start(const char* action) = 0;
   virtual void stop(const char* action) = 0;
 
-  /// A table for people.
+  /// A text for people, asked for after end().
   [[nodiscard]] virtual std::string summary() const = 0;
 };
 

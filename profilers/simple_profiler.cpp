@@ -5,11 +5,18 @@
 #include <cstring>
 #include <map>
 
+#include "levin/profilers/time_split.h"
+
 namespace levin {
 
 SimpleProfiler::SimpleProfiler() {
   slots_.reserve(32);
   open_.reserve(32);
+}
+
+void SimpleProfiler::end() {
+  if (time_split_ != nullptr) steps_ = time_split_->times().table();
+  time_split_ = nullptr;
 }
 
 // By address: literals with the same text may have several, which actions() puts together.
@@ -77,7 +84,7 @@ std::string SimpleProfiler::summary() const {
                   run > 0 ? 100 * action.total / run : 0.0);
     text += line;
   }
-  return text;
+  return steps_.empty() ? text : text + "\n\n" + steps_;
 }
 
 }  // namespace levin

@@ -1,4 +1,5 @@
-// Counts the named parts of a run and adds up their times: trainer: {profiler: simple}.
+// Counts the named parts of a run and adds up their times: trainer: {profiler: simple}. Its summary ends with the split
+// of a training step (time_split.h).
 //
 // A pair of start and stop costs about two looks at the clock. Training thread only.
 #pragma once
@@ -15,6 +16,8 @@ class SimpleProfiler final : public Profiler {
  public:
   SimpleProfiler();
 
+  void begin(const ProfiledRun& run) override { time_split_ = run.time_split; }
+  void end() override;
   void start(const char* action) override;
   /// Ends the innermost running `action`, and what was started in it and not stopped; nothing if it does not run.
   void stop(const char* action) override;
@@ -49,6 +52,8 @@ class SimpleProfiler final : public Profiler {
   std::vector<Open> open_ = {};
   Clock::time_point first_ = {};
   Clock::time_point last_ = {};
+  const TimeSplit* time_split_ = nullptr;  // of the run in progress
+  std::string steps_ = "";                 // the split of the last run
 };
 
 }  // namespace levin

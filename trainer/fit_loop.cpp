@@ -125,6 +125,7 @@ bool FitLoop::epoch_must_end() const {
 
 void FitLoop::train_epoch(bool resumed) {
   Progress& progress = run_.progress;
+  const TimeSplit::Running timed(run_.time_split);
   BatchStream stream(*run_.train.loaders[0], run_.train.num_batches[0]);
   {
     const ProfilerScope profile(run_.profiler.get(), "train_dataloader_start");
@@ -142,6 +143,7 @@ void FitLoop::train_epoch(bool resumed) {
   }
   Batch batch;
   while (true) {
+    run_.time_split.enter(StepPart::data);
     {
       const ProfilerScope profile(run_.profiler.get(), "train_dataloader_next");
       if (!stream.next(batch)) break;
@@ -174,12 +176,14 @@ Window FitLoop::open_window(const BatchStream& stream) {
 
 void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   Progress& progress = run_.progress;
+  run_.time_split.begin_step();
   progress.batch_idx = stream.index();
   const Window window = open_window(stream);
   progress.in_batch = true;
   run_.last_batch_of_epoch = stream.is_last();
   run_.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
   const Batch batch = transfer_batch(run_, std::move(fetched), 0);
+  run_.time_split.enter(StepPart::callbacks);
   call_hook(
       run_, Hook::on_train_batch_start,
       [&](Callback& c) { c.on_train_batch_start(run_.trainer, *run_.module, batch, progress.batch_idx); },
@@ -199,6 +203,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   ++progress.total_batches;
   progress.in_batch = false;
   progress.rest = BatchRest::metrics;
+  run_.time_split.enter(StepPart::callbacks);
   call_hook(
       run_, Hook::on_train_batch_end,
       [&](Callback& c) { c.on_train_batch_end(run_.trainer, *run_.module, loss, batch, progress.batch_idx); },
@@ -208,6 +213,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
 
 void FitLoop::finish_batch() {
   Progress& progress = run_.progress;
+  run_.time_split.enter(StepPart::other);
   const bool window_ends = progress.window_ended();
   if (progress.rest == BatchRest::metrics && window_ends) write_step_metrics();
   if (progress.rest <= BatchRest::validation) {
@@ -228,7 +234,9 @@ void FitLoop::validate() {
   }
   const auto place = run_.place;
   run_.before_validation = run_state(run_);
+  run_.time_split.enter(StepPart::validation);
   EvaluationLoop(run_, Stage::validate, &outside_).run(kUnlimited);
+  run_.time_split.enter(StepPart::other);
   run_.phase = Phase::train;
   run_.place = place;
 }
@@ -236,6 +244,7 @@ void FitLoop::validate() {
 void FitLoop::border() {
   capture_checkpoints(run_);
   run_.checkpoint_writer.poll();
+  if (run_.strategy->world_size() > 1) run_.time_split.enter(StepPart::communication);
   outside_.answer();
 }
 

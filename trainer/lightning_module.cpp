@@ -96,6 +96,7 @@ void LightningModule::manual_backward(const at::Tensor& loss) {
   // The step runs under the precision's autocast; backward repeats the types of the forward pass by itself.
   const Autocast plain(device().type(), std::nullopt, {.enabled = false});
   run_backward(*trainer().run_, loss, true);
+  trainer().run_->time_split.enter(StepPart::forward);  // what is left of training_step
 }
 
 LightningOptimizer& LightningModule::optimizer(size_t index) {

@@ -16,6 +16,7 @@ namespace levin {
 namespace {
 
 at::Tensor run_training_step(Run& run, const Batch& batch, int64_t batch_idx) {
+  run.time_split.enter(StepPart::forward);
   const ProfilerScope profile(run.profiler.get(), "training_step");
   const ForwardScope forward(*run.precision, run.strategy->device().type());
   return call_module(run, Hook::training_step, [&](LightningModule& m) { return m.training_step(batch, batch_idx); });
@@ -35,6 +36,7 @@ void check_loss(const at::Tensor& loss) {
 }
 
 void zero_gradients(Run& run) {
+  run.time_split.enter(StepPart::optimizer);
   for (auto& wrapped : run.optimizers) {
     Optimizer& optimizer = wrapped.optimizer();
     call_hook(
@@ -59,10 +61,12 @@ void rescale_gradients(Run& run, double factor) {
 }
 
 void before_update(Run& run, Optimizer& optimizer) {
+  run.time_split.enter(StepPart::callbacks);
   call_hook(
       run, Hook::on_before_optimizer_step,
       [&](Callback& callback) { callback.on_before_optimizer_step(run.trainer, *run.module, optimizer); },
       [&](LightningModule& module) { module.on_before_optimizer_step(optimizer); });
+  run.time_split.enter(StepPart::optimizer);
   const HookScope scope(run, Hook::configure_gradient_clipping);
   run.module->configure_gradient_clipping(optimizer, run.plan.gradient_clip_val, run.plan.gradient_clip_algorithm);
 }
@@ -93,16 +97,19 @@ void count_step(Run& run) {
 }  // namespace
 
 void run_backward(Run& run, const at::Tensor& loss, bool sync) {
+  run.time_split.enter(StepPart::callbacks);
   call_hook(
       run, Hook::on_before_backward,
       [&](Callback& callback) { callback.on_before_backward(run.trainer, *run.module, loss); },
       [&](LightningModule& module) { module.on_before_backward(loss); });
+  run.time_split.enter(StepPart::backward);
   {
     const ProfilerScope profile(run.profiler.get(), "backward");
     const HookScope scope(run, Hook::backward);
     GradScaler* scaler = run.precision->scaler();
     run.strategy->backward(scaler == nullptr ? loss : scaler->scale(loss), sync);
   }
+  run.time_split.enter(StepPart::callbacks);
   call_plain(run, Hook::on_after_backward, &Callback::on_after_backward, &LightningModule::on_after_backward);
 }
 
@@ -118,6 +125,7 @@ at::Tensor usable_loss(Run& run, const at::Tensor& loss) {
 
 void update(Run& run, const Window& window) {
   const Progress& progress = run.progress;
+  run.time_split.enter(StepPart::optimizer);
   if (!window.size_known && progress.window_seen < progress.window_size) {
     rescale_gradients(run, static_cast<double>(progress.window_size) / static_cast<double>(progress.window_seen));
   }
@@ -176,17 +184,19 @@ at::Tensor manual_step(Run& run, const Batch& batch, int64_t batch_idx) {
 void LightningOptimizer::step(const Optimizer::Closure& closure) {
   Run& run = *trainer_->run_;
   if (closure) return step_with(closure);
+  run.time_split.enter(StepPart::optimizer);
   unscale_gradients();
   const bool overflow = read_window(run, std::exchange(found_inf_, at::Tensor())) == Finding::overflow;
   run.batch_overflowed = run.batch_overflowed.value_or(false) || overflow;
   stepped_in_batch_ = true;
   if (overflow) {
     ++run.progress.skipped_steps;
-    return;
+  } else {
+    before_update(run, *optimizer_);
+    optimizer_->step();
+    count_step(run);
   }
-  before_update(run, *optimizer_);
-  optimizer_->step();
-  count_step(run);
+  run.time_split.enter(StepPart::forward);  // what is left of training_step
 }
 
 void LightningOptimizer::step_with(const Optimizer::Closure& closure) {
@@ -202,6 +212,7 @@ void LightningOptimizer::step_with(const Optimizer::Closure& closure) {
     before_update(run, *optimizer_);
     return loss;
   });
+  run.time_split.enter(StepPart::forward);
   count_step(run);
 }
 

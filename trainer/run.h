@@ -13,6 +13,7 @@
 #include "levin/loggers/logger.h"
 #include "levin/precision/precision.h"
 #include "levin/profilers/profiler.h"
+#include "levin/profilers/time_split.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/callback.h"
 #include "levin/trainer/checkpoint_writer.h"
@@ -82,6 +83,7 @@ struct Run {
   std::shared_ptr<Strategy> strategy;
   std::shared_ptr<Precision> precision;
   std::shared_ptr<Profiler> profiler;
+  TimeSplit time_split;  // of the training steps of the running or last entry point
   std::vector<std::shared_ptr<Logger>> loggers;
   std::vector<std::shared_ptr<Callback>> trainer_callbacks;  // from the options, and the defaults
   std::vector<std::shared_ptr<Callback>> callbacks;          // with the module's own, checkpoints last

@@ -16,6 +16,7 @@
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loader_set.h"
 #include "levin/trainer/loss_scaling.h"
+#include "levin/trainer/profiled_stage.h"
 
 namespace levin {
 
@@ -264,10 +265,15 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
   run.train_metrics = run.eval_metrics = MetricStore();  // another run may have other loaders and log in other ways
   run.failed_hook.reset();
   run.started = std::chrono::steady_clock::now();
+  run.time_split.reset();
   const StageScope scope(run);
   const StopSignalScope signals;
   try {
-    body(set_up(run));
+    const StartingPoint start = set_up(run);
+    {
+      const ProfiledStage profiled(run);
+      body(start);
+    }
     capture_checkpoints(run);
     run.checkpoint_writer.finish();
     call_teardown(run);

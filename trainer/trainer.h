@@ -28,6 +28,7 @@ class LightningModule;
 class LightningOptimizer;
 struct LRSchedulerConfig;
 struct Run;
+class TimeSplit;
 
 /// What predict returns: for each loader, the result of each batch, on the CPU.
 using Predictions = std::vector<std::vector<at::Tensor>>;
@@ -145,6 +146,10 @@ class Trainer {
   [[nodiscard]] std::vector<LightningOptimizer>& optimizers();
   [[nodiscard]] std::vector<LRSchedulerConfig>& lr_schedulers();
   [[nodiscard]] Profiler* profiler() const;
+  /// Where the time of the training steps goes, of the running or last fit (profilers/time_split.h).
+  [[nodiscard]] const TimeSplit& time_split() const;
+  /// The loader of the running fit; null outside of it.
+  [[nodiscard]] std::shared_ptr<Loader> train_dataloader() const;
   /// The module of the running or last entry point; null before.
   [[nodiscard]] LightningModule* module() const;
 

@@ -179,7 +179,8 @@ struct TrainerOptions {
                 "true, false or warn"),
         field("inference_mode", &O::inference_mode, "validate, test and predict in inference mode (no_grad if false)"),
         field("detect_anomaly", &O::detect_anomaly, "name the forward operation of a failing or NaN backward (slow)"),
-        field("profiler", &O::profiler, "simple: how long each part of a run took"),
+        field("profiler", &O::profiler,
+              "simple: how long each part of a run took; trace: a trace for Perfetto; nvtx: ranges for Nsight"),
         field("barebones", &O::barebones, "no logging, checkpoints, bar, summary or sanity check: for measuring"),
         field("reload_dataloaders_every_n_epochs", &O::reload_dataloaders_every_n_epochs,
               "make the loaders anew every n epochs; 0: never")

@@ -166,6 +166,12 @@ std::vector<LightningOptimizer>& Trainer::optimizers() {
 std::vector<LRSchedulerConfig>& Trainer::lr_schedulers() {
   return run_->schedulers;
 }
+const TimeSplit& Trainer::time_split() const {
+  return run_->time_split;
+}
+std::shared_ptr<Loader> Trainer::train_dataloader() const {
+  return run_->train.loaders.empty() ? nullptr : run_->train.loaders[0];
+}
 Profiler* Trainer::profiler() const {
   return run_->profiler.get();
 }

@@ -1,4 +1,5 @@
 levin_test(callbacks TORCH FILES
+  callbacks/device_stats_monitor_test.cpp
   callbacks/early_stopping_test.cpp
   callbacks/finetuning_test.cpp
   callbacks/model_checkpoint_test.cpp
@@ -7,5 +8,8 @@ levin_test(callbacks TORCH FILES
   callbacks/progress_bar_test.cpp
   callbacks/spike_detection_test.cpp
   callbacks/stochastic_weight_averaging_test.cpp
+  callbacks/throughput_monitor_test.cpp
   callbacks/weight_averaging_test.cpp)
 target_link_libraries(callbacks_test PRIVATE util)
+add_dependencies(callbacks_test levin_stand_in_nvidia)
+target_compile_definitions(callbacks_test PRIVATE LEVIN_STAND_IN_NVIDIA="$<TARGET_FILE:levin_stand_in_nvidia>")

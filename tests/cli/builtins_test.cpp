@@ -36,9 +36,10 @@ void check_all(const std::vector<std::string>& expected) {
 }
 
 TEST(Builtins, NameEveryCallback) {
-  check_all<Callback>({"BackboneFinetuning", "EarlyStopping", "EMAWeightAveraging", "GradientAccumulationScheduler",
-                       "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint", "ProgressBar",
-                       "SpikeDetection", "StochasticWeightAveraging", "Timer", "WeightAveraging"});
+  check_all<Callback>({"BackboneFinetuning", "DeviceStatsMonitor", "EarlyStopping", "EMAWeightAveraging",
+                       "GradientAccumulationScheduler", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary",
+                       "OnExceptionCheckpoint", "ProgressBar", "SpikeDetection", "StochasticWeightAveraging",
+                       "ThroughputMonitor", "Timer", "WeightAveraging"});
 }
 
 TEST(Builtins, NameEveryOptimizer) {
@@ -56,7 +57,7 @@ TEST(Builtins, NameEveryOtherPart) {
   check_all<Logger>({"CSVLogger"});
   check_all<Precision>({"32-true", "64-true", "bf16-true", "16-true", "bf16-mixed", "16-mixed", "MixedPrecision", "32",
                         "64", "bf16", "16"});
-  check_all<Profiler>({"simple"});
+  check_all<Profiler>({"nvtx", "simple", "trace"});
   check_all<Strategy>({"single_device"});
 }
 

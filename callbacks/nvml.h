@@ -1,0 +1,34 @@
+// What NVIDIA's driver says about a GPU, through NVML. The driver's libraries are opened when they are first asked for,
+// so that nothing links to them. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "levin/trainer/metrics.h"
+
+namespace levin {
+
+class Nvml {
+ public:
+  /// The GPU that CUDA calls `device_index` in this process (CUDA_VISIBLE_DEVICES counts).
+  /// Throws Error saying what is missing if the driver or the GPU is not there.
+  explicit Nvml(int64_t device_index);
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  /// "NVIDIA H200"
+  [[nodiscard]] std::string name() const;
+  /// gpu_utilization_percent, gpu_memory_utilization_percent (share of the time in which it was read or written),
+  /// gpu_memory_used_bytes, gpu_memory_total_bytes, gpu_temperature_celsius, gpu_power_watts; what a GPU does not tell
+  /// is left out.
+  [[nodiscard]] Metrics read() const;
+
+ private:
+  struct Driver;
+  std::unique_ptr<Driver> driver_;
+};
+
+}  // namespace levin

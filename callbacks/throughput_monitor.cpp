@@ -1,0 +1,145 @@
+#include "levin/callbacks/throughput_monitor.h"
+
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+
+#include <algorithm>
+
+#include "levin/callbacks/nvml.h"
+#include "levin/core/console.h"
+#include "levin/profilers/peak_flops.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace {
+
+constexpr std::array kNames{"train", "validate", "test", "predict"};
+
+MatmulType matmul_type(const std::string& precision) {
+  if (precision.rfind("64", 0) == 0) return MatmulType::float64;
+  if (precision.rfind("bf16", 0) == 0) return MatmulType::bfloat16;
+  if (precision.rfind("16", 0) == 0) return MatmulType::half;
+  return at::globalContext().allowTF32CuBLAS() ? MatmulType::tf32 : MatmulType::float32;
+}
+
+std::optional<double> peak_of(const Trainer& trainer) {
+  if (!trainer.device().is_cuda()) return std::nullopt;
+  std::string why;
+  try {
+    const std::string name = Nvml(trainer.device().has_index() ? trainer.device().index() : 0).name();
+    if (const auto peak = peak_flops(name, matmul_type(trainer.plan().precision))) return peak;
+    why = "the peak of " + name + " in " + trainer.plan().precision + " is not known.";
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  Console::instance().warn("ThroughputMonitor: no MFU: " + why + " Set ThroughputMonitorOptions.available_flops.");
+  return std::nullopt;
+}
+
+}  // namespace
+
+ThroughputMonitor::ThroughputMonitor(ThroughputMonitorOptions options, BatchCount batch_size_fn, BatchCount length_fn)
+    : options_(checked(std::move(options), "ThroughputMonitorOptions")),
+      batch_size_(std::move(batch_size_fn)),
+      length_(std::move(length_fn)) {
+  if (!batch_size_) batch_size_ = [](const Batch& batch) { return batch.size(); };
+  if (length_ || !options_.length_dim) return;
+  length_ = [dim = *options_.length_dim](const Batch& batch) {
+    if (dim < batch[0].dim()) return batch[0].size(dim);
+    throw Error("ThroughputMonitor: length_dim is " + std::to_string(dim) + ", and the batch's first tensor has " +
+                std::to_string(batch[0].dim()) + " dimensions. Set ThroughputMonitorOptions.length_dim below that.");
+  };
+}
+
+void ThroughputMonitor::setup(Trainer& trainer, LightningModule&, Stage stage) {
+  if (stage == Stage::fit && trainer.loggers().empty() && !trainer.plan().fast_dev_run) {
+    throw ConfigError(
+        "ThroughputMonitor: the trainer has no logger to write to. Set TrainerOptions.logger, or drop the callback.");
+  }
+  available_flops_ = options_.available_flops ? options_.available_flops : peak_of(trainer);
+  meters_ = {};
+}
+
+void ThroughputMonitor::start(Trainer& trainer, Mode mode) {
+  off_ = trainer.sanity_checking();
+  Meter& m = meter(mode);
+  m.throughput.emplace(options_.window_size, options_.separator, trainer.world_size(), available_flops_);
+  m.totals = {};
+  m.started = Clock::now();
+  if (mode == Mode::validate) validation_started_ = m.started;
+}
+
+// Lightning: FLOPs are what the module's flops_per_batch says; here: they are counted in the first batch unless given.
+void ThroughputMonitor::start_batch(Mode mode) {
+  Meter& m = meter(mode);
+  if (off_ || m.counted || options_.flops_per_batch) return;
+  counter_.reset();  // of a batch that was cut short
+  counter_ = std::make_shared<FlopCounter>();
+}
+
+void ThroughputMonitor::add_flops(Meter& m, int64_t samples) {
+  if (counter_ != nullptr) {
+    m.counted = true;
+    m.flops_per_sample = static_cast<double>(counter_->flops()) / static_cast<double>(std::max<int64_t>(1, samples));
+    counter_.reset();
+  }
+  const double flops = options_.flops_per_batch.value_or(m.flops_per_sample * static_cast<double>(samples));
+  if (flops > 0) m.totals.flops = m.totals.flops.value_or(0) + flops;
+}
+
+// Between two rows nothing waits for a GPU: ends of batches are then seen when they are issued, some steps early.
+void ThroughputMonitor::end_batch(Trainer& trainer, Mode mode, const Batch& batch, bool writes) {
+  Meter& m = meter(mode);
+  const int64_t samples = batch_size_(batch);
+  add_flops(m, samples);
+  ++m.totals.batches;
+  m.totals.samples += samples;
+  if (length_) m.totals.lengths = m.totals.lengths.value_or(0) + length_(batch);
+  const at::Device device = trainer.device();
+  if (writes && device.is_cuda()) at::accelerator::synchronizeDevice(device.has_index() ? device.index() : 0);
+  m.totals.seconds = std::chrono::duration<double>(Clock::now() - m.started).count();
+  m.throughput->update(m.totals);
+}
+
+void ThroughputMonitor::write(Trainer& trainer, Mode mode, int64_t step) {
+  const std::string stage = kNames[static_cast<size_t>(mode)];
+  Metrics row;
+  for (const auto& [name, value] : metrics(stage)) row[stage + options_.separator + name] = value;
+  trainer.log_now(row, step);
+}
+
+void ThroughputMonitor::on_train_batch_end(Trainer& trainer, LightningModule&, const at::Tensor&, const Batch& batch,
+                                           int64_t batch_idx) {
+  const int64_t every = trainer.plan().log_every_n_steps;
+  const int64_t step = trainer.logging_step();
+  // At the end of a window, so that the update is in it.
+  const bool window_ends = (batch_idx + 1) % trainer.accumulate_grad_batches() == 0 || trainer.is_last_batch();
+  const bool writes = window_ends && every > 0 && (step + 1) % every == 0 && !trainer.loggers().empty();
+  end_batch(trainer, Mode::train, batch, writes);
+  if (writes) write(trainer, Mode::train, step);
+}
+
+void ThroughputMonitor::end_evaluation_batch(Trainer& trainer, Mode mode, const Batch& batch) {
+  if (off_) return;
+  const int64_t every = trainer.plan().log_every_n_steps;
+  const int64_t step = meter(mode).evaluated++;
+  const bool writes = every > 0 && (step + 1) % every == 0 && !trainer.loggers().empty();
+  end_batch(trainer, mode, batch, writes);
+  if (writes) write(trainer, mode, step);
+}
+
+// Training does not pay for the validations within it.
+void ThroughputMonitor::on_validation_end(Trainer&, LightningModule&) {
+  meter(Mode::train).started += Clock::now() - validation_started_;
+  off_ = false;
+}
+
+Metrics ThroughputMonitor::metrics(const std::string& stage) const {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (stage == kNames[i]) return meters_[i].throughput ? meters_[i].throughput->compute() : Metrics();
+  }
+  throw Error("ThroughputMonitor: there is no stage \"" + stage + "\". Use train, validate, test or predict.");
+}
+
+}  // namespace levin

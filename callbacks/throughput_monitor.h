@@ -1,0 +1,125 @@
+// Writes how fast a run is to the loggers, every log_every_n_steps: batches, samples and items (tokens) a second, FLOPs
+// a second, and the share of the device's peak that they are (MFU).
+//
+//   .callbacks = {levin::ThroughputMonitor({.length_dim = 1})}     // batch[0]: (batch, tokens)
+//   train/device/samples_per_sec, train/device/items_per_sec, train/device/mfu, … (throughput.h)
+//
+// Rates are this rank's, and all ranks' by the count of ranks. On a GPU a row waits for the device.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "levin/callbacks/throughput.h"
+#include "levin/core/fields.h"
+#include "levin/profilers/flop_counter.h"
+#include "levin/trainer/callback.h"
+
+namespace levin {
+
+struct ThroughputMonitorOptions {
+  int64_t window_size = 100;
+  std::string separator = "/";
+  std::optional<int64_t> length_dim = std::nullopt;
+  std::optional<double> flops_per_batch = std::nullopt;
+  std::optional<double> available_flops = std::nullopt;
+
+  static auto fields() {
+    using O = ThroughputMonitorOptions;
+    auto not_negative = [](const auto& value) { return !value || *value >= 0; };
+    return levin::fields(
+        field("window_size", &O::window_size, "batches that rates go over").min(2),
+        field("separator", &O::separator, "between the parts of a name"),
+        field("length_dim", &O::length_dim,
+              "dimension of a batch's first tensor that counts the items of a sample: 1 for tokens of (batch, tokens)")
+            .check(not_negative, ">= 0"),
+        field("flops_per_batch", &O::flops_per_batch,
+              "floating-point operations of a batch; null: counted in the first batch; 0: no FLOPs")
+            .check(not_negative, ">= 0"),
+        field("available_flops", &O::available_flops,
+              "what the device can do in a second; null: the data sheet's, for GPUs that Levin knows")
+            .check([](const auto& value) { return !value || *value > 0; }, "> 0"));
+  }
+};
+
+class ThroughputMonitor final : public Callback {
+ public:
+  using Options = ThroughputMonitorOptions;
+  using BatchCount = std::function<int64_t(const Batch&)>;
+
+  /// `batch_size_fn`: samples of a batch, in place of Batch::size(). `length_fn`: items in one of its samples, in place
+  /// of length_dim.
+  explicit ThroughputMonitor(ThroughputMonitorOptions options = {}, BatchCount batch_size_fn = nullptr,
+                             BatchCount length_fn = nullptr);
+
+  /// Throws ConfigError if a fit has no logger.
+  void setup(Trainer& trainer, LightningModule&, Stage stage) override;
+  void teardown(Trainer&, LightningModule&, Stage) override { counter_.reset(); }
+  void on_exception(Trainer&, LightningModule&, const std::exception&) override { counter_.reset(); }
+
+  void on_train_start(Trainer& trainer, LightningModule&) override { start(trainer, Mode::train); }
+  void on_train_batch_start(Trainer&, LightningModule&, const Batch&, int64_t) override { start_batch(Mode::train); }
+  void on_train_batch_end(Trainer& trainer, LightningModule&, const at::Tensor&, const Batch& batch,
+                          int64_t batch_idx) override;
+  void on_validation_start(Trainer& trainer, LightningModule&) override { start(trainer, Mode::validate); }
+  void on_validation_batch_start(Trainer&, LightningModule&, const Batch&, int64_t, int64_t) override {
+    start_batch(Mode::validate);
+  }
+  void on_validation_batch_end(Trainer& trainer, LightningModule&, const Batch& batch, int64_t, int64_t) override {
+    end_evaluation_batch(trainer, Mode::validate, batch);
+  }
+  void on_validation_end(Trainer&, LightningModule&) override;
+  void on_test_start(Trainer& trainer, LightningModule&) override { start(trainer, Mode::test); }
+  void on_test_batch_start(Trainer&, LightningModule&, const Batch&, int64_t, int64_t) override {
+    start_batch(Mode::test);
+  }
+  void on_test_batch_end(Trainer& trainer, LightningModule&, const Batch& batch, int64_t, int64_t) override {
+    end_evaluation_batch(trainer, Mode::test, batch);
+  }
+  void on_predict_start(Trainer& trainer, LightningModule&) override { start(trainer, Mode::predict); }
+  void on_predict_batch_start(Trainer&, LightningModule&, const Batch&, int64_t, int64_t) override {
+    start_batch(Mode::predict);
+  }
+  void on_predict_batch_end(Trainer& trainer, LightningModule&, const at::Tensor&, const Batch& batch, int64_t,
+                            int64_t) override {
+    end_evaluation_batch(trainer, Mode::predict, batch);
+  }
+
+  /// What the newest row of a stage ("train", "validate", "test", "predict") would hold now, without its prefix.
+  [[nodiscard]] Metrics metrics(const std::string& stage) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Mode { train, validate, test, predict };
+  struct Meter {
+    std::optional<Throughput> throughput = std::nullopt;
+    Clock::time_point started = {};  // moved on by the time of validations
+    ThroughputPoint totals = {};
+    bool counted = false;
+    double flops_per_sample = 0;  // of the batch in which they were counted
+    int64_t evaluated = 0;        // batches over all passes: the step of evaluation rows
+  };
+
+  [[nodiscard]] Meter& meter(Mode mode) { return meters_[static_cast<size_t>(mode)]; }
+  void start(Trainer& trainer, Mode mode);
+  void start_batch(Mode mode);
+  void end_batch(Trainer& trainer, Mode mode, const Batch& batch, bool writes);
+  void end_evaluation_batch(Trainer& trainer, Mode mode, const Batch& batch);
+  void add_flops(Meter& meter, int64_t samples);
+  void write(Trainer& trainer, Mode mode, int64_t step);
+
+  ThroughputMonitorOptions options_;
+  BatchCount batch_size_;
+  BatchCount length_;
+  std::optional<double> available_flops_ = std::nullopt;
+  std::array<Meter, 4> meters_ = {};  // by Mode
+  Clock::time_point validation_started_ = {};
+  bool off_ = false;  // during the sanity check
+  std::shared_ptr<FlopCounter> counter_ = nullptr;
+};
+
+}  // namespace levin

@@ -1,0 +1,51 @@
+// Levin's ranges (training_step, backward, …) as NVTX ranges, for NVIDIA's Nsight Systems:
+//
+//   nsys profile levin fit --config run.yaml --trainer.profiler=nvtx
+//
+// Nothing is measured here; without a tool around it a range costs some nanoseconds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "levin/core/fields.h"
+#include "levin/profilers/nvtx.h"
+#include "levin/profilers/profiler.h"
+
+namespace levin {
+
+struct NvtxProfilerOptions {
+  bool operators = false;
+  std::string library = "";
+
+  static auto fields() {
+    using O = NvtxProfilerOptions;
+    return levin::fields(
+        field("operators", &O::operators, "a range for every operator of LibTorch too"),
+        field("library", &O::library, "NVTX library to open; empty: LibTorch's own, else NVIDIA's where it is found"));
+  }
+};
+
+class NvtxProfiler final : public Profiler {
+ public:
+  using Options = NvtxProfilerOptions;
+  explicit NvtxProfiler(NvtxProfilerOptions options = {});
+  ~NvtxProfiler() override;
+
+  /// Throws ConfigError if there is no NVTX.
+  void begin(const ProfiledRun&) override;
+  void end() override;
+  void start(const char* action) override;
+  /// Ends the innermost running `action`, and what was started in it and not stopped.
+  void stop(const char* action) override;
+  [[nodiscard]] std::string summary() const override;
+
+ private:
+  NvtxProfilerOptions options_;
+  Nvtx nvtx_ = {};
+  std::vector<const char*> open_ = {};
+  uint64_t operators_handle_ = 0;  // 0: not observed
+};
+
+}  // namespace levin

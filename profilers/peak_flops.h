@@ -1,0 +1,16 @@
+// What a GPU can do at most, by its data sheet: for the share of it that a training uses (MFU).
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace levin {
+
+/// What matrix products are computed in.
+enum class MatmulType { float64, float32, tf32, half, bfloat16 };
+
+/// Floating-point operations a second of dense matrices, for a device name as NVML gives it ("NVIDIA H200"). Unset for
+/// a device or a type that is not in the table.
+[[nodiscard]] std::optional<double> peak_flops(const std::string& device_name, MatmulType type);
+
+}  // namespace levin

@@ -1,0 +1,182 @@
+#include "levin/profilers/trace_profiler.h"
+
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "levin/core/console.h"
+#include "levin/core/files.h"
+#include "levin/profilers/operator_table.h"
+
+namespace levin {
+
+namespace {
+
+namespace kineto = torch::autograd::profiler;
+using torch::profiler::impl::ActivityType;
+using torch::profiler::impl::ProfilerConfig;
+using torch::profiler::impl::ProfilerState;
+
+std::set<ActivityType> activities(const ProfiledRun& run) {
+  std::set<ActivityType> all{ActivityType::CPU};
+  if (run.on_gpu) all.insert(ActivityType::CUDA);
+  return all;
+}
+
+ProfilerConfig config(const TraceProfilerOptions& options) {
+  return ProfilerConfig(ProfilerState::KINETO, options.record_shapes, options.profile_memory);
+}
+
+const char* step_action(const std::string& stage) {
+  if (stage == "validate") return "validation_step";
+  if (stage == "test") return "test_step";
+  return stage == "predict" ? "predict_step" : "run_training_batch";
+}
+
+// A user's ranges and the host's operators; what runs on a GPU has its own time line in the file.
+std::string table_of(const kineto::ProfilerResult& result, int64_t rows) {
+  std::vector<TracedCall> calls;
+  for (const auto& event : result.events()) {
+    if (event.deviceType() != at::kCPU || event.isAsync() || event.isHiddenEvent()) continue;
+    if (event.scope() == static_cast<uint8_t>(at::RecordScope::USER_SCOPE)) continue;
+    calls.push_back({event.name(), event.startThreadId(), static_cast<int64_t>(event.startNs()),
+                     static_cast<int64_t>(event.durationNs())});
+  }
+  return calls.empty() ? "" : operator_table(operator_totals(std::move(calls)), rows);
+}
+
+}  // namespace
+
+TraceProfiler::TraceProfiler(TraceProfilerOptions options)
+    : options_(checked(std::move(options), "TraceProfilerOptions")),
+      schedule_{options_.skip_first, options_.wait, options_.warmup, options_.active, options_.repeat} {}
+
+TraceProfiler::~TraceProfiler() {
+  end();
+}
+
+void TraceProfiler::begin(const ProfiledRun& run) {
+  // Kineto would say on standard error that it sees no GPU, where none was asked for. Read when it is first set up.
+  if (!run.on_gpu) ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
+  run_ = run;
+  if (!options_.dirpath.empty()) run_.log_dir = options_.dirpath;
+  step_action_ = step_action(run.stage);
+  step_ = cycle_ = 0;
+  running_ = true;
+  guarded([this] { enter_step(); });
+}
+
+void TraceProfiler::end() {
+  if (!running_) return;
+  running_ = false;
+  guarded([this] {
+    if (recording_) finish_recording();
+  });
+  ranges_.clear();
+}
+
+// A trace that fails costs the trace and not the run; and stop() is called by destructors.
+template <class Action>
+void TraceProfiler::guarded(Action action) {
+  try {
+    action();
+  } catch (const c10::Error& error) {
+    give_up(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    give_up(error.what());
+  }
+}
+
+void TraceProfiler::give_up(const std::string& why) {
+  running_ = recording_ = false;
+  Console::instance().warn("trainer.profiler: trace: " + why + " The run goes on without a trace.");
+}
+
+TraceProfiler::Range TraceProfiler::open_range(const char* action, const std::string& shown) {
+  Range range{action, std::make_unique<at::RecordFunction>(at::RecordScope::USER_SCOPE)};
+  if (range.record->isActive()) range.record->before(shown);
+  return range;
+}
+
+void TraceProfiler::start(const char* action) {
+  if (recording_) ranges_.push_back(open_range(action, action));
+}
+
+void TraceProfiler::stop(const char* action) {
+  for (size_t depth = ranges_.size(); depth > 0; --depth) {
+    if (std::strcmp(ranges_[depth - 1].action, action) != 0) continue;
+    while (ranges_.size() >= depth) ranges_.pop_back();  // what an error left open is closed with it
+    break;
+  }
+  if (!running_ || std::strcmp(action, step_action_) != 0) return;
+  guarded([this] {
+    leave_step();
+    ++step_;
+    enter_step();
+  });
+}
+
+void TraceProfiler::enter_step() {
+  const auto phase = schedule_.phase(step_);
+  if (phase == TraceSchedule::Phase::off) return;
+  if (!set_up_) set_up_tracer();
+  if (phase == TraceSchedule::Phase::warmup) return;
+  if (!recording_) start_recording();
+  step_name_ = "ProfilerStep#" + std::to_string(step_);  // the name that PyTorch's own tools look for
+  step_range_ = open_range("", step_name_).record;
+}
+
+void TraceProfiler::leave_step() {
+  step_range_.reset();
+  if (recording_ && schedule_.ends_cycle(step_)) finish_recording();
+}
+
+void TraceProfiler::set_up_tracer() {
+  kineto::prepareProfiler(config(options_), activities(run_));
+  set_up_ = true;
+}
+
+void TraceProfiler::start_recording() {
+  kineto::enableProfiler(config(options_), activities(run_));
+  recording_ = true;
+}
+
+void TraceProfiler::finish_recording() {
+  while (!ranges_.empty()) ranges_.pop_back();
+  step_range_.reset();
+  recording_ = set_up_ = false;
+  save_recording();
+}
+
+void TraceProfiler::save_recording() {
+  const auto result = kineto::disableProfiler();
+  if (options_.row_limit > 0) table_ = table_of(*result, options_.row_limit);
+  make_folder(run_.log_dir);
+  const std::string path = (std::filesystem::path(run_.log_dir) /
+                            (run_.stage + "-" + options_.filename + "-rank" + std::to_string(run_.rank) + "-" +
+                             std::to_string(cycle_++) + ".pt.trace.json"))
+                               .string();
+  std::filesystem::remove(path);
+  result->save(path);  // says nothing if it fails
+  std::error_code code;
+  if (std::filesystem::file_size(path, code) == 0 || code) {
+    throw Error(path + " could not be written. Is the disk full?");
+  }
+  files_.push_back(path);
+}
+
+std::string TraceProfiler::summary() const {
+  if (files_.empty()) {
+    return "Trace: nothing was recorded: the run was shorter than skip_first + wait + warmup = " +
+           std::to_string(options_.skip_first + options_.wait + options_.warmup) + " steps.";
+  }
+  std::string text;
+  for (const auto& file : files_) text += (text.empty() ? "Trace: " : "\nTrace: ") + file;
+  text += " (open it in ui.perfetto.dev)";
+  return table_.empty() ? text : text + "\n" + table_;
+}
+
+}  // namespace levin

@@ -1,0 +1,102 @@
+// A trace of some steps: every operator, with Levin's own ranges (training_step, backward, …) around them, as Chrome
+// JSON through LibTorch's Kineto. Look at it in ui.perfetto.dev or chrome://tracing.
+//
+//   trainer: {profiler: {class_path: trace, init_args: {wait: 10, active: 5}}}
+//   -> levin_logs/version_0/fit-trace-rank0-0.pt.trace.json
+//
+// Steps of a fit are training batches (the validation between two of them belongs to the first); else they are batches
+// of the evaluation. Each rank writes its own files. Training thread only; one trace of a process at a time.
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/core/fields.h"
+#include "levin/profilers/profiler.h"
+#include "levin/profilers/trace_schedule.h"
+
+namespace levin {
+
+struct TraceProfilerOptions {
+  std::string dirpath = "";        // "": the run's log folder
+  std::string filename = "trace";  // <stage>-<filename>-rank<R>-<cycle>.pt.trace.json
+  int64_t skip_first = 0;          // steps
+  int64_t wait = 1;
+  int64_t warmup = 1;
+  int64_t active = 3;
+  int64_t repeat = 1;
+  bool record_shapes = false;
+  bool profile_memory = false;
+  int64_t row_limit = 20;
+
+  static auto fields() {
+    using O = TraceProfilerOptions;
+    return levin::fields(
+        field("dirpath", &O::dirpath, "folder of the traces; empty: the run's log folder"),
+        field("filename", &O::filename, "part of the files' names: STAGE-FILENAME-rankR-CYCLE.pt.trace.json")
+            .not_empty(),
+        field("skip_first", &O::skip_first, "steps before the first cycle").min(0),
+        field("wait", &O::wait, "steps of a cycle that are left out").min(0),
+        field("warmup", &O::warmup, "steps of a cycle in which the tracer is set up").min(0),
+        field("active", &O::active, "steps of a cycle that are recorded").min(1),
+        field("repeat", &O::repeat, "cycles, and files; 0: to the end of the run").min(0),
+        field("record_shapes", &O::record_shapes, "record the shapes of operators' inputs"),
+        field("profile_memory", &O::profile_memory, "record what operators allocate and free"),
+        field("row_limit", &O::row_limit, "operators in the printed table; 0: no table").min(0));
+  }
+};
+
+class TraceProfiler final : public Profiler {
+ public:
+  using Options = TraceProfilerOptions;
+  explicit TraceProfiler(TraceProfilerOptions options = {});
+  ~TraceProfiler() override;
+
+  void begin(const ProfiledRun& run) override;
+  /// Writes a cycle that is open.
+  void end() override;
+  void start(const char* action) override;
+  void stop(const char* action) override;
+
+  /// The files, and the operators that took the most time in the last of them.
+  [[nodiscard]] std::string summary() const override;
+  /// The traces written so far.
+  [[nodiscard]] const std::vector<std::string>& files() const { return files_; }
+
+ private:
+  struct Range {
+    const char* action;
+    std::unique_ptr<at::RecordFunction> record;
+  };
+
+  void enter_step();
+  void leave_step();
+  void start_recording();
+  void finish_recording();
+  void save_recording();
+  void set_up_tracer();
+  template <class Action>
+  void guarded(Action action);
+  void give_up(const std::string& why);
+  [[nodiscard]] static Range open_range(const char* action, const std::string& shown);
+
+  TraceProfilerOptions options_;
+  TraceSchedule schedule_;
+  ProfiledRun run_ = {};
+  const char* step_action_ = "";  // the action that is a step
+  bool running_ = false;          // between begin() and end()
+  bool set_up_ = false;
+  bool recording_ = false;
+  int64_t step_ = 0;
+  int64_t cycle_ = 0;  // files of this run
+  std::string step_name_ = "";
+  std::unique_ptr<at::RecordFunction> step_range_ = nullptr;
+  std::vector<Range> ranges_ = {};
+  std::vector<std::string> files_ = {};
+  std::string table_ = "";
+};
+
+}  // namespace levin
