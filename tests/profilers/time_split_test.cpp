@@ -163,34 +163,6 @@ TEST(TimeSplit, StopsWithARunThatFails) {
   EXPECT_EQ(trainer.time_split().times().steps, 2) << "the next fit begins anew";
 }
 
-TEST(TimeSplit, CostsLittleEnoughToStayOn) {
-  TimeSplit split;
-  const TimeSplit::Running running(split);
-  constexpr int kSteps = 100'000;
-  double best = 1e9;  // of several tries: other programs run here too
-  for (int attempt = 0; attempt < 10; ++attempt) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < kSteps; ++i) {  // the borders of one step
-      split.enter(StepPart::data);
-      split.begin_step();
-      split.enter(StepPart::callbacks);
-      split.enter(StepPart::forward);
-      split.enter(StepPart::optimizer);
-      split.enter(StepPart::callbacks);
-      split.enter(StepPart::backward);
-      split.enter(StepPart::callbacks);
-      split.enter(StepPart::callbacks);
-      split.enter(StepPart::optimizer);
-      split.enter(StepPart::callbacks);
-      split.enter(StepPart::other);
-    }
-    best = std::min(
-        best, std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / kSteps);
-  }
-  RecordProperty("nanoseconds", std::to_string(best));
-  std::printf("%.0f ns a step\n", best);
-}
-
 // ---- waiting for data
 
 StepTimes times_of(double data, double rest, int64_t steps) {
