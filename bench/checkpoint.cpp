@@ -1,7 +1,7 @@
 // What a checkpoint of 512 MiB costs: saved durably by Levin beside `dd conv=fsync` of the same bytes in the same
-// folder and beside torch::save (which leaves the bytes to the page cache), and loaded with its checksums verified
-// beside torch::load (which verifies nothing), from the page cache. And what training waits for when a save is
-// asynchronous, beside a plain copy of the same bytes in memory.
+// folder and beside torch::save and Python's torch.save (which leave the bytes to the page cache), and loaded with its
+// checksums verified beside torch::load and torch.load (which verify nothing), from the page cache. And what training
+// waits for when a save is asynchronous, beside a plain copy of the same bytes in memory.
 #include <fcntl.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -12,10 +12,12 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 
 #include "levin/trainer/checkpoint_file.h"
 #include "levin/trainer/checkpoint_writer.h"
+#include "peer.h"
 #include "rounds.h"
 
 namespace {
@@ -25,18 +27,18 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMiB = 1 << 20;
 
-// A model's weights and AdamW's two moments: one large table, layers of 4 MiB and their small vectors; 512 MiB.
-levin::State make_state() {
+// A model's weights and AdamW's two moments: one large table, layers of 4 MiB and their small vectors.
+levin::State make_state(int64_t mib) {
   levin::State state;
   state.set<int64_t>("epoch", 3);
   torch::manual_seed(0);
-  int64_t left = 512 * kMiB;
+  int64_t left = mib * kMiB;
   const auto add = [&](const std::string& name, int64_t bytes) {
     state.tensors[name] = torch::randn({bytes / 4});
     left -= bytes;
   };
   for (const char* part : {"model", "optimizers.0.exp_avg", "optimizers.0.exp_avg_sq"}) {
-    add(std::string(part) + ".embedding.weight", 48 * kMiB);
+    add(std::string(part) + ".embedding.weight", mib * kMiB * 3 / 32);
   }
   for (int layer = 0; left >= 12 * kMiB + 3 * 4096; ++layer) {
     for (const char* part : {"model", "optimizers.0.exp_avg", "optimizers.0.exp_avg_sq"}) {
@@ -101,56 +103,88 @@ double stall(levin::CheckpointWriter& writer, const levin::State& state, const s
   return milliseconds;
 }
 
-}  // namespace
+struct Files {
+  fs::path folder;
+  std::string ours = folder / "levin.ckpt", theirs = folder / "torch.pt";
+  std::string copy = folder / "dd.copy", written = folder / "written";
+};
 
-int main() {
-  const char* wanted = std::getenv("LEVIN_BENCH_DIR");
-  const fs::path folder = fs::path(wanted != nullptr ? wanted : "build/bench") / "checkpoint-files";
-  fs::create_directories(folder);
-  const std::string ours = folder / "levin.ckpt", theirs = folder / "torch.pt", copy = folder / "dd.copy",
-                    written = folder / "written";
-  const levin::State state = make_state();
+// A save of fresh files, with the disk idle before it.
+bench::Contender save(std::string name, const Files& files, std::function<void()> action) {
+  return {std::move(name), [&files, action = std::move(action)] {
+            fs::remove(files.written);
+            fs::remove(files.copy);
+            return timed(action);
+          }};
+}
+
+bench::Contender python(std::string name, const std::shared_ptr<bench::Peer>& peer, const std::string& words) {
+  return {std::move(name), [peer, words] {
+            ::sync();
+            return peer->round(words);
+          }};
+}
+
+void measure(const bench::Options& options, int64_t mib, const Files& files, bench::Report& report) {
+  const levin::State state = make_state(mib);
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : state.tensors) tensors.push_back(tensor);
-  levin::write_checkpoint(ours, state);
-  torch::save(tensors, theirs);
-  if (!torch::equal(levin::read_checkpoint(ours).tensor("model.rest"), state.tensor("model.rest"))) {
+  levin::write_checkpoint(files.ours, state);
+  torch::save(tensors, files.theirs);
+  if (!torch::equal(levin::read_checkpoint(files.ours).tensor("model.rest"), state.tensor("model.rest"))) {
     throw std::runtime_error("what was read is not what was written");
   }
-  const auto save = [&](const std::function<void()>& action) {
-    return [&, action] {
-      fs::remove(written);
-      fs::remove(copy);
-      return timed(action);
-    };
-  };
-  const auto figures =
-      bench::interleave({{"dd conv=fsync", save([&] { run_dd(ours, copy); })},
-                         {"Levin, durable", save([&] { levin::write_checkpoint(written, state); })},
-                         {"torch::save and fsync", save([&] { torch::save(tensors, written), fsync_file(written); })},
-                         {"torch::save, not on the disk", save([&] { torch::save(tensors, written); })},
-                         {"torch::load", [&] { return timed([&] { load_by_torch(theirs); }); }},
-                         {"Levin, verified", [&] { return timed([&] { (void)levin::read_checkpoint(ours); }); }}},
-                        5);
+  const auto peer = bench::Peer::start("checkpoint", {files.folder.string(), std::to_string(mib)});
+  if (peer != nullptr) report.peers(peer->versions());
+
+  std::vector<bench::Contender> saves = {
+      save("dd conv=fsync", files, [&] { run_dd(files.ours, files.copy); }),
+      save("Levin, durable", files, [&] { levin::write_checkpoint(files.written, state); }),
+      save("torch::save and fsync", files, [&] { torch::save(tensors, files.written), fsync_file(files.written); }),
+      save("torch::save, not on the disk", files, [&] { torch::save(tensors, files.written); })};
+  std::vector<bench::Contender> loads = {
+      {"torch::load", [&] { return timed([&] { load_by_torch(files.theirs); }); }},
+      {"Levin, verified", [&] { return timed([&] { (void)levin::read_checkpoint(files.ours); }); }}};
+  if (peer != nullptr) {
+    saves.push_back(python("torch.save and fsync", peer, "save_and_fsync"));
+    saves.push_back(python("torch.save, not on the disk", peer, "save"));
+    loads.push_back(python("torch.load", peer, "load"));
+  }
   levin::CheckpointWriter writer;
   PlainCopy plain(tensors);
-  const auto stalls =
-      bench::interleave({{"plain memory copy", [&] { return timed([&] { plain.run(); }); }},
-                         {"Levin, asynchronous: the stall", [&] { return stall(writer, state, written); }}},
-                        5);
-  fs::remove_all(folder);
-  bench::print_table("save 512 MiB", "ms", {figures.begin(), figures.begin() + 4});
-  bench::print_table("\nload 512 MiB from the page cache", "ms", {figures.begin() + 4, figures.end()});
-  bench::print_table("\ncopy 512 MiB before it is written beside the training", "ms", stalls);
-  const double stall_ratio = stalls[1].median / stalls[0].median;
-  const double save_rate = figures[0].median / figures[1].median, load_speed = figures[4].median / figures[5].median;
-  std::printf(
-      "\nLevin saves at %.2f of dd's rate, loads %.2f times as fast as torch::load, and an asynchronous save stalls "
-      "training for %.2f of a plain copy\n",
-      save_rate, load_speed, stall_ratio);
-  bench::write_json("checkpoint", "ms", figures,
-                    {{"save_rate_to_dd", save_rate},
-                     {"save_speed_to_torch_save", figures[2].median / figures[1].median},
-                     {"load_speed_to_torch_load", load_speed},
-                     {"stall_to_copy", stall_ratio}});
+  const std::vector<bench::Contender> copies = {
+      {"plain memory copy", [&] { return timed([&] { plain.run(); }); }},
+      {"Levin, asynchronous: the stall", [&] { return stall(writer, state, files.written); }}};
+
+  const std::string size = std::to_string(mib) + " MiB";
+  const auto saved = bench::interleave(saves, options);
+  report.table("save " + size, "ms", saved);
+  const auto loaded = bench::interleave(loads, options);
+  report.table("load " + size + " from the page cache", "ms", loaded);
+  const auto copied = bench::interleave(copies, options);
+  report.table("copy " + size + " before it is written beside the training", "ms", copied);
+  report.number("save_rate_to_dd", bench::ratio(saved, "dd conv=fsync", "Levin, durable"));
+  report.number("save_speed_to_torch_save", bench::ratio(saved, "torch::save and fsync", "Levin, durable"));
+  report.number("save_speed_to_python", bench::ratio(saved, "torch.save and fsync", "Levin, durable"));
+  report.number("load_speed_to_torch_load", bench::ratio(loaded, "torch::load", "Levin, verified"));
+  report.number("load_speed_to_python", bench::ratio(loaded, "torch.load", "Levin, verified"));
+  report.number("stall_to_copy", bench::ratio(copied, "Levin, asynchronous: the stall", "plain memory copy"));
+}
+
+int run(const bench::Options& options) {
+  const char* wanted = std::getenv("LEVIN_BENCH_DIR");
+  const Files files{fs::path(wanted != nullptr ? wanted : "build/bench") / "checkpoint-files"};
+  fs::create_directories(files.folder);
+  bench::Report report("checkpoint");
+  measure(options, options.quick ? 16 : 512, files, report);
+  fs::remove_all(files.folder);
+  report.write();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto options = bench::read_options(argc, argv, 5);
+  return bench::guarded([&] { return run(options); });
 }

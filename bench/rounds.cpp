@@ -2,13 +2,15 @@
 
 #include <ATen/Parallel.h>
 #include <sched.h>
+#include <torch/version.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <thread>
 
 namespace bench {
@@ -29,70 +31,150 @@ std::string cpu_model() {
   return "unknown";
 }
 
+const Figure* find(const std::vector<Figure>& figures, const std::string& name) {
+  const auto found = std::find_if(figures.begin(), figures.end(), [&](const Figure& f) { return f.name == name; });
+  return found == figures.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
-std::vector<Figure> interleave(const std::vector<Contender>& contenders, int rounds) {
-  std::vector<Figure> figures;
-  for (const auto& contender : contenders) {
-    contender.run();
-    figures.push_back({contender.name});
+Options read_options(int argc, char** argv, int rounds) {
+  Options options{.rounds = rounds};
+  CLI::App app("A benchmark of Levin; docs/performance.md explains its figures.");
+  app.add_option("--rounds", options.rounds, "measured rounds")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_flag("--quick", options.quick, "one round of little work, to see that the program runs");
+  app.add_option("words", options.words, "see docs/performance.md");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
   }
-  for (int round = 0; round < rounds; ++round) {
+  if (options.quick) options.rounds = 1;
+  return options;
+}
+
+int guarded(const std::function<int()>& program) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a table is seen when it is ready, in a pipe too
+  try {
+    return program();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench: %s\n", error.what());
+    return 1;
+  }
+}
+
+std::vector<Figure> interleave(const std::vector<Contender>& contenders, const Options& options) {
+  std::vector<std::vector<double>> rounds(contenders.size());
+  for (size_t k = 0; k < contenders.size() && !options.quick; ++k) contenders[k].run();
+  for (int round = 0; round < options.rounds; ++round) {
     for (size_t k = 0; k < contenders.size(); ++k) {
       const size_t turn = (k + static_cast<size_t>(round)) % contenders.size();
-      figures[turn].rounds.push_back(contenders[turn].run());
+      rounds[turn].push_back(contenders[turn].run());
     }
   }
-  for (auto& figure : figures) {
-    figure.median = median_of(figure.rounds);
-    figure.lowest = *std::min_element(figure.rounds.begin(), figure.rounds.end());
-    figure.highest = *std::max_element(figure.rounds.begin(), figure.rounds.end());
-  }
+  std::vector<Figure> figures;
+  for (size_t k = 0; k < contenders.size(); ++k) figures.push_back(figure_of(contenders[k].name, std::move(rounds[k])));
   return figures;
 }
 
-double ratio(const Figure& figure, const Figure& to) {
-  std::vector<double> ratios;
-  for (size_t k = 0; k < figure.rounds.size(); ++k) ratios.push_back(figure.rounds[k] / to.rounds[k]);
-  return median_of(ratios);
+Figure figure_of(std::string name, std::vector<double> rounds) {
+  if (rounds.empty()) throw std::invalid_argument("no round of " + name);
+  const auto [lowest, highest] = std::minmax_element(rounds.begin(), rounds.end());
+  Figure figure{std::move(name), median_of(rounds), *lowest, *highest};
+  figure.rounds = std::move(rounds);
+  return figure;
+}
+
+std::optional<double> compare(const std::vector<Figure>& figures, const std::string& name, const std::string& to,
+                              const std::function<double(double, double)>& value) {
+  const Figure* a = find(figures, name);
+  const Figure* b = find(figures, to);
+  if (a == nullptr || b == nullptr) return std::nullopt;
+  std::vector<double> values;
+  for (size_t k = 0; k < a->rounds.size(); ++k) values.push_back(value(a->rounds[k], b->rounds[k]));
+  return median_of(values);
+}
+
+std::optional<double> ratio(const std::vector<Figure>& figures, const std::string& name, const std::string& to) {
+  return compare(figures, name, to, [](double a, double b) { return a / b; });
 }
 
 void pin_to_one_core() {
   at::set_num_threads(1);
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  CPU_SET(std::thread::hardware_concurrency() - 1, &cores);
+  sched_getaffinity(0, sizeof cores, &cores);
+  for (int core = CPU_SETSIZE - 1; core >= 0; --core) {
+    if (!CPU_ISSET(core, &cores)) continue;
+    CPU_ZERO(&cores);
+    CPU_SET(core, &cores);
+    break;
+  }
   sched_setaffinity(0, sizeof cores, &cores);
 }
 
-void print_table(const std::string& title, const std::string& unit, const std::vector<Figure>& figures) {
+Report::Report(std::string name)
+    : name_(std::move(name)),
+      out_({{"name", name_},
+            {"cpu", cpu_model()},
+            {"cores", std::thread::hardware_concurrency()},
+            {"threads", at::get_num_threads()},
+            {"libtorch", TORCH_VERSION}}) {}
+
+void Report::table(const std::string& title, const std::string& unit, const std::vector<Figure>& figures) {
   std::printf("%s\n  %-34s %12s %20s %8s\n", title.c_str(), "", unit.c_str(), "lowest - highest", "ratio");
+  auto& rows = out_["tables"][title];
+  rows["unit"] = unit;
   for (const auto& figure : figures) {
+    const double to_first = *ratio(figures, figure.name, figures[0].name);
     std::printf("  %-34s %12.2f %10.2f - %7.2f %8.3f\n", figure.name.c_str(), figure.median, figure.lowest,
-                figure.highest, ratio(figure, figures[0]));
+                figure.highest, to_first);
+    rows["figures"][figure.name] = {{"median", figure.median},
+                                    {"lowest", figure.lowest},
+                                    {"highest", figure.highest},
+                                    {"rounds", figure.rounds},
+                                    {"ratio", to_first}};
   }
+  std::printf("\n");
 }
 
-void write_json(const std::string& name, const std::string& unit, const std::vector<Figure>& figures,
-                const std::vector<std::pair<std::string, double>>& extra) {
-  nlohmann::json out = {{"name", name},
-                        {"unit", unit},
-                        {"cpu", cpu_model()},
-                        {"cores", std::thread::hardware_concurrency()},
-                        {"threads", at::get_num_threads()}};
-  for (const auto& figure : figures) {
-    out["figures"][figure.name] = {{"median", figure.median},
-                                   {"lowest", figure.lowest},
-                                   {"highest", figure.highest},
-                                   {"rounds", figure.rounds},
-                                   {"ratio", ratio(figure, figures[0])}};
+void Report::number(const std::string& key, std::optional<double> value) {
+  if (!value) return;
+  std::printf("%-36s %10.3f\n", key.c_str(), *value);
+  out_[key] = *value;
+}
+
+void Report::at_most(const std::string& key, std::optional<double> value, double bound) {
+  bar(key, value, "at most", bound);
+}
+
+void Report::at_least(const std::string& key, std::optional<double> value, double bound) {
+  bar(key, value, "at least", bound);
+}
+
+void Report::bar(const std::string& key, std::optional<double> value, const char* kind, double bound) {
+  if (!value) {
+    std::printf("%-36s %10s   %s %g: not measured, its peer did not take part\n", key.c_str(), "-", kind, bound);
+    return;
   }
-  for (const auto& [key, value] : extra) out[key] = value;
+  const bool met = std::string(kind) == "at most" ? *value <= bound : *value >= bound;
+  std::printf("%-36s %10.3f   %s %g: %s\n", key.c_str(), *value, kind, bound, met ? "met" : "NOT MET");
+  out_[key] = *value;
+  out_["bars"][key] = {{"value", *value}, {kind, bound}, {"met", met}};
+}
+
+void Report::peers(const nlohmann::json& versions) {
+  out_["peers"] = versions;
+}
+
+void Report::write() const {
   const char* folder = std::getenv("LEVIN_BENCH_DIR");
   const std::filesystem::path path =
-      std::filesystem::path(folder != nullptr ? folder : "build/bench") / (name + ".json");
+      std::filesystem::path(folder != nullptr ? folder : "build/bench") / (name_ + ".json");
   std::filesystem::create_directories(path.parent_path());
-  std::ofstream(path) << out.dump(1) << "\n";
+  std::ofstream file(path);
+  file << out_.dump(1) << "\n";
+  if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
   std::printf("written to %s\n", path.c_str());
 }
 

@@ -1,12 +1,35 @@
-// Times several ways of doing the same thing in one interleaved run: every round runs each once, in turning order, on
-// one pinned core, so that a noisy machine disturbs all alike. Figures are medians; what is compared are ratios.
+// Times several ways of doing the same thing in one interleaved run: every round runs each once, in turning order, so
+// that a noisy machine disturbs all alike. Figures are medians; what is compared are ratios within the rounds.
+//
+//   const auto options = bench::read_options(argc, argv, 9);
+//   bench::pin_to_one_core();
+//   const auto figures = bench::interleave({{"loop", [] { return loop(); }}, {"Trainer", …}}, options);
+//   bench::Report report("overhead");
+//   report.table("MLP", "us a step", figures);
+//   report.at_most("trainer_to_loop", bench::ratio(figures, "Trainer", "loop"), 1.0);
+//   report.write();
 #pragma once
 
 #include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace bench {
+
+struct Options {
+  int rounds = 1;
+  bool quick = false;                   // one round, little work: shows that the program runs, its figures mean nothing
+  std::vector<std::string> words = {};  // what is no option
+};
+
+/// Options of a bench program: --rounds N, --quick, words. Prints help or what is wrong, and ends the process then.
+[[nodiscard]] Options read_options(int argc, char** argv, int rounds);
+
+/// Runs `program`, the body of main; what it throws is said on standard error, and 1 returned.
+[[nodiscard]] int guarded(const std::function<int()>& program);
 
 struct Contender {
   std::string name;
@@ -19,21 +42,49 @@ struct Figure {
   std::vector<double> rounds = {};
 };
 
-/// One unmeasured round, then `rounds` measured ones.
-[[nodiscard]] std::vector<Figure> interleave(const std::vector<Contender>& contenders, int rounds);
+/// One unmeasured round (not where quick), then the measured ones.
+[[nodiscard]] std::vector<Figure> interleave(const std::vector<Contender>& contenders, const Options& options);
 
-/// The median of the rounds' own ratios: what slows the machine for a while slows both of a round.
-[[nodiscard]] double ratio(const Figure& figure, const Figure& to);
+/// The figure with its median and range, of rounds that were measured already.
+[[nodiscard]] Figure figure_of(std::string name, std::vector<double> rounds);
 
-/// This process on one core, LibTorch on one thread.
+/// The median over the rounds of value(a, b), the figures of `name` and `to` in the same round: what slows the machine
+/// for a while slows both. Nothing if one of them did not take part, as peers that are not installed.
+[[nodiscard]] std::optional<double> compare(const std::vector<Figure>& figures, const std::string& name,
+                                            const std::string& to, const std::function<double(double, double)>& value);
+
+/// compare() by division.
+[[nodiscard]] std::optional<double> ratio(const std::vector<Figure>& figures, const std::string& name,
+                                          const std::string& to);
+
+/// This process, and those it starts, on one core; LibTorch on one thread.
 void pin_to_one_core();
 
-/// Prints name, median, range and ratio() to the first contender.
-void print_table(const std::string& title, const std::string& unit, const std::vector<Figure>& figures);
+/// Prints tables and figures as they come, and writes all to build/bench/<name>.json below the working directory, or
+/// below $LEVIN_BENCH_DIR.
+class Report {
+ public:
+  explicit Report(std::string name);
 
-/// Writes figures and ratios, with the machine's description, to build/bench/<name>.json below the working directory,
-/// or below $LEVIN_BENCH_DIR. `extra`: further named numbers.
-void write_json(const std::string& name, const std::string& unit, const std::vector<Figure>& figures,
-                const std::vector<std::pair<std::string, double>>& extra);
+  /// Name, median, range and the ratio to the first row.
+  void table(const std::string& title, const std::string& unit, const std::vector<Figure>& figures);
+
+  /// A named number.
+  void number(const std::string& key, std::optional<double> value);
+  /// A named number with the bound that is asked of it; a number that is missing is told and not written.
+  void at_most(const std::string& key, std::optional<double> value, double bound);
+  void at_least(const std::string& key, std::optional<double> value, double bound);
+
+  /// Versions of the peers that took part.
+  void peers(const nlohmann::json& versions);
+
+  void write() const;
+
+ private:
+  void bar(const std::string& key, std::optional<double> value, const char* kind, double bound);
+
+  std::string name_;
+  nlohmann::json out_;
+};
 
 }  // namespace bench

@@ -44,6 +44,7 @@ class BatchFetcher {
  private:
   [[nodiscard]] Batch gather(int64_t batch_idx) const;
   [[nodiscard]] Batch get_each(int64_t batch_idx, const std::atomic<bool>* abandoned) const;
+  [[nodiscard]] Batch get_one(int64_t index, int64_t batch_idx) const;
   [[nodiscard]] int64_t count_of(int64_t batch_idx) const;
   [[nodiscard]] int64_t index_at(int64_t place) const;
   [[nodiscard]] uint64_t pass_seed() const;

@@ -7,6 +7,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -201,6 +202,29 @@ TEST(DataLoader, NamesTheSampleWhoseShapeOrTypeDiffers) {
         {.batch_size = 3, .num_workers = workers});
     EXPECT_TRUE(holds(message_of<DataError>([&] { pass(types, 0); }), {"sample 2", "Long", "Float"}));
   }
+}
+
+// Contiguous samples are copied to their place as they come, others go through at::stack: both give the same batch.
+TEST(DataLoader, StacksWhateverLiesInMemory) {
+  const auto table = at::arange(24).view({6, 4});
+  const auto stacked = [](const std::vector<at::Tensor>& tensors) {
+    std::vector<Batch> samples;
+    for (const auto& tensor : tensors) samples.push_back(Batch{tensor, at::full({}, 7, at::kByte)});
+    const Batch batch = stack_samples(samples);
+    EXPECT_TRUE(at::equal(batch[1], at::full({static_cast<int64_t>(tensors.size())}, 7, at::kByte)));
+    return at::equal(batch[0], at::stack(tensors)) && batch[0].scalar_type() == tensors[0].scalar_type();
+  };
+  const auto row = [&](int64_t i) { return table.select(0, i); };
+  const auto column = [&](int64_t i) { return table.select(1, i).narrow(0, 0, 4); };
+  EXPECT_TRUE(stacked({row(0), row(3), row(1)}));
+  EXPECT_TRUE(stacked({column(0), column(2)}));
+  EXPECT_TRUE(stacked({row(0), row(1), column(2), row(2), column(3)}));
+  EXPECT_TRUE(stacked({column(1), row(1)}));
+  EXPECT_TRUE(stacked({at::full({}, true), at::full({}, false)}));
+  EXPECT_TRUE(stacked({at::zeros({0, 3}), at::zeros({0, 3})}));
+  EXPECT_TRUE(stack_samples({}).empty());
+  const auto weight = at::full({2}, 3.0).requires_grad_();
+  EXPECT_TRUE(stack_samples({Batch{weight}, Batch{weight}})[0].requires_grad());
 }
 
 TEST(DataLoader, NamesABatchThatCannotBeGathered) {

@@ -33,6 +33,21 @@ with zipfile.ZipFile(sys.argv[1] + "/nvidia_cuda_runtime.whl", "w") as wheel:
 PY
 """
 
+# Stands for the Python that the peers are installed for: knows pip install, its own name and the last check.
+FAKE_PEERS_PYTHON = r"""#!/usr/bin/env bash
+case "$*" in
+  *'import sys, pip'*) exit 0 ;;
+  *'print(sys.executable)'*) echo "$0"; exit 0 ;;
+  *'import lightning'*) [ "$PYTHONPATH" = "$(dirname "$0")" ] && ls "$PYTHONPATH/torch" && echo "2.6.6 2.11.0"; exit ;;
+esac
+echo "$*" >> "$CALLS"
+while [ $# -gt 1 ]; do [ "$1" = --target ] && target=$2; shift; done
+mkdir -p "$target"/torch/{lib,include} "$target/nvidia/cu13/include"
+head -c 2000000 /dev/zero > "$target/torch/lib/libtorch_cpu.so"
+head -c 2000000 /dev/zero | tr '\\0' 1 > "$target/torch/lib/libtorch_cuda.so"
+exit "${FAIL:-0}"
+"""
+
 ALL_INSTALLED = """#!/usr/bin/env bash
 for word; do case $word in -*|*'$'*) ;; *) echo "installed $word" ;; esac; done
 """
@@ -293,6 +308,59 @@ class Dev(unittest.TestCase):
         status, said = self.dev("bench", "overhead", "--rounds=3")
         self.assertEqual((status, said.splitlines()[-1]), (0, "ran --rounds=3"), said)
         self.assertIn("bin/bench_overhead", self.calls.read_text())
+
+    def make_peers_lists(self):
+        (self.checkout / "bench/peers").mkdir()
+        shutil.copy(SOURCES / "bench/peers/requirements.txt", self.checkout / "bench/peers")
+        self.program("peers_python", FAKE_PEERS_PYTHON)
+        self.environment["LEVIN_PYTHON"] = str(self.bin / "peers_python")
+
+    def test_peers_are_installed_once_and_share_files_with_libtorch(self):
+        self.make_peers_lists()
+        self.make_torch()
+        shared = self.home / "libtorch-2.11.0-cpu/torch/lib/libtorch_cpu.so"
+        shared.write_bytes(bytes(2000000))
+        status, said = self.dev("bench", "--peers")
+        self.assertEqual(status, 0, said)
+        peers = self.home / "peers-2.11.0"
+        self.assertIn(f"installed in {peers}", said)
+        call = self.calls.read_text()
+        for part in ("--require-hashes", "--no-deps", "cmake/libtorch-cuda.txt", "bench/peers/requirements.txt"):
+            self.assertIn(part, call)
+        self.assertTrue((peers / "torch/lib/libtorch_cpu.so").samefile(shared))
+        self.assertTrue((peers / "torch/lib/libtorch_cuda.so").is_file())
+        self.assertFalse((peers / "torch/include").exists())
+        self.assertEqual(self.left_in_home(), ["libtorch-2.11.0-cpu", "peers-2.11.0"])
+        status, said = self.dev("bench", "--peers")
+        self.assertEqual((status, self.calls.read_text()), (0, call), said)
+        self.assertIn("in place", said)
+
+    def test_peers_that_cannot_be_installed_leave_nothing(self):
+        self.make_peers_lists()
+        status, said = self.dev("bench", "--peers", FAIL="7")
+        self.assertEqual(status, 3, said)
+        self.assertIn("benchmarks leave them out", said)
+        self.assertEqual(self.left_in_home(), [])
+        self.program("df", "#!/bin/sh\necho Filesystem\necho '/dev/x 9 9 812 9% /'\n")
+        status, said = self.dev("bench", "--peers")
+        self.assertEqual(status, 3, said)
+        self.assertIn("812 MB", said)
+
+    def test_a_benchmark_is_told_where_its_peers_are(self):
+        self.make_peers_lists()
+        self.pretend_to_build()
+        program = self.checkout / "build/release/bin/bench_overhead"
+        program.parent.mkdir(parents=True)
+        program.write_text('#!/bin/sh\necho "peers: $LEVIN_PEERS"\n')
+        program.chmod(0o755)
+        self.assertEqual(self.dev("bench", "overhead")[1].splitlines()[-1], "peers: ")
+        self.assertEqual(self.dev("bench", "--peers")[0], 0)
+        self.assertEqual(self.dev("bench", "overhead")[1].splitlines()[-1], f"peers: {self.home}/peers-2.11.0")
+        (self.checkout / "bench/peers/requirements.txt").write_text("lightning==3.0\n")  # another list than installed
+        self.assertEqual(self.dev("bench", "overhead")[1].splitlines()[-1], "peers: ")
+        status, said = self.dev("bench", "--peers", "now")
+        self.assertEqual(status, 2)
+        self.assertIn('"now"', said)
 
     def test_fuzz_builds_the_targets_and_runs_those_asked_for(self):
         self.make_torch()

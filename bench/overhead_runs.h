@@ -1,0 +1,42 @@
+// The runs that bench_overhead compares: a step of MLP 784-64-10, batch 64, on Fashion-MNIST in memory, and a step
+// whose model is next to nothing, by hand and by the Trainer. All return microseconds a step.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace bench {
+
+enum class Kind { sgd, adamw };
+
+struct Data {
+  at::Tensor x;  // (60000, 784) float32
+  at::Tensor y;  // (60000) int64
+};
+
+[[nodiscard]] Data load_fashion_mnist();
+
+/// Where a run ends: after so many epochs, each of at most so many batches.
+struct Length {
+  int64_t epochs = 1;
+  int64_t batches = 938;
+};
+
+/// index_select, zero_grad, forward, backward, step, with LibTorch's own optimizer.
+[[nodiscard]] double hand_written_loop(const Data& data, Kind kind, Length length);
+
+/// The Trainer with its defaults, `logs` logged values a step: from on_train_start to on_train_end.
+[[nodiscard]] double trained_by_levin(const Data& data, Kind kind, int logs, Length length, bool barebones = false);
+
+/// The time of one log call, measured where it happens: in the training_step of a real fit.
+[[nodiscard]] double log_call(const Data& data, int64_t batches);
+
+/// A model of one weight and a batch of 64 numbers, by hand with Levin's SGD: what is left is LibTorch's.
+[[nodiscard]] double tiny_loop(int64_t steps);
+
+/// The same by the Trainer, with progress and logger at their defaults and without the checkpoint, which comes once an
+/// epoch: what it takes more than tiny_loop is the Trainer's own.
+[[nodiscard]] double tiny_trainer(int64_t steps, int logs);
+
+}  // namespace bench

@@ -1,0 +1,72 @@
+// What Levin is compared with in Python: programs of bench/peers, run by the Python that `./dev bench --peers`
+// installs. A peer is one process for the whole bench. It loads its data once, waits without using the processor while
+// others have their turn, and runs one round for each line it is sent, on the cores this process is pinned to.
+//
+//   if (auto peer = bench::Peer::start("overhead")) {
+//     contenders.push_back({"raw PyTorch", [peer] { return peer->round("raw sgd 938"); }});
+//   }
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace bench {
+
+/// A started program whose standard input and output are pipes; its standard error goes to a file. The destructor
+/// closes its input and waits for it.
+class Process {
+ public:
+  Process(const std::vector<std::string>& command, std::string log);
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  void send(const std::string& line);
+  /// The next line of its output as JSON. Throws std::runtime_error with the end of the log if there is none.
+  [[nodiscard]] nlohmann::json answer();
+
+ private:
+  [[noreturn]] void fail() const;
+
+  std::string name_;
+  std::string log_;
+  pid_t pid_ = -1;
+  std::FILE* in_ = nullptr;
+  std::FILE* out_ = nullptr;
+};
+
+/// The command line of bench/peers/<program>.py. Empty, with a note on standard output said once, where $LEVIN_PEERS,
+/// which `./dev bench` sets to the folder of the installed peers, is not set.
+[[nodiscard]] std::vector<std::string> peer_command(const std::string& program,
+                                                    const std::vector<std::string>& arguments);
+
+/// The file below build/bench (or $LEVIN_BENCH_DIR) that standard error of `program` goes to.
+[[nodiscard]] std::string peer_log(const std::string& program);
+
+class Peer {
+ public:
+  /// Starts the program and waits until it is ready; null where peers are not installed.
+  [[nodiscard]] static std::shared_ptr<Peer> start(const std::string& program,
+                                                   const std::vector<std::string>& arguments = {});
+
+  /// Runs one round; `words` say which, as the program's first lines explain. Returns its figure.
+  double round(const std::string& words);
+
+  /// Of Python, torch and Lightning.
+  [[nodiscard]] const nlohmann::json& versions() const { return versions_; }
+
+ private:
+  Peer(const std::vector<std::string>& command, const std::string& log) : process_(command, log) {
+    versions_ = process_.answer();
+  }
+
+  Process process_;
+  nlohmann::json versions_;
+};
+
+}  // namespace bench

@@ -1,0 +1,150 @@
+"""Every benchmark runs and writes its JSON with the ratios that docs/performance.md names. What it measures means
+nothing here: one short round each, on whatever else the machine does.
+
+  bench_test.py BIN [unittest options]      BIN holds bench_overhead and the others
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+BIN = Path(sys.argv.pop(1)).resolve()
+
+# What each writes at the top of its JSON without peers, and with them too.
+OWN = {
+    "overhead": {"trainer_to_loop", "trainer_to_loop_no_log", "trainer_to_loop_adamw", "us_per_log", "us_fixed",
+                 "us_per_logged_value"},
+    "optimizers": {f"{name}_{size}" for name in ("sgd", "adam", "adamw", "adagrad", "rmsprop")
+                   for size in ("small", "large")},
+    "loader": {"to_torch_data_0", "to_torch_data_1", "to_torch_data_2"},
+    "startup": {"trainer_to_loop"},
+    "checkpoint": {"save_rate_to_dd", "save_speed_to_torch_save", "load_speed_to_torch_load", "stall_to_copy"},
+}
+WITH_PEERS = {
+    "overhead": {"raw_pytorch_to_trainer", "lightning_to_trainer_1_log", "lightning_to_trainer_10_logs",
+                 "lightning_to_trainer_1_log_adamw", "lightning_to_trainer_10_logs_adamw"},
+    "loader": {"to_python_0", "to_python_1", "to_python_2"},
+    "startup": {"lightning_to_trainer", "memory_to_lightning"},
+    "checkpoint": {"save_speed_to_python", "load_speed_to_python"},
+}
+
+# Stands for the Python of the peers: answers every line as bench/peers/rounds.py does, and startup's single question.
+FAKE_PYTHON = """#!/bin/sh
+case "$2" in
+  */startup.py) exec {python} -c 'import json, time
+print(json.dumps(dict(first_step=time.monotonic(), peak_mib=500, versions=dict(torch="2.11.0", lightning="2.6.6"))))' ;;
+esac
+echo '{{"torch": "2.11.0", "lightning": "2.6.6"}}'
+echo "starting $2" >&2
+while read -r line; do
+  echo "$2 $line" >> {calls}
+  {answer}
+done
+"""
+
+
+class Bench(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.calls = self.folder / "calls"
+        self.calls.touch()
+
+    def bench(self, name, *words, peers=None):
+        environment = {**os.environ, "LEVIN_BENCH_DIR": str(self.folder / "out"), "TMPDIR": str(self.folder)}
+        environment.pop("LEVIN_PEERS", None)
+        if peers is not None:
+            environment["LEVIN_PEERS"] = str(peers)
+        return subprocess.run([BIN / f"bench_{name}", *words], env=environment, cwd=self.folder, capture_output=True,
+                              text=True, timeout=100)
+
+    def fake_peers(self, answer):
+        python = self.folder / "peers/python3"
+        python.parent.mkdir()
+        python.write_text(FAKE_PYTHON.format(calls=self.calls, answer=answer, python=sys.executable))
+        python.chmod(0o755)
+        return python.parent
+
+    def written(self, name):
+        return json.loads((self.folder / f"out/{name}.json").read_text())
+
+    def check_alone(self, name):
+        done = self.bench(name, "--quick")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        out = self.written(name)
+        self.assertLessEqual(OWN[name], set(out))
+        self.assertFalse(WITH_PEERS.get(name, set()) & set(out))
+        self.assertNotIn("peers", out)
+        self.assertTrue(out["cpu"] and out["libtorch"].startswith("2.11"))
+        for title, table in out["tables"].items():
+            for row in table["figures"].values():
+                self.assertEqual(len(row["rounds"]), 1, title)
+                self.assertGreater(row["median"], 0, title)
+        for key, bar in out.get("bars", {}).items():
+            self.assertEqual(bar["value"], out[key])
+            met = bar["value"] <= bar["at most"] if "at most" in bar else bar["value"] >= bar["at least"]
+            self.assertEqual(bar["met"], met)
+        self.assertEqual("./dev bench --peers" in done.stdout, name in WITH_PEERS)
+        self.assertEqual(done.stdout.count("left out"), name in WITH_PEERS)
+
+    def check_with_peers(self, name):
+        done = self.bench(name, "--quick", peers=self.fake_peers("echo 1000000"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        out = self.written(name)
+        self.assertLessEqual(OWN[name] | WITH_PEERS[name], set(out))
+        self.assertEqual(out["peers"], {"torch": "2.11.0", "lightning": "2.6.6"})
+        if name != "startup":
+            self.assertIn(f"/{name}.py ", self.calls.read_text())
+        return out
+
+    def test_loader_asks_its_peer_for_each_number_of_workers(self):
+        out = self.check_with_peers("loader")
+        self.assertEqual([line.split()[1] for line in self.calls.read_text().splitlines()], ["0", "1", "2"])
+        table = out["tables"]["samples of 3x32x32, 2 workers"]["figures"]
+        self.assertEqual(table["Python's DataLoader"]["median"], 1e6)
+        self.assertAlmostEqual(out["to_python_2"], table["Levin"]["median"] / 1e6)
+
+    def test_startup_takes_time_and_memory_from_what_the_process_says(self):
+        out = self.check_with_peers("startup")
+        memory = out["tables"]["peak of resident memory"]["figures"]
+        self.assertEqual(memory["Lightning"]["median"], 500)
+        self.assertAlmostEqual(out["memory_to_lightning"], memory["Trainer"]["median"] / 500)
+
+    def test_a_peer_that_dies_is_told_with_its_last_words(self):
+        done = self.bench("loader", "--quick", peers=self.fake_peers("echo 'no such tensor' >&2; exit 3"))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("loader.py ended without an answer", done.stderr)
+        self.assertIn("no such tensor", done.stderr)
+        self.assertFalse((self.folder / "out/loader.json").exists())
+
+    def test_overhead_runs_one_contender_alone(self):
+        for words in (("loop", "3"), ("trainer", "3", "adamw", "10"), ("tiny_trainer", "5")):
+            done = self.bench("overhead", *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stdout, rf"^{words[0]}: [0-9.]+ us a step\n$")
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_a_wrong_option_is_refused(self):
+        done = self.bench("startup", "--rounds", "0")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("--rounds", done.stderr)
+
+
+def add_test(name, check, bench):
+    def test(self):
+        check(self, bench)
+    setattr(Bench, name, test)
+
+
+for each in OWN:
+    add_test(f"test_{each}_writes_its_ratios", Bench.check_alone, each)
+for each in ("overhead", "checkpoint"):
+    add_test(f"test_{each}_writes_the_ratios_to_its_peers", Bench.check_with_peers, each)
+
+
+if __name__ == "__main__":
+    unittest.main()
