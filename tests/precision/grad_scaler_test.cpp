@@ -64,7 +64,9 @@ TEST(GradScaler, FollowsPyTorchsScaleSkipsAndParameters) {
       const at::Tensor found_inf = scaler.unscale_({p});
       EXPECT_EQ(found_inf.item<float>() != 0, inf) << where;
       const double norm = clip_grad_norm_({p}, 1.0).item<double>();
-      if (!inf) EXPECT_FLOAT_EQ(norm, row.at("norm_before_clip").get<double>()) << where;
+      if (!inf) {
+        EXPECT_FLOAT_EQ(norm, row.at("norm_before_clip").get<double>()) << where;
+      }
       if (found_inf.item<float>() == 0) optimizer.step();
       scaler.update(found_inf);
       EXPECT_EQ(scaler.scale_value(), row.at("scale_after").get<double>()) << where;
@@ -119,7 +121,7 @@ TEST(GradScaler, DividesByAScaleThatIsNoPowerOfTwo) {
 }
 
 TEST(GradScaler, FindsInfAndNanInAnyTensorOfAnyType) {
-  for (const double bad : {INFINITY, -INFINITY, std::nan("")}) {
+  for (const float bad : {INFINITY, -INFINITY, NAN}) {
     for (size_t place = 0; place < 3; ++place) {
       GradScaler scaler = used_scaler();
       std::vector<at::Tensor> params = {with_gradient(torch::ones({5})), with_gradient(torch::ones({5}, at::kDouble)),

@@ -43,7 +43,8 @@ struct Overflowing : TinyModule {
   }
   void on_before_optimizer_step(Optimizer& optimizer) override {
     ++steps;
-    grads.push_back(optimizer.parameters()[0].grad().clone());
+    const at::Tensor grad = optimizer.parameters()[0].grad();
+    if (grad.defined()) grads.push_back(grad.clone());  // none where the batch was left out
   }
   std::set<int64_t> overflow_at;
   int64_t batches = 0;
