@@ -19,6 +19,7 @@
 #include "levin/callbacks/weight_averaging.h"
 #include "levin/data/csv.h"
 #include "levin/data/mnist.h"
+#include "levin/data/text.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/optim/adadelta.h"
 #include "levin/optim/adagrad.h"
@@ -72,6 +73,7 @@ void add_data() {
   all.add<CsvData>("CsvData", "columns of a CSV file");
   all.add<FashionMnist>("FashionMnist", "clothes: 60000 + 10000 images of 28 x 28");
   all.add<Mnist>("Mnist", "handwritten digits: 60000 + 10000 images of 28 x 28");
+  all.add<TextFile>("TextFile", "a text as blocks of tokens, for language models");
 }
 
 void add_parts() {

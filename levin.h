@@ -34,6 +34,7 @@
 #include "levin/data/dataset.h"
 #include "levin/data/idx.h"
 #include "levin/data/mnist.h"
+#include "levin/data/text.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/optim/adadelta.h"
 #include "levin/optim/adagrad.h"

@@ -10,6 +10,7 @@
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/tensor_text.h"
+#include "levin/core/utf8.h"
 
 namespace levin {
 
@@ -32,6 +33,37 @@ std::string checkpoint_of(Trainer& trainer, const std::string& which) {
     if (!path.empty()) return path;
   }
   return "";
+}
+
+// A text as a terminal can show it: what is no UTF-8 as U+FFFD, control characters but the end of a line and the tab
+// too.
+std::string shown(const std::string& text) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = utf8_length(text, at);
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const bool is_control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
+    result += length == 0 || is_control ? "\xef\xbf\xbd" : text.substr(at, length);
+    at += std::max<size_t>(length, 1);
+  }
+  return result;
+}
+
+// The first predictions as texts, short ones on a line each; false if they do not read as texts.
+bool print_texts(const DataModule& data, const std::vector<at::Tensor>& predictions) {
+  constexpr int64_t kMost = 20;
+  Console& console = Console::instance();
+  int64_t sample = 0;
+  for (const at::Tensor& prediction : predictions) {
+    const std::vector<std::string> texts = data.prediction_text(prediction);
+    if (texts.empty()) return false;
+    for (const std::string& text : texts) {
+      if (sample == kMost) return true;
+      const bool is_short = text.size() <= 60 && text.find('\n') == std::string::npos;
+      console.print("sample " + std::to_string(sample++) + ":" + (is_short ? " " : "\n") + shown(text));
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -70,7 +102,7 @@ void report_metrics(const std::string& what, const std::vector<Metrics>& results
   }
 }
 
-void report_predictions(const Trainer& trainer, const Predictions& predictions) {
+void report_predictions(const Trainer& trainer, const Predictions& predictions, const DataModule* data) {
   Console& console = Console::instance();
   for (size_t k = 0; k < predictions.size(); ++k) {
     int64_t samples = 0;
@@ -79,8 +111,9 @@ void report_predictions(const Trainer& trainer, const Predictions& predictions) 
     console.print("predictions" + loader + ": " + std::to_string(samples) + " samples in " +
                   std::to_string(predictions[k].size()) + " batches, took " + readable_duration(trainer.elapsed()));
     if (predictions[k].empty()) continue;
-    std::ostringstream first;
     const at::Tensor& batch = predictions[k][0];
+    if (data != nullptr && print_texts(*data, predictions[k])) continue;
+    std::ostringstream first;
     first << (batch.dim() == 0 ? batch : batch.narrow(0, 0, std::min<int64_t>(4, batch.size(0))));
     console.print("first batch " + shape_text(batch.sizes()) + ", its first rows:\n" + first.str());
   }

@@ -14,8 +14,8 @@ void report_fit(Trainer& trainer);
 /// One table of metrics; a column per loader.
 void report_metrics(const std::string& what, const std::vector<Metrics>& results);
 
-/// How many predictions, of which shape, and the first few.
-void report_predictions(const Trainer& trainer, const Predictions& predictions);
+/// How many predictions, and the first of them: as texts if `data` (null: none) reads them so, else as numbers.
+void report_predictions(const Trainer& trainer, const Predictions& predictions, const DataModule* data);
 
 /// "best" if a checkpoint callback has one, else "" (the weights as they are).
 [[nodiscard]] std::string best_or_current(Trainer& trainer);

@@ -185,8 +185,9 @@ void run_command(Command command, ResolvedRun run) {
       report_metrics("test", data != nullptr ? trainer.test(model, *data, ckpt_path) : trainer.test(model, ckpt_path));
       break;
     default:
-      report_predictions(
-          trainer, data != nullptr ? trainer.predict(model, *data, ckpt_path) : trainer.predict(model, ckpt_path));
+      report_predictions(trainer,
+                         data != nullptr ? trainer.predict(model, *data, ckpt_path) : trainer.predict(model, ckpt_path),
+                         data);
   }
 }
 

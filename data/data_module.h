@@ -12,7 +12,9 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "levin/core/state.h"
 #include "levin/core/value.h"
@@ -48,6 +50,9 @@ class DataModule {
   /// On the batch as loaded, and on the batch on its device.
   virtual Batch on_before_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
   virtual Batch on_after_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
+
+  /// How a prediction of predict_step reads, a text per sample; none: as numbers. Asked after teardown.
+  virtual std::vector<std::string> prediction_text(const at::Tensor& /*prediction*/) const { return {}; }
 
   virtual void on_exception(const std::exception& /*error*/) {}
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/data/augment.h"
 #include "levin/data/dataloader.h"
 #include "levin/data/download.h"
 #include "levin/data/idx.h"
@@ -90,7 +91,12 @@ void check_shapes(const at::Tensor& images, const at::Tensor& labels, const std:
 namespace detail {
 
 MnistModule::MnistModule(const MnistArchive& archive, MnistOptions options)
-    : archive_(archive), options_(checked(std::move(options), std::string(archive.name) + "Options")) {}
+    : archive_(archive), options_(checked(std::move(options), std::string(archive.name) + "Options")) {
+  if (options_.flatten && (options_.crop_padding > 0 || options_.flip)) {
+    throw ConfigError(std::string(archive.name) + "Options.flatten: must be false with crop_padding or flip, which " +
+                      "move pixels of (1, 28, 28) images.");
+  }
+}
 
 std::string MnistModule::folder() const {
   if (!options_.root.empty()) return options_.root;
@@ -163,10 +169,17 @@ std::shared_ptr<TensorDataset> MnistModule::read(bool train) const {
 std::shared_ptr<Loader> MnistModule::train_dataloader() {
   if (train_ == nullptr)
     throw DataError(std::string(archive_.name) + ": call setup(Stage::fit) before train_dataloader().");
-  return std::make_shared<DataLoader>(train_, DataLoaderOptions{.batch_size = options_.batch_size,
-                                                                .shuffle = options_.shuffle,
-                                                                .drop_last = options_.drop_last,
-                                                                .num_workers = options_.num_workers});
+  return std::make_shared<DataLoader>(augmented(), DataLoaderOptions{.batch_size = options_.batch_size,
+                                                                     .shuffle = options_.shuffle,
+                                                                     .drop_last = options_.drop_last,
+                                                                     .num_workers = options_.num_workers});
+}
+
+std::shared_ptr<Dataset> MnistModule::augmented() const {
+  if (options_.crop_padding == 0 && !options_.flip) return train_;
+  const double black = options_.normalize ? -archive_.mean / archive_.deviation : 0;
+  return std::make_shared<AugmentedImages>(
+      train_, AugmentOptions{.crop_padding = options_.crop_padding, .flip = options_.flip, .fill = black});
 }
 
 Loaders MnistModule::in_order(const std::shared_ptr<TensorDataset>& images, const char* hook) const {
@@ -190,6 +203,16 @@ Loaders MnistModule::test_dataloader() {
 Mnist::Mnist(MnistOptions options) : MnistModule(kMnist, std::move(options)) {}
 
 FashionMnist::FashionMnist(MnistOptions options) : MnistModule(kFashionMnist, std::move(options)) {}
+
+std::vector<std::string> FashionMnist::prediction_text(const at::Tensor& prediction) const {
+  if (prediction.dim() != 1 || prediction.scalar_type() != at::kLong) return {};
+  std::vector<std::string> texts;
+  for (int64_t i = 0; i < prediction.size(0); ++i) {
+    const auto label = prediction.select(0, i).item<int64_t>();
+    texts.push_back(label >= 0 && label < 10 ? class_names()[static_cast<size_t>(label)] : std::to_string(label));
+  }
+  return texts;
+}
 
 const std::vector<std::string>& FashionMnist::class_names() {
   static const std::vector<std::string> names = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",

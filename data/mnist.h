@@ -23,15 +23,17 @@ namespace levin {
 struct MnistOptions {
   std::string root = "";  // folder of the archives (.gz or unpacked); "": found or downloaded, see above
   int64_t batch_size = 64;
-  int64_t val_size = 5000;  // training images held out for validation
-  int64_t split_seed = 42;  // which ones; apart from the run's seed, so that runs of several seeds stay comparable
-  int64_t num_workers = 0;  // the images are in memory: more is rarely faster
-  bool normalize = true;    // subtract the mean and divide by the deviation of the training pixels; else 0 to 1
-  bool flatten = false;     // x as (batch, 784)
-  bool shuffle = true;      // the training images
-  bool drop_last = false;   // leave out a last training batch that is not full
-  bool download = true;     // if the archives are nowhere
-  std::string url = "";     // folder of the archives on a server; "": the data set's usual one
+  int64_t val_size = 5000;   // training images held out for validation
+  int64_t split_seed = 42;   // which ones; apart from the run's seed, so that runs of several seeds stay comparable
+  int64_t num_workers = 0;   // the images are in memory: more is rarely faster
+  bool normalize = true;     // subtract the mean and divide by the deviation of the training pixels; else 0 to 1
+  bool flatten = false;      // x as (batch, 784)
+  bool shuffle = true;       // the training images
+  bool drop_last = false;    // leave out a last training batch that is not full
+  int64_t crop_padding = 0;  // augmentation: training images move by up to as many pixels in each direction
+  bool flip = false;         // augmentation: every second training image is mirrored, left to right
+  bool download = true;      // if the archives are nowhere
+  std::string url = "";      // folder of the archives on a server; "": the data set's usual one
   static auto fields() {
     using O = MnistOptions;
     return levin::fields(
@@ -44,6 +46,10 @@ struct MnistOptions {
         field("flatten", &O::flatten, "x as (batch, 784) instead of (batch, 1, 28, 28)"),
         field("shuffle", &O::shuffle, "a new order of the training images every epoch"),
         field("drop_last", &O::drop_last, "leave out a last training batch that is not full"),
+        field("crop_padding", &O::crop_padding, "training images move by up to as many pixels, anew every epoch")
+            .min(0)
+            .max(27),
+        field("flip", &O::flip, "every second training image, at random, is mirrored left to right"),
         field("download", &O::download, "fetch the archives if they are nowhere"),
         field("url", &O::url, "folder of the archives on a server; \"\": the usual one"));
   }
@@ -81,6 +87,7 @@ class MnistModule : public DataModule {
 
  private:
   [[nodiscard]] std::shared_ptr<TensorDataset> read(bool train) const;
+  [[nodiscard]] std::shared_ptr<Dataset> augmented() const;
   [[nodiscard]] Loaders in_order(const std::shared_ptr<TensorDataset>& images, const char* hook) const;
 
   const MnistArchive& archive_;
@@ -102,6 +109,8 @@ class FashionMnist final : public detail::MnistModule {
  public:
   using Options = MnistOptions;
   explicit FashionMnist(MnistOptions options = {});
+  /// The names of predicted classes, (batch) int64.
+  std::vector<std::string> prediction_text(const at::Tensor& prediction) const override;
   /// "T-shirt/top", "Trouser", … in the order of the labels.
   [[nodiscard]] static const std::vector<std::string>& class_names();
 };

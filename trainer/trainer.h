@@ -152,6 +152,8 @@ class Trainer {
   [[nodiscard]] std::shared_ptr<Loader> train_dataloader() const;
   /// The module of the running or last entry point; null before.
   [[nodiscard]] LightningModule* module() const;
+  /// The data module of the running entry point; null outside of one. Given loaders come as a data module of their own.
+  [[nodiscard]] DataModule* datamodule() const;
 
   // ---- checkpoints ----------------------------------------------------------------------------------------------
   /// Writes the whole state of the run (weights_only: the module's alone), durably. Every rank calls it.

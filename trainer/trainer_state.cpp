@@ -178,6 +178,9 @@ Profiler* Trainer::profiler() const {
 LightningModule* Trainer::module() const {
   return run_->module;
 }
+DataModule* Trainer::datamodule() const {
+  return run_->data;
+}
 const std::string& Trainer::ckpt_path() const {
   return run_->ckpt_path;
 }

@@ -1,0 +1,36 @@
+// Texts as rows of numbers and back. Tokenizers are immutable: any thread may use one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace levin {
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  /// Tokens are 0 … vocab_size - 1.
+  [[nodiscard]] virtual int64_t vocab_size() const = 0;
+  /// Of any bytes, UTF-8 or not: decode() gives the same bytes back.
+  [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  /// Throws DataError naming a token that there is not, and its place.
+  [[nodiscard]] virtual std::string decode(std::span<const int64_t> tokens) const = 0;
+};
+
+/// Every byte is a token: 256 of them.
+class ByteTokenizer final : public Tokenizer {
+ public:
+  [[nodiscard]] int64_t vocab_size() const override { return 256; }
+  [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override;
+  [[nodiscard]] std::string decode(std::span<const int64_t> tokens) const override;
+};
+
+/// `name`: "byte"; a file of ranks (.tiktoken); or a folder with vocab.json and merges.txt, as GPT-2's, which may be
+/// called encoder.json and vocab.bpe. Throws DataError naming file and line.
+[[nodiscard]] std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name);
+
+}  // namespace levin
