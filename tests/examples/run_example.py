@@ -118,12 +118,19 @@ def case_custom_callback(place):
 
 # ---- the run files -------------------------------------------------------------------------------------------------
 
+# What a run file asks of a machine and its user, replaced by what any machine has.
+SMALLER = {
+    "gpt_124m.yaml": ["--trainer.accelerator=cpu", "--model.vocab_size=0", "--model.n_layer=2", "--model.n_embd=96",
+                      "--data.tokenizer=byte", "--data.batch_size=1", "--data.block_size=64"],
+}
+
+
 def case_config(place, name):
     """A run file of configs/ works: one batch of each loop, and nothing is written."""
-    config = place.source / "configs" / name
-    place.levin("fit", "--config", config, "--trainer.fast_dev_run=true").exits(0)
+    config, smaller = place.source / "configs" / name, SMALLER.get(name, [])
+    place.levin("fit", "--config", config, "--trainer.fast_dev_run=true", *smaller).exits(0)
     place.expect_files([])
-    printed = place.levin("fit", "--config", config, "--print_config").exits(0).said
+    printed = place.levin("fit", "--config", config, "--print_config", *smaller).exits(0).said
     again = place.levin("fit", "--config", place.write("printed.yaml", printed), "--print_config").exits(0).said
     expect_same("the printed configuration and what it prints", printed, again)
 
@@ -181,13 +188,34 @@ def case_commands_take_a_checkpoint(place):
     last = place.log() / "checkpoints/last.ckpt"
     of_fit = [row for row in place.metrics() if row["val_loss"]][-1]
     for command, parts in [("validate", ["val_loss", "val_acc"]), ("test", ["test_loss", "test_acc"]),
-                           ("predict", ["predictions", "64"])]:
+                           ("predict", ["predictions", "64", "sample 0: "])]:
         place.levin(command, "--config", config, "--ckpt_path", last).exits(0).says(*parts)
     # Validation of the loaded weights sees what validation saw at the end of the epoch.
     of_file = [row for row in place.metrics(1) if row["val_loss"]][-1]
     expect_same("val_loss in fit and from its checkpoint", of_fit["val_loss"], of_file["val_loss"])
     for command in ["fit", "validate", "test", "predict"]:
         place.levin(command, "--config", config, "--ckpt_path", "gone.ckpt").exits(1).says("gone.ckpt")
+
+
+def case_gpt_continues_a_prompt(place):
+    """`levin predict` prints texts, as the seed and the options of sampling say."""
+    config = ["--config", place.source / "configs/gpt.yaml"]
+    tiny = ["--model.n_layer=1", "--model.n_embd=32", "--model.max_new_tokens=20", "--data.block_size=32"]
+    place.levin("fit", *config, *tiny, "--trainer.max_steps=10", "--trainer.val_check_interval=10",
+                "--trainer.limit_val_batches=2").exits(0).says("val_bits_per_byte")
+
+    def samples(*options):
+        done = place.levin("predict", *config, *tiny, "--ckpt_path", "last", "--data.prompt=And God said", *options)
+        return done.exits(0).said[done.said.index("sample 0:"):]
+
+    first = samples("--data.num_samples=2")
+    if first.count("And God said") != 2 or "sample 1:" not in first:
+        raise Failure(f"expected two texts that begin with the prompt, got {first}")
+    expect_same("the texts of one seed", first, samples("--data.num_samples=2"))
+    if samples("--data.num_samples=2", "--seed_everything=1") == first:
+        raise Failure(f"another seed gave the same texts: {first}")
+    likeliest = samples("--model.temperature=0")
+    expect_same("the likeliest text and the only one of top_k 1", likeliest, samples("--model.top_k=1"))
 
 
 def case_help(place):

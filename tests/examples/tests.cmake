@@ -15,3 +15,9 @@ foreach(line IN LISTS examples_cases)
     --source "${PROJECT_SOURCE_DIR}" --scratch "${CMAKE_CURRENT_BINARY_DIR}/examples" ${words})
   set_tests_properties(examples.${name} PROPERTIES LABELS examples TIMEOUT 300)
 endforeach()
+
+# The models that the tool brings along.
+levin_test(examples TORCH LIBS levin_models FILES
+  examples/gpt_test.cpp
+  examples/resnet_test.cpp)
+target_include_directories(examples_test PRIVATE "${PROJECT_SOURCE_DIR}/examples")

@@ -1,0 +1,156 @@
+"""The GPT of bench/gpt.cpp on the bytes of the King James Bible: tokens a second of raw PyTorch and of Lightning.
+
+  a round: raw STEPS | lightning STEPS
+
+Both with fused AdamW and with batches gathered whole, so that Python does as little as it can.
+"""
+import logging
+import math
+import subprocess
+import tempfile
+import time
+import warnings
+
+from rounds import serve
+import lightning
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset, RandomSampler
+
+BATCH, BLOCK, VOCAB, LAYERS, HEADS, WIDTH = 16, 128, 256, 4, 4, 128
+
+
+def load_tokens():
+    """The text as uint8: the package's file is a table in front of compress(1) data."""
+    with open("/usr/lib/bible.data", "rb") as file:
+        packed = file.read()
+    done = subprocess.run(["gzip", "-dc"], input=packed[packed.index(b"\x1f\x9d"):], stdout=subprocess.PIPE, check=True)
+    return torch.frombuffer(bytearray(done.stdout), dtype=torch.uint8)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.c_attn, self.attn_proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.c_fc, self.mlp_proj = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        batch, tokens, width = x.shape
+        q, k, v = self.c_attn(self.ln_1(x)).view(batch, tokens, 3, HEADS, width // HEADS).permute(2, 0, 3, 1, 4)
+        heads = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, tokens, width)
+        x = x + self.attn_proj(heads)
+        return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+
+
+class GPT(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(VOCAB, WIDTH), nn.Embedding(BLOCK, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.ln_f = nn.LayerNorm(WIDTH)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() >= 2:
+                nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * LAYERS) if name.endswith("proj.weight") else 1))
+
+    def forward(self, tokens):
+        x = self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return F.linear(self.ln_f(x), self.wte.weight)
+
+
+def loss_of(model, blocks):
+    return F.cross_entropy(model(blocks[:, :-1]).flatten(0, 1), blocks[:, 1:].flatten())
+
+
+def make_optimizer(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), fused=True)
+
+
+def rate(start, steps):
+    return steps * BATCH * BLOCK / (time.perf_counter() - start)
+
+
+def raw_loop(steps):
+    torch.manual_seed(0)
+    model = GPT()
+    optimizer = make_optimizer(model.parameters())
+    start = time.perf_counter()
+    for _ in range(steps):
+        blocks = WINDOWS[torch.randint(len(WINDOWS), (BATCH,))].long()
+        optimizer.zero_grad()
+        loss = loss_of(model, blocks)
+        loss.backward()
+        optimizer.step()
+    return rate(start, steps)
+
+
+class Blocks(Dataset):
+    """Asked for whole batches."""
+
+    def __len__(self):
+        return len(WINDOWS)
+
+    def __getitem__(self, places):
+        return WINDOWS[torch.tensor(places)].long()
+
+
+class Batches(RandomSampler):
+    """Rows of BATCH random places, as the raw loop draws them."""
+
+    def __init__(self, steps):
+        super().__init__(range(steps))
+        self.steps = steps
+
+    def __iter__(self):
+        for _ in range(self.steps):
+            yield torch.randint(len(WINDOWS), (BATCH,)).tolist()
+
+    def __len__(self):
+        return self.steps
+
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.model = GPT()
+
+    def training_step(self, batch, batch_idx):
+        loss = loss_of(self.model, batch)
+        self.log("train_loss", loss, prog_bar=True)
+        return loss
+
+    def configure_optimizers(self):
+        return make_optimizer(self.parameters())
+
+
+class Stopwatch(lightning.Callback):
+    """From on_train_start to on_train_end, as in gpt.cpp: without the set-up."""
+
+    def on_train_start(self, trainer, module):
+        self.start = time.perf_counter()
+
+    def on_train_end(self, trainer, module):
+        self.figure = rate(self.start, trainer.global_step)
+
+
+def lightning_fit(steps):
+    torch.manual_seed(0)
+    watch = Stopwatch()
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = lightning.Trainer(max_steps=steps, max_epochs=-1, accelerator="cpu", devices=1, callbacks=[watch],
+                                    default_root_dir=folder)
+        trainer.fit(Module(), DataLoader(Blocks(), sampler=Batches(steps), batch_size=None))
+    return watch.figure
+
+
+def run(words):
+    return raw_loop(int(words[1])) if words[0] == "raw" else lightning_fit(int(words[1]))
+
+
+warnings.filterwarnings("ignore")
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+WINDOWS = load_tokens().unfold(0, BLOCK + 1, 1)
+serve(run)
