@@ -18,8 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kBatch = 16;
-constexpr int64_t kBlock = 128;
+constexpr int64_t kBatch = 12;
+constexpr int64_t kBlock = 64;
 
 double tokens_a_second(Clock::time_point start, int64_t steps) {
   return static_cast<double>(steps * kBatch * kBlock) / std::chrono::duration<double>(Clock::now() - start).count();
@@ -83,7 +83,7 @@ double trained_by_levin(int64_t steps) {
 int run(const bench::Options& options) {
   bench::pin_to_one_core();
   levin::Console::instance().capture([](const std::string&) {});
-  const int64_t steps = options.quick ? 2 : 10;
+  const int64_t steps = options.quick ? 2 : 25;
   std::string text = levin::read_text(levin::kjv_path());
   const auto tokens = torch::from_blob(text.data(), {static_cast<int64_t>(text.size())}, torch::kByte);
   const auto peer = bench::Peer::start("gpt");
@@ -99,7 +99,7 @@ int run(const bench::Options& options) {
     contenders.push_back({"Lightning", [=] { return peer->round("lightning " + count); }});
   }
   const auto figures = bench::interleave(contenders, options);
-  report.table("GPT of 4 layers, 128 wide, batches of 16 x 128 bytes, one thread", "tokens/s", figures);
+  report.table("GPT of 4 layers, 128 wide, batches of 12 x 64 bytes, one thread", "tokens/s", figures);
   report.at_least("to_libtorch_loop", bench::ratio(figures, "Trainer", "hand-written LibTorch loop"), 1);
   report.at_least("to_raw_pytorch", bench::ratio(figures, "Trainer", "raw PyTorch loop"), 1);
   report.at_least("to_lightning", bench::ratio(figures, "Trainer", "Lightning"), 1);

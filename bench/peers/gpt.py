@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
-BATCH, BLOCK, VOCAB, LAYERS, HEADS, WIDTH = 16, 128, 256, 4, 4, 128
+BATCH, BLOCK, VOCAB, LAYERS, HEADS, WIDTH = 12, 64, 256, 4, 4, 128
 
 
 def load_tokens():

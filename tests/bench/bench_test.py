@@ -19,17 +19,17 @@ OWN = {
                  "us_per_logged_value"},
     "optimizers": {f"{name}_{size}" for name in ("sgd", "adam", "adamw", "adagrad", "rmsprop")
                    for size in ("small", "large")},
-    "gpt": {"to_libtorch_loop"},
     "loader": {"to_torch_data_0", "to_torch_data_1", "to_torch_data_2"},
     "startup": {"trainer_to_loop"},
+    "gpt": {"to_libtorch_loop"},
     "checkpoint": {"save_rate_to_dd", "save_speed_to_torch_save", "load_speed_to_torch_load", "stall_to_copy"},
 }
 WITH_PEERS = {
     "overhead": {"raw_pytorch_to_trainer", "lightning_to_trainer_1_log", "lightning_to_trainer_10_logs",
                  "lightning_to_trainer_1_log_adamw", "lightning_to_trainer_10_logs_adamw"},
-    "gpt": {"to_raw_pytorch", "to_lightning"},
     "loader": {"to_python_0", "to_python_1", "to_python_2"},
     "startup": {"lightning_to_trainer", "memory_to_lightning"},
+    "gpt": {"to_raw_pytorch", "to_lightning"},
     "checkpoint": {"save_speed_to_python", "load_speed_to_python"},
 }
 
@@ -144,7 +144,7 @@ def add_test(name, check, bench):
 
 for each in OWN:
     add_test(f"test_{each}_writes_its_ratios", Bench.check_alone, each)
-for each in ("overhead", "checkpoint"):
+for each in ("overhead", "checkpoint", "gpt"):
     add_test(f"test_{each}_writes_the_ratios_to_its_peers", Bench.check_with_peers, each)
 
 
