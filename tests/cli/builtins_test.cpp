@@ -53,7 +53,7 @@ TEST(Builtins, NameEveryScheduler) {
 }
 
 TEST(Builtins, NameEveryOtherPart) {
-  check_all<DataModule>({"CsvData", "FashionMnist", "Mnist"});
+  check_all<DataModule>({"CsvData", "FashionMnist", "Mnist", "TextFile"});
   check_all<Logger>({"CSVLogger"});
   check_all<Precision>({"32-true", "64-true", "bf16-true", "16-true", "bf16-mixed", "16-mixed", "MixedPrecision", "32",
                         "64", "bf16", "16"});
