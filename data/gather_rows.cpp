@@ -29,8 +29,9 @@ void check_indices(const at::Tensor& tensor, const int64_t* indices, int64_t cou
 
 at::Tensor gather_rows(const at::Tensor& tensor, const at::Tensor& indices) {
   const bool plain = tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() && tensor.dim() > 0 &&
-                     !tensor.requires_grad() && !tensor.is_quantized() && indices.is_cpu() && indices.dim() == 1 &&
-                     indices.scalar_type() == at::kLong && indices.is_contiguous();
+                     !tensor.requires_grad() && !tensor.is_quantized() && !tensor.is_neg() && !tensor.is_conj() &&
+                     indices.is_cpu() && indices.dim() == 1 && indices.scalar_type() == at::kLong &&
+                     indices.is_contiguous();
   if (!plain) return at::index_select(tensor, 0, indices);
   const int64_t count = indices.numel();
   const int64_t* rows = indices.const_data_ptr<int64_t>();

@@ -1,5 +1,6 @@
 #include "levin/data/gather_rows.h"
 
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/index_select.h>
@@ -41,6 +42,7 @@ TEST(GatherRows, TakesTensorsThatAreNotContiguousToo) {
   expect_as_index_select(tensor.narrow(1, 2, 4), indices);
   expect_as_index_select(tensor, at::arange(6, at::kLong).slice(0, 0, 6, 2));
   expect_as_index_select(at::rand({6, 0}), indices);
+  expect_as_index_select(at::_neg_view(tensor), indices);  // its memory holds the numbers with the other sign
 }
 
 TEST(GatherRows, RefusesAnIndexOutsideOfTheData) {
