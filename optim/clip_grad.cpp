@@ -13,28 +13,13 @@
 
 #include "levin/core/config_node.h"
 #include "levin/core/error.h"
+#include "levin/core/gradients.h"
 
 namespace levin {
 
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-
-// The gradients, those of one device and type together, as foreach kernels want them.
-std::vector<Tensors> gradients_by_kind(const Tensors& params) {
-  std::vector<Tensors> kinds;
-  for (const auto& param : params) {
-    const at::Tensor& grad = param.unsafeGetTensorImpl()->grad();
-    if (!grad.defined()) continue;
-    Tensors* same = nullptr;
-    for (auto& kind : kinds) {
-      if (kind[0].device() == grad.device() && kind[0].dtype() == grad.dtype()) same = &kind;
-    }
-    if (same == nullptr) same = &kinds.emplace_back();
-    same->push_back(grad);
-  }
-  return kinds;
-}
 
 }  // namespace
 

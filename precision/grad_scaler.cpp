@@ -6,18 +6,16 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include "levin/core/gradients.h"
+
 namespace levin {
 
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// The gradients, those of one device and type together, as foreach kernels want them.
-std::vector<Tensors> gradients_by_kind(const Tensors& params) {
-  std::vector<Tensors> kinds;
-  for (const auto& param : params) {
-    const at::Tensor& grad = param.unsafeGetTensorImpl()->grad();
-    if (!grad.defined()) continue;
+void check_unscalable(const Tensors& grads) {
+  for (const auto& grad : grads) {
     if (grad.scalar_type() == at::kHalf) {
       throw Error(
           "GradScaler: a gradient is float16, so it overflowed or vanished before it could be unscaled. Keep the "
@@ -26,14 +24,7 @@ std::vector<Tensors> gradients_by_kind(const Tensors& params) {
     if (grad.layout() != at::kStrided) {
       throw Error("GradScaler: a gradient is sparse. Make the layer with sparse(false).");
     }
-    Tensors* same = nullptr;
-    for (auto& kind : kinds) {
-      if (kind[0].device() == grad.device() && kind[0].dtype() == grad.dtype()) same = &kind;
-    }
-    if (same == nullptr) same = &kinds.emplace_back();
-    same->push_back(grad);
   }
-  return kinds;
 }
 
 }  // namespace
@@ -62,6 +53,7 @@ at::Tensor GradScaler::unscale_(const std::vector<at::Tensor>& params) {
   const at::NoGradGuard no_grad;
   const std::vector<Tensors> kinds = gradients_by_kind(params);
   if (kinds.empty()) return at::zeros({1}, scale_tensor().options());
+  for (const auto& grads : kinds) check_unscalable(grads);
   if (!used_) {
     throw Error(
         "GradScaler: the gradients to unscale are of a loss that was never scaled. Call scale(loss).backward(), or "

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "levin/core/console.h"
+#include "levin/core/gradients.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/trainer/nonfinite_loss.h"
 
@@ -99,10 +100,7 @@ void move_scale_of_batch(Run& run) {
   update_scale(scaler, *overflow);
   for (auto& wrapped : run.optimizers) {
     if (wrapped.end_batch()) continue;
-    std::vector<at::Tensor> grads;
-    for (const auto& parameter : wrapped.optimizer().parameters()) {
-      if (parameter.grad().defined()) grads.push_back(parameter.grad());
-    }
+    const std::vector<at::Tensor> grads = gradients_of(wrapped.optimizer().parameters());
     const at::NoGradGuard no_grad;
     if (!grads.empty()) at::_foreach_mul_(grads, scaler.scale_tensor().div(before));
   }

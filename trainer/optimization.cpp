@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "levin/core/console.h"
+#include "levin/core/gradients.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loss_scaling.h"
@@ -50,12 +51,7 @@ void zero_gradients(Run& run) {
 // A window cut short by the end of a loader whose length was not known: its gradients were divided by the full size.
 void rescale_gradients(Run& run, double factor) {
   for (auto& wrapped : run.optimizers) {
-    std::vector<at::Tensor> grads;
-    for (const auto& group : wrapped.optimizer().groups()) {
-      for (const auto& parameter : group.params) {
-        if (parameter.grad().defined()) grads.push_back(parameter.grad());
-      }
-    }
+    const std::vector<at::Tensor> grads = gradients_of(wrapped.optimizer().parameters());
     if (!grads.empty()) at::_foreach_mul_(grads, factor);
   }
 }
