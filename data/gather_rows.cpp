@@ -15,6 +15,16 @@ namespace levin {
 namespace {
 
 constexpr int64_t kBytesPerThread = 1 << 17;  // less is copied sooner than another thread wakes up
+constexpr size_t kCacheLine = 64;
+constexpr size_t kPrefetched = 1 << 12;  // the processor sees by itself how a long row goes on
+
+// Rows of a shuffled batch lie anywhere: one is called into the cache while the row before it is copied. A fifth of the
+// time of 64 rows of 3 KB.
+void prefetch(const char* row, size_t bytes) {
+  for (size_t offset = 0; offset < std::min(bytes, kPrefetched); offset += kCacheLine) {
+    __builtin_prefetch(row + offset);
+  }
+}
 
 void check_indices(const at::Tensor& tensor, const int64_t* indices, int64_t count) {
   const int64_t rows = tensor.size(0);
@@ -46,6 +56,7 @@ at::Tensor gather_rows(const at::Tensor& tensor, const at::Tensor& indices) {
   const int64_t grain = std::max<int64_t>(1, kBytesPerThread / static_cast<int64_t>(row_bytes));
   at::parallel_for(0, count, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
+      if (i + 1 < end) prefetch(from + static_cast<size_t>(rows[i + 1]) * row_bytes, row_bytes);
       std::memcpy(to + static_cast<size_t>(i) * row_bytes, from + static_cast<size_t>(rows[i]) * row_bytes, row_bytes);
     }
   });

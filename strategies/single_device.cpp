@@ -3,7 +3,7 @@
 namespace levin {
 
 void SingleDeviceStrategy::backward(const at::Tensor& loss, bool /*sync*/) {
-  loss.backward();
+  gradient_.backward(loss);
 }
 
 at::Tensor SingleDeviceStrategy::reduce(const at::Tensor& value, ReduceOp /*op*/) {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "levin/strategies/loss_gradient.h"
 #include "levin/strategies/strategy.h"
 
 namespace levin {
@@ -22,6 +23,7 @@ class SingleDeviceStrategy final : public Strategy {
 
  private:
   at::Device device_;
+  LossGradient gradient_;
 };
 
 }  // namespace levin

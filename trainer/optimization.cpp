@@ -161,7 +161,7 @@ at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const
   if (loss.defined()) {
     if (run.progress.window_size > 1) loss = loss / run.progress.window_size;
     run_backward(run, loss, window.last);
-    loss = loss.detach();
+    loss = loss.variable_data();  // detached, past the dispatcher
   }
   if (!window.last) return loss;
   if (!run.progress.window_spoilt) update(run, window);

@@ -1,0 +1,31 @@
+#include "levin/strategies/loss_gradient.h"
+
+#include <ATen/ops/ones_like.h>
+
+#include <utility>
+
+namespace levin {
+
+void LossGradient::backward(const at::Tensor& loss) {
+  if (loss.numel() != 1) return loss.backward();  // says what is wrong
+  at::Tensor one = std::exchange(one_, at::Tensor());  // kept again only if all goes well
+  if (!fits(one, loss)) {
+    one = at::ones_like(loss);
+    version_ = one._version();
+  }
+  loss.backward(one);
+  if (untouched(one)) one_ = std::move(one);
+}
+
+bool LossGradient::fits(const at::Tensor& one, const at::Tensor& loss) {
+  return one.defined() && one.sizes() == loss.sizes() && one.scalar_type() == loss.scalar_type() &&
+         one.device() == loss.device();
+}
+
+// A loss that is a view of a parameter leaves this memory in the parameter's gradient, which clipping and the like then
+// write to; a hook may keep it or change it.
+bool LossGradient::untouched(const at::Tensor& one) const {
+  return one.use_count() == 1 && one.storage().use_count() == 1 && one._version() == version_;
+}
+
+}  // namespace levin

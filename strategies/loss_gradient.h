@@ -1,0 +1,26 @@
+// loss.backward() for a training loop: the gradient that backward starts from, a one shaped like the loss, is kept
+// from step to step instead of being made in each, which costs three operator calls.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace levin {
+
+class LossGradient {
+ public:
+  /// Adds the gradients of `loss` (one element, any shape) to the leaves it was computed from, as loss.backward()
+  /// does. Throws c10::Error as that does. One thread at a time.
+  void backward(const at::Tensor& loss);
+
+ private:
+  [[nodiscard]] static bool fits(const at::Tensor& one, const at::Tensor& loss);
+  /// Nobody else holds its memory or has written to it.
+  [[nodiscard]] bool untouched(const at::Tensor& one) const;
+
+  at::Tensor one_;
+  uint32_t version_ = 0;
+};
+
+}  // namespace levin
