@@ -42,6 +42,7 @@
 #include "levin/profilers/nvtx_profiler.h"
 #include "levin/profilers/simple_profiler.h"
 #include "levin/profilers/trace_profiler.h"
+#include "levin/strategies/ddp.h"
 #include "levin/strategies/single_device.h"
 
 namespace levin {
@@ -84,6 +85,7 @@ void add_parts() {
   profilers.add<SimpleProfiler>("simple", "counts the parts of a run and adds up their times");
   profilers.add<TraceProfiler>("trace", "records every operator of some steps as Chrome JSON, for Perfetto");
   auto& strategies = Registry<Strategy>::instance();
+  strategies.add<DDP>("ddp", "a process for every device, gradients averaged while backward runs");
   strategies.add<SingleDeviceStrategy>("single_device", "one process on one device");
 }
 

@@ -61,6 +61,7 @@
 #include "levin/profilers/simple_profiler.h"
 #include "levin/profilers/time_split.h"
 #include "levin/profilers/trace_profiler.h"
+#include "levin/strategies/ddp.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/param_groups.h"
 #include "levin/trainer/random_state.h"

@@ -20,6 +20,8 @@
 #include "peer.h"
 #include "rounds.h"
 
+namespace bench::checkpoint {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -184,7 +186,9 @@ int run(const bench::Options& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   const auto options = bench::read_options(argc, argv, 5);
   return bench::guarded([&] { return run(options); });
 }
+
+}  // namespace bench::checkpoint

@@ -14,6 +14,8 @@
 #include "peer.h"
 #include "rounds.h"
 
+namespace bench::gpt {
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -109,7 +111,9 @@ int run(const bench::Options& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   const auto options = bench::read_options(argc, argv, 7);
   return bench::guarded([&] { return run(options); });
 }
+
+}  // namespace bench::gpt

@@ -15,6 +15,8 @@
 #include "levin/optim/sgd.h"
 #include "rounds.h"
 
+namespace bench::optimizers {
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -124,7 +126,9 @@ int run(const bench::Options& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   const auto options = bench::read_options(argc, argv, 15);
   return bench::guarded([&] { return run(options); });
 }
+
+}  // namespace bench::optimizers

@@ -15,6 +15,8 @@
 #include "peer.h"
 #include "rounds.h"
 
+namespace bench::overhead {
+
 namespace {
 
 using bench::Kind;
@@ -70,7 +72,7 @@ std::vector<bench::Contender> contenders_of(Kind kind, const bench::Data& data,
 
 // What the Trainer adds, seen where a step takes ten microseconds instead of hundreds: microseconds.
 void measure_fixed_cost(const bench::Options& options, bench::Report& report) {
-  const int64_t steps = options.quick ? 10 : 10'000;
+  const int64_t steps = options.quick ? 10 : 30'000;
   const auto figures = bench::interleave({{"loop", [=] { return bench::tiny_loop(steps); }},
                                           {"Trainer, no log", [=] { return bench::tiny_trainer(steps, 0); }},
                                           {"Trainer, 10 logs", [=] { return bench::tiny_trainer(steps, 10); }}},
@@ -116,7 +118,9 @@ int run(const bench::Options& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   const auto options = bench::read_options(argc, argv, 61);
   return bench::guarded([&] { return run(options); });
 }
+
+}  // namespace bench::overhead

@@ -15,6 +15,8 @@
 #include "peer.h"
 #include "rounds.h"
 
+namespace bench::startup {
+
 namespace {
 
 namespace nn = torch::nn;
@@ -123,7 +125,7 @@ bench::Contender starter(std::string name, const std::vector<std::string>& comma
 int run(const bench::Options& options) {
   if (!options.words.empty()) return child(options.words[0]);
   bench::pin_to_one_core();
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").replace_filename("bench_startup").string();
   std::vector<std::pair<std::string, std::vector<std::string>>> commands = {
       {"hand-written LibTorch loop", {self, "loop"}}, {"Trainer", {self, "trainer"}}};
   for (const auto& [name, word] : {std::pair("raw PyTorch loop", "raw"), std::pair("Lightning", "lightning")}) {
@@ -154,7 +156,9 @@ int run(const bench::Options& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   const auto options = bench::read_options(argc, argv, 9);
   return bench::guarded([&] { return run(options); });
 }
+
+}  // namespace bench::startup

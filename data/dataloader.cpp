@@ -1,7 +1,9 @@
 #include "levin/data/dataloader.h"
 
 #include <ATen/ops/aminmax.h>
+#include <ATen/ops/cat.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -91,8 +93,31 @@ void DataLoader::use_sequential_order() {
   }
 }
 
+bool DataLoader::shard(int64_t rank, int64_t world_size, bool padded) {
+  rank_ = rank;
+  world_size_ = world_size;
+  padded_ = padded;
+  return true;
+}
+
+int64_t DataLoader::count_samples() const {
+  const int64_t all = sampler_->size();
+  return padded_ ? (all + world_size_ - 1) / world_size_ : (all - rank_ + world_size_ - 1) / world_size_;
+}
+
+// PyTorch's DistributedSampler: padded with samples from the front, then every world_size-th.
+at::Tensor DataLoader::own_share(const at::Tensor& order) const {
+  at::Tensor all = order;
+  while (padded_ && all.size(0) < count_samples() * world_size_) {
+    const int64_t missing = count_samples() * world_size_ - all.size(0);
+    all = at::cat({all, order.narrow(0, 0, std::min(missing, order.size(0)))});
+  }
+  return all.slice(0, rank_, std::nullopt, world_size_).contiguous();
+}
+
 int64_t DataLoader::count_batches() const {
-  const int64_t samples = sampler_->size();
+  const int64_t samples = count_samples();
+  if (samples == 0) return 0;  // an evaluation with fewer samples than ranks
   return options_.drop_last ? samples / options_.batch_size : (samples - 1) / options_.batch_size + 1;
 }
 
@@ -100,13 +125,14 @@ std::shared_ptr<const BatchFetcher> DataLoader::make_pass(int64_t epoch) const {
   BatchFetcher::Pass pass;
   pass.dataset = dataset_;
   pass.collate = collate_;
-  pass.num_samples = sampler_->size();
+  pass.num_samples = count_samples();
   pass.batch_size = options_.batch_size;
   pass.seed = options_.seed < 0 ? default_seed() : static_cast<uint64_t>(options_.seed);
   pass.epoch = epoch;
-  if (!sampler_->is_sequential()) {
+  if (!sampler_->is_sequential() || world_size_ > 1) {
     pass.order = sampler_->order(pass.seed, same_order_ ? 0 : epoch).contiguous();
-    check_order(pass.order, pass.num_samples, dataset_->size());
+    check_order(pass.order, sampler_->size(), dataset_->size());
+    if (world_size_ > 1) pass.order = own_share(pass.order);
   } else if (pass.num_samples > dataset_->size()) {
     throw DataError("DataLoader: the sampler visits " + std::to_string(pass.num_samples) +
                     " samples but the data set holds " + std::to_string(dataset_->size()) + ".");

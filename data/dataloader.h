@@ -54,20 +54,26 @@ class DataLoader final : public Loader {
   [[nodiscard]] std::optional<int64_t> num_batches() const override { return count_batches(); }
   [[nodiscard]] std::optional<int64_t> batch_size() const override { return options_.batch_size; }
   void use_sequential_order() override;
+  bool shard(int64_t rank, int64_t world_size, bool padded) override;
   [[nodiscard]] int64_t num_workers() const override { return options_.num_workers; }
 
   [[nodiscard]] const DataLoaderOptions& options() const { return options_; }
   [[nodiscard]] const std::shared_ptr<Dataset>& dataset() const { return dataset_; }
 
  private:
+  [[nodiscard]] int64_t count_samples() const;  // of this rank
   [[nodiscard]] int64_t count_batches() const;
+  [[nodiscard]] at::Tensor own_share(const at::Tensor& order) const;
   [[nodiscard]] std::shared_ptr<const BatchFetcher> make_pass(int64_t epoch) const;
 
   std::shared_ptr<Dataset> dataset_;
   DataLoaderOptions options_;
   std::shared_ptr<const Sampler> sampler_;
   std::shared_ptr<const Collate> collate_;  // null: stack
-  bool same_order_ = false;                 // every pass in the order of epoch 0
+  int64_t rank_ = 0;
+  int64_t world_size_ = 1;
+  bool padded_ = false;      // ranks have the same number of samples
+  bool same_order_ = false;  // every pass in the order of epoch 0
 
   std::shared_ptr<const BatchFetcher> pass_;  // in progress; null before start() and after a failure
   int64_t position_ = 0;                      // next batch of the pass

@@ -39,6 +39,11 @@ class Loader {
   /// From the next start() on, the same order in every pass (overfit_batches). Without an order: nothing.
   virtual void use_sequential_order() {}
 
+  /// From the next start() on, only the share of `rank` of `world_size`: every world_size-th sample of the order, so
+  /// that the ranks' batches of one number make up a global batch. `padded`: samples at the front are repeated until
+  /// all ranks have as many. False: this loader cannot be shared out.
+  virtual bool shard(int64_t /*rank*/, int64_t /*world_size*/, bool /*padded*/) { return false; }
+
   /// Threads that fetch batches ahead; 0: next() fetches itself.
   [[nodiscard]] virtual int64_t num_workers() const { return 0; }
 };

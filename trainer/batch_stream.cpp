@@ -9,7 +9,12 @@ void BatchStream::start(int64_t epoch, int64_t first) {
   loader_.start(epoch, first);
   index_ = first - 1;
   is_last_ = false;
-  has_ahead_ = !sized_ && first < limit_ && loader_.next(ahead_);
+  has_ahead_ = !sized_ && first < limit_ && fetch_ahead();
+}
+
+bool BatchStream::fetch_ahead() {
+  const bool more = loader_.next(ahead_);
+  return all_have_ ? all_have_(more) : more;
 }
 
 bool BatchStream::next(Batch& batch) {
@@ -23,7 +28,7 @@ bool BatchStream::next(Batch& batch) {
   if (!has_ahead_) return false;
   batch = std::move(ahead_);
   ++index_;
-  has_ahead_ = index_ + 1 < limit_ && loader_.next(ahead_);
+  has_ahead_ = index_ + 1 < limit_ && fetch_ahead();
   is_last_ = !has_ahead_;
   return true;
 }

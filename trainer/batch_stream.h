@@ -1,7 +1,9 @@
 // One pass over a loader, cut at a limit, that always knows whether the batch at hand is the last.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <utility>
 
 #include "levin/data/batch.h"
 #include "levin/data/loader.h"
@@ -13,6 +15,10 @@ class BatchStream {
   /// `limit`: batches at most. A loader of unknown length is read one batch ahead.
   BatchStream(Loader& loader, int64_t limit)
       : loader_(loader), limit_(limit), sized_(loader.num_batches().has_value()) {}
+
+  /// Several ranks: `all_have` tells whether all have a batch more, where it is not known from the start. The pass ends
+  /// for all when it ends for one.
+  void agree_by(std::function<bool(bool)> all_have) { all_have_ = std::move(all_have); }
 
   /// Begins a pass, or continues one with batch `first`.
   void start(int64_t epoch, int64_t first = 0);
@@ -35,6 +41,9 @@ class BatchStream {
   bool is_last_ = false;
   bool has_ahead_ = false;
   Batch ahead_ = {};
+  std::function<bool(bool)> all_have_ = nullptr;
+
+  [[nodiscard]] bool fetch_ahead();
 };
 
 }  // namespace levin

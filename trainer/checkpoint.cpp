@@ -40,6 +40,15 @@ void restore_optimizers(Run& run, const State& checkpoint) {
 
 }  // namespace
 
+// What the other ranks know and this one does not: their random numbers, and their part of the running epoch's metrics.
+static void put_other_ranks(Run& run, State& checkpoint) {
+  if (!run.has_peers() || run.failing) return;
+  const at::Tensor states = run.strategy->gather(random_state().tensors.at("cpu"));  // (world, bytes)
+  for (int64_t rank = 1; rank < states.size(0); ++rank) {
+    checkpoint.tensors["rng.cpu.rank" + std::to_string(rank)] = states[rank].clone();
+  }
+}
+
 State run_state(Run& run) {
   State checkpoint;
   checkpoint.set<int64_t>("epoch", run.progress.epoch);
@@ -63,6 +72,7 @@ State run_state(Run& run) {
   if (run.data != nullptr) checkpoint.put("data", run.data->state());
   checkpoint.put("gradients", window_gradients(run));
   checkpoint.put("rng", random_state());
+  put_other_ranks(run, checkpoint);
   return checkpoint;
 }
 
@@ -207,7 +217,7 @@ void restore_training(Run& run, const State& checkpoint, const std::string& path
 }
 
 void restore_random_numbers(Run& run) {
-  if (!run.resumed_rng.tensors.empty()) restore_random_state(std::exchange(run.resumed_rng, {}));
+  if (!run.resumed_rng.tensors.empty()) restore_random_state(std::exchange(run.resumed_rng, {}), run.strategy->rank());
 }
 
 void roll_back(Run& run, const State& checkpoint, const std::string& path) {

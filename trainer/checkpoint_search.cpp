@@ -9,6 +9,7 @@
 
 #include "levin/core/console.h"
 #include "levin/trainer/checkpoint_file.h"
+#include "levin/trainer/ranks.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -126,7 +127,9 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder) {
   return found;
 }
 
-StartingPoint find_start(Run& run) {
+namespace {
+
+StartingPoint find_start_alone(Run& run) {
   if (run.ckpt_path == "best") return find_best(run);
   if (run.ckpt_path == "last") return find_last(run);
   if (!run.ckpt_path.empty()) return read_start(run.ckpt_path);
@@ -142,6 +145,19 @@ StartingPoint find_start(Run& run) {
     Console::instance().print("auto_resume: continuing from " + start.path + ".");
   }
   return start;
+}
+
+}  // namespace
+
+StartingPoint find_start(Run& run) {
+  if (!run.has_peers()) return find_start_alone(run);
+  StartingPoint found;
+  const std::string path = on_rank_zero(run, [&] {
+    found = find_start_alone(run);
+    return found.path;
+  });
+  if (run.strategy->rank() == 0 || path.empty()) return found;
+  return read_start(path);
 }
 
 void remove_leftovers(const std::string& folder) {

@@ -87,11 +87,12 @@ void CheckpointWriter::submit(std::vector<CheckpointRequest> requests, std::vect
   group->errors.resize(requests.size());
   bool wait = false;
   for (CheckpointRequest& request : requests) {
-    request.state = staged(request.state);
+    if (writes_) request.state = staged(request.state);
     wait = wait || !request.asynchronous;
   }
   copied_.clear();
   group->requests = std::move(requests);
+  if (!writes_) return report(std::move(*group));
   {
     const std::lock_guard lock(mutex_);
     waiting_ = std::move(group);

@@ -40,6 +40,9 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
+  /// False: what is submitted counts as written at once. For ranks other than 0.
+  void set_writes(bool writes) { writes_ = writes; }
+
   /// Writes the files in order. `sync_first` are flushed to the disk before: what the checkpoint refers to. Tensors
   /// that several requests share are copied once. Throws what a `done` throws.
   void submit(std::vector<CheckpointRequest> requests, std::vector<std::string> sync_first);
@@ -61,6 +64,7 @@ class CheckpointWriter {
   void work();
   void report(Group group);
 
+  bool writes_ = true;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::thread thread_;

@@ -9,6 +9,7 @@
 #include "levin/trainer/batch_stream.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loader_set.h"
+#include "levin/trainer/ranks.h"
 
 namespace levin {
 
@@ -148,6 +149,10 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   call_plain(run_, hooks.start, hooks.on_start, hooks.module_start);
   call_plain(run_, hooks.epoch_start, hooks.on_epoch_start, hooks.module_epoch_start);
   run_batches(limit);
+  if (run_.has_peers()) {
+    if (outside_ != nullptr) outside_->answer_together();
+    if (outside_ == nullptr && run_.strategy->any(stop_signal() != 0)) throw Interrupted(stop_signal());
+  }
   run_.eval_on_step = false;
   run_.place = {Hook::none, 1, -1, 1};
   call_plain(run_, hooks.epoch_end, hooks.on_epoch_end, hooks.module_epoch_end);
@@ -180,8 +185,9 @@ void EvaluationLoop::run_batches(int64_t limit) {
 
 // Inside fit a stop saves first; a test or a prediction has nothing to save.
 void EvaluationLoop::answer_outside() {
+  if (run_.has_peers()) return;  // ranks may have different numbers of batches: they ask each other at the end
   if (outside_ != nullptr) return outside_->answer();
-  if (run_.strategy->any(stop_signal() != 0)) throw Interrupted(stop_signal());
+  if (stop_signal() != 0) throw Interrupted(stop_signal());
 }
 
 void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loader_idx) {
@@ -231,6 +237,7 @@ void EvaluationLoop::write_step_metrics(int64_t loader_idx) {
 }
 
 std::vector<Metrics> EvaluationLoop::finish_metrics() {
+  sync_epoch_metrics(run_, run_.eval_metrics);
   const Metrics of_the_epoch = run_.eval_metrics.logged(false, -1);
   std::vector<Metrics> results;
   for (size_t k = 0; k < run_.eval.loaders.size(); ++k) {

@@ -5,11 +5,13 @@
 #include <tuple>
 #include <utility>
 
+#include "levin/strategies/rank_status.h"
 #include "levin/trainer/checkpoint.h"
 #include "levin/trainer/evaluation_loop.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loader_set.h"
 #include "levin/trainer/random_state.h"
+#include "levin/trainer/ranks.h"
 
 namespace levin {
 
@@ -67,7 +69,7 @@ void FitLoop::finish_again() {
 }
 
 bool FitLoop::must_stop() const {
-  return run_.stop && run_.min_limits_met();
+  return (run_.has_peers() ? run_.stop_agreed : run_.stop) && run_.min_limits_met();
 }
 
 bool FitLoop::is_done() const {
@@ -111,7 +113,7 @@ void FitLoop::start_epoch() {
   progress.next_batch = progress.steps_in_epoch = progress.window_seen = 0;
   progress.rest = BatchRest::none;
   progress.in_epoch = true;
-  run_.epoch_cut = false;
+  run_.epoch_cut = run_.cut_wanted = false;
   run_.last_batch_of_epoch = false;
   run_.train_on_step = true;
   run_.train_metrics.reset();
@@ -127,6 +129,7 @@ void FitLoop::train_epoch(bool resumed) {
   Progress& progress = run_.progress;
   const TimeSplit::Running timed(run_.time_split);
   BatchStream stream(*run_.train.loaders[0], run_.train.num_batches[0]);
+  if (run_.has_peers()) stream.agree_by([this](bool more) { return !run_.strategy->any(!more); });
   {
     const ProfilerScope profile(run_.profiler.get(), "train_dataloader_start");
     stream.start(progress.epoch, progress.next_batch);
@@ -180,6 +183,9 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   progress.batch_idx = stream.index();
   const Window window = open_window(stream);
   progress.in_batch = true;
+  if (run_.has_peers()) {
+    RankStatus::instance().set_place("train", progress.epoch, progress.batch_idx, progress.global_step);
+  }
   run_.last_batch_of_epoch = stream.is_last();
   run_.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
   const Batch batch = transfer_batch(run_, std::move(fetched), 0);
@@ -236,6 +242,7 @@ void FitLoop::validate() {
   run_.before_validation = run_state(run_);
   run_.time_split.enter(StepPart::validation);
   EvaluationLoop(run_, Stage::validate, &outside_).run(kUnlimited);
+  agree_on_stop(run_);
   run_.time_split.enter(StepPart::other);
   run_.phase = Phase::train;
   run_.place = place;
@@ -244,7 +251,6 @@ void FitLoop::validate() {
 void FitLoop::border() {
   capture_checkpoints(run_);
   run_.checkpoint_writer.poll();
-  if (run_.strategy->world_size() > 1) run_.time_split.enter(StepPart::communication);
   outside_.answer();
 }
 
@@ -265,8 +271,10 @@ bool FitLoop::validation_is_due() const {
 void FitLoop::write_step_metrics() {
   const int64_t every = run_.plan.log_every_n_steps;
   if (run_.loggers.empty() || every == 0) return;
-  const bool due = (run_.progress.windows + 1) % every == 0 || run_.stop;
-  if (due) run_.write_metrics(run_.train_metrics.logged(true));
+  const bool stops = run_.has_peers() ? run_.stop_agreed : run_.stop;
+  if ((run_.progress.windows + 1) % every != 0 && !stops) return;
+  sync_step_metrics(run_, run_.train_metrics);
+  run_.write_metrics(run_.train_metrics.logged(true));
 }
 
 void FitLoop::run_epoch_end_hooks() {
@@ -276,6 +284,7 @@ void FitLoop::run_epoch_end_hooks() {
     if (!c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.module);
   }
   run_.module->on_train_epoch_end();
+  sync_epoch_metrics(run_, run_.train_metrics);
   for (const auto& c : run_.callbacks) {
     if (c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.module);
   }
@@ -301,6 +310,7 @@ void FitLoop::end_epoch() {
   run_.train_metrics.reset();
   ++progress.epoch;
   progress.in_epoch = false;
+  agree_on_stop(run_);
   if (!is_done()) return border();
   capture_checkpoints(run_);  // nothing is left that could be stopped
 }

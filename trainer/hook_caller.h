@@ -13,12 +13,12 @@ namespace levin {
 /// innermost hook's.
 class HookScope {
  public:
-  HookScope(Run& run, Hook hook) : run_(run), outer_(run.place.hook), exceptions_(std::uncaught_exceptions()) {
+  HookScope(Run& run, Hook hook) : run_(run), outer_(run.place.hook) {
     run_.place.hook = hook;
     run_.failed_hook.reset();  // an earlier exception was caught by user code
   }
   ~HookScope() {
-    if (std::uncaught_exceptions() > exceptions_ && !run_.failed_hook) run_.failed_hook = run_.place.hook;
+    if (std::uncaught_exceptions() > 0 && !run_.failed_hook) run_.failed_hook = run_.place.hook;
     run_.place.hook = outer_;
   }
   HookScope(const HookScope&) = delete;
@@ -27,7 +27,6 @@ class HookScope {
  private:
   Run& run_;
   Hook outer_;
-  int exceptions_;
 };
 
 /// `on_callback(callback)` for every callback, then `on_module(module)`.

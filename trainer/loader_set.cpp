@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "levin/core/console.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/override.h"
+#include "levin/trainer/ranks.h"
 
 namespace levin {
 
@@ -26,6 +28,16 @@ std::string dataloader_hook(Stage stage) {
   if (stage == Stage::test) return "test_dataloader";
   if (stage == Stage::predict) return "predict_dataloader";
   return "val_dataloader";
+}
+
+// Every rank its share of the samples. Training ranks must take the same number of steps; an evaluation counts every
+// sample once. Lightning: evaluation is padded too, so that some samples count twice.
+void share_out(Run& run, Loader& loader, bool padded) {
+  if (!run.has_peers() || !run.plan.use_distributed_sampler) return;
+  if (loader.shard(run.strategy->rank(), run.strategy->world_size(), padded)) return;
+  Console::instance().warn(
+      "a loader of a class of its own gives every rank what it gives one: override Loader::shard(), or set "
+      "use_distributed_sampler: false if it shares the samples out itself.");
 }
 
 bool is_zero(const BatchLimit& limit) {
@@ -54,10 +66,12 @@ void load_train_loader(Run& run) {
         "pass a loader to fit.");
   }
   if (run.plan.overfit) loader->use_sequential_order();
+  share_out(run, *loader, /*padded=*/true);
   const int64_t batches = limited_batches(run.plan.limit_train_batches, loader->num_batches(), "limit_train_batches");
   if (batches == 0) {
     throw ConfigError("fit: the training loader has no batches. Check the data set's size, batch_size and drop_last.");
   }
+  check_same_batches(run, batches);
   run.train = {};
   run.train.loaders.push_back(std::move(loader));
   run.train.num_batches = {batches};
@@ -80,6 +94,7 @@ void load_eval_loaders(Run& run, Stage stage) {
   }
   for (const auto& loader : set.loaders) {
     if (run.plan.overfit) loader->use_sequential_order();
+    share_out(run, *loader, /*padded=*/false);
     set.num_batches.push_back(limited_batches(limit, loader->num_batches(), option));
   }
   set.loaded = true;

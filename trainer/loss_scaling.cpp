@@ -62,8 +62,22 @@ void check_scaling(const Run& run, const std::vector<std::shared_ptr<Optimizer>>
   }
 }
 
+namespace {
+
+// On a CPU ranks have told each other already, and their reduced gradients are the same.
+Finding read_notes(Run& run, const at::Tensor& loss, const at::Tensor& found_inf) {
+  if (run.strategy->heard(RankNote::nonfinite_loss)) {
+    act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
+    return Finding::nonfinite_loss;
+  }
+  return found_inf.defined() && found_inf.item().toDouble() != 0 ? Finding::overflow : Finding::good;
+}
+
+}  // namespace
+
 Finding read_window(Run& run, const at::Tensor& found_inf) {
   const at::Tensor loss = std::exchange(run.unread_loss, at::Tensor());
+  if (run.has_peers() && run.strategy->device().is_cpu()) return read_notes(run, loss, found_inf);
   const bool alone = run.strategy->world_size() == 1;
   // Ranks ask together, also one that has no loss in this batch.
   const bool asked = alone ? loss.defined() || found_inf.defined() : notes_losses(run) || found_inf.defined();

@@ -82,7 +82,9 @@ MetricStore::Slot& MetricStore::make_slot(const Place& place, std::string_view n
          options.prog_bar,
          options.logger,
          options.add_dataloader_idx && place.num_dataloaders > 1,
-         options.reduce_fx};
+         options.reduce_fx,
+         options.sync_dist};
+  any_step_sync_ = any_step_sync_ || (s.on_step && s.sync_dist);
   if (s.on_step && !rule.step_allowed) {
     throw Error(where(place, name) + ": on_step is not possible in this hook. Use .on_step = false, .on_epoch = true.");
   }
@@ -93,8 +95,9 @@ MetricStore::Slot& MetricStore::make_slot(const Place& place, std::string_view n
 }
 
 void MetricStore::check_same_options(const Slot& slot, const LogOptions& options) {
-  const bool same = slot.reduce == options.reduce_fx && slot.prog_bar == options.prog_bar &&
-                    slot.logger == options.logger && slot.on_step == options.on_step.value_or(slot.on_step) &&
+  const bool same = slot.reduce == options.reduce_fx && slot.sync_dist == options.sync_dist &&
+                    slot.prog_bar == options.prog_bar && slot.logger == options.logger &&
+                    slot.on_step == options.on_step.value_or(slot.on_step) &&
                     slot.on_epoch == options.on_epoch.value_or(slot.on_epoch);
   if (same) return;
   throw Error("log(\"" + slot.name + "\") in " + hook_name(slot.hook) +
@@ -104,6 +107,7 @@ void MetricStore::check_same_options(const Slot& slot, const LogOptions& options
 void MetricStore::add(Slot& s, double value, double weight) {
   s.used = true;
   s.last = value;
+  s.last_weight = weight;
   if (!s.on_epoch) return;
   switch (s.reduce) {
     case ReduceFx::mean: s.total += value * weight; break;
@@ -116,6 +120,7 @@ void MetricStore::add(Slot& s, double value, double weight) {
 
 void MetricStore::add(Slot& s, const at::Tensor& value, double weight) {
   s.used = true;
+  s.last_weight = weight;
   s.device_last = value.detach().to(at::kDouble);  // a copy: the graph and later in-place changes stay away
   if (!s.on_epoch) return;
   const at::Tensor share = s.reduce == ReduceFx::mean ? s.device_last.mul(weight) : s.device_last;
@@ -182,9 +187,17 @@ Metrics MetricStore::monitored(bool on_step, bool training) const {
   return metrics;
 }
 
+void MetricStore::drop_totals() {
+  for (Slot& s : slots_) {
+    s.weight = 0;
+    s.total = starting_total(s.reduce);
+    s.device_total = at::Tensor();
+  }
+}
+
 void MetricStore::reset() {
   for (Slot& s : slots_) {
-    s.used = false;
+    s.used = s.synced = false;
     s.last = s.weight = 0;
     s.total = starting_total(s.reduce);
     s.device_last = s.device_total = at::Tensor();

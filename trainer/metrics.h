@@ -23,6 +23,8 @@ struct EnumNames<ReduceFx> {
                                     std::pair{"min", ReduceFx::min}, std::pair{"max", ReduceFx::max}};
 };
 
+class Strategy;
+
 /// Lightning's flags of self.log.
 struct LogOptions {
   bool prog_bar = false;                             // show it on the progress bar
@@ -60,12 +62,21 @@ class MetricStore {
   /// For callbacks: plain names beside the _step and _epoch ones. `training`: step values count too.
   [[nodiscard]] Metrics monitored(bool on_step, bool training) const;
 
+  /// With several ranks, every rank: epoch values logged with sync_dist become those of all samples of all ranks,
+  /// other epoch values rank 0's, in one message. Values that were made so before are left alone. Throws Error naming
+  /// the metrics where ranks have logged different ones.
+  void sync_epoch(Strategy& strategy);
+  /// The last batch's values of on_step metrics with sync_dist, over all ranks.
+  void sync_step(Strategy& strategy);
+
   /// Forgets the values; the slots stay, so that the next epoch finds them at once.
   void reset();
 
   /// What was logged since the last reset. A value that was on a device is a number afterwards; a device value that
   /// follows is added to it there.
   [[nodiscard]] State state() const;
+  /// Nothing was summed up yet; what was logged stays known.
+  void drop_totals();
   void load_state(const State& saved);
 
  private:
@@ -75,7 +86,10 @@ class MetricStore {
     int64_t dataloader_idx;
     bool on_step, on_epoch, prog_bar, logger, add_suffix;
     ReduceFx reduce;
+    bool sync_dist = false;
     bool used = false;            // logged since the last reset
+    bool synced = false;          // `total` and `weight` are those of all ranks
+    double last_weight = 0;       // samples behind `last`
     double last = 0;              // of the latest batch
     double total = 0;             // weighted sum, sum, min or max
     double weight = 0;            // samples behind `total`
@@ -95,7 +109,8 @@ class MetricStore {
   void collect(bool on_step, Metrics& metrics, Keep keep) const;
 
   std::vector<Slot> slots_ = {};
-  size_t cursor_ = 0;  // calls come in the same order every batch, so the next slot is usually the right one
+  bool any_step_sync_ = false;  // a metric wants its step values reduced over ranks
+  size_t cursor_ = 0;           // calls come in the same order every batch, so the next slot is usually the right one
 };
 
 }  // namespace levin

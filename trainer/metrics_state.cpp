@@ -30,6 +30,7 @@ State MetricStore::state() const {
     one.set("logger", slot.logger);
     one.set("add_suffix", slot.add_suffix);
     one.set("reduce", slot.reduce);
+    one.set("sync_dist", slot.sync_dist);
     one.set("used", slot.used);
     one.set("last", step_value(slot));
     one.set("total", slot.device_total.defined() ? slot.device_total.item().toDouble() : slot.total);
@@ -54,7 +55,9 @@ void MetricStore::load_state(const State& saved) {
               one.get<bool>("prog_bar"),
               one.get<bool>("logger"),
               one.get<bool>("add_suffix"),
-              one.get<ReduceFx>("reduce")};
+              one.get<ReduceFx>("reduce"),
+              one.get<bool>("sync_dist")};
+    any_step_sync_ = any_step_sync_ || (slot.on_step && slot.sync_dist);
     slot.used = one.get<bool>("used");
     slot.last = one.get<double>("last");
     slot.total = one.get<double>("total");

@@ -74,12 +74,16 @@ bool keep_if_finite(Run& run, const at::Tensor& loss) {
 }
 
 bool notes_losses(const Run& run) {
-  const bool waits = !run.strategy->device().is_cpu() || run.precision->scaler() != nullptr;
+  const bool waits = !run.strategy->device().is_cpu() || run.precision->scaler() != nullptr || run.has_peers();
   return waits && run.plan.nonfinite_loss != NonFiniteLoss::ignore;
 }
 
 bool keep_or_note(Run& run, const at::Tensor& loss) {
   if (!notes_losses(run)) return keep_if_finite(run, loss);
+  if (run.has_peers() && loss.is_cpu()) {  // told with the gradients; a device is asked at the window's end
+    const double own = loss_value(loss);
+    if (!std::isfinite(own)) run.strategy->note(RankNote::nonfinite_loss);
+  }
   // The sum is not finite if one of them is not; in double precision finite ones do not overflow.
   const at::Tensor value = loss.detach().to(at::kDouble).reshape({});
   run.unread_loss = run.unread_loss.defined() ? run.unread_loss.add(value) : value;

@@ -10,6 +10,7 @@
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loss_scaling.h"
 #include "levin/trainer/nonfinite_loss.h"
+#include "levin/trainer/ranks.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -103,7 +104,9 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync) {
     const ProfilerScope profile(run.profiler.get(), "backward");
     const HookScope scope(run, Hook::backward);
     GradScaler* scaler = run.precision->scaler();
+    if (sync) send_notes(run);
     run.strategy->backward(scaler == nullptr ? loss : scaler->scale(loss), sync);
+    if (sync) hear_notes(run);
   }
   run.time_split.enter(StepPart::callbacks);
   call_plain(run, Hook::on_after_backward, &Callback::on_after_backward, &LightningModule::on_after_backward);
@@ -155,6 +158,7 @@ at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const
     count_step(run);
     return loss.defined() ? loss.detach() : loss;
   }
+  if (run.has_peers()) run.strategy->before_forward(window.last);
   at::Tensor loss = skipped ? at::Tensor() : run_training_step(run, batch, batch_idx);
   loss = usable_loss(run, loss);
   if (window.first) zero_gradients(run);
@@ -162,6 +166,10 @@ at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const
     if (run.progress.window_size > 1) loss = loss / run.progress.window_size;
     run_backward(run, loss, window.last);
     loss = loss.variable_data();  // detached, past the dispatcher
+  } else if (run.has_peers() && window.last) {
+    send_notes(run);
+    run.strategy->backward_without_loss();  // the others wait for this rank's gradients
+    hear_notes(run);
   }
   if (!window.last) return loss;
   if (!run.progress.window_spoilt) update(run, window);
@@ -172,6 +180,7 @@ at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const
 at::Tensor manual_step(Run& run, const Batch& batch, int64_t batch_idx) {
   if (std::exchange(run.skip_batch, false)) return {};
   run.batch_overflowed.reset();  // of a batch that failed
+  if (run.has_peers()) run.strategy->before_forward(true);
   at::Tensor result = run_training_step(run, batch, batch_idx);
   move_scale_of_batch(run);
   return result.defined() ? result.detach() : result;

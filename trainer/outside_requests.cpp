@@ -50,20 +50,36 @@ bool OutsideRequests::file_is_there(const char* name) {
   return !folder.empty() && fs::remove(fs::path(folder) / name, code);  // whoever removes it has been asked
 }
 
-void OutsideRequests::answer() {
-  int signal_number = stop_signal();
+OutsideRequests::Wishes OutsideRequests::look() {
+  Wishes wishes{stop_signal()};
   const auto now = std::chrono::steady_clock::now();
-  bool stop_file = false;
-  bool save_file = false;
-  if (signal_number == 0 && now < next_look_ && run_.strategy->world_size() == 1) return;
-  if (now >= next_look_ && run_.strategy->rank() == 0) {
-    next_look_ = now + kBetweenLooks;
-    stop_file = file_is_there("stop");
-    save_file = file_is_there("save");
-  }
-  // A signal may reach one rank only, and files are seen by the first: all must answer in the same batch.
-  if (run_.strategy->any(save_file)) save();
-  if (run_.strategy->any(signal_number != 0 || stop_file)) stop(signal_number);
+  if (now < next_look_ || run_.strategy->rank() != 0) return wishes;
+  next_look_ = now + kBetweenLooks;
+  wishes.stop_file = file_is_there("stop");
+  wishes.save_file = file_is_there("save");
+  return wishes;
+}
+
+// With several ranks a signal may reach one of them only, and files are seen by the first; all must act after the same
+// batch. What a rank sees goes out with the next gradients, and what came with the last ones is done.
+void OutsideRequests::answer() {
+  const Wishes wishes = look();
+  if (!run_.has_peers())
+    return act(wishes.save_file, wishes.signal_number != 0 || wishes.stop_file, wishes.signal_number);
+  act(run_.strategy->heard(RankNote::save_file), run_.strategy->heard(RankNote::signal), wishes.signal_number);
+  if (wishes.save_file) run_.strategy->note(RankNote::save_file);
+  if (wishes.signal_number != 0 || wishes.stop_file) run_.strategy->note(RankNote::signal);
+}
+
+void OutsideRequests::answer_together() {
+  const Wishes wishes = look();
+  const bool stops = run_.strategy->any(wishes.signal_number != 0 || wishes.stop_file);
+  act(run_.strategy->any(wishes.save_file), stops, wishes.signal_number);
+}
+
+void OutsideRequests::act(bool save_asked, bool stop_asked, int signal_number) {
+  if (save_asked) save();
+  if (stop_asked) stop(signal_number);
 }
 
 std::string OutsideRequests::save_now(const std::string& path) {

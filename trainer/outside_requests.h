@@ -13,12 +13,22 @@ class OutsideRequests {
  public:
   explicit OutsideRequests(Run& run) : run_(run) {}
 
+  /// Several ranks: asks the others now and waits for them. Every rank.
+  void answer_together();
+
   /// Does what was asked for; costs a few nanoseconds if nothing was. A stop saves a checkpoint first and then throws
   /// Interrupted, which names it. Files are looked for once a second and removed when they are answered.
   void answer();
 
  private:
   [[nodiscard]] bool file_is_there(const char* name);
+  struct Wishes {
+    int signal_number = 0;
+    bool stop_file = false;
+    bool save_file = false;
+  };
+  [[nodiscard]] Wishes look();
+  void act(bool save_asked, bool stop_asked, int signal_number);
   void save();
   [[noreturn]] void stop(int signal_number);
   /// Waits for the disk; returns what went wrong, "" if nothing did.

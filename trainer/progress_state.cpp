@@ -91,7 +91,11 @@ Metrics read_metrics(const State& saved, const char* key) {
 State metrics_state(const Run& run) {
   State state;
   // The store of an epoch that is over is empty for the next one.
-  if (run.progress.in_epoch) state.values.set("train", run.train_metrics.state().values);
+  if (run.progress.in_epoch) {
+    MetricStore store = run.train_metrics;
+    if (run.has_peers() && !run.failing) store.sync_epoch(*run.strategy);  // the sums of all ranks
+    state.values.set("train", store.state().values);
+  }
   state.values.set("callback_metrics", metrics_node(run.callback_metrics));
   state.values.set("logged_metrics", metrics_node(run.logged_metrics));
   state.values.set("progress_bar_metrics", metrics_node(run.bar_metrics));
@@ -103,6 +107,7 @@ void load_metrics(Run& run, const State& saved) {
   if (saved.has("train")) {
     train.values = saved.get<ConfigNode>("train");
     run.train_metrics.load_state(train);
+    if (run.strategy->rank() != 0) run.train_metrics.drop_totals();  // rank 0 has those of all
   }
   run.callback_metrics = read_metrics(saved, "callback_metrics");
   run.logged_metrics = read_metrics(saved, "logged_metrics");

@@ -40,10 +40,11 @@ State random_state() {
   return state;
 }
 
-void restore_random_state(const State& saved) {
+void restore_random_state(const State& saved, int64_t rank) {
   {
     const std::lock_guard lock(cpu_generator().mutex());
-    cpu_generator().set_state(saved.tensor("cpu"));
+    const auto own = saved.tensors.find("cpu.rank" + std::to_string(rank));
+    cpu_generator().set_state(own != saved.tensors.end() ? own->second : saved.tensor("cpu"));
   }
   for (int64_t k = 0; k < cuda_devices(); ++k) {
     const auto found = saved.tensors.find("cuda." + std::to_string(k));

@@ -21,8 +21,9 @@ class RandomState {
 
 /// The states of all generators that LibTorch's operators use: "cpu", and "cuda.<index>" for each device.
 [[nodiscard]] State random_state();
-/// Puts them back. Throws CheckpointError if one is missing; generators of devices that are not here are left out.
-void restore_random_state(const State& saved);
+/// Puts them back; those of `rank` where several ranks' were saved. Throws CheckpointError if one is missing;
+/// generators of devices that are not here are left out.
+void restore_random_state(const State& saved, int64_t rank = 0);
 
 /// Seeds every generator of the process, the loaders' default included. Call it before the model is made.
 void seed_everything(uint64_t seed);

@@ -1,18 +1,27 @@
 #include "levin/trainer/run.h"
 
+#include <algorithm>
+
 #include "levin/core/console.h"
 #include "levin/loggers/csv_logger.h"
+#include "levin/loggers/quiet_logger.h"
 #include "levin/precision/mixed_precision.h"
 #include "levin/strategies/single_device.h"
+#include "levin/trainer/ranks.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
 
 namespace {
 
-std::vector<std::shared_ptr<Logger>> make_loggers(TrainerOptions& options, const RunPlan& plan) {
+std::vector<std::shared_ptr<Logger>> make_loggers(TrainerOptions& options, const RunPlan& plan, int64_t rank) {
   std::vector<std::shared_ptr<Logger>> loggers;
   if (!options.logger.enabled || !plan.logging || plan.fast_dev_run) return loggers;
+  if (rank != 0) {
+    loggers.resize(std::max<size_t>(1, options.logger.loggers.size()));
+    for (auto& logger : loggers) logger = std::make_shared<QuietLogger>();
+    return loggers;
+  }
   int64_t index = 0;
   for (auto& logger : options.logger.loggers) {
     loggers.push_back(logger.object("trainer.logger[" + std::to_string(index++) + "]"));
@@ -78,14 +87,17 @@ std::vector<std::shared_ptr<Callback>> make_callbacks(TrainerOptions& options, c
 
 Run::Run(Trainer& owner, TrainerOptions given)
     : trainer(owner), options(std::move(given)), plan(resolve_plan(options)), precision(make_precision(options, plan)) {
-  if (options.strategy.is_name("auto") || options.strategy.is_name("single_device")) {
+  const bool by_itself = options.strategy.empty() || options.strategy.is_name("auto");
+  Component<Strategy> chosen = by_itself ? Component<Strategy>(plan.strategy) : options.strategy;
+  if (chosen.is_name("single_device")) {
     strategy = std::make_shared<SingleDeviceStrategy>();
   } else {
-    strategy = options.strategy.object("trainer.strategy");
+    strategy = chosen.object("trainer.strategy");
   }
-  plan.strategy = strategy->name();
+  start_ranks(*this);
+  checkpoint_writer.set_writes(strategy->rank() == 0);
   profiler = options.profiler.object("trainer.profiler");
-  loggers = make_loggers(options, plan);
+  loggers = make_loggers(options, plan, strategy->rank());
   trainer_callbacks = make_callbacks(options, plan);
   progress.accumulate = plan.accumulate_grad_batches;
 }

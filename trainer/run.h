@@ -112,9 +112,12 @@ struct Run {
   bool epoch_cut = false;  // skip_rest_of_epoch was called
   std::string stop_reason;
   bool stop = false;
-  bool skip_batch = false;  // the running batch counts for nothing
-  int64_t rollbacks = 0;    // since the last update with a finite loss
-  at::Tensor unread_loss;   // () the sum of the losses that are judged at the window's end; undefined: none
+  bool stop_agreed = false;  // with several ranks: all know that one wants to stop
+  bool cut_wanted = false;   // with several ranks: skip_rest_of_epoch was called, and the others do not know yet
+  bool failing = false;      // an exception is on its way out: the other ranks cannot be asked any more
+  bool skip_batch = false;   // the running batch counts for nothing
+  int64_t rollbacks = 0;     // since the last update with a finite loss
+  at::Tensor unread_loss;    // () the sum of the losses that are judged at the window's end; undefined: none
   // Manual optimization with a loss scaler: whether a scaled gradient of the running batch overflowed; unset: no
   // optimizer was stepped.
   std::optional<bool> batch_overflowed;
@@ -142,6 +145,7 @@ struct Run {
   std::optional<State> before_validation;
   std::string newest_checkpoint;  // the last that was written in this run, or that it continued from
 
+  [[nodiscard]] bool has_peers() const { return strategy->world_size() > 1; }
   [[nodiscard]] bool min_limits_met() const {
     return progress.epoch >= plan.min_epochs && progress.global_step >= plan.min_steps;
   }

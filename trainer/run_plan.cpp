@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "levin/precision/precision.h"
+#include "levin/trainer/rank_plan.h"
 
 namespace levin {
 
@@ -69,33 +70,12 @@ void resolve_barebones(const TrainerOptions& o, RunPlan& plan, Problems& problem
   plan.log_every_n_steps = 0;
 }
 
-std::string device_count_problem(const TrainerOptions& o) {
-  if (const auto* count = std::get_if<int64_t>(&o.devices)) {
-    if (*count == 1 || *count == -1) return "";
-    return std::to_string(*count) + " devices were asked for; single_device runs on one. Use 1 or auto.";
-  }
-  if (const auto* text = std::get_if<std::string>(&o.devices)) {
-    if (*text == "auto" || *text == "1" || *text == "-1") return "";
-    return "\"" + *text + "\" is not a number of devices. Use auto or 1.";
-  }
-  const auto& list = std::get<std::vector<int64_t>>(o.devices);
-  if (list.size() == 1) return "";
-  return std::to_string(list.size()) + " devices were listed; single_device runs on one. List one, or use auto.";
-}
-
-void resolve_devices(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
+void resolve_accelerator(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
   if (o.accelerator != "auto" && o.accelerator != "cpu") {
     const std::vector<std::string> known = {"auto", "cpu"};
     problems.add({}, "TrainerOptions.accelerator",
                  "\"" + o.accelerator + "\" is not available in this build." + did_you_mean(o.accelerator, known) +
                      " Available: " + join(known) + ".");
-  }
-  const std::string wrong = device_count_problem(o);
-  if (!wrong.empty()) problems.add({}, "TrainerOptions.devices", wrong);
-  if (o.num_nodes > 1) {
-    problems.add(
-        {}, "TrainerOptions.num_nodes",
-        std::to_string(o.num_nodes) + " nodes need a distributed strategy; single_device runs on one node. Use 1.");
   }
   plan.device = "cpu";
 }
@@ -140,7 +120,9 @@ RunPlan resolve_plan(const TrainerOptions& o) {
   resolve_fast_dev_run(o, plan);
   plan.auto_resume = o.auto_resume && !plan.fast_dev_run;
   resolve_barebones(o, plan, problems);
-  resolve_devices(o, plan, problems);
+  resolve_accelerator(o, plan, problems);
+  resolve_ranks(o, plan, problems);
+  plan.use_distributed_sampler = o.use_distributed_sampler;
   resolve_precision(o, plan, problems);
   if (!plan.check_val_every_n_epoch && std::holds_alternative<double>(plan.val_check_interval)) {
     problems.add({}, "TrainerOptions.val_check_interval",

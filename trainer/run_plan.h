@@ -16,6 +16,9 @@ struct RunPlan {
   std::string strategy = "single_device";
   std::string precision = "32-true";
   std::string device = "cpu";
+  int64_t devices = 1;  // on this node: ranks of a distributed strategy
+  int64_t num_nodes = 1;
+  bool use_distributed_sampler = true;
   int64_t max_epochs = 1000;  // kUnlimited: no limit
   int64_t min_epochs = 0;
   int64_t max_steps = kUnlimited;  // optimizer steps

@@ -9,6 +9,8 @@
 
 #include "levin/core/console.h"
 #include "levin/core/stop_signal.h"
+#include "levin/loggers/quiet_logger.h"
+#include "levin/strategies/rank_status.h"
 #include "levin/trainer/checkpoint.h"
 #include "levin/trainer/checkpoint_search.h"
 #include "levin/trainer/evaluation_loop.h"
@@ -17,6 +19,8 @@
 #include "levin/trainer/loader_set.h"
 #include "levin/trainer/loss_scaling.h"
 #include "levin/trainer/profiled_stage.h"
+#include "levin/trainer/ranks.h"
+#include "levin/trainer/set_up_optimizers.h"
 
 namespace levin {
 
@@ -88,51 +92,16 @@ void assemble_callbacks(Run& run) {
   run.callbacks = std::move(all);
 }
 
-void set_up_optimizers(Run& run) {
-  OptimizerConfig config =
-      call_module(run, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
-  if (config.optimizers().empty()) {
-    Console::instance().warn("configure_optimizers returned no optimizer: the weights will not change.");
-  }
-  if (run.module->automatic_optimization() && config.optimizers().size() > 1) {
-    throw ConfigError(
-        "configure_optimizers returned " + std::to_string(config.optimizers().size()) +
-        " optimizers, and automatic optimization steps one. Call set_automatic_optimization(false) in the "
-        "module's constructor and step them in training_step.");
-  }
-  if (!run.module->automatic_optimization()) {
-    auto refuse = [](const char* option, const std::string& value) {
-      throw ConfigError(
-          std::string("TrainerOptions.") + option + ": " + value +
-          " has no meaning with manual optimization. Do it in training_step, and leave the option unset.");
-    };
-    if (run.plan.accumulate_grad_batches > 1)
-      refuse("accumulate_grad_batches", std::to_string(run.plan.accumulate_grad_batches));
-    if (run.plan.gradient_clip_val > 0) refuse("gradient_clip_val", number_text(run.plan.gradient_clip_val));
-    const bool skips = run.plan.nonfinite_loss == NonFiniteLoss::skip;
-    if (skips || run.plan.nonfinite_loss == NonFiniteLoss::rollback)
-      refuse("nonfinite_loss", skips ? "skip" : "rollback");
-  }
-  if (run.module->automatic_optimization() && run.plan.accumulate_grad_batches > 1 && !config.optimizers().empty() &&
-      config.optimizers()[0]->needs_closure()) {
-    throw ConfigError("TrainerOptions.accumulate_grad_batches: " + std::to_string(run.plan.accumulate_grad_batches) +
-                      " is not possible with " + config.optimizers()[0]->name() +
-                      ", which evaluates its batch several times. Use 1 and a larger batch.");
-  }
-  check_scaling(run, config.optimizers());
-  run.optimizers.clear();
-  for (const auto& optimizer : config.optimizers()) run.optimizers.emplace_back(run.trainer, optimizer);
-  run.schedulers = config.schedulers();
-  for (auto& schedule : run.schedulers) {
-    if (!schedule.scheduler->attached())
-      schedule.scheduler->attach(run.optimizers[schedule.optimizer_index].optimizer());
-  }
-}
-
 void start_loggers(Run& run) {
   if (run.loggers_started) return;
   const bool resume = run.plan.auto_resume && run.stage == Stage::fit;
-  for (const auto& logger : run.loggers) logger->start(run.plan.root_dir, resume);
+  const std::string log_dir = on_rank_zero(run, [&] {
+    for (const auto& logger : run.loggers) logger->start(run.plan.root_dir, resume);
+    return run.loggers.empty() ? std::string() : run.loggers[0]->log_dir();
+  });
+  for (const auto& logger : run.loggers) {
+    if (auto* quiet = dynamic_cast<QuietLogger*>(logger.get())) quiet->set_log_dir(log_dir);
+  }
   run.loggers_started = true;
 }
 
@@ -159,6 +128,8 @@ std::string place_text(const Run& run) {
 
 void report_exception(Run& run, const std::exception& error) {
   const HookScope scope(run, Hook::on_exception);
+  run.failing = true;
+  RankStatus::instance().set_error(error.what());
   const bool interrupted = dynamic_cast<const Interrupted*>(&error) != nullptr;
   run.checkpoint_requests.clear();
   for (const auto& callback : run.callbacks) callback->on_exception(run.trainer, *run.module, error);
@@ -182,11 +153,14 @@ StartingPoint set_up(Run& run) {
   if (weights && run.ckpt_path.empty() && !std::filesystem::exists(weights->path)) {
     throw CheckpointError("weights.path: there is no file or folder " + weights->path + ".");
   }
+  check_same_options(run);
   assemble_callbacks(run);
   {
     const HookScope scope(run, Hook::prepare_data);
-    if (run.data != nullptr) run.data->prepare_data();
-    run.module->prepare_data();
+    once_per_node(run, [&] {
+      if (run.data != nullptr) run.data->prepare_data();
+      run.module->prepare_data();
+    });
   }
   start_loggers(run);
   {
@@ -206,6 +180,7 @@ StartingPoint set_up(Run& run) {
   }
   run.module->to(run.strategy->device());
   if (const auto dtype = run.precision->dtype()) run.module->to(*dtype);
+  run.strategy->set_up(module_tensors(*run.module), stage == Stage::fit);
   return start;
 }
 
@@ -220,6 +195,8 @@ void run_fit(Run& run, const StartingPoint& start) {
     for (const auto& logger : run.loggers) logger->log_hyperparams(run.module->hparams());
   }
   if (!start.path.empty()) restore_training(run, start.checkpoint, start.path);
+  if (!run.resumed) separate_random_numbers(run);
+  agree_on_stop(run);
   const AnomalyScope anomaly(run.plan.detect_anomaly);
   run.module->train();
   FitLoop(run).run();
@@ -232,6 +209,7 @@ class StageScope {
  public:
   explicit StageScope(Run& run) : run_(run) {}
   ~StageScope() {
+    run_.strategy->tear_down();
     run_.data = nullptr;
     run_.train = run_.eval = LoaderSet();
     run_.elapsed = std::chrono::steady_clock::now() - run_.started;
@@ -256,7 +234,7 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
   run.before_validation.reset();
   run.ckpt_path = ckpt_path;
   run.phase = Phase::idle;
-  run.stop = false;
+  run.stop = run.stop_agreed = run.cut_wanted = run.failing = false;
   run.stop_reason.clear();
   run.callback_metrics.clear();
   run.bar_metrics.clear();

@@ -74,6 +74,8 @@ struct TrainerOptions {
   std::variant<int64_t, std::string, std::vector<int64_t>> devices = "auto";
   int64_t num_nodes = 1;
   Component<Strategy> strategy = "auto";
+  bool use_distributed_sampler = true;
+  int64_t max_restarts = 0;
   Component<Precision> precision = "32-true";
   int64_t accumulate_grad_batches = 1;
   std::optional<double> gradient_clip_val = std::nullopt;
@@ -128,7 +130,11 @@ struct TrainerOptions {
         field("accelerator", &O::accelerator, "auto, cpu or gpu"),
         field("devices", &O::devices, "auto, a number of devices, or a list of indices"),
         field("num_nodes", &O::num_nodes, "machines that take part").min(1),
-        field("strategy", &O::strategy, "how devices work together: auto or single_device"),
+        field("strategy", &O::strategy, "how devices work together: auto, single_device or ddp"),
+        field("use_distributed_sampler", &O::use_distributed_sampler,
+              "give every rank its own share of the samples; false: the loaders do so themselves"),
+        field("max_restarts", &O::max_restarts, "start all ranks again so often if one dies, from the last checkpoint")
+            .min(0),
         field("precision", &O::precision,
               "number format: 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed, or MixedPrecision"),
         field("accumulate_grad_batches", &O::accumulate_grad_batches, "batches whose gradients make one optimizer step")

@@ -55,7 +55,7 @@ void Trainer::skip_batch() {
 }
 
 void Trainer::skip_rest_of_epoch() {
-  run_->epoch_cut = true;
+  (run_->has_peers() ? run_->cut_wanted : run_->epoch_cut) = true;
 }
 
 int64_t Trainer::num_training_batches() const {
@@ -152,8 +152,8 @@ const std::vector<std::shared_ptr<Logger>>& Trainer::loggers() const {
 }
 
 std::string Trainer::log_dir() const {
-  if (run_->loggers.empty() || run_->loggers[0]->log_dir().empty()) return run_->plan.root_dir;
-  return run_->loggers[0]->log_dir();
+  const std::string own = run_->loggers.empty() ? "" : run_->loggers[0]->log_dir();
+  return own.empty() ? run_->plan.root_dir : own;
 }
 
 const std::vector<std::shared_ptr<Callback>>& Trainer::callbacks() const {

@@ -167,12 +167,12 @@ int main(int argc, char** argv) {
     std::ifstream file(argv[1]);
     const std::string text((std::istreambuf_iterator<char>(file)), {});
     const Json scenario = parse_python_json(text);
-    const fs::path folder = fs::temp_directory_path() / ("levin_conformance_" + std::to_string(::getpid()));
+    const fs::path folder = fs::absolute(argv[2]).parent_path() / "run";  // one for all ranks
     fs::create_directories(folder);
     Json out = {{"phases", Json::array()}};
     for (const auto& phase : scenario.at("phases")) out["phases"].push_back(run_phase(scenario, phase, folder));
-    fs::remove_all(folder);
-    std::ofstream(argv[2]) << python_json_text(out);
+    const char* rank = std::getenv("RANK");
+    if (rank == nullptr || rank == std::string("0")) std::ofstream(argv[2]) << python_json_text(out);
   } catch (const std::exception& error) {
     std::cerr << "levin_conformance: " << error.what() << "\n";
     return 1;

@@ -1,5 +1,6 @@
 #include "conformance/scenario.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <torch/torch.h>
 
 #include <cmath>
@@ -102,6 +103,15 @@ void ScenarioModule::note(const std::string& hook) {
   trace_.hooks.push_back("module." + hook);
 }
 
+// The runs of two ranks were recorded without the mean over a window that the epoch cuts short (`tail_window_mean`, see
+// README.md): what Lightning makes of such a window has to be asked for.
+static double lightnings_share(const levin::Trainer& trainer, int64_t batch_idx) {
+  const int64_t window = trainer.accumulate_grad_batches();
+  const int64_t tail = trainer.num_training_batches() % window;
+  const bool cut_short = trainer.world_size() > 1 && batch_idx >= trainer.num_training_batches() - tail;
+  return cut_short ? static_cast<double>(tail) / static_cast<double>(window) : 1.0;
+}
+
 at::Tensor ScenarioModule::training_step(const Batch& batch, int64_t batch_idx) {
   note("training_step");
   at::Tensor loss = loss_of(batch);
@@ -117,7 +127,7 @@ at::Tensor ScenarioModule::training_step(const Batch& batch, int64_t batch_idx) 
       optimizer().zero_grad();
     }
   }
-  return loss;
+  return loss * lightnings_share(trainer(), batch_idx);
 }
 
 void ScenarioModule::validation_step(const Batch& batch, int64_t batch_idx) {
@@ -276,16 +286,36 @@ void ScenarioModule::on_load_checkpoint(const levin::State&) {
 
 namespace {
 
+// Lightning: with several ranks it shuffles training data that nobody has asked to shuffle, with
+// torch.randperm of a generator seeded with seed + epoch, the seed being 0. Levin keeps the loader's order, so that
+// Lightning's has to be asked for.
+class LightningsShuffle final : public levin::Sampler {
+ public:
+  explicit LightningsShuffle(int64_t size) : size_(size) {}
+  [[nodiscard]] int64_t size() const override { return size_; }
+  [[nodiscard]] at::Tensor order(uint64_t, int64_t epoch) const override {
+    return torch::randperm(size_, at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(epoch)), torch::kLong);
+  }
+
+ private:
+  int64_t size_;
+};
+
 class ScenarioData : public levin::DataModule {
  public:
-  ScenarioData(const Json& scenario, Trace& trace) : data_(scenario.value("data", Json::object())), trace_(trace) {}
+  ScenarioData(const Json& scenario, Trace& trace)
+      : data_(scenario.value("data", Json::object())),
+        several_ranks_(scenario.value("trainer", Json::object()).value("strategy", "") == "ddp"),
+        trace_(trace) {}
 
   void prepare_data() override { note("prepare_data"); }
   void setup(levin::Stage) override { note("setup"); }
   void teardown(levin::Stage) override { note("teardown"); }
   std::shared_ptr<levin::Loader> train_dataloader() override {
     note("train_dataloader");
-    return loader(data_.value("train", 24), data_.value("drop_last", false));
+    const int64_t samples = data_.value("train", 24);
+    const auto order = several_ranks_ ? std::make_shared<LightningsShuffle>(samples) : nullptr;
+    return loader(samples, data_.value("drop_last", false), order);
   }
   levin::Loaders test_dataloader() override { return eval("test"); }
   levin::Loaders predict_dataloader() override { return eval("predict"); }
@@ -305,7 +335,8 @@ class ScenarioData : public levin::DataModule {
  private:
   void note(const std::string& hook) { trace_.hooks.push_back("datamodule." + hook); }
 
-  [[nodiscard]] std::shared_ptr<levin::Loader> loader(int64_t samples, bool drop_last) const {
+  [[nodiscard]] std::shared_ptr<levin::Loader> loader(int64_t samples, bool drop_last,
+                                                      std::shared_ptr<levin::Sampler> order = nullptr) const {
     const int64_t features = data_.value("in_features", 4);
     const auto i = torch::arange(samples, torch::kLong).unsqueeze(1);
     const auto j = torch::arange(features, torch::kLong).unsqueeze(0);
@@ -313,10 +344,11 @@ class ScenarioData : public levin::DataModule {
     const auto y = (i.remainder(5).to(torch::kDouble) / 5).to(torch::kFloat);
     return std::make_shared<levin::DataLoader>(
         std::make_shared<levin::TensorDataset>(std::vector<at::Tensor>{x, y}),
-        levin::DataLoaderOptions{.batch_size = data_.value("batch_size", 4), .drop_last = drop_last});
+        levin::DataLoaderOptions{.batch_size = data_.value("batch_size", 4), .drop_last = drop_last}, std::move(order));
   }
 
   Json data_;
+  bool several_ranks_;
   Trace& trace_;
 };
 

@@ -257,6 +257,50 @@ TEST(DataLoader, FollowsItsSampler) {
   EXPECT_TRUE(holds(message_of<DataError>([&] { outside.start(0); }), {"index 6", "6 samples"}));
 }
 
+// Rank by rank, the samples of one pass.
+std::vector<at::Tensor> shares(int64_t size, int64_t world, bool padded, DataLoaderOptions options, int64_t epoch = 0) {
+  std::vector<at::Tensor> all;
+  for (int64_t rank = 0; rank < world; ++rank) {
+    DataLoader loader(counting(size), options);
+    EXPECT_TRUE(loader.shard(rank, world, padded));
+    const auto batches = pass(loader, epoch);
+    EXPECT_EQ(static_cast<int64_t>(batches.size()), *loader.num_batches());
+    all.push_back(batches.empty() ? at::empty({0}, at::kLong) : at::cat(batches));
+  }
+  return all;
+}
+
+TEST(DataLoader, SharesAnEvaluationOutWithoutRepeatingASample) {
+  const auto all = shares(103, 4, false, {.batch_size = 8});
+  std::vector<int64_t> sizes;
+  for (const auto& share : all) sizes.push_back(share.size(0));
+  EXPECT_EQ(sizes, (std::vector<int64_t>{26, 26, 26, 25}));
+  EXPECT_TRUE(at::equal(std::get<0>(at::cat(all).sort()), at::arange(103)));
+  EXPECT_TRUE(at::equal(all[1].slice(0, 0, 3), at::tensor({1, 5, 9}, at::kLong)));
+  EXPECT_EQ(shares(2, 3, false, {})[2].size(0), 0);  // fewer samples than ranks
+}
+
+TEST(DataLoader, PadsTrainingSharesFromTheFront) {
+  const auto all = shares(10, 4, true, {.batch_size = 2});
+  EXPECT_TRUE(at::equal(all[0], at::tensor({0, 4, 8}, at::kLong)));
+  EXPECT_TRUE(at::equal(all[2], at::tensor({2, 6, 0}, at::kLong)));
+  EXPECT_TRUE(at::equal(all[3], at::tensor({3, 7, 1}, at::kLong)));
+  for (const auto& share : shares(1, 3, true, {})) EXPECT_TRUE(at::equal(share, at::zeros({1}, at::kLong)));
+}
+
+TEST(DataLoader, RanksBatchesOfOneNumberMakeUpTheGlobalBatch) {
+  for (const int64_t epoch : {0, 1}) {
+    const auto all = shares(64, 2, true, {.batch_size = 4, .shuffle = true}, epoch);
+    DataLoader whole(counting(64), {.batch_size = 8, .shuffle = true});
+    const auto global = pass(whole, epoch);
+    for (size_t b = 0; b < global.size(); ++b) {
+      const auto at = static_cast<int64_t>(b) * 4;
+      const auto together = at::stack({all[0].slice(0, at, at + 4), all[1].slice(0, at, at + 4)}, 1).flatten();
+      EXPECT_TRUE(at::equal(together, global[b]));
+    }
+  }
+}
+
 TEST(DataLoader, KeepsOneOrderWhenOverfitting) {
   DataLoader loader(counting(20), {.batch_size = 20, .shuffle = true});
   loader.use_sequential_order();

@@ -61,7 +61,7 @@ class Dev(unittest.TestCase):
         self.checkout = self.root / "checkout"
         (self.checkout / "cmake").mkdir(parents=True)
         (self.checkout / "bench").mkdir()
-        (self.checkout / "bench/CMakeLists.txt").write_text("levin_bench(overhead)\n")
+        (self.checkout / "bench/main.cpp").write_text('    {"overhead", bench::overhead::run_program},\n')
         shutil.copy(SOURCES / "dev", self.checkout)
         for kind in ("cpu", "cuda"):
             shutil.copy(SOURCES / f"cmake/libtorch-{kind}.txt", self.checkout / "cmake")
@@ -307,7 +307,7 @@ class Dev(unittest.TestCase):
         program.chmod(0o755)
         status, said = self.dev("bench", "overhead", "--rounds=3")
         self.assertEqual((status, said.splitlines()[-1]), (0, "ran --rounds=3"), said)
-        self.assertIn("bin/bench_overhead", self.calls.read_text())
+        self.assertIn("levin_bench", self.calls.read_text())
 
     def make_peers_lists(self):
         (self.checkout / "bench/peers").mkdir()

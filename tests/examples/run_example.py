@@ -135,6 +135,15 @@ def case_config(place, name):
     expect_same("the printed configuration and what it prints", printed, again)
 
 
+def case_ddp_equals_accumulation(place):
+    """The article's example: two ranks, and one process that accumulates two batches in the order the ranks see them."""
+    config = place.source / "configs/ddp_equals_accumulation.yaml"
+    weights = "weights: 0.9472 0.9440 0.9527 0.9687 0.9570 0.9343 0.9411 0.9186"
+    place.levin("fit", "--config", config).exits(0).says(weights)
+    place.levin("fit", "--config", config, "--trainer.devices=1", "--trainer.accumulate_grad_batches=2",
+                "--data.interleave=2").exits(0).says(weights)
+
+
 def case_short_run_leaves_its_files(place):
     """metrics.csv, hparams.yaml, checkpoints and a config.yaml that runs the same run again."""
     place.levin("fit", "--config", place.source / "configs/fashion_mnist.yaml", "--trainer.max_epochs=1",

@@ -109,11 +109,15 @@ TEST(RunPlan, RefusesNumbersOutOfRange) {
 TEST(RunPlan, RefusesWhatThisBuildDoesNotHave) {
   EXPECT_TRUE(refuses({.accelerator = "gpu"}, {"TrainerOptions.accelerator", "\"gpu\"", "not available", "auto, cpu"}));
   EXPECT_TRUE(refuses({.accelerator = "cpi"}, {"TrainerOptions.accelerator", "Did you mean \"cpu\"?"}));
-  EXPECT_TRUE(
-      refuses({.devices = int64_t{2}}, {"TrainerOptions.devices", "2 devices were asked for", "Use 1 or auto"}));
+  EXPECT_TRUE(refuses({.devices = int64_t{2}, .strategy = "single_device"},
+                      {"TrainerOptions.devices", "2 devices were asked for", "strategy: ddp"}));
+  EXPECT_TRUE(refuses({.devices = std::vector<int64_t>{0, 1}, .strategy = "single_device"},
+                      {"TrainerOptions.devices", "2 devices were asked for"}));
+  EXPECT_TRUE(refuses({.num_nodes = 2, .strategy = "single_device"},
+                      {"TrainerOptions.num_nodes", "2 nodes need a distributed strategy", "Use ddp, or 1"}));
   EXPECT_TRUE(refuses({.devices = "two"}, {"TrainerOptions.devices", "\"two\" is not a number of devices"}));
-  EXPECT_TRUE(refuses({.devices = std::vector<int64_t>{0, 1}}, {"TrainerOptions.devices", "2 devices were listed"}));
-  EXPECT_TRUE(refuses({.num_nodes = 2}, {"TrainerOptions.num_nodes", "2 nodes need a distributed strategy", "Use 1"}));
+  EXPECT_TRUE(refuses({.devices = int64_t{0}}, {"TrainerOptions.devices", "0 is not a number of devices"}));
+  EXPECT_TRUE(refuses({.strategy = "dpp"}, {"TrainerOptions.strategy", "Did you mean \"ddp\"?"}));
   EXPECT_TRUE(refuses({.precision = "bf16-mixd"},
                       {"TrainerOptions.precision", "unknown precision \"bf16-mixd\"", "Did you mean \"bf16-mixed\"?",
                        "Known: 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed"}));
@@ -128,6 +132,20 @@ TEST(RunPlan, TakesEveryWayToSayOneDevice) {
   EXPECT_TRUE(problems_of({.accelerator = "cpu"}).empty());
 }
 
+TEST(RunPlan, SeveralDevicesOrNodesMeanDdpUnlessSaidOtherwise) {
+  EXPECT_EQ(resolve_plan({}).strategy, "single_device");
+  EXPECT_EQ(resolve_plan({.devices = int64_t{2}}).strategy, "ddp");
+  EXPECT_EQ(resolve_plan({.devices = "2"}).devices, 2);
+  EXPECT_EQ(resolve_plan({.devices = std::vector<int64_t>{0, 1, 2}}).devices, 3);
+  const RunPlan nodes = resolve_plan({.devices = int64_t{4}, .num_nodes = 2});
+  EXPECT_EQ(nodes.strategy, "ddp");
+  EXPECT_EQ(nodes.devices, 4);
+  EXPECT_EQ(nodes.num_nodes, 2);
+  const RunPlan one = resolve_plan({.strategy = "ddp"});
+  EXPECT_EQ(one.strategy, "ddp");
+  EXPECT_EQ(one.devices, 1);
+}
+
 TEST(RunPlan, AShareOfAnEpochCannotBeCountedAcrossEpochs) {
   EXPECT_TRUE(refuses({.val_check_interval = BatchLimit(0.5), .check_val_every_n_epoch = std::nullopt},
                       {"TrainerOptions.val_check_interval", "(0.5)", "across epochs", "check_val_every_n_epoch"}));
@@ -136,8 +154,12 @@ TEST(RunPlan, AShareOfAnEpochCannotBeCountedAcrossEpochs) {
 }
 
 TEST(RunPlan, TellsAllProblemsAtOnce) {
-  const auto problems =
-      problems_of({.max_epochs = -2, .accelerator = "gpu", .devices = int64_t{2}, .num_nodes = 2, .precision = "8"});
+  const auto problems = problems_of({.max_epochs = -2,
+                                     .accelerator = "gpu",
+                                     .devices = int64_t{2},
+                                     .num_nodes = 2,
+                                     .strategy = "single_device",
+                                     .precision = "8"});
   ASSERT_EQ(problems.size(), 5U) << ::testing::PrintToString(problems);
   const std::string all = ConfigError(problems).what();
   for (const char* option : {"max_epochs", "accelerator", "devices", "num_nodes", "precision"}) {

@@ -1,0 +1,35 @@
+// bin/bench_NAME is a link to this program; the name says which benchmark runs.
+#include <cstdio>
+#include <string>
+
+#include "programs.h"
+
+namespace {
+
+struct Program {
+  const char* name;
+  int (*run)(int argc, char** argv);
+};
+
+constexpr Program kPrograms[] = {
+    {"checkpoint", bench::checkpoint::run_program},
+#ifdef LEVIN_BENCH_GPT
+    {"gpt", bench::gpt::run_program},
+#endif
+    {"loader", bench::loader::run_program},
+    {"optimizers", bench::optimizers::run_program},
+    {"overhead", bench::overhead::run_program},
+    {"startup", bench::startup::run_program},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string path = argv[0];
+  const std::string name = path.substr(path.rfind('/') + 1);
+  for (const Program& program : kPrograms) {
+    if (name == std::string("bench_") + program.name) return program.run(argc, argv);
+  }
+  std::fprintf(stderr, "%s: run it as bench_NAME.\n", name.c_str());
+  return 2;
+}

@@ -1,0 +1,25 @@
+// The benchmarks: one program under several names, so that LibTorch's templates are compiled for it once.
+#pragma once
+
+namespace bench {
+
+namespace checkpoint {
+int run_program(int argc, char** argv);
+}
+namespace gpt {
+int run_program(int argc, char** argv);
+}
+namespace loader {
+int run_program(int argc, char** argv);
+}
+namespace optimizers {
+int run_program(int argc, char** argv);
+}
+namespace overhead {
+int run_program(int argc, char** argv);
+}
+namespace startup {
+int run_program(int argc, char** argv);
+}
+
+}  // namespace bench

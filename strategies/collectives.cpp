@@ -1,0 +1,187 @@
+// c10d's headers know Gloo where they are told that it is there; Gloo itself is inside libtorch_cpu.
+#define USE_C10D_GLOO
+#include "levin/strategies/collectives.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "levin/strategies/launcher.h"
+
+namespace levin {
+
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+// Names the machine as others reach it; loopback where all ranks are here, so that nobody else can.
+std::string own_address(const World& world) {
+  return world.num_nodes == 1 ? "127.0.0.1" : "";
+}
+
+c10d::ReduceOp::RedOpType c10d_op(ReduceOp op) {
+  if (op == ReduceOp::min) return c10d::ReduceOp::MIN;
+  if (op == ReduceOp::max) return c10d::ReduceOp::MAX;
+  return c10d::ReduceOp::SUM;
+}
+
+// One a process and address, to its end: a program may make several trainers, one after another.
+c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeout) {
+  static std::map<std::string, c10::intrusive_ptr<c10d::Store>> stores;
+  auto& store = stores[world.master_address + ":" + std::to_string(world.master_port)];
+  if (store) return store;
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(world.master_port);
+  options.isServer = world.rank == 0;
+  options.numWorkers = static_cast<size_t>(world.size);
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  options.multiTenant = true;
+  const int socket = inherited_store_socket();
+  if (options.isServer && socket >= 0) options.masterListenFd = socket;
+  store = c10::make_intrusive<c10d::TCPStore>(world.master_address, options);
+  return store;
+}
+
+// Keys of their own for every meeting of the same ranks, so that one does not read what another has left.
+c10::intrusive_ptr<c10d::Store> next_meeting(const World& world, Milliseconds timeout) {
+  static std::atomic<int64_t> meetings = 0;
+  const auto store = store_of(world, timeout);
+  return c10::make_intrusive<c10d::PrefixStore>("levin" + std::to_string(meetings++), store);
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const World& world,
+                                                 const std::string& name, Milliseconds timeout, int threads) {
+  const auto own = c10::make_intrusive<c10d::PrefixStore>(name, store);
+  const int rank = static_cast<int>(world.rank);
+  const int size = static_cast<int>(world.size);
+  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  const std::string address = own_address(world);
+  options->devices.push_back(address.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
+                                             : c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  options->threads = threads;
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(own, rank, size);
+  const auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(own, rank, size, options);
+  group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
+  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+  return group;
+}
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+struct Collectives::Groups {
+  World world;
+  Milliseconds timeout;
+  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::ProcessGroup> control;
+  c10::intrusive_ptr<c10d::ProcessGroup> gradients;
+
+  // Runs one collective to its end; its failure says who waited for what.
+  template <class Start>
+  void run(const char* what, Start start) {
+    try {
+      const auto work = start(*control);
+      work->wait();
+    } catch (const std::exception& error) {
+      throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + ": " + what +
+                      " failed: " + first_line(error.what()) + ". Another rank ended or stands still; see its output.");
+    }
+  }
+};
+
+Collectives::Collectives(const World& world, Milliseconds timeout) : groups_(std::make_unique<Groups>()) {
+  groups_->world = world;
+  groups_->timeout = timeout;
+  try {
+    groups_->store = next_meeting(world, timeout);
+    groups_->control = make_gloo(groups_->store, world, "control", timeout, 1);
+  } catch (const std::exception& error) {
+    throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + " (told by " +
+                    world.source + ") cannot meet the others at " + world.master_address + ":" +
+                    std::to_string(world.master_port) + ": " + first_line(error.what()) +
+                    ". Do all ranks run, and does that port reach rank 0's machine?");
+  }
+}
+
+Collectives::~Collectives() = default;
+
+const World& Collectives::world() const {
+  return groups_->world;
+}
+
+at::Tensor Collectives::reduce(const at::Tensor& value, ReduceOp op) {
+  std::vector<at::Tensor> tensors = {value.detach().cpu().clone(at::MemoryFormat::Contiguous)};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d_op(op);
+  groups_->run("a reduction", [&](c10d::ProcessGroup& group) { return group.allreduce(tensors, options); });
+  if (op == ReduceOp::mean) tensors[0].div_(static_cast<double>(groups_->world.size));
+  return tensors[0].to(value.device());
+}
+
+at::Tensor Collectives::gather(const at::Tensor& value) {
+  std::vector<at::Tensor> mine = {value.detach().cpu().contiguous()};
+  std::vector<std::vector<at::Tensor>> all(1);
+  for (int64_t k = 0; k < groups_->world.size; ++k) all[0].push_back(at::empty(mine[0].sizes(), mine[0].options()));
+  groups_->run("a gathering", [&](c10d::ProcessGroup& group) { return group.allgather(all, mine); });
+  return at::stack(all[0]);
+}
+
+std::vector<std::string> Collectives::gather(const std::string& text) {
+  const at::Tensor length = at::empty({1}, at::kLong).fill_(static_cast<int64_t>(text.size()));
+  const at::Tensor lengths = gather(length).flatten();
+  const int64_t longest = std::max<int64_t>(1, lengths.max().item<int64_t>());
+  at::Tensor bytes = at::empty({longest}, at::kByte).zero_();
+  std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  const at::Tensor all = gather(bytes);
+  std::vector<std::string> texts;
+  for (int64_t k = 0; k < groups_->world.size; ++k) {
+    const auto size = static_cast<size_t>(lengths.const_data_ptr<int64_t>()[k]);
+    texts.emplace_back(static_cast<const char*>(all[k].const_data_ptr()), size);
+  }
+  return texts;
+}
+
+void Collectives::broadcast(at::Tensor& value) {
+  std::vector<at::Tensor> tensors = {value.detach().cpu().contiguous()};
+  groups_->run("a broadcast", [&](c10d::ProcessGroup& group) { return group.broadcast(tensors); });
+  if (tensors[0].data_ptr() != value.data_ptr()) value.copy_(tensors[0]);
+}
+
+std::string Collectives::broadcast(const std::string& text) {
+  return gather(text)[0];
+}
+
+void Collectives::barrier() {
+  (void)reduce(at::empty({1}).zero_(), ReduceOp::sum);
+}
+
+void Collectives::set_timeout(Milliseconds timeout) {
+  groups_->timeout = timeout;
+  groups_->control->setTimeout(timeout);
+  if (groups_->gradients) groups_->gradients->setTimeout(timeout);
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> Collectives::group(const std::string& backend) {
+  if (!groups_->gradients) {
+    if (backend != "gloo")
+      throw ConfigError("DDPOptions.process_group_backend: " + backend + " is not available here.");
+    groups_->gradients = make_gloo(groups_->store, groups_->world, "gradients", groups_->timeout, 2);
+  }
+  return groups_->gradients;
+}
+
+}  // namespace levin

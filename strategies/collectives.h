@@ -1,0 +1,62 @@
+// What ranks say to each other beside gradients: small messages over Gloo, on CPU tensors. c10d stays inside.
+// Every function is called by every rank, in the same order, on one thread; it blocks until all have arrived, and
+// throws RankError if one does not within the timeout or its connection breaks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/core/error.h"
+#include "levin/strategies/strategy.h"
+#include "levin/strategies/world.h"
+
+namespace c10d {
+class ProcessGroup;
+}
+
+namespace levin {
+
+/// Another rank did not answer.
+class RankError : public Error {
+ public:
+  using Error::Error;
+};
+
+class Collectives {
+ public:
+  /// Meets the others at world.master_address; waits `timeout` at most.
+  Collectives(const World& world, std::chrono::milliseconds timeout);
+  ~Collectives();
+  Collectives(const Collectives&) = delete;
+  Collectives& operator=(const Collectives&) = delete;
+
+  [[nodiscard]] const World& world() const;
+
+  /// Reduces a CPU tensor of any shape; the result is new.
+  [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp op);
+  /// (size, …): every rank's tensor of the same shape and type, rank by rank.
+  [[nodiscard]] at::Tensor gather(const at::Tensor& value);
+  /// Every rank's text, rank by rank; lengths may differ.
+  [[nodiscard]] std::vector<std::string> gather(const std::string& text);
+  /// Rank 0's tensor, written into everybody's.
+  void broadcast(at::Tensor& value);
+  /// Rank 0's text.
+  [[nodiscard]] std::string broadcast(const std::string& text);
+  void barrier();
+
+  /// From now on a call waits this long at most.
+  void set_timeout(std::chrono::milliseconds timeout);
+
+  /// For gradients: a group of its own among the same ranks. `backend`: gloo or nccl.
+  [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> group(const std::string& backend);
+
+ private:
+  struct Groups;
+  std::unique_ptr<Groups> groups_;
+};
+
+}  // namespace levin

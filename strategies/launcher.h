@@ -1,0 +1,33 @@
+// Starts this program again, once for every local rank, and watches over them: no Python and no scheduler needed.
+// The process that launches trains nothing. A rank that dies ends the job, or restarts all ranks; if the launcher
+// dies, its ranks die with it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace levin {
+
+struct LaunchOptions {
+  int64_t local_ranks = 1;
+  int64_t num_nodes = 1;
+  int64_t max_restarts = 0;
+  std::chrono::milliseconds grace = std::chrono::milliseconds(3000);  // for the others, once one has failed
+};
+
+/// Runs `options.local_ranks` processes with this one's program and arguments to their end. With several nodes,
+/// NODE_RANK, MASTER_ADDR and MASTER_PORT must say where this one stands. Returns the exit status to end with: 0 if
+/// all ranks ended with 0, else that of the first that failed (128 + signal if it was killed), which is named on
+/// standard error. Ctrl-C, SIGTERM and SIGUSR1 are handed on to the ranks. Throws ConfigError, or Error if a process
+/// cannot be started.
+[[nodiscard]] int launch(const LaunchOptions& options);
+
+/// How often the launcher has started this rank again; 0 for the first time, and without a launcher.
+[[nodiscard]] int64_t restarts_so_far();
+
+/// A listening socket that the launcher has opened for rank 0's store, so that no other program can take the port in
+/// between; -1: none.
+[[nodiscard]] int inherited_store_socket();
+
+}  // namespace levin

@@ -1,0 +1,64 @@
+// Where a rank stands, written into memory that its launcher sees too: when a rank dies or freezes, the launcher says
+// where. A few stores; no system call. Written by the training thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace levin {
+
+/// One rank's page. Plain memory shared by two processes: what is read may be half an update old.
+struct RankPage {
+  std::atomic<int64_t> epoch = -1;
+  std::atomic<int64_t> batch = -1;
+  std::atomic<int64_t> global_step = -1;
+  std::atomic<int64_t> moved_at = 0;   // nanoseconds of the monotonic clock
+  std::atomic<int64_t> failed_at = 0;  // the same; 0: has not failed
+  std::array<char, 64> phase = {};     // ends with a zero
+  std::array<char, 1024> error = {};
+
+  [[nodiscard]] std::string text() const;  // "train, epoch 1, batch 12, global step 950"
+};
+
+class RankStatus {
+ public:
+  /// This process's: the launcher's memory if a launcher started it, else its own.
+  static RankStatus& instance();
+
+  void set_place(const char* phase, int64_t epoch, int64_t batch, int64_t global_step);
+  void set_phase(const char* phase);
+  /// The first one is kept: what follows is its consequence. Also written to the file that torchrun names in
+  /// TORCHELASTIC_ERROR_FILE, from which it takes the cause of a failed job.
+  void set_error(const std::string& text);
+  [[nodiscard]] const RankPage& page() const { return *page_; }
+
+ private:
+  RankStatus();
+  RankPage own_ = {};
+  RankPage* page_ = &own_;
+};
+
+/// Memory for `count` pages that children inherit. Launcher only; throws Error where the system has none.
+class RankPages {
+ public:
+  explicit RankPages(int64_t count);
+  ~RankPages();
+  RankPages(const RankPages&) = delete;
+  RankPages& operator=(const RankPages&) = delete;
+
+  /// Empty pages, for a new start.
+  void clear();
+  [[nodiscard]] const RankPage& operator[](int64_t local_rank) const { return pages_[local_rank]; }
+  /// The file descriptor that children find the memory by, in the variable named kVariable.
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+  static constexpr const char* kVariable = "LEVIN_STATUS_FD";
+
+ private:
+  int64_t count_;
+  int descriptor_ = -1;
+  RankPage* pages_ = nullptr;
+};
+
+}  // namespace levin

@@ -1,0 +1,90 @@
+"""What ranks decide together: metrics, stops, and refusing to begin where they differ."""
+
+import csv
+import pathlib
+
+from ranks import RanksTest, main
+
+
+class Metrics(RanksTest):
+    def test_epoch_metrics_with_sync_dist_are_those_of_all_samples(self):
+        alone = self.train("samples=20", "batch=4", "epochs=1", "val=5")[0]["metrics"]
+        for report in self.train("samples=20", "batch=2", "epochs=1", "val=5", ranks=2):
+            metrics = report["metrics"]
+            self.assertEqual(metrics["val_samples"], 5)  # 3 on one rank, 2 on the other, none twice
+            for name in ("val_loss", "loss_epoch", "samples", "largest"):
+                self.assertAlmostEqual(metrics[name], alone[name], places=5, msg=name)
+
+    def test_without_sync_dist_every_rank_has_rank_0s_value(self):
+        one, other = self.train("samples=20", "batch=2", "epochs=1", ranks=2)
+        self.assertEqual(one["metrics"]["own"], other["metrics"]["own"])
+        self.assertLess(one["metrics"]["own"], one["metrics"]["samples"])
+
+    def test_step_metrics_are_written_once_reduced_over_ranks(self):
+        def losses():
+            file = next(pathlib.Path(self.out).glob("**/metrics.csv"))
+            with file.open() as lines:
+                rows = [float(row["loss_step"]) for row in csv.DictReader(lines) if row["loss_step"]]
+            file.unlink()
+            return rows
+
+        self.train("samples=16", "batch=4", "epochs=1")
+        alone = losses()
+        self.train("samples=16", "batch=2", "epochs=1", ranks=2)
+        together = losses()
+        self.assertEqual(len(together), 4)
+        self.assert_close(alone, together, 1e-5)
+
+    def test_a_metric_that_one_rank_lacks_is_named(self):
+        status, errors = self.run_words("samples=8", "odd_metric=1:0", "devices=2")
+        self.assertNotEqual(status, 0)
+        self.assertIn("different metrics", errors)
+        self.assertIn("odd", errors)
+
+
+class Differences(RanksTest):
+    def test_shapes_that_differ_are_told_before_anything_is_sent(self):
+        status, errors = self.run_words("shape_by_rank", "devices=2")
+        self.assertNotEqual(status, 0)
+        self.assertIn("rank 0 has net.0.weight (8, 8)", errors)
+        self.assertIn("rank 1 has net.0.weight (9, 8)", errors)
+
+    def test_options_that_differ_are_told_by_name(self):
+        ranks = [self.start(f"epochs={2 + rank}", "strategy=ddp",
+                            env={"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "MASTER_PORT": "23451"})
+                 for rank in range(2)]
+        errors = [rank.communicate(timeout=60)[1] for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [1, 1])
+        for text in errors:
+            self.assertIn('rank 0 has "trainer.max_epochs: 2", rank 1 has "trainer.max_epochs: 3"', text)
+
+
+class Ends(RanksTest):
+    def test_one_rank_that_asks_to_stop_stops_all_in_the_same_step(self):
+        one, other = self.train("samples=64", "batch=2", "epochs=1", "stop_after=1:4", ranks=2)
+        self.assertEqual(one["seen"], other["seen"])
+        self.assertLess(len(one["seen"]), 16)
+        self.assertEqual(one["weights"], other["weights"])
+
+    def test_streams_of_different_length_end_together(self):
+        one, other = self.train("stream=3", "epochs=2", ranks=2)
+        self.assertEqual(one["seen"], [2, 2, 2] * 2)  # the second rank has four in its first pass
+        self.assertEqual(other["seen"], one["seen"])
+        self.assertEqual(one["weights"], other["weights"])
+
+    def test_a_rank_without_a_loss_gives_zero_gradients(self):
+        one, other = self.train("samples=32", "skip=1:2", ranks=2)
+        self.assertEqual(one["weights"], other["weights"])
+        self.assertEqual(one["global_step"], other["global_step"])
+
+    def test_a_loss_that_is_nan_on_one_rank_stops_all_before_the_update(self):
+        status, errors = self.run_words("samples=32", "nan=1:2", "devices=2")
+        self.assertNotEqual(status, 0)
+        self.assertIn("not finite on another rank", errors)
+        one, other = self.train("samples=32", "nan=1:2", "skip_nonfinite", "epochs=1", ranks=2)
+        self.assertEqual(one["weights"], other["weights"])
+        self.assertEqual(one["global_step"], 3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""A rank that dies, freezes or throws; a launcher that dies; restarts."""
+
+import json
+import pathlib
+import signal
+import time
+
+from ranks import RanksTest, main
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def children(pid):
+    return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class Faults(RanksTest):
+    def test_a_killed_rank_ends_the_job_within_five_seconds_and_is_named(self):
+        start = time.monotonic()
+        status, errors = self.run_words("samples=4000", "batch=1", "slow=2", "kill=1:100", "devices=2")
+        took = time.monotonic() - start
+        self.assertEqual(status, 128 + signal.SIGKILL)
+        self.assertRegex(errors, r"rank 1 on \S+ \(process \d+\) was killed by signal 9 \(Killed\) in train, epoch 0, "
+                                 r"batch 100, global step 100")
+        self.assertRegex(errors, r"rank 0 stood in train, epoch 0, batch 10\d")
+        self.assertLess(took, 15)  # the start included
+
+    def test_a_rank_that_throws_is_the_first_cause(self):
+        status, errors = self.run_words("samples=64", "batch=2", "throw=1:5", "devices=2")
+        self.assertEqual(status, 1)
+        self.assertIn("Its error: ", errors)
+        self.assertRegex(errors, r"rank 1 on \S+ \(process \d+\) ended with status 1 in train, epoch 0, batch 5.*"
+                                 r"a fault in the model")
+
+    def test_torchruns_error_file_holds_the_cause(self):
+        path = pathlib.Path(self.out) / "error.json"
+        process = self.start("samples=16", "throw=0:1", "strategy=ddp", env={
+            "TORCHELASTIC_RUN_ID": "1", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+            "MASTER_PORT": "23471", "TORCHELASTIC_ERROR_FILE": str(path)})
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1)
+        message = json.loads(path.read_text())["message"]
+        self.assertIn("a fault in the model", message["message"])
+        self.assertGreater(int(message["extraInfo"]["timestamp"]), 0)
+
+    def test_a_frozen_rank_is_found_within_the_timeout(self):
+        start = time.monotonic()
+        status, errors = self.run_words("samples=400", "batch=1", "freeze=1:20", "timeout=2", "devices=2")
+        self.assertNotEqual(status, 0)
+        self.assertLess(time.monotonic() - start, 20)
+        self.assertRegex(errors, r"rank 1 stood in train, epoch 0, batch 20, global step 20, [2-9]\.?\d* s ago")
+
+    def test_no_rank_outlives_its_launcher(self):
+        process = self.start("samples=4000", "batch=1", "slow=5", "devices=2")
+        time.sleep(2)
+        ranks = children(process.pid)
+        self.assertEqual(len(ranks), 2)
+        process.kill()
+        process.communicate()
+        deadline = time.monotonic() + 5
+        while any(alive(rank) for rank in ranks) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertFalse([rank for rank in ranks if alive(rank)])
+
+    def test_restarts_end_at_the_undisturbed_runs_bits(self):
+        words = ["samples=40", "batch=2", "epochs=2", "model=dropout", "checkpoint"]
+        undisturbed = self.train(*words, ranks=2)
+        for file in sorted(pathlib.Path(self.out).glob("**/*"), reverse=True):
+            file.unlink() if file.is_file() else file.rmdir()
+        status, errors = self.run_words(*words, "kill=1:13", "restarts=1", "devices=2")
+        self.assertEqual(status, 0, errors)
+        self.assertIn("restart 1 of 1", errors)
+        restarted = [json.loads((pathlib.Path(self.out) / f"rank{k}.json").read_text()) for k in range(2)]
+        for one, other in zip(undisturbed, restarted):
+            self.assertEqual(one["weights"], other["weights"])
+            self.assertEqual(one["metrics"], other["metrics"])
+            self.assertEqual(one["random"], other["random"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Who starts the ranks: levin itself, torchrun's, SLURM's, MPI's and plain variables."""
+
+import signal
+import time
+
+from ranks import RanksTest, main
+
+
+class Launching(RanksTest):
+    def by_variables(self, variables_of, size=2, words=()):
+        """Every rank started by hand with the variables of its launcher."""
+        ranks = [self.start("samples=16", *words, env=variables_of(rank)) for rank in range(size)]
+        for rank in ranks:
+            _, errors = rank.communicate(timeout=60)
+            self.assertEqual(rank.returncode, 0, errors)
+
+    def test_devices_2_starts_two_ranks(self):
+        self.train("samples=16", ranks=2)
+
+    def test_variables_of_torchrun(self):
+        self.by_variables(lambda r: {"TORCHELASTIC_RUN_ID": "1", "RANK": str(r), "WORLD_SIZE": "2", "LOCAL_RANK": str(r),
+                                     "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "MASTER_PORT": "23461"})
+
+    def test_variables_of_slurm(self):
+        self.by_variables(lambda r: {"SLURM_NTASKS": "2", "SLURM_PROCID": str(r), "SLURM_LOCALID": str(r),
+                                     "SLURM_NODEID": "0", "SLURM_JOB_ID": "8462", "SLURM_JOB_NAME": "train"})
+
+    def test_variables_of_open_mpi(self):
+        self.by_variables(lambda r: {"OMPI_COMM_WORLD_RANK": str(r), "OMPI_COMM_WORLD_SIZE": "2",
+                                     "OMPI_COMM_WORLD_LOCAL_RANK": str(r), "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+                                     "MASTER_PORT": "23463"})
+
+    def test_plain_variables(self):
+        self.by_variables(lambda r: {"RANK": str(r), "WORLD_SIZE": "2", "LOCAL_RANK": str(r), "MASTER_PORT": "23464"})
+
+    def test_two_nodes_on_this_machine(self):
+        nodes = [self.start("samples=16", "devices=2", "nodes=2",
+                            env={"NODE_RANK": str(node), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "23465"})
+                 for node in range(2)]
+        for node in nodes:
+            _, errors = node.communicate(timeout=60)
+            self.assertEqual(node.returncode, 0, errors)
+
+    def test_devices_that_contradict_the_launcher_are_an_error_that_shows_both(self):
+        process = self.start("devices=3", env={"TORCHELASTIC_RUN_ID": "1", "RANK": "0", "WORLD_SIZE": "2",
+                                               "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"})
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("3 devices x 1 nodes are 3 ranks, but torchrun has started 2", errors)
+
+    def test_nodes_without_an_address_are_an_error(self):
+        status, errors = self.run_words("devices=2", "nodes=2")
+        self.assertEqual(status, 1)
+        self.assertIn("set NODE_RANK, MASTER_ADDR and MASTER_PORT", errors)
+
+
+class Signals(RanksTest):
+    def test_a_stop_that_reaches_the_launcher_ends_all_ranks_in_good_order(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            process = self.start("samples=4000", "batch=1", "slow=5", "devices=2", "checkpoint")
+            time.sleep(3)
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=30)
+            self.assertNotEqual(process.returncode, 0)
+            self.assertIn("fit was stopped by", errors)
+            self.assertIn("Continue with", errors)
+
+
+if __name__ == "__main__":
+    main()

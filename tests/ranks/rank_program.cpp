@@ -1,0 +1,242 @@
+// A training program with several ranks, as a user writes one; ranks_test.py runs it. Each rank leaves rank<k>.json in
+// the folder `out`: weights, metrics, counters. Words are key=value.
+#include <torch/torch.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "levin/levin.h"
+#include "levin/strategies/launcher.h"
+
+namespace {
+
+namespace F = torch::nn::functional;
+
+class Words {
+ public:
+  Words(int argc, char** argv) {
+    for (int k = 1; k < argc; ++k) {
+      const std::string word = argv[k];
+      const size_t equals = word.find('=');
+      words_[word.substr(0, equals)] = equals == std::string::npos ? "" : word.substr(equals + 1);
+    }
+  }
+  [[nodiscard]] bool has(const std::string& key) const { return words_.contains(key); }
+  [[nodiscard]] std::string text(const std::string& key, const std::string& otherwise) const {
+    const auto found = words_.find(key);
+    return found == words_.end() ? otherwise : found->second;
+  }
+  [[nodiscard]] int64_t number(const std::string& key, int64_t otherwise) const {
+    return has(key) ? std::stoll(words_.at(key)) : otherwise;
+  }
+
+ private:
+  std::map<std::string, std::string> words_;
+};
+
+// `when`: "rank:step", the rank and the training batch (over all epochs) in which something is to happen.
+bool is_time(const Words& words, const std::string& key, const levin::LightningModule& module) {
+  const std::string when = words.text(key, "");
+  if (when.empty()) return false;
+  const auto& trainer = module.trainer();
+  return trainer.global_rank() == std::stoll(when) &&
+         trainer.seen_batches() == std::stoll(when.substr(when.find(':') + 1)) && levin::restarts_so_far() == 0;
+}
+
+class Net : public levin::LightningModule {
+ public:
+  explicit Net(const Words& words) : words_(words), kind_(words.text("model", "mlp")) {
+    if (kind_ == "article") {
+      article_ = register_parameter("weight", torch::ones({8}));
+      return;
+    }
+    torch::manual_seed(words.number("seed", 1) + (words.has("seed_by_rank") ? std::atoi(std::getenv("RANK")) : 0));
+    if (words.has("shape_by_rank")) wide_ = 8 + std::atoi(std::getenv("RANK"));
+    net_ = torch::nn::Sequential(torch::nn::Linear(8, wide_), torch::nn::Tanh());
+    if (kind_ == "batchnorm") net_->push_back(torch::nn::BatchNorm1d(wide_));
+    if (kind_ == "dropout") net_->push_back(torch::nn::Dropout(0.5));
+    net_->push_back(torch::nn::Linear(wide_, 3));
+    register_module("net", net_);
+    if (kind_ == "unused") unused_ = register_module("spare", torch::nn::Linear(2, 2));
+  }
+
+  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    misbehave();
+    seen_.push_back(batch[0].size(0));
+    if (kind_ == "article") return (batch[0] * article_).sum();
+    auto loss = F::cross_entropy(net_->forward(batch[0]), batch[1]);
+    if (is_time(words_, "nan", *this)) loss = loss * std::numeric_limits<float>::quiet_NaN();
+    log("loss", loss, {.on_step = true, .on_epoch = true, .sync_dist = true});
+    log("samples", batch[0].sum(),
+        {.on_step = false, .on_epoch = true, .reduce_fx = levin::ReduceFx::sum, .sync_dist = true});
+    log("largest", batch[0].max(),
+        {.on_step = false, .on_epoch = true, .reduce_fx = levin::ReduceFx::max, .sync_dist = true});
+    log("own", batch[0].sum(), {.on_step = false, .on_epoch = true});
+    if (is_time(words_, "odd_metric", *this)) log("odd", 1.0, {.on_step = false, .on_epoch = true, .sync_dist = true});
+    if (is_time(words_, "skip", *this)) return {};
+    return loss;
+  }
+  void validation_step(const levin::Batch& batch, int64_t) override {
+    log("val_loss", F::cross_entropy(net_->forward(batch[0]), batch[1]), {.sync_dist = true});
+    log("val_samples", static_cast<double>(batch.size()), {.reduce_fx = levin::ReduceFx::sum, .sync_dist = true});
+  }
+  void on_train_batch_end(const at::Tensor&, const levin::Batch&, int64_t) override {
+    if (is_time(words_, "stop_after", *this)) trainer().request_stop("asked by one rank");
+  }
+  levin::OptimizerConfig configure_optimizers() override {
+    if (kind_ == "article") return levin::SGD(parameters(), {.lr = 0.01, .momentum = 0.9});
+    if (words_.text("optimizer", "sgd") == "adamw") return levin::AdamW(parameters(), {.lr = 0.01});
+    return levin::SGD(parameters(), {.lr = 0.1, .momentum = 0.9});
+  }
+  [[nodiscard]] const std::vector<int64_t>& seen() const { return seen_; }
+
+ private:
+  void misbehave() {
+    if (is_time(words_, "kill", *this)) std::raise(SIGKILL);
+    if (is_time(words_, "freeze", *this)) std::raise(SIGSTOP);
+    if (is_time(words_, "throw", *this)) throw std::runtime_error("a fault in the model");
+    if (words_.has("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(words_.number("slow", 0)));
+  }
+
+  Words words_;
+  std::string kind_;
+  int64_t wide_ = 8;
+  torch::Tensor article_;
+  torch::nn::Sequential net_;
+  torch::nn::Linear unused_ = nullptr;
+  std::vector<int64_t> seen_;
+};
+
+// Of unknown length: rank r has `stream` + r batches.
+class Stream final : public levin::Loader {
+ public:
+  Stream(levin::Batch all, int64_t batches) : all_(std::move(all)), batches_(batches) {}
+  void start(int64_t, int64_t first) override { position_ = first; }
+  bool next(levin::Batch& batch) override {
+    if (position_ >= batches_) return false;
+    const int64_t at = 2 * (position_++ % 4);
+    batch = {all_[0].slice(0, at, at + 2), all_[1].slice(0, at, at + 2)};
+    return true;
+  }
+  [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
+  bool shard(int64_t rank, int64_t, bool) override {
+    batches_ += rank;
+    return true;
+  }
+
+ private:
+  levin::Batch all_;
+  int64_t batches_;
+  int64_t position_ = 0;
+};
+
+levin::Batch make_data(const Words& words) {
+  torch::manual_seed(0);
+  const int64_t samples = words.number("samples", 8);
+  auto x = torch::rand({samples, 8});
+  return {x, torch::arange(samples).remainder(3)};
+}
+
+// The order that two ranks see, in one process.
+std::shared_ptr<levin::Sampler> interleaved(int64_t samples, int64_t batch, int64_t ranks) {
+  std::vector<int64_t> order;
+  for (int64_t start = 0; start < samples; start += batch * ranks) {
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      for (int64_t k = start + rank; k < std::min(samples, start + batch * ranks); k += ranks) order.push_back(k);
+    }
+  }
+  return std::make_shared<levin::SubsetSampler>(order);
+}
+
+std::shared_ptr<levin::Loader> make_loader(const Words& words, const levin::Batch& data) {
+  const int64_t batch = words.number("batch", 4);
+  if (words.has("stream")) return std::make_shared<Stream>(data, words.number("stream", 4));
+  std::shared_ptr<levin::Sampler> sampler;
+  if (words.has("interleave")) sampler = interleaved(data[0].size(0), batch, words.number("interleave", 2));
+  return std::make_shared<levin::DataLoader>(
+      std::make_shared<levin::TensorDataset>(std::vector<at::Tensor>{data[0], data[1]}),
+      levin::DataLoaderOptions{.batch_size = batch, .shuffle = words.has("shuffle")}, sampler);
+}
+
+levin::TrainerOptions trainer_options(const Words& words) {
+  levin::TrainerOptions options;
+  options.max_epochs = words.number("epochs", 2);
+  if (words.has("devices")) options.devices = words.number("devices", 1);
+  options.accumulate_grad_batches = words.number("accumulate", 1);
+  options.num_nodes = words.number("nodes", 1);
+  options.max_restarts = words.number("restarts", 0);
+  options.default_root_dir = words.text("out", ".");
+  options.enable_progress_bar = false;
+  options.enable_model_summary = false;
+  options.num_sanity_val_steps = 0;
+  options.log_every_n_steps = 1;
+  if (words.has("clip")) options.gradient_clip_val = 0.1;
+  if (words.has("precision")) options.precision = words.text("precision", "");
+  if (words.has("skip_nonfinite")) options.nonfinite_loss = levin::NonFiniteLoss::skip;
+  options.enable_checkpointing = words.has("checkpoint");
+  if (words.has("checkpoint")) {
+    options.callbacks = {levin::ModelCheckpoint({.save_last = true, .every_n_train_steps = 1})};
+  }
+  if (words.has("strategy") || words.number("devices", 1) > 1) {
+    levin::DDPOptions ddp;
+    ddp.find_unused_parameters = words.has("find_unused");
+    ddp.gradient_as_bucket_view = words.has("bucket_view");
+    ddp.static_graph = words.has("static_graph");
+    ddp.bucket_cap_mb = words.has("small_buckets") ? 1e-4 : 25;
+    if (words.has("hook"))
+      ddp.comm_hook =
+          words.text("hook", "") == "fp16" ? levin::CommHook::fp16_compress : levin::CommHook::bf16_compress;
+    if (words.has("timeout")) ddp.timeout = levin::Seconds(static_cast<double>(words.number("timeout", 5)));
+    options.strategy = levin::DDP(ddp);
+  }
+  return options;
+}
+
+void write_report(const Words& words, const levin::Trainer& trainer, Net& net) {
+  nlohmann::json report;
+  std::vector<double> weights;
+  for (const auto& item : net.named_parameters()) {
+    const auto flat = item.value().detach().to(torch::kDouble).flatten().contiguous();
+    weights.insert(weights.end(), flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel());
+  }
+  for (const auto& item : net.named_buffers()) report["buffers"][item.key()] = item.value().sum().item<double>();
+  report["weights"] = weights;
+  report["global_step"] = trainer.global_step();
+  report["epoch"] = trainer.current_epoch();
+  report["seen"] = net.seen();
+  report["world_size"] = trainer.world_size();
+  report["random"] = torch::rand({1}).item<double>();
+  for (const auto& [name, value] : trainer.callback_metrics()) report["metrics"][name] = value;
+  std::ofstream(words.text("out", ".") + "/rank" + std::to_string(trainer.global_rank()) + ".json") << report.dump();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Words words(argc, argv);
+  try {
+    levin::Trainer trainer(trainer_options(words));
+    Net net(words);
+    const auto data = make_data(words);
+    levin::Loaders val;
+    if (words.has("val")) {
+      const int64_t samples = words.number("val", 5);
+      val.push_back(
+          std::make_shared<levin::DataLoader>(std::make_shared<levin::TensorDataset>(std::vector<at::Tensor>{
+                                                  data[0].slice(0, 0, samples), data[1].slice(0, 0, samples)}),
+                                              levin::DataLoaderOptions{.batch_size = 2}));
+    }
+    levin::seed_everything(static_cast<uint64_t>(words.number("seed", 1)));
+    trainer.fit(net, make_loader(words, data), val, words.text("ckpt", ""));
+    write_report(words, trainer, net);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

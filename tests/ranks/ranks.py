@@ -1,0 +1,58 @@
+"""Runs rank_program and reads what its ranks leave: shared by the tests of this folder."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) else ""
+
+# What another launcher, or the machine's owner, has left must not be taken for this test's.
+CLEAN = {k: v for k, v in os.environ.items()
+         if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
+         and not k.startswith(("SLURM_", "OMPI_", "TORCHELASTIC_", "LSB_", "JSM_", "LEVIN_LAUNCHED"))}
+CLEAN["OMP_NUM_THREADS"] = "1"
+
+
+class RanksTest(unittest.TestCase):
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory(prefix="levin_ranks_")
+        self.addCleanup(self._folder.cleanup)
+        self.out = self._folder.name
+
+    def start(self, *words, env=None, program=PROGRAM, **more):
+        return subprocess.Popen([program, f"out={self.out}", *words], env={**CLEAN, **(env or {})},
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+    def run_words(self, *words, timeout=60, env=None):
+        """(exit status, standard error) of a run."""
+        process = self.start(*words, env=env)
+        try:
+            _, errors = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            _, errors = process.communicate()
+            self.fail(f"{words} did not end within {timeout} s:\n{errors}")
+        return process.returncode, errors
+
+    def train(self, *words, ranks=1, **more):
+        """Every rank's report of a run that goes well."""
+        for old in pathlib.Path(self.out).glob("rank*.json"):
+            old.unlink()
+        status, errors = self.run_words(*words, *([f"devices={ranks}"] if ranks > 1 else []), **more)
+        self.assertEqual(status, 0, f"{words}:\n{errors}")
+        reports = [json.loads((pathlib.Path(self.out) / f"rank{k}.json").read_text()) for k in range(ranks)]
+        self.assertEqual([r["world_size"] for r in reports], [ranks] * ranks)
+        return reports
+
+    def assert_close(self, one, other, tolerance=2e-6):
+        self.assertEqual(len(one), len(other))
+        worst = max(abs(a - b) for a, b in zip(one, other))
+        self.assertLessEqual(worst, tolerance, f"{one}\n{other}")
+
+
+def main():
+    unittest.main(verbosity=2)

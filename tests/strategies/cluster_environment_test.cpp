@@ -1,0 +1,152 @@
+// Which rank this is, read from the variables that launchers leave.
+#include "levin/strategies/cluster_environment.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+
+#include "levin/core/error.h"
+#include "support/temporary_folder.h"
+
+namespace levin::cluster_environment_test {
+namespace {
+
+using Values = std::map<std::string, std::string>;
+
+std::optional<World> world_of(Values values) {
+  return find_world([values = std::move(values)](const std::string& name) -> std::optional<std::string> {
+    const auto found = values.find(name);
+    return found == values.end() ? std::nullopt : std::optional<std::string>(found->second);
+  });
+}
+
+Values slurm() {
+  return {{"SLURM_NTASKS", "8"},        {"SLURM_PROCID", "5"},
+          {"SLURM_LOCALID", "1"},       {"SLURM_NODEID", "1"},
+          {"SLURM_JOB_NUM_NODES", "2"}, {"SLURM_JOB_ID", "12345"},
+          {"SLURM_JOB_NAME", "train"},  {"SLURM_JOB_NODELIST", "host[5-6]"}};
+}
+
+Values torchrun() {
+  return {{"TORCHELASTIC_RUN_ID", "x"}, {"RANK", "3"},       {"WORLD_SIZE", "4"},         {"LOCAL_RANK", "1"},
+          {"LOCAL_WORLD_SIZE", "2"},    {"GROUP_RANK", "1"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "1234"}};
+}
+
+TEST(FindWorld, IsEmptyWhereNobodyHasStartedRanks) {
+  EXPECT_FALSE(world_of({}));
+  EXPECT_FALSE(world_of({{"MASTER_ADDR", "here"}, {"MASTER_PORT", "1"}}));
+}
+
+TEST(FindWorld, ReadsTorchrun) {
+  const auto world = world_of(torchrun());
+  ASSERT_TRUE(world);
+  EXPECT_EQ(world->source, "torchrun");
+  EXPECT_EQ(world->rank, 3);
+  EXPECT_EQ(world->size, 4);
+  EXPECT_EQ(world->local_rank, 1);
+  EXPECT_EQ(world->local_size, 2);
+  EXPECT_EQ(world->node_rank, 1);
+  EXPECT_EQ(world->num_nodes, 2);
+  EXPECT_EQ(world->master_address, "10.0.0.1");
+  EXPECT_EQ(world->master_port, 1234);
+}
+
+TEST(FindWorld, ReadsSlurmWithItsFirstHostAndAPortOfTheJob) {
+  const auto world = world_of(slurm());
+  ASSERT_TRUE(world);
+  EXPECT_EQ(world->source, "SLURM");
+  EXPECT_EQ(world->rank, 5);
+  EXPECT_EQ(world->local_rank, 1);
+  EXPECT_EQ(world->local_size, 4);
+  EXPECT_EQ(world->node_rank, 1);
+  EXPECT_EQ(world->master_address, "host5");
+  EXPECT_EQ(world->master_port, 17345);
+}
+
+TEST(FindWorld, PrefersTorchrunInsideSlurm) {
+  Values both = slurm();
+  both.merge(torchrun());
+  EXPECT_EQ(world_of(both)->source, "torchrun");
+}
+
+TEST(FindWorld, TakesAnAllocationForNoJob) {
+  for (const char* name : {"bash", "interactive"}) {
+    Values values = slurm();
+    values["SLURM_JOB_NAME"] = name;
+    EXPECT_FALSE(world_of(values)) << name;
+  }
+}
+
+TEST(FindWorld, ReadsOpenMpi) {
+  Values values = {{"OMPI_COMM_WORLD_RANK", "1"},
+                   {"OMPI_COMM_WORLD_SIZE", "2"},
+                   {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  const auto world = world_of(values);
+  ASSERT_TRUE(world);
+  EXPECT_EQ(world->source, "MPI");
+  EXPECT_EQ(world->rank, 1);
+  EXPECT_EQ(world->master_address, "127.0.0.1");
+  EXPECT_GE(world->master_port, 20000);
+  values["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
+  values["OMPI_COMM_WORLD_LOCAL_RANK"] = "0";
+  EXPECT_THROW((void)world_of(values), ConfigError);  // two nodes and no address
+}
+
+TEST(FindWorld, ReadsLsfAndItsRankFile) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.path() + "/ranks";
+  std::ofstream(path) << "batch\nnode1\nnode1\nnode2\nnode2\n";
+  const auto world = world_of({{"LSB_JOBID", "2007"},
+                               {"LSB_DJOB_RANKFILE", path},
+                               {"JSM_NAMESPACE_RANK", "3"},
+                               {"JSM_NAMESPACE_LOCAL_RANK", "1"},
+                               {"JSM_NAMESPACE_SIZE", "4"}});
+  ASSERT_TRUE(world);
+  EXPECT_EQ(world->source, "LSF");
+  EXPECT_EQ(world->node_rank, 1);
+  EXPECT_EQ(world->num_nodes, 2);
+  EXPECT_EQ(world->master_address, "node1");
+  EXPECT_EQ(world->master_port, 10007);
+}
+
+TEST(FindWorld, ReadsPlainVariablesAsKubeflowSetsThem) {
+  const auto world =
+      world_of({{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "job-master-0"}, {"MASTER_PORT", "23456"}});
+  ASSERT_TRUE(world);
+  EXPECT_EQ(world->rank, 2);
+  EXPECT_EQ(world->local_rank, 0);
+  EXPECT_EQ(world->local_size, 1);
+  EXPECT_EQ(world->node_rank, 2);
+  EXPECT_EQ(world->num_nodes, 3);
+  EXPECT_EQ(world->master_address, "job-master-0");
+}
+
+TEST(FindWorld, NamesAVariableThatCannotBe) {
+  auto message = [](Values values) {
+    try {
+      (void)world_of(std::move(values));
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(message({{"RANK", "one"}, {"WORLD_SIZE", "2"}}).find("RANK is \"one\""), std::string::npos);
+  EXPECT_NE(message({{"RANK", "2"}, {"WORLD_SIZE", "2"}}).find("rank 2 of 2"), std::string::npos);
+  Values values = torchrun();
+  values.erase("LOCAL_RANK");
+  EXPECT_NE(message(values).find("LOCAL_RANK is missing"), std::string::npos);
+}
+
+TEST(FirstHost, ReadsSlurmsNotation) {
+  EXPECT_EQ(first_host("node1"), "node1");
+  EXPECT_EQ(first_host("node1,node2"), "node1");
+  EXPECT_EQ(first_host("host[5-9]"), "host5");
+  EXPECT_EQ(first_host("host[05,07-09]-ib,other"), "host05-ib");
+  EXPECT_EQ(first_host("a,b[1-3]"), "a");
+  EXPECT_THROW((void)first_host("host["), ConfigError);
+}
+
+}  // namespace
+}  // namespace levin::cluster_environment_test

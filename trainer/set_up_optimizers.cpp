@@ -1,0 +1,52 @@
+#include "levin/trainer/set_up_optimizers.h"
+
+#include <string>
+
+#include "levin/core/console.h"
+#include "levin/trainer/hook_caller.h"
+#include "levin/trainer/loss_scaling.h"
+
+namespace levin {
+
+void set_up_optimizers(Run& run) {
+  OptimizerConfig config =
+      call_module(run, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
+  if (config.optimizers().empty()) {
+    Console::instance().warn("configure_optimizers returned no optimizer: the weights will not change.");
+  }
+  if (run.module->automatic_optimization() && config.optimizers().size() > 1) {
+    throw ConfigError(
+        "configure_optimizers returned " + std::to_string(config.optimizers().size()) +
+        " optimizers, and automatic optimization steps one. Call set_automatic_optimization(false) in the "
+        "module's constructor and step them in training_step.");
+  }
+  if (!run.module->automatic_optimization()) {
+    auto refuse = [](const char* option, const std::string& value) {
+      throw ConfigError(
+          std::string("TrainerOptions.") + option + ": " + value +
+          " has no meaning with manual optimization. Do it in training_step, and leave the option unset.");
+    };
+    if (run.plan.accumulate_grad_batches > 1)
+      refuse("accumulate_grad_batches", std::to_string(run.plan.accumulate_grad_batches));
+    if (run.plan.gradient_clip_val > 0) refuse("gradient_clip_val", number_text(run.plan.gradient_clip_val));
+    const bool skips = run.plan.nonfinite_loss == NonFiniteLoss::skip;
+    if (skips || run.plan.nonfinite_loss == NonFiniteLoss::rollback)
+      refuse("nonfinite_loss", skips ? "skip" : "rollback");
+  }
+  if (run.module->automatic_optimization() && run.plan.accumulate_grad_batches > 1 && !config.optimizers().empty() &&
+      config.optimizers()[0]->needs_closure()) {
+    throw ConfigError("TrainerOptions.accumulate_grad_batches: " + std::to_string(run.plan.accumulate_grad_batches) +
+                      " is not possible with " + config.optimizers()[0]->name() +
+                      ", which evaluates its batch several times. Use 1 and a larger batch.");
+  }
+  check_scaling(run, config.optimizers());
+  run.optimizers.clear();
+  for (const auto& optimizer : config.optimizers()) run.optimizers.emplace_back(run.trainer, optimizer);
+  run.schedulers = config.schedulers();
+  for (auto& schedule : run.schedulers) {
+    if (!schedule.scheduler->attached())
+      schedule.scheduler->attach(run.optimizers[schedule.optimizer_index].optimizer());
+  }
+}
+
+}  // namespace levin
