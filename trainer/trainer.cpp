@@ -123,10 +123,7 @@ void set_up_optimizers(Run& run) {
   run.optimizers.clear();
   for (const auto& optimizer : config.optimizers()) run.optimizers.emplace_back(run.trainer, optimizer);
   run.schedulers = config.schedulers();
-  for (auto& schedule : run.schedulers) {
-    if (!schedule.scheduler->attached())
-      schedule.scheduler->attach(run.optimizers[schedule.optimizer_index].optimizer());
-  }
+  attach_schedulers(run);
 }
 
 void start_loggers(Run& run) {
