@@ -91,30 +91,24 @@ void DeviceStatsMonitor::write(Trainer& trainer, const std::string& hook, int64_
 }
 
 void DeviceStatsMonitor::on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t) {
-  const int64_t every = trainer.plan().log_every_n_steps;
   const int64_t step = trainer.logging_step();
-  if (every == 0 || (step + 1) % every != 0 || step == started_step_) return;
+  if (!trainer.plan().is_logged_step(step) || step == started_step_) return;
   started_step_ = step;
   write(trainer, "on_train_batch_start", step);
 }
 
 void DeviceStatsMonitor::on_train_batch_end(Trainer& trainer, LightningModule&, const at::Tensor&, const Batch&,
-                                            int64_t batch_idx) {
-  const int64_t every = trainer.plan().log_every_n_steps;
-  const int64_t step = trainer.logging_step();
-  if (every == 0 || (step + 1) % every != 0) return;
-  const bool window_ends = (batch_idx + 1) % trainer.accumulate_grad_batches() == 0 || trainer.is_last_batch();
-  if (window_ends) write(trainer, "on_train_batch_end", step);
+                                            int64_t) {
+  if (trainer.ends_logged_window()) write(trainer, "on_train_batch_end", trainer.logging_step());
 }
 
 // Lightning: writes at each evaluation batch if the training's step happens to be a logged one, and never in test;
 // here: every log_every_n_steps-th batch, at the count of evaluation batches, as other values of evaluations.
 void DeviceStatsMonitor::write_evaluated(Trainer& trainer, const std::string& hook, bool batch_ends) {
   if (trainer.sanity_checking()) return;
-  const int64_t every = trainer.plan().log_every_n_steps;
   const int64_t batch = evaluated_;
   if (batch_ends) ++evaluated_;
-  if (every > 0 && (batch + 1) % every == 0) write(trainer, hook, batch);
+  if (trainer.plan().is_logged_step(batch)) write(trainer, hook, batch);
 }
 
 }  // namespace levin

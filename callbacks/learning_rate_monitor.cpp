@@ -42,10 +42,9 @@ void LearningRateMonitor::on_train_epoch_start(Trainer& trainer, LightningModule
 }
 
 void LearningRateMonitor::on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t) {
-  const int64_t every = trainer.plan().log_every_n_steps;
-  if (options_.logging_interval == LoggingInterval::epoch || every == 0) return;
+  if (options_.logging_interval == LoggingInterval::epoch) return;
   const int64_t step = trainer.logging_step();
-  if ((step + 1) % every != 0 || step == last_step_) return;
+  if (!trainer.plan().is_logged_step(step) || step == last_step_) return;
   last_step_ = step;
   write(trainer, true);
 }

@@ -110,21 +110,16 @@ void ThroughputMonitor::write(Trainer& trainer, Mode mode, int64_t step) {
 }
 
 void ThroughputMonitor::on_train_batch_end(Trainer& trainer, LightningModule&, const at::Tensor&, const Batch& batch,
-                                           int64_t batch_idx) {
-  const int64_t every = trainer.plan().log_every_n_steps;
-  const int64_t step = trainer.logging_step();
-  // At the end of a window, so that the update is in it.
-  const bool window_ends = (batch_idx + 1) % trainer.accumulate_grad_batches() == 0 || trainer.is_last_batch();
-  const bool writes = window_ends && every > 0 && (step + 1) % every == 0 && !trainer.loggers().empty();
+                                           int64_t) {
+  const bool writes = trainer.ends_logged_window() && !trainer.loggers().empty();
   end_batch(trainer, Mode::train, batch, writes);
-  if (writes) write(trainer, Mode::train, step);
+  if (writes) write(trainer, Mode::train, trainer.logging_step());
 }
 
 void ThroughputMonitor::end_evaluation_batch(Trainer& trainer, Mode mode, const Batch& batch) {
   if (off_) return;
-  const int64_t every = trainer.plan().log_every_n_steps;
   const int64_t step = meter(mode).evaluated++;
-  const bool writes = every > 0 && (step + 1) % every == 0 && !trainer.loggers().empty();
+  const bool writes = trainer.plan().is_logged_step(step) && !trainer.loggers().empty();
   end_batch(trainer, mode, batch, writes);
   if (writes) write(trainer, mode, step);
 }

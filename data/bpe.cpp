@@ -92,7 +92,7 @@ std::vector<int32_t> BpeTokenizer::encode(std::string_view text) const {
   std::vector<int32_t> tokens;
   std::unordered_map<std::string_view, Span> known;  // where a word's tokens stand: most words come again
   while (!text.empty()) {
-    const std::string_view word = detail::first_word(text);
+    const std::string_view word = detail::first_word(text, pattern_);
     text.remove_prefix(word.size());
     const auto [place, is_new] = known.try_emplace(word, Span{tokens.size(), 0});
     if (is_new) {

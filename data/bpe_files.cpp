@@ -109,7 +109,7 @@ std::unordered_map<std::string, int32_t> read_vocab(const std::string& path) {
 
 }  // namespace
 
-BpeTokenizer BpeTokenizer::from_ranks(const std::string& path) {
+BpeTokenizer BpeTokenizer::from_ranks(const std::string& path, BpePattern pattern) {
   Ids ids;
   const std::string text = read(path);
   for_each_line(text, [&](std::string_view line, size_t number) {
@@ -125,6 +125,7 @@ BpeTokenizer BpeTokenizer::from_ranks(const std::string& path) {
     if (!ids.emplace(*bytes, rank).second) fail(path, number, "a token that was not there before", line);
   });
   BpeTokenizer tokenizer;
+  tokenizer.pattern_ = pattern;
   tokenizer.take_tokens(ids, path);
   // tiktoken joins two tokens if what they make together has a rank.
   for (const auto& [token, rank] : ids) {

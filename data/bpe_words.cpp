@@ -1,8 +1,9 @@
-// Cuts texts into words by GPT-2's pattern, which asks for Unicode's letters and numbers: LibTorch and Debian's small
-// libraries have no such tables, so they stand here. Made with python3's package regex 2026.11 (Unicode 17):
+// Cuts texts into words by patterns that ask for Unicode's letters and numbers: LibTorch and Debian's small libraries
+// have no such tables, so they stand here. Made with python3's package regex 2026.11 (Unicode 17):
 //
 //   [c for c in map(chr, range(0x110000)) if regex.fullmatch(r"\p{L}", c)]        and \p{N}
 #include <algorithm>
+#include <array>
 
 #include "levin/core/utf8.h"
 #include "levin/data/bpe.h"
@@ -221,9 +222,19 @@ size_t run_length(std::string_view text, Kind kind, size_t* last = nullptr) {
   return length;
 }
 
-}  // namespace
+bool is_line_end(char c) {
+  return c == '\r' || c == '\n';
+}
 
-std::string_view first_word(std::string_view text) {
+// Before a word the last space is left to it, unless it is the only one.
+std::string_view first_spaces(std::string_view text) {
+  size_t last = 0;
+  const size_t spaces = run_length(text, Kind::space, &last);
+  const bool is_at_end = spaces == text.size();
+  return text.substr(0, is_at_end || spaces == last ? spaces : spaces - last);
+}
+
+std::string_view first_gpt2_word(std::string_view text) {
   for (const std::string_view contraction : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}) {
     if (text.starts_with(contraction)) return text.substr(0, contraction.size());
   }
@@ -232,11 +243,55 @@ std::string_view first_word(std::string_view text) {
     const Kind kind = first_character(text.substr(blank)).kind;
     if (kind != Kind::space) return text.substr(0, blank + run_length(text.substr(blank), kind));
   }
-  size_t last = 0;
-  const size_t spaces = run_length(text, Kind::space, &last);
-  // Before a word the last space is left to it, unless it is the only one.
-  const bool is_at_end = spaces == text.size();
-  return text.substr(0, is_at_end || spaces == last ? spaces : spaces - last);
+  return first_spaces(text);
+}
+
+// Bytes of a contraction in small or large letters, 0 if there is none. Unicode counts U+017F as an s.
+size_t contraction_length(std::string_view text) {
+  if (!text.starts_with('\'')) return 0;
+  const auto lower = [&](size_t i) { return i < text.size() ? static_cast<char>(text[i] | 0x20) : '\0'; };
+  if (std::string_view("sdmt").find(lower(1)) != std::string_view::npos) return 2;
+  const std::array<char, 2> two = {lower(1), lower(2)};
+  for (const std::string_view contraction : {"ll", "ve", "re"}) {
+    if (std::string_view(two.data(), two.size()) == contraction) return 3;
+  }
+  return text.substr(1).starts_with("\u017f") ? 3 : 0;
+}
+
+std::string_view first_cl100k_word(std::string_view text) {
+  if (const size_t length = contraction_length(text)) return text.substr(0, length);
+  const Character first = first_character(text);
+  if (first.kind == Kind::letter) return text.substr(0, run_length(text, Kind::letter));
+  if (first.kind == Kind::number) {
+    size_t length = 0;
+    for (int digits = 0; digits < 3 && length < text.size(); ++digits) {
+      const Character next = first_character(text.substr(length));
+      if (next.kind != Kind::number) break;
+      length += next.size;
+    }
+    return text.substr(0, length);
+  }
+  if (!is_line_end(text[0])) {
+    const size_t letters = run_length(text.substr(first.size), Kind::letter);
+    if (letters > 0) return text.substr(0, first.size + letters);
+  }
+  const size_t blank = text.starts_with(' ') ? 1 : 0;
+  const size_t others = run_length(text.substr(blank), Kind::other);
+  if (others > 0) {
+    size_t length = blank + others;
+    while (length < text.size() && is_line_end(text[length])) ++length;
+    return text.substr(0, length);
+  }
+  const std::string_view spaces = text.substr(0, run_length(text, Kind::space));
+  if (spaces.size() == text.size()) return spaces;
+  const size_t line_end = spaces.find_last_of("\r\n");
+  return line_end == std::string_view::npos ? first_spaces(text) : spaces.substr(0, line_end + 1);
+}
+
+}  // namespace
+
+std::string_view first_word(std::string_view text, BpePattern pattern) {
+  return pattern == BpePattern::gpt2 ? first_gpt2_word(text) : first_cl100k_word(text);
 }
 
 }  // namespace levin::detail

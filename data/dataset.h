@@ -6,8 +6,9 @@
 //     levin::Batch get(int64_t i) const override { return {torch::tensor(float(i)), torch::tensor(float(i * i))}; }
 //   };
 //
-// get() and get_batch() are called by several worker threads at once. Random augmentation draws from
-// sample_generator() (data/sample_generator.h), which makes it independent of the number of workers.
+// get() and get_batch() are called by several worker threads at once, with autograd off; within get() it cannot be
+// switched on. Random augmentation draws from sample_generator() (data/sample_generator.h), which makes it independent
+// of the number of workers.
 #pragma once
 
 #include <ATen/core/Tensor.h>

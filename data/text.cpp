@@ -32,29 +32,53 @@ std::string path_of(const TextFileOptions& options) {
 
 }  // namespace
 
-TextFile::TextFile(TextFileOptions options) : options_(checked(std::move(options), "TextFileOptions")) {}
+TextFile::TextFile(TextFileOptions options) : options_(checked(std::move(options), "TextFileOptions")) {
+  if (options_.val_fraction + options_.test_fraction < 1) return;
+  throw ConfigError("TextFileOptions.test_fraction: val_fraction, " + number_text(options_.val_fraction) +
+                    ", and test_fraction, " + number_text(options_.test_fraction) +
+                    ", leave nothing to train on. Their sum must be below 1.");
+}
 
 void TextFile::setup(Stage stage) {
-  if (tokenizer_ == nullptr) tokenizer_ = make_tokenizer(options_.tokenizer);
-  if ((stage != Stage::fit && stage != Stage::validate) || train_ != nullptr) return;
+  if (tokenizer_ == nullptr) tokenizer_ = make_tokenizer(options_.tokenizer, options_.pattern);
+  const bool wants_test = stage == Stage::test && test_ == nullptr;
+  const bool wants_train = (stage == Stage::fit || stage == Stage::validate) && train_ == nullptr;
+  if (!wants_test && !wants_train) return;
+  if (wants_test && options_.test_fraction == 0) {
+    throw ConfigError("TextFileOptions.test_fraction: 0 holds nothing out for a test. Set the share of the text.");
+  }
+  const at::Tensor tokens = read_tokens();
+  const auto share = [&](double fraction) {
+    return static_cast<int64_t>(static_cast<double>(tokens.size(0)) * fraction);
+  };
+  const int64_t tested = share(options_.test_fraction), validated = share(options_.val_fraction);
+  const int64_t trained = tokens.size(0) - validated - tested;
+  if (wants_test) {
+    test_ = blocks(tokens.narrow(0, trained + validated, tested), "the test");
+    return;
+  }
+  if (options_.val_fraction > 0) val_ = blocks(tokens.narrow(0, trained, validated), "validation");
+  train_ = blocks(tokens.narrow(0, 0, trained), "training");
+}
+
+at::Tensor TextFile::read_tokens() {
   const std::string text = read_text(path_of(options_));
   const at::Tensor tokens = as_tensor(tokenizer_->encode(text), vocab_size());
   const int64_t count = tokens.size(0);
   bytes_per_token_ = count == 0 ? 0 : static_cast<double>(text.size()) / static_cast<double>(count);
-  const auto held_out = static_cast<int64_t>(static_cast<double>(count) * options_.val_fraction);
-  if (options_.val_fraction > 0) val_ = blocks(tokens.narrow(0, count - held_out, held_out), "validation");
-  train_ = blocks(tokens.narrow(0, 0, count - held_out), "training");
+  return tokens;
 }
 
 std::shared_ptr<TokenBlocks> TextFile::blocks(const at::Tensor& tokens, const char* part) const {
   if (tokens.size(0) > options_.block_size) return std::make_shared<TokenBlocks>(tokens, options_.block_size);
   throw DataError("TextFile: " + path_of(options_) + " gives " + std::to_string(tokens.size(0)) + " tokens for " +
                   part + ", expected at least " + std::to_string(options_.block_size + 1) +
-                  " (.block_size and one more). Give more text, a smaller .block_size or another .val_fraction.");
+                  " (.block_size and one more). Give more text, a smaller .block_size or another .val_fraction or "
+                  ".test_fraction.");
 }
 
 void TextFile::teardown(Stage /*stage*/) {
-  train_ = val_ = nullptr;  // the tokenizer stays: what was predicted is read afterwards
+  train_ = val_ = test_ = nullptr;  // the tokenizer stays: what was predicted is read afterwards
 }
 
 int64_t TextFile::vocab_size() const {
@@ -63,7 +87,7 @@ int64_t TextFile::vocab_size() const {
 }
 
 std::shared_ptr<Loader> TextFile::loader(const std::shared_ptr<TokenBlocks>& blocks, bool shuffle) const {
-  if (blocks == nullptr) throw DataError("TextFile: call setup(Stage::fit) before asking for loaders.");
+  if (blocks == nullptr) throw DataError("TextFile: call setup() with the stage before asking for its loaders.");
   return std::make_shared<DataLoader>(
       blocks, DataLoaderOptions{.batch_size = options_.batch_size, .num_workers = options_.num_workers},
       std::make_shared<BlockSampler>(*blocks, shuffle));
@@ -76,6 +100,10 @@ std::shared_ptr<Loader> TextFile::train_dataloader() {
 Loaders TextFile::val_dataloader() {
   if (options_.val_fraction == 0) return {};
   return loader(val_, false);
+}
+
+Loaders TextFile::test_dataloader() {
+  return loader(test_, false);
 }
 
 Loaders TextFile::predict_dataloader() {

@@ -25,9 +25,9 @@ std::string ByteTokenizer::decode(std::span<const int64_t> tokens) const {
   return text;
 }
 
-std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name) {
+std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name, BpePattern pattern) {
   if (name == "byte") return std::make_shared<ByteTokenizer>();
-  if (name.ends_with(".tiktoken")) return std::make_shared<BpeTokenizer>(BpeTokenizer::from_ranks(name));
+  if (name.ends_with(".tiktoken")) return std::make_shared<BpeTokenizer>(BpeTokenizer::from_ranks(name, pattern));
   for (const auto& [vocab, merges] : {std::pair{"vocab.json", "merges.txt"}, std::pair{"encoder.json", "vocab.bpe"}}) {
     const std::filesystem::path folder(name);
     std::error_code ignored;

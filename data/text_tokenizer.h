@@ -1,14 +1,26 @@
 // Texts as rows of numbers and back. Tokenizers are immutable: any thread may use one.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "levin/core/fields.h"
+
 namespace levin {
+
+/// How byte-pair encoding cuts a text into words, by the name of tokens that were made so: GPT-2's, or those of
+/// cl100k_base.
+enum class BpePattern { gpt2, cl100k };
+template <>
+struct EnumNames<BpePattern> {
+  static constexpr std::array names{std::pair{"gpt2", BpePattern::gpt2}, std::pair{"cl100k", BpePattern::cl100k}};
+};
 
 class Tokenizer {
  public:
@@ -30,7 +42,8 @@ class ByteTokenizer final : public Tokenizer {
 };
 
 /// `name`: "byte"; a file of ranks (.tiktoken); or a folder with vocab.json and merges.txt, as GPT-2's, which may be
-/// called encoder.json and vocab.bpe. Throws DataError naming file and line.
-[[nodiscard]] std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name);
+/// called encoder.json and vocab.bpe. `pattern` belongs to a file of ranks. Throws DataError naming file and line.
+[[nodiscard]] std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name,
+                                                              BpePattern pattern = BpePattern::gpt2);
 
 }  // namespace levin

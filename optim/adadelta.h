@@ -41,6 +41,7 @@ class Adadelta final : public BatchedOptimizer {
 
  private:
   std::vector<std::string> state_names() const override { return {"square_avg", "acc_delta"}; }
+  bool packs_small_tensors() const override { return true; }
   void update(Batch& batch, const Group& group) override;
 
   AdadeltaOptions options_;

@@ -5,12 +5,14 @@
 
 namespace levin {
 
-Adam::Adam(AdamOptions options)
-    : BatchedOptimizer(
-          {.lr = options.lr, .momentum = options.betas[0], .weight_decay = options.weight_decay, .has_momentum = true}),
-      options_(checked(options, "AdamOptions")) {}
+AdamBase::AdamBase(AdamOptions checked_options)
+    : BatchedOptimizer({.lr = checked_options.lr,
+                        .momentum = checked_options.betas[0],
+                        .weight_decay = checked_options.weight_decay,
+                        .has_momentum = true}),
+      options_(checked_options) {}
 
-void Adam::update(Batch& batch, const Group& group) {
+void AdamBase::update(Batch& batch, const Group& group) {
   static const Tensors none;
   const Tensors& largest = options_.amsgrad ? batch.state[2] : none;
   if (options_.decoupled_weight_decay) {

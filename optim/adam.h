@@ -31,21 +31,10 @@ struct AdamOptions {
   }
 };
 
-/// State: "step", "exp_avg", "exp_avg_sq", and "max_exp_avg_sq" with amsgrad.
-class Adam final : public BatchedOptimizer {
- public:
-  using Options = AdamOptions;
-
-  /// Groups are added later.
-  explicit Adam(AdamOptions options = {});
-  explicit Adam(std::vector<at::Tensor> params, AdamOptions options = {}) : Adam(options) {
-    add_param_group({.params = std::move(params)});
-  }
-  explicit Adam(std::vector<ParamGroup> groups, AdamOptions options = {}) : Adam(options) {
-    for (auto& group : groups) add_param_group(std::move(group));
-  }
-
-  [[nodiscard]] std::string name() const override { return "Adam"; }
+/// What Adam and AdamW have in common. State: "step", "exp_avg", "exp_avg_sq", and "max_exp_avg_sq" with amsgrad.
+class AdamBase : public BatchedOptimizer {
+ protected:
+  explicit AdamBase(AdamOptions checked_options);
 
  private:
   std::vector<std::string> state_names() const override {
@@ -56,6 +45,22 @@ class Adam final : public BatchedOptimizer {
   void update(Batch& batch, const Group& group) override;
 
   AdamOptions options_;
+};
+
+class Adam final : public AdamBase {
+ public:
+  using Options = AdamOptions;
+
+  /// Groups are added later.
+  explicit Adam(AdamOptions options = {}) : AdamBase(checked(options, "AdamOptions")) {}
+  explicit Adam(std::vector<at::Tensor> params, AdamOptions options = {}) : Adam(options) {
+    add_param_group({.params = std::move(params)});
+  }
+  explicit Adam(std::vector<ParamGroup> groups, AdamOptions options = {}) : Adam(options) {
+    for (auto& group : groups) add_param_group(std::move(group));
+  }
+
+  [[nodiscard]] std::string name() const override { return "Adam"; }
 };
 
 }  // namespace levin

@@ -44,6 +44,7 @@ class Adamax final : public BatchedOptimizer {
 
  private:
   std::vector<std::string> state_names() const override { return {"exp_avg", "exp_inf"}; }
+  bool packs_small_tensors() const override { return true; }
   void update(Batch& batch, const Group& group) override;
 
   AdamaxOptions options_;

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "levin/core/fields.h"
-#include "levin/optim/batched_optimizer.h"
+#include "levin/optim/adam.h"
 
 namespace levin {
 
@@ -28,8 +28,7 @@ struct AdamWOptions {
   }
 };
 
-/// State: "step", "exp_avg", "exp_avg_sq", and "max_exp_avg_sq" with amsgrad.
-class AdamW final : public BatchedOptimizer {
+class AdamW final : public AdamBase {
  public:
   using Options = AdamWOptions;
 
@@ -43,16 +42,6 @@ class AdamW final : public BatchedOptimizer {
   }
 
   [[nodiscard]] std::string name() const override { return "AdamW"; }
-
- private:
-  std::vector<std::string> state_names() const override {
-    if (options_.amsgrad) return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
-    return {"exp_avg", "exp_avg_sq"};
-  }
-  bool has_step_tensor() const override { return true; }
-  void update(Batch& batch, const Group& group) override;
-
-  AdamWOptions options_;
 };
 
 }  // namespace levin

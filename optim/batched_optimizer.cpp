@@ -22,6 +22,11 @@ bool same_layout(const at::Tensor& param, const at::Tensor& grad) {
          ((param.is_contiguous() && grad.is_contiguous()) || param.strides() == grad.strides());
 }
 
+// State that is part of a pack would keep the whole of it alive.
+void leave_pack(at::Tensor& state) {
+  if (state.defined() && state.storage().nbytes() != state.nbytes()) state = state.clone();
+}
+
 int64_t steps_done(const at::Tensor& step_tensor, int64_t counted) {
   // On a GPU the tensor may have been advanced by a replayed graph, unseen here. Waits for the device.
   return step_tensor.defined() && !step_tensor.is_cpu() ? step_tensor.item().toLong() : counted;
@@ -70,21 +75,39 @@ bool BatchedOptimizer::collect_gradients() {
   }
   for (auto& batch : batches_) {
     if (batch.had_momentum != (groups_[batch.group].momentum != 0)) return false;
-    batch.grads.clear();
-    for (size_t i = 0; i < batch.sources.size(); ++i) {
-      const at::Tensor& grad = batch.sources[i]->grad();
-      if (!grad.defined()) return false;
-      if (same_layout(batch.params[i], grad)) {
-        batch.grads.push_back(grad);
-      } else if (grad.layout() != at::kStrided) {
-        throw Error(name() + ": tensor " + std::to_string(batch.slots[i]) + " of shape " + shape_text(grad.sizes()) +
-                    " has a sparse gradient. Make the layer with sparse(false).");
-      } else {
-        batch.grads.push_back(at::empty_like(batch.params[i]).copy_(grad));
-      }
-    }
+    if (!(batch.pack ? pack_gradients(batch) : list_gradients(batch))) return false;
   }
   return true;
+}
+
+bool BatchedOptimizer::list_gradients(Batch& batch) const {
+  batch.grads.clear();
+  for (size_t i = 0; i < batch.sources.size(); ++i) {
+    const at::Tensor& grad = batch.sources[i]->grad();
+    if (!grad.defined()) return false;
+    batch.grads.push_back(same_layout(batch.params[i], grad) ? grad : laid_as(batch.params[i], grad, batch.slots[i]));
+  }
+  return true;
+}
+
+bool BatchedOptimizer::pack_gradients(Batch& batch) const {
+  const detail::TensorPack& pack = *batch.pack;
+  for (size_t i = 0; i < batch.sources.size(); ++i) {
+    const at::Tensor& grad = batch.sources[i]->grad();
+    if (!grad.defined() || !pack.holds(i)) return false;
+    if (!pack.put_gradient(i, grad)) {
+      (void)pack.put_gradient(i, laid_as(slots_[batch.slots[i]].param, grad, batch.slots[i]));
+    }
+  }
+  batch.grads = {pack.grads()};
+  return true;
+}
+
+// A copy of the gradient that lies in memory as its parameter does.
+at::Tensor BatchedOptimizer::laid_as(const at::Tensor& param, const at::Tensor& grad, size_t index) const {
+  if (grad.layout() == at::kStrided) return at::empty_like(param).copy_(grad);
+  throw Error(name() + ": tensor " + std::to_string(index) + " of shape " + shape_text(grad.sizes()) +
+              " has a sparse gradient. Make the layer with sparse(false).");
 }
 
 void BatchedOptimizer::run(Batch& batch) {
@@ -97,9 +120,11 @@ void BatchedOptimizer::run(Batch& batch) {
       step.add_(1);  // on the device, so that a captured graph counts too
     }
   }
+  if (batch.pack) batch.pack->read_params();
   for (const size_t i : batch.copied) batch.params[i].copy_(slots_[batch.slots[i]].param);
   update(batch, groups_[batch.group]);
   for (const size_t i : batch.copied) slots_[batch.slots[i]].param.copy_(batch.params[i]);
+  if (batch.pack) batch.pack->write_params();
   // Autograd must notice that a parameter changed between forward and backward.
   for (auto* param : batch.sources) param->bump_version();
   batch.first = false;
@@ -127,7 +152,11 @@ void BatchedOptimizer::make_batches() {
       add_to_batch(i);
     } else {
       idle_.push_back(param);
+      for (auto& state : slots_[i].state) leave_pack(state);
     }
+  }
+  for (auto& batch : batches_) {
+    if (batch.pack) pack_state(batch);
   }
   stale_ = false;
 }
@@ -135,43 +164,72 @@ void BatchedOptimizer::make_batches() {
 void BatchedOptimizer::add_to_batch(size_t index) {
   Slot& slot = slots_[index];
   const Group& group = groups_[slot.group];
+  const bool packed = packs_small_tensors() && detail::TensorPack::takes(slot.param);
   const bool dense = slot.param.is_non_overlapping_and_dense();
   const at::Tensor param = dense ? slot.param : slot.param.contiguous();
   bool first = slot.step == 0;
   for (size_t k = 0; k < slot.state.size(); ++k) {
     if (!uses_state(k, group) || slot.state[k].defined()) continue;
-    slot.state[k] = at::full_like(param, initial_state());
+    if (!packed) slot.state[k] = at::full_like(param, initial_state());
     first = true;
   }
+  Batch& batch = batch_for(slot, param, first, packed);
+  batch.slots.push_back(index);
+  batch.sources.push_back(slot.param.unsafeGetTensorImpl());
+  if (packed) return batch.pack->add(param);
+  if (!dense) batch.copied.push_back(batch.params.size());
+  if (has_step_tensor()) {
+    batch.step_tensors.push_back(batch.step_tensors.empty() ? at::scalar_tensor(static_cast<double>(slot.step),
+                                                                                param.options().dtype(at::kFloat))
+                                                            : batch.step_tensors.front());
+  }
+  batch.params.push_back(param);
+  for (size_t k = 0; k < slot.state.size(); ++k) {
+    if (!uses_state(k, group)) continue;
+    leave_pack(slot.state[k]);
+    batch.state[k].push_back(slot.state[k]);
+  }
+}
+
+// The batch that the parameter belongs to, a new one if there is none yet.
+BatchedOptimizer::Batch& BatchedOptimizer::batch_for(const Slot& slot, const at::Tensor& param, bool first,
+                                                     bool packed) {
   auto fits = [&](const Batch& batch) {
+    const at::Tensor& other = slots_[batch.slots[0]].param;
     return batch.group == slot.group && batch.first == first && batch.product == slot.product &&
-           (batch.step == slot.step || !counts_steps()) && batch.params[0].device() == param.device() &&
-           batch.params[0].dtype() == param.dtype();
+           (batch.step == slot.step || !counts_steps()) && other.device() == param.device() &&
+           other.dtype() == param.dtype() && batch.pack.has_value() == packed &&
+           (!packed || batch.pack->has_room_for(param));
   };
   Batch* batch = nullptr;
   for (auto& known : batches_) {
     if (fits(known)) batch = &known;
   }
-  if (batch == nullptr) {
-    batch = &batches_.emplace_back();
-    batch->group = slot.group;
-    batch->first = first;
-    batch->product = slot.product;
-    batch->step = slot.step;
-    batch->had_momentum = group.momentum != 0;
-    batch->state.resize(slot.state.size());
-  }
-  if (!dense) batch->copied.push_back(batch->params.size());
-  if (has_step_tensor()) {
-    batch->step_tensors.push_back(batch->step_tensors.empty() ? at::scalar_tensor(static_cast<double>(slot.step),
-                                                                                  param.options().dtype(at::kFloat))
-                                                              : batch->step_tensors.front());
-  }
-  batch->params.push_back(param);
-  batch->slots.push_back(index);
-  batch->sources.push_back(slot.param.unsafeGetTensorImpl());
-  for (size_t k = 0; k < slot.state.size(); ++k) {
-    if (uses_state(k, group)) batch->state[k].push_back(slot.state[k]);
+  if (batch != nullptr) return *batch;
+  batch = &batches_.emplace_back();
+  batch->group = slot.group;
+  batch->first = first;
+  batch->product = slot.product;
+  batch->step = slot.step;
+  batch->had_momentum = groups_[slot.group].momentum != 0;
+  batch->state.resize(slot.state.size());
+  if (packed) batch->pack.emplace();
+  return *batch;
+}
+
+// Lays the parameters' state as they lie; what saves and loads sees it by parameter, as views.
+void BatchedOptimizer::pack_state(Batch& batch) {
+  batch.pack->make();
+  batch.params = {batch.pack->params()};
+  for (size_t k = 0; k < batch.state.size(); ++k) {
+    if (!uses_state(k, groups_[batch.group])) continue;
+    batch.state[k] = {batch.pack->make_flat(initial_state())};
+    for (size_t i = 0; i < batch.slots.size(); ++i) {
+      at::Tensor& state = slots_[batch.slots[i]].state[k];
+      const at::Tensor part = batch.pack->part(batch.state[k][0], i);
+      if (state.defined()) part.copy_(state);
+      state = part;
+    }
   }
 }
 

@@ -1,14 +1,17 @@
 // The base of all optimizers that update each tensor from its own gradient and state. It sorts the tensors into
 // batches, one kernel call each (ATen's fused kernels, or foreach), keeps the lists between steps and makes them anew
-// only when a gradient appears or vanishes. A new optimizer names its state and writes update().
+// only when a gradient appears or vanishes. A new optimizer names its state and writes update(); one on foreach kernels
+// that treats every number by itself says so by packs_small_tensors().
 //
 // Tensors without a gradient are skipped; their state is made with their first gradient.
 #pragma once
 
 #include <array>
 #include <deque>
+#include <optional>
 
 #include "levin/optim/optimizer.h"
+#include "levin/optim/tensor_pack.h"
 
 namespace levin {
 
@@ -20,7 +23,8 @@ class BatchedOptimizer : public Optimizer {
  protected:
   using Tensors = std::vector<at::Tensor>;
 
-  /// Tensors of one group, device, type and age. All lists run in parallel.
+  /// Tensors of one group, device, type and age. All lists run in parallel; where small tensors are packed, params,
+  /// grads and the lists of state hold one flat tensor, in which all of them lie.
   struct Batch {
     Tensors params;
     Tensors grads;               // only during a step: held longer they would keep old gradients alive
@@ -34,6 +38,7 @@ class BatchedOptimizer : public Optimizer {
     std::vector<size_t> slots;              // which parameters, numbered through all groups
     std::vector<c10::TensorImpl*> sources;  // the parameters themselves
     std::vector<size_t> copied;             // positions whose parameter has gaps in memory: params holds a dense copy
+    std::optional<detail::TensorPack> pack = {};
   };
 
   using Optimizer::Optimizer;
@@ -48,6 +53,9 @@ class BatchedOptimizer : public Optimizer {
   [[nodiscard]] virtual bool counts_steps() const { return true; }
   /// Whether update() reads step_tensors.
   [[nodiscard]] virtual bool has_step_tensor() const { return false; }
+  /// Whether update() treats every number by itself, whatever tensor it is of: then small tensors on a CPU are laid one
+  /// after another and updated as one. For foreach kernels; fused ones gain nothing.
+  [[nodiscard]] virtual bool packs_small_tensors() const { return false; }
   /// The saved name of Batch::product, or "".
   [[nodiscard]] virtual std::string product_name() const { return ""; }
   /// Updates the batch's params; grads may be overwritten as a list, never in place.
@@ -66,9 +74,14 @@ class BatchedOptimizer : public Optimizer {
   };
 
   bool collect_gradients();
+  bool list_gradients(Batch& batch) const;
+  bool pack_gradients(Batch& batch) const;
+  at::Tensor laid_as(const at::Tensor& param, const at::Tensor& grad, size_t index) const;
   void keep_progress();
   void make_batches();
   void add_to_batch(size_t index);
+  Batch& batch_for(const Slot& slot, const at::Tensor& param, bool first, bool packed);
+  void pack_state(Batch& batch);
   void run(Batch& batch);
   void save_slot(const Slot& slot, const std::string& prefix, State& state) const;
   void load_slot(const State& saved, size_t index, Slot& slot) const;

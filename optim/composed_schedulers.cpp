@@ -31,34 +31,46 @@ void check_parts(const Schedulers& schedulers, const std::string& name) {
   }
 }
 
-void attach_parts(const Schedulers& schedulers, Optimizer& optimizer, const std::string& name) {
-  for (size_t i = 0; i < schedulers.size(); ++i) {
-    if (!schedulers[i]->attached()) {
-      schedulers[i]->attach(optimizer);
-    } else if (&schedulers[i]->optimizer() != &optimizer) {
-      throw Error(name + ".schedulers[" + std::to_string(i) + "]: " + schedulers[i]->name() +
-                  " is attached to another optimizer. Attach all to the same.");
-    }
-  }
-}
-
 std::string part_key(size_t i) {
   return "schedulers." + std::to_string(i);
 }
 
-void save_parts(const Schedulers& schedulers, State& state) {
-  for (size_t i = 0; i < schedulers.size(); ++i) state.put(part_key(i), schedulers[i]->state());
+}  // namespace
+
+State ComposedScheduler::state() const {
+  State state = LRScheduler::state();
+  for (size_t i = 0; i < schedulers_.size(); ++i) state.put(part_key(i), schedulers_[i]->state());
+  return state;
 }
 
-void load_parts(const State& saved, const Schedulers& schedulers, const std::string& name) {
-  if (!saved.has(part_key(schedulers.size() - 1)) || saved.has(part_key(schedulers.size()))) {
-    throw CheckpointError(name + ": the saved state does not have " + std::to_string(schedulers.size()) +
+void ComposedScheduler::load_state(const State& saved) {
+  LRScheduler::load_state(saved);
+  if (!saved.has(part_key(schedulers_.size() - 1)) || saved.has(part_key(schedulers_.size()))) {
+    throw CheckpointError(name() + ": the saved state does not have " + std::to_string(schedulers_.size()) +
                           " schedulers as this one has. Use the options of the run that wrote it.");
   }
-  for (size_t i = 0; i < schedulers.size(); ++i) schedulers[i]->load_state(saved.part(part_key(i)));
+  for (size_t i = 0; i < schedulers_.size(); ++i) schedulers_[i]->load_state(saved.part(part_key(i)));
 }
 
-}  // namespace
+bool ComposedScheduler::wants_total_steps() const {
+  return std::any_of(schedulers_.begin(), schedulers_.end(),
+                     [](const auto& part) { return part->wants_total_steps(); });
+}
+
+void ComposedScheduler::undo() {
+  for (auto& scheduler : schedulers_) scheduler->undo();
+}
+
+void ComposedScheduler::attach_parts() {
+  for (size_t i = 0; i < schedulers_.size(); ++i) {
+    if (!schedulers_[i]->attached()) {
+      schedulers_[i]->attach(optimizer());
+    } else if (&schedulers_[i]->optimizer() != &optimizer()) {
+      throw Error(name() + ".schedulers[" + std::to_string(i) + "]: " + schedulers_[i]->name() +
+                  " is attached to another optimizer. Attach all to the same.");
+    }
+  }
+}
 
 SequentialLR::SequentialLR(SequentialLROptions options) {
   options = checked(std::move(options), "SequentialLROptions");
@@ -68,7 +80,8 @@ SequentialLR::SequentialLR(SequentialLROptions options) {
 }
 
 SequentialLR::SequentialLR(Optimizer& optimizer, Schedulers schedulers, std::vector<int64_t> milestones)
-    : milestones_(std::move(milestones)), schedulers_(std::move(schedulers)) {
+    : milestones_(std::move(milestones)) {
+  schedulers_ = std::move(schedulers);
   check();
   attach(optimizer);
 }
@@ -84,9 +97,17 @@ void SequentialLR::check() const {
   }
 }
 
+void SequentialLR::fill_total_steps(int64_t steps) {
+  for (size_t i = 0; i < schedulers_.size(); ++i) {
+    const int64_t first = i == 0 ? 0 : milestones_[i - 1];
+    const int64_t end = i < milestones_.size() ? std::min(milestones_[i], steps) : steps;
+    if (schedulers_[i]->wants_total_steps()) schedulers_[i]->fill_total_steps(std::max<int64_t>(1, end - first));
+  }
+}
+
 void SequentialLR::begin() {
   base_lrs_ = fix_initial_lrs();
-  attach_parts(schedulers_, optimizer(), name());
+  attach_parts();
   undo();
   restart();
 }
@@ -96,10 +117,6 @@ void SequentialLR::restart() {
   last_epoch = 0;
   schedulers_.front()->initial_step();
   last_lr_ = schedulers_.front()->last_lr();
-}
-
-void SequentialLR::undo() {
-  for (auto& scheduler : schedulers_) scheduler->undo();
 }
 
 void SequentialLR::advance(std::optional<double>) {
@@ -117,37 +134,29 @@ void SequentialLR::advance(std::optional<double>) {
   last_lr_ = scheduler.last_lr();
 }
 
-State SequentialLR::state() const {
-  State state = LRScheduler::state();
-  save_parts(schedulers_, state);
-  return state;
-}
-
-void SequentialLR::load_state(const State& saved) {
-  LRScheduler::load_state(saved);
-  load_parts(saved, schedulers_, name());
-}
-
 ChainedScheduler::ChainedScheduler(ChainedSchedulerOptions options) {
   options = checked(std::move(options), "ChainedSchedulerOptions");
   schedulers_ = make_schedulers(options.schedulers, "ChainedSchedulerOptions");
   check_parts(schedulers_, "ChainedScheduler");
 }
 
-ChainedScheduler::ChainedScheduler(Optimizer& optimizer, Schedulers schedulers) : schedulers_(std::move(schedulers)) {
+ChainedScheduler::ChainedScheduler(Optimizer& optimizer, Schedulers schedulers) {
+  schedulers_ = std::move(schedulers);
   check_parts(schedulers_, "ChainedScheduler");
   attach(optimizer);
 }
 
-void ChainedScheduler::begin() {
-  base_lrs_ = fix_initial_lrs();
-  attach_parts(schedulers_, optimizer(), name());
-  last_epoch = 0;
-  note_lrs();
+void ChainedScheduler::fill_total_steps(int64_t steps) {
+  for (auto& scheduler : schedulers_) {
+    if (scheduler->wants_total_steps()) scheduler->fill_total_steps(steps);
+  }
 }
 
-void ChainedScheduler::undo() {
-  for (auto& scheduler : schedulers_) scheduler->undo();
+void ChainedScheduler::begin() {
+  base_lrs_ = fix_initial_lrs();
+  attach_parts();
+  last_epoch = 0;
+  note_lrs();
 }
 
 void ChainedScheduler::restart() {
@@ -163,17 +172,6 @@ void ChainedScheduler::advance(std::optional<double>) {
   ++last_epoch;
   for (auto& scheduler : schedulers_) scheduler->advance({});
   note_lrs();
-}
-
-State ChainedScheduler::state() const {
-  State state = LRScheduler::state();
-  save_parts(schedulers_, state);
-  return state;
-}
-
-void ChainedScheduler::load_state(const State& saved) {
-  LRScheduler::load_state(saved);
-  load_parts(saved, schedulers_, name());
 }
 
 }  // namespace levin

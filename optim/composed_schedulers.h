@@ -13,6 +13,23 @@ namespace levin {
 
 using Schedulers = std::vector<std::shared_ptr<LRScheduler>>;
 
+/// What both have in common: the parts, in one state.
+class ComposedScheduler : public LRScheduler {
+ public:
+  [[nodiscard]] const Schedulers& schedulers() const { return schedulers_; }
+  [[nodiscard]] State state() const override;
+  void load_state(const State& saved) override;
+  [[nodiscard]] bool wants_total_steps() const override;
+
+ protected:
+  void undo() override;
+  std::vector<double> next_lr() override { return scaled(1); }
+  /// Attaches the parts that are not, in order. Throws Error if one has another optimizer.
+  void attach_parts();
+
+  Schedulers schedulers_;
+};
+
 struct SequentialLROptions {
   std::vector<ClassSpec> schedulers = {};
   std::vector<int64_t> milestones = {};
@@ -25,7 +42,7 @@ struct SequentialLROptions {
 };
 
 /// Runs one scheduler after the other, the next at each milestone.
-class SequentialLR final : public LRScheduler {
+class SequentialLR final : public ComposedScheduler {
  public:
   using Options = SequentialLROptions;
 
@@ -35,21 +52,16 @@ class SequentialLR final : public LRScheduler {
   SequentialLR(Optimizer& optimizer, Schedulers schedulers, std::vector<int64_t> milestones);
 
   [[nodiscard]] std::string name() const override { return "SequentialLR"; }
-  [[nodiscard]] const Schedulers& schedulers() const { return schedulers_; }
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  /// Each part has the steps up to the next one's.
+  void fill_total_steps(int64_t steps) override;
 
  private:
   void begin() override;
   void advance(std::optional<double> metric) override;
-  void undo() override;
   void restart() override;
-  std::vector<double> next_lr() override { return scaled(1); }
   void check() const;
 
   std::vector<int64_t> milestones_;
-
-  Schedulers schedulers_;
 };
 
 struct ChainedSchedulerOptions {
@@ -62,7 +74,7 @@ struct ChainedSchedulerOptions {
 };
 
 /// Steps several schedulers together; their factors multiply.
-class ChainedScheduler final : public LRScheduler {
+class ChainedScheduler final : public ComposedScheduler {
  public:
   using Options = ChainedSchedulerOptions;
 
@@ -72,18 +84,12 @@ class ChainedScheduler final : public LRScheduler {
   ChainedScheduler(Optimizer& optimizer, Schedulers schedulers);
 
   [[nodiscard]] std::string name() const override { return "ChainedScheduler"; }
-  [[nodiscard]] const Schedulers& schedulers() const { return schedulers_; }
-  [[nodiscard]] State state() const override;
-  void load_state(const State& saved) override;
+  void fill_total_steps(int64_t steps) override;
 
  private:
   void begin() override;
   void advance(std::optional<double> metric) override;
-  void undo() override;
   void restart() override;
-  std::vector<double> next_lr() override { return scaled(1); }
-
-  Schedulers schedulers_;
 };
 
 }  // namespace levin

@@ -34,7 +34,8 @@ int64_t OneCycleLR::total_steps() const {
   if (options_.epochs && options_.steps_per_epoch) return *options_.epochs * *options_.steps_per_epoch;
   throw ConfigError(
       "OneCycleLROptions.total_steps: the length of the cycle is not known. "
-      "Set total_steps, or both epochs and steps_per_epoch.");
+      "Set total_steps, or both epochs and steps_per_epoch (a Trainer fills it in where it moves the scheduler "
+      "itself).");
 }
 
 void OneCycleLR::prepare() {

@@ -37,7 +37,7 @@ bool all_above(const FloatOrList& value, double low);
 
 struct OneCycleLROptions {
   FloatOrList max_lr = 0.0;
-  std::optional<int64_t> total_steps = {};
+  std::optional<int64_t> total_steps = {};  // unset, and the next two too: the trainer fills in those of the fit
   std::optional<int64_t> epochs = {};
   std::optional<int64_t> steps_per_epoch = {};
   double pct_start = 0.3;
@@ -53,7 +53,8 @@ struct OneCycleLROptions {
     return levin::fields(
         field("max_lr", &OneCycleLROptions::max_lr, "peak of lr; one, or one per group")
             .check([](const FloatOrList& value) { return detail::all_above(value, 0); }, "set, and > 0"),
-        field("total_steps", &OneCycleLROptions::total_steps, "steps of the cycle; else epochs * steps_per_epoch")
+        field("total_steps", &OneCycleLROptions::total_steps,
+              "steps of the cycle; else epochs * steps_per_epoch, else those of the whole fit")
             .check([](const auto& n) { return !n || *n >= 1; }, ">= 1"),
         field("epochs", &OneCycleLROptions::epochs, "epochs of the cycle")
             .check([](const auto& n) { return !n || *n >= 1; }, ">= 1"),
@@ -71,7 +72,8 @@ struct OneCycleLROptions {
   }
 };
 
-/// One rise to max_lr and one fall far below the start (Smith, Topin 2017). Step once per batch.
+/// One rise to max_lr and one fall far below the start (Smith, Topin 2017). Step once per batch. In a Trainer the
+/// length may be left out: it is then as many steps as the fit makes.
 class OneCycleLR final : public LRScheduler {
  public:
   using Options = OneCycleLROptions;
@@ -81,6 +83,10 @@ class OneCycleLR final : public LRScheduler {
   OneCycleLR(Optimizer& optimizer, OneCycleLROptions options) : OneCycleLR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "OneCycleLR"; }
+  [[nodiscard]] bool wants_total_steps() const override {
+    return !options_.total_steps && !options_.epochs && !options_.steps_per_epoch;
+  }
+  void fill_total_steps(int64_t steps) override { options_.total_steps = steps; }
 
  private:
   void prepare() override;

@@ -46,6 +46,11 @@ class LRScheduler {
   void step(double metric) { advance(metric); }
   [[nodiscard]] virtual bool wants_metric() const { return false; }
 
+  /// Whether it needs to know how many steps it will make and its options do not say; fill_total_steps() tells it,
+  /// before attach(). The trainer does that with the steps of the whole fit.
+  [[nodiscard]] virtual bool wants_total_steps() const { return false; }
+  virtual void fill_total_steps(int64_t /*steps*/) {}
+
   /// The learning rates this scheduler set last, one per group.
   [[nodiscard]] const std::vector<double>& last_lr() const { return last_lr_; }
 
@@ -92,6 +97,7 @@ class LRScheduler {
   std::vector<double> base_lrs_;
   std::vector<double> last_lr_;
 
+  friend class ComposedScheduler;
   friend class SequentialLR;
   friend class ChainedScheduler;
 

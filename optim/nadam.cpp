@@ -2,13 +2,12 @@
 
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_addcdiv.h>
-#include <ATen/ops/_foreach_addcmul.h>
 #include <ATen/ops/_foreach_div.h>
-#include <ATen/ops/_foreach_lerp.h>
-#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_sqrt.h>
 
 #include <cmath>
+
+#include "levin/optim/adam_means.h"
 
 namespace levin {
 
@@ -22,9 +21,8 @@ void NAdam::update(Batch& batch, const Group& group) {
   const Tensors& exp_avg = batch.state[0];
   const Tensors& exp_avg_sq = batch.state[1];
   const double beta2 = options_.betas[1];
-  const bool decoupled = options_.decoupled_weight_decay;
-  detail::prepare_gradients(grads, batch.params, decoupled ? 0 : group.weight_decay, options_.maximize);
-  if (decoupled && group.weight_decay != 0) at::_foreach_mul_(batch.params, 1 - group.lr * group.weight_decay);
+  detail::AdamMeans{beta2, options_.decoupled_weight_decay, options_.maximize}.update(group, batch.params, grads,
+                                                                                      exp_avg, exp_avg_sq);
 
   const auto step = static_cast<double>(batch.step);
   const double mu = group.momentum * (1 - 0.5 * std::pow(0.96, step * options_.momentum_decay));
@@ -32,9 +30,6 @@ void NAdam::update(Batch& batch, const Group& group) {
   // PyTorch keeps the product as float32 whatever the parameter's type; the numbers follow from that.
   batch.product = static_cast<float>(batch.product) * static_cast<float>(mu);
 
-  at::_foreach_lerp_(exp_avg, grads, 1 - group.momentum);
-  at::_foreach_mul_(exp_avg_sq, beta2);
-  at::_foreach_addcmul_(exp_avg_sq, grads, grads, 1 - beta2);
   const Tensors denominator = at::_foreach_div(exp_avg_sq, 1 - std::pow(beta2, step));
   at::_foreach_sqrt_(denominator);
   at::_foreach_add_(denominator, options_.eps);

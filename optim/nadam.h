@@ -50,6 +50,7 @@ class NAdam final : public BatchedOptimizer {
  private:
   std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
   std::string product_name() const override { return "mu_product"; }
+  bool packs_small_tensors() const override { return true; }
   void update(Batch& batch, const Group& group) override;
 
   NAdamOptions options_;

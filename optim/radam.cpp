@@ -2,12 +2,11 @@
 
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_addcdiv.h>
-#include <ATen/ops/_foreach_addcmul.h>
-#include <ATen/ops/_foreach_lerp.h>
-#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_sqrt.h>
 
 #include <cmath>
+
+#include "levin/optim/adam_means.h"
 
 namespace levin {
 
@@ -17,17 +16,11 @@ RAdam::RAdam(RAdamOptions options)
       options_(checked(options, "RAdamOptions")) {}
 
 void RAdam::update(Batch& batch, const Group& group) {
-  Tensors& grads = batch.grads;
   const Tensors& exp_avg = batch.state[0];
   const Tensors& exp_avg_sq = batch.state[1];
   const double beta2 = options_.betas[1];
-  const bool decoupled = options_.decoupled_weight_decay;
-  detail::prepare_gradients(grads, batch.params, decoupled ? 0 : group.weight_decay, options_.maximize);
-  if (decoupled && group.weight_decay != 0) at::_foreach_mul_(batch.params, 1 - group.lr * group.weight_decay);
-
-  at::_foreach_lerp_(exp_avg, grads, 1 - group.momentum);
-  at::_foreach_mul_(exp_avg_sq, beta2);
-  at::_foreach_addcmul_(exp_avg_sq, grads, grads, 1 - beta2);
+  detail::AdamMeans{beta2, options_.decoupled_weight_decay, options_.maximize}.update(group, batch.params, batch.grads,
+                                                                                      exp_avg, exp_avg_sq);
 
   const auto step = static_cast<double>(batch.step);
   const double correction1 = 1 - std::pow(group.momentum, step);

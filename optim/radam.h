@@ -47,6 +47,7 @@ class RAdam final : public BatchedOptimizer {
 
  private:
   std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  bool packs_small_tensors() const override { return true; }
   void update(Batch& batch, const Group& group) override;
 
   RAdamOptions options_;

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "levin/core/console.h"
 #include "levin/strategies/rank_status.h"
 #include "levin/trainer/checkpoint.h"
 #include "levin/trainer/evaluation_loop.h"
@@ -100,6 +101,20 @@ void FitLoop::prepare_loaders() {
   if (run_.resumed) run_.train_loaded_in_epoch = loaded_in_epoch;  // reloads come when they would have come
   if (has_validation_hooks(run_) && !run_.eval.loaded) load_eval_loaders(run_, Stage::validate);
   if (!run_.eval.loaders.empty()) validation_interval_ = validation_interval(run_.plan, run_.train.num_batches[0]);
+  warn_of_unlogged_epochs();
+}
+
+// A user who sees no metrics of training should know why.
+void FitLoop::warn_of_unlogged_epochs() const {
+  const int64_t every = run_.plan.log_every_n_steps;
+  const int64_t batches = run_.train.num_batches[0];
+  if (run_.loggers.empty() || run_.plan.fast_dev_run || batches == 0 || batches == kUnlimited) return;
+  const int64_t steps = windows_in(batches, run_.plan.accumulate_grad_batches);
+  if (steps >= every) return;
+  Console::instance().warn("TrainerOptions.log_every_n_steps: " + std::to_string(every) + " is more than the " +
+                           std::to_string(steps) +
+                           " steps of an epoch: not every epoch writes its step metrics, and a " +
+                           "shorter run writes none. Set it to " + std::to_string(steps) + " or less.");
 }
 
 void FitLoop::start_epoch() {
@@ -269,10 +284,9 @@ bool FitLoop::validation_is_due() const {
 }
 
 void FitLoop::write_step_metrics() {
-  const int64_t every = run_.plan.log_every_n_steps;
-  if (run_.loggers.empty() || every == 0) return;
+  if (run_.loggers.empty() || run_.plan.log_every_n_steps == 0) return;
   const bool stops = run_.has_peers() ? run_.stop_agreed : run_.stop;
-  if ((run_.progress.windows + 1) % every != 0 && !stops) return;
+  if (!stops && !run_.plan.is_logged_step(run_.progress.windows)) return;
   sync_step_metrics(run_, run_.train_metrics);
   run_.write_metrics(run_.train_metrics.logged(true));
 }

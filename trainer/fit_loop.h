@@ -22,6 +22,7 @@ class FitLoop {
   void end_training();
   void finish_again();
   void prepare_loaders();
+  void warn_of_unlogged_epochs() const;
   void start_epoch();
   void train_epoch(bool resumed);
   [[nodiscard]] bool epoch_must_end() const;
@@ -42,6 +43,11 @@ class FitLoop {
   OutsideRequests outside_;
   int64_t validation_interval_ = kUnlimited;  // of the loader at hand
 };
+
+/// Accumulation windows that so many batches make: the last one may hold fewer.
+[[nodiscard]] inline int64_t windows_in(int64_t batches, int64_t accumulate) {
+  return batches / accumulate + (batches % accumulate == 0 ? 0 : 1);
+}
 
 /// How many training batches lie between two validations; kUnlimited: only at the end of an epoch.
 /// Throws ConfigError where the interval does not fit the loader.

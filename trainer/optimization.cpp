@@ -7,6 +7,7 @@
 #include "levin/core/console.h"
 #include "levin/core/gradients.h"
 #include "levin/precision/grad_scaler.h"
+#include "levin/trainer/fit_loop.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loss_scaling.h"
 #include "levin/trainer/nonfinite_loss.h"
@@ -260,7 +261,41 @@ std::optional<double> monitored_value(Run& run, const LRSchedulerConfig& config)
   return std::nullopt;
 }
 
+// How often the whole fit moves a scheduler; kUnlimited if that is not known.
+int64_t scheduled_steps(const Run& run, const LRSchedulerOptions& options) {
+  const int64_t steps = run.trainer.estimated_stepping_batches();
+  const int64_t batches = run.trainer.num_training_batches();
+  const int64_t every = options.frequency;
+  if (batches == kUnlimited || batches == 0) {
+    const int64_t count = options.interval == Interval::step ? steps : run.plan.max_epochs;
+    return count == kUnlimited ? kUnlimited : count / every;
+  }
+  if (steps == kUnlimited) return kUnlimited;
+  const int64_t an_epoch = windows_in(batches, run.progress.accumulate);
+  if (options.interval == Interval::epoch) return windows_in(steps, an_epoch) / every;
+  return steps / an_epoch * (an_epoch / every) + steps % an_epoch / every;
+}
+
+void fill_total_steps(const Run& run, LRScheduler& scheduler, const LRSchedulerOptions& options) {
+  if (!scheduler.wants_total_steps() || !run.module->automatic_optimization()) return;
+  const int64_t steps = scheduled_steps(run, options);
+  if (steps == kUnlimited) {
+    throw ConfigError(scheduler.name() +
+                      ".total_steps: it is unset, and the length of the fit is not known either. Set total_steps, or "
+                      "TrainerOptions.max_steps, or max_epochs with a training loader of known length.");
+  }
+  if (steps > 0) scheduler.fill_total_steps(steps);
+}
+
 }  // namespace
+
+void attach_schedulers(Run& run) {
+  for (auto& config : run.schedulers) {
+    if (config.scheduler->attached()) continue;
+    fill_total_steps(run, *config.scheduler, config.options);
+    config.scheduler->attach(run.optimizers[config.optimizer_index].optimizer());
+  }
+}
 
 void step_schedulers(Run& run, Interval interval, bool plateau) {
   for (auto& config : run.schedulers) {

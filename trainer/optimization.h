@@ -22,6 +22,9 @@ at::Tensor manual_step(Run& run, const Batch& batch, int64_t batch_idx);
 /// Backward with its hooks; `sync` is false inside an accumulation window.
 void run_backward(Run& run, const at::Tensor& loss, bool sync);
 
+/// Attaches the run's schedulers that are not; one that leaves its length open is given the steps of the fit.
+void attach_schedulers(Run& run);
+
 /// Moves the schedulers of an interval that are due. `plateau`: those that watch a metric, and only those; else the
 /// others.
 void step_schedulers(Run& run, Interval interval, bool plateau);

@@ -34,6 +34,18 @@ void resolve_limits(const TrainerOptions& o, RunPlan& plan) {
   if (plan.overfit) plan.limit_train_batches = plan.limit_val_batches = o.overfit_batches;
 }
 
+void check_limits(const RunPlan& plan, Problems& problems) {
+  auto check = [&](const char* unit, int64_t least, int64_t most) {
+    if (least <= most) return;
+    const std::string name = std::string("min_") + unit, other = std::string("max_") + unit;
+    problems.add({}, "TrainerOptions." + name,
+                 std::to_string(least) + " is more than " + other + ", " + std::to_string(most) + ". Set a smaller " +
+                     name + " or a larger " + other + ".");
+  };
+  check("epochs", plan.min_epochs, plan.max_epochs);
+  check("steps", plan.min_steps, plan.max_steps);
+}
+
 void resolve_fast_dev_run(const TrainerOptions& o, RunPlan& plan) {
   plan.fast_dev_run = is_on(o.fast_dev_run);
   if (!plan.fast_dev_run) return;
@@ -117,6 +129,7 @@ RunPlan resolve_plan(const TrainerOptions& o) {
   plan.nonfinite_loss = o.nonfinite_loss;
   plan.root_dir = o.default_root_dir.empty() ? "." : o.default_root_dir;
   resolve_limits(o, plan);
+  if (!is_on(o.fast_dev_run)) check_limits(plan, problems);
   resolve_fast_dev_run(o, plan);
   plan.auto_resume = o.auto_resume && !plan.fast_dev_run;
   resolve_barebones(o, plan, problems);

@@ -46,6 +46,11 @@ struct RunPlan {
   std::string root_dir = ".";
   bool auto_resume = false;
   NonFiniteLoss nonfinite_loss = NonFiniteLoss::stop;
+
+  /// Whether what happens at a step, counted from 0, goes to the loggers: every log_every_n_steps-th.
+  [[nodiscard]] bool is_logged_step(int64_t step) const {
+    return log_every_n_steps > 0 && (step + 1) % log_every_n_steps == 0;
+  }
 };
 
 /// Decides everything in `options`; throws ConfigError with all problems, each naming the option and the value.

@@ -5,6 +5,7 @@
 #include "levin/core/console.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loss_scaling.h"
+#include "levin/trainer/optimization.h"
 
 namespace levin {
 
@@ -43,10 +44,7 @@ void set_up_optimizers(Run& run) {
   run.optimizers.clear();
   for (const auto& optimizer : config.optimizers()) run.optimizers.emplace_back(run.trainer, optimizer);
   run.schedulers = config.schedulers();
-  for (auto& schedule : run.schedulers) {
-    if (!schedule.scheduler->attached())
-      schedule.scheduler->attach(run.optimizers[schedule.optimizer_index].optimizer());
-  }
+  attach_schedulers(run);
 }
 
 }  // namespace levin

@@ -78,6 +78,9 @@ class Trainer {
   [[nodiscard]] int64_t batch_idx() const;
   /// Whether the running training batch is the last of its epoch.
   [[nodiscard]] bool is_last_batch() const;
+  /// In on_train_batch_end: whether the batch was the last of its accumulation window, so that its update is done, and
+  /// the window is one whose metrics go to the loggers (log_every_n_steps).
+  [[nodiscard]] bool ends_logged_window() const;
   [[nodiscard]] std::optional<Stage> stage() const;
   [[nodiscard]] bool sanity_checking() const;
   /// A training epoch is running, and no validation inside it.

@@ -29,6 +29,9 @@ int64_t Trainer::batch_idx() const {
 bool Trainer::is_last_batch() const {
   return run_->last_batch_of_epoch;
 }
+bool Trainer::ends_logged_window() const {
+  return run_->progress.window_ended() && run_->plan.is_logged_step(run_->progress.windows);
+}
 std::optional<Stage> Trainer::stage() const {
   return run_->stage;
 }
@@ -80,8 +83,7 @@ int64_t Trainer::estimated_stepping_batches() const {
   const int64_t batches = num_training_batches();
   const RunPlan& plan = run_->plan;
   if (batches == kUnlimited || plan.max_epochs == kUnlimited) return plan.max_steps;
-  const int64_t steps_per_epoch = (batches + run_->progress.accumulate - 1) / run_->progress.accumulate;
-  return std::min(plan.max_steps, steps_per_epoch * plan.max_epochs);
+  return std::min(plan.max_steps, windows_in(batches, run_->progress.accumulate) * plan.max_epochs);
 }
 
 int64_t Trainer::accumulate_grad_batches() const {

@@ -16,11 +16,12 @@ using levin_test::holds;
 using levin_test::message_of;
 using levin_test::TempFolder;
 
-// Made by reference/bpe.py with the packages tiktoken, tokenizers and regex.
+// Made by reference/bpe.py and bpe_cl100k.py with the packages tiktoken, tokenizers and regex.
 const std::string kReference = LEVIN_SOURCE_DIR "/tests/data/reference/";
 
-nlohmann::json cases() {
-  return nlohmann::json::parse(read_file(kReference + "bpe.json"));
+nlohmann::json cases(BpePattern pattern = BpePattern::gpt2) {
+  const bool gpt2 = pattern == BpePattern::gpt2;
+  return nlohmann::json::parse(read_file(kReference + (gpt2 ? "bpe.json" : "bpe_cl100k.json")));
 }
 
 BpeTokenizer by_ranks() {
@@ -30,14 +31,16 @@ BpeTokenizer by_merges() {
   return BpeTokenizer::from_merges(kReference + "vocab.json", kReference + "merges.txt");
 }
 
-TEST(FirstWord, CutsTextsAsGpt2sPatternDoes) {
-  for (const auto& one : cases()) {
-    const auto text = one["text"].get<std::string>();
-    std::vector<std::string> words;
-    for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(words.back().size())) {
-      words.emplace_back(detail::first_word(rest));
+TEST(FirstWord, CutsTextsAsThePatternsDo) {
+  for (const auto pattern : {BpePattern::gpt2, BpePattern::cl100k}) {
+    for (const auto& one : cases(pattern)) {
+      const auto text = one["text"].get<std::string>();
+      std::vector<std::string> words;
+      for (std::string_view rest = text; !rest.empty(); rest.remove_prefix(words.back().size())) {
+        words.emplace_back(detail::first_word(rest, pattern));
+      }
+      EXPECT_EQ(words, one["words"].get<std::vector<std::string>>()) << one["text"];
     }
-    EXPECT_EQ(words, one["words"].get<std::vector<std::string>>()) << one["text"];
   }
 }
 
@@ -53,6 +56,14 @@ TEST(BpeTokenizer, EncodesAsTiktokenAndTokenizersDo) {
   }
 }
 
+TEST(BpeTokenizer, EncodesByTheOtherPatternAsTiktokenDoes) {
+  const auto tokenizer = make_tokenizer(kReference + "bpe.tiktoken", BpePattern::cl100k);
+  for (const auto& one : cases(BpePattern::cl100k)) {
+    const auto text = one["text"].get<std::string>();
+    EXPECT_EQ(tokenizer->encode(text), one["tokens"].get<std::vector<int32_t>>()) << one["text"];
+  }
+}
+
 TEST(BpeTokenizer, GivesAnyBytesBack) {
   std::mt19937 random(1);
   std::string all(256, '\0');
@@ -60,7 +71,8 @@ TEST(BpeTokenizer, GivesAnyBytesBack) {
   std::string noise(20'000, '\0');
   for (char& c : noise) c = static_cast<char>(random());
   const std::string cut = "caf\xc3", overlong = "\xc0\xaf\xed\xa0\x80\xf8\x88\x80\x80\x80 \xff'\xe2\x80";
-  for (const BpeTokenizer& tokenizer : {by_ranks(), by_merges()}) {
+  const auto by_cl100k = BpeTokenizer::from_ranks(kReference + "bpe.tiktoken", BpePattern::cl100k);
+  for (const BpeTokenizer& tokenizer : {by_ranks(), by_merges(), by_cl100k}) {
     for (const std::string& text : {all, noise, cut, overlong, std::string(200'000, 'a'), std::string()}) {
       const std::vector<int32_t> tokens = tokenizer.encode(text);
       EXPECT_EQ(tokenizer.decode(std::vector<int64_t>(tokens.begin(), tokens.end())), text);

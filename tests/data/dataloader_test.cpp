@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_neg_view.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
@@ -322,6 +323,37 @@ TEST(DataLoader, WorkersUseOneThreadEachAndNoAutograd) {
   std::thread([] { EXPECT_EQ(at::get_num_threads(), 2); }).join();  // nor did later threads change
   EXPECT_TRUE(at::GradMode::is_enabled());
   at::set_num_threads(threads);
+}
+
+// get() runs below autograd: views, in-place operations and leaves must come out as they would under a NoGradGuard.
+TEST(DataLoader, StacksWhateverGetMakesOfTensorsWithGradients) {
+  const at::Tensor leaf = at::arange(24, at::kFloat).reshape({4, 6}).requires_grad_(true);
+  const auto get = [leaf](int64_t i) {
+    const at::Tensor row = leaf.select(0, i);
+    return Batch{row, row.view({2, 3}).t(), at::_neg_view(row), row.mul(2).add_(1), row.detach(), leaf};
+  };
+  std::vector<std::vector<at::Tensor>> columns(6);
+  {
+    const at::NoGradGuard no_grad;
+    for (int64_t i = 0; i < 4; ++i) {
+      const Batch sample = get(i);
+      for (size_t k = 0; k < 6; ++k) columns[k].push_back(sample[k]);
+    }
+  }
+  for (const int64_t workers : {0, 2}) {
+    DataLoader loader(std::make_shared<Samples>(4, get), {.batch_size = 4, .num_workers = workers});
+    loader.start(0);
+    Batch batch;
+    ASSERT_TRUE(loader.next(batch));
+    for (size_t k = 0; k < 6; ++k) {
+      EXPECT_TRUE(at::equal(batch[k], at::stack(columns[k]))) << k;
+      EXPECT_FALSE(batch[k].requires_grad()) << k;
+    }
+    const at::Tensor x = batch[0].requires_grad_(true);
+    x.mul(x).sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), x.detach().mul(2)));
+    EXPECT_TRUE(leaf.requires_grad() && !leaf.grad().defined());
+  }
 }
 
 TEST(DataLoader, RefusesWhatCannotWork) {

@@ -179,6 +179,39 @@ TEST(TextFile, TrainsOnTheBeginningAndValidatesOnTheEnd) {
   EXPECT_EQ(val[0][0][0][0].item<int64_t>(), static_cast<uint8_t>(text[800]));
 }
 
+TEST(TextFile, TestsOnWhatFollowsTheValidation) {
+  const TempFolder folder;
+  const std::string text = text_of_length(1000);
+  const TextFileOptions options{.path = folder.write("a.txt", text),
+                                .block_size = 10,
+                                .batch_size = 8,
+                                .val_fraction = 0.2,
+                                .test_fraction = 0.1,
+                                .shuffle = false};
+  const auto first = [](const Loaders& loaders) { return batches_of(*loaders[0], 0)[0][0][0][0].item<int64_t>(); };
+  TextFile data(options);
+  data.setup(Stage::fit);
+  EXPECT_EQ(*data.train_dataloader()->num_batches(), 9);  // 68 blocks of 10: of 700 tokens, one is left to start from
+  EXPECT_EQ(first(data.val_dataloader()), static_cast<uint8_t>(text[700]));
+  EXPECT_EQ(*data.val_dataloader()[0]->num_batches(), 3);  // 19 blocks
+  data.teardown(Stage::fit);
+  data.setup(Stage::test);
+  const auto batches = batches_of(*data.test_dataloader()[0], 0);
+  ASSERT_EQ(batches.size(), 2U);
+  int64_t blocks = 0;
+  for (const Batch& batch : batches) {
+    for (int64_t row = 0; row < batch[0].size(0); ++row, ++blocks) {
+      for (int64_t i = 0; i < 10; ++i) {
+        const auto place = static_cast<size_t>(900 + blocks * 10 + i);
+        EXPECT_EQ(batch[0][row][i].item<int64_t>(), static_cast<uint8_t>(text[place]));
+        EXPECT_EQ(batch[1][row][i].item<int64_t>(), static_cast<uint8_t>(text[place + 1]));
+      }
+    }
+  }
+  EXPECT_EQ(blocks, 9);
+  EXPECT_EQ(data.bytes_per_token(), 1.0);
+}
+
 TEST(TextFile, GoesOnInTheMiddleOfAnEpochWithTheSameBatches) {
   const TempFolder folder;
   const std::string path = folder.write("a.txt", text_of_length(3000));
@@ -214,6 +247,15 @@ TEST(TextFile, SaysWhatIsMissing) {
   EXPECT_TRUE(holds(message({.path = folder.write("a.txt", std::string(100, 'a')), .block_size = 16}),
                     {"a.txt", "10 tokens for validation", ".val_fraction"}));
   EXPECT_TRUE(holds(message({.tokenizer = "bite"}), {"\"byte\"", ".tiktoken", "\"bite\""}));
+  EXPECT_TRUE(holds(message_of<ConfigError>([] { TextFile({.val_fraction = 0.5, .test_fraction = 0.5}); }),
+                    {"TextFileOptions.test_fraction", "val_fraction, 0.5", "test_fraction, 0.5", "below 1"}));
+  const std::string path = folder.write("b.txt", std::string(100, 'a'));
+  const auto of_test = [&](TextFileOptions options) {
+    return message_of<Error>([&] { TextFile(options).setup(Stage::test); });
+  };
+  EXPECT_TRUE(holds(of_test({.path = path}), {"TextFileOptions.test_fraction", "0 holds nothing out"}));
+  EXPECT_TRUE(holds(of_test({.path = path, .block_size = 16, .test_fraction = 0.1}),
+                    {"b.txt", "10 tokens for the test", ".test_fraction"}));
 }
 
 }  // namespace

@@ -5,7 +5,8 @@ levin_test(optim FILES
   optim/optimizer_test.cpp
   optim/options_test.cpp
   optim/scheduler_reference_test.cpp
-  optim/swa_lr_test.cpp)
+  optim/swa_lr_test.cpp
+  optim/tensor_pack_test.cpp)
 
 levin_test(optim_torch TORCH FILES
   optim/clip_grad_test.cpp

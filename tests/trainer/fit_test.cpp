@@ -3,6 +3,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
+#include "support/captured_console.h"
 #include "support/tiny_module.h"
 
 namespace levin::fit_test {
@@ -201,6 +202,35 @@ struct RandomModule : TinyModule {
   }
   std::vector<double> drawn = {};
 };
+
+struct NoLogger final : Logger {
+  void start(const std::string&, bool) override {}
+  void log_metrics(const MetricList&, int64_t) override {}
+};
+
+TEST(Fit, WarnsWhereAnEpochIsShorterThanTheLoggingInterval) {
+  const auto told = [](std::optional<int64_t> every, int64_t accumulate, bool logs, bool dev_run = false) {
+    const CapturedConsole console;
+    TrainerOptions options = quiet(1, {});
+    if (logs) options.logger = std::make_shared<NoLogger>();
+    options.log_every_n_steps = every;
+    options.accumulate_grad_batches = accumulate;
+    options.fast_dev_run = dev_run;
+    TinyModule module;
+    Trainer(options).fit(module, tiny_loader(24));  // 6 batches
+    return console.text();
+  };
+  const std::string text = told({}, 1, true);
+  for (const char* part : {"TrainerOptions.log_every_n_steps: 50", "the 6 steps of an epoch", "Set it to 6 or less."}) {
+    EXPECT_TRUE(has(text, part)) << text;
+  }
+  EXPECT_TRUE(has(told(5, 4, true), "5 is more than the 2 steps"));
+  const std::string name = "log_every_n_steps";
+  EXPECT_FALSE(has(told(6, 1, true), name));
+  EXPECT_FALSE(has(told(0, 1, true), name)) << "nothing is wanted";
+  EXPECT_FALSE(has(told({}, 1, false), name)) << "there is no logger";
+  EXPECT_FALSE(has(told({}, 1, true, true), name));
+}
 
 TEST(SanityCheck, LeavesRandomNumbersAndMetricsUntouched) {
   std::vector<std::vector<double>> drawn;

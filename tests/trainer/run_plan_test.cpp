@@ -106,6 +106,18 @@ TEST(RunPlan, RefusesNumbersOutOfRange) {
                       {"TrainerOptions.reload_dataloaders_every_n_epochs", "must be >= 0", "got -1"}));
 }
 
+TEST(RunPlan, RefusesALeastNumberAboveTheLargest) {
+  EXPECT_TRUE(refuses({.max_epochs = 3, .min_epochs = 5},
+                      {"TrainerOptions.min_epochs", "5 is more than max_epochs, 3", "a larger max_epochs"}));
+  EXPECT_TRUE(refuses({.min_epochs = 1001}, {"TrainerOptions.min_epochs", "1001 is more than max_epochs, 1000"}));
+  EXPECT_TRUE(refuses({.max_steps = 10, .min_steps = 11},
+                      {"TrainerOptions.min_steps", "11 is more than max_steps, 10", "a smaller min_steps"}));
+  EXPECT_EQ(problems_of({.max_epochs = 1, .min_epochs = 2, .max_steps = 1, .min_steps = 2}).size(), 2U);
+  EXPECT_TRUE(problems_of({.max_epochs = 5, .min_epochs = 5, .max_steps = 10, .min_steps = 10}).empty());
+  EXPECT_TRUE(problems_of({.max_epochs = -1, .min_epochs = 5000, .min_steps = 5000}).empty());
+  EXPECT_TRUE(problems_of({.min_epochs = 5, .fast_dev_run = true}).empty()) << "one epoch, whatever the limits say";
+}
+
 TEST(RunPlan, RefusesWhatThisBuildDoesNotHave) {
   EXPECT_TRUE(refuses({.accelerator = "gpu"}, {"TrainerOptions.accelerator", "\"gpu\"", "not available", "auto, cpu"}));
   EXPECT_TRUE(refuses({.accelerator = "cpi"}, {"TrainerOptions.accelerator", "Did you mean \"cpu\"?"}));
