@@ -3,7 +3,7 @@
 import csv
 import pathlib
 
-from ranks import RanksTest, main
+from ranks import RanksTest, free_port, main
 
 
 class Metrics(RanksTest):
@@ -50,8 +50,9 @@ class Differences(RanksTest):
         self.assertIn("rank 1 has net.0.weight (9, 8)", errors)
 
     def test_options_that_differ_are_told_by_name(self):
+        port = str(free_port())
         ranks = [self.start(f"epochs={2 + rank}", "strategy=ddp",
-                            env={"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "MASTER_PORT": "23451"})
+                            env={"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "MASTER_PORT": port})
                  for rank in range(2)]
         errors = [rank.communicate(timeout=60)[1] for rank in ranks]
         self.assertEqual([rank.returncode for rank in ranks], [1, 1])

@@ -5,7 +5,7 @@ import pathlib
 import signal
 import time
 
-from ranks import RanksTest, main
+from ranks import RanksTest, free_port, main
 
 
 def alive(pid):
@@ -41,7 +41,7 @@ class Faults(RanksTest):
         path = pathlib.Path(self.out) / "error.json"
         process = self.start("samples=16", "throw=0:1", "strategy=ddp", env={
             "TORCHELASTIC_RUN_ID": "1", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-            "MASTER_PORT": "23471", "TORCHELASTIC_ERROR_FILE": str(path)})
+            "MASTER_PORT": str(free_port()), "TORCHELASTIC_ERROR_FILE": str(path)})
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 1)
         message = json.loads(path.read_text())["message"]
@@ -57,9 +57,9 @@ class Faults(RanksTest):
 
     def test_no_rank_outlives_its_launcher(self):
         process = self.start("samples=4000", "batch=1", "slow=5", "devices=2")
-        time.sleep(2)
+        self.wait_until(lambda: len(children(process.pid)) == 2, "two ranks")
+        time.sleep(1)
         ranks = children(process.pid)
-        self.assertEqual(len(ranks), 2)
         process.kill()
         process.communicate()
         deadline = time.monotonic() + 5

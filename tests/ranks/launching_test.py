@@ -1,9 +1,10 @@
 """Who starts the ranks: levin itself, torchrun's, SLURM's, MPI's and plain variables."""
 
+import pathlib
+import shutil
 import signal
-import time
 
-from ranks import RanksTest, main
+from ranks import RanksTest, free_port, main
 
 
 class Launching(RanksTest):
@@ -18,24 +19,29 @@ class Launching(RanksTest):
         self.train("samples=16", ranks=2)
 
     def test_variables_of_torchrun(self):
+        port = str(free_port())
         self.by_variables(lambda r: {"TORCHELASTIC_RUN_ID": "1", "RANK": str(r), "WORLD_SIZE": "2", "LOCAL_RANK": str(r),
-                                     "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "MASTER_PORT": "23461"})
+                                     "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "MASTER_PORT": port})
 
     def test_variables_of_slurm(self):
+        job = str(free_port(15000, 24999) - 15000).zfill(4)  # the port is made of the job's last four digits
         self.by_variables(lambda r: {"SLURM_NTASKS": "2", "SLURM_PROCID": str(r), "SLURM_LOCALID": str(r),
-                                     "SLURM_NODEID": "0", "SLURM_JOB_ID": "8462", "SLURM_JOB_NAME": "train"})
+                                     "SLURM_NODEID": "0", "SLURM_JOB_ID": job, "SLURM_JOB_NAME": "train"})
 
     def test_variables_of_open_mpi(self):
+        port = str(free_port())
         self.by_variables(lambda r: {"OMPI_COMM_WORLD_RANK": str(r), "OMPI_COMM_WORLD_SIZE": "2",
                                      "OMPI_COMM_WORLD_LOCAL_RANK": str(r), "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
-                                     "MASTER_PORT": "23463"})
+                                     "MASTER_PORT": port})
 
     def test_plain_variables(self):
-        self.by_variables(lambda r: {"RANK": str(r), "WORLD_SIZE": "2", "LOCAL_RANK": str(r), "MASTER_PORT": "23464"})
+        port = str(free_port())
+        self.by_variables(lambda r: {"RANK": str(r), "WORLD_SIZE": "2", "LOCAL_RANK": str(r), "MASTER_PORT": port})
 
     def test_two_nodes_on_this_machine(self):
+        port = str(free_port())
         nodes = [self.start("samples=16", "devices=2", "nodes=2",
-                            env={"NODE_RANK": str(node), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "23465"})
+                            env={"NODE_RANK": str(node), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
                  for node in range(2)]
         for node in nodes:
             _, errors = node.communicate(timeout=60)
@@ -58,12 +64,13 @@ class Signals(RanksTest):
     def test_a_stop_that_reaches_the_launcher_ends_all_ranks_in_good_order(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             process = self.start("samples=4000", "batch=1", "slow=5", "devices=2", "checkpoint")
-            time.sleep(3)
+            self.wait_until(lambda: list(pathlib.Path(self.out).glob("**/*.ckpt")), "a first checkpoint")
             process.send_signal(number)
             _, errors = process.communicate(timeout=30)
             self.assertNotEqual(process.returncode, 0)
             self.assertIn("fit was stopped by", errors)
             self.assertIn("Continue with", errors)
+            shutil.rmtree(pathlib.Path(self.out) / "levin_logs")
 
 
 if __name__ == "__main__":

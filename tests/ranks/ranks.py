@@ -3,9 +3,12 @@
 import json
 import os
 import pathlib
+import random
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) else ""
@@ -15,6 +18,17 @@ CLEAN = {k: v for k, v in os.environ.items()
          if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
          and not k.startswith(("SLURM_", "OMPI_", "TORCHELASTIC_", "LSB_", "JSM_", "LEVIN_LAUNCHED"))}
 CLEAN["OMP_NUM_THREADS"] = "1"
+
+
+def free_port(low=0, high=0):
+    """A port of this machine that nobody listens on; between `low` and `high` where they are given."""
+    while True:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", random.randint(low, high)))
+                return probe.getsockname()[1]
+            except OSError:
+                continue
 
 
 class RanksTest(unittest.TestCase):
@@ -47,6 +61,12 @@ class RanksTest(unittest.TestCase):
         reports = [json.loads((pathlib.Path(self.out) / f"rank{k}.json").read_text()) for k in range(ranks)]
         self.assertEqual([r["world_size"] for r in reports], [ranks] * ranks)
         return reports
+
+    def wait_until(self, is_so, what, seconds=60):
+        deadline = time.monotonic() + seconds
+        while not is_so():
+            self.assertLess(time.monotonic(), deadline, f"{what}: not within {seconds} s")
+            time.sleep(0.05)
 
     def assert_close(self, one, other, tolerance=2e-6):
         self.assertEqual(len(one), len(other))
