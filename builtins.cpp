@@ -43,6 +43,9 @@
 #include "levin/profilers/simple_profiler.h"
 #include "levin/profilers/trace_profiler.h"
 #include "levin/strategies/ddp.h"
+#include "levin/strategies/dp.h"
+#include "levin/strategies/fsdp.h"
+#include "levin/strategies/model_parallel.h"
 #include "levin/strategies/single_device.h"
 
 namespace levin {
@@ -86,6 +89,10 @@ void add_parts() {
   profilers.add<TraceProfiler>("trace", "records every operator of some steps as Chrome JSON, for Perfetto");
   auto& strategies = Registry<Strategy>::instance();
   strategies.add<DDP>("ddp", "a process for every device, gradients averaged while backward runs");
+  strategies.add<DataParallelStrategy>("dp", "one process, replicas on several devices, outputs on the first");
+  strategies.add<BalancedDataParallelStrategy>("dp_balanced", "dp whose outputs stay on their devices");
+  strategies.add<FSDP>("fsdp", "as ddp, but ranks share out optimizer state, gradients and weights (ZeRO 1 to 3)");
+  strategies.add<ModelParallel>("ModelParallel", "one process, parts of the module on different devices");
   strategies.add<SingleDeviceStrategy>("single_device", "one process on one device");
 }
 

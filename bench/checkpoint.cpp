@@ -112,7 +112,7 @@ struct Files {
 };
 
 // A save of fresh files, with the disk idle before it.
-bench::Contender save(std::string name, const Files& files, std::function<void()> action) {
+Contender save(std::string name, const Files& files, std::function<void()> action) {
   return {std::move(name), [&files, action = std::move(action)] {
             fs::remove(files.written);
             fs::remove(files.copy);
@@ -120,14 +120,14 @@ bench::Contender save(std::string name, const Files& files, std::function<void()
           }};
 }
 
-bench::Contender python(std::string name, const std::shared_ptr<bench::Peer>& peer, const std::string& words) {
+Contender python(std::string name, const std::shared_ptr<Peer>& peer, const std::string& words) {
   return {std::move(name), [peer, words] {
             ::sync();
             return peer->round(words);
           }};
 }
 
-void measure(const bench::Options& options, int64_t mib, const Files& files, bench::Report& report) {
+void measure(const Options& options, int64_t mib, const Files& files, Report& report) {
   const levin::State state = make_state(mib);
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : state.tensors) tensors.push_back(tensor);
@@ -136,15 +136,15 @@ void measure(const bench::Options& options, int64_t mib, const Files& files, ben
   if (!torch::equal(levin::read_checkpoint(files.ours).tensor("model.rest"), state.tensor("model.rest"))) {
     throw std::runtime_error("what was read is not what was written");
   }
-  const auto peer = bench::Peer::start("checkpoint", {files.folder.string(), std::to_string(mib)});
+  const auto peer = Peer::start("checkpoint", {files.folder.string(), std::to_string(mib)});
   if (peer != nullptr) report.peers(peer->versions());
 
-  std::vector<bench::Contender> saves = {
+  std::vector<Contender> saves = {
       save("dd conv=fsync", files, [&] { run_dd(files.ours, files.copy); }),
       save("Levin, durable", files, [&] { levin::write_checkpoint(files.written, state); }),
       save("torch::save and fsync", files, [&] { torch::save(tensors, files.written), fsync_file(files.written); }),
       save("torch::save, not on the disk", files, [&] { torch::save(tensors, files.written); })};
-  std::vector<bench::Contender> loads = {
+  std::vector<Contender> loads = {
       {"torch::load", [&] { return timed([&] { load_by_torch(files.theirs); }); }},
       {"Levin, verified", [&] { return timed([&] { (void)levin::read_checkpoint(files.ours); }); }}};
   if (peer != nullptr) {
@@ -154,30 +154,30 @@ void measure(const bench::Options& options, int64_t mib, const Files& files, ben
   }
   levin::CheckpointWriter writer;
   PlainCopy plain(tensors);
-  const std::vector<bench::Contender> copies = {
+  const std::vector<Contender> copies = {
       {"plain memory copy", [&] { return timed([&] { plain.run(); }); }},
       {"Levin, asynchronous: the stall", [&] { return stall(writer, state, files.written); }}};
 
   const std::string size = std::to_string(mib) + " MiB";
-  const auto saved = bench::interleave(saves, options);
+  const auto saved = interleave(saves, options);
   report.table("save " + size, "ms", saved);
-  const auto loaded = bench::interleave(loads, options);
+  const auto loaded = interleave(loads, options);
   report.table("load " + size + " from the page cache", "ms", loaded);
-  const auto copied = bench::interleave(copies, options);
+  const auto copied = interleave(copies, options);
   report.table("copy " + size + " before it is written beside the training", "ms", copied);
-  report.number("save_rate_to_dd", bench::ratio(saved, "dd conv=fsync", "Levin, durable"));
-  report.number("save_speed_to_torch_save", bench::ratio(saved, "torch::save and fsync", "Levin, durable"));
-  report.number("save_speed_to_python", bench::ratio(saved, "torch.save and fsync", "Levin, durable"));
-  report.number("load_speed_to_torch_load", bench::ratio(loaded, "torch::load", "Levin, verified"));
-  report.number("load_speed_to_python", bench::ratio(loaded, "torch.load", "Levin, verified"));
-  report.number("stall_to_copy", bench::ratio(copied, "Levin, asynchronous: the stall", "plain memory copy"));
+  report.number("save_rate_to_dd", ratio(saved, "dd conv=fsync", "Levin, durable"));
+  report.number("save_speed_to_torch_save", ratio(saved, "torch::save and fsync", "Levin, durable"));
+  report.number("save_speed_to_python", ratio(saved, "torch.save and fsync", "Levin, durable"));
+  report.number("load_speed_to_torch_load", ratio(loaded, "torch::load", "Levin, verified"));
+  report.number("load_speed_to_python", ratio(loaded, "torch.load", "Levin, verified"));
+  report.number("stall_to_copy", ratio(copied, "Levin, asynchronous: the stall", "plain memory copy"));
 }
 
-int run(const bench::Options& options) {
+int run(const Options& options) {
   const char* wanted = std::getenv("LEVIN_BENCH_DIR");
   const Files files{fs::path(wanted != nullptr ? wanted : "build/bench") / "checkpoint-files"};
   fs::create_directories(files.folder);
-  bench::Report report("checkpoint");
+  Report report("checkpoint");
   measure(options, options.quick ? 16 : 512, files, report);
   fs::remove_all(files.folder);
   report.write();
@@ -187,8 +187,8 @@ int run(const bench::Options& options) {
 }  // namespace
 
 int run_program(int argc, char** argv) {
-  const auto options = bench::read_options(argc, argv, 5);
-  return bench::guarded([&] { return run(options); });
+  const auto options = read_options(argc, argv, 5);
+  return guarded([&] { return run(options); });
 }
 
 }  // namespace bench::checkpoint

@@ -3,14 +3,12 @@
 // PyTorch loop with fused AdamW and Lightning (peers/gpt.py).
 //
 //   bench_gpt [--rounds N] [--quick]
-#include "models/gpt.h"
+//   bench_gpt gpu       on a GPU in bf16-mixed, batches of 4 x 128 bytes, without and with cuda_graph; no peers
+#include <algorithm>
 
-#include <chrono>
-#include <filesystem>
-#include <stdexcept>
-
+#include "gpt_runs.h"
 #include "levin/core/console.h"
-#include "levin/data/text_reader.h"
+#include "levin/core/gpu.h"
 #include "peer.h"
 #include "rounds.h"
 
@@ -18,93 +16,49 @@ namespace bench::gpt {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr int64_t kBatch = 12;
-constexpr int64_t kBlock = 64;
-
-double tokens_a_second(Clock::time_point start, int64_t steps) {
-  return static_cast<double>(steps * kBatch * kBlock) / std::chrono::duration<double>(Clock::now() - start).count();
+int run_on_gpu(const Options& options) {
+  (void)levin::open_gpu();  // before LibTorch is asked for anything
+  levin::Console::instance().capture([](const std::string&) {});
+  const int64_t steps = options.quick ? 8 : 400;
+  const auto bytes = load_bytes();
+  const Work work{.batch = 4, .block = 128, .gpu = true},
+      graph{.batch = 4, .block = 128, .gpu = true, .cuda_graph = true};
+  Report report("gpt_gpu");
+  const auto figures =
+      interleave({{"hand-written LibTorch loop", [&] { return hand_written_loop(work, bytes, steps); }},
+                  {"Trainer", [&] { return trained_by_levin(work, steps, {.devices = int64_t{1}}); }},
+                  {"Trainer, cuda_graph", [&] { return trained_by_levin(graph, steps, {.devices = int64_t{1}}); }}},
+                 options);
+  report.table("GPT of 4 layers, 128 wide, batches of 4 x 128 bytes, bf16-mixed, one GPU", "tokens/s", figures);
+  report.at_least("to_libtorch_loop", ratio(figures, "Trainer", "hand-written LibTorch loop"), 1);
+  report.at_least("graph_to_libtorch_loop", ratio(figures, "Trainer, cuda_graph", "hand-written LibTorch loop"), 1.5);
+  report.write();
+  return 0;
 }
 
-GPTOptions model_options() {
-  GPTOptions options;
-  options.vocab_size = 256;
-  options.block_size = kBlock;
-  options.n_layer = options.n_head = 4;
-  options.n_embd = 128;
-  return options;
-}
-
-double hand_written_loop(const torch::Tensor& tokens, int64_t steps) {
-  torch::manual_seed(0);
-  GPT model(model_options());
-  model.train();
-  torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(1e-3).betas({0.9, 0.95}));
-  const auto windows = tokens.unfold(0, kBlock + 1, 1);
-  const auto start = Clock::now();
-  for (int64_t step = 0; step < steps; ++step) {
-    const auto places = torch::randint(windows.size(0), {kBatch}, torch::kLong);
-    const auto blocks = windows.index_select(0, places).to(torch::kLong);
-    optimizer.zero_grad();
-    const auto logits = model.forward(blocks.narrow(1, 0, kBlock));
-    const auto loss = torch::nn::functional::cross_entropy(logits.flatten(0, 1), blocks.narrow(1, 1, kBlock).flatten());
-    loss.backward();
-    optimizer.step();
-  }
-  return tokens_a_second(start, steps);
-}
-
-// From on_train_start to on_train_end, as in peers/gpt.py: without the set-up.
-class Stopwatch : public levin::Callback {
- public:
-  void on_train_start(levin::Trainer&, levin::LightningModule&) override { start_ = Clock::now(); }
-  void on_train_end(levin::Trainer& trainer, levin::LightningModule&) override {
-    figure = tokens_a_second(start_, trainer.global_step());
-  }
-  double figure = 0;
-
- private:
-  Clock::time_point start_;
-};
-
-double trained_by_levin(int64_t steps) {
-  const auto folder = std::filesystem::temp_directory_path() / "levin_bench_gpt";
-  std::filesystem::remove_all(folder);
-  torch::manual_seed(0);
-  GPT model(model_options());
-  levin::TextFile data({.block_size = kBlock, .batch_size = kBatch, .val_fraction = 0});
-  const auto watch = std::make_shared<Stopwatch>();
-  levin::Trainer trainer(
-      levin::TrainerOptions{.max_steps = steps, .callbacks = {watch}, .default_root_dir = folder.string()});
-  trainer.fit(model, data);
-  std::filesystem::remove_all(folder);
-  return watch->figure;
-}
-
-int run(const bench::Options& options) {
-  bench::pin_to_one_core();
+int run(const Options& options) {
+  if (std::find(options.words.begin(), options.words.end(), "gpu") != options.words.end()) return run_on_gpu(options);
+  pin_to_one_core();
   levin::Console::instance().capture([](const std::string&) {});
   const int64_t steps = options.quick ? 2 : 25;
-  std::string text = levin::read_text(levin::kjv_path());
-  const auto tokens = torch::from_blob(text.data(), {static_cast<int64_t>(text.size())}, torch::kByte);
-  const auto peer = bench::Peer::start("gpt");
-  bench::Report report("gpt");
+  const auto bytes = load_bytes();
+  const auto peer = Peer::start("gpt");
+  Report report("gpt");
   if (peer != nullptr) report.peers(peer->versions());
 
-  std::vector<bench::Contender> contenders = {
-      {"hand-written LibTorch loop", [&] { return hand_written_loop(tokens, steps); }},
-      {"Trainer", [=] { return trained_by_levin(steps); }}};
+  std::vector<Contender> contenders = {
+      {"hand-written LibTorch loop", [&] { return hand_written_loop({}, bytes, steps); }},
+      {"Trainer", [=] { return trained_by_levin({}, steps); }}};
   if (peer != nullptr) {
     const std::string count = std::to_string(steps);
     contenders.push_back({"raw PyTorch loop", [=] { return peer->round("raw " + count); }});
     contenders.push_back({"Lightning", [=] { return peer->round("lightning " + count); }});
   }
-  const auto figures = bench::interleave(contenders, options);
+  const auto figures = interleave(contenders, options);
   report.table("GPT of 4 layers, 128 wide, batches of 12 x 64 bytes, one thread", "tokens/s", figures);
-  report.at_least("to_libtorch_loop", bench::ratio(figures, "Trainer", "hand-written LibTorch loop"), 1);
-  report.at_least("to_raw_pytorch", bench::ratio(figures, "Trainer", "raw PyTorch loop"), 1);
-  report.at_least("to_lightning", bench::ratio(figures, "Trainer", "Lightning"), 1);
+  report.at_least("to_libtorch_loop", ratio(figures, "Trainer", "hand-written LibTorch loop"), 1);
+  report.at_least("to_raw_pytorch", ratio(figures, "Trainer", "raw PyTorch loop"), 1);
+  report.at_least("to_lightning", ratio(figures, "Trainer", "Lightning"), 1);
   report.write();
   return 0;
 }
@@ -112,8 +66,8 @@ int run(const bench::Options& options) {
 }  // namespace
 
 int run_program(int argc, char** argv) {
-  const auto options = bench::read_options(argc, argv, 7);
-  return bench::guarded([&] { return run(options); });
+  const auto options = read_options(argc, argv, 7);
+  return guarded([&] { return run(options); });
 }
 
 }  // namespace bench::gpt

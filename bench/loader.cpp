@@ -62,7 +62,7 @@ double rate(int64_t seen, int64_t wanted, Clock::time_point start) {
   return static_cast<double>(seen) / std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-bench::Contender levin_loader(const Images& images, int64_t workers) {
+Contender levin_loader(const Images& images, int64_t workers) {
   auto loader = std::make_shared<levin::DataLoader>(
       std::make_shared<LevinImages>(images),
       levin::DataLoaderOptions{.batch_size = kBatch, .shuffle = true, .num_workers = workers});
@@ -75,7 +75,7 @@ bench::Contender levin_loader(const Images& images, int64_t workers) {
           }};
 }
 
-bench::Contender torch_loader(const Images& images, int64_t workers) {
+Contender torch_loader(const Images& images, int64_t workers) {
   namespace data = torch::data;
   auto dataset = TorchImages(images).map(data::transforms::Stack<>());
   const auto options = data::DataLoaderOptions().batch_size(kBatch).workers(static_cast<size_t>(workers));
@@ -89,21 +89,21 @@ bench::Contender torch_loader(const Images& images, int64_t workers) {
           }};
 }
 
-int run(const bench::Options& options) {
+int run(const Options& options) {
   at::set_num_threads(1);
   const int64_t samples = options.quick ? 512 : 50'000;
   const auto images = make_images(samples);
-  const auto peer = bench::Peer::start("loader", {std::to_string(samples)});
-  bench::Report report("loader");
+  const auto peer = Peer::start("loader", {std::to_string(samples)});
+  Report report("loader");
   if (peer != nullptr) report.peers(peer->versions());
   for (const int64_t workers : {0, 1, 2}) {
     const std::string count = std::to_string(workers);
-    std::vector<bench::Contender> contenders = {torch_loader(images, workers), levin_loader(images, workers)};
+    std::vector<Contender> contenders = {torch_loader(images, workers), levin_loader(images, workers)};
     if (peer != nullptr) contenders.push_back({"Python's DataLoader", [=] { return peer->round(count); }});
-    const auto figures = bench::interleave(contenders, options);
+    const auto figures = interleave(contenders, options);
     report.table("samples of 3x32x32, " + count + " workers", "samples/s", figures);
-    const auto to_torch = bench::ratio(figures, "Levin", "torch::data");
-    const auto to_python = bench::ratio(figures, "Levin", "Python's DataLoader");
+    const auto to_torch = ratio(figures, "Levin", "torch::data");
+    const auto to_python = ratio(figures, "Levin", "Python's DataLoader");
     if (workers < 2) {
       report.number("to_torch_data_" + count, to_torch);
       report.number("to_python_" + count, to_python);
@@ -119,8 +119,8 @@ int run(const bench::Options& options) {
 }  // namespace
 
 int run_program(int argc, char** argv) {
-  const auto options = bench::read_options(argc, argv, 7);
-  return bench::guarded([&] { return run(options); });
+  const auto options = read_options(argc, argv, 7);
+  return guarded([&] { return run(options); });
 }
 
 }  // namespace bench::loader

@@ -1,5 +1,6 @@
 // bin/bench_NAME is a link to this program; the name says which benchmark runs.
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "programs.h"
@@ -14,6 +15,7 @@ struct Program {
 constexpr Program kPrograms[] = {
     {"checkpoint", bench::checkpoint::run_program},
 #ifdef LEVIN_BENCH_GPT
+    {"ddp", bench::ddp::run_program},
     {"gpt", bench::gpt::run_program},
 #endif
     {"loader", bench::loader::run_program},
@@ -27,6 +29,10 @@ constexpr Program kPrograms[] = {
 int main(int argc, char** argv) {
   const std::string path = argv[0];
   const std::string name = path.substr(path.rfind('/') + 1);
+  // What is compared runs on the CPU, also where a GPU is; "gpu" asks for one.
+  bool gpu = false;
+  for (int i = 1; i < argc; ++i) gpu = gpu || std::string(argv[i]) == "gpu";
+  if (!gpu) ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
   for (const Program& program : kPrograms) {
     if (name == std::string("bench_") + program.name) return program.run(argc, argv);
   }

@@ -90,17 +90,16 @@ void check_equal(const Shape& shape, const Pair& pair) {
   }
 }
 
-void measure(const Shape& shape, const Pair& pair, const bench::Options& options, bench::Report& report,
-             std::optional<double> bar) {
+void measure(const Shape& shape, const Pair& pair, const Options& options, Report& report, std::optional<double> bar) {
   check_equal(shape, pair);
   const auto for_stock = make_parameters(shape), for_levin = make_parameters(shape);
   const auto stock = pair.stock(for_stock), levin = pair.levin(for_levin);
   const double milliseconds = options.quick ? 1 : 100;
-  const auto figures = bench::interleave({{"torch::optim", [&] { return microseconds_a_step(stock, milliseconds); }},
-                                          {"Levin", [&] { return microseconds_a_step(levin, milliseconds); }}},
-                                         options);
+  const auto figures = interleave({{"torch::optim", [&] { return microseconds_a_step(stock, milliseconds); }},
+                                   {"Levin", [&] { return microseconds_a_step(levin, milliseconds); }}},
+                                  options);
   report.table(pair.name + ", " + shape.name, "us a step", figures);
-  const auto speed = bench::ratio(figures, "torch::optim", "Levin");
+  const auto speed = ratio(figures, "torch::optim", "Levin");
   std::string key = pair.name;
   std::transform(key.begin(), key.end(), key.begin(), [](char c) { return std::tolower(c); });
   key += bar ? "_small" : "_large";
@@ -111,11 +110,11 @@ void measure(const Shape& shape, const Pair& pair, const bench::Options& options
   }
 }
 
-int run(const bench::Options& options) {
-  bench::pin_to_one_core();
+int run(const Options& options) {
+  pin_to_one_core();
   const std::vector<Shape> shapes = {{"400 tensors of 256", 400, 256},
                                      {"4 tensors of 4194304", 4, options.quick ? 4096 : 4'194'304}};
-  bench::Report report("optimizers");
+  Report report("optimizers");
   for (const auto& pair : make_pairs()) {
     measure(shapes[0], pair, options, report, 5);
     measure(shapes[1], pair, options, report, std::nullopt);
@@ -127,8 +126,8 @@ int run(const bench::Options& options) {
 }  // namespace
 
 int run_program(int argc, char** argv) {
-  const auto options = bench::read_options(argc, argv, 15);
-  return bench::guarded([&] { return run(options); });
+  const auto options = read_options(argc, argv, 15);
+  return guarded([&] { return run(options); });
 }
 
 }  // namespace bench::optimizers

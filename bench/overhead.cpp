@@ -19,10 +19,6 @@ namespace bench::overhead {
 
 namespace {
 
-using bench::Kind;
-using bench::Length;
-
-// Short turns, many rounds: the machine's speed moves by a tenth within seconds.
 constexpr int64_t kBatches = 300;
 constexpr int64_t kBatchesOfPeers = 150;  // their steps take ten times as long
 
@@ -34,30 +30,27 @@ int run_alone(const std::vector<std::string>& words) {
   const int logs = words.size() > 3 ? std::stoi(words[3]) : 1;
   double figure = 0;
   if (which == "tiny_loop") {
-    figure = bench::tiny_loop(length.batches);
+    figure = tiny_loop(length.batches);
   } else if (which == "tiny_trainer") {
-    figure = bench::tiny_trainer(length.batches, words.size() > 3 ? logs : 0);
+    figure = tiny_trainer(length.batches, words.size() > 3 ? logs : 0);
   } else {
-    const auto data = bench::load_fashion_mnist();
-    figure = which == "loop" ? bench::hand_written_loop(data, kind, length)
-                             : bench::trained_by_levin(data, kind, logs, length);
+    const auto data = load_fashion_mnist();
+    figure = which == "loop" ? hand_written_loop(data, kind, length) : trained_by_levin(data, kind, logs, length);
   }
   std::printf("%s: %.2f us a step\n", which.c_str(), figure);
   return 0;
 }
 
 // `peer` is null where peers are not installed.
-std::vector<bench::Contender> contenders_of(Kind kind, const bench::Data& data,
-                                            const std::shared_ptr<bench::Peer>& peer, bool quick) {
+std::vector<Contender> contenders_of(Kind kind, const Data& data, const std::shared_ptr<Peer>& peer, bool quick) {
   const Length length = quick ? Length{1, 3} : Length{1, kBatches};
-  std::vector<bench::Contender> contenders = {
-      {"hand-written LibTorch loop", [=, &data] { return bench::hand_written_loop(data, kind, length); }},
-      {"Trainer, no log", [=, &data] { return bench::trained_by_levin(data, kind, 0, length); }},
-      {"Trainer, 1 log", [=, &data] { return bench::trained_by_levin(data, kind, 1, length); }},
-      {"Trainer, 10 logs", [=, &data] { return bench::trained_by_levin(data, kind, 10, length); }}};
+  std::vector<Contender> contenders = {
+      {"hand-written LibTorch loop", [=, &data] { return hand_written_loop(data, kind, length); }},
+      {"Trainer, no log", [=, &data] { return trained_by_levin(data, kind, 0, length); }},
+      {"Trainer, 1 log", [=, &data] { return trained_by_levin(data, kind, 1, length); }},
+      {"Trainer, 10 logs", [=, &data] { return trained_by_levin(data, kind, 10, length); }}};
   if (kind == Kind::sgd) {
-    contenders.push_back(
-        {"Trainer, barebones", [=, &data] { return bench::trained_by_levin(data, kind, 0, length, true); }});
+    contenders.push_back({"Trainer, barebones", [=, &data] { return trained_by_levin(data, kind, 0, length, true); }});
   }
   if (peer == nullptr) return contenders;
   const std::string words =
@@ -71,47 +64,45 @@ std::vector<bench::Contender> contenders_of(Kind kind, const bench::Data& data,
 }
 
 // What the Trainer adds, seen where a step takes ten microseconds instead of hundreds: microseconds.
-void measure_fixed_cost(const bench::Options& options, bench::Report& report) {
+void measure_fixed_cost(const Options& options, Report& report) {
   const int64_t steps = options.quick ? 10 : 30'000;
-  const auto figures = bench::interleave({{"loop", [=] { return bench::tiny_loop(steps); }},
-                                          {"Trainer, no log", [=] { return bench::tiny_trainer(steps, 0); }},
-                                          {"Trainer, 10 logs", [=] { return bench::tiny_trainer(steps, 10); }}},
-                                         options);
+  const auto figures = interleave({{"loop", [=] { return tiny_loop(steps); }},
+                                   {"Trainer, no log", [=] { return tiny_trainer(steps, 0); }},
+                                   {"Trainer, 10 logs", [=] { return tiny_trainer(steps, 10); }}},
+                                  options);
   report.table("a model of one weight, Levin's SGD", "us a step", figures);
   const auto less = [](double a, double b) { return a - b; };
   const auto logged = [](double a, double b) { return (a - b) / 10; };
-  report.at_most("us_fixed", bench::compare(figures, "Trainer, no log", "loop", less), 3);
-  report.at_most("us_per_logged_value", bench::compare(figures, "Trainer, 10 logs", "Trainer, no log", logged), 0.5);
+  report.at_most("us_fixed", compare(figures, "Trainer, no log", "loop", less), 3);
+  report.at_most("us_per_logged_value", compare(figures, "Trainer, 10 logs", "Trainer, no log", logged), 0.5);
 }
 
-int run(const bench::Options& options) {
-  bench::pin_to_one_core();
+int run(const Options& options) {
+  pin_to_one_core();
   levin::Console::instance().capture([](const std::string&) {});
   if (!options.words.empty()) return run_alone(options.words);
-  const auto peer = bench::Peer::start("overhead");
-  const auto data = bench::load_fashion_mnist();
-  bench::Report report("overhead");
+  const auto peer = Peer::start("overhead");
+  const auto data = load_fashion_mnist();
+  Report report("overhead");
   if (peer != nullptr) report.peers(peer->versions());
 
-  const auto sgd = bench::interleave(contenders_of(Kind::sgd, data, peer, options.quick), options);
+  const auto sgd = interleave(contenders_of(Kind::sgd, data, peer, options.quick), options);
   report.table("MLP 784-64-10, batch 64, SGD, one thread", "us a step", sgd);
-  const auto adamw = bench::interleave(contenders_of(Kind::adamw, data, peer, options.quick), options);
+  const auto adamw = interleave(contenders_of(Kind::adamw, data, peer, options.quick), options);
   report.table("MLP 784-64-10, batch 64, AdamW, one thread", "us a step", adamw);
-  const auto call =
-      bench::interleave({{"log", [&] { return bench::log_call(data, options.quick ? 3 : 200); }}}, options);
+  const auto call = interleave({{"log", [&] { return log_call(data, options.quick ? 3 : 200); }}}, options);
   report.table("one log call in a training_step", "us", call);
   measure_fixed_cost(options, report);
 
   report.number("us_per_log", call[0].median);
-  report.at_most("trainer_to_loop", bench::ratio(sgd, "Trainer, 1 log", "hand-written LibTorch loop"), 1.0);
-  report.at_most("trainer_to_loop_no_log", bench::ratio(sgd, "Trainer, no log", "hand-written LibTorch loop"), 1.0);
-  report.at_most("trainer_to_loop_adamw", bench::ratio(adamw, "Trainer, 1 log", "hand-written LibTorch loop"), 0.75);
-  report.number("raw_pytorch_to_trainer", bench::ratio(sgd, "raw PyTorch loop", "Trainer, 1 log"));
-  report.at_least("lightning_to_trainer_1_log", bench::ratio(sgd, "Lightning, 1 log", "Trainer, 1 log"), 5);
-  report.at_least("lightning_to_trainer_10_logs", bench::ratio(sgd, "Lightning, 10 logs", "Trainer, 10 logs"), 10);
-  report.at_least("lightning_to_trainer_1_log_adamw", bench::ratio(adamw, "Lightning, 1 log", "Trainer, 1 log"), 5);
-  report.at_least("lightning_to_trainer_10_logs_adamw", bench::ratio(adamw, "Lightning, 10 logs", "Trainer, 10 logs"),
-                  10);
+  report.at_most("trainer_to_loop", ratio(sgd, "Trainer, 1 log", "hand-written LibTorch loop"), 1.0);
+  report.at_most("trainer_to_loop_no_log", ratio(sgd, "Trainer, no log", "hand-written LibTorch loop"), 1.0);
+  report.at_most("trainer_to_loop_adamw", ratio(adamw, "Trainer, 1 log", "hand-written LibTorch loop"), 0.75);
+  report.number("raw_pytorch_to_trainer", ratio(sgd, "raw PyTorch loop", "Trainer, 1 log"));
+  report.at_least("lightning_to_trainer_1_log", ratio(sgd, "Lightning, 1 log", "Trainer, 1 log"), 5);
+  report.at_least("lightning_to_trainer_10_logs", ratio(sgd, "Lightning, 10 logs", "Trainer, 10 logs"), 10);
+  report.at_least("lightning_to_trainer_1_log_adamw", ratio(adamw, "Lightning, 1 log", "Trainer, 1 log"), 5);
+  report.at_least("lightning_to_trainer_10_logs_adamw", ratio(adamw, "Lightning, 10 logs", "Trainer, 10 logs"), 10);
   report.write();
   return 0;
 }
@@ -119,8 +110,8 @@ int run(const bench::Options& options) {
 }  // namespace
 
 int run_program(int argc, char** argv) {
-  const auto options = bench::read_options(argc, argv, 61);
-  return bench::guarded([&] { return run(options); });
+  const auto options = read_options(argc, argv, 61);
+  return guarded([&] { return run(options); });
 }
 
 }  // namespace bench::overhead

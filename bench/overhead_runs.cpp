@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "levin/levin.h"
+#include "stopwatch.h"
 
 namespace bench {
 
@@ -71,20 +72,6 @@ class Mlp : public levin::LightningModule {
   std::vector<std::string> names_;
 };
 
-// Epochs, logging, progress and the checkpoints, without the set-up.
-class Stopwatch : public levin::Callback {
- public:
-  void on_train_start(levin::Trainer&, levin::LightningModule&) override { start_ = Clock::now(); }
-  void on_train_end(levin::Trainer& trainer, levin::LightningModule&) override {
-    figure_ = microseconds(start_) / static_cast<double>(trainer.global_step());
-  }
-  [[nodiscard]] double figure() const { return figure_; }
-
- private:
-  Clock::time_point start_;
-  double figure_ = 0;
-};
-
 class LogCost : public levin::LightningModule {
  public:
   LogCost() { register_module("net", net_); }
@@ -132,13 +119,14 @@ std::shared_ptr<levin::DataLoader> make_loader(std::vector<at::Tensor> tensors, 
 double fit(levin::LightningModule& model, const std::shared_ptr<levin::DataLoader>& loader,
            levin::TrainerOptions options) {
   const auto folder = std::filesystem::temp_directory_path() / "levin_bench_overhead";
-  std::filesystem::remove_all(folder);
+  const bool alone = options.devices == decltype(options.devices)(int64_t{1});  // else other ranks may still write
+  if (alone) std::filesystem::remove_all(folder);
   auto watch = std::make_shared<Stopwatch>();
   options.callbacks = {watch};
   options.default_root_dir = folder.string();
   levin::Trainer(std::move(options)).fit(model, loader);
-  std::filesystem::remove_all(folder);
-  return watch->figure();
+  if (alone) std::filesystem::remove_all(folder);
+  return watch->microseconds_a_step();
 }
 
 // (64 * steps) numbers, one batch a step in order: a batch is a view.
@@ -161,10 +149,11 @@ double hand_written_loop(const Data& data, Kind kind, Length length) {
   return loop(data, torch::optim::AdamW(net->parameters(), 1e-3), net, length);
 }
 
-double trained_by_levin(const Data& data, Kind kind, int logs, Length length, bool barebones) {
+double trained_by_levin(const Data& data, Kind kind, int logs, Length length, bool barebones, int64_t ranks) {
   Mlp model(kind, logs);
-  return fit(model, make_loader({data.x, data.y}, true),
-             {.max_epochs = length.epochs, .limit_train_batches = length.batches, .barebones = barebones});
+  return fit(
+      model, make_loader({data.x, data.y}, true),
+      {.max_epochs = length.epochs, .devices = ranks, .limit_train_batches = length.batches, .barebones = barebones});
 }
 
 double log_call(const Data& data, int64_t batches) {
@@ -192,7 +181,8 @@ double tiny_loop(int64_t steps) {
 
 double tiny_trainer(int64_t steps, int logs) {
   Tiny model(logs);
-  return fit(model, make_loader({tiny_data(steps)}, false), {.max_epochs = 1, .enable_checkpointing = false});
+  return fit(model, make_loader({tiny_data(steps)}, false),
+             {.max_epochs = 1, .devices = 1, .enable_checkpointing = false});
 }
 
 }  // namespace bench

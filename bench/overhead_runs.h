@@ -26,8 +26,10 @@ struct Length {
 /// index_select, zero_grad, forward, backward, step, with LibTorch's own optimizer.
 [[nodiscard]] double hand_written_loop(const Data& data, Kind kind, Length length);
 
-/// The Trainer with its defaults, `logs` logged values a step: from on_train_start to on_train_end.
-[[nodiscard]] double trained_by_levin(const Data& data, Kind kind, int logs, Length length, bool barebones = false);
+/// The Trainer with its defaults, `logs` logged values a step, a batch on each of `ranks`. More than one: starts them,
+/// returns in the ranks only, and leaves the folder levin_bench_overhead in the one for temporary files.
+[[nodiscard]] double trained_by_levin(const Data& data, Kind kind, int logs, Length length, bool barebones = false,
+                                      int64_t ranks = 1);
 
 /// The time of one log call, measured where it happens: in the training_step of a real fit.
 [[nodiscard]] double log_call(const Data& data, int64_t batches);

@@ -110,11 +110,11 @@ int child(const std::string& which) {
 }
 
 // Milliseconds to the first step; the peak is noted in `peaks`, a peer's versions in `versions`.
-bench::Contender starter(std::string name, const std::vector<std::string>& command, std::vector<double>& peaks,
-                         nlohmann::json& versions) {
+Contender starter(std::string name, const std::vector<std::string>& command, std::vector<double>& peaks,
+                  nlohmann::json& versions) {
   return {std::move(name), [command, &peaks, &versions] {
             const double start = now();
-            bench::Process process(command, bench::peer_log("startup"));
+            Process process(command, peer_log("startup"));
             const auto answer = process.answer();
             peaks.push_back(answer.at("peak_mib").get<double>());
             if (answer.contains("versions")) versions.update(answer["versions"]);
@@ -122,34 +122,34 @@ bench::Contender starter(std::string name, const std::vector<std::string>& comma
           }};
 }
 
-int run(const bench::Options& options) {
+int run(const Options& options) {
   if (!options.words.empty()) return child(options.words[0]);
-  bench::pin_to_one_core();
+  pin_to_one_core();
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").replace_filename("bench_startup").string();
   std::vector<std::pair<std::string, std::vector<std::string>>> commands = {
       {"hand-written LibTorch loop", {self, "loop"}}, {"Trainer", {self, "trainer"}}};
   for (const auto& [name, word] : {std::pair("raw PyTorch loop", "raw"), std::pair("Lightning", "lightning")}) {
-    if (auto command = bench::peer_command("startup", {word}); !command.empty())
+    if (auto command = peer_command("startup", {word}); !command.empty())
       commands.emplace_back(name, std::move(command));
   }
   std::vector<std::vector<double>> peaks(commands.size());
   nlohmann::json versions = nlohmann::json::object();
-  std::vector<bench::Contender> contenders;
+  std::vector<Contender> contenders;
   for (size_t k = 0; k < commands.size(); ++k)
     contenders.push_back(starter(commands[k].first, commands[k].second, peaks[k], versions));
-  const auto times = bench::interleave(contenders, options);
-  std::vector<bench::Figure> memory;
+  const auto times = interleave(contenders, options);
+  std::vector<Figure> memory;
   for (size_t k = 0; k < commands.size(); ++k) {
     peaks[k].erase(peaks[k].begin(), peaks[k].end() - options.rounds);  // the unmeasured round's
-    memory.push_back(bench::figure_of(commands[k].first, peaks[k]));
+    memory.push_back(figure_of(commands[k].first, peaks[k]));
   }
-  bench::Report report("startup");
+  Report report("startup");
   if (!versions.empty()) report.peers(versions);
   report.table("process start to the end of the first step", "ms", times);
   report.table("peak of resident memory", "MiB", memory);
-  report.number("trainer_to_loop", bench::ratio(times, "Trainer", "hand-written LibTorch loop"));
-  report.at_least("lightning_to_trainer", bench::ratio(times, "Lightning", "Trainer"), 5);
-  report.at_most("memory_to_lightning", bench::ratio(memory, "Trainer", "Lightning"), 0.3);
+  report.number("trainer_to_loop", ratio(times, "Trainer", "hand-written LibTorch loop"));
+  report.at_least("lightning_to_trainer", ratio(times, "Lightning", "Trainer"), 5);
+  report.at_most("memory_to_lightning", ratio(memory, "Trainer", "Lightning"), 0.3);
   report.write();
   return 0;
 }
@@ -157,8 +157,8 @@ int run(const bench::Options& options) {
 }  // namespace
 
 int run_program(int argc, char** argv) {
-  const auto options = bench::read_options(argc, argv, 9);
-  return bench::guarded([&] { return run(options); });
+  const auto options = read_options(argc, argv, 9);
+  return guarded([&] { return run(options); });
 }
 
 }  // namespace bench::startup

@@ -9,6 +9,7 @@
 #include "levin/core/console.h"
 #include "levin/trainer/checkpoint_file.h"
 #include "levin/trainer/checkpoint_writer.h"
+#include "levin/trainer/sharded_checkpoint.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -96,7 +97,7 @@ void ModelCheckpoint::on_fit_start(Trainer& trainer, LightningModule&) {
   // Killed after the run had got over a stop, but before the stop's checkpoint was removed.
   const bool got_over = trainer.plan().auto_resume && !trainer.ckpt_path().empty();
   if (got_over && trainer.ckpt_path() != interrupted_path() && may_remove(trainer, interrupted_path())) {
-    fs::remove(interrupted_path());
+    (void)remove_checkpoint(interrupted_path());
   }
   check_folder(trainer);
 }
@@ -168,7 +169,7 @@ void ModelCheckpoint::on_train_end(Trainer& trainer, LightningModule&) {
   std::vector<std::string> goes;  // a stop that the run has got over
   if (may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
   if (!wants_last() || last_is("with_top_k") || last_step_of_last_ == trainer.global_step()) {
-    for (const std::string& path : goes) fs::remove(path);
+    for (const std::string& path : goes) (void)remove_checkpoint(path);
     return;
   }
   std::string obsolete;
@@ -207,7 +208,7 @@ Metrics ModelCheckpoint::metrics_of(const Trainer& trainer) const {
 // improving; here: at every save point and at the end of training, because "last" is what a run continues from.
 void ModelCheckpoint::save_point(Trainer& trainer) {
   trainer.finish_checkpoints();  // an earlier save that failed is settled first
-  const Metrics metrics = metrics_of(trainer);
+  const Metrics metrics = metrics_of_rank_zero(trainer, metrics_of(trainer));
   const Kept before = kept_;
   const int64_t step_before = last_step_saved_;
   const int64_t last_before = last_step_of_last_;
@@ -274,7 +275,7 @@ std::string ModelCheckpoint::choose_if_among_best(Trainer& trainer, const Metric
                                                   std::string& obsolete) {
   const bool full = options_.save_top_k > 0 && static_cast<int64_t>(kept_.best.size()) >= options_.save_top_k;
   const bool enters = !full || is_better(options_.mode, score, worst_of(kept_.best, options_.mode)->second);
-  if (trainer.strategy().any(!enters)) return "";  // ranks whose own values differ must agree
+  if (!enters) return "";
   std::string replaced;
   if (full) {
     const auto worst = worst_of(kept_.best, options_.mode);

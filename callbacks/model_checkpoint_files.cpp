@@ -9,6 +9,7 @@
 #include "levin/core/console.h"
 #include "levin/trainer/checkpoint_file.h"
 #include "levin/trainer/checkpoint_writer.h"
+#include "levin/trainer/sharded_checkpoint.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -98,21 +99,20 @@ void ModelCheckpoint::finish_save_point(Trainer& trainer) {
   for (const std::string& path : point_.written) {
     try {
       State values;
-      values.values = read_checkpoint_values(path);
+      values.values = load_checkpoint_values(path);
       if (values.get<int64_t>("global_step") >= last_step_saved_) continue;
     } catch (const Error&) {
       // not there, or half of an older one
     }
     try {
-      State whole = read_checkpoint(trainer.ckpt_path());
+      State whole = load_checkpoint(trainer.ckpt_path());
       write_checkpoint(path, options_.save_weights_only ? weights_of(whole) : whole);
     } catch (const Error& error) {
       Console::instance().error(std::string("ModelCheckpoint: ") + error.what() + " Training goes on.");
     }
   }
   for (const std::string& path : point_.removed) {
-    std::error_code code;
-    if (is_inside(path, dirpath_) && path != trainer.ckpt_path()) fs::remove(path, code);
+    if (is_inside(path, dirpath_) && path != trainer.ckpt_path()) (void)remove_checkpoint(path);
   }
 }
 

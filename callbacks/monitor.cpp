@@ -1,8 +1,42 @@
 #include "levin/callbacks/monitor.h"
 
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
 #include "levin/trainer/trainer.h"
 
 namespace levin {
+
+namespace {
+
+// One metric a line; hexadecimal digits keep every bit.
+std::string to_text(const Metrics& metrics) {
+  std::string text;
+  std::array<char, 64> number = {};
+  for (const auto& [name, value] : metrics) {
+    std::snprintf(number.data(), number.size(), "%a", value);
+    text += number.data() + (" " + name) + "\n";
+  }
+  return text;
+}
+
+Metrics from_text(const std::string& text) {
+  Metrics metrics;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t space = line.find(' ');
+    metrics[line.substr(space + 1)] = std::strtod(line.c_str(), nullptr);
+  }
+  return metrics;
+}
+
+}  // namespace
+
+Metrics metrics_of_rank_zero(Trainer& trainer, Metrics own) {
+  if (trainer.world_size() == 1) return own;
+  return from_text(trainer.strategy().broadcast(trainer.global_rank() == 0 ? to_text(own) : ""));
+}
 
 std::string missing_metric_text(const std::string& who, const std::string& monitor, const Trainer& trainer,
                                 const Metrics& logged) {

@@ -24,6 +24,10 @@ struct EnumNames<MonitorMode> {
   return mode == MonitorMode::min ? value < other - margin : value > other + margin;
 }
 
+/// Rank 0's metrics, on every rank: what ranks decide by them is the same everywhere. Every rank calls it; with one
+/// rank they are `own`. Values keep every bit.
+[[nodiscard]] Metrics metrics_of_rank_zero(Trainer& trainer, Metrics own);
+
 /// `who: metric "x" was never logged by epoch 0. Logged: a, b. Did you mean "b"?`
 [[nodiscard]] std::string missing_metric_text(const std::string& who, const std::string& monitor,
                                               const Trainer& trainer, const Metrics& logged);

@@ -1,10 +1,9 @@
 #include "levin/callbacks/nvml.h"
 
-#include <dlfcn.h>
-
 #include <array>
 
 #include "levin/core/error.h"
+#include "levin/core/shared_library.h"
 
 namespace levin {
 
@@ -20,29 +19,13 @@ struct NvmlMemory {
 };
 constexpr int kNvmlTemperatureGpu = 0;
 
-class Library {
- public:
-  explicit Library(const char* name) : name_(name), handle_(::dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
-    if (handle_ == nullptr) throw Error(std::string("NVML: ") + ::dlerror() + ". It comes with NVIDIA's driver.");
-  }
-  ~Library() { ::dlclose(handle_); }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
-
-  template <class Function>
-  void find(Function& function, const char* symbol) const {
-    function = reinterpret_cast<Function>(::dlsym(handle_, symbol));
-    if (function == nullptr) throw Error(std::string("NVML: ") + name_ + " has no " + symbol + ". Update the driver.");
-  }
-
- private:
-  const char* name_;
-  void* handle_;
-};
+SharedLibrary driver_library(const char* name) {
+  return {name, "NVML", "It comes with NVIDIA's driver; update that if it is there."};
+}
 
 // NVML counts GPUs as the machine does, CUDA as this process may see them: the PCI bus tells which is which.
 std::string pci_bus_of(int64_t device_index) {
-  const Library cuda("libcuda.so.1");
+  const SharedLibrary cuda = driver_library("libcuda.so.1");
   int (*init)(unsigned) = nullptr;
   int (*get)(int*, int) = nullptr;
   int (*bus_of)(char*, int, int) = nullptr;
@@ -62,7 +45,7 @@ std::string pci_bus_of(int64_t device_index) {
 }  // namespace
 
 struct Nvml::Driver {
-  Library library{"libnvidia-ml.so.1"};
+  SharedLibrary library = driver_library("libnvidia-ml.so.1");
   NvmlDevice device = nullptr;
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;

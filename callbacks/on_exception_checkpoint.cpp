@@ -4,6 +4,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/files.h"
+#include "levin/trainer/sharded_checkpoint.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -44,10 +45,9 @@ void OnExceptionCheckpoint::on_exception(Trainer& trainer, LightningModule&, con
 
 void OnExceptionCheckpoint::on_fit_end(Trainer& trainer, LightningModule&) {
   if (trainer.global_rank() != 0 || trainer.plan().fast_dev_run) return;
-  std::error_code code;
-  fs::remove(ckpt_path(), code);
-  if (code)
-    Console::instance().warn("OnExceptionCheckpoint: cannot remove " + ckpt_path() + ": " + code.message() + ".");
+  const std::string problem = remove_checkpoint(ckpt_path());
+  if (problem.empty()) return;
+  Console::instance().warn("OnExceptionCheckpoint: cannot remove " + ckpt_path() + ": " + problem + ".");
 }
 
 std::string OnExceptionCheckpoint::checkpoint_path(Trainer&, const std::string& which) {

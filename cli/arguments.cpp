@@ -19,13 +19,15 @@ constexpr std::array kCommands{
     std::pair{"test", Command::test},
     std::pair{"predict", Command::predict},
     std::pair{"checkpoint", Command::checkpoint},
+    std::pair{"submit", Command::submit},
+    std::pair{"plan", Command::plan},
     std::pair{"list", Command::list},
     std::pair{"help", Command::help},
 };
 
 bool is_run(Command command) {
-  return command != Command::checkpoint && command != Command::list && command != Command::help &&
-         command != Command::version;
+  return command == Command::fit || command == Command::validate || command == Command::test ||
+         command == Command::predict;
 }
 
 std::vector<std::string> command_words() {
@@ -159,8 +161,10 @@ std::string command_word(Command command) {
 Arguments parse_arguments(const std::vector<std::string>& args, const std::vector<std::string>& trainer_options,
                           Problems& problems) {
   Arguments result;
-  if (!args.empty() && args[0] == "checkpoint") {  // its words are files: checkpoint_tool.h reads them
-    result.command = Command::checkpoint;
+  for (const Command reader :
+       {Command::checkpoint, Command::submit, Command::plan}) {  // they read their words themselves
+    if (args.empty() || args[0] != command_word(reader)) continue;
+    result.command = reader;
     result.words.assign(args.begin() + 1, args.end());
     return result;
   }

@@ -13,6 +13,7 @@
 #include "levin/core/error.h"
 #include "levin/core/tensor_text.h"
 #include "levin/trainer/checkpoint_file.h"
+#include "levin/trainer/sharded_checkpoint.h"
 
 namespace levin {
 
@@ -32,7 +33,9 @@ struct Word {
 constexpr std::array kWords{
     Word{"inspect", "FILE", "what it is, where training would continue from it, every tensor", 1, 1},
     Word{"verify", "FILE…", "check all bytes of each file; exit status 1 if one is damaged", 1, SIZE_MAX},
-    Word{"diff", "A B", "what differs between two files; exit status 0 if nothing, 1 if something does", 2, 2}};
+    Word{"diff", "A B", "what differs between two files; exit status 0 if nothing, 1 if something does", 2, 2},
+    Word{"consolidate", "DIR OUT",
+         "put a sharded checkpoint together in one file, for any strategy and number of ranks", 2, 2}};
 
 // ---- text --------------------------------------------------------------------------------------------------------
 
@@ -153,7 +156,8 @@ void print_values(const ConfigNode& values) {
   print_value("values", others);
 }
 
-int inspect(const std::string& path) {
+int inspect(const std::string& given) {
+  const std::string path = is_sharded_checkpoint(given) ? sharded_record(given) : given;
   const CheckpointFile checkpoint(path, Accept::any_safetensors);
   const SafetensorsFile& file = checkpoint.file();
   Console::instance().print(path + ": " +
@@ -188,6 +192,11 @@ std::vector<std::string> damage_of(const CheckpointFile& checkpoint) {
 bool verify(const std::string& path) {
   Console& console = Console::instance();
   try {
+    if (std::filesystem::is_directory(path)) {
+      const State whole = read_sharded_checkpoint(path);
+      console.print(path + ": good, a sharded checkpoint of " + counted(whole.tensors.size(), "tensor"));
+      return true;
+    }
     const CheckpointFile checkpoint(path, Accept::any_safetensors);
     const std::vector<std::string> damage = damage_of(checkpoint);
     std::string said = damage.empty() ? "good" : "damaged";
@@ -212,6 +221,21 @@ int verify_all(const std::vector<std::string>& paths) {
   return bad == 0 ? kExitOk : kExitRunFailed;
 }
 
+// ---- consolidate -------------------------------------------------------------------------------------------------
+
+int consolidate(const std::string& folder, const std::string& out) {
+  if (!std::filesystem::is_directory(folder)) {
+    throw CheckpointError(folder + ": it is no folder, so no sharded checkpoint. A file needs no consolidation.");
+  }
+  if (std::filesystem::exists(out)) {
+    throw CheckpointError(out + ": it is there already. Name a file that is not.");
+  }
+  const State whole = read_sharded_checkpoint(folder);
+  write_checkpoint(out, whole);
+  Console::instance().print(out + ": " + counted(whole.tensors.size(), "tensor") + " of " + folder);
+  return kExitOk;
+}
+
 // ---- diff --------------------------------------------------------------------------------------------------------
 
 int diff(const std::string& a, const std::string& b) {
@@ -231,7 +255,7 @@ int wrong_use(const std::string& what) {
 }  // namespace
 
 std::string checkpoint_usage(int width) {
-  std::string out = "levin checkpoint inspect|verify|diff FILE…\n\n";
+  std::string out = "levin checkpoint inspect|verify|diff|consolidate FILE…\n\n";
   for (const Word& word : kWords) {
     out += std::string("  levin checkpoint ") + word.name + " " + word.files + "\n" + wrapped(word.doc, width, 6);
   }
@@ -271,6 +295,7 @@ int run_checkpoint_tool(const std::vector<std::string>& words, int width) {
   }
   if (name == "verify") return verify_all(files);
   try {
+    if (name == "consolidate") return consolidate(files[0], files[1]);
     return name == "inspect" ? inspect(files[0]) : diff(files[0], files[1]);
   } catch (const CheckpointError& error) {
     const auto missing =

@@ -1,4 +1,4 @@
-// levin checkpoint inspect|verify|diff: looks at checkpoints and other safetensors files without a model.
+// levin checkpoint inspect|verify|diff|consolidate: looks at checkpoints and other safetensors files without a model.
 #pragma once
 
 #include <string>

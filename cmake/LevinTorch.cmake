@@ -36,16 +36,16 @@ find_library(LEVIN_C10 c10 HINTS "${LEVIN_TORCH_ROOT}/lib" NO_DEFAULT_PATH REQUI
 # here, not by a crash.
 file(GLOB_RECURSE _levin_torch_version_headers "${LEVIN_TORCH_INCLUDE}/torch/version.h"
   "${LEVIN_TORCH_ROOT}/include/torch/headeronly/version.h")
-set(_levin_torch_version "")
+set(LEVIN_TORCH_VERSION "")
 foreach(header IN LISTS _levin_torch_version_headers)
   file(STRINGS "${header}" _levin_torch_version_lines REGEX "define TORCH_VERSION_(MAJOR|MINOR) [0-9]+")
   if(_levin_torch_version_lines)
-    string(REGEX REPLACE "[^0-9;]" "" _levin_torch_version "${_levin_torch_version_lines}")
-    list(JOIN _levin_torch_version "." _levin_torch_version)
+    string(REGEX REPLACE "[^0-9;]" "" LEVIN_TORCH_VERSION "${_levin_torch_version_lines}")
+    list(JOIN LEVIN_TORCH_VERSION "." LEVIN_TORCH_VERSION)
   endif()
 endforeach()
-if(_levin_torch_version AND NOT _levin_torch_version STREQUAL "2.11")
-  message(WARNING "LibTorch in ${LEVIN_TORCH_ROOT} is ${_levin_torch_version}; Levin is tested with 2.11 only. "
+if(LEVIN_TORCH_VERSION AND NOT LEVIN_TORCH_VERSION STREQUAL "2.11")
+  message(WARNING "LibTorch in ${LEVIN_TORCH_ROOT} is ${LEVIN_TORCH_VERSION}; Levin is tested with 2.11 only. "
     "Run ./dev setup and leave LEVIN_TORCH_DIR empty to use that.")
 endif()
 
@@ -61,3 +61,23 @@ target_include_directories(levin::torch SYSTEM INTERFACE "${LEVIN_TORCH_ROOT}/in
 target_link_options(levin::torch INTERFACE LINKER:--allow-shlib-undefined)
 target_link_libraries(levin::torch INTERFACE levin::torch_cpu levin::c10)
 message(STATUS "LibTorch: ${LEVIN_TORCH_ROOT}")
+
+# levin::torch_cuda, for Levin's CUDA component and nothing else: LibTorch's CUDA part and the headers of CUDA and NCCL,
+# from the wheels that the torch wheel needs or from a toolkit (CUDA_HOME, /usr/local/cuda).
+find_library(LEVIN_TORCH_CUDA torch_cuda HINTS "${LEVIN_TORCH_ROOT}/lib" NO_DEFAULT_PATH)
+find_library(LEVIN_C10_CUDA c10_cuda HINTS "${LEVIN_TORCH_ROOT}/lib" NO_DEFAULT_PATH)
+find_path(LEVIN_CUDA_INCLUDE cuda_runtime_api.h
+  HINTS "${LEVIN_TORCH_ROOT}/../nvidia/cu13/include" PATHS "$ENV{CUDA_HOME}/include" /usr/local/cuda/include)
+find_path(LEVIN_NCCL_INCLUDE nccl.h
+  HINTS "${LEVIN_TORCH_ROOT}/../nvidia/nccl/include" PATHS "$ENV{CUDA_HOME}/include" /usr/local/cuda/include)
+mark_as_advanced(LEVIN_TORCH_CUDA LEVIN_C10_CUDA LEVIN_CUDA_INCLUDE LEVIN_NCCL_INCLUDE)
+if(NOT LEVIN_TORCH_CUDA OR NOT LEVIN_C10_CUDA)
+  message(STATUS "CUDA component: no, this LibTorch has no CUDA (./dev setup --cuda fetches one that has)")
+elseif(NOT LEVIN_CUDA_INCLUDE OR NOT LEVIN_NCCL_INCLUDE)
+  message(STATUS "CUDA component: no, the headers of CUDA or NCCL were not found (CUDA_HOME)")
+else()
+  add_library(levin::torch_cuda INTERFACE IMPORTED GLOBAL)
+  target_include_directories(levin::torch_cuda SYSTEM INTERFACE "${LEVIN_CUDA_INCLUDE}" "${LEVIN_NCCL_INCLUDE}")
+  target_link_libraries(levin::torch_cuda INTERFACE levin::torch "${LEVIN_TORCH_CUDA}" "${LEVIN_C10_CUDA}")
+  message(STATUS "CUDA component: yes, with ${LEVIN_CUDA_INCLUDE}")
+endif()

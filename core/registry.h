@@ -138,7 +138,10 @@ class Registry {
     Problems problems;
     const ClassSpec resolved = resolve(spec, path, problems);
     problems.throw_if_any();
-    return find(resolved.class_path)->make(resolved.init_args, join_path(path, "init_args"));
+    const auto object = find(resolved.class_path)->make(resolved.init_args, join_path(path, "init_args"));
+    // Who needs a second one of its kind later (a replica) makes it from this.
+    if constexpr (requires { object->set_made_from(resolved); }) object->set_made_from(resolved);
+    return object;
   }
 
  private:

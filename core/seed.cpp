@@ -6,6 +6,7 @@ namespace levin {
 
 namespace {
 std::atomic<uint64_t> run_seed{0};
+std::atomic<bool> run_seed_is_set{false};
 
 // Sebastiano Vigna, https://prng.di.unimi.it/splitmix64.c (public domain): the increment and the finaliser.
 constexpr uint64_t kIncrement = 0x9e3779b97f4a7c15ULL;
@@ -23,6 +24,11 @@ uint64_t default_seed() {
 
 void set_default_seed(uint64_t seed) {
   run_seed.store(seed, std::memory_order_relaxed);
+  run_seed_is_set.store(true, std::memory_order_relaxed);
+}
+
+bool seed_is_set() {
+  return run_seed_is_set.load(std::memory_order_relaxed);
 }
 
 // The value-th number of the splitmix64 stream that starts at the finalised seed: seed and value are not exchangeable.

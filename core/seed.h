@@ -9,6 +9,8 @@ namespace levin {
 /// The run's seed; 0 until it is set.
 [[nodiscard]] uint64_t default_seed();
 void set_default_seed(uint64_t seed);
+/// Whether anybody has set it.
+[[nodiscard]] bool seed_is_set();
 
 /// Mixes two numbers into a well-spread third (splitmix64's finaliser): neighbouring seeds, epochs and indices give
 /// unrelated streams. Chain it to mix more: mix_seed(mix_seed(seed, epoch), index).

@@ -85,6 +85,13 @@ bool DataLoader::next(Batch& batch) {
   return true;
 }
 
+bool DataLoader::set_batch_size(int64_t samples) {
+  DataLoaderOptions changed = options_;
+  changed.batch_size = samples;
+  options_ = checked(changed, "DataLoaderOptions");
+  return true;
+}
+
 void DataLoader::use_sequential_order() {
   if (options_.shuffle) {
     sampler_ = std::make_shared<SequentialSampler>(dataset_->size());

@@ -53,6 +53,8 @@ class DataLoader final : public Loader {
   bool next(Batch& batch) override;
   [[nodiscard]] std::optional<int64_t> num_batches() const override { return count_batches(); }
   [[nodiscard]] std::optional<int64_t> batch_size() const override { return options_.batch_size; }
+  /// Throws ConfigError for less than one sample.
+  bool set_batch_size(int64_t samples) override;
   void use_sequential_order() override;
   bool shard(int64_t rank, int64_t world_size, bool padded) override;
   [[nodiscard]] int64_t num_workers() const override { return options_.num_workers; }

@@ -36,6 +36,9 @@ class Loader {
   /// Samples of a full batch; nullopt: unknown.
   [[nodiscard]] virtual std::optional<int64_t> batch_size() const { return std::nullopt; }
 
+  /// From the next start() on, batches of so many samples. False: this loader cannot change that.
+  virtual bool set_batch_size(int64_t /*samples*/) { return false; }
+
   /// From the next start() on, the same order in every pass (overfit_batches). Without an order: nothing.
   virtual void use_sequential_order() {}
 

@@ -1,7 +1,6 @@
 #include "levin/loggers/csv_logger.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +8,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/files.h"
+#include "levin/loggers/run_folder.h"
 
 namespace levin {
 
@@ -24,31 +24,6 @@ std::string cell(double value) {
     return std::to_string(static_cast<int64_t>(value)) + ".0";
   }
   return number_text(value);
-}
-
-constexpr const char* kVersion = "version_";
-
-// N of the folders version_N, ascending.
-std::vector<int64_t> versions(const fs::path& experiment) {
-  std::vector<int64_t> found;
-  std::error_code code;
-  for (const auto& entry : fs::directory_iterator(experiment, code)) {
-    const std::string name = entry.path().filename().string();
-    int64_t number = 0;
-    const char* digits = name.c_str() + std::string(kVersion).size();
-    const char* end = name.c_str() + name.size();
-    if (!name.starts_with(kVersion) || std::from_chars(digits, end, number).ptr != end || digits == end) continue;
-    found.push_back(number);
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-std::string free_or_newest_version(const fs::path& experiment, bool newest) {
-  const std::vector<int64_t> taken = versions(experiment);
-  int64_t number = taken.empty() ? 0 : taken.back() + (newest ? 0 : 1);
-  while (!newest && fs::exists(experiment / (kVersion + std::to_string(number)))) ++number;
-  return kVersion + std::to_string(number);
 }
 
 std::string quoted_column(const std::string& name) {
@@ -137,25 +112,37 @@ std::string CsvLogger::experiment_folder(const std::string& default_root_dir) co
   return (fs::path(options_.save_dir.empty() ? default_root_dir : options_.save_dir) / options_.name).string();
 }
 
-void CsvLogger::start(const std::string& default_root_dir, bool resume) {
-  if (!log_dir_.empty()) return;
-  const fs::path experiment = experiment_folder(default_root_dir);
-  log_dir_ = (experiment / (options_.version.empty() ? free_or_newest_version(experiment, resume) : options_.version))
-                 .string();
+void CsvLogger::start_in(const std::string& folder) {
+  log_dir_ = folder;
   make_folder(log_dir_);
+  mark_job(log_dir_);
   rows_ = static_cast<int64_t>(read_table(metrics_path()).rows.size());  // a version that was named goes on
 }
 
+void CsvLogger::start(const std::string& default_root_dir, bool resume) {
+  if (!log_dir_.empty()) return;
+  const std::string experiment = experiment_folder(default_root_dir);
+  if (!options_.version.empty()) return start_in((fs::path(experiment) / options_.version).string());
+  const std::vector<int64_t> earlier = run_versions(experiment);
+  start_in(resume && !earlier.empty() ? version_folder(experiment, earlier.back()) : claim_run_folder(experiment));
+}
+
+void CsvLogger::start_again(const std::string& default_root_dir, bool resume) {
+  const std::string own = options_.version.empty() ? folder_of_job(experiment_folder(default_root_dir)) : "";
+  if (own.empty() || !log_dir_.empty()) return start(default_root_dir, resume);
+  start_in(own);
+}
+
 std::vector<std::string> CsvLogger::earlier_log_dirs() const {
-  const fs::path own(log_dir_);
+  const std::string experiment = fs::path(log_dir_).parent_path().string();
+  const std::vector<int64_t> all = run_versions(experiment);
   std::vector<std::string> folders;
-  if (!own.filename().string().starts_with(kVersion)) return folders;
-  const std::vector<int64_t> all = versions(own.parent_path());
   for (auto number = all.rbegin(); number != all.rend(); ++number) {
-    const fs::path folder = own.parent_path() / (kVersion + std::to_string(*number));
-    if (folder != own) folders.push_back(folder.string());
+    const std::string folder = version_folder(experiment, *number);
+    if (folder != log_dir_) folders.push_back(folder);
   }
-  return folders;
+  const bool numbered = folders.size() < all.size();
+  return numbered ? folders : std::vector<std::string>();
 }
 
 std::string CsvLogger::metrics_path() const {

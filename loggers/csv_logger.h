@@ -35,6 +35,7 @@ class CsvLogger final : public Logger {
   ~CsvLogger() override;
 
   void start(const std::string& default_root_dir, bool resume) override;
+  void start_again(const std::string& default_root_dir, bool resume) override;
   [[nodiscard]] std::vector<std::string> earlier_log_dirs() const override;
   [[nodiscard]] std::string log_dir() const override { return log_dir_; }
   void log_metrics(const MetricList& metrics, int64_t step) override;
@@ -51,6 +52,7 @@ class CsvLogger final : public Logger {
   using Row = std::map<std::string, double>;
 
   [[nodiscard]] std::string row_text(const Row& row) const;
+  void start_in(const std::string& folder);
   void write_rows();
   void rewrite_with_new_columns();
   [[nodiscard]] std::string experiment_folder(const std::string& default_root_dir) const;

@@ -25,6 +25,9 @@ class Logger {
   /// own.
   /// `resume`: go on in the folder of the newest run, if there is one.
   virtual void start(const std::string& default_root_dir, bool resume) = 0;
+  /// The same for a job that its cluster has started again: goes on in the folder that the job had begun, if there is
+  /// one.
+  virtual void start_again(const std::string& default_root_dir, bool resume) { start(default_root_dir, resume); }
 
   /// The folder of this run ("" if the logger keeps no files); checkpoints go below the first logger's.
   [[nodiscard]] virtual std::string log_dir() const { return ""; }

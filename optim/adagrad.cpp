@@ -9,8 +9,10 @@ Adagrad::Adagrad(AdagradOptions options)
       options_(checked(options, "AdagradOptions")) {}
 
 void Adagrad::update(Batch& batch, const Group& group) {
-  at::_fused_adagrad_(batch.params, batch.grads, batch.state[0], batch.step_tensors, group.lr, options_.lr_decay,
-                      group.weight_decay, options_.eps, options_.maximize);
+  detail::with_learning_rate(batch.lr, group.lr, [&](const auto& lr) {
+    at::_fused_adagrad_(batch.params, batch.grads, batch.state[0], batch.step_tensors, lr, options_.lr_decay,
+                        group.weight_decay, options_.eps, options_.maximize, {}, batch.found_inf);
+  });
 }
 
 }  // namespace levin

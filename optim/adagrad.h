@@ -42,6 +42,7 @@ class Adagrad final : public BatchedOptimizer {
   }
 
   [[nodiscard]] std::string name() const override { return "Adagrad"; }
+  [[nodiscard]] bool is_recordable() const override { return true; }
 
  private:
   std::vector<std::string> state_names() const override { return {"sum"}; }

@@ -15,15 +15,17 @@ AdamBase::AdamBase(AdamOptions checked_options)
 void AdamBase::update(Batch& batch, const Group& group) {
   static const Tensors none;
   const Tensors& largest = options_.amsgrad ? batch.state[2] : none;
-  if (options_.decoupled_weight_decay) {
-    at::_fused_adamw_(batch.params, batch.grads, batch.state[0], batch.state[1], largest, batch.step_tensors, group.lr,
-                      group.momentum, options_.betas[1], group.weight_decay, options_.eps, options_.amsgrad,
-                      options_.maximize);
-  } else {
-    at::_fused_adam_(batch.params, batch.grads, batch.state[0], batch.state[1], largest, batch.step_tensors, group.lr,
-                     group.momentum, options_.betas[1], group.weight_decay, options_.eps, options_.amsgrad,
-                     options_.maximize);
-  }
+  detail::with_learning_rate(batch.lr, group.lr, [&](const auto& lr) {
+    if (options_.decoupled_weight_decay) {
+      at::_fused_adamw_(batch.params, batch.grads, batch.state[0], batch.state[1], largest, batch.step_tensors, lr,
+                        group.momentum, options_.betas[1], group.weight_decay, options_.eps, options_.amsgrad,
+                        options_.maximize, {}, batch.found_inf);
+    } else {
+      at::_fused_adam_(batch.params, batch.grads, batch.state[0], batch.state[1], largest, batch.step_tensors, lr,
+                       group.momentum, options_.betas[1], group.weight_decay, options_.eps, options_.amsgrad,
+                       options_.maximize, {}, batch.found_inf);
+    }
+  });
 }
 
 }  // namespace levin

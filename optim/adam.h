@@ -33,6 +33,9 @@ struct AdamOptions {
 
 /// What Adam and AdamW have in common. State: "step", "exp_avg", "exp_avg_sq", and "max_exp_avg_sq" with amsgrad.
 class AdamBase : public BatchedOptimizer {
+ public:
+  [[nodiscard]] bool is_recordable() const override { return true; }
+
  protected:
   explicit AdamBase(AdamOptions checked_options);
 

@@ -110,19 +110,64 @@ at::Tensor BatchedOptimizer::laid_as(const at::Tensor& param, const at::Tensor& 
               " has a sparse gradient. Make the layer with sparse(false).");
 }
 
-void BatchedOptimizer::run(Batch& batch) {
+void BatchedOptimizer::make_recordable() {
+  if (recordable_) return;
+  keep_progress();
+  batches_.clear();
+  stale_ = recordable_ = true;
+}
+
+void BatchedOptimizer::send_learning_rates() {
+  const at::NoGradGuard no_grad;
+  for (auto& batch : batches_) send_learning_rate(batch);
+}
+
+void BatchedOptimizer::send_learning_rate(Batch& batch) {
+  const double lr = groups_[batch.group].lr;
+  if (!batch.lr.defined() || batch.sent_lr == lr) return;
+  batch.lr.fill_(lr);
+  batch.sent_lr = lr;
+}
+
+void BatchedOptimizer::step_unless(const at::Tensor& found_inf) {
+  if (!is_recordable()) return Optimizer::step_unless(found_inf);
+  struct Forget {
+    std::optional<at::Tensor>& value;
+    ~Forget() { value.reset(); }
+  } const forget{found_inf_};
+  found_inf_ = found_inf;
+  do_step(nullptr);
+}
+
+void BatchedOptimizer::count_step(Batch& batch) {
   ++batch.step;
-  if (!batch.step_tensors.empty()) {
-    const at::Tensor& step = batch.step_tensors.front();
-    if (step.is_cpu()) {
-      *step.mutable_data_ptr<float>() = static_cast<float>(batch.step);
-    } else {
-      step.add_(1);  // on the device, so that a captured graph counts too
-    }
+  if (batch.step_tensors.empty()) return;
+  const at::Tensor& step = batch.step_tensors.front();
+  if (step.is_cpu()) {
+    *step.mutable_data_ptr<float>() = static_cast<float>(batch.step);
+  } else {
+    step.add_(1);  // on the device, so that a captured graph counts too
   }
+}
+
+// An update that found_inf stopped was none.
+void BatchedOptimizer::take_back_step(Batch& batch) {
+  if (!found_inf_) return;
+  if (found_inf_->is_cpu()) {
+    if (found_inf_->item().toDouble() != 0) --batch.step;
+  } else if (!batch.step_tensors.empty()) {
+    batch.step_tensors.front().sub_(*found_inf_);
+  }
+}
+
+void BatchedOptimizer::run(Batch& batch) {
+  count_step(batch);
+  send_learning_rate(batch);
+  batch.found_inf = found_inf_;
   if (batch.pack) batch.pack->read_params();
   for (const size_t i : batch.copied) batch.params[i].copy_(slots_[batch.slots[i]].param);
   update(batch, groups_[batch.group]);
+  take_back_step(batch);
   for (const size_t i : batch.copied) slots_[batch.slots[i]].param.copy_(batch.params[i]);
   if (batch.pack) batch.pack->write_params();
   // Autograd must notice that a parameter changed between forward and backward.
@@ -146,6 +191,7 @@ void BatchedOptimizer::make_batches() {
   batches_.clear();
   idle_.clear();
   stale_ = true;
+  ++version_;
   for (size_t i = 0; i < slots_.size(); ++i) {
     c10::TensorImpl* param = slots_[i].param.unsafeGetTensorImpl();
     if (param->grad().defined()) {
@@ -214,6 +260,7 @@ BatchedOptimizer::Batch& BatchedOptimizer::batch_for(const Slot& slot, const at:
   batch->had_momentum = groups_[slot.group].momentum != 0;
   batch->state.resize(slot.state.size());
   if (packed) batch->pack.emplace();
+  if (recordable_) batch->lr = at::scalar_tensor(0.0, param.options().dtype(at::kFloat));
   return *batch;
 }
 
@@ -275,6 +322,7 @@ void BatchedOptimizer::load_state(const State& saved) {
   batches_.clear();
   idle_.clear();
   stale_ = true;
+  ++version_;
 }
 
 // Every tensor must be "<parameter>.<a known name>".

@@ -19,6 +19,10 @@ class BatchedOptimizer : public Optimizer {
  public:
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
+  void make_recordable() final;
+  void send_learning_rates() final;
+  [[nodiscard]] int64_t version() const final { return version_; }
+  void step_unless(const at::Tensor& found_inf) final;
 
  protected:
   using Tensors = std::vector<at::Tensor>;
@@ -39,6 +43,10 @@ class BatchedOptimizer : public Optimizer {
     std::vector<c10::TensorImpl*> sources;  // the parameters themselves
     std::vector<size_t> copied;             // positions whose parameter has gaps in memory: params holds a dense copy
     std::optional<detail::TensorPack> pack = {};
+    // Of recordable updates.
+    at::Tensor lr = {};   // () float32 on the device, to be used in place of the group's; or undefined
+    double sent_lr = -1;  // what it holds
+    std::optional<at::Tensor> found_inf = {};  // the update is to do nothing if it is 1
   };
 
   using Optimizer::Optimizer;
@@ -83,6 +91,9 @@ class BatchedOptimizer : public Optimizer {
   Batch& batch_for(const Slot& slot, const at::Tensor& param, bool first, bool packed);
   void pack_state(Batch& batch);
   void run(Batch& batch);
+  void count_step(Batch& batch);
+  void take_back_step(Batch& batch);
+  void send_learning_rate(Batch& batch);
   void save_slot(const Slot& slot, const std::string& prefix, State& state) const;
   void load_slot(const State& saved, size_t index, Slot& slot) const;
   at::Tensor load_tensor(const at::Tensor& saved, const std::string& key, const Slot& slot) const;
@@ -90,11 +101,21 @@ class BatchedOptimizer : public Optimizer {
 
   std::deque<Slot> slots_;
   std::vector<Batch> batches_;
-  std::vector<c10::TensorImpl*> idle_;  // parameters that had no gradient when the batches were made
-  bool stale_ = true;                   // batches_ must be made anew
+  std::vector<c10::TensorImpl*> idle_;        // parameters that had no gradient when the batches were made
+  bool stale_ = true;                         // batches_ must be made anew
+  bool recordable_ = false;                   // learning rates are read from tensors
+  int64_t version_ = 0;                       // how often batches_ were made or dropped
+  std::optional<at::Tensor> found_inf_ = {};  // of the running step
 };
 
 namespace detail {
+/// `call(lr)` with the tensor if there is one, else with the number: the fused kernels take either.
+template <class Call>
+void with_learning_rate(const at::Tensor& tensor, double number, Call call) {
+  if (tensor.defined()) return call(tensor);
+  call(number);
+}
+
 inline bool are_betas(const std::array<double, 2>& betas) {
   return betas[0] >= 0 && betas[0] < 1 && betas[1] >= 0 && betas[1] < 1;
 }

@@ -23,8 +23,7 @@ using Tensors = std::vector<at::Tensor>;
 
 }  // namespace
 
-at::Tensor clip_grad_norm_(const Tensors& params, double max_norm, double norm_type, bool error_if_nonfinite) {
-  if (!(max_norm >= 0)) throw Error("clip_grad_norm_: max_norm must be >= 0, got " + number_text(max_norm) + ".");
+at::Tensor get_total_norm(const Tensors& params, double norm_type) {
   const at::NoGradGuard no_grad;
   const std::vector<Tensors> kinds = gradients_by_kind(params);
   if (kinds.empty()) return at::zeros({});
@@ -32,14 +31,25 @@ at::Tensor clip_grad_norm_(const Tensors& params, double max_norm, double norm_t
   for (const auto& grads : kinds) {
     for (const auto& norm : at::_foreach_norm(grads, norm_type)) norms.push_back(norm.to(kinds[0][0].device()));
   }
-  const at::Tensor total = at::linalg_vector_norm(at::stack(norms), norm_type);
+  return at::linalg_vector_norm(at::stack(norms), norm_type);
+}
+
+void clip_grads_with_norm_(const Tensors& params, double max_norm, const at::Tensor& total_norm) {
+  if (!(max_norm >= 0)) throw Error("clip_grad_norm_: max_norm must be >= 0, got " + number_text(max_norm) + ".");
+  const at::NoGradGuard no_grad;
+  const at::Tensor scale = total_norm.add(1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
+  for (const auto& grads : gradients_by_kind(params)) at::_foreach_mul_(grads, scale.to(grads[0].device()));
+}
+
+at::Tensor clip_grad_norm_(const Tensors& params, double max_norm, double norm_type, bool error_if_nonfinite) {
+  if (!(max_norm >= 0)) throw Error("clip_grad_norm_: max_norm must be >= 0, got " + number_text(max_norm) + ".");
+  const at::Tensor total = get_total_norm(params, norm_type);
   if (error_if_nonfinite && !std::isfinite(total.item().toDouble())) {
     throw Error(
         "clip_grad_norm_: the norm of the gradients is " + number_text(total.item().toDouble()) +
         ". Lower the learning rate, look for the layer with detect_anomaly, or pass error_if_nonfinite = false.");
   }
-  const at::Tensor scale = total.add(1e-6).reciprocal_().mul_(max_norm).clamp_max_(1.0);
-  for (const auto& grads : kinds) at::_foreach_mul_(grads, scale.to(grads[0].device()));
+  clip_grads_with_norm_(params, max_norm, total);
   return total;
 }
 

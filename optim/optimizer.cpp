@@ -126,6 +126,10 @@ void Optimizer::step() {
   do_step(nullptr);
 }
 
+void Optimizer::step_unless(const at::Tensor& /*found_inf*/) {
+  throw Error(name() + ": its update cannot be recorded. Use SGD, Adam, AdamW or Adagrad, or cuda_graph: false.");
+}
+
 at::Tensor Optimizer::step(const Closure& closure) {
   const at::AutoGradMode with_grad(true);
   return do_step(&closure);

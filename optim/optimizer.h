@@ -73,6 +73,19 @@ class Optimizer {
   /// Whether only step(closure) works.
   [[nodiscard]] virtual bool needs_closure() const { return false; }
 
+  // ---- updates that a device repeats by itself (TrainerOptions::cuda_graph) -----------------------------------------
+  /// Whether an update may be recorded: all that changes from one to the next is read from tensors on the device.
+  [[nodiscard]] virtual bool is_recordable() const { return false; }
+  /// From the next step on the learning rates are read from tensors, in float32. Requires is_recordable().
+  virtual void make_recordable() {}
+  /// Writes the groups' learning rates into those tensors. Before an update is recorded or repeated.
+  virtual void send_learning_rates() {}
+  /// Another number: a recorded update is out of date, because tensors came, went or were loaded.
+  [[nodiscard]] virtual int64_t version() const { return 0; }
+  /// A step that changes nothing if `found_inf` (one float32 on the parameters' device: 0 or 1) is 1; the device
+  /// decides, nobody waits. Throws Error unless is_recordable().
+  virtual void step_unless(const at::Tensor& found_inf);
+
   /// Groups' numbers and tensors named as in PyTorch: "0.exp_avg", "0.step". The tensors are the optimizer's own: the
   /// next step changes them.
   [[nodiscard]] virtual State state() const = 0;

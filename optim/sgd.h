@@ -40,6 +40,7 @@ class SGD final : public BatchedOptimizer {
   }
 
   [[nodiscard]] std::string name() const override { return "SGD"; }
+  [[nodiscard]] bool is_recordable() const override { return true; }
 
  private:
   std::vector<std::string> state_names() const override { return {"momentum_buffer"}; }

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <fstream>
 #include <vector>
 
 #include "levin/core/error.h"
+#include "levin/core/slurm_job.h"
+#include "levin/strategies/init_method.h"
 
 namespace levin {
 
@@ -47,23 +48,47 @@ void read_master(const Reader& env, World& world, const std::string& address, in
   world.master_port = env.number("MASTER_PORT", port);
 }
 
-World torchrun(const Reader& env) {
+// What a launcher calls a rank's place. A variable that it does not have, or has not set, follows from the others: all
+// ranks are on this node, and nodes have their ranks one after another.
+struct Names {
+  const char* rank;
+  const char* size;
+  const char* local_rank = nullptr;
+  const char* local_size = nullptr;
+  const char* node_rank = nullptr;
+};
+
+World read_place(const Reader& env, const std::string& source, const Names& names,
+                 std::optional<int64_t> num_nodes = std::nullopt) {
   World world;
-  world.source = "torchrun";
-  world.rank = env.number("RANK");
-  world.size = env.number("WORLD_SIZE");
-  world.local_rank = env.number("LOCAL_RANK");
-  world.local_size = env.number("LOCAL_WORLD_SIZE", world.size);
-  world.node_rank = env.number("GROUP_RANK", 0);
-  world.num_nodes = world.local_size > 0 ? world.size / world.local_size : 1;
+  world.source = source;
+  world.rank = env.number(names.rank);
+  world.size = env.number(names.size);
+  if (names.local_rank != nullptr) world.local_rank = env.number(names.local_rank);
+  world.local_size = num_nodes ? world.size / std::max<int64_t>(1, *num_nodes) : world.size;
+  if (names.local_size != nullptr) world.local_size = env.number(names.local_size, world.local_size);
+  const int64_t per_node = std::max<int64_t>(1, world.local_size);
+  world.num_nodes = num_nodes.value_or(world.size / per_node);
+  world.node_rank = world.rank / per_node;
+  if (names.node_rank != nullptr) world.node_rank = env.number(names.node_rank, world.node_rank);
+  return world;
+}
+
+World torchrun(const Reader& env) {
+  World world = read_place(env, "torchrun", {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"});
   read_master(env, world, "127.0.0.1", kDefaultPort);
   return world;
 }
 
-// An allocation that somebody types into is not a job of ranks.
-bool is_slurm_job(const Reader& env) {
-  const std::string name = env.text("SLURM_JOB_NAME", "");
-  return env.has("SLURM_NTASKS") && env.has("SLURM_PROCID") && name != "bash" && name != "interactive";
+bool is_slurm_step(const Reader& env, const Variables& variables) {
+  return env.has("SLURM_NTASKS") && env.has("SLURM_PROCID") && !is_interactive_slurm(variables);
+}
+
+// The job's script itself, which Slurm runs once, whatever the number of tasks.
+void refuse_without_srun(const Reader& env) {
+  if (env.text("ENVIRONMENT", "") != "BATCH" || env.has("SLURM_STEP_ID") || env.number("SLURM_NTASKS") <= 1) return;
+  throw ConfigError("environment: SLURM has " + env.text("SLURM_NTASKS", "") +
+                    " tasks for this job, but the job's script runs on one of them. Write srun before the command.");
 }
 
 // Lightning's: the job's last four digits, so that jobs that share a node do not meet.
@@ -72,28 +97,22 @@ int64_t slurm_port(const std::string& job_id) {
   return digits.empty() ? kDefaultPort : 15000 + number_in(digits, "SLURM_JOB_ID");
 }
 
+// srun may start fewer tasks, on fewer nodes, than the job has: what it says of its step goes before the job's.
 World slurm(const Reader& env) {
-  World world;
-  world.source = "SLURM";
-  world.rank = env.number("SLURM_PROCID");
-  world.size = env.number("SLURM_NTASKS");
-  world.local_rank = env.number("SLURM_LOCALID");
-  world.node_rank = env.number("SLURM_NODEID");
-  world.num_nodes = env.number("SLURM_JOB_NUM_NODES", env.number("SLURM_NNODES", 1));
-  world.local_size = world.num_nodes > 0 ? world.size / world.num_nodes : world.size;
-  const std::string nodes = env.text("SLURM_JOB_NODELIST", env.text("SLURM_NODELIST", ""));
-  const std::string host = nodes.empty() || world.num_nodes == 1 ? "127.0.0.1" : first_host(nodes);
+  refuse_without_srun(env);
+  const int64_t nodes =
+      env.number("SLURM_STEP_NUM_NODES", env.number("SLURM_JOB_NUM_NODES", env.number("SLURM_NNODES", 1)));
+  World world =
+      read_place(env, "SLURM", {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_NODEID"}, nodes);
+  const std::string list =
+      env.text("SLURM_STEP_NODELIST", env.text("SLURM_JOB_NODELIST", env.text("SLURM_NODELIST", "")));
+  const std::string host = list.empty() || nodes == 1 ? "127.0.0.1" : first_host(list);
   read_master(env, world, host, slurm_port(env.text("SLURM_JOB_ID", "")));
   return world;
 }
 
 // The rank file names one host a line, rank by rank; the first is the batch host of jsrun.
-World lsf(const Reader& env) {
-  World world;
-  world.source = "LSF";
-  world.rank = env.number("JSM_NAMESPACE_RANK");
-  world.size = env.number("JSM_NAMESPACE_SIZE");
-  world.local_rank = env.number("JSM_NAMESPACE_LOCAL_RANK");
+std::vector<std::string> lsf_hosts(const Reader& env) {
   const std::string path = env.text("LSB_DJOB_RANKFILE", "");
   std::ifstream file(path);
   std::vector<std::string> hosts;
@@ -102,22 +121,22 @@ World lsf(const Reader& env) {
   }
   if (hosts.empty()) throw ConfigError("environment: LSB_DJOB_RANKFILE is \"" + path + "\", which lists no host.");
   if (hosts.size() > 1) hosts.erase(hosts.begin());  // where the job script runs
-  world.num_nodes = static_cast<int64_t>(hosts.size());
-  world.local_size = world.size / world.num_nodes;
-  world.node_rank = world.local_size > 0 ? world.rank / world.local_size : 0;
+  return hosts;
+}
+
+World lsf(const Reader& env) {
+  const std::vector<std::string> hosts = lsf_hosts(env);
+  World world = read_place(env, "LSF", {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK"},
+                           static_cast<int64_t>(hosts.size()));
   read_master(env, world, hosts[0], 10000 + env.number("LSB_JOBID") % 1000);
   return world;
 }
 
+// OMPI_COMM_WORLD_NODE_RANK is no node's number but a rank's among all jobs of its node, so it is not read.
 World open_mpi(const Reader& env) {
-  World world;
-  world.source = "MPI";
-  world.rank = env.number("OMPI_COMM_WORLD_RANK");
-  world.size = env.number("OMPI_COMM_WORLD_SIZE");
-  world.local_rank = env.number("OMPI_COMM_WORLD_LOCAL_RANK");
-  world.local_size = env.number("OMPI_COMM_WORLD_LOCAL_SIZE", world.size);
-  world.num_nodes = world.local_size > 0 ? world.size / world.local_size : 1;
-  world.node_rank = env.number("OMPI_COMM_WORLD_NODE_RANK", 0);
+  World world = read_place(
+      env, "MPI",
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
   if (world.num_nodes > 1 && !env.has("MASTER_ADDR")) {
     throw ConfigError("environment: mpirun started " + std::to_string(world.size) + " processes on " +
                       std::to_string(world.num_nodes) +
@@ -131,17 +150,21 @@ World open_mpi(const Reader& env) {
   return world;
 }
 
-// What our own launcher sets, Kubeflow's training operators and people by hand.
-World plain(const Reader& env) {
-  World world;
-  world.source = env.has("LEVIN_LAUNCHED") ? "levin's launcher" : "MASTER_ADDR, RANK and WORLD_SIZE";
-  world.rank = env.number("RANK");
-  world.size = env.number("WORLD_SIZE");
-  world.local_rank = env.number("LOCAL_RANK", 0);
-  world.local_size = env.number("LOCAL_WORLD_SIZE", env.has("LOCAL_RANK") ? world.size : 1);
-  world.num_nodes = world.local_size > 0 ? world.size / world.local_size : 1;
-  world.node_rank =
-      env.number("NODE_RANK", env.number("GROUP_RANK", world.rank / std::max<int64_t>(1, world.local_size)));
+// What Kubeflow's training operator sets in a pod, which holds one rank. Lightning: must be asked for by name; here: is
+// known by what only a pod has.
+bool is_kubeflow(const Reader& env) {
+  return env.has("KUBERNETES_PORT") && env.has("MASTER_ADDR") && env.has("MASTER_PORT") && env.has("RANK") &&
+         env.has("WORLD_SIZE") && !env.has("LOCAL_RANK") && !env.has("LOCAL_WORLD_SIZE") && !env.has("GROUP_RANK");
+}
+
+// Our own launcher's, those of --init-method, and what people set by hand. RANK and WORLD_SIZE alone: one rank a node.
+World plain(const Reader& env, const std::string& source) {
+  const bool several_here = env.has("LOCAL_RANK") || env.has("LOCAL_WORLD_SIZE");
+  const std::optional<int64_t> nodes = several_here ? std::nullopt : std::optional(env.number("WORLD_SIZE"));
+  World world = read_place(env, source,
+                           {"RANK", "WORLD_SIZE", env.has("LOCAL_RANK") ? "LOCAL_RANK" : nullptr, "LOCAL_WORLD_SIZE",
+                            env.has("NODE_RANK") ? "NODE_RANK" : "GROUP_RANK"},
+                           nodes);
   read_master(env, world, "127.0.0.1", kDefaultPort);
   return world;
 }
@@ -157,22 +180,16 @@ World checked(World world) {
 
 }  // namespace
 
-Variables process_variables() {
-  return [](const std::string& name) -> std::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    return value != nullptr && *value != '\0' ? std::optional<std::string>(value) : std::nullopt;
-  };
-}
-
 std::optional<World> find_world(const Variables& variables) {
   const Reader env(variables);
   if (env.has("TORCHELASTIC_RUN_ID")) return checked(torchrun(env));
-  if (env.has("LEVIN_LAUNCHED")) return checked(plain(env));
-  if (is_slurm_job(env)) return checked(slurm(env));
+  if (env.has("LEVIN_LAUNCHED")) return checked(plain(env, "levin's launcher"));
+  if (is_slurm_step(env, variables)) return checked(slurm(env));
   if (env.has("LSB_JOBID") && env.has("JSM_NAMESPACE_RANK")) return checked(lsf(env));
   if (env.has("OMPI_COMM_WORLD_RANK")) return checked(open_mpi(env));
-  if (env.has("RANK") && env.has("WORLD_SIZE")) return checked(plain(env));
-  return std::nullopt;
+  if (is_kubeflow(env)) return checked(plain(env, "Kubeflow"));
+  if (!env.has("RANK") || !env.has("WORLD_SIZE")) return std::nullopt;
+  return checked(plain(env, env.text(kInitMethodVariable, "MASTER_ADDR, RANK and WORLD_SIZE")));
 }
 
 std::string first_host(const std::string& nodelist) {

@@ -1,20 +1,15 @@
 // Who started this process, and as which rank: read from the environment that torchrun, SLURM, LSF, MPI and Kubeflow
-// leave, in Lightning's order of precedence (torchrun, SLURM, LSF, MPI, plain variables). No process is started here.
+// leave, in Lightning's order of precedence (torchrun, SLURM, LSF, MPI, then Kubeflow and plain variables). No process
+// is started here.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 
+#include "levin/core/variables.h"
 #include "levin/strategies/world.h"
 
 namespace levin {
-
-/// Gives an environment variable's value; unset if there is none.
-using Variables = std::function<std::optional<std::string>(const std::string& name)>;
-
-/// The variables of this process.
-[[nodiscard]] Variables process_variables();
 
 /// The world that another program has made; unset: none has, the ranks are still to be started. Throws ConfigError
 /// naming the variable and its value where they are not numbers or contradict each other.

@@ -16,18 +16,17 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "levin/core/gpu.h"
+#include "levin/core/shared_library.h"
 #include "levin/strategies/launcher.h"
+#include "levin/strategies/nccl.h"
+#include "levin/strategies/own_address.h"
 
 namespace levin {
 
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
-
-// Names the machine as others reach it; loopback where all ranks are here, so that nobody else can.
-std::string own_address(const World& world) {
-  return world.num_nodes == 1 ? "127.0.0.1" : "";
-}
 
 c10d::ReduceOp::RedOpType c10d_op(ReduceOp op) {
   if (op == ReduceOp::min) return c10d::ReduceOp::MIN;
@@ -42,7 +41,7 @@ c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeou
   if (store) return store;
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(world.master_port);
-  options.isServer = world.rank == 0;
+  options.isServer = world.rank == 0 && !launcher_keeps_store();
   options.numWorkers = static_cast<size_t>(world.size);
   options.waitWorkers = false;
   options.timeout = timeout;
@@ -53,15 +52,18 @@ c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeou
   return store;
 }
 
-// Keys of their own for every meeting of the same ranks, so that one does not read what another has left.
+// Keys of their own for every meeting of the same ranks, so that one does not read what another, or a rank that has
+// been started again, has left in a store that outlives it.
 c10::intrusive_ptr<c10d::Store> next_meeting(const World& world, Milliseconds timeout) {
   static std::atomic<int64_t> meetings = 0;
   const auto store = store_of(world, timeout);
-  return c10::make_intrusive<c10d::PrefixStore>("levin" + std::to_string(meetings++), store);
+  const std::string start = "levin" + std::to_string(restarts_so_far());
+  return c10::make_intrusive<c10d::PrefixStore>(start + "." + std::to_string(meetings++), store);
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const World& world,
-                                                 const std::string& name, Milliseconds timeout, int threads) {
+                                                 const std::string& name, Milliseconds timeout, int threads,
+                                                 at::Device device = at::kCPU) {
   const auto own = c10::make_intrusive<c10d::PrefixStore>(name, store);
   const int rank = static_cast<int>(world.rank);
   const int size = static_cast<int>(world.size);
@@ -73,8 +75,16 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_gloo(const c10::intrusive_ptr<c10d::
   auto group = c10::make_intrusive<c10d::ProcessGroup>(own, rank, size);
   const auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(own, rank, size, options);
   group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
+  if (device.is_cuda()) group->setBackend(at::kCUDA, c10d::ProcessGroup::BackendType::GLOO, gloo);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
   return group;
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, const World& world,
+                                                 const std::string& name, Milliseconds timeout, at::Device device) {
+  MakeNcclGroup make = nullptr;
+  gpu_library().find(make, kMakeNcclGroup);
+  return make(c10::make_intrusive<c10d::PrefixStore>(name, store), world, timeout, device);
 }
 
 std::string first_line(const std::string& text) {
@@ -88,7 +98,7 @@ struct Collectives::Groups {
   Milliseconds timeout;
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::ProcessGroup> control;
-  c10::intrusive_ptr<c10d::ProcessGroup> gradients;
+  std::map<std::string, c10::intrusive_ptr<c10d::ProcessGroup>> others;  // by name
 
   // Runs one collective to its end; its failure says who waited for what.
   template <class Start>
@@ -155,12 +165,6 @@ std::vector<std::string> Collectives::gather(const std::string& text) {
   return texts;
 }
 
-void Collectives::broadcast(at::Tensor& value) {
-  std::vector<at::Tensor> tensors = {value.detach().cpu().contiguous()};
-  groups_->run("a broadcast", [&](c10d::ProcessGroup& group) { return group.broadcast(tensors); });
-  if (tensors[0].data_ptr() != value.data_ptr()) value.copy_(tensors[0]);
-}
-
 std::string Collectives::broadcast(const std::string& text) {
   return gather(text)[0];
 }
@@ -172,16 +176,24 @@ void Collectives::barrier() {
 void Collectives::set_timeout(Milliseconds timeout) {
   groups_->timeout = timeout;
   groups_->control->setTimeout(timeout);
-  if (groups_->gradients) groups_->gradients->setTimeout(timeout);
+  for (auto& [name, group] : groups_->others) group->setTimeout(timeout);
 }
 
-c10::intrusive_ptr<c10d::ProcessGroup> Collectives::group(const std::string& backend) {
-  if (!groups_->gradients) {
-    if (backend != "gloo")
-      throw ConfigError("DDPOptions.process_group_backend: " + backend + " is not available here.");
-    groups_->gradients = make_gloo(groups_->store, groups_->world, "gradients", groups_->timeout, 2);
+c10::intrusive_ptr<c10d::ProcessGroup> Collectives::group(const std::string& name, const std::string& backend,
+                                                          at::Device device) {
+  auto& group = groups_->others[name];
+  if (group) return group;
+  if (backend == "nccl") {
+    if (!device.is_cuda()) {
+      throw ConfigError(
+          "DDPOptions.process_group_backend: nccl sends between GPUs, and this run is on the CPU. Use gloo or auto, or "
+          "accelerator: gpu.");
+    }
+    group = make_nccl(groups_->store, groups_->world, name, groups_->timeout, device);
+  } else {
+    group = make_gloo(groups_->store, groups_->world, name, groups_->timeout, 2, device);
   }
-  return groups_->gradients;
+  return group;
 }
 
 }  // namespace levin

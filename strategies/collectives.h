@@ -42,8 +42,6 @@ class Collectives {
   [[nodiscard]] at::Tensor gather(const at::Tensor& value);
   /// Every rank's text, rank by rank; lengths may differ.
   [[nodiscard]] std::vector<std::string> gather(const std::string& text);
-  /// Rank 0's tensor, written into everybody's.
-  void broadcast(at::Tensor& value);
   /// Rank 0's text.
   [[nodiscard]] std::string broadcast(const std::string& text);
   void barrier();
@@ -51,8 +49,11 @@ class Collectives {
   /// From now on a call waits this long at most.
   void set_timeout(std::chrono::milliseconds timeout);
 
-  /// For gradients: a group of its own among the same ranks. `backend`: gloo or nccl.
-  [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> group(const std::string& backend);
+  /// For messages about tensors on `device`: a group of its own among the same ranks for every `name`, made at the
+  /// first call. `backend`: gloo or nccl, which is for GPUs and comes with the CUDA component. Throws ConfigError for
+  /// nccl on a CPU.
+  [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> group(const std::string& name, const std::string& backend,
+                                                             at::Device device);
 
  private:
   struct Groups;

@@ -1,7 +1,5 @@
 #include "levin/strategies/ddp.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -9,22 +7,14 @@
 #include <regex>
 #include <sstream>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/default_comm_hooks.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
-
-#include "levin/core/tensor_text.h"
 
 namespace levin {
 
 namespace {
 
-using Milliseconds = std::chrono::milliseconds;
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
-
-Milliseconds milliseconds(Seconds time) {
-  return std::chrono::duration_cast<Milliseconds>(time);
-}
 
 // c10d brings the float16 form; this is its like for bfloat16, whose range is float32's.
 class Bfloat16Hook final : public c10d::CppCommHookInterface<Group> {
@@ -43,36 +33,6 @@ class Bfloat16Hook final : public c10d::CppCommHookInterface<Group> {
   }
 };
 
-std::vector<at::Tensor> tensors_of(const std::vector<std::pair<std::string, at::Tensor>>& named) {
-  std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
-  return tensors;
-}
-
-std::string shapes_text(const ModuleTensors& module) {
-  std::string text;
-  for (const auto* named : {&module.parameters, &module.buffers}) {
-    for (const auto& [name, tensor] : *named) {
-      text += name + " " + shape_text(tensor.sizes()) + " " + c10::toString(tensor.scalar_type()) +
-              (tensor.requires_grad() ? " trained" : "") + "\n";
-    }
-  }
-  return text;
-}
-
-// The first line in which two texts differ: (one's, other's).
-std::pair<std::string, std::string> first_difference(const std::string& one, const std::string& other) {
-  size_t line = 0;
-  for (size_t k = 0; k < std::min(one.size(), other.size()) && one[k] == other[k]; ++k) {
-    if (one[k] == '\n') line = k + 1;
-  }
-  auto cut = [&](const std::string& text) {
-    const std::string rest = line < text.size() ? text.substr(line, text.find('\n', line) - line) : "";
-    return rest.empty() ? std::string("nothing") : rest;
-  };
-  return {cut(one), cut(other)};
-}
-
 }  // namespace
 
 struct DDP::Engine {
@@ -81,47 +41,31 @@ struct DDP::Engine {
   std::unique_ptr<c10d::Reducer> reducer;
 };
 
-DDP::DDP(DDPOptions options) : options_(checked(options, "DDPOptions")) {}
+DDP::DDP(DDPOptions options)
+    : ParallelStrategy(options.process_group_backend, options.timeout, options.startup_timeout),
+      options_(checked(options, "DDPOptions")) {}
 DDP::DDP(DDP&&) noexcept = default;
 DDP::~DDP() = default;
 
-void DDP::join(const World& world) {
-  world_ = world;
-  collectives_ = std::make_unique<Collectives>(world, milliseconds(options_.startup_timeout));
-}
-
 void DDP::set_up(const ModuleTensors& module, bool training) {
   module_ = module;
-  check_same_shapes();
-  const std::string backend = options_.process_group_backend == "auto" ? "gloo" : options_.process_group_backend;
+  check_same_shapes(module_);
   if (!engine_) engine_ = std::make_unique<Engine>();
-  engine_->group = collectives_->group(backend);
-  const at::NoGradGuard no_grad;
+  engine_->group = group("gradients");
+  set_up_batch_norm(training);
   std::vector<at::Tensor> all = tensors_of(module_.parameters);
-  for (auto& tensor : all) tensor = tensor.detach();
   for (const auto& [name, tensor] : module_.buffers) all.push_back(tensor);
-  if (!all.empty()) c10d::broadcast_coalesced(engine_->group, all, 250 << 20);
-  first_step_ = true;
+  broadcast_tensors(engine_->group, std::move(all));
+  await_first_step();
   if (training) make_reducer();
 }
 
 void DDP::tear_down() {
   if (engine_) engine_->reducer.reset();
+  tear_down_batch_norm();
   notes_ = at::Tensor();
   module_ = {};
   trained_.clear();
-}
-
-// Before the first message about tensors: with other shapes on the other side it would hang, or mix weights up.
-void DDP::check_same_shapes() {
-  const std::string own = shapes_text(module_);
-  const auto all = collectives_->gather(own);
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    const auto [first, other] = first_difference(all[0], all[rank]);
-    throw ConfigError("ddp: the module differs between ranks: rank 0 has " + first + ", rank " + std::to_string(rank) +
-                      " has " + other + ". Build it in the same way on every rank.");
-  }
 }
 
 std::vector<bool> DDP::trained() const {
@@ -174,10 +118,7 @@ void DDP::before_forward(bool sync) {
   if (trained() != trained_) make_reducer();  // layers were frozen or unfrozen, on every rank alike
   if (!engine_->reducer) return;
   engine_->reducer->prepare_for_forward();
-  if (options_.broadcast_buffers && !module_.buffers.empty()) {
-    const at::NoGradGuard no_grad;
-    c10d::broadcast_coalesced(engine_->group, tensors_of(module_.buffers), 250 << 20);
-  }
+  if (options_.broadcast_buffers) broadcast_tensors(engine_->group, tensors_of(module_.buffers));
 }
 
 void DDP::backward(const at::Tensor& loss, bool sync) {
@@ -190,7 +131,7 @@ void DDP::backward(const at::Tensor& loss, bool sync) {
   if (std::exchange(learns_graph_, false)) engine_->reducer->delay_all_reduce();
   finish_reduction();
   read_notes();
-  if (std::exchange(first_step_, false)) collectives_->set_timeout(milliseconds(options_.timeout));
+  first_step_done();
 }
 
 void DDP::backward_without_loss() {
@@ -239,31 +180,6 @@ void DDP::finish_reduction() {
                 ", so the other ranks wait for their gradients. Freeze these parameters, use them, or set "
                 "find_unused_parameters: true (a search in every step).");
   }
-}
-
-at::Tensor DDP::reduce(const at::Tensor& value, ReduceOp op) {
-  return collectives_->reduce(value, op);
-}
-
-bool DDP::any(bool value) {
-  if (world_.size == 1) return value;
-  return collectives_->reduce(at::scalar_tensor(value ? 1.0 : 0.0), ReduceOp::max).item<float>() > 0;
-}
-
-void DDP::barrier() {
-  collectives_->barrier();
-}
-
-at::Tensor DDP::gather(const at::Tensor& value) {
-  return collectives_->gather(value);
-}
-
-std::vector<std::string> DDP::gather(const std::string& text) {
-  return collectives_->gather(text);
-}
-
-std::string DDP::broadcast(const std::string& text) {
-  return collectives_->broadcast(text);
 }
 
 }  // namespace levin

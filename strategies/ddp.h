@@ -13,9 +13,8 @@
 
 #include "levin/core/duration.h"
 #include "levin/core/fields.h"
-#include "levin/strategies/collectives.h"
 #include "levin/strategies/loss_gradient.h"
-#include "levin/strategies/strategy.h"
+#include "levin/strategies/parallel_strategy.h"
 
 namespace levin {
 
@@ -57,7 +56,7 @@ struct DDPOptions {
   }
 };
 
-class DDP final : public Strategy {
+class DDP final : public ParallelStrategy {
  public:
   using Options = DDPOptions;
   explicit DDP(DDPOptions options = {});
@@ -65,12 +64,6 @@ class DDP final : public Strategy {
   ~DDP() override;
 
   [[nodiscard]] std::string name() const override { return "ddp"; }
-  [[nodiscard]] at::Device device() const override { return at::kCPU; }
-  [[nodiscard]] bool is_distributed() const override { return true; }
-  [[nodiscard]] World world() const override { return world_; }
-  [[nodiscard]] int64_t rank() const override { return world_.rank; }
-  [[nodiscard]] int64_t world_size() const override { return world_.size; }
-  void join(const World& world) override;
   void set_up(const ModuleTensors& module, bool training) override;
   void tear_down() override;
   void before_forward(bool sync) override;
@@ -79,16 +72,9 @@ class DDP final : public Strategy {
   void backward_without_loss() override;
   void note(RankNote what) override { own_notes_[static_cast<size_t>(what)] = 1; }
   [[nodiscard]] bool heard(RankNote what) const override { return notes_heard_[static_cast<size_t>(what)] > 0; }
-  [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp op) override;
-  [[nodiscard]] bool any(bool value) override;
-  void barrier() override;
-  [[nodiscard]] at::Tensor gather(const at::Tensor& value) override;
-  [[nodiscard]] std::vector<std::string> gather(const std::string& text) override;
-  [[nodiscard]] std::string broadcast(const std::string& text) override;
 
  private:
   struct Engine;  // c10d's part
-  void check_same_shapes();
   void make_reducer();
   void finish_reduction();
   [[nodiscard]] std::vector<bool> trained() const;
@@ -96,13 +82,10 @@ class DDP final : public Strategy {
   void read_notes();
 
   DDPOptions options_;
-  World world_;
-  std::unique_ptr<Collectives> collectives_;
   std::unique_ptr<Engine> engine_;
   ModuleTensors module_;
   std::vector<bool> trained_;  // by parameter: requires_grad when the reducer was made
   LossGradient gradient_;
-  bool first_step_ = true;
   bool learns_graph_ = false;  // the reducer has not seen a backward of its static graph
   at::Tensor notes_;           // (kRankNotes) zeros, one more parameter of the reducer
   std::array<double, kRankNotes> own_notes_ = {};

@@ -338,8 +338,13 @@ int launch(const LaunchOptions& options) {
 }
 
 int64_t restarts_so_far() {
-  const char* text = std::getenv(kRestarts);
-  return text != nullptr ? std::atoll(text) : 0;
+  const Variables variables = process_variables();
+  const auto text = variables("TORCHELASTIC_RUN_ID") ? variables("TORCHELASTIC_RESTART_COUNT") : variables(kRestarts);
+  return text ? std::atoll(text->c_str()) : 0;
+}
+
+bool launcher_keeps_store() {
+  return process_variables()("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
 }
 
 int inherited_store_socket() {

@@ -23,11 +23,14 @@ struct LaunchOptions {
 /// cannot be started.
 [[nodiscard]] int launch(const LaunchOptions& options);
 
-/// How often the launcher has started this rank again; 0 for the first time, and without a launcher.
+/// How often the launcher, ours or torchrun, has started this rank again; 0 for the first time, and without a launcher.
 [[nodiscard]] int64_t restarts_so_far();
 
 /// A listening socket that the launcher has opened for rank 0's store, so that no other program can take the port in
 /// between; -1: none.
 [[nodiscard]] int inherited_store_socket();
+
+/// Whether the store that ranks meet at is torchrun's own process, so that rank 0 must not open one.
+[[nodiscard]] bool launcher_keeps_store();
 
 }  // namespace levin

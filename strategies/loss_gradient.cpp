@@ -7,7 +7,8 @@
 namespace levin {
 
 void LossGradient::backward(const at::Tensor& loss) {
-  if (loss.numel() != 1) return loss.backward();       // says what is wrong
+  if (loss.numel() != 1) return loss.backward();  // says what is wrong
+  if (!loss.is_cpu()) return loss.backward();
   at::Tensor one = std::exchange(one_, at::Tensor());  // kept again only if all goes well
   if (!fits(one, loss)) {
     one = at::ones_like(loss);

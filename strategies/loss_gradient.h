@@ -1,5 +1,6 @@
 // loss.backward() for a training loop: the gradient that backward starts from, a one shaped like the loss, is kept
-// from step to step instead of being made in each, which costs three operator calls.
+// from step to step instead of being made in each, which costs three operator calls. On a GPU it is made in each: a
+// recorded step must own all memory that it reads.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -44,11 +44,21 @@ RankPage* inherited_page() {
   return memory == MAP_FAILED ? nullptr : static_cast<RankPage*>(memory) + std::atoi(local_rank);
 }
 
-// torchrun's form: {"message": {"message": …, "extraInfo": {"timestamp": seconds}}}.
+// Whether an error is what other ranks' ends look like from here.
+bool blames_another(const std::string& text) {
+  for (const char* part : {"by peer", "nother rank", "remote process exited"}) {
+    if (text.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+// torchrun's form: {"message": {"message": …, "extraInfo": {"timestamp": seconds, …}}}. Its report shows the stack.
 void write_error_file(const std::string& text) {
   const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (path == nullptr) return;
-  const nlohmann::json extra = {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}};
+  // torchrun takes the earliest error for the cause and knows whole seconds only.
+  const std::time_t when = std::time(nullptr) + (blames_another(text) ? 1 : 0);
+  const nlohmann::json extra = {{"py_callstack", text}, {"timestamp", std::to_string(when)}};
   const nlohmann::json error = {{"message", {{"message", text}, {"extraInfo", extra}}}};
   std::ofstream(path) << error.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -75,10 +85,6 @@ void RankStatus::set_place(const char* phase, int64_t epoch, int64_t batch, int6
   page_->epoch.store(epoch, std::memory_order_relaxed);
   page_->batch.store(batch, std::memory_order_relaxed);
   page_->global_step.store(global_step, std::memory_order_relaxed);
-  set_phase(phase);
-}
-
-void RankStatus::set_phase(const char* phase) {
   write_text(page_->phase, phase);
   page_->moved_at.store(now(), std::memory_order_relaxed);
 }

@@ -27,12 +27,11 @@ class RankStatus {
   /// This process's: the launcher's memory if a launcher started it, else its own.
   static RankStatus& instance();
 
+  /// `phase`: "train", "validate", …; a count below 0 is not told.
   void set_place(const char* phase, int64_t epoch, int64_t batch, int64_t global_step);
-  void set_phase(const char* phase);
   /// The first one is kept: what follows is its consequence. Also written to the file that torchrun names in
   /// TORCHELASTIC_ERROR_FILE, from which it takes the cause of a failed job.
   void set_error(const std::string& text);
-  [[nodiscard]] const RankPage& page() const { return *page_; }
 
  private:
   RankStatus();

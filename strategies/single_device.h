@@ -14,6 +14,9 @@ class SingleDeviceStrategy final : public Strategy {
 
   [[nodiscard]] std::string name() const override { return "single_device"; }
   [[nodiscard]] at::Device device() const override { return device_; }
+  void use_device(at::Device device) override { device_ = device; }
+  [[nodiscard]] std::shared_ptr<DeviceCopier> make_copier() override;
+  [[nodiscard]] std::shared_ptr<StepRecorder> make_recorder() override;
   [[nodiscard]] int64_t rank() const override { return 0; }
   [[nodiscard]] int64_t world_size() const override { return 1; }
   void backward(const at::Tensor& loss, bool sync) override;

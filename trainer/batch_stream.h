@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "levin/core/device_work.h"
 #include "levin/data/batch.h"
 #include "levin/data/loader.h"
 
@@ -14,7 +15,13 @@ class BatchStream {
  public:
   /// `limit`: batches at most. A loader of unknown length is read one batch ahead.
   BatchStream(Loader& loader, int64_t limit)
-      : loader_(loader), limit_(limit), sized_(loader.num_batches().has_value()) {}
+      : loader_(loader), limit_(limit), sized_(loader.num_batches().has_value()), ahead_mode_(!sized_) {}
+
+  /// Before start(): each batch is fetched, and its copy to the device begun, while the one before it is worked on.
+  void copy_ahead(DeviceCopier& copier) {
+    copier_ = &copier;
+    ahead_mode_ = true;
+  }
 
   /// Several ranks: `all_have` tells whether all have a batch more, where it is not known from the start. The pass ends
   /// for all when it ends for one.
@@ -37,6 +44,8 @@ class BatchStream {
   Loader& loader_;
   int64_t limit_;
   bool sized_;
+  bool ahead_mode_;  // one batch is read ahead
+  DeviceCopier* copier_ = nullptr;
   int64_t index_ = -1;
   bool is_last_ = false;
   bool has_ahead_ = false;

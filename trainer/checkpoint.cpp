@@ -5,10 +5,12 @@
 
 #include <utility>
 
+#include "levin/core/console.h"
 #include "levin/core/tensor_text.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/progress_state.h"
 #include "levin/trainer/random_state.h"
+#include "levin/trainer/sharded_state.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -22,32 +24,46 @@ State module_state(const LightningModule& module) {
   return state;
 }
 
-// The gradients of an accumulation window that is still open: the batches seen so far.
-State window_gradients(const Run& run) {
+// The gradients of an accumulation window that is still open: the batches seen so far. Ranks have not reduced theirs
+// yet; each continues with the mean, because the window's last backward averages what they hold.
+State window_gradients(Run& run) {
   State state;
   if (run.progress.window_ended() || run.progress.in_batch) return state;
+  if (run.strategy->has_sharded_weights()) return reduced_gradients(run);
+  const bool together = run.has_peers() && !run.failing;
   for (const auto& item : run.module->named_parameters()) {
-    if (item.value().grad().defined()) state.tensors[item.key()] = item.value().grad();
+    const at::Tensor grad = item.value().grad();
+    if (grad.defined()) state.tensors[item.key()] = together ? run.strategy->reduce(grad, ReduceOp::mean) : grad;
   }
   return state;
 }
 
 void restore_optimizers(Run& run, const State& checkpoint) {
+  const UpdateScope update(*run.strategy);
   for (size_t i = 0; i < run.optimizers.size(); ++i) {
-    run.optimizers[i].optimizer().load_state(checkpoint.part("optimizers." + std::to_string(i)));
+    Optimizer& optimizer = run.optimizers[i].optimizer();
+    State saved = checkpoint.part("optimizers." + std::to_string(i));
+    if (run.strategy->is_sharded()) saved = optimizer_parts(*run.strategy, optimizer, saved);
+    optimizer.load_state(saved);
   }
+}
+
+// What the other ranks know and this one does not: their random numbers, those of their GPUs included.
+void put_other_ranks(Run& run, State& checkpoint) {
+  if (!run.has_peers() || run.failing) return;
+  const State own = random_state();
+  auto put = [&](const std::string& kind, const at::Tensor& state) {
+    const at::Tensor states = run.strategy->gather(state);  // (world, bytes)
+    for (int64_t rank = 1; rank < states.size(0); ++rank) {
+      checkpoint.tensors["rng." + kind + ".rank" + std::to_string(rank)] = states[rank].clone();
+    }
+  };
+  put("cpu", own.tensors.at("cpu"));
+  const at::Device device = run.strategy->device();
+  if (device.is_cuda()) put("cuda", own.tensors.at("cuda." + std::to_string(device.index())));
 }
 
 }  // namespace
-
-// What the other ranks know and this one does not: their random numbers, and their part of the running epoch's metrics.
-static void put_other_ranks(Run& run, State& checkpoint) {
-  if (!run.has_peers() || run.failing) return;
-  const at::Tensor states = run.strategy->gather(random_state().tensors.at("cpu"));  // (world, bytes)
-  for (int64_t rank = 1; rank < states.size(0); ++rank) {
-    checkpoint.tensors["rng.cpu.rank" + std::to_string(rank)] = states[rank].clone();
-  }
-}
 
 State run_state(Run& run) {
   State checkpoint;
@@ -127,6 +143,11 @@ void note_when_done(Run& run, CheckpointRequest& request) {
 }  // namespace
 
 void request_checkpoint(Run& run, CheckpointRequest request) {
+  if (run.failing && run.strategy->is_sharded()) {
+    return Console::instance().warn("checkpoint " + request.path + ": " + run.strategy->name() +
+                                    " needs all ranks for one, and after a failure they cannot be asked. It is not "
+                                    "saved; continue from an older one.");
+  }
   if (request.link_to.empty()) request.state = gather_checkpoint(run, request.weights_only);
   run.checkpoint_requests.push_back(std::move(request));
 }
@@ -142,6 +163,7 @@ void capture_checkpoints(Run& run) {
   for (CheckpointRequest& request : requests) {
     if (request.link_to.empty() && !request.weights_only) put_run_state(run, request.state);
   }
+  for (CheckpointRequest& request : requests) prepare_for_writing(run, request);
   for (CheckpointRequest& request : requests) note_when_done(run, request);
   run.checkpoint_writer.submit(std::move(requests), std::move(files));
 }
@@ -224,7 +246,7 @@ void roll_back(Run& run, const State& checkpoint, const std::string& path) {
   State weights = checkpoint;
   const State training = checkpoint.part("current_model");  // where "model" is an average of weights
   if (!training.empty()) weights.put("model", training);
-  restore_weights(*run.module, weights, path);
+  run.strategy->is_sharded() ? restore_parts(run, weights) : restore_weights(*run.module, weights, path);
   restore_optimizers(run, checkpoint);
 }
 

@@ -10,6 +10,7 @@
 #include "levin/core/console.h"
 #include "levin/trainer/checkpoint_file.h"
 #include "levin/trainer/ranks.h"
+#include "levin/trainer/sharded_checkpoint.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -46,7 +47,7 @@ std::vector<std::string> folders_of(Run& run, bool earlier_runs) {
 StartingPoint newest_of(const std::string& folder) {
   for (const FoundCheckpoint& found : find_checkpoints(folder)) {
     try {
-      return {found.path, read_checkpoint(found.path)};
+      return {found.path, load_checkpoint(found.path)};
     } catch (const CheckpointError& error) {
       Console::instance().warn(std::string(error.what()) + " The newest good one before it is looked for.");
     }
@@ -63,7 +64,7 @@ StartingPoint newest_of_all(Run& run, bool earlier_runs) {
 }
 
 StartingPoint read_start(const std::string& path) {
-  return {path, read_checkpoint(path)};
+  return {path, load_checkpoint(path)};
 }
 
 // The best of this trainer's fit, else the one that the newest checkpoint of an earlier run knows of.
@@ -105,9 +106,10 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(folder, code)) {
     const std::string path = entry.path().string();
     std::error_code unreadable;
-    if (!path.ends_with(kSuffix) || !entry.is_regular_file(unreadable)) continue;
+    const bool is_file = entry.is_regular_file(unreadable);
+    if (!path.ends_with(kSuffix) || (!is_file && !is_sharded_checkpoint(path))) continue;
     try {
-      const ConfigNode values = read_checkpoint_values(path);
+      const ConfigNode values = load_checkpoint_values(path);
       State all;
       all.values = values;
       if (!all.get<bool>("weights_only")) found.push_back({path, how_far(values)});
@@ -129,12 +131,12 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder) {
 
 namespace {
 
-StartingPoint find_start_alone(Run& run) {
-  if (run.ckpt_path == "best") return find_best(run);
-  if (run.ckpt_path == "last") return find_last(run);
-  if (!run.ckpt_path.empty()) return read_start(run.ckpt_path);
-  if (!run.plan.auto_resume || run.stage != Stage::fit) return {};
-  for (const std::string& folder : folders_of(run, false)) remove_leftovers(folder);
+// Where the newest checkpoint of this run's own folder stands, after what a killed process left is removed.
+StartingPoint continue_run(Run& run) {
+  for (const std::string& folder : folders_of(run, false)) {
+    remove_leftovers(folder);
+    remove_uncommitted(folder);
+  }
   for (const auto& logger : run.loggers) {
     if (!logger->log_dir().empty()) remove_leftovers(logger->log_dir());
   }
@@ -145,6 +147,19 @@ StartingPoint find_start_alone(Run& run) {
     Console::instance().print("auto_resume: continuing from " + start.path + ".");
   }
   return start;
+}
+
+StartingPoint find_start_alone(Run& run) {
+  // The same command as the first time: its ckpt_path is where the run began, not where it stood.
+  if (run.started_again && run.stage == Stage::fit) {
+    StartingPoint start = continue_run(run);
+    if (!start.path.empty() || run.ckpt_path.empty()) return start;
+  }
+  if (run.ckpt_path == "best") return find_best(run);
+  if (run.ckpt_path == "last") return find_last(run);
+  if (!run.ckpt_path.empty()) return read_start(run.ckpt_path);
+  if (!run.plan.auto_resume || run.stage != Stage::fit) return {};
+  return continue_run(run);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "levin/core/console.h"
@@ -28,7 +29,9 @@ void write_link(const std::string& path, const std::string& target) {
 
 void write_one(const CheckpointRequest& request) {
   make_folder(fs::path(request.path).parent_path().string());
-  if (request.link_to.empty()) {
+  if (request.shard) {
+    write_sharded_checkpoint(request.path, request.state, *request.shard);
+  } else if (request.link_to.empty()) {
     write_checkpoint(request.path, request.state);
   } else {
     write_link(request.path, request.link_to);
@@ -38,9 +41,8 @@ void write_one(const CheckpointRequest& request) {
 // What cannot be removed is told and left: the new file is good.
 void remove_obsolete(const CheckpointRequest& request) {
   for (const std::string& path : request.obsolete) {
-    std::error_code code;
-    fs::remove(path, code);
-    if (code) Console::instance().warn("ModelCheckpoint: cannot remove " + path + ": " + code.message() + ".");
+    const std::string problem = remove_checkpoint(path);
+    if (!problem.empty()) Console::instance().warn("ModelCheckpoint: cannot remove " + path + ": " + problem + ".");
   }
 }
 
@@ -82,17 +84,24 @@ State CheckpointWriter::staged(const State& state) {
 void CheckpointWriter::submit(std::vector<CheckpointRequest> requests, std::vector<std::string> sync_first) {
   if (requests.empty()) return;
   finish();
+  const bool shards =
+      std::any_of(requests.begin(), requests.end(), [](const auto& one) { return one.shard.has_value(); });
+  if (!writes_ && !shards) {  // another rank does: here they are done at once
+    Group done;
+    done.errors.resize(requests.size());
+    done.requests = std::move(requests);
+    return report(std::move(done));
+  }
   auto group = std::make_unique<Group>();
   group->sync_first = std::move(sync_first);
   group->errors.resize(requests.size());
   bool wait = false;
   for (CheckpointRequest& request : requests) {
-    if (writes_) request.state = staged(request.state);
+    request.state = staged(request.state);
     wait = wait || !request.asynchronous;
   }
   copied_.clear();
   group->requests = std::move(requests);
-  if (!writes_) return report(std::move(*group));
   {
     const std::lock_guard lock(mutex_);
     waiting_ = std::move(group);
@@ -113,7 +122,7 @@ void CheckpointWriter::work() {
     for (const std::string& path : group->sync_first) sync_file(path);
     for (size_t k = 0; k < group->requests.size(); ++k) {
       try {
-        write_one(group->requests[k]);
+        if (writes_ || group->requests[k].shard) write_one(group->requests[k]);
       } catch (const std::exception& error) {
         group->errors[k] = error.what();
       }

@@ -12,12 +12,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "levin/core/state.h"
+#include "levin/trainer/sharded_checkpoint.h"
 
 namespace levin {
 
@@ -30,6 +32,7 @@ struct CheckpointRequest {
   bool asynchronous = true;                // false: submit waits for the disk
   std::function<void(const std::string& error)> done = {};  // "" if all went well
   State state = {};
+  std::optional<ShardPlace> shard = {};  // every rank writes its file of a sharded checkpoint
 };
 
 class CheckpointWriter {
@@ -40,7 +43,7 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// False: what is submitted counts as written at once. For ranks other than 0.
+  /// False: what is submitted counts as written at once, shards excepted. For ranks other than 0.
   void set_writes(bool writes) { writes_ = writes; }
 
   /// Writes the files in order. `sync_first` are flushed to the disk before: what the checkpoint refers to. Tensors

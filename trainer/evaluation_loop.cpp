@@ -9,6 +9,7 @@
 #include "levin/trainer/batch_stream.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loader_set.h"
+#include "levin/trainer/module_replicas.h"
 #include "levin/trainer/ranks.h"
 
 namespace levin {
@@ -108,6 +109,17 @@ class GradientsOff {
   std::optional<at::AutoGradMode> no_grad_ = std::nullopt;
 };
 
+class WholeWeights {
+ public:
+  explicit WholeWeights(Strategy& strategy) : strategy_(strategy) { strategy_.begin_evaluation(); }
+  ~WholeWeights() { strategy_.end_evaluation(); }
+  WholeWeights(const WholeWeights&) = delete;
+  WholeWeights& operator=(const WholeWeights&) = delete;
+
+ private:
+  Strategy& strategy_;
+};
+
 // Puts every submodule into eval mode and afterwards back into the mode it had: a layer that the user keeps in eval
 // mode stays there.
 class EvalMode {
@@ -141,6 +153,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
     load_eval_loaders(run_, stage_);
   const GradientsOff gradients_off(run_.plan.inference_mode && !inside_fit);
   const EvalMode eval_mode(*run_.module);
+  const WholeWeights whole_weights(*run_.strategy);
   run_.refresh_callback_metrics();
   run_.phase = hooks.phase;
   run_.eval_metrics.reset();
@@ -149,10 +162,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   call_plain(run_, hooks.start, hooks.on_start, hooks.module_start);
   call_plain(run_, hooks.epoch_start, hooks.on_epoch_start, hooks.module_epoch_start);
   run_batches(limit);
-  if (run_.has_peers()) {
-    if (outside_ != nullptr) outside_->answer_together();
-    if (outside_ == nullptr && run_.strategy->any(stop_signal() != 0)) throw Interrupted(stop_signal());
-  }
+  if (run_.has_peers()) answer_together();
   run_.eval_on_step = false;
   run_.place = {Hook::none, 1, -1, 1};
   call_plain(run_, hooks.epoch_end, hooks.on_epoch_end, hooks.module_epoch_end);
@@ -173,25 +183,32 @@ void EvaluationLoop::run_batches(int64_t limit) {
   for (int64_t k = 0; k < count; ++k) {
     BatchStream stream(*run_.eval.loaders[static_cast<size_t>(k)],
                        std::min(limit, run_.eval.num_batches[static_cast<size_t>(k)]));
+    copy_ahead(run_, stream);
     stream.start(run_.progress.epoch);
     Batch batch;
     while (stream.next(batch)) {
       run_.place = {Hook::none, std::max<int64_t>(1, batch.size()), k, count};
       run_batch(std::move(batch), stream.index(), k);
-      answer_outside();
+      if (!run_.has_peers()) answer_outside();
     }
   }
 }
 
 // Inside fit a stop saves first; a test or a prediction has nothing to save.
 void EvaluationLoop::answer_outside() {
-  if (run_.has_peers()) return;  // ranks may have different numbers of batches: they ask each other at the end
   if (outside_ != nullptr) return outside_->answer();
   if (stop_signal() != 0) throw Interrupted(stop_signal());
 }
 
+// Ranks may have different numbers of batches, so they ask each other once, at the end.
+void EvaluationLoop::answer_together() {
+  if (outside_ != nullptr) return outside_->answer_together();
+  if (run_.strategy->any(stop_signal() != 0)) throw Interrupted(stop_signal());
+}
+
 void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loader_idx) {
   const StageHooks& hooks = hooks_of(stage_);
+  note_place(run_, batch_idx);
   const Batch batch = transfer_batch(run_, std::move(fetched), loader_idx);
   call_hook(
       run_, hooks.batch_start,
@@ -202,9 +219,12 @@ void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loade
     const ProfilerScope profile(run_.profiler.get(), hooks.action);
     const ForwardScope forward(*run_.precision, run_.strategy->device().type());
     const HookScope scope(run_, hooks.step);
-    if (stage_ == Stage::predict) prediction = run_.module->predict_step(batch, batch_idx);
-    if (stage_ == Stage::test) run_.module->test_step(batch, batch_idx);
-    if (stage_ == Stage::validate) run_.module->validation_step(batch, batch_idx);
+    prediction = run_step(run_, batch, ModuleReplicas::Result::outputs, [&](LightningModule& m, const Batch& b) {
+      if (stage_ == Stage::predict) return m.predict_step(b, batch_idx);
+      if (stage_ == Stage::test) m.test_step(b, batch_idx);
+      if (stage_ == Stage::validate) m.validation_step(b, batch_idx);
+      return at::Tensor();
+    });
   }
   call_hook(
       run_, hooks.batch_end,

@@ -24,6 +24,7 @@ class EvaluationLoop {
   void run_batches(int64_t limit);
   void run_batch(Batch&& fetched, int64_t batch_idx, int64_t loader_idx);
   void answer_outside();
+  void answer_together();
   void write_step_metrics(int64_t loader_idx);
   [[nodiscard]] std::vector<Metrics> finish_metrics();
 

@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "levin/core/console.h"
-#include "levin/strategies/rank_status.h"
 #include "levin/trainer/checkpoint.h"
 #include "levin/trainer/evaluation_loop.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loader_set.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/ranks.h"
+#include "levin/trainer/step_graph.h"
 
 namespace levin {
 
@@ -70,7 +70,7 @@ void FitLoop::finish_again() {
 }
 
 bool FitLoop::must_stop() const {
-  return (run_.has_peers() ? run_.stop_agreed : run_.stop) && run_.min_limits_met();
+  return run_.stops() && run_.min_limits_met();
 }
 
 bool FitLoop::is_done() const {
@@ -144,6 +144,7 @@ void FitLoop::train_epoch(bool resumed) {
   Progress& progress = run_.progress;
   const TimeSplit::Running timed(run_.time_split);
   BatchStream stream(*run_.train.loaders[0], run_.train.num_batches[0]);
+  copy_ahead(run_, stream);
   if (run_.has_peers()) stream.agree_by([this](bool more) { return !run_.strategy->any(!more); });
   {
     const ProfilerScope profile(run_.profiler.get(), "train_dataloader_start");
@@ -192,15 +193,20 @@ Window FitLoop::open_window(const BatchStream& stream) {
           left != kUnlimited};
 }
 
+at::Tensor FitLoop::run_step(const Batch& batch, const Window& window) {
+  const int64_t index = run_.progress.batch_idx;
+  if (run_.step_graph != nullptr) return run_.step_graph->step(batch, index, window);
+  return run_.module->automatic_optimization() ? automatic_step(run_, batch, index, window)
+                                               : manual_step(run_, batch, index);
+}
+
 void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   Progress& progress = run_.progress;
   run_.time_split.begin_step();
   progress.batch_idx = stream.index();
   const Window window = open_window(stream);
   progress.in_batch = true;
-  if (run_.has_peers()) {
-    RankStatus::instance().set_place("train", progress.epoch, progress.batch_idx, progress.global_step);
-  }
+  note_place(run_, progress.batch_idx);
   run_.last_batch_of_epoch = stream.is_last();
   run_.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
   const Batch batch = transfer_batch(run_, std::move(fetched), 0);
@@ -212,8 +218,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
 
   const bool automatic = run_.module->automatic_optimization();
   const int64_t steps_before = progress.global_step;
-  const at::Tensor loss = automatic ? automatic_step(run_, batch, progress.batch_idx, window)
-                                    : manual_step(run_, batch, progress.batch_idx);
+  const at::Tensor loss = run_step(batch, window);
   if (window.last) {
     progress.window_seen = 0;
     progress.window_stepped = progress.global_step > steps_before;
@@ -285,8 +290,7 @@ bool FitLoop::validation_is_due() const {
 
 void FitLoop::write_step_metrics() {
   if (run_.loggers.empty() || run_.plan.log_every_n_steps == 0) return;
-  const bool stops = run_.has_peers() ? run_.stop_agreed : run_.stop;
-  if (!stops && !run_.plan.is_logged_step(run_.progress.windows)) return;
+  if (!run_.stops() && !run_.plan.is_logged_step(run_.progress.windows)) return;
   sync_step_metrics(run_, run_.train_metrics);
   run_.write_metrics(run_.train_metrics.logged(true));
 }

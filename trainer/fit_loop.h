@@ -27,6 +27,7 @@ class FitLoop {
   void train_epoch(bool resumed);
   [[nodiscard]] bool epoch_must_end() const;
   void train_batch(BatchStream& stream, Batch&& fetched);
+  [[nodiscard]] at::Tensor run_step(const Batch& batch, const Window& window);
   [[nodiscard]] Window open_window(const BatchStream& stream);
   /// What follows the update of a batch: metrics, validation, schedulers; from where Progress::rest says.
   void finish_batch();

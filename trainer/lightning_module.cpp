@@ -8,6 +8,7 @@
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/nonfinite_loss.h"
 #include "levin/trainer/optimization.h"
+#include "levin/trainer/sharded_state.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -56,6 +57,10 @@ void LightningModule::clip_gradients(Optimizer& optimizer, double clip_val, Clip
     for (auto& wrapped : optimizers()) {
       if (&wrapped.optimizer() == &optimizer) wrapped.unscale_gradients();
     }
+  }
+  if (algorithm == ClipAlgorithm::norm && trainer_ != nullptr && trainer_->strategy().has_sharded_gradients()) {
+    const at::Tensor norm = norm_over_ranks(trainer_->strategy(), optimizer.parameters());
+    return clip_grads_with_norm_(optimizer.parameters(), clip_val, norm);
   }
   if (algorithm == ClipAlgorithm::norm) clip_grad_norm_(optimizer.parameters(), clip_val);
   if (algorithm == ClipAlgorithm::value) clip_grad_value_(optimizer.parameters(), clip_val);

@@ -131,6 +131,10 @@ class LightningModule : public torch::nn::Module {
   void save_hyperparameters(ConfigNode hparams) { hparams_ = std::move(hparams); }
   [[nodiscard]] const ConfigNode& hparams() const { return hparams_; }
 
+  /// The registered class and options that it was made from by name; empty if a program made it itself.
+  [[nodiscard]] const ClassSpec& made_from() const { return made_from_; }
+  void set_made_from(ClassSpec spec) { made_from_ = std::move(spec); }
+
   /// What to train with: configure_optimizers, or what a run file puts in its place.
   [[nodiscard]] OptimizerConfig wanted_optimizers() {
     return optimizer_override_ ? optimizer_override_(*this) : configure_optimizers();
@@ -172,10 +176,12 @@ class LightningModule : public torch::nn::Module {
 
  private:
   friend class Trainer;
+  friend class ModuleReplicas;
 
   Trainer* trainer_ = nullptr;
   bool automatic_optimization_ = true;
   ConfigNode hparams_ = {};
+  ClassSpec made_from_ = {};
   std::function<OptimizerConfig(LightningModule&)> optimizer_override_ = {};
   std::vector<std::pair<at::Tensor, bool>> toggled_ = {};  // requires_grad before toggle_optimizer
 };

@@ -4,6 +4,7 @@
 
 #include "levin/core/console.h"
 #include "levin/trainer/hook_caller.h"
+#include "levin/trainer/memory_format.h"
 #include "levin/trainer/override.h"
 #include "levin/trainer/ranks.h"
 
@@ -40,6 +41,29 @@ void share_out(Run& run, Loader& loader, bool padded) {
       "use_distributed_sampler: false if it shares the samples out itself.");
 }
 
+// A run that continues with another number of ranks keeps its global batches, and so the place where it stopped: each
+// rank's batches become larger or smaller. Who has changed batch_size too has decided otherwise.
+void keep_global_batches(const Run& run, Loader& loader) {
+  const int64_t before = run.resumed_world_size;
+  const int64_t now = run.strategy->world_size();
+  const int64_t global = before * run.resumed_batch_size;
+  if (global == 0 || before == now || loader.batch_size() != run.resumed_batch_size) return;
+  const std::string seen = "the run was trained by " + std::to_string(before) + " ranks with batches of " +
+                           std::to_string(run.resumed_batch_size) + ", and continues with " + std::to_string(now);
+  if (global % now != 0) {
+    throw ConfigError("fit: " + seen + ", among which its global batches of " + std::to_string(global) +
+                      " cannot be shared out. Use a number of ranks that divides " + std::to_string(global) + ".");
+  }
+  if (!loader.set_batch_size(global / now)) {
+    Console::instance().warn(seen +
+                             "; its loader cannot change the batch size (Loader::set_batch_size), so its "
+                             "global batches are others from here on.");
+    return;
+  }
+  Console::instance().print("Because " + seen + ", each of them takes batches of " + std::to_string(global / now) +
+                            ": the global batches stay " + std::to_string(global) + ".");
+}
+
 bool is_zero(const BatchLimit& limit) {
   return limit == BatchLimit(0.0) || limit == BatchLimit(int64_t{0});
 }
@@ -48,8 +72,8 @@ bool is_zero(const BatchLimit& limit) {
 
 bool has_validation_hooks(const Run& run) {
   if (is_zero(run.plan.limit_val_batches)) return false;
-  if (run.data != nullptr) return detail::overrides<DataModule, Loaders>(*run.data, &DataModule::val_dataloader);
-  return detail::overrides<LightningModule, Loaders>(*run.module, &LightningModule::val_dataloader);
+  if (run.data != nullptr) return detail::overrides<DataModule>(*run.data, &DataModule::val_dataloader);
+  return detail::overrides<LightningModule>(*run.module, &LightningModule::val_dataloader);
 }
 
 void load_train_loader(Run& run) {
@@ -67,6 +91,7 @@ void load_train_loader(Run& run) {
   }
   if (run.plan.overfit) loader->use_sequential_order();
   share_out(run, *loader, /*padded=*/true);
+  keep_global_batches(run, *loader);
   const int64_t batches = limited_batches(run.plan.limit_train_batches, loader->num_batches(), "limit_train_batches");
   if (batches == 0) {
     throw ConfigError("fit: the training loader has no batches. Check the data set's size, batch_size and drop_last.");
@@ -102,6 +127,16 @@ void load_eval_loaders(Run& run, Stage stage) {
   run.eval_loaded_in_epoch = run.progress.epoch;
 }
 
+void copy_ahead(Run& run, BatchStream& stream) {
+  if (run.copier == nullptr) return;
+  using M = LightningModule;
+  const M& module = *run.module;
+  if (detail::overrides<M>(module, &M::on_before_batch_transfer)) return;
+  if (detail::overrides<M>(module, &M::transfer_batch_to_device)) return;
+  if (run.data != nullptr && detail::overrides<DataModule>(*run.data, &DataModule::on_before_batch_transfer)) return;
+  stream.copy_ahead(*run.copier);
+}
+
 Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
   const HookScope scope(run, Hook::transfer);
   if (run.data != nullptr) batch = run.data->on_before_batch_transfer(std::move(batch), dataloader_idx);
@@ -112,6 +147,7 @@ Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
       if (tensor.is_floating_point()) tensor = tensor.to(*dtype);
     }
   }
+  if (run.plan.channels_last) use_channels_last(batch);
   if (run.data != nullptr) batch = run.data->on_after_batch_transfer(std::move(batch), dataloader_idx);
   return run.module->on_after_batch_transfer(std::move(batch), dataloader_idx);
 }

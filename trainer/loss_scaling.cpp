@@ -64,8 +64,11 @@ void check_scaling(const Run& run, const std::vector<std::shared_ptr<Optimizer>>
 
 namespace {
 
-// On a CPU ranks have told each other already, and their reduced gradients are the same.
-Finding read_notes(Run& run, const at::Tensor& loss, const at::Tensor& found_inf) {
+// On a CPU ranks have told each other already, and their reduced gradients are the same, unless each has a part.
+Finding read_notes(Run& run, const at::Tensor& loss, at::Tensor found_inf) {
+  if (found_inf.defined() && run.strategy->has_sharded_gradients()) {
+    found_inf = run.strategy->reduce(found_inf, ReduceOp::max);
+  }
   if (run.strategy->heard(RankNote::nonfinite_loss)) {
     act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
     return Finding::nonfinite_loss;
@@ -75,26 +78,33 @@ Finding read_notes(Run& run, const at::Tensor& loss, const at::Tensor& found_inf
 
 }  // namespace
 
-Finding read_window(Run& run, const at::Tensor& found_inf) {
-  const at::Tensor loss = std::exchange(run.unread_loss, at::Tensor());
-  if (run.has_peers() && run.strategy->device().is_cpu()) return read_notes(run, loss, found_inf);
-  const bool alone = run.strategy->world_size() == 1;
+at::Tensor window_flags(Run& run, const at::Tensor& loss, const at::Tensor& found_inf) {
   // Ranks ask together, also one that has no loss in this batch.
-  const bool asked = alone ? loss.defined() || found_inf.defined() : notes_losses(run) || found_inf.defined();
-  if (!asked) return Finding::good;
+  const bool asked = found_inf.defined() || (run.has_peers() ? notes_losses(run) : loss.defined());
+  if (!asked) return {};
   const at::NoGradGuard no_grad;
   const auto flag = at::TensorOptions(at::kFloat).device(run.strategy->device());
   const at::Tensor none = at::zeros({}, flag);
-  at::Tensor flags = at::stack({loss.defined() ? at::isfinite(loss).logical_not().to(flag) : none,
-                                found_inf.defined() ? found_inf.reshape({}).to(flag) : none});  // (2)
-  if (!alone) flags = run.strategy->reduce(flags, ReduceOp::max);
-  flags = flags.cpu();
-  const auto* read = static_cast<const float*>(flags.const_data_ptr());
+  const at::Tensor flags = at::stack({loss.defined() ? at::isfinite(loss).logical_not().to(flag) : none,
+                                      found_inf.defined() ? found_inf.reshape({}).to(flag) : none});  // (2)
+  return run.has_peers() ? run.strategy->reduce(flags, ReduceOp::max) : flags;
+}
+
+Finding judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss) {
+  const at::Tensor here = flags.cpu();
+  const auto* read = static_cast<const float*>(here.const_data_ptr());
   if (read[0] != 0) {
     act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
     return Finding::nonfinite_loss;
   }
   return read[1] != 0 ? Finding::overflow : Finding::good;
+}
+
+Finding read_window(Run& run, const at::Tensor& found_inf) {
+  const at::Tensor loss = std::exchange(run.unread_loss, at::Tensor());
+  if (run.has_peers() && run.strategy->device().is_cpu()) return read_notes(run, loss, found_inf);
+  const at::Tensor flags = window_flags(run, loss, found_inf);
+  return flags.defined() ? judge_window(run, flags, loss) : Finding::good;
 }
 
 void move_scale(Run& run, bool overflow) {

@@ -121,7 +121,8 @@ void MetricStore::add(Slot& s, double value, double weight) {
 void MetricStore::add(Slot& s, const at::Tensor& value, double weight) {
   s.used = true;
   s.last_weight = weight;
-  s.device_last = value.detach().to(at::kDouble);  // a copy: the graph and later in-place changes stay away
+  // A copy, also of a float64: the graph and later changes in place stay away.
+  s.device_last = value.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
   if (!s.on_epoch) return;
   const at::Tensor share = s.reduce == ReduceFx::mean ? s.device_last.mul(weight) : s.device_last;
   s.weight += weight;

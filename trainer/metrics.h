@@ -68,6 +68,8 @@ class MetricStore {
   void sync_epoch(Strategy& strategy);
   /// The last batch's values of on_step metrics with sync_dist, over all ranks.
   void sync_step(Strategy& strategy);
+  /// Whether a metric wants sync_step().
+  [[nodiscard]] bool syncs_steps() const { return any_step_sync_; }
 
   /// Forgets the values; the slots stay, so that the next epoch finds them at once.
   void reset();

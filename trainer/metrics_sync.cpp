@@ -107,7 +107,6 @@ void MetricStore::sync_step(Strategy& strategy) {
     own.push_back(step_value(s));
     own.push_back(s.last_weight);
   }
-  if (!any_step_sync_) return;
   const at::Tensor all = exchange(strategy, own, names);
   const auto* numbers = all.const_data_ptr<double>();
   for (size_t k = 0; k < slots.size(); ++k) {

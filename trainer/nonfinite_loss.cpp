@@ -4,7 +4,7 @@
 
 #include "levin/core/console.h"
 #include "levin/trainer/checkpoint.h"
-#include "levin/trainer/checkpoint_file.h"
+#include "levin/trainer/sharded_checkpoint.h"
 
 namespace levin {
 
@@ -39,7 +39,8 @@ std::string found_text(const Run& run, double value, bool noted) {
 
 void roll_back_to_newest(Run& run, const std::string& found) {
   run.checkpoint_writer.finish();
-  const std::string path = run.newest_checkpoint;
+  // Rank 0 writes: once its path is here, the file that all read is on the disk.
+  const std::string path = run.strategy->broadcast(run.newest_checkpoint);
   if (path.empty()) {
     throw Error(found +
                 " nonfinite_loss is rollback, but there is no checkpoint yet. Save more often (every_n_train_steps), "
@@ -49,7 +50,7 @@ void roll_back_to_newest(Run& run, const std::string& found) {
     throw Error(found + " It is the " + std::to_string(run.rollbacks) + "th time since " + path +
                 " was saved, and going back to it did not help. Lower the learning rate or clip gradients.");
   }
-  roll_back(run, read_checkpoint(path), path);
+  roll_back(run, load_checkpoint(path), path);
   Console::instance().warn(found + " The weights go back to " + path + ", and training goes on with the next batches.");
 }
 
@@ -67,14 +68,14 @@ bool keep_if_finite(Run& run, const at::Tensor& loss) {
   if (run.plan.nonfinite_loss == NonFiniteLoss::ignore) return true;
   const double value = loss_value(loss);
   // Ranks must agree on what follows; a single one need not ask.
-  const bool finite =
-      run.strategy->world_size() == 1 ? std::isfinite(value) : !run.strategy->any(!std::isfinite(value));
+  const bool finite = run.has_peers() ? !run.strategy->any(!std::isfinite(value)) : std::isfinite(value);
   if (!finite) follow_policy(run, found_text(run, value, false));
   return finite;
 }
 
 bool notes_losses(const Run& run) {
-  const bool waits = !run.strategy->device().is_cpu() || run.precision->scaler() != nullptr || run.has_peers();
+  const bool waits = !run.strategy->device().is_cpu() || run.precision->scaler() != nullptr || run.has_peers() ||
+                     run.recording != nullptr;
   return waits && run.plan.nonfinite_loss != NonFiniteLoss::ignore;
 }
 
@@ -85,8 +86,12 @@ bool keep_or_note(Run& run, const at::Tensor& loss) {
     if (!std::isfinite(own)) run.strategy->note(RankNote::nonfinite_loss);
   }
   // The sum is not finite if one of them is not; in double precision finite ones do not overflow.
-  const at::Tensor value = loss.detach().to(at::kDouble).reshape({});
-  run.unread_loss = run.unread_loss.defined() ? run.unread_loss.add(value) : value;
+  // In place, in a tensor of its own: where steps are recorded, all batches of a window must use the same memory.
+  if (run.unread_loss.defined()) {
+    run.unread_loss.add_(loss.detach().reshape({}));
+  } else {
+    run.unread_loss = loss.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).reshape({});
+  }
   return true;
 }
 

@@ -1,6 +1,7 @@
 #include "levin/trainer/optimization.h"
 
 #include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/amax.h>
 
 #include <utility>
 
@@ -10,8 +11,12 @@
 #include "levin/trainer/fit_loop.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loss_scaling.h"
+#include "levin/trainer/micro_batches.h"
+#include "levin/trainer/module_replicas.h"
 #include "levin/trainer/nonfinite_loss.h"
 #include "levin/trainer/ranks.h"
+#include "levin/trainer/sharded_state.h"
+#include "levin/trainer/step_graph.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -22,20 +27,9 @@ at::Tensor run_training_step(Run& run, const Batch& batch, int64_t batch_idx) {
   run.time_split.enter(StepPart::forward);
   const ProfilerScope profile(run.profiler.get(), "training_step");
   const ForwardScope forward(*run.precision, run.strategy->device().type());
-  return call_module(run, Hook::training_step, [&](LightningModule& m) { return m.training_step(batch, batch_idx); });
-}
-
-void check_loss(const at::Tensor& loss) {
-  if (!loss.defined()) return;
-  if (loss.numel() != 1) {
-    throw Error("training_step: the loss must be one number, got " + std::to_string(loss.numel()) +
-                " elements. Reduce it, e.g. loss.mean().");
-  }
-  if (!loss.requires_grad()) {
-    throw Error(
-        "training_step: the loss has no gradient. Compute it from the module's parameters, without detach() or "
-        "NoGradGuard; to train without gradients use set_automatic_optimization(false).");
-  }
+  const HookScope scope(run, Hook::training_step);
+  return run_step(run, batch, ModuleReplicas::Result::loss,
+                  [&](LightningModule& m, const Batch& b) { return m.training_step(b, batch_idx); });
 }
 
 void zero_gradients(Run& run) {
@@ -87,12 +81,33 @@ at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx) {
   return first_loss;
 }
 
+// Where ranks share out what is updated, the optimizer sees its rank's part alone.
+void step_optimizer(Run& run, Optimizer& optimizer) {
+  UpdateScope update(*run.strategy);
+  optimizer.step();
+  tell_memory(run);
+  update.changed();
+}
+
 void count_step(Run& run) {
   ++run.progress.global_step;
   ++run.progress.steps_in_epoch;
 }
 
 }  // namespace
+
+void check_loss(const at::Tensor& loss) {
+  if (!loss.defined()) return;
+  if (loss.numel() != 1) {
+    throw Error("training_step: the loss must be one number, got " + std::to_string(loss.numel()) +
+                " elements. Reduce it, e.g. loss.mean().");
+  }
+  if (!loss.requires_grad()) {
+    throw Error(
+        "training_step: the loss has no gradient. Compute it from the module's parameters, without detach() or "
+        "NoGradGuard; to train without gradients use set_automatic_optimization(false).");
+  }
+}
 
 void run_backward(Run& run, const at::Tensor& loss, bool sync) {
   run.time_split.enter(StepPart::callbacks);
@@ -123,6 +138,22 @@ at::Tensor usable_loss(Run& run, const at::Tensor& loss) {
   return loss.defined() && !keep_or_note(run, loss) ? at::Tensor() : loss;
 }
 
+// See Note [What a recorded step leaves to the host] in step_graph.h: the device decides here, and the host reads
+// later.
+void record_update(Run& run, const at::Tensor& found_inf) {
+  StepNotes& notes = *run.recording;
+  notes.loss = std::exchange(run.unread_loss, at::Tensor());
+  notes.flags = window_flags(run, notes.loss, found_inf);
+  Optimizer& optimizer = run.optimizers[0].optimizer();
+  before_update(run, optimizer);
+  const HookScope scope(run, Hook::optimizer_step);
+  if (notes.flags.defined()) {
+    optimizer.step_unless(at::amax(notes.flags));
+  } else {
+    optimizer.step();
+  }
+}
+
 void update(Run& run, const Window& window) {
   const Progress& progress = run.progress;
   run.time_split.enter(StepPart::optimizer);
@@ -135,21 +166,38 @@ void update(Run& run, const Window& window) {
   if (scaler != nullptr && !run.optimizers.empty()) {
     found_inf = scaler->unscale_(run.optimizers[0].optimizer().parameters());  // automatic: one optimizer
   }
+  if (run.recording != nullptr) return record_update(run, found_inf);
   const Finding finding = read_window(run, found_inf);
-  if (finding == Finding::nonfinite_loss) return;
   if (finding == Finding::good) {
     for (auto& wrapped : run.optimizers) {
       before_update(run, wrapped.optimizer());
       const HookScope scope(run, Hook::optimizer_step);
-      wrapped.optimizer().step();
+      step_optimizer(run, wrapped.optimizer());
     }
-    count_step(run);
   }
-  // Lightning: a skipped step moves global_step and the schedulers; here they stay, because nothing was trained.
-  if (scaler != nullptr) move_scale(run, finding == Finding::overflow);
+  count_window(run, finding);
+}
+
+// Forward and backward passes of the micro-batches alternate, so the gradients are zeroed before the first of them, and
+// a loss that is not finite is seen when its gradients are there: its update is not made all the same.
+at::Tensor step_in_micro_batches(Run& run, const Batch& batch, int64_t batch_idx, const Window& window) {
+  if (window.first) zero_gradients(run);
+  run.time_split.enter(StepPart::forward);
+  const at::Tensor loss = run_micro_batches(run, batch, batch_idx);
+  run.time_split.enter(StepPart::callbacks);
+  call_plain(run, Hook::on_after_backward, &Callback::on_after_backward, &LightningModule::on_after_backward);
+  if (loss.defined()) (void)keep_or_note(run, loss);
+  return loss;
 }
 
 }  // namespace
+
+// Lightning: a skipped step moves global_step and the schedulers; here they stay, because nothing was trained.
+void count_window(Run& run, Finding finding) {
+  if (finding == Finding::nonfinite_loss) return;
+  if (finding == Finding::good) count_step(run);
+  if (run.precision->scaler() != nullptr) move_scale(run, finding == Finding::overflow);
+}
 
 at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const Window& window) {
   const bool skipped = std::exchange(run.skip_batch, false);
@@ -160,17 +208,20 @@ at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const
     return loss.defined() ? loss.detach() : loss;
   }
   if (run.has_peers()) run.strategy->before_forward(window.last);
-  at::Tensor loss = skipped ? at::Tensor() : run_training_step(run, batch, batch_idx);
-  loss = usable_loss(run, loss);
-  if (window.first) zero_gradients(run);
-  if (loss.defined()) {
+  const bool in_parts = !skipped && run.strategy->micro_batches() > 1;
+  at::Tensor loss = skipped    ? at::Tensor()
+                    : in_parts ? step_in_micro_batches(run, batch, batch_idx, window)
+                               : run_training_step(run, batch, batch_idx);
+  if (!in_parts) loss = usable_loss(run, loss);
+  if (window.first && !in_parts) zero_gradients(run);
+  if (loss.defined() && !in_parts) {
     if (run.progress.window_size > 1) loss = loss / run.progress.window_size;
     run_backward(run, loss, window.last);
     loss = loss.variable_data();  // detached, past the dispatcher
-  } else if (run.has_peers() && window.last) {
-    send_notes(run);
+  } else if (run.has_peers() && (window.last || run.strategy->has_sharded_weights())) {
+    if (window.last) send_notes(run);
     run.strategy->backward_without_loss();  // the others wait for this rank's gradients
-    hear_notes(run);
+    if (window.last) hear_notes(run);
   }
   if (!window.last) return loss;
   if (!run.progress.window_spoilt) update(run, window);
@@ -199,7 +250,7 @@ void LightningOptimizer::step(const Optimizer::Closure& closure) {
     ++run.progress.skipped_steps;
   } else {
     before_update(run, *optimizer_);
-    optimizer_->step();
+    step_optimizer(run, *optimizer_);
     count_step(run);
   }
   run.time_split.enter(StepPart::forward);  // what is left of training_step

@@ -2,6 +2,7 @@
 // read in automatic_step (optimization.cpp).
 #pragma once
 
+#include "levin/trainer/loss_scaling.h"
 #include "levin/trainer/run.h"
 
 namespace levin {
@@ -19,8 +20,14 @@ at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const
 /// The same for modules with manual optimization: the step does everything itself.
 at::Tensor manual_step(Run& run, const Batch& batch, int64_t batch_idx);
 
+/// What follows the update of a window, or its absence: counters, and the loss scale.
+void count_window(Run& run, Finding finding);
+
 /// Backward with its hooks; `sync` is false inside an accumulation window.
 void run_backward(Run& run, const at::Tensor& loss, bool sync);
+
+/// Throws Error for a loss that is not one number, or has no gradient; an undefined one is good.
+void check_loss(const at::Tensor& loss);
 
 /// Attaches the run's schedulers that are not; one that leaves its length open is given the steps of the fit.
 void attach_schedulers(Run& run);

@@ -6,7 +6,9 @@
 
 #include "levin/core/console.h"
 #include "levin/core/stop_signal.h"
+#include "levin/trainer/auto_requeue.h"
 #include "levin/trainer/checkpoint.h"
+#include "levin/trainer/ranks.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -111,18 +113,27 @@ void OutsideRequests::save() {
   Console::instance().print("Saved as asked for: " + path + ".");
 }
 
-void OutsideRequests::stop(int signal_number) {
+void OutsideRequests::stop(int own_signal) {
+  const int signal_number = agreed_signal(run_, own_signal);
   std::string text = "fit was stopped by " + signal_name(signal_number) + " in " + place_text(run_) + ".";
   const std::string path = interrupted_path(run_);
   const bool trained = run_.progress.total_batches > 0;
+  std::string problem;
   if (path.empty()) {
-    text += " There is no checkpoint callback, so nothing was saved.";
+    problem = "There is no checkpoint callback, so nothing was saved.";
   } else if (!trained || run_.sanity_checking) {
     text += " Nothing was trained yet, so nothing was saved.";
-  } else if (const std::string problem = save_now(path); !problem.empty()) {
-    text += " " + problem;
   } else {
-    text += " Continue with trainer.auto_resume: true or ckpt_path: " + path + ".";
+    problem = save_now(path);
+    if (problem.empty()) text += " Continue with trainer.auto_resume: true or ckpt_path: " + path + ".";
+  }
+  if (!problem.empty()) text += " " + problem;
+  if (asks_for_requeue(run_.options, signal_number)) {
+    text += on_rank_zero(run_, [&] {
+      if (!problem.empty()) return std::string();  // a job that cannot save would begin anew for ever
+      Console::instance().print(text + " Slurm is asked to start the job again.");  // it may end all at once
+      return " " + requeue_job();
+    });
   }
   throw Interrupted(signal_number, text);
 }

@@ -1,5 +1,6 @@
 // What is asked of a fit from outside: to stop (Ctrl-C, SIGTERM, SIGUSR1, a file called "stop" in the run's folder) or
-// to save (a file called "save"). Answered between two batches, on the training thread of every rank.
+// to save (a file called "save"). Answered between two batches, on the training thread of every rank. In a job of Slurm
+// SIGUSR1 also has the job started again (auto_requeue.h).
 #pragma once
 
 #include <chrono>
@@ -30,7 +31,8 @@ class OutsideRequests {
   [[nodiscard]] Wishes look();
   void act(bool save_asked, bool stop_asked, int signal_number);
   void save();
-  [[noreturn]] void stop(int signal_number);
+  /// Every rank, after the same batch; `own_signal`: what this one has received.
+  [[noreturn]] void stop(int own_signal);
   /// Waits for the disk; returns what went wrong, "" if nothing did.
   std::string save_now(const std::string& path);
 

@@ -6,13 +6,13 @@ namespace levin::detail {
 
 /// True if `object`'s class has its own version of `function`, a virtual member of Base. Compilers that cannot tell
 /// (clang) answer true.
-template <class Base, class Result>
-bool overrides(const Base& object, Result (Base::*function)()) {
+template <class Base, class Result, class... Args>
+bool overrides(const Base& object, Result (Base::*function)(Args...)) {
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpmf-conversions"
 #pragma GCC diagnostic ignored "-Wpedantic"
-  using Plain = Result (*)(Base*);
+  using Plain = Result (*)(Base*, Args...);
   Base base;
   Base& given = const_cast<Base&>(object);  // nothing is called on it
   return (Plain)(given.*function) != (Plain)(base.*function);

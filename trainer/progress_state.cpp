@@ -27,6 +27,8 @@ State progress_state(const Run& run) {
   state.set("window_stepped", p.window_stepped);
   if (run.unread_loss.defined() && !back_to_window) state.set("unread_loss", run.unread_loss.item().toDouble());
   set("accumulate", p.accumulate);
+  set("world_size", run.strategy->world_size());
+  set("batch_size", run.train.loaded ? run.train.loaders[0]->batch_size().value_or(0) : 0);  // of each rank
   set("train_loaded_in_epoch", run.train_loaded_in_epoch);
   set("seed", static_cast<int64_t>(default_seed()));
   state.set("epoch_cut", run.epoch_cut && !epoch_is_over);
@@ -60,6 +62,8 @@ void load_progress(Run& run, const State& saved) {
   run.unread_loss =
       saved.has("unread_loss") ? at::scalar_tensor(saved.get<double>("unread_loss"), at::kDouble) : at::Tensor();
   p.accumulate = saved.get<int64_t>("accumulate");
+  run.resumed_world_size = saved.get<int64_t>("world_size");
+  run.resumed_batch_size = saved.get<int64_t>("batch_size");
   p.window_first_batch = p.next_batch - p.window_seen;
   p.window_total_batches = p.total_batches - p.window_seen;
   run.train_loaded_in_epoch = saved.get<int64_t>("train_loaded_in_epoch");
@@ -86,15 +90,21 @@ Metrics read_metrics(const State& saved, const char* key) {
   return metrics;
 }
 
+// The running sums of an epoch, of all ranks' samples; every rank goes on with its own.
+ConfigNode state_of_all_ranks(const Run& run) {
+  MetricStore all = run.train_metrics;
+  all.sync_epoch(*run.strategy);
+  return all.state().values;
+}
+
 }  // namespace
 
 State metrics_state(const Run& run) {
   State state;
   // The store of an epoch that is over is empty for the next one.
   if (run.progress.in_epoch) {
-    MetricStore store = run.train_metrics;
-    if (run.has_peers() && !run.failing) store.sync_epoch(*run.strategy);  // the sums of all ranks
-    state.values.set("train", store.state().values);
+    const bool together = run.has_peers() && !run.failing;
+    state.values.set("train", together ? state_of_all_ranks(run) : run.train_metrics.state().values);
   }
   state.values.set("callback_metrics", metrics_node(run.callback_metrics));
   state.values.set("logged_metrics", metrics_node(run.logged_metrics));

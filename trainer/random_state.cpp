@@ -5,6 +5,7 @@
 
 #include <mutex>
 
+#include "levin/core/gpu.h"
 #include "levin/core/seed.h"
 
 namespace levin {
@@ -16,8 +17,9 @@ at::Generator& cpu_generator() {
   return generator;
 }
 
+// LibTorch must not be asked before the CUDA component is open: it would decide that there is no GPU (core/gpu.h).
 int64_t cuda_devices() {
-  return at::globalContext().hasCUDA() ? static_cast<int64_t>(at::getNumGPUs()) : 0;
+  return gpu_is_open() ? static_cast<int64_t>(at::getNumGPUs()) : 0;
 }
 
 at::Generator cuda_generator(int64_t index) {
@@ -46,8 +48,9 @@ void restore_random_state(const State& saved, int64_t rank) {
     const auto own = saved.tensors.find("cpu.rank" + std::to_string(rank));
     cpu_generator().set_state(own != saved.tensors.end() ? own->second : saved.tensor("cpu"));
   }
+  const auto own_gpu = saved.tensors.find("cuda.rank" + std::to_string(rank));
   for (int64_t k = 0; k < cuda_devices(); ++k) {
-    const auto found = saved.tensors.find("cuda." + std::to_string(k));
+    const auto found = own_gpu != saved.tensors.end() ? own_gpu : saved.tensors.find("cuda." + std::to_string(k));
     if (found == saved.tensors.end()) continue;
     at::Generator generator = cuda_generator(k);
     const std::lock_guard lock(generator.mutex());
@@ -66,12 +69,16 @@ void seed_everything(uint64_t seed) {
     const std::lock_guard lock(cpu_generator().mutex());
     cpu_generator().set_current_seed(seed);
   }
+  seed_gpus(seed);
+  set_default_seed(seed);
+}
+
+void seed_gpus(uint64_t seed) {
   for (int64_t k = 0; k < cuda_devices(); ++k) {
     at::Generator generator = cuda_generator(k);
     const std::lock_guard lock(generator.mutex());
     generator.set_current_seed(seed);
   }
-  set_default_seed(seed);
 }
 
 }  // namespace levin

@@ -27,5 +27,7 @@ void restore_random_state(const State& saved, int64_t rank = 0);
 
 /// Seeds every generator of the process, the loaders' default included. Call it before the model is made.
 void seed_everything(uint64_t seed);
+/// Seeds the generators of all GPUs; none before the CUDA component is open.
+void seed_gpus(uint64_t seed);
 
 }  // namespace levin

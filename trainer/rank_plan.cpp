@@ -1,32 +1,14 @@
 #include "levin/trainer/rank_plan.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "levin/strategies/cluster_environment.h"
+#include "levin/trainer/devices.h"
 
 namespace levin {
 
 namespace {
-
-// Devices that were asked for on each node; unset: auto.
-std::optional<int64_t> wanted_devices(const TrainerOptions& o, Problems& problems) {
-  if (const auto* count = std::get_if<int64_t>(&o.devices)) {
-    if (*count == -1) return std::nullopt;
-    if (*count >= 1) return *count;
-    problems.add({}, "TrainerOptions.devices", std::to_string(*count) + " is not a number of devices. Use auto or 1.");
-    return 1;
-  }
-  if (const auto* list = std::get_if<std::vector<int64_t>>(&o.devices)) return static_cast<int64_t>(list->size());
-  const auto& text = std::get<std::string>(o.devices);
-  if (text == "auto" || text == "-1") return std::nullopt;
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size() && value >= 1) return value;
-  problems.add({}, "TrainerOptions.devices", "\"" + text + "\" is not a number of devices. Use auto or 1.");
-  return 1;
-}
 
 // What the options and the launcher say must be one.
 void check_world(const World& world, std::optional<int64_t> devices, int64_t num_nodes, Problems& problems) {
@@ -41,10 +23,37 @@ void check_world(const World& world, std::optional<int64_t> devices, int64_t num
                    " on this node). Make both the same, or leave devices and num_nodes unset.");
 }
 
+// Slot k of a strategy that runs several devices in this process: the k-th GPU of the plan, or a logical CPU device.
+std::vector<DeviceSlot> slots_of(const RunPlan& plan, std::optional<int64_t> devices) {
+  if (plan.device == "cpu") return cpu_slots(devices.value_or(1));
+  std::vector<DeviceSlot> slots;
+  for (const int64_t gpu : plan.gpus) {
+    slots.push_back({static_cast<int64_t>(slots.size()), at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu))});
+  }
+  return slots;
+}
+
+// One process does it all, whatever has started it.
+void check_one_process(const TrainerOptions& o, const std::optional<World>& world, const RunPlan& plan,
+                       Problems& problems) {
+  const bool too_many_ranks = world && world->size > 1;
+  if (too_many_ranks) {
+    problems.add({}, "TrainerOptions.strategy",
+                 plan.strategy + " is one process on several devices, but " + world->source + " has started " +
+                     std::to_string(world->size) + ". Start one, or use ddp.");
+  }
+  if (o.num_nodes > 1) {
+    problems.add({}, "TrainerOptions.num_nodes",
+                 std::to_string(o.num_nodes) + " nodes need a distributed strategy; " + plan.strategy +
+                     " is one process on one node. Use ddp, or 1.");
+  }
+}
+
 }  // namespace
 
 void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
-  std::optional<int64_t> devices = wanted_devices(o, problems);
+  const std::optional<int64_t> devices = resolve_devices(o, plan, problems);
+  const int64_t present = plan.gpus.empty() ? 1 : static_cast<int64_t>(plan.gpus.size());  // what auto stands for
   std::optional<World> world;
   try {
     world = find_world(process_variables());
@@ -52,7 +61,7 @@ void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
     for (const auto& problem : error.problems()) problems.add({}, "", problem);
     return;
   }
-  const bool several = world ? world->size > 1 : devices.value_or(1) * o.num_nodes > 1;
+  const bool several = world ? world->size > 1 : devices.value_or(present) * o.num_nodes > 1;
   const bool by_itself = o.strategy.empty() || o.strategy.is_name("auto");
   bool distributed = by_itself && several;
   plan.strategy = distributed ? "ddp" : "single_device";
@@ -62,12 +71,18 @@ void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
       const auto strategy = choice.object("TrainerOptions.strategy");
       distributed = strategy->is_distributed();
       plan.strategy = strategy->name();
+      if (strategy->takes_several_devices()) {
+        check_one_process(o, world, plan, problems);
+        plan.slots = slots_of(plan, devices);
+        return;
+      }
     } catch (const ConfigError& error) {
       for (const auto& problem : error.problems()) problems.add({}, "", problem);
       return;
     }
   }
   if (!distributed) {
+    if (!plan.gpus.empty()) plan.gpus.resize(1);
     const std::string one = plan.strategy + " runs on one";
     if (devices.value_or(1) > 1) {
       problems.add({}, "TrainerOptions.devices",
@@ -81,8 +96,13 @@ void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
     return;
   }
   if (world) check_world(*world, devices, o.num_nodes, problems);
-  plan.devices = world ? world->local_size : devices.value_or(1);
+  plan.devices = world ? world->local_size : devices.value_or(present);
   plan.num_nodes = world ? world->num_nodes : o.num_nodes;
+  if (plan.device == "cuda" && present < plan.devices) {
+    problems.add({}, "TrainerOptions.devices",
+                 std::to_string(plan.devices) + " ranks on this node need a GPU each, and there are " +
+                     std::to_string(plan.gpus.size()) + ". Start fewer ranks, or use accelerator: cpu.");
+  }
 }
 
 }  // namespace levin

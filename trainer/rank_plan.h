@@ -6,8 +6,8 @@
 
 namespace levin {
 
-/// Fills plan.strategy, plan.devices and plan.num_nodes; adds a problem for each option that contradicts another, the
-/// strategy, or the world that torchrun, SLURM, MPI or LSF has made, showing both numbers.
+/// Fills plan.strategy, plan.devices, plan.num_nodes and plan.slots; adds a problem for each option that contradicts
+/// another, the strategy, or the world that torchrun, SLURM, MPI or LSF has made, showing both numbers.
 void resolve_ranks(const TrainerOptions& options, RunPlan& plan, Problems& problems);
 
 }  // namespace levin

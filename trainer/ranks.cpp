@@ -11,7 +11,11 @@
 #include "levin/core/seed.h"
 #include "levin/strategies/cluster_environment.h"
 #include "levin/strategies/launcher.h"
+#include "levin/strategies/rank_difference.h"
+#include "levin/strategies/rank_status.h"
+#include "levin/trainer/auto_requeue.h"
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/random_state.h"
 
 namespace levin {
 
@@ -27,27 +31,45 @@ void flatten(const ConfigNode& node, const std::string& path, std::string& lines
   if (node.is_scalar()) lines += path + ": " + node.text + "\n";
 }
 
-// The line in which two texts first differ.
-std::string different_line(const std::string& one, const std::string& other) {
-  size_t start = 0;
-  for (size_t k = 0; k < one.size() && k < other.size() && one[k] == other[k]; ++k) {
-    if (one[k] == '\n') start = k + 1;
+const char* phase_name(const Run& run) {
+  if (run.sanity_checking) return "sanity check";
+  switch (run.phase) {
+    case Phase::idle: return "between phases";
+    case Phase::train: return "train";
+    case Phase::validate: return "validate";
+    case Phase::test: return "test";
+    case Phase::predict: return "predict";
   }
-  return start < one.size() ? one.substr(start, one.find('\n', start) - start) : "nothing";
+  return "";
 }
 
-// What happened on a rank, as a text that can be sent.
-std::string outcome(const std::function<std::string()>& task) {
+// What became of a task on this rank: a text that can be sent, and the exception that is thrown here as it is.
+struct Outcome {
+  std::string text = std::string(1, kDone);
+  std::exception_ptr error = nullptr;
+};
+
+Outcome attempt(const std::function<std::string()>& task) {
+  Outcome outcome;
   try {
-    return kDone + task();
+    outcome.text += task();
   } catch (const std::exception& error) {
-    return kFailed + std::string(error.what());
+    outcome.text = kFailed + std::string(error.what());
+    outcome.error = std::current_exception();
   }
+  return outcome;
+}
+
+// The result that rank `rank` has sent; throws what went wrong there.
+std::string result_of(size_t rank, const std::string& text) {
+  if (text[0] == kFailed) throw Error("rank " + std::to_string(rank) + ": " + text.substr(1));
+  return text.substr(1);
 }
 
 }  // namespace
 
 void start_ranks(Run& run) {
+  run.started_again = is_requeued(run.options) && !run.plan.fast_dev_run;
   if (!run.strategy->is_distributed()) return;
   std::optional<World> world = find_world(process_variables());
   if (!world && run.plan.devices * run.plan.num_nodes > 1) {
@@ -59,7 +81,7 @@ void start_ranks(Run& run) {
   }
   if (world) Console::instance().set_rank(static_cast<int>(world->rank));
   run.strategy->join(world.value_or(World()));
-  if (restarts_so_far() > 0) run.plan.auto_resume = true;
+  if (restarts_so_far() > 0) run.started_again = run.plan.auto_resume = true;
 }
 
 void check_same_options(Run& run) {
@@ -67,13 +89,11 @@ void check_same_options(Run& run) {
   std::string own;
   flatten(write_options(run.options), "trainer", own);
   own += "seed: " + std::to_string(default_seed()) + "\n";
-  const auto all = run.strategy->gather(own);
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw ConfigError("ranks differ in their options: rank 0 has \"" + different_line(all[0], all[rank]) + "\", rank " +
-                      std::to_string(rank) + " has \"" + different_line(all[rank], all[0]) +
-                      "\". Start all ranks with the same configuration.");
-  }
+  const auto different = first_difference(run.strategy->gather(own));
+  if (!different) return;
+  throw ConfigError("ranks differ in their options: rank 0 has \"" + different->on_rank_zero + "\", rank " +
+                    std::to_string(different->rank) + " has \"" + different->on_rank +
+                    "\". Start all ranks with the same configuration.");
 }
 
 void check_same_batches(Run& run, int64_t batches) {
@@ -101,54 +121,41 @@ ModuleTensors module_tensors(const LightningModule& module) {
 
 std::string on_rank_zero(Run& run, const std::function<std::string()>& task) {
   if (!run.has_peers()) return task();
-  std::exception_ptr own;
-  std::string text;
-  if (run.strategy->rank() == 0) {
-    text = outcome([&] {
-      try {
-        return task();
-      } catch (...) {
-        own = std::current_exception();  // rank 0 throws it as it is
-        throw;
-      }
-    });
-  }
-  text = run.strategy->broadcast(text);
-  if (own) std::rethrow_exception(own);
-  if (text[0] == kFailed) throw Error("rank 0: " + text.substr(1));
-  return text.substr(1);
+  const Outcome own = run.strategy->rank() == 0 ? attempt(task) : Outcome();
+  const std::string text = run.strategy->broadcast(own.text);
+  if (own.error) std::rethrow_exception(own.error);
+  return result_of(0, text);
 }
 
 void once_per_node(Run& run, const std::function<void()>& task) {
   if (!run.has_peers()) return task();
-  std::exception_ptr own;
-  std::string text(1, kDone);
+  Outcome own;
   if (run.strategy->world().local_rank == 0) {
-    text = outcome([&]() -> std::string {
-      try {
-        task();
-      } catch (...) {
-        own = std::current_exception();
-        throw;
-      }
-      return "";
+    own = attempt([&] {
+      task();
+      return std::string();
     });
   }
-  const auto all = run.strategy->gather(text);
-  if (own) std::rethrow_exception(own);
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank][0] == kFailed) throw Error("rank " + std::to_string(rank) + ": " + all[rank].substr(1));
-  }
+  const auto all = run.strategy->gather(own.text);
+  if (own.error) std::rethrow_exception(own.error);
+  for (size_t rank = 0; rank < all.size(); ++rank) (void)result_of(rank, all[rank]);
 }
 
 // Lightning: all ranks draw the same numbers, so that dropout masks the same units of every rank's samples.
 void separate_random_numbers(Run& run) {
   const int64_t rank = run.strategy->rank();
   if (!run.has_peers() || rank == 0) return;
+  const uint64_t seed =
+      mix_seed(mix_seed(default_seed(), static_cast<uint64_t>(rank)), static_cast<uint64_t>(run.progress.global_step));
+  seed_gpus(seed);
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
-  generator.set_current_seed(
-      mix_seed(mix_seed(default_seed(), static_cast<uint64_t>(rank)), static_cast<uint64_t>(run.progress.global_step)));
+  generator.set_current_seed(seed);
+}
+
+void note_place(const Run& run, int64_t batch) {
+  if (!run.has_peers()) return;
+  RankStatus::instance().set_place(phase_name(run), run.progress.epoch, batch, run.progress.global_step);
 }
 
 void send_notes(Run& run) {
@@ -163,12 +170,20 @@ void hear_notes(Run& run) {
   if (run.strategy->heard(RankNote::cut_epoch)) run.epoch_cut = true;
 }
 
+int agreed_signal(Run& run, int own) {
+  if (!run.has_peers()) return own;
+  const at::Tensor most = run.strategy->reduce(at::tensor({static_cast<double>(own)}), ReduceOp::max);
+  return static_cast<int>(most.item<double>());
+}
+
 void agree_on_stop(Run& run) {
   if (!run.has_peers()) return;
+  run.time_split.enter(StepPart::communication);
   const at::Tensor wishes = at::tensor({run.stop ? 1.0 : 0.0, run.cut_wanted ? 1.0 : 0.0});
   const at::Tensor all = run.strategy->reduce(wishes, ReduceOp::max);
   run.stop = run.stop_agreed = all[0].item<double>() > 0;
   if (all[1].item<double>() > 0) run.epoch_cut = true;
+  run.time_split.enter(StepPart::other);
 }
 
 void sync_epoch_metrics(Run& run, MetricStore& store) {
@@ -176,7 +191,10 @@ void sync_epoch_metrics(Run& run, MetricStore& store) {
 }
 
 void sync_step_metrics(Run& run, MetricStore& store) {
-  if (run.has_peers()) store.sync_step(*run.strategy);
+  if (!run.has_peers() || !store.syncs_steps()) return;
+  run.time_split.enter(StepPart::communication);
+  store.sync_step(*run.strategy);
+  run.time_split.enter(StepPart::other);
 }
 
 }  // namespace levin

@@ -30,11 +30,17 @@ void once_per_node(Run& run, const std::function<void()>& task);
 /// Different random numbers on every rank, whatever seed the program began with. Rank 0 keeps its own.
 void separate_random_numbers(Run& run);
 
+/// For the launcher, which says it if this rank dies or freezes.
+void note_place(const Run& run, int64_t batch);
+
 /// Before a backward with gradients: what this rank has to say. After it: what all have heard.
 void send_notes(Run& run);
 void hear_notes(Run& run);
 /// Waits for all: from here on they agree on whether to stop, and on whether the epoch is cut.
 void agree_on_stop(Run& run);
+/// Waits for all. The signal that one of them has received, `own` on this rank (0: none), which may not have reached
+/// all; of several the highest number, so that SIGTERM, an end for good, counts before SIGUSR1.
+[[nodiscard]] int agreed_signal(Run& run, int own);
 
 /// Epoch values that ranks have logged with sync_dist become those of all samples of all ranks, the others rank 0's,
 /// so that what callbacks decide by them is the same everywhere. Throws Error naming a metric that one rank lacks.

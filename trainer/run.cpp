@@ -3,10 +3,11 @@
 #include <algorithm>
 
 #include "levin/core/console.h"
+#include "levin/core/device_work.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/loggers/quiet_logger.h"
 #include "levin/precision/mixed_precision.h"
-#include "levin/strategies/single_device.h"
+#include "levin/trainer/devices.h"
 #include "levin/trainer/ranks.h"
 #include "levin/trainer/trainer.h"
 
@@ -88,13 +89,11 @@ std::vector<std::shared_ptr<Callback>> make_callbacks(TrainerOptions& options, c
 Run::Run(Trainer& owner, TrainerOptions given)
     : trainer(owner), options(std::move(given)), plan(resolve_plan(options)), precision(make_precision(options, plan)) {
   const bool by_itself = options.strategy.empty() || options.strategy.is_name("auto");
-  Component<Strategy> chosen = by_itself ? Component<Strategy>(plan.strategy) : options.strategy;
-  if (chosen.is_name("single_device")) {
-    strategy = std::make_shared<SingleDeviceStrategy>();
-  } else {
-    strategy = chosen.object("trainer.strategy");
-  }
+  strategy = (by_itself ? Component<Strategy>(plan.strategy) : options.strategy).object("trainer.strategy");
+  if (strategy->takes_several_devices()) strategy->use_slots(plan.slots);
   start_ranks(*this);
+  use_device(*this);
+  copier = strategy->make_copier();
   checkpoint_writer.set_writes(strategy->rank() == 0);
   profiler = options.profiler.object("trainer.profiler");
   loggers = make_loggers(options, plan, strategy->rank());

@@ -25,8 +25,13 @@
 
 namespace levin {
 
+class DeviceCopier;
 class LightningModule;
+class ModuleReplicas;
+class SequentialCalls;
+class StepGraph;
 class Trainer;
+struct StepNotes;
 
 /// Which loop user code is called from; decides where `log` goes.
 enum class Phase { idle, train, validate, test, predict };
@@ -81,6 +86,8 @@ struct Run {
   TrainerOptions options;
   RunPlan plan;
   std::shared_ptr<Strategy> strategy;
+  std::shared_ptr<ModuleReplicas> replicas;  // of the running entry point; null: the module computes whole batches
+  std::shared_ptr<SequentialCalls> sequential_calls;  // of the running entry point
   std::shared_ptr<Precision> precision;
   std::shared_ptr<Profiler> profiler;
   TimeSplit time_split;  // of the training steps of the running or last entry point
@@ -88,6 +95,7 @@ struct Run {
   std::vector<std::shared_ptr<Callback>> trainer_callbacks;  // from the options, and the defaults
   std::vector<std::shared_ptr<Callback>> callbacks;          // with the module's own, checkpoints last
   bool loggers_started = false;
+  std::shared_ptr<DeviceCopier> copier;  // of the strategy's device; null: batches are copied where they are needed
 
   // The running entry point.
   LightningModule* module = nullptr;
@@ -105,19 +113,25 @@ struct Run {
   std::vector<LightningOptimizer> optimizers;
   std::vector<LRSchedulerConfig> schedulers;
   LoaderSet train;
-  LoaderSet eval;        // of the running or last evaluation; in fit: the validation loaders
-  bool resumed = false;  // this fit continues from a checkpoint, and its first epoch has not begun yet
-  State resumed_rng;     // the random numbers it continues with
+  LoaderSet eval;                  // of the running or last evaluation; in fit: the validation loaders
+  bool started_again = false;      // this program, by the launcher or by Slurm: it goes on where the last start stood
+  bool resumed = false;            // this fit continues from a checkpoint, and its first epoch has not begun yet
+  State resumed_rng;               // the random numbers it continues with
+  int64_t resumed_world_size = 0;  // ranks of the run it continues, and the batch size of each; 0: not known
+  int64_t resumed_batch_size = 0;
   bool last_batch_of_epoch = false;
   bool epoch_cut = false;  // skip_rest_of_epoch was called
   std::string stop_reason;
   bool stop = false;
   bool stop_agreed = false;  // with several ranks: all know that one wants to stop
   bool cut_wanted = false;   // with several ranks: skip_rest_of_epoch was called, and the others do not know yet
+  bool told_memory = false;  // what this rank holds was printed in this fit
   bool failing = false;      // an exception is on its way out: the other ranks cannot be asked any more
   bool skip_batch = false;   // the running batch counts for nothing
-  int64_t rollbacks = 0;     // since the last update with a finite loss
-  at::Tensor unread_loss;    // () the sum of the losses that are judged at the window's end; undefined: none
+  std::shared_ptr<StepGraph> step_graph;  // with cuda_graph; null: every step is launched by the host
+  StepNotes* recording = nullptr;         // while a step is recorded: what the host must do after each repetition
+  int64_t rollbacks = 0;                  // since the last update with a finite loss
+  at::Tensor unread_loss;  // () the sum of the losses that are judged at the window's end; undefined: none
   // Manual optimization with a loss scaler: whether a scaled gradient of the running batch overflowed; unset: no
   // optimizer was stepped.
   std::optional<bool> batch_overflowed;
@@ -146,6 +160,8 @@ struct Run {
   std::string newest_checkpoint;  // the last that was written in this run, or that it continued from
 
   [[nodiscard]] bool has_peers() const { return strategy->world_size() > 1; }
+  /// Whether somebody wants to stop, and every rank knows it.
+  [[nodiscard]] bool stops() const { return has_peers() ? stop_agreed : stop; }
   [[nodiscard]] bool min_limits_met() const {
     return progress.epoch >= plan.min_epochs && progress.global_step >= plan.min_steps;
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "levin/precision/precision.h"
+#include "levin/trainer/devices.h"
 #include "levin/trainer/rank_plan.h"
 
 namespace levin {
@@ -82,16 +83,6 @@ void resolve_barebones(const TrainerOptions& o, RunPlan& plan, Problems& problem
   plan.log_every_n_steps = 0;
 }
 
-void resolve_accelerator(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
-  if (o.accelerator != "auto" && o.accelerator != "cpu") {
-    const std::vector<std::string> known = {"auto", "cpu"};
-    problems.add({}, "TrainerOptions.accelerator",
-                 "\"" + o.accelerator + "\" is not available in this build." + did_you_mean(o.accelerator, known) +
-                     " Available: " + join(known) + ".");
-  }
-  plan.device = "cpu";
-}
-
 void resolve_precision(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
   if (o.precision.empty()) return;
   if (falls_back_to_bfloat16(o, plan)) {
@@ -127,6 +118,10 @@ RunPlan resolve_plan(const TrainerOptions& o) {
   plan.detect_anomaly = o.detect_anomaly;
   plan.reload_dataloaders_every_n_epochs = o.reload_dataloaders_every_n_epochs;
   plan.nonfinite_loss = o.nonfinite_loss;
+  plan.benchmark = o.benchmark;
+  plan.float32_matmul_precision = o.float32_matmul_precision;
+  plan.channels_last = o.channels_last;
+  plan.cuda_graph = o.cuda_graph;
   plan.root_dir = o.default_root_dir.empty() ? "." : o.default_root_dir;
   resolve_limits(o, plan);
   if (!is_on(o.fast_dev_run)) check_limits(plan, problems);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "levin/trainer/trainer_options.h"
 
@@ -15,9 +16,11 @@ inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 struct RunPlan {
   std::string strategy = "single_device";
   std::string precision = "32-true";
-  std::string device = "cpu";
-  int64_t devices = 1;  // on this node: ranks of a distributed strategy
+  std::string device = "cpu";      // or "cuda"
+  int64_t devices = 1;             // on this node: ranks of a distributed strategy
+  std::vector<int64_t> gpus = {};  // with cuda: the GPU of every local rank
   int64_t num_nodes = 1;
+  std::vector<DeviceSlot> slots = {};  // of a strategy that runs several devices in this process
   bool use_distributed_sampler = true;
   int64_t max_epochs = 1000;  // kUnlimited: no limit
   int64_t min_epochs = 0;
@@ -46,6 +49,10 @@ struct RunPlan {
   std::string root_dir = ".";
   bool auto_resume = false;
   NonFiniteLoss nonfinite_loss = NonFiniteLoss::stop;
+  std::optional<bool> benchmark = std::nullopt;
+  std::optional<MatmulPrecision> float32_matmul_precision = std::nullopt;
+  bool channels_last = false;
+  bool cuda_graph = false;
 
   /// Whether what happens at a step, counted from 0, goes to the loggers: every log_every_n_steps-th.
   [[nodiscard]] bool is_logged_step(int64_t step) const {

@@ -40,6 +40,12 @@ void set_up_optimizers(Run& run) {
                       " is not possible with " + config.optimizers()[0]->name() +
                       ", which evaluates its batch several times. Use 1 and a larger batch.");
   }
+  for (const auto& optimizer : config.optimizers()) {
+    if (!run.strategy->is_sharded() || !optimizer->needs_closure()) continue;
+    throw ConfigError("TrainerOptions.strategy: " + run.strategy->name() +
+                      " gives each rank a part of the weights, and " + optimizer->name() +
+                      " needs all of them in one step. Use ddp, or another optimizer.");
+  }
   check_scaling(run, config.optimizers());
   run.optimizers.clear();
   for (const auto& optimizer : config.optimizers()) run.optimizers.emplace_back(run.trainer, optimizer);

@@ -11,6 +11,7 @@
 #include "levin/core/stop_signal.h"
 #include "levin/loggers/quiet_logger.h"
 #include "levin/strategies/rank_status.h"
+#include "levin/trainer/backend_settings.h"
 #include "levin/trainer/checkpoint.h"
 #include "levin/trainer/checkpoint_search.h"
 #include "levin/trainer/evaluation_loop.h"
@@ -18,9 +19,14 @@
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loader_set.h"
 #include "levin/trainer/loss_scaling.h"
+#include "levin/trainer/memory_format.h"
+#include "levin/trainer/memory_report.h"
+#include "levin/trainer/module_replicas.h"
 #include "levin/trainer/profiled_stage.h"
 #include "levin/trainer/ranks.h"
+#include "levin/trainer/sequential_calls.h"
 #include "levin/trainer/set_up_optimizers.h"
+#include "levin/trainer/step_graph.h"
 
 namespace levin {
 
@@ -96,7 +102,9 @@ void start_loggers(Run& run) {
   if (run.loggers_started) return;
   const bool resume = run.plan.auto_resume && run.stage == Stage::fit;
   const std::string log_dir = on_rank_zero(run, [&] {
-    for (const auto& logger : run.loggers) logger->start(run.plan.root_dir, resume);
+    for (const auto& logger : run.loggers) {
+      run.started_again ? logger->start_again(run.plan.root_dir, resume) : logger->start(run.plan.root_dir, resume);
+    }
     return run.loggers.empty() ? std::string() : run.loggers[0]->log_dir();
   });
   for (const auto& logger : run.loggers) {
@@ -178,8 +186,12 @@ StartingPoint set_up(Run& run) {
     restore_weights(*run.module, start.checkpoint, start.path);
     restore_callbacks(run, start.checkpoint);
   }
-  run.module->to(run.strategy->device());
+  run.strategy->place(*run.module);
+  run.sequential_calls = std::make_shared<SequentialCalls>(*run.module);
   if (const auto dtype = run.precision->dtype()) run.module->to(*dtype);
+  if (run.options.sync_batchnorm) run.strategy->use_sync_batchnorm();
+  if (run.plan.channels_last) use_channels_last(*run.module);
+  make_replicas(run);
   run.strategy->set_up(module_tensors(*run.module), stage == Stage::fit);
   return start;
 }
@@ -189,6 +201,7 @@ void run_fit(Run& run, const StartingPoint& start) {
   run.progress.rest = BatchRest::none;
   run.progress.window_seen = run.progress.next_batch = 0;
   run.unread_loss = at::Tensor();
+  run.resumed_world_size = run.resumed_batch_size = 0;
   set_up_optimizers(run);
   call_plain(run, Hook::on_fit_start, &Callback::on_fit_start, &LightningModule::on_fit_start);
   if (!run.module->hparams().is_null()) {
@@ -197,6 +210,7 @@ void run_fit(Run& run, const StartingPoint& start) {
   if (!start.path.empty()) restore_training(run, start.checkpoint, start.path);
   if (!run.resumed) separate_random_numbers(run);
   agree_on_stop(run);
+  if (run.plan.cuda_graph) run.step_graph = std::make_shared<StepGraph>(run);
   const AnomalyScope anomaly(run.plan.detect_anomaly);
   run.module->train();
   FitLoop(run).run();
@@ -209,7 +223,10 @@ class StageScope {
  public:
   explicit StageScope(Run& run) : run_(run) {}
   ~StageScope() {
+    run_.replicas.reset();
+    run_.sequential_calls.reset();
     run_.strategy->tear_down();
+    run_.step_graph.reset();
     run_.data = nullptr;
     run_.train = run_.eval = LoaderSet();
     run_.elapsed = std::chrono::steady_clock::now() - run_.started;
@@ -234,7 +251,7 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
   run.before_validation.reset();
   run.ckpt_path = ckpt_path;
   run.phase = Phase::idle;
-  run.stop = run.stop_agreed = run.cut_wanted = run.failing = false;
+  run.stop = run.stop_agreed = run.cut_wanted = run.failing = run.told_memory = false;
   run.stop_reason.clear();
   run.callback_metrics.clear();
   run.bar_metrics.clear();
@@ -245,6 +262,7 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
   run.started = std::chrono::steady_clock::now();
   run.time_split.reset();
   const StageScope scope(run);
+  const BackendSettings settings(run.plan);
   const StopSignalScope signals;
   try {
     const StartingPoint start = set_up(run);
@@ -254,8 +272,13 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
     }
     capture_checkpoints(run);
     run.checkpoint_writer.finish();
+    run.strategy->leave();
     call_teardown(run);
     for (const auto& logger : run.loggers) logger->finalize("success");
+  } catch (const c10::OutOfMemoryError& error) {
+    const OutOfMemoryError wrapped(memory_report(run, place_text(run), error));
+    report_exception(run, wrapped);
+    throw wrapped;
   } catch (const c10::Error& error) {
     const Error wrapped(place_text(run) + ": " + error.what_without_backtrace());
     report_exception(run, wrapped);

@@ -8,6 +8,7 @@
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loader_set.h"
 #include "levin/trainer/random_state.h"
+#include "levin/trainer/sharded_state.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -36,7 +37,20 @@ void Trainer::forward_training_batches() {
 
 void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
   if (run_->module == nullptr) throw Error("save_checkpoint: there is no module yet. Call fit or an evaluation first.");
-  write_checkpoint(path, gather_checkpoint(*run_, weights_only));
+  if (run_->failing && run_->strategy->is_sharded()) {
+    throw CheckpointError("checkpoint " + path + ": " + run_->strategy->name() +
+                          " needs all ranks for one, and after a failure they cannot be asked. Continue from an older "
+                          "one.");
+  }
+  CheckpointRequest request{path};
+  request.state = gather_checkpoint(*run_, weights_only);
+  prepare_for_writing(*run_, request);
+  if (request.shard) {
+    write_sharded_checkpoint(path, request.state, *request.shard);
+    run_->strategy->barrier();  // no rank goes on before the record is there
+  } else if (run_->strategy->rank() == 0 || !run_->strategy->is_sharded()) {
+    write_checkpoint(path, request.state);
+  }
   if (!weights_only) run_->newest_checkpoint = path;
 }
 

@@ -41,6 +41,16 @@ struct EnumNames<NonFiniteLoss> {
                                     std::pair{"ignore", NonFiniteLoss::ignore}};
 };
 
+/// How much of float32's precision matrix products may give up for speed: none, TensorFloat-32 (10 bits), or bfloat16
+/// (7 bits) where the device is faster with it. PyTorch's set_float32_matmul_precision.
+enum class MatmulPrecision { highest, high, medium };
+template <>
+struct EnumNames<MatmulPrecision> {
+  static constexpr std::array names{std::pair{"highest", MatmulPrecision::highest},
+                                    std::pair{"high", MatmulPrecision::high},
+                                    std::pair{"medium", MatmulPrecision::medium}};
+};
+
 /// true: a CSV logger; false: none; or one logger, or a list of them.
 struct LoggerChoice {
   bool enabled = true;
@@ -71,10 +81,11 @@ struct TrainerOptions {
   std::optional<int64_t> min_steps = std::nullopt;
   std::optional<Seconds> max_time = std::nullopt;
   std::string accelerator = "auto";
-  std::variant<int64_t, std::string, std::vector<int64_t>> devices = "auto";
+  std::variant<int64_t, std::string, std::vector<int64_t>, std::vector<std::string>> devices = "auto";
   int64_t num_nodes = 1;
   Component<Strategy> strategy = "auto";
   bool use_distributed_sampler = true;
+  bool sync_batchnorm = false;
   int64_t max_restarts = 0;
   Component<Precision> precision = "32-true";
   int64_t accumulate_grad_batches = 1;
@@ -97,8 +108,13 @@ struct TrainerOptions {
   std::optional<bool> enable_model_summary = std::nullopt;
   std::string default_root_dir = "";
   bool auto_resume = false;
+  bool auto_requeue = true;
   NonFiniteLoss nonfinite_loss = NonFiniteLoss::stop;
   std::variant<bool, std::string> deterministic = false;
+  std::optional<bool> benchmark = std::nullopt;
+  std::optional<MatmulPrecision> float32_matmul_precision = std::nullopt;
+  bool channels_last = false;
+  bool cuda_graph = false;
   bool inference_mode = true;
   bool detect_anomaly = false;
   Component<Profiler> profiler = {};
@@ -127,12 +143,17 @@ struct TrainerOptions {
         field("min_steps", &O::min_steps, "take at least so many optimizer steps, whatever asks to stop")
             .check(at_least(0), ">= 0"),
         field("max_time", &O::max_time, "stop after this time: DD:HH:MM:SS or 90min"),
-        field("accelerator", &O::accelerator, "auto, cpu or gpu"),
-        field("devices", &O::devices, "auto, a number of devices, or a list of indices"),
+        field("accelerator", &O::accelerator, "cpu, gpu (or cuda), or auto: a GPU if there is one"),
+        field("devices", &O::devices,
+              "auto, a number of devices (-1: all GPUs), the GPUs' indices as a list or as text like 0,1, or a list of "
+              "the "
+              "word cpu"),
         field("num_nodes", &O::num_nodes, "machines that take part").min(1),
-        field("strategy", &O::strategy, "how devices work together: auto, single_device or ddp"),
+        field("strategy", &O::strategy,
+              "how devices work together: auto, single_device, ddp, dp, dp_balanced or ModelParallel"),
         field("use_distributed_sampler", &O::use_distributed_sampler,
               "give every rank its own share of the samples; false: the loaders do so themselves"),
+        field("sync_batchnorm", &O::sync_batchnorm, "batch normalization by the batches of all ranks"),
         field("max_restarts", &O::max_restarts, "start all ranks again so often if one dies, from the last checkpoint")
             .min(0),
         field("precision", &O::precision,
@@ -173,6 +194,8 @@ struct TrainerOptions {
         field("default_root_dir", &O::default_root_dir, "where logs and checkpoints go; empty: the working directory"),
         field("auto_resume", &O::auto_resume,
               "continue the newest run of this folder from its newest good checkpoint; without one: start"),
+        field("auto_requeue", &O::auto_requeue,
+              "in a job of Slurm: SIGUSR1 saves and has the job started again, and a job started again continues"),
         field("nonfinite_loss", &O::nonfinite_loss,
               "a loss that is nan or inf: stop before the update, skip the update, rollback to the last checkpoint, or "
               "ignore"),
@@ -183,6 +206,14 @@ struct TrainerOptions {
                   return std::holds_alternative<bool>(v) || std::get<std::string>(v) == "warn";
                 },
                 "true, false or warn"),
+        field("benchmark", &O::benchmark,
+              "let cuDNN try its algorithms for each new shape; unset: as it is (faster if shapes stay the same)"),
+        field("float32_matmul_precision", &O::float32_matmul_precision,
+              "highest, high (TensorFloat-32) or medium (bfloat16) for float32 matrix products; unset: as it is"),
+        field("channels_last", &O::channels_last,
+              "lay images and the weights of convolutions out with the channels last, as tensor cores want them"),
+        field("cuda_graph", &O::cuda_graph,
+              "record a training step once and let the GPU repeat it: for small steps, whose launches cost the most"),
         field("inference_mode", &O::inference_mode, "validate, test and predict in inference mode (no_grad if false)"),
         field("detect_anomaly", &O::detect_anomaly, "name the forward operation of a failing or NaN backward (slow)"),
         field("profiler", &O::profiler,

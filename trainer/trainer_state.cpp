@@ -4,6 +4,8 @@
 #include "levin/trainer/fit_loop.h"
 #include "levin/trainer/loader_set.h"
 #include "levin/trainer/run.h"
+#include "levin/trainer/step_graph.h"
+#include "levin/trainer/step_share.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -119,10 +121,14 @@ Metrics Trainer::progress_bar_metrics() const {
 }
 
 void Trainer::log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
+  if (run_->recording != nullptr) return note_logged(*run_, name, value, options);
+  if (StepShare* share = this_share()) return share->log(name, value, options);
   if (run_->plan.logging) run_->store().log(run_->place, name, value, options);
 }
 
 void Trainer::log(std::string_view name, double value, const LogOptions& options) {
+  if (run_->recording != nullptr) refuse_logged(*run_, name);
+  if (StepShare* share = this_share()) return share->log(name, value, options);
   if (run_->plan.logging) run_->store().log(run_->place, name, value, options);
 }
 
@@ -147,6 +153,7 @@ int64_t Trainer::world_size() const {
   return run_->strategy->world_size();
 }
 at::Device Trainer::device() const {
+  if (const StepShare* share = this_share()) return share->slot.device;
   return run_->strategy->device();
 }
 const std::vector<std::shared_ptr<Logger>>& Trainer::loggers() const {

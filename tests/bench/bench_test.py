@@ -22,6 +22,8 @@ OWN = {
     "loader": {"to_torch_data_0", "to_torch_data_1", "to_torch_data_2"},
     "startup": {"trainer_to_loop"},
     "gpt": {"to_libtorch_loop"},
+    "ddp": {"trainer_to_loop", "gpt_trainer_to_loop", "gpt_scaling_efficiency", "gpt_scaling_efficiency_no_overlap",
+            "fsdp_memory_to_ddp", "predicted_to_measured_1", "predicted_to_measured_2", "predicted_to_measured_4"},
     "checkpoint": {"save_rate_to_dd", "save_speed_to_torch_save", "load_speed_to_torch_load", "stall_to_copy"},
 }
 WITH_PEERS = {
@@ -30,6 +32,7 @@ WITH_PEERS = {
     "loader": {"to_python_0", "to_python_1", "to_python_2"},
     "startup": {"lightning_to_trainer", "memory_to_lightning"},
     "gpt": {"to_raw_pytorch", "to_lightning"},
+    "ddp": {"lightning_to_trainer"},
     "checkpoint": {"save_speed_to_python", "load_speed_to_python"},
 }
 

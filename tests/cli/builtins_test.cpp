@@ -58,7 +58,7 @@ TEST(Builtins, NameEveryOtherPart) {
   check_all<Precision>({"32-true", "64-true", "bf16-true", "16-true", "bf16-mixed", "16-mixed", "MixedPrecision", "32",
                         "64", "bf16", "16"});
   check_all<Profiler>({"nvtx", "simple", "trace"});
-  check_all<Strategy>({"ddp", "single_device"});
+  check_all<Strategy>({"ddp", "dp", "dp_balanced", "fsdp", "ModelParallel", "single_device"});
 }
 
 TEST(Builtins, ATakenNameSaysWhereBothAre) {

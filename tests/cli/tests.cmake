@@ -4,14 +4,19 @@ levin_test(cli FILES
   cli/help_text_test.cpp
   cli/hostile_yaml_test.cpp
   cli/merge_test.cpp
+  cli/old_options_test.cpp
   cli/round_trip_test.cpp
   cli/run_config_test.cpp
+  cli/submit_test.cpp
   cli/yaml_file_test.cpp)
 
 if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models of examples/
   levin_test(checkpoint_tool TORCH FILES
     cli/checkpoint_tool_test.cpp)
   add_dependencies(checkpoint_tool_test levin_tool)
+  levin_test(plan_cluster FILES
+    cli/plan_cluster_test.cpp)
+  add_dependencies(plan_cluster_test levin_tool)
 endif()
 
 if(LEVIN_BUILD_TOOL)

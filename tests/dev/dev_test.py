@@ -272,6 +272,18 @@ class Dev(unittest.TestCase):
         self.assertRegex(ctest, "^ctest --preset asan -j 2 .*-L unit -R Early$")
         self.assertRegex(said.splitlines()[-1], r"^check: setup and build \d+ s, tests \d+ s, preset asan: passed$")
 
+    def test_check_installs_what_tests_of_launchers_need_where_it_is_root(self):
+        self.pretend_to_build()
+        self.program("dpkg-query", ALL_INSTALLED.replace("-*|", "openmpi-bin|slurmd|-*|"))
+        self.program("apt-get", f'#!/bin/sh\necho apt-get "$@" >> {self.calls}\n')
+        self.program("id", "#!/bin/sh\necho 1000\n")
+        self.assertEqual(self.dev("check")[0], 0)
+        self.assertNotIn("apt-get", self.calls.read_text())
+        self.program("id", "#!/bin/sh\necho 0\n")
+        status, said = self.dev("check")
+        self.assertEqual(status, 0, said)
+        self.assertRegex(self.calls.read_text(), r"apt-get install .* openmpi-bin slurmd\n")
+
     def test_check_fails_as_ctest_does(self):
         self.pretend_to_build()
         self.program("ctest", "#!/bin/sh\nexit 8\n")

@@ -144,6 +144,32 @@ def case_ddp_equals_accumulation(place):
                 "--data.interleave=2").exits(0).says(weights)
 
 
+def case_dp(place):
+    """The article's example on two logical CPU devices, by replicas that are made from the model's name."""
+    config = place.source / "configs/dp.yaml"
+    weights = "weights: 0.9472 0.9440 0.9527 0.9687 0.9570 0.9343 0.9411 0.9186"
+    for strategy in ["dp", "dp_balanced"]:
+        done = place.levin("fit", "--config", config, f"--trainer.strategy={strategy}").exits(0).says(weights)
+        if len(done.lines("weights:")) != 1:
+            done.fail("expected the weights once: only the module's hooks are called, not the replicas'")
+
+
+def case_model_parallel(place):
+    """A model in two parts, pipelined, comes to the losses of one device."""
+    config = place.source / "configs/fashion_mnist_model_parallel.yaml"
+    short = ["--trainer.limit_train_batches=8", "--trainer.limit_val_batches=2", "--trainer.max_epochs=1",
+             "--trainer.log_every_n_steps=8", "--model.dropout=0"]
+    place.levin("fit", "--config", config, *short).exits(0)
+    place.levin("fit", "--config", config, *short, "--trainer.devices=1", "--trainer.strategy=single_device").exits(0)
+    parted, alone = place.metrics(0), place.metrics(1)
+    if len(parted) != len(alone):
+        raise Failure(f"rows of metrics.csv: {parted} and {alone}")
+    for one, other in zip(parted, alone):
+        for name in one:
+            if one[name] and abs(float(one[name]) - float(other[name])) > 1e-3:
+                raise Failure(f"{name}: {one[name]} with two parts, {other[name]} alone")
+
+
 def case_short_run_leaves_its_files(place):
     """metrics.csv, hparams.yaml, checkpoints and a config.yaml that runs the same run again."""
     place.levin("fit", "--config", place.source / "configs/fashion_mnist.yaml", "--trainer.max_epochs=1",

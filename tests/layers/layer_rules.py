@@ -9,6 +9,7 @@ MAY_INCLUDE = {
     **{sibling: ["core"] for sibling in SIBLINGS},
     "trainer": ["core", *SIBLINGS],
     "callbacks": ["core", *SIBLINGS, "trainer"],
+    "cuda": ["core", "strategies"],
     ".": ["core", *SIBLINGS, "trainer", "callbacks"],
     "cli": ["core", *SIBLINGS, "trainer", "callbacks", "."],
 }
@@ -20,8 +21,10 @@ PRECOMPILED = "_pch.h"
 RESERVED = [
     (r"^torch/(torch|all|extension)\.h$", lambda file: file.lstrip("./") == "levin.h",
      "no file of the library but the umbrella levin.h includes the whole of LibTorch: it costs 20 s and 1.3 GB a file"),
-    (r"^(torch/csrc/distributed|gloo)/", lambda file: file.startswith("strategies/"),
-     "only strategies/ includes c10d"),
+    (r"^(torch/csrc/distributed|gloo)/", lambda file: file.startswith(("strategies/", "cuda/")),
+     "only strategies/ includes c10d, and cuda/, which makes its NCCL groups"),
+    (r"^(c10/cuda|ATen/cuda|cuda_runtime|nccl)", lambda file: file.startswith("cuda/"),
+     "only cuda/, a library of its own, includes CUDA's headers"),
     (r"^yaml-cpp/", lambda file: file.startswith("cli/"),
      "only cli/ includes yaml-cpp"),
     (r"^torch/nn(\.h$|/)", lambda file: file.endswith((".cpp", PRECOMPILED)) or file == "trainer/lightning_module.h",

@@ -35,6 +35,11 @@ class Metrics(RanksTest):
         self.assertEqual(len(together), 4)
         self.assert_close(alone, together, 1e-5)
 
+    def test_checkpoints_by_a_step_metric_that_differs_between_ranks_are_chosen_by_rank_0s(self):
+        self.train("samples=32", "batch=2", "epochs=1", "val=4", "best_of=own_step", ranks=2)  # validates "best"
+        files = list(pathlib.Path(self.out).glob("**/*.ckpt"))
+        self.assertEqual(len(files), 2, files)
+
     def test_a_metric_that_one_rank_lacks_is_named(self):
         status, errors = self.run_words("samples=8", "odd_metric=1:0", "devices=2")
         self.assertNotEqual(status, 0)

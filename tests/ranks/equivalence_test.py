@@ -1,5 +1,7 @@
 """N micro-batches = one batch = N ranks, and the article's eight weights."""
 
+import pathlib
+
 from ranks import RanksTest, main
 
 # Linear model of 8 weights set to 1, loss = sum, SGD lr 0.01 momentum 0.9, manual_seed(0); rand(8, 8), batch 4, 2 epochs.
@@ -44,6 +46,17 @@ class Equivalence(RanksTest):
     def test_shuffled_and_clipped(self):
         self.check("shuffle", "clip")
 
+    def test_batch_normalization_over_all_ranks_is_that_of_the_whole_batch(self):
+        words = ["samples=48", "epochs=2", "model=batchnorm"]
+        whole = self.train("batch=16", *words)[0]
+        ranks = self.train("batch=8", "sync_batchnorm", *words, ranks=2)
+        self.assertEqual(ranks[0]["weights"], ranks[1]["weights"])
+        self.assert_close(whole["weights"], ranks[0]["weights"], 1e-5)
+        for name, value in whole["buffers"].items():
+            self.assertAlmostEqual(value, ranks[1]["buffers"][name], places=4, msg=name)
+        apart = self.train("batch=8", *words, ranks=2)[0]
+        self.assertGreater(max(abs(a - b) for a, b in zip(whole["weights"], apart["weights"])), 1e-3)
+
     def test_a_tail_that_does_not_divide(self):
         whole = self.train("samples=50", "batch=16", "epochs=2")[0]["weights"]
         ranks = self.train("samples=50", "batch=8", "epochs=2", ranks=2)
@@ -55,7 +68,49 @@ class Equivalence(RanksTest):
             self.assertEqual(report["seen"], [2, 2])
 
 
+class OtherWorldSizes(RanksTest):
+    """A run that two ranks began and others go on with: same global batches, so the same weights at the end."""
+
+    def check(self, *words, save_at=2):
+        two = ["samples=48", "batch=4", "epochs=2", "shuffle", *words]
+        undisturbed = self.train(*two, f"save_at={save_at}", ranks=2)[0]
+        path = pathlib.Path(self.out) / "mid.ckpt"
+        for ranks in (1, 2, 4):
+            resumed = self.train(*two, f"ckpt={path}", ranks=ranks)
+            self.assertEqual(resumed[0]["global_step"], undisturbed["global_step"])
+            self.assertEqual(set(resumed[-1]["seen"]), {8 // ranks})
+            self.assert_close(undisturbed["weights"], resumed[0]["weights"])
+
+    def test_in_the_middle_of_an_epoch(self):
+        self.check("optimizer=adamw")
+
+    def test_inside_an_accumulation_window(self):
+        self.check("accumulate=3", save_at=1)
+
+    def test_global_batches_that_cannot_be_shared_out_are_told(self):
+        words = ["samples=48", "batch=4", "epochs=2"]
+        self.train(*words, "save_at=2", ranks=2)
+        path = pathlib.Path(self.out) / "mid.ckpt"
+        status, errors = self.run_words(*words, f"ckpt={path}", "devices=3")
+        self.assertNotEqual(status, 0)
+        self.assertIn("trained by 2 ranks with batches of 4, and continues with 3, among which its global batches of 8 "
+                      "cannot be shared out. Use a number of ranks that divides 8.", errors)
+
+
 class DdpOptions(RanksTest):
+    def test_gradients_are_reduced_once_a_window_and_not_inside(self):
+        report = self.train("samples=64", "batch=4", "accumulate=4", "epochs=2", "count", ranks=2)[0]
+        # After the first update the buckets are laid out anew, for which ranks ask each other once.
+        self.assertEqual(report["reductions"][4:], [0, 0, 0, 1] * 3)
+        self.assertEqual(report["reductions"][:3], [0, 0, 0])
+        every = self.train("samples=64", "batch=4", "epochs=1", "count", ranks=2)[0]
+        self.assertEqual(every["reductions"][2:], [1] * 6)
+
+    def test_a_backend_that_is_not_there_is_told(self):
+        status, errors = self.run_words("backend=nccl", "devices=2")
+        self.assertNotEqual(status, 0)
+        self.assertIn("DDPOptions.process_group_backend: nccl sends between GPUs, and this run is on the CPU", errors)
+
     def test_gradients_in_buckets_small_buckets_and_a_static_graph_change_nothing(self):
         plain = self.train("samples=32", ranks=2)
         for words in (["bucket_view"], ["small_buckets"], ["static_graph"], ["find_unused"],

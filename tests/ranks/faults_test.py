@@ -30,6 +30,11 @@ class Faults(RanksTest):
         self.assertRegex(errors, r"rank 0 stood in train, epoch 0, batch 10\d")
         self.assertLess(took, 15)  # the start included
 
+    def test_a_rank_that_is_killed_in_a_validation_stood_there(self):
+        status, errors = self.run_words("samples=16", "val=8", "in=validate", "kill=1:2", "devices=2")
+        self.assertEqual(status, 128 + signal.SIGKILL)
+        self.assertRegex(errors, r"\(Killed\) in validate, epoch 0, batch 0, global step 2")
+
     def test_a_rank_that_throws_is_the_first_cause(self):
         status, errors = self.run_words("samples=64", "batch=2", "throw=1:5", "devices=2")
         self.assertEqual(status, 1)
@@ -75,11 +80,24 @@ class Faults(RanksTest):
         status, errors = self.run_words(*words, "kill=1:13", "restarts=1", "devices=2")
         self.assertEqual(status, 0, errors)
         self.assertIn("restart 1 of 1", errors)
-        restarted = [json.loads((pathlib.Path(self.out) / f"rank{k}.json").read_text()) for k in range(2)]
-        for one, other in zip(undisturbed, restarted):
+        for one, other in zip(undisturbed, self.reports(2)):
             self.assertEqual(one["weights"], other["weights"])
             self.assertEqual(one["metrics"], other["metrics"])
             self.assertEqual(one["random"], other["random"])
+
+    def test_a_restart_goes_on_where_the_run_stood_and_not_at_its_ckpt_path(self):
+        words = ["samples=40", "batch=2", "model=dropout", "checkpoint"]
+        self.train(*words, "epochs=1", ranks=2)
+        first = pathlib.Path(self.out) / "first.ckpt"
+        next(pathlib.Path(self.out).glob("**/last.ckpt")).rename(first)
+        words += ["epochs=3", f"ckpt={first}"]
+        undisturbed = self.train(*words, ranks=2)
+        process = self.start(*words, "kill=1:25", "restarts=1", "devices=2")
+        said, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, errors)
+        self.assertRegex(said, r"auto_resume: continuing from .*levin_logs/version_2/checkpoints/")
+        for one, other in zip(undisturbed, self.reports(2)):
+            self.assertEqual(one["weights"], other["weights"])
 
 
 if __name__ == "__main__":

@@ -38,6 +38,27 @@ class Launching(RanksTest):
         port = str(free_port())
         self.by_variables(lambda r: {"RANK": str(r), "WORLD_SIZE": "2", "LOCAL_RANK": str(r), "MASTER_PORT": port})
 
+    def test_an_init_method_as_the_articles_write_it(self):
+        port = free_port()
+        ranks = [self.start("samples=16", "strategy=ddp", "--init-method", f"tcp://127.0.0.1:{port}", f"--rank={rank}",
+                            "--world-size", "2") for rank in range(2)]
+        for rank in ranks:
+            _, errors = rank.communicate(timeout=60)
+            self.assertEqual(rank.returncode, 0, errors)
+        self.assertEqual([report["world_size"] for report in self.reports(2)], [2, 2])
+
+    def test_an_init_method_against_a_launcher_is_an_error_that_shows_both(self):
+        process = self.start("--init-method", "tcp://127.0.0.1:5", "--rank=1", "--world-size=2",
+                             env={"SLURM_NTASKS": "4", "SLURM_PROCID": "3", "SLURM_LOCALID": "3", "SLURM_JOB_ID": "17"})
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("rank 1 of 2 at 127.0.0.1:5, but SLURM has made it rank 3 of 4 at 127.0.0.1:15017", errors)
+
+    def test_devices_that_contradict_an_init_method_are_an_error_that_shows_both(self):
+        status, errors = self.run_words("devices=2", "--init-method=tcp://127.0.0.1:5", "--rank=0", "--world-size=2")
+        self.assertEqual(status, 1)
+        self.assertIn("2 devices x 2 nodes are 4 ranks, but --init-method has started 2 (1 on this node)", errors)
+
     def test_two_nodes_on_this_machine(self):
         port = str(free_port())
         nodes = [self.start("samples=16", "devices=2", "nodes=2",

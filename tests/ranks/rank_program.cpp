@@ -1,9 +1,12 @@
 // A training program with several ranks, as a user writes one; ranks_test.py runs it. Each rank leaves rank<k>.json in
 // the folder `out`: weights, metrics, counters. Words are key=value.
+#include <dlfcn.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -19,9 +22,8 @@ namespace F = torch::nn::functional;
 
 class Words {
  public:
-  Words(int argc, char** argv) {
-    for (int k = 1; k < argc; ++k) {
-      const std::string word = argv[k];
+  explicit Words(const std::vector<std::string>& all) {
+    for (const std::string& word : all) {
       const size_t equals = word.find('=');
       words_[word.substr(0, equals)] = equals == std::string::npos ? "" : word.substr(equals + 1);
     }
@@ -48,6 +50,31 @@ bool is_time(const Words& words, const std::string& key, const levin::LightningM
          trainer.seen_batches() == std::stoll(when.substr(when.find(':') + 1)) && levin::restarts_so_far() == 0;
 }
 
+// All-reduces of this process, as LibTorch's own records tell them: nothing of Levin's counts itself.
+std::atomic<int64_t> reductions = 0;
+
+void count_reductions() {
+  at::addGlobalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
+        if (std::string(call.name()) == "gloo:all_reduce") ++reductions;
+        return nullptr;
+      }).scopes({at::RecordScope::USER_SCOPE}));
+}
+
+// How often the commit record of a sharded checkpoint may still be put in its place before this process is killed.
+std::atomic<int64_t> records_left = -1;
+
+}  // namespace
+
+// Stands in front of libc's for this program and its libraries.
+extern "C" __attribute__((visibility("default"))) int rename(const char* from, const char* to) noexcept {
+  static const auto real = reinterpret_cast<int (*)(const char*, const char*)>(::dlsym(RTLD_NEXT, "rename"));
+  if (std::string(to).ends_with("commit.safetensors") && records_left >= 0 && records_left-- == 0) std::raise(SIGKILL);
+  return real(from, to);
+}
+
+namespace {
+
 class Net : public levin::LightningModule {
  public:
   explicit Net(const Words& words) : words_(words), kind_(words.text("model", "mlp")) {
@@ -56,20 +83,35 @@ class Net : public levin::LightningModule {
       return;
     }
     torch::manual_seed(words.number("seed", 1) + (words.has("seed_by_rank") ? std::atoi(std::getenv("RANK")) : 0));
+    wide_ = words.number("wide", 8);
     if (words.has("shape_by_rank")) wide_ = 8 + std::atoi(std::getenv("RANK"));
     net_ = torch::nn::Sequential(torch::nn::Linear(8, wide_), torch::nn::Tanh());
     if (kind_ == "batchnorm") net_->push_back(torch::nn::BatchNorm1d(wide_));
     if (kind_ == "dropout") net_->push_back(torch::nn::Dropout(0.5));
+    if (kind_ == "deep") {
+      for (int k = 0; k < 4; ++k) {
+        net_->push_back(torch::nn::Linear(wide_, wide_));
+        net_->push_back(torch::nn::Tanh());
+      }
+    }
     net_->push_back(torch::nn::Linear(wide_, 3));
     register_module("net", net_);
+    if (kind_ == "manual") set_automatic_optimization(false);
     if (kind_ == "unused") unused_ = register_module("spare", torch::nn::Linear(2, 2));
   }
 
   torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
-    misbehave();
+    misbehave("train");
     seen_.push_back(batch[0].size(0));
     if (kind_ == "article") return (batch[0] * article_).sum();
     auto loss = F::cross_entropy(net_->forward(batch[0]), batch[1]);
+    if (kind_ == "manual") {  // two losses, each with a forward of its own, for one update
+      manual_backward(loss);
+      manual_backward(net_->forward(batch[0]).square().mean());
+      optimizer().step();
+      optimizer().zero_grad();
+      return {};
+    }
     if (is_time(words_, "nan", *this)) loss = loss * std::numeric_limits<float>::quiet_NaN();
     log("loss", loss, {.on_step = true, .on_epoch = true, .sync_dist = true});
     log("samples", batch[0].sum(),
@@ -77,26 +119,51 @@ class Net : public levin::LightningModule {
     log("largest", batch[0].max(),
         {.on_step = false, .on_epoch = true, .reduce_fx = levin::ReduceFx::max, .sync_dist = true});
     log("own", batch[0].sum(), {.on_step = false, .on_epoch = true});
+    log("own_step", batch[0].sum(), {.on_step = true});
     if (is_time(words_, "odd_metric", *this)) log("odd", 1.0, {.on_step = false, .on_epoch = true, .sync_dist = true});
+    if (words_.has("memory")) watch_memory();
     if (is_time(words_, "skip", *this)) return {};
     return loss;
   }
   void validation_step(const levin::Batch& batch, int64_t) override {
+    misbehave("validate");
     log("val_loss", F::cross_entropy(net_->forward(batch[0]), batch[1]), {.sync_dist = true});
     log("val_samples", static_cast<double>(batch.size()), {.reduce_fx = levin::ReduceFx::sum, .sync_dist = true});
   }
-  void on_train_batch_end(const at::Tensor&, const levin::Batch&, int64_t) override {
+  void on_train_batch_start(const levin::Batch&, int64_t) override { reductions_before_ = reductions; }
+  void on_train_batch_end(const at::Tensor&, const levin::Batch&, int64_t batch_idx) override {
+    reductions_.push_back(reductions - reductions_before_);
+    if (batch_idx == words_.number("save_at", -1) && trainer().current_epoch() == 0) {
+      trainer().save_checkpoint(words_.text("out", ".") + "/mid.ckpt");
+    }
     if (is_time(words_, "stop_after", *this)) trainer().request_stop("asked by one rank");
   }
+  void on_before_optimizer_step(levin::Optimizer&) override {
+    if (words_.has("memory") && trainer().global_step() == 1) held_ = levin::held_memory(trainer());
+  }
+  void optimizer_zero_grad(levin::Optimizer& optimizer) override { optimizer.zero_grad(!words_.has("zero_in_place")); }
   levin::OptimizerConfig configure_optimizers() override {
+    const std::string optimizer = words_.text("optimizer", "sgd");
+    if (optimizer == "lbfgs") return levin::LBFGS(parameters());
+    if (optimizer == "adamw_groups") {
+      return levin::AdamW(
+          levin::param_groups(*this, {{.params = {"*.weight"}, .weight_decay = 0.5}}, /*no_decay=*/true), {.lr = 0.01});
+    }
     if (kind_ == "article") return levin::SGD(parameters(), {.lr = 0.01, .momentum = 0.9});
-    if (words_.text("optimizer", "sgd") == "adamw") return levin::AdamW(parameters(), {.lr = 0.01});
+    if (optimizer == "adamw") return levin::AdamW(parameters(), {.lr = 0.01});
     return levin::SGD(parameters(), {.lr = 0.1, .momentum = 0.9});
   }
   [[nodiscard]] const std::vector<int64_t>& seen() const { return seen_; }
+  /// What this rank held in its second update, and the most weights in any forward pass.
+  [[nodiscard]] const levin::HeldMemory& held() const { return held_; }
+  [[nodiscard]] int64_t most_parameters() const { return most_parameters_; }
+  /// Per training batch.
+  [[nodiscard]] const std::vector<int64_t>& reductions_seen() const { return reductions_; }
 
  private:
-  void misbehave() {
+  void watch_memory() { most_parameters_ = std::max(most_parameters_, levin::held_memory(trainer()).parameters); }
+  void misbehave(const std::string& phase) {
+    if (words_.text("in", "train") != phase) return;
     if (is_time(words_, "kill", *this)) std::raise(SIGKILL);
     if (is_time(words_, "freeze", *this)) std::raise(SIGSTOP);
     if (is_time(words_, "throw", *this)) throw std::runtime_error("a fault in the model");
@@ -110,6 +177,10 @@ class Net : public levin::LightningModule {
   torch::nn::Sequential net_;
   torch::nn::Linear unused_ = nullptr;
   std::vector<int64_t> seen_;
+  std::vector<int64_t> reductions_;
+  int64_t reductions_before_ = 0;
+  levin::HeldMemory held_;
+  int64_t most_parameters_ = 0;
 };
 
 // Of unknown length: rank r has `stream` + r batches.
@@ -163,6 +234,22 @@ std::shared_ptr<levin::Loader> make_loader(const Words& words, const levin::Batc
       levin::DataLoaderOptions{.batch_size = batch, .shuffle = words.has("shuffle")}, sampler);
 }
 
+levin::ShardDtype shard_dtype(const std::string& name) {
+  return name == "bfloat16" ? levin::ShardDtype::bfloat16 : levin::ShardDtype::same;
+}
+
+levin::FSDP fsdp(const Words& words) {
+  levin::FSDPOptions options;
+  options.stage = words.number("stage", 3);
+  options.unit_mb = std::stod(words.text("unit_mb", "25"));
+  options.prefetch = !words.has("no_prefetch");
+  options.param_dtype = shard_dtype(words.text("param_dtype", ""));
+  options.reduce_dtype = shard_dtype(words.text("reduce_dtype", ""));
+  options.cpu_offload = words.has("cpu_offload");
+  if (words.text("state_dict_type", "") == "sharded") options.state_dict_type = levin::StateDictType::sharded;
+  return levin::FSDP(options);
+}
+
 levin::TrainerOptions trainer_options(const Words& words) {
   levin::TrainerOptions options;
   options.max_epochs = words.number("epochs", 2);
@@ -176,13 +263,38 @@ levin::TrainerOptions trainer_options(const Words& words) {
   options.num_sanity_val_steps = 0;
   options.log_every_n_steps = 1;
   if (words.has("clip")) options.gradient_clip_val = 0.1;
+  if (words.has("clip_value")) {
+    options.gradient_clip_val = 0.01;
+    options.gradient_clip_algorithm = levin::ClipAlgorithm::value;
+  }
+  options.auto_resume = words.has("auto_resume");
   if (words.has("precision")) options.precision = words.text("precision", "");
+  options.sync_batchnorm = words.has("sync_batchnorm");
+  if (words.has("rollback")) options.nonfinite_loss = levin::NonFiniteLoss::rollback;
   if (words.has("skip_nonfinite")) options.nonfinite_loss = levin::NonFiniteLoss::skip;
   options.enable_checkpointing = words.has("checkpoint");
   if (words.has("checkpoint")) {
     options.callbacks = {levin::ModelCheckpoint({.save_last = true, .every_n_train_steps = 1})};
   }
-  if (words.has("strategy") || words.number("devices", 1) > 1) {
+  if (words.has("best_of")) {
+    options.enable_checkpointing = true;
+    options.callbacks = {levin::ModelCheckpoint({.filename = "{step}-{" + words.text("best_of", "") + ":.6f}",
+                                                 .monitor = words.text("best_of", ""),
+                                                 .save_top_k = 2,
+                                                 .every_n_train_steps = 1})};
+  }
+  if (words.has("scaled")) {  // so large that the first steps are skipped
+    options.precision = levin::MixedPrecision(
+        {.dtype = levin::MixedDtype::float16, .scaler = levin::GradScalerOptions{.init_scale = 1e9}});
+  }
+  if (words.has("checkpoint_epochs")) {
+    options.enable_checkpointing = true;
+    options.callbacks = {levin::ModelCheckpoint({.save_top_k = -1})};
+  }
+  if (words.has("ema")) options.callbacks.push_back(levin::EMAWeightAveraging({.decay = 0.5}));
+  if (words.text("strategy", "") == "fsdp") {
+    options.strategy = fsdp(words);
+  } else if (words.has("strategy") || words.number("devices", 1) > 1) {
     levin::DDPOptions ddp;
     ddp.find_unused_parameters = words.has("find_unused");
     ddp.gradient_as_bucket_view = words.has("bucket_view");
@@ -191,6 +303,7 @@ levin::TrainerOptions trainer_options(const Words& words) {
     if (words.has("hook"))
       ddp.comm_hook =
           words.text("hook", "") == "fp16" ? levin::CommHook::fp16_compress : levin::CommHook::bf16_compress;
+    ddp.process_group_backend = words.text("backend", "auto");
     if (words.has("timeout")) ddp.timeout = levin::Seconds(static_cast<double>(words.number("timeout", 5)));
     options.strategy = levin::DDP(ddp);
   }
@@ -204,11 +317,17 @@ void write_report(const Words& words, const levin::Trainer& trainer, Net& net) {
     const auto flat = item.value().detach().to(torch::kDouble).flatten().contiguous();
     weights.insert(weights.end(), flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel());
   }
+  report["dtype"] = std::string(net.parameters()[0].dtype().name());
+  report["memory"] = {{"parameters", net.held().parameters},
+                      {"gradients", net.held().gradients},
+                      {"optimizer_state", net.held().optimizer_state},
+                      {"most_parameters", net.most_parameters()}};
   for (const auto& item : net.named_buffers()) report["buffers"][item.key()] = item.value().sum().item<double>();
   report["weights"] = weights;
   report["global_step"] = trainer.global_step();
   report["epoch"] = trainer.current_epoch();
   report["seen"] = net.seen();
+  report["reductions"] = net.reductions_seen();
   report["world_size"] = trainer.world_size();
   report["random"] = torch::rand({1}).item<double>();
   for (const auto& [name, value] : trainer.callback_metrics()) report["metrics"][name] = value;
@@ -218,8 +337,10 @@ void write_report(const Words& words, const levin::Trainer& trainer, Net& net) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Words words(argc, argv);
   try {
+    const Words words(levin::take_init_method({argv + 1, argv + argc}));
+    if (words.has("count")) count_reductions();
+    records_left = words.number("kill_at_record", 0) - 1;
     levin::Trainer trainer(trainer_options(words));
     Net net(words);
     const auto data = make_data(words);
@@ -233,6 +354,7 @@ int main(int argc, char** argv) {
     }
     levin::seed_everything(static_cast<uint64_t>(words.number("seed", 1)));
     trainer.fit(net, make_loader(words, data), val, words.text("ckpt", ""));
+    if (words.has("best_of")) trainer.validate(net, val, "best");
     write_report(words, trainer, net);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

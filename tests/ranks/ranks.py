@@ -20,6 +20,14 @@ CLEAN = {k: v for k, v in os.environ.items()
 CLEAN["OMP_NUM_THREADS"] = "1"
 
 
+FSDP_STAGES = (1, 2, 3)
+
+
+def fsdp(stage, *words):
+    """The words of a run with fsdp, in units so small that parts begin and end inside parameters."""
+    return ["strategy=fsdp", f"stage={stage}", "unit_mb=0.0001", *words]
+
+
 def free_port(low=0, high=0):
     """A port of this machine that nobody listens on; between `low` and `high` where they are given."""
     while True:
@@ -38,7 +46,8 @@ class RanksTest(unittest.TestCase):
         self.out = self._folder.name
 
     def start(self, *words, env=None, program=PROGRAM, **more):
-        return subprocess.Popen([program, f"out={self.out}", *words], env={**CLEAN, **(env or {})},
+        command = program if isinstance(program, list) else [program]
+        return subprocess.Popen([*command, f"out={self.out}", *words], env={**CLEAN, **(env or {})},
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
     def run_words(self, *words, timeout=60, env=None):
@@ -58,9 +67,15 @@ class RanksTest(unittest.TestCase):
             old.unlink()
         status, errors = self.run_words(*words, *([f"devices={ranks}"] if ranks > 1 else []), **more)
         self.assertEqual(status, 0, f"{words}:\n{errors}")
-        reports = [json.loads((pathlib.Path(self.out) / f"rank{k}.json").read_text()) for k in range(ranks)]
+        reports = self.reports(ranks)
         self.assertEqual([r["world_size"] for r in reports], [ranks] * ranks)
         return reports
+
+    def reports(self, ranks):
+        return [self.report(k) for k in range(ranks)]
+
+    def report(self, rank):
+        return json.loads((pathlib.Path(self.out) / f"rank{rank}.json").read_text())
 
     def wait_until(self, is_so, what, seconds=60):
         deadline = time.monotonic() + seconds

@@ -2,8 +2,19 @@
 add_executable(rank_program ranks/rank_program.cpp)
 target_link_libraries(rank_program PRIVATE levin_test_options)
 target_precompile_headers(rank_program REUSE_FROM levin_test_torch_pch)
-foreach(name equivalence agreement launching faults)
+foreach(name equivalence agreement launching faults fsdp fsdp_checkpoint)
   add_test(NAME ranks.${name}
     COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/${name}_test.py" $<TARGET_FILE:rank_program>)
   set_tests_properties(ranks.${name} PROPERTIES LABELS multi_process TIMEOUT 300 COST 60)
+endforeach()
+set_tests_properties(ranks.fsdp ranks.fsdp_checkpoint PROPERTIES TIMEOUT 600 COST 120)
+
+# The tool; real launchers; nodes that share nothing but a cable. Skipped, with the reason, where the machine has none.
+if(NOT LEVIN_BUILD_TOOL OR NOT LEVIN_BUILD_EXAMPLES)
+  return()
+endif()
+foreach(name tool mpirun torchrun namespaces)
+  add_test(NAME ranks.${name} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/${name}_test.py"
+    $<TARGET_FILE:levin_tool> $<TARGET_FILE:rank_program>)
+  set_tests_properties(ranks.${name} PROPERTIES LABELS multi_process TIMEOUT 300 COST 60 SKIP_RETURN_CODE 77)
 endforeach()

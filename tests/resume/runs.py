@@ -111,6 +111,12 @@ class Run:
     def ended(self):
         return self.process.poll() is not None
 
+    def catches(self, number):
+        """Whether the process would be told of the signal now, instead of ended by it."""
+        caught = next((line.split()[1] for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+                       if line.startswith("SigCgt:")), "0")
+        return bool(int(caught, 16) >> (number - 1) & 1)
+
     def send(self, number):
         self.process.send_signal(number)
 

@@ -249,10 +249,9 @@ class Files(Case):
 
 class OtherCommands(Case):
     def interrupt(self, command, number, status):
-        self.config.write_text(run_file(self.folder, arch="cnn", hidden=256, batch=128))
+        self.config.write_text(run_file(self.folder, arch="cnn", hidden=256, batch=1))  # 1000 batches
         with Run(command, "--config", self.config) as run:
-            wait_until(lambda: (self.log / "config.yaml").is_file(), "the run's folder", run)
-            time.sleep(0.2)
+            wait_until(lambda: (self.log / "config.yaml").is_file() and run.catches(number), "the loop", run)
             run.send(number)
             self.assertEqual(run.status(), status, run.report())
             self.assertNotIn(command + "_loss", run.said())

@@ -21,6 +21,15 @@ std::optional<World> world_of(Values values) {
   });
 }
 
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& content) { std::ofstream(path()) << content; }
+  [[nodiscard]] std::string path() const { return folder_ / "file"; }
+
+ private:
+  test::TemporaryFolder folder_;
+};
+
 Values slurm() {
   return {{"SLURM_NTASKS", "8"},        {"SLURM_PROCID", "5"},
           {"SLURM_LOCALID", "1"},       {"SLURM_NODEID", "1"},
@@ -78,6 +87,52 @@ TEST(FindWorld, TakesAnAllocationForNoJob) {
   }
 }
 
+TEST(FindWorld, TakesSlurmsStepWhereItIsSmallerThanTheJob) {
+  Values values = slurm();
+  values.merge(Values{{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NODELIST", "host6"}});
+  values["SLURM_NTASKS"] = "2";
+  values["SLURM_PROCID"] = "1";
+  values["SLURM_NODEID"] = "0";
+  const auto world = world_of(values);
+  EXPECT_EQ(world->num_nodes, 1);
+  EXPECT_EQ(world->local_size, 2);
+  EXPECT_EQ(world->master_address, "127.0.0.1");
+}
+
+TEST(FindWorld, TellsAJobsScriptThatSrunIsMissing) {
+  Values values = slurm();
+  values["ENVIRONMENT"] = "BATCH";
+  EXPECT_THROW((void)world_of(values), ConfigError);
+  values["SLURM_STEP_ID"] = "0";  // as srun leaves it
+  EXPECT_EQ(world_of(values)->size, 8);
+  values.erase("SLURM_STEP_ID");
+  values["SLURM_NTASKS"] = "1";
+  values["SLURM_PROCID"] = values["SLURM_LOCALID"] = "0";
+  values["SLURM_JOB_NUM_NODES"] = "1";
+  EXPECT_EQ(world_of(values)->size, 1);
+}
+
+TEST(FindWorld, TakesTheLaunchersInLightningsOrder) {
+  const TemporaryFile ranks("batch\nnode1\n");
+  const std::vector<std::pair<std::string, Values>> launchers = {
+      {"torchrun", torchrun()},
+      {"SLURM", slurm()},
+      {"LSF",
+       {{"LSB_JOBID", "1"},
+        {"LSB_DJOB_RANKFILE", ranks.path()},
+        {"JSM_NAMESPACE_RANK", "0"},
+        {"JSM_NAMESPACE_LOCAL_RANK", "0"},
+        {"JSM_NAMESPACE_SIZE", "1"}}},
+      {"MPI", {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}},
+      {"MASTER_ADDR, RANK and WORLD_SIZE", {{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "0"}}}};
+  for (size_t first = 0; first < launchers.size(); ++first) {
+    Values all;
+    for (size_t k = first; k < launchers.size(); ++k)
+      all.insert(launchers[k].second.begin(), launchers[k].second.end());
+    EXPECT_EQ(world_of(all)->source, launchers[first].first);
+  }
+}
+
 TEST(FindWorld, ReadsOpenMpi) {
   Values values = {{"OMPI_COMM_WORLD_RANK", "1"},
                    {"OMPI_COMM_WORLD_SIZE", "2"},
@@ -95,11 +150,9 @@ TEST(FindWorld, ReadsOpenMpi) {
 }
 
 TEST(FindWorld, ReadsLsfAndItsRankFile) {
-  const test::TemporaryFolder folder;
-  const std::string path = folder.path() + "/ranks";
-  std::ofstream(path) << "batch\nnode1\nnode1\nnode2\nnode2\n";
+  const TemporaryFile ranks("batch\nnode1\nnode1\nnode2\nnode2\n");
   const auto world = world_of({{"LSB_JOBID", "2007"},
-                               {"LSB_DJOB_RANKFILE", path},
+                               {"LSB_DJOB_RANKFILE", ranks.path()},
                                {"JSM_NAMESPACE_RANK", "3"},
                                {"JSM_NAMESPACE_LOCAL_RANK", "1"},
                                {"JSM_NAMESPACE_SIZE", "4"}});
@@ -111,10 +164,28 @@ TEST(FindWorld, ReadsLsfAndItsRankFile) {
   EXPECT_EQ(world->master_port, 10007);
 }
 
-TEST(FindWorld, ReadsPlainVariablesAsKubeflowSetsThem) {
-  const auto world =
-      world_of({{"RANK", "2"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "job-master-0"}, {"MASTER_PORT", "23456"}});
-  ASSERT_TRUE(world);
+TEST(FindWorld, CountsOpenMpisNodesByTheRanksOnEach) {
+  const auto world = world_of({{"OMPI_COMM_WORLD_RANK", "5"},
+                               {"OMPI_COMM_WORLD_SIZE", "8"},
+                               {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                               {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                               {"OMPI_COMM_WORLD_NODE_RANK", "1"},  // of the ranks of its node, not a node's number
+                               {"MASTER_ADDR", "node1"}});
+  EXPECT_EQ(world->num_nodes, 4);
+  EXPECT_EQ(world->node_rank, 2);
+}
+
+TEST(FindWorld, ReadsKubeflow) {
+  const Values pod = {{"RANK", "2"},
+                      {"WORLD_SIZE", "3"},
+                      {"MASTER_ADDR", "job-master-0"},
+                      {"MASTER_PORT", "23456"},
+                      {"KUBERNETES_PORT", "tcp://10.0.0.1:443"}};
+  EXPECT_EQ(world_of(pod)->source, "Kubeflow");
+  Values by_hand = pod;
+  by_hand["LOCAL_RANK"] = "0";
+  EXPECT_NE(world_of(by_hand)->source, "Kubeflow");
+  const auto world = world_of(pod);
   EXPECT_EQ(world->rank, 2);
   EXPECT_EQ(world->local_rank, 0);
   EXPECT_EQ(world->local_size, 1);

@@ -4,6 +4,10 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include "levin/core/device_work.h"
+#include "levin/core/error.h"
+#include "levin/strategies/ddp.h"
+
 namespace levin::single_device_test {
 namespace {
 
@@ -32,6 +36,52 @@ TEST(SingleDeviceStrategy, BackwardAddsToTheGradients) {
   strategy.backward(weight.mul(2).sum(), /*sync=*/false);
   strategy.backward(weight.mul(5).sum(), /*sync=*/true);
   EXPECT_TRUE(weight.grad().equal(at::ones({3}).mul(7)));
+}
+
+TEST(SingleDeviceStrategy, GoesWhereItIsPut) {
+  SingleDeviceStrategy strategy;
+  EXPECT_EQ(strategy.make_copier(), nullptr) << "on a CPU there is nothing to copy";
+  EXPECT_EQ(strategy.make_recorder(), nullptr);
+  strategy.use_device(at::Device(at::kCUDA, 1));
+  EXPECT_EQ(strategy.device(), at::Device(at::kCUDA, 1));
+}
+
+// A strategy of a user's own, which knows one device.
+struct Own : Strategy {
+  [[nodiscard]] std::string name() const override { return "own"; }
+  [[nodiscard]] at::Device device() const override { return at::kCPU; }
+  [[nodiscard]] int64_t rank() const override { return 0; }
+  [[nodiscard]] int64_t world_size() const override { return 1; }
+  void backward(const at::Tensor& loss, bool) override { loss.backward(); }
+  [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp) override { return value; }
+  [[nodiscard]] bool any(bool value) override { return value; }
+  void barrier() override {}
+};
+
+TEST(Strategy, OneThatKnowsOneDeviceRefusesAnother) {
+  Own strategy;
+  strategy.use_device(at::kCPU);
+  try {
+    strategy.use_device(at::Device(at::kCUDA, 2));
+    FAIL() << "nothing was thrown";
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("own runs on cpu and not on cuda:2"), std::string::npos) << text;
+    EXPECT_NE(text.find("accelerator: cpu"), std::string::npos) << text;
+  }
+}
+
+TEST(DDP, NcclIsForGpus) {
+  DDP strategy({.process_group_backend = "nccl"});
+  strategy.join(World());
+  try {
+    strategy.set_up({}, /*training=*/true);
+    FAIL() << "nothing was thrown";
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("DDPOptions.process_group_backend: nccl"), std::string::npos) << text;
+    EXPECT_NE(text.find("Use gloo or auto"), std::string::npos) << text;
+  }
 }
 
 }  // namespace

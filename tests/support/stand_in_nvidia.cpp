@@ -1,5 +1,6 @@
 // The few functions of NVIDIA's NVTX, NVML and driver libraries that Levin calls, for machines without a GPU: names and
 // types are those of nvToolsExt.h, nvml.h and cuda.h. One GPU, at bus 0000:65:00.0; what it says is fixed.
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -38,6 +39,12 @@ const char* stand_in_nvtx_calls() {
 }
 
 int cuInit(unsigned) {
+  return 0;
+}
+/// As many as STAND_IN_GPUS says, else one.
+int cuDeviceGetCount(int* count) {
+  const char* told = std::getenv("STAND_IN_GPUS");
+  *count = told != nullptr ? std::atoi(told) : 1;
   return 0;
 }
 int cuDeviceGet(int* device, int ordinal) {

@@ -22,7 +22,12 @@ function(levin_suites name program list label seconds)
       elseif(line MATCHES "^  " AND NOT line MATCHES "^  DISABLED_" AND NOT listed)
         set(listed TRUE)
         string(APPEND text "add_test([[${name}.${suite}]] [[${program}]] [[--gtest_filter=${suite}.*]])\n"
-          "set_tests_properties([[${name}.${suite}]] PROPERTIES LABELS ${label} TIMEOUT ${seconds})\n")
+          "set_tests_properties([[${name}.${suite}]] PROPERTIES LABELS ${label} TIMEOUT ${seconds}")
+        if(label STREQUAL "cuda")
+          string(APPEND text " SKIP_REGULAR_EXPRESSION [[  SKIPPED ]])\n")  # GoogleTest's word; the output says why
+        else()
+          string(APPEND text " ENVIRONMENT [[CUDA_VISIBLE_DEVICES=]])\n")
+        endif()
       endif()
     endforeach()
     file(WRITE "${list}" "${text}")

@@ -3,6 +3,9 @@ levin_test(checkpoint_file TORCH FILES
   trainer/safetensors_test.cpp)
 target_link_libraries(checkpoint_file_test PRIVATE PkgConfig::xxhash)
 
+levin_test(sharded_checkpoint TORCH FILES
+  trainer/sharded_checkpoint_test.cpp)
+
 levin_test(checkpoint_damage TORCH FILES
   trainer/checkpoint_damage_test.cpp)
 
@@ -10,9 +13,13 @@ levin_test(checkpoint_faults LIBS levin_io_faults FILES
   trainer/checkpoint_faults_test.cpp)
 
 levin_test(run_plan FILES
+  trainer/auto_requeue_test.cpp
+  trainer/devices_test.cpp
   trainer/metrics_test.cpp
   trainer/run_plan_test.cpp
   trainer/values_json_test.cpp)
+add_dependencies(run_plan_test levin_stand_in_nvidia)
+target_compile_definitions(run_plan_test PRIVATE LEVIN_STAND_IN_NVIDIA="$<TARGET_FILE:levin_stand_in_nvidia>")
 
 # Files from and for other programs: Python's safetensors package (./dev setup installs it; skipped without) and PyTorch.
 levin_test(weights TORCH FILES
@@ -30,8 +37,25 @@ levin_test(trainer TORCH FILES
   trainer/param_groups_test.cpp
   trainer/trainer_test.cpp)
 
+# What a GPU changes in a training, as far as a CPU can tell.
+levin_test(gpu_paths TORCH FILES
+  trainer/backend_settings_test.cpp
+  trainer/copy_ahead_test.cpp
+  trainer/memory_report_test.cpp
+  trainer/step_graph_refusals_test.cpp
+  trainer/step_graph_test.cpp)
+
 levin_test(resume TORCH FILES
   trainer/resume_test.cpp)
 
 levin_test(checkpoint_writer TORCH LIBS levin_io_faults FILES
   trainer/checkpoint_writer_test.cpp)
+
+# One process on several devices: logical CPU devices stand in for GPUs.
+levin_test(several_devices TORCH FILES
+  core/module_call_test.cpp
+  strategies/data_parallel_test.cpp
+  strategies/parallel_apply_test.cpp
+  trainer/dp_test.cpp
+  trainer/model_parallel_test.cpp
+  trainer/pipeline_test.cpp)

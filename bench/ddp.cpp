@@ -1,0 +1,182 @@
+// What two ranks on this machine's cores cost, Gloo between them, one thread each: a hand-written c10d loop, the
+// Trainer with its defaults and Lightning's DDP; and how much of a second core a GPT makes use of, with reductions
+// beside backward and after it. Each round starts its ranks as new processes; starting is not measured.
+//
+//   bench_ddp [--rounds N] [--quick]
+//   bench_ddp loop|trainer mlp|gpt STEPS RANKS [BUCKET_MB]      one run alone: microseconds a step on rank 0
+//   bench_ddp all_reduce BYTES RANKS                            one message: microseconds
+//   bench_ddp memory ddp|1|2|3                                  MiB that a rank of two keeps; 1 to 3: stages of fsdp
+#include "levin/strategies/ddp.h"
+#include "levin/strategies/fsdp.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <thread>
+
+#include "ddp_loop.h"
+#include "gpt_runs.h"
+#include "levin/core/console.h"
+#include "levin/strategies/step_model.h"
+#include "levin/trainer/held_memory.h"
+#include "overhead_runs.h"
+#include "peer.h"
+#include "rounds.h"
+
+namespace bench::ddp {
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+// In one bucket, which is reduced when backward is over.
+constexpr const char* kOneBucket = "1000";
+constexpr const char* kSmallBuckets = "1";
+
+double by_trainer(const std::string& model, int64_t steps, int64_t ranks, const std::string& bucket_mb) {
+  levin::Console::instance().capture([](const std::string&) {});
+  at::set_num_threads(1);
+  if (model == "mlp") return trained_by_levin(load_fashion_mnist(), Kind::sgd, 1, {1, steps}, false, ranks);
+  levin::TrainerOptions options;
+  options.devices = ranks;
+  if (ranks > 1) options.strategy = levin::DDP({.bucket_cap_mb = std::stod(bucket_mb)});
+  return static_cast<double>(gpt::Work().tokens()) * 1e6 / gpt::trained_by_levin({}, steps, std::move(options));
+}
+
+bool is_rank_zero() {
+  const char* rank = std::getenv("RANK");
+  return rank == nullptr || rank == std::string("0");
+}
+
+// What a rank keeps for training, after an update.
+class HeldWatch : public levin::Callback {
+ public:
+  void on_train_batch_end(levin::Trainer& trainer, levin::LightningModule&, const at::Tensor&, const levin::Batch&,
+                          int64_t) override {
+    const levin::HeldMemory held = levin::held_memory(trainer);
+    mib = static_cast<double>(held.parameters + held.gradients + held.optimizer_state) / (1 << 20);
+  }
+  double mib = 0;
+};
+
+// `strategy`: ddp, or a stage of fsdp.
+double held_mib(const std::string& strategy) {
+  levin::Console::instance().capture([](const std::string&) {});
+  const auto watch = std::make_shared<HeldWatch>();
+  levin::TrainerOptions options;
+  options.devices = int64_t{2};
+  options.callbacks = {watch};
+  if (strategy == "ddp") options.strategy = "ddp";
+  if (strategy != "ddp") options.strategy = levin::FSDP({.stage = std::stol(strategy)});
+  (void)gpt::trained_by_levin({}, 2, std::move(options));
+  return watch->mib;
+}
+
+int print(std::optional<double> figure) {
+  if (figure && is_rank_zero()) std::printf("%.3f\n", *figure);
+  return 0;
+}
+
+int run_alone(const Words& words) {
+  if (words.size() == 2 && words[0] == "memory") return print(held_mib(words[1]));
+  if (words.size() == 3 && words[0] == "all_reduce") return print(all_reduce(std::stol(words[1]), std::stoi(words[2])));
+  if (words.size() < 4) throw std::runtime_error("usage: bench_ddp loop|trainer mlp|gpt STEPS RANKS [BUCKET_MB]");
+  const int64_t steps = std::stol(words[2]);
+  const int ranks = std::stoi(words[3]);
+  if (words[0] == "loop") return print(hand_written_loop(words[1], steps, ranks));
+  return print(by_trainer(words[1], steps, ranks, words.size() > 4 ? words[4] : kSmallBuckets));
+}
+
+Contender own(std::string name, Words words) {
+  words.insert(words.begin(), std::filesystem::read_symlink("/proc/self/exe").replace_filename("bench_ddp").string());
+  return {std::move(name), [words] { return Process(words, peer_log("ddp")).answer().get<double>(); }};
+}
+
+void measure_mlp(const Options& options, const std::shared_ptr<Peer>& peer, Report& report) {
+  const std::string steps = options.quick ? "3" : "400";
+  std::vector<Contender> contenders = {own("hand-written c10d loop", {"loop", "mlp", steps, "2"}),
+                                       own("Trainer", {"trainer", "mlp", steps, "2"}),
+                                       own("Trainer, one rank", {"trainer", "mlp", steps, "1"})};
+  if (peer != nullptr) {
+    contenders.push_back({"Lightning", [=] { return peer->round("mlp " + std::string(options.quick ? "3" : "150")); }});
+  }
+  const auto figures = interleave(contenders, options);
+  report.table("MLP 784-64-10, batches of 64 on each of two ranks, SGD", "us a step", figures);
+  report.at_most("trainer_to_loop", ratio(figures, "Trainer", "hand-written c10d loop"), 1.05);
+  report.at_least("lightning_to_trainer", ratio(figures, "Lightning", "Trainer"), 3);
+}
+
+void measure_gpt(const Options& options, Report& report) {
+  const std::string steps = options.quick ? "2" : "25";
+  const auto figures = interleave({own("hand-written c10d loop", {"loop", "gpt", steps, "2"}),
+                                   own("Trainer", {"trainer", "gpt", steps, "2", kSmallBuckets}),
+                                   own("Trainer, no overlap", {"trainer", "gpt", steps, "2", kOneBucket}),
+                                   own("Trainer, one rank", {"trainer", "gpt", steps, "1"})},
+                                  options);
+  report.table("GPT of 4 layers, 128 wide, batches of 12 x 64 bytes on each of two ranks, AdamW", "us a step", figures);
+  report.at_most("gpt_trainer_to_loop", ratio(figures, "Trainer", "hand-written c10d loop"), 1.05);
+  // Of the speed that two ranks would have if they had nothing to tell each other.
+  report.number("gpt_scaling_efficiency", ratio(figures, "Trainer, one rank", "Trainer"));
+  report.number("gpt_scaling_efficiency_no_overlap", ratio(figures, "Trainer, one rank", "Trainer, no overlap"));
+}
+
+void measure_memory(Report& report) {
+  std::vector<Figure> figures;
+  for (const char* kind : {"ddp", "1", "2", "3"}) {
+    const std::string name = kind == std::string("ddp") ? "ddp" : std::string("fsdp, stage ") + kind;
+    figures.push_back(figure_of(name, {own(name, {"memory", kind}).run()}));
+  }
+  report.table("weights, gradients and AdamW's state of the GPT, on each of two ranks", "MiB", figures);
+  report.number("fsdp_memory_to_ddp", figures[3].median / figures[0].median);
+}
+
+// What `levin plan cluster` says of two and of four ranks here, from one rank's step and two sizes of message between
+// two, beside what they take. Ranks share the cores.
+void check_predictions(const Options& options, Report& report) {
+  constexpr double kSmall = 4e3, kLarge = 8e6;
+  const std::string steps = options.quick ? "2" : "25";
+  const auto figures = interleave(
+      {own("all-reduce of 4 kB", {"all_reduce", "4000", "2"}),
+       own("all-reduce of 8 MB", {"all_reduce", "8000000", "2"}), own("GPT, 1 rank", {"trainer", "gpt", steps, "1"}),
+       own("GPT, 2 ranks", {"trainer", "gpt", steps, "2", kOneBucket}),
+       own("GPT, 4 ranks", {"trainer", "gpt", steps, "4", kOneBucket})},
+      options);
+  report.table("what step times are predicted from, and compared with", "us", figures);
+  levin::Link link;
+  link.bandwidth = (kLarge - kSmall) / ((figures[1].median - figures[0].median) * 1e-6);
+  link.latency = figures[0].median * 1e-6 / 2 - kSmall / 2 / link.bandwidth;
+  const auto cores = static_cast<double>(std::thread::hardware_concurrency());
+  for (const int64_t ranks : {1, 2, 4}) {
+    levin::StepCost cost;
+    cost.bytes = static_cast<double>(gpt::count_parameters() * 4);
+    cost.bucket_bytes = 1e12;
+    cost.backward = figures[2].median * 1e-6 * std::max(1.0, static_cast<double>(ranks) / cores);
+    const double predicted = levin::predict_ddp(cost, {1, ranks, link, {}}).step;
+    const double measured = figures[ranks == 1 ? 2 : ranks == 2 ? 3 : 4].median * 1e-6;
+    report.number("predicted_to_measured_" + std::to_string(ranks), predicted / measured);
+  }
+}
+
+int run(const Options& options) {
+  if (!options.words.empty()) return run_alone(options.words);
+  const auto peer = Peer::start("ddp");
+  Report report("ddp");
+  if (peer != nullptr) report.peers(peer->versions());
+  measure_mlp(options, peer, report);
+  measure_gpt(options, report);
+  measure_memory(report);
+  check_predictions(options, report);
+  report.write();
+  return 0;
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  const auto options = read_options(argc, argv, 9);
+  return guarded([&] { return run(options); });
+}
+
+}  // namespace bench::ddp

@@ -1,0 +1,42 @@
+// Training a small GPT (examples/models/gpt.h) on the bytes of the King James Bible: 4 layers, 128 wide. All return
+// tokens a second of one rank.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "levin/trainer/trainer_options.h"
+#include "models/gpt.h"
+
+namespace bench::gpt {
+
+/// A batch and where it is trained on.
+struct Work {
+  int64_t batch = 12;
+  int64_t block = 64;  // bytes of a sample
+  bool gpu = false;    // in bf16-mixed
+  bool cuda_graph = false;
+
+  [[nodiscard]] int64_t tokens() const { return batch * block; }
+};
+
+[[nodiscard]] GPTOptions model_options(const Work& work = {});
+
+/// Numbers that it learns.
+[[nodiscard]] int64_t count_parameters();
+
+/// (bytes) uint8
+[[nodiscard]] at::Tensor load_bytes();
+
+/// A loss of random places of the text, as TextFile draws them.
+[[nodiscard]] torch::Tensor random_loss(GPT& model, const at::Tensor& bytes, const Work& work = {});
+
+/// Stock torch::optim::AdamW.
+[[nodiscard]] double hand_written_loop(const Work& work, const at::Tensor& bytes, int64_t steps);
+
+/// The Trainer with its defaults and `options` on the data module TextFile. Several devices: as trained_by_levin of
+/// overhead_runs.h.
+[[nodiscard]] double trained_by_levin(const Work& work, int64_t steps, levin::TrainerOptions options = {});
+
+}  // namespace bench::gpt

@@ -1,0 +1,86 @@
+#include "levin/cli/measure_step.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "levin/cli/arguments.h"
+#include "levin/cli/resolve_run.h"
+#include "levin/cli/run_parts.h"
+#include "levin/core/error.h"
+#include "levin/profilers/time_split.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/random_state.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace {
+
+constexpr int64_t kWarmUp = 5;
+constexpr int64_t kMeasured = 50;
+
+class BatchSize final : public Callback {
+ public:
+  void on_train_batch_end(Trainer&, LightningModule&, const at::Tensor&, const Batch& batch, int64_t) override {
+    largest = std::max(largest, batch.size());
+  }
+  int64_t largest = 1;
+};
+
+// One device of the kind that the run asks for, and nothing beside the steps.
+TrainerOptions bare(const TrainerOptions& given, int64_t steps) {
+  TrainerOptions options;
+  options.accelerator = given.accelerator;
+  options.precision = given.precision;
+  options.gradient_clip_val = given.gradient_clip_val;
+  options.gradient_clip_algorithm = given.gradient_clip_algorithm;
+  options.devices = 1;
+  options.max_epochs = -1;
+  options.max_steps = steps;
+  options.limit_val_batches = int64_t{0};
+  options.barebones = true;
+  return options;
+}
+
+StepTimes fit(const ResolvedRun& run, RunParts& parts, int64_t steps, std::shared_ptr<Callback> watch) {
+  TrainerOptions options = bare(run.trainer, steps);
+  options.callbacks = {std::move(watch)};
+  Trainer trainer(std::move(options));
+  parts.data != nullptr ? trainer.fit(*parts.model, *parts.data) : trainer.fit(*parts.model);
+  return trainer.time_split().times();
+}
+
+}  // namespace
+
+MeasuredStep measure_step(const std::vector<std::string>& run_words) {
+  Problems problems;
+  std::vector<std::string> words = {"fit"};
+  words.insert(words.end(), run_words.begin(), run_words.end());
+  const Arguments arguments = parse_arguments(words, field_names<TrainerOptions>(), problems);
+  problems.throw_if_any();
+  const ResolvedRun run = resolve_run(arguments.sources, RunPlace::elsewhere, problems);
+  require_model(run.config, problems);
+  problems.throw_if_any();
+  if (const auto seed = run.config.seed()) seed_everything(static_cast<uint64_t>(*seed));
+  RunParts parts = make_parts(run.config);
+  const auto watch = std::make_shared<BatchSize>();
+  (void)fit(run, parts, kWarmUp, watch);
+  const StepTimes times = fit(run, parts, kMeasured, watch);
+  const double each = 1e3 / static_cast<double>(std::max<int64_t>(1, times.steps));
+  MeasuredStep seen;
+  for (const auto& parameter : parts.model->parameters()) {
+    if (!parameter.requires_grad()) continue;
+    seen.parameters += parameter.numel();
+    seen.bytes = parameter.element_size();
+  }
+  seen.batch_size = watch->largest;
+  seen.forward_ms = times[StepPart::forward] * each;
+  seen.backward_ms = times[StepPart::backward] * each;
+  seen.optimizer_ms = times[StepPart::optimizer] * each;
+  seen.other_ms = times.training() * 1e3 / static_cast<double>(std::max<int64_t>(1, times.steps)) - seen.forward_ms -
+                  seen.backward_ms - seen.optimizer_ms;
+  return seen;
+}
+
+}  // namespace levin

@@ -1,0 +1,21 @@
+// The objects of a run as its run file describes them.
+#pragma once
+
+#include <memory>
+
+#include "levin/cli/run_config.h"
+#include "levin/data/data_module.h"
+#include "levin/trainer/lightning_module.h"
+
+namespace levin {
+
+struct RunParts {
+  std::shared_ptr<LightningModule> model;
+  std::shared_ptr<DataModule> data;  // null: the model's own loaders
+};
+
+/// Makes model and data of a configuration that was resolved without problems. The run file's optimizer and scheduler
+/// take the place of the model's.
+[[nodiscard]] RunParts make_parts(const RunConfig& config);
+
+}  // namespace levin

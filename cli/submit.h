@@ -1,0 +1,18 @@
+// levin submit: hands a run to Slurm.
+//
+//   levin submit --config run.yaml --nodes 2 --time 04:00:00 --grid model.lr=0.1,0.01 --trainer.max_epochs=20
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace levin {
+
+/// Checks the run that the words describe, writes the job's script and gives it to sbatch (--dry-run: prints it).
+/// Prints to the Console and returns the exit code: 0; 1 if sbatch is not there or refuses; 2 for a mistake in words or
+/// run.
+[[nodiscard]] int run_submit(const std::vector<std::string>& words, int width);
+
+[[nodiscard]] std::string submit_usage(int width);
+
+}  // namespace levin

@@ -1,0 +1,18 @@
+// Runs another program to its end: sbatch, scontrol. No shell, so no argument is ever taken for more than it is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace levin {
+
+struct CommandResult {
+  int status = 0;           // exit status; 128 + N if signal N ended it
+  std::string output = "";  // of both streams, as they came
+};
+
+/// words[0] is looked for on PATH; standard input is empty. Blocks until the program ends. Throws Error naming it where
+/// it cannot be started.
+[[nodiscard]] CommandResult run_command(std::vector<std::string> words);
+
+}  // namespace levin

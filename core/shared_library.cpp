@@ -1,0 +1,38 @@
+#include "levin/core/shared_library.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "levin/core/error.h"
+
+namespace levin {
+
+SharedLibrary::SharedLibrary(std::string name, std::string who, std::string fix)
+    : name_(std::move(name)),
+      who_(std::move(who)),
+      fix_(std::move(fix)),
+      handle_(::dlopen(name_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+  if (handle_ == nullptr) throw Error(who_ + ": " + ::dlerror() + ". " + fix_);
+}
+
+SharedLibrary::~SharedLibrary() {
+  if (!kept_) ::dlclose(handle_);
+}
+
+void* SharedLibrary::address_of(const char* symbol) const {
+  void* address = ::dlsym(handle_, symbol);
+  if (address == nullptr) throw Error(who_ + ": " + name_ + " has no " + symbol + ". " + fix_);
+  return address;
+}
+
+std::string folder_of_code(const void* address) {
+  Dl_info info = {};
+  if (::dladdr(address, &info) == 0 || info.dli_fname == nullptr) return "";
+  std::error_code failed;
+  const auto path = std::filesystem::canonical(info.dli_fname, failed);
+  return failed ? "" : path.parent_path().string();
+}
+
+}  // namespace levin

@@ -1,0 +1,24 @@
+// The folder of a run below its experiment's: version_0, version_1, …
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace levin {
+
+/// N of the folders version_N, ascending.
+[[nodiscard]] std::vector<int64_t> run_versions(const std::string& experiment);
+
+[[nodiscard]] std::string version_folder(const std::string& experiment, int64_t version);
+
+/// Makes a folder that nobody else has, also where many jobs start at once. Throws Error naming path and cause.
+[[nodiscard]] std::string claim_run_folder(const std::string& experiment);
+
+/// In a job of Slurm: leaves a file in the folder that says which job and which command it belongs to.
+void mark_job(const std::string& folder);
+
+/// The newest folder that this job's same command has begun before Slurm started the job again; "" if there is none.
+[[nodiscard]] std::string folder_of_job(const std::string& experiment);
+
+}  // namespace levin

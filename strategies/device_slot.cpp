@@ -1,0 +1,50 @@
+#include "levin/strategies/device_slot.h"
+
+#include <c10/core/DeviceGuard.h>
+
+namespace levin {
+
+namespace {
+
+DeviceSlot& this_slot() {
+  thread_local DeviceSlot slot;
+  return slot;
+}
+
+}  // namespace
+
+std::string DeviceSlot::text() const {
+  return device.has_index() ? device.str() : device.str() + ":" + std::to_string(index);
+}
+
+std::vector<DeviceSlot> cpu_slots(int64_t count) {
+  std::vector<DeviceSlot> slots;
+  for (int64_t k = 0; k < count; ++k) slots.push_back({k, at::kCPU});
+  return slots;
+}
+
+const DeviceSlot& current_slot() {
+  return this_slot();
+}
+
+struct SlotScope::Guard {
+  explicit Guard(at::Device device) : device(device) {}
+  c10::DeviceGuard device;
+};
+
+SlotScope::SlotScope(const DeviceSlot& slot) : outer_(this_slot()) {
+  if (slot.device.has_index()) guard_ = std::make_unique<Guard>(slot.device);
+  this_slot() = slot;
+}
+
+SlotScope::~SlotScope() {
+  this_slot() = outer_;
+}
+
+at::Tensor move_to(const at::Tensor& tensor, const DeviceSlot& slot) {
+  if (!tensor.defined() || tensor.device() == slot.device) return tensor;
+  // To the CPU the values must have arrived when it returns: nothing there waits for a GPU.
+  return tensor.to(slot.device, tensor.scalar_type(), /*non_blocking=*/!slot.device.is_cpu());
+}
+
+}  // namespace levin

@@ -1,0 +1,55 @@
+// Data parallel within one process: replicas of the module on several devices each compute a share of every batch, and
+// their gradients are added to the module's own. The batch is what the loader gives: nothing is multiplied.
+//
+//   levin::Trainer trainer({.devices = std::vector<std::string>{"cpu", "cpu"}, .strategy = "dp"});
+//   trainer: {accelerator: gpu, devices: 4, strategy: dp}
+//
+// ddp does the same with a process for every device, and is faster: here weights are copied to all devices in every
+// step.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "levin/strategies/loss_gradient.h"
+#include "levin/strategies/strategy.h"
+
+namespace levin {
+
+/// One process on several devices; what its kinds have in common.
+class SeveralDevices : public Strategy {
+ public:
+  [[nodiscard]] at::Device device() const override { return slots_.front().device; }
+  [[nodiscard]] int64_t rank() const override { return 0; }
+  [[nodiscard]] int64_t world_size() const override { return 1; }
+  [[nodiscard]] bool takes_several_devices() const override { return true; }
+  void use_slots(std::vector<DeviceSlot> slots) override;
+  void backward(const at::Tensor& loss, bool /*sync*/) override { gradient_.backward(loss); }
+  [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp /*op*/) override { return value; }
+  [[nodiscard]] bool any(bool value) override { return value; }
+  void barrier() override {}
+
+ protected:
+  [[nodiscard]] const std::vector<DeviceSlot>& slots() const { return slots_; }
+
+ private:
+  std::vector<DeviceSlot> slots_ = cpu_slots(1);
+  LossGradient gradient_;
+};
+
+/// The loss of a batch is the mean of its shares' losses, weighted by their samples; predictions come together on the
+/// first device.
+class DataParallelStrategy : public SeveralDevices {
+ public:
+  [[nodiscard]] std::string name() const override { return "dp"; }
+  [[nodiscard]] std::vector<DeviceSlot> replica_slots() const override { return slots(); }
+};
+
+/// The balanced form: predictions too stay on their devices until they go to the CPU.
+class BalancedDataParallelStrategy final : public DataParallelStrategy {
+ public:
+  [[nodiscard]] std::string name() const override { return "dp_balanced"; }
+  [[nodiscard]] bool gathers_outputs() const override { return false; }
+};
+
+}  // namespace levin

@@ -1,0 +1,24 @@
+// How strategies get a process group over NCCL, which is in LibTorch's CUDA part: from Levin's CUDA component, by name.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+
+#include "levin/strategies/world.h"
+
+namespace c10d {
+class ProcessGroup;
+class Store;
+}  // namespace c10d
+
+namespace levin {
+
+/// A group among the ranks of `world`, of which this one uses `device`. Every rank calls it; nobody waits: NCCL
+/// connects at the first message.
+using MakeNcclGroup = c10::intrusive_ptr<c10d::ProcessGroup> (*)(const c10::intrusive_ptr<c10d::Store>& store,
+                                                                 const World& world, std::chrono::milliseconds timeout,
+                                                                 at::Device device);
+inline constexpr const char* kMakeNcclGroup = "levin_make_nccl_group";
+
+}  // namespace levin

@@ -1,0 +1,42 @@
+// One task for each slot, side by side: a thread for every slot but the first, which is the caller's. What belongs to
+// the calling thread in LibTorch (grad mode, autocast, inference mode, hooks of saved tensors, a profiler) is carried
+// over.
+//
+//   ParallelApply apply(slots);
+//   apply([&](size_t k) { outputs[k] = replicas[k]->forward(inputs[k]); });
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "levin/strategies/device_slot.h"
+
+namespace levin {
+
+class ParallelApply {
+ public:
+  /// `slots`: at least one. Threads are started with the first call.
+  explicit ParallelApply(std::vector<DeviceSlot> slots);
+  ~ParallelApply();
+  ParallelApply(const ParallelApply&) = delete;
+  ParallelApply& operator=(const ParallelApply&) = delete;
+
+  [[nodiscard]] const std::vector<DeviceSlot>& slots() const { return slots_; }
+
+  /// Runs task(k) for the first `count` slots, each under its SlotScope, and waits for all. On CPU slots each draws
+  /// random numbers of its own (RandomScope), so that a run is the same whichever thread is faster. Throws Error with
+  /// the place and text of the first task, by slot, that threw; Interrupted passes as it is.
+  void operator()(size_t count, const std::function<void(size_t)>& task);
+  void operator()(const std::function<void(size_t)>& task) { (*this)(slots_.size(), task); }
+
+ private:
+  class Worker;
+  void rethrow(const std::vector<std::exception_ptr>& errors) const;
+
+  std::vector<DeviceSlot> slots_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // of slots 1, 2, …
+};
+
+}  // namespace levin

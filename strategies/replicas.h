@@ -1,0 +1,49 @@
+// Copies of a module on other slots that follow it: before each forward pass they get its weights, its buffers and its
+// modes, and their gradients are added to its own in backward, copy by copy in their order.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/strategies/device_slot.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace levin {
+
+class Replicas {
+ public:
+  /// `copies[k]`, for `slots[k + 1]`, must have the parameters and buffers of `module`, by name and shape; their values
+  /// do not matter. `module` itself is the replica on slots[0], so that what it changes in its buffers stays.
+  /// Throws ConfigError naming the first tensor that differs.
+  Replicas(torch::nn::Module& module, std::vector<std::shared_ptr<torch::nn::Module>> copies,
+           std::vector<DeviceSlot> slots);
+  Replicas(const Replicas&) = delete;
+  Replicas& operator=(const Replicas&) = delete;
+
+  /// Brings the first `count` - 1 copies up to date. The copies' parameters are results computed from the module's, so
+  /// each call begins a graph of its own; with gradients off they are plain values.
+  void refresh(size_t count);
+
+ private:
+  void refresh_modes(size_t count);
+
+  torch::nn::Module& module_;
+  std::vector<std::shared_ptr<torch::nn::Module>> copies_;
+  std::vector<at::Device> devices_;                       // of the copies
+  std::vector<at::Tensor> parameters_, buffers_;          // the module's
+  std::vector<std::vector<at::Tensor>> copy_parameters_;  // of each copy, in the same order
+  std::vector<std::vector<at::Tensor>> copy_buffers_;
+};
+
+/// Copies of `module` made by its clone(), for slots[1], slots[2], …; each on its slot's device. Throws ConfigError
+/// where the class has no clone().
+[[nodiscard]] std::vector<std::shared_ptr<torch::nn::Module>> clone_for(const torch::nn::Module& module,
+                                                                        const std::vector<DeviceSlot>& slots);
+
+}  // namespace levin

@@ -1,0 +1,103 @@
+// levin plan cluster: the closed forms with the words of a command line, and a run that is measured here.
+#include "levin/cli/plan_cluster.h"
+
+#include <gtest/gtest.h>
+
+#include "cli/config_files.h"
+#include "levin/cli/exit_codes.h"
+#include "levin/core/console.h"
+#include "support/run_program.h"
+
+namespace levin {
+namespace {
+
+using testing::expect_parts;
+
+// The exit code and what was printed.
+std::pair<int, std::string> plan(const std::vector<std::string>& words, const MeasureRun& measure = nullptr) {
+  std::string said;
+  Console::instance().capture([&](const std::string& line) { said += line + "\n"; });
+  const int code = run_plan_cluster(words, 100, measure);
+  Console::instance().capture({});
+  return {code, said};
+}
+
+test::Ran tool(const std::string& words) {
+  return test::run_program(LEVIN_BINARY_DIR "/bin/levin plan cluster " + words);
+}
+
+// 1000 parameters of 4 bytes over links that only have a latency: 1 ms each message.
+const std::vector<std::string> kLatencyOnly = {"--parameters=1000",
+                                               "--batch_size=16",
+                                               "--forward_ms=10",
+                                               "--backward_ms=24",
+                                               "--bandwidth=1e9",
+                                               "--inside_bandwidth",
+                                               "1e9",
+                                               "--latency_us=1000",
+                                               "--inside_latency_us=1000",
+                                               "--devices_per_node=2"};
+
+TEST(PlanCluster, SaysWhatTheClosedFormsSay) {
+  auto words = kLatencyOnly;
+  words.emplace_back("--nodes=1,3");
+  const auto [code, said] = plan(words);
+  EXPECT_EQ(code, kExitOk) << said;
+  // 2 devices: 2 messages; 6 devices: 2 (1 + 2). Stage 3 sends 3/2 as many, none of them hidden in one unit.
+  expect_parts(said, {"1000 parameters, 0.0 MB", "16 samples in 34.00 ms",
+                      "1        2            32 |    36.00 ms       94.4 % |    37.00 ms       91.9 %",
+                      "3        6            96 |    40.00 ms       85.0 % |    43.00 ms       79.1 %"});
+}
+
+TEST(PlanCluster, FasterDevicesComputeFasterAndSendAsBefore) {
+  auto words = kLatencyOnly;
+  words.insert(words.end(), {"--nodes=1", "--device_speed=10"});
+  expect_parts(plan(words).second, {"16 samples in 3.40 ms", "5.40 ms       63.0 %"});
+}
+
+TEST(PlanCluster, WhatIsGivenCountsBeforeWhatWasMeasured) {
+  std::vector<std::string> run;
+  const auto measure = [&](const std::vector<std::string>& words) {
+    run = words;
+    return MeasuredStep{.parameters = 5, .bytes = 2, .batch_size = 8, .forward_ms = 1, .backward_ms = 2, .other_ms = 4};
+  };
+  const auto [code, said] =
+      plan({"--config", "a.yaml", "--nodes=1", "--trainer.precision=64-true", "--backward_ms=3"}, measure);
+  EXPECT_EQ(code, kExitOk);
+  EXPECT_EQ(run, (std::vector<std::string>{"--config", "a.yaml", "--trainer.precision=64-true"}));
+  expect_parts(said, {"5 parameters", "8 samples in 8.00 ms (forward 1.00 ms, backward 3.00 ms"});
+}
+
+TEST(PlanCluster, TellsEveryMistakeAndPlansNothing) {
+  const auto [code, said] = plan({"--devices_per_node=0", "--nodes=2,x", "--bandwidth=-1"});
+  EXPECT_EQ(code, kExitBadConfig);
+  expect_parts(said, {"devices_per_node", "must be >= 1, got 0", "nodes", "bandwidth", "nothing was planned"});
+  EXPECT_EQ(said.find("efficiency"), std::string::npos);
+  expect_parts(plan({}).second, {"the times of a step are not known", "--config FILE"});
+  expect_parts(plan({"--forward_ms=1"}).second, {"the number of parameters is not known"});
+  expect_parts(plan({"--nodes"}).second, {"--nodes: no value follows"});
+}
+
+TEST(PlanCluster, HelpListsEveryOption) {
+  const std::string said = plan({"--help"}).second;
+  for (const auto& name : field_names<PlanClusterOptions>()) EXPECT_NE(said.find(name), std::string::npos) << name;
+}
+
+TEST(PlanCluster, MeasuresARunOfTheTool) {
+  const auto done = tool("--config " LEVIN_SOURCE_DIR "/configs/fashion_mnist.yaml --data.batch_size=32 --nodes=1,128");
+  EXPECT_EQ(done.status, 0) << done.output;
+  expect_parts(done.output,
+               {"203530 parameters, 0.8 MB to send. One device: 32 samples in", "128     1024         32768 |"});
+}
+
+TEST(PlanCluster, AMistakeOfTheRunIsToldAsInAFit) {
+  const auto done = tool("--model=Nobody");
+  EXPECT_EQ(done.status, kExitBadConfig);
+  expect_parts(done.output, {"Nobody"});
+  const auto other = test::run_program(LEVIN_BINARY_DIR "/bin/levin plan clusters");
+  EXPECT_EQ(other.status, kExitBadConfig);
+  expect_parts(other.output, {"\"clusters\" cannot be planned. Use levin plan cluster"});
+}
+
+}  // namespace
+}  // namespace levin

@@ -1,0 +1,126 @@
+// levin::call: the plain forward pass, or what acts around it.
+#include "levin/core/module_call.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "levin/trainer/sequential_calls.h"
+
+namespace levin::module_call_test {
+namespace {
+
+// Multiplies what goes in and what comes out, and says in which order.
+class Scaling final : public CallAction {
+ public:
+  Scaling(double factor, std::string name, std::vector<std::string>& order)
+      : factor_(factor), name_(std::move(name)), order_(order) {}
+  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace place) override {
+    order_.push_back(name_ + (place.begins ? " begins" : "") + (place.ends ? " ends" : ""));
+    TensorList scaled;
+    for (const auto& input : inputs) scaled.push_back(input * factor_);
+    TensorList outputs = forward(scaled, nullptr);
+    order_.push_back(name_ + " done");
+    return outputs;
+  }
+
+ private:
+  double factor_;
+  std::string name_;
+  std::vector<std::string>& order_;
+};
+
+struct Twice : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x, int64_t more) { return x * 2 + more; }
+};
+
+struct Pair : torch::nn::Module {
+  std::tuple<at::Tensor, std::vector<at::Tensor>> forward(const at::Tensor& x, const at::Tensor& y) {
+    return {x + y, {x, y}};
+  }
+};
+
+// An action that goes with the test.
+class Acting {
+ public:
+  Acting(const torch::nn::Module& module, std::shared_ptr<CallAction> action)
+      : module_(&module), action_(std::move(action)) {
+    CallActions::add(module_, action_);
+  }
+  ~Acting() { CallActions::remove(module_, action_.get()); }
+  Acting(const Acting&) = delete;
+  Acting& operator=(const Acting&) = delete;
+
+ private:
+  const torch::nn::Module* module_;
+  std::shared_ptr<CallAction> action_;
+};
+
+TEST(Call, IsForwardWhereNothingActs) {
+  EXPECT_FALSE(CallActions::any());
+  torch::nn::Linear holder(3, 2);
+  const at::Tensor x = torch::ones({1, 3});
+  EXPECT_TRUE(levin::call(holder, x).equal(holder->forward(x)));
+  EXPECT_TRUE(levin::call(*holder, x).equal(holder->forward(x)));
+  EXPECT_TRUE(levin::call(holder.ptr(), x).equal(holder->forward(x)));
+  Twice twice;
+  EXPECT_EQ(levin::call(twice, torch::tensor(3), 4).item<int64_t>(), 10);
+  EXPECT_EQ(levin::call(&twice, torch::tensor(3), 4).item<int64_t>(), 10);
+}
+
+TEST(Call, RunsActionsFromTheOutermostAndForgetsThemAgain) {
+  std::vector<std::string> order;
+  Twice twice, other;
+  {
+    const Acting outer(twice, std::make_shared<Scaling>(10, "outer", order));
+    const Acting inner(twice, std::make_shared<Scaling>(3, "inner", order));
+    EXPECT_TRUE(CallActions::any());
+    EXPECT_EQ(levin::call(twice, torch::tensor(1), 1).item<double>(), 61);
+    EXPECT_EQ(order, (std::vector<std::string>{"outer begins ends", "inner begins ends", "inner done", "outer done"}));
+    EXPECT_EQ(levin::call(other, torch::tensor(1), 1).item<int64_t>(), 3);
+  }
+  EXPECT_FALSE(CallActions::any());
+  EXPECT_EQ(levin::call(twice, torch::tensor(1), 1).item<int64_t>(), 3);
+}
+
+TEST(Call, TakesAndReturnsSeveralTensors) {
+  std::vector<std::string> order;
+  Pair pair;
+  const Acting action(pair, std::make_shared<Scaling>(10, "a", order));
+  const auto [sum, both] = levin::call(pair, torch::tensor(1.0), torch::tensor(2.0));
+  EXPECT_EQ(sum.item<double>(), 30);
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(both[1].item<double>(), 20);
+
+  torch::nn::LSTM lstm(2, 3);
+  const Acting on_lstm(*lstm, std::make_shared<Scaling>(1, "lstm", order));
+  const at::Tensor x = torch::ones({4, 1, 2});
+  const auto [expected, state] = lstm->forward(x);
+  const auto [y, own_state] = levin::call(lstm, x);
+  EXPECT_TRUE(y.equal(expected));
+  EXPECT_TRUE(std::get<1>(own_state).equal(std::get<1>(state)));
+}
+
+TEST(SequentialCalls, CallBlocksByTheirActionsInChainsAndEndAsTheyBegan) {
+  std::vector<std::string> order;
+  struct Root : torch::nn::Module {
+    torch::nn::Sequential net{register_module("net", torch::nn::Sequential(torch::nn::ReLU(), torch::nn::Identity(),
+                                                                           torch::nn::Identity(), torch::nn::ReLU()))};
+  } root;
+  const at::Tensor x = torch::tensor({1.0, -1.0});
+  {
+    const Acting one(*root.net->ptr(1), std::make_shared<Scaling>(2, "1", order));
+    const Acting two(*root.net->ptr(2), std::make_shared<Scaling>(-5, "2", order));
+    {
+      const SequentialCalls calls(root);
+      EXPECT_TRUE(root.net->forward(x).equal(torch::tensor({0.0, 0.0})));
+      EXPECT_EQ(order, (std::vector<std::string>{"1 begins", "1 done", "2 ends", "2 done"}));
+    }
+    order.clear();
+    EXPECT_TRUE(root.net->forward(x).equal(torch::tensor({1.0, 0.0})));
+  }
+  EXPECT_TRUE(order.empty());
+  EXPECT_EQ(root.named_children().keys(), (std::vector<std::string>{"net"}));
+}
+
+}  // namespace
+}  // namespace levin::module_call_test

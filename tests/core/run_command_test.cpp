@@ -1,0 +1,39 @@
+#include "levin/core/run_command.h"
+
+#include <gtest/gtest.h>
+
+#include "levin/core/error.h"
+
+namespace levin::run_command_test {
+namespace {
+
+TEST(RunCommand, ReturnsBothStreamsAndTheStatus) {
+  const CommandResult result = run_command({"sh", "-c", "echo one; echo two >&2; exit 3"});
+  EXPECT_EQ(result.status, 3);
+  EXPECT_EQ(result.output, "one\ntwo\n");
+  EXPECT_EQ(run_command({"sh", "-c", "kill -TERM $$"}).status, 128 + 15);
+}
+
+TEST(RunCommand, HandsWordsOverAsTheyAre) {
+  EXPECT_EQ(run_command({"printf", "[%s]", "a b", "$(id)", "'", ";ls", ""}).output, "[a b][$(id)]['][;ls][]");
+}
+
+TEST(RunCommand, TakesMoreThanAPipeHolds) {
+  EXPECT_EQ(run_command({"head", "-c", "300000", "/dev/zero"}).output.size(), 300000u);
+}
+
+TEST(RunCommand, GivesNoInput) {
+  EXPECT_EQ(run_command({"cat"}).output, "");
+}
+
+TEST(RunCommand, NamesAProgramThatIsNotThere) {
+  try {
+    (void)run_command({"no_such_program_of_levin", "x"});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "no_such_program_of_levin cannot be started: No such file or directory.");
+  }
+}
+
+}  // namespace
+}  // namespace levin::run_command_test

@@ -1,0 +1,85 @@
+// Steps as CUDA graphs: the same bits as without. Learning rates are exact in float32, in which a graph reads them.
+#include "cuda/gpu.h"
+#include "levin/optim/adagrad.h"
+#include "levin/optim/step_schedulers.h"
+
+namespace levin::gpu_graph_test {
+namespace {
+
+using namespace test;
+
+class GpuGraph : public OnGpu {};
+
+struct Wanted {
+  std::function<void(TrainerOptions&)> options = nullptr;
+  std::function<OptimizerConfig(SmallNet&)> optimizers = nullptr;
+  double dropout = 0;
+  int64_t samples = 96;
+};
+
+void expect_the_same(const Wanted& wanted) {
+  TrainerOptions options = on_gpu(3);
+  options.deterministic = "warn";
+  if (wanted.options) wanted.options(options);
+  SmallNet plain(wanted.dropout), recorded(wanted.dropout);
+  plain.make_optimizers = recorded.make_optimizers = wanted.optimizers;
+  const Trained launched = train(plain, options, wanted.samples);
+  options.cuda_graph = true;
+  expect_same_bits(launched, train(recorded, options, wanted.samples));
+}
+
+TEST_F(GpuGraph, AStepTrainsToTheSameBits) {
+  expect_the_same({});
+}
+
+TEST_F(GpuGraph, EveryOptimizerThatCanBeRecordedDoes) {
+  expect_the_same({.optimizers = [](SmallNet& m) {
+    return OptimizerConfig(SGD(m.parameters(), {.lr = 0.0625, .momentum = 0.9, .weight_decay = 0.01}));
+  }});
+  expect_the_same({.optimizers = [](SmallNet& m) {
+    return OptimizerConfig(Adam(m.parameters(), {.lr = 0.0078125, .amsgrad = true}));
+  }});
+  expect_the_same({.optimizers = [](SmallNet& m) { return OptimizerConfig(Adagrad(m.parameters(), {.lr = 0.0625})); }});
+}
+
+TEST_F(GpuGraph, AWindowOfFourDoesToo) {
+  expect_the_same({.options = [](TrainerOptions& o) { o.accumulate_grad_batches = 4; }});
+}
+
+TEST_F(GpuGraph, ClippingASmallerLastBatchAndAScheduleDoToo) {
+  expect_the_same({.options = [](TrainerOptions& o) { o.gradient_clip_val = 0.1; },
+                   .optimizers =
+                       [](SmallNet& m) {
+                         return OptimizerConfig(SGD(m.parameters(), {.lr = 0.25, .momentum = 0.5}),
+                                                StepLR({.step_size = 4, .gamma = 0.5}), {.interval = Interval::step});
+                       },
+                   .samples = 100});
+}
+
+TEST_F(GpuGraph, DropoutDrawsTheSameNumbers) {
+  expect_the_same({.dropout = 0.5});
+}
+
+TEST_F(GpuGraph, MixedPrecisionWithAScalerDoesToo) {
+  for (const char* precision : {"bf16-mixed", "16-mixed"}) {
+    expect_the_same({.options = [=](TrainerOptions& o) { o.precision = precision; }});
+  }
+}
+
+TEST_F(GpuGraph, AStepThatReadsAValueIsRefusedInOneSentence) {
+  struct Reads : SmallNet {
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      const at::Tensor loss = SmallNet::training_step(batch, batch_idx);
+      return loss.item<float>() > 1e9 ? loss * 0 : loss;
+    }
+  };
+  Reads module;
+  TrainerOptions options = on_gpu(1);
+  options.cuda_graph = true;
+  const std::string error = error_of([&] { Trainer(options).fit(module, images(96)); });
+  EXPECT_TRUE(has(error, "TrainerOptions.cuda_graph: the step cannot be recorded, because something in it waits"))
+      << error;
+}
+
+}  // namespace
+}  // namespace levin::gpu_graph_test

@@ -1,0 +1,31 @@
+// ddp on a GPU: one rank over NCCL is what one process is without it.
+#include "cuda/gpu.h"
+#include "levin/strategies/ddp.h"
+
+namespace levin::gpu_ranks_test {
+namespace {
+
+using namespace test;
+
+class GpuRanks : public OnGpu {};
+
+TEST_F(GpuRanks, OneRankOverNcclOrGlooTrainsToTheSameBits) {
+  TrainerOptions options = on_gpu(2);
+  options.deterministic = "warn";
+  SmallNet plain;
+  const Trained alone = train(plain, options);
+  for (const char* backend : {"auto", "nccl", "gloo"}) {
+    SmallNet module;
+    options.strategy = DDP({.process_group_backend = backend});
+    expect_same_bits(alone, train(module, options));
+  }
+}
+
+TEST_F(GpuRanks, ABadChoiceOfGpusIsToldBeforeTheRun) {
+  TrainerOptions options = on_gpu(1);
+  options.devices = std::vector<int64_t>{4711};
+  EXPECT_TRUE(has(error_of([&] { Trainer trainer(options); }), "GPU 4711 was asked for; there "));
+}
+
+}  // namespace
+}  // namespace levin::gpu_ranks_test

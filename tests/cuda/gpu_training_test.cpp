@@ -1,0 +1,95 @@
+// Training on a GPU: the CPU's results within rounding, in every precision, with batches copied ahead.
+#include "cuda/gpu.h"
+
+namespace levin::gpu_training_test {
+namespace {
+
+using namespace test;
+
+class GpuTraining : public OnGpu {};
+
+TrainerOptions on_cpu(int64_t epochs) {
+  TrainerOptions options = quiet(epochs, {});
+  options.accelerator = "cpu";
+  return options;
+}
+
+TEST_F(GpuTraining, GivesWhatTheCpuGives) {
+  SmallNet here, there;
+  const Trained cpu = train(here, on_cpu(2));
+  TrainerOptions options = on_gpu(2);
+  options.float32_matmul_precision = MatmulPrecision::highest;
+  options.deterministic = "warn";
+  const Trained gpu = train(there, options);
+  EXPECT_TRUE(there.conv->weight.is_cuda());
+  EXPECT_EQ(cpu.steps, gpu.steps);
+  expect_close(cpu, gpu, 1e-2, 1e-3);
+  EXPECT_NEAR(cpu.metrics.at("val_loss"), gpu.metrics.at("val_loss"), 1e-2);
+}
+
+TEST_F(GpuTraining, IsTheSameWithItselfToTheBit) {
+  SmallNet one, other;
+  TrainerOptions options = on_gpu(2);
+  options.deterministic = "warn";
+  expect_same_bits(train(one, options), train(other, options));
+}
+
+// The copies are on a stream of their own, out of pinned memory: batches that differ must arrive whole and in order.
+TEST_F(GpuTraining, SeesEveryBatchAsItWasLoaded) {
+  struct Looks : SmallNet {
+    void on_train_batch_start(const Batch& batch, int64_t) override {
+      labels.push_back(batch[1]);
+      sums.push_back(batch[0].to(torch::kDouble).sum());
+    }
+    std::vector<at::Tensor> labels, sums;
+  };
+  Looks module;
+  (void)train(module, on_gpu(1), 250);  // 32 batches, the last of 2
+  const auto loader = images(250);
+  loader->start(0, 0);
+  Batch batch;
+  for (size_t i = 0; loader->next(batch); ++i) {
+    ASSERT_LT(i, module.labels.size());
+    EXPECT_TRUE(torch::equal(module.labels[i].cpu(), batch[1])) << "batch " << i;
+    EXPECT_NEAR(module.sums[i].item<double>(), batch[0].to(torch::kDouble).sum().item<double>(), 1e-6);
+  }
+}
+
+TEST_F(GpuTraining, ScalesTheLossIn16Mixed) {
+  SmallNet here, there;
+  const Trained cpu = train(here, on_cpu(2));
+  TrainerOptions options = on_gpu(2);
+  options.precision = "16-mixed";
+  const Trained gpu = train(there, options);
+  EXPECT_EQ(gpu.steps + gpu.skipped, cpu.steps);
+  EXPECT_NEAR(cpu.metrics.at("val_loss"), gpu.metrics.at("val_loss"), 0.1);
+}
+
+TEST_F(GpuTraining, TrainsInBfloat16AndWithChannelsLast) {
+  SmallNet here, there;
+  const Trained cpu = train(here, on_cpu(2));
+  TrainerOptions options = on_gpu(2);
+  options.precision = "bf16-mixed";
+  options.channels_last = true;
+  options.benchmark = true;
+  options.float32_matmul_precision = MatmulPrecision::high;
+  const Trained gpu = train(there, options);
+  EXPECT_TRUE(there.conv->weight.is_contiguous(at::MemoryFormat::ChannelsLast));
+  EXPECT_NEAR(cpu.metrics.at("val_loss"), gpu.metrics.at("val_loss"), 0.1);
+}
+
+TEST_F(GpuTraining, ALossThatIsNotFiniteStopsBeforeItsUpdate) {
+  SmallNet module;
+  Batch all;
+  const auto whole = images(64, 64);
+  whole->start(0, 0);
+  whole->next(all);
+  all[0].slice(0, 24, 25).fill_(NAN);  // batch 3
+  const std::string error =
+      error_of([&] { Trainer(on_gpu(1)).fit(module, std::make_shared<TensorLoader>(all.tensors, 8)); });
+  EXPECT_TRUE(has(error, "the loss is nan in epoch 0, batch 3, global step 3")) << error;
+  for (const auto& parameter : module.parameters()) EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+}
+
+}  // namespace
+}  // namespace levin::gpu_training_test

@@ -1,0 +1,117 @@
+// Which folder a run gets, alone, beside others, and in a job of Slurm that is started again.
+#include "levin/loggers/run_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+#include "levin/loggers/csv_logger.h"
+#include "support/temporary_folder.h"
+
+namespace levin::run_folder_test {
+namespace {
+
+using test::TemporaryFolder;
+
+// This process is in a job of Slurm while one lives.
+class InJob {
+ public:
+  explicit InJob(const char* id) { ::setenv("SLURM_JOB_ID", id, 1); }
+  ~InJob() { ::unsetenv("SLURM_JOB_ID"); }
+  InJob(const InJob&) = delete;
+  InJob& operator=(const InJob&) = delete;
+};
+
+CsvLoggerOptions in(const TemporaryFolder& folder) {
+  return {.save_dir = folder.path(), .name = ""};
+}
+
+TEST(RunFolder, IsTheFirstThatNobodyHas) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(claim_run_folder(folder / "new"), folder / "new/version_0");
+  EXPECT_EQ(claim_run_folder(folder / "new"), folder / "new/version_1");
+  make_folder(folder / "new/version_7");
+  make_folder(folder / "new/version_x");
+  EXPECT_EQ(claim_run_folder(folder / "new"), folder / "new/version_8");
+  EXPECT_EQ(run_versions(folder / "new"), (std::vector<int64_t>{0, 1, 7, 8}));
+}
+
+TEST(RunFolder, IsNobodyElsesThoughManyBeginAtOnce) {
+  const TemporaryFolder folder;
+  std::vector<std::string> claimed(64);
+  std::vector<std::thread> threads;
+  for (size_t k = 0; k < 8; ++k) {
+    threads.emplace_back([&, k] {
+      for (size_t i = 0; i < 8; ++i) claimed[8 * k + i] = claim_run_folder(folder.path());
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(std::set<std::string>(claimed.begin(), claimed.end()).size(), 64u);
+}
+
+TEST(RunFolder, ThatCannotBeMadeIsNamed) {
+  const TemporaryFolder folder;
+  write_file_durably(folder / "file", "x");
+  try {
+    (void)claim_run_folder(folder / "file");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(folder / "file"), std::string::npos) << error.what();
+  }
+}
+
+TEST(RunFolder, OfAJobIsFoundWhenTheJobIsStartedAgain) {
+  const TemporaryFolder folder;
+  const InJob job("4711");
+  CsvLogger first(in(folder));
+  first.start("", false);
+  {
+    const InJob other("4712");
+    CsvLogger stranger(in(folder));
+    stranger.start("", false);
+    EXPECT_EQ(stranger.log_dir(), folder / "version_1");
+  }
+  ::setenv("SLURM_JOB_ID", "4711", 1);
+  CsvLogger again(in(folder));
+  again.start_again("", false);
+  EXPECT_EQ(again.log_dir(), folder / "version_0");
+  EXPECT_EQ(again.earlier_log_dirs(), (std::vector<std::string>{folder / "version_1"}));
+}
+
+TEST(RunFolder, OfAJobThatHadNoneIsNew) {
+  const TemporaryFolder folder;
+  make_folder(folder / "version_3");
+  const InJob job("4711");
+  CsvLogger fresh(in(folder));
+  fresh.start_again("", false);
+  EXPECT_EQ(fresh.log_dir(), folder / "version_4");
+  CsvLogger resuming(in(folder));
+  resuming.start("", true);
+  EXPECT_EQ(resuming.log_dir(), folder / "version_4");
+}
+
+TEST(RunFolder, OfAnotherCommandOfTheJobIsNotTaken) {
+  const TemporaryFolder folder;
+  const InJob job("4711");
+  make_folder(folder / "version_0");
+  write_file_durably(folder / "version_0/slurm_job", "4711\nlevin fit --config another.yaml \n");
+  EXPECT_EQ(folder_of_job(folder.path()), "");
+  mark_job(folder / "version_0");
+  EXPECT_EQ(folder_of_job(folder.path()), folder / "version_0");
+}
+
+TEST(RunFolder, OutsideOfSlurmIsNotMarked) {
+  const TemporaryFolder folder;
+  CsvLogger logger(in(folder));
+  logger.start("", false);
+  EXPECT_FALSE(std::filesystem::exists(folder / "version_0/slurm_job"));
+  EXPECT_EQ(folder_of_job(folder.path()), "");
+}
+
+}  // namespace
+}  // namespace levin::run_folder_test

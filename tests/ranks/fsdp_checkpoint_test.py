@@ -1,0 +1,140 @@
+"""fsdp's checkpoints, in one file or a folder of shards: resumed, resharded, consolidated, damaged, cut short."""
+
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+
+from ranks import FSDP_STAGES, PROGRAM, RanksTest, fsdp, main
+
+TOOL = pathlib.Path(PROGRAM).resolve().parent / "levin"
+
+
+class Checkpoints(RanksTest):
+    WORDS = ["samples=48", "batch=4", "optimizer=adamw_groups", "model=dropout"]
+
+    def newest(self):
+        found = sorted(pathlib.Path(self.out).glob("**/last.ckpt"))
+        self.assertEqual(len(found), 1, found)
+        return found[0]
+
+    def clean(self):
+        shutil.rmtree(pathlib.Path(self.out) / "levin_logs", ignore_errors=True)
+
+    def test_a_resumed_run_ends_at_the_bits_of_one_that_was_not_stopped(self):
+        for stage in FSDP_STAGES:
+            for kind in ("full", "sharded"):
+                with self.subTest(stage=stage, kind=kind):
+                    words = [*self.WORDS, *fsdp(stage, f"state_dict_type={kind}"), "checkpoint"]
+                    whole = self.train(*words, "epochs=4", ranks=2)
+                    self.clean()
+                    self.train(*words, "epochs=2", ranks=2)
+                    last = self.newest()
+                    self.assertEqual(last.is_dir(), kind == "sharded")
+                    kept = pathlib.Path(self.out) / "kept.ckpt"
+                    shutil.move(last, kept)
+                    resumed = self.train(*words, "epochs=4", f"ckpt={kept}", ranks=2)
+                    for one, other in zip(whole, resumed):
+                        self.assertEqual(one["weights"], other["weights"])
+                        self.assertEqual(one["random"], other["random"])
+                    shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
+                    self.clean()
+
+    def test_inside_an_accumulation_window(self):
+        for stage in FSDP_STAGES:
+            for kind in ("full", "sharded"):
+                with self.subTest(stage=stage, kind=kind):
+                    words = ["samples=48", "batch=4", "accumulate=3", "epochs=1",
+                             *fsdp(stage, f"state_dict_type={kind}")]
+                    whole = self.train(*words, "save_at=3", ranks=2)
+                    mid = pathlib.Path(self.out) / "mid.ckpt"
+                    resumed = self.train(*words, f"ckpt={mid}", ranks=2)
+                    self.assert_close(whole[0]["weights"], resumed[0]["weights"], 1e-6)
+                    shutil.rmtree(mid) if mid.is_dir() else mid.unlink()
+
+    def test_a_sharded_one_loads_under_other_world_sizes_and_other_strategies(self):
+        words = ["samples=48", "batch=12", "optimizer=adamw_groups"]
+        self.train(*words[:1], "batch=4", *words[2:], *fsdp(3, "state_dict_type=sharded"), "checkpoint", "epochs=1",
+                   ranks=3)
+        kept = pathlib.Path(self.out) / "kept.ckpt"
+        shutil.move(self.newest(), kept)
+        alone = self.train("samples=48", "batch=12", *words[2:], "epochs=2", f"ckpt={kept}")[0]["weights"]
+        for ranks, batch, strategy in ((2, 6, fsdp(1)), (3, 4, fsdp(2)), (2, 6, fsdp(3)), (2, 6, [])):
+            reports = self.train("samples=48", f"batch={batch}", *words[2:], *strategy, "epochs=2", f"ckpt={kept}",
+                                 ranks=ranks)
+            self.assert_close(alone, reports[0]["weights"], 2e-5)
+
+    def test_an_ordinary_one_of_ddp_loads_into_every_stage(self):
+        words = ["samples=48", "batch=4", "optimizer=adamw_groups"]
+        self.train(*words, "checkpoint", "epochs=1", ranks=2)
+        kept = pathlib.Path(self.out) / "kept.ckpt"
+        shutil.move(self.newest(), kept)
+        ddp = self.train(*words, "epochs=2", f"ckpt={kept}", ranks=2)[0]["weights"]
+        for stage in FSDP_STAGES:
+            reports = self.train(*words, *fsdp(stage), "epochs=2", f"ckpt={kept}", ranks=2)
+            self.assert_close(ddp, reports[0]["weights"], 2e-5)
+
+    def test_consolidated_it_is_an_ordinary_checkpoint(self):
+        words = ["samples=48", "batch=4", "optimizer=adamw_groups"]
+        self.train(*words, *fsdp(3, "state_dict_type=sharded"), "checkpoint", "epochs=1", ranks=2)
+        kept = pathlib.Path(self.out) / "kept.ckpt"
+        shutil.move(self.newest(), kept)
+        one = pathlib.Path(self.out) / "one.ckpt"
+        done = subprocess.run([TOOL, "checkpoint", "consolidate", kept, one], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        checked = subprocess.run([TOOL, "checkpoint", "verify", one, kept], capture_output=True, text=True)
+        self.assertEqual(checked.returncode, 0, checked.stdout)
+        from_file = self.train(*words, "epochs=2", f"ckpt={one}", ranks=2)[0]["weights"]
+        from_folder = self.train(*words, "epochs=2", f"ckpt={kept}", ranks=2)[0]["weights"]
+        self.assertEqual(from_file, from_folder)
+        again = subprocess.run([TOOL, "checkpoint", "consolidate", kept, one], capture_output=True, text=True)
+        self.assertEqual(again.returncode, 1)
+        self.assertIn("it is there already", again.stderr)
+
+    def test_a_shard_that_is_missing_or_damaged_is_named(self):
+        words = ["samples=48", "batch=4"]
+        self.train(*words, *fsdp(2, "state_dict_type=sharded"), "checkpoint", "epochs=1", ranks=2)
+        last = self.newest()
+        shard = next(last.glob("shard-1-of-2.*"))
+        content = shard.read_bytes()
+        shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        status, errors = self.run_words(*words, *fsdp(2), f"ckpt={last}", "epochs=2", "devices=2")
+        self.assertNotEqual(status, 0)
+        self.assertRegex(errors, re.escape(shard.name) + r'.*is damaged: the checksum differs')
+        shard.unlink()
+        status, errors = self.run_words(*words, *fsdp(2), f"ckpt={last}", "epochs=2", "devices=2")
+        self.assertNotEqual(status, 0)
+        self.assertIn(f"its shard {shard.name} is missing", errors)
+
+    def test_killed_before_the_record_the_older_one_is_used(self):
+        """The shards are there, and rank 0 dies as it puts the record in its place."""
+        words = ["samples=48", "batch=4", *fsdp(3, "state_dict_type=sharded"), "auto_resume", "checkpoint_epochs"]
+        whole = self.train(*words, "epochs=3", ranks=2)
+        self.clean()
+        status, errors = self.run_words(*words, "epochs=3", "kill_at_record=2", "devices=2")
+        self.assertEqual(status, 128 + signal.SIGKILL, errors)
+        folders = list(pathlib.Path(self.out).glob("**/*.ckpt"))
+        self.assertTrue([f for f in folders if not (f / "commit.safetensors").exists()], folders)
+        process = self.start(*words, "epochs=3", "devices=2")
+        output, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, errors)
+        self.assertRegex(output + errors, r"auto_resume: continuing from \S+epoch=0-step=6\.ckpt")
+        self.assertEqual(whole[0]["weights"], self.report(0)["weights"])
+        for folder in pathlib.Path(self.out).glob("**/*.ckpt"):
+            self.assertTrue((folder / "commit.safetensors").exists(), folder)
+
+    def test_restarts_end_at_the_undisturbed_runs_bits(self):
+        for stage, kind in ((2, "full"), (3, "sharded")):
+            words = ["samples=40", "batch=2", "model=dropout", *fsdp(stage, f"state_dict_type={kind}"), "checkpoint"]
+            undisturbed = self.train(*words, ranks=2)
+            self.clean()
+            status, errors = self.run_words(*words, "kill=1:13", "restarts=1", "devices=2")
+            self.assertEqual(status, 0, errors)
+            for rank, one in enumerate(undisturbed):
+                self.assertEqual(one["weights"], self.report(rank)["weights"])
+            self.clean()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Two nodes that reach each other by a cable only: network namespaces with a pair of virtual interfaces. Each has its own
+loopback, so a rank that tells the other a loopback address, or listens there, is found out. Root, iproute2.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+from tool_runs import main
+
+from ranks import CLEAN, PROGRAM, RanksTest
+
+MINE = f"levin{os.getpid()}"
+NODES = [f"{MINE}a", f"{MINE}b"]
+ADDRESSES = ["10.231.77.1", "10.231.77.2"]
+
+
+def ip(*words):
+    return subprocess.run(["ip", *words], capture_output=True, text=True)
+
+
+def remove():
+    for node in NODES:
+        ip("netns", "delete", node)  # with the interface in it, and that one's other end
+
+
+def make():
+    """Why the two nodes cannot be made; "" once they are there."""
+    if not shutil.which("ip"):
+        return "there is no program called ip (Debian: iproute2)"
+    cable = [f"v{os.getpid()}a", f"v{os.getpid()}b"]
+    steps = [["netns", "add", node] for node in NODES]
+    steps += [["link", "add", cable[0], "netns", NODES[0], "type", "veth", "peer", "name", cable[1], "netns", NODES[1]]]
+    for node, end, address in zip(NODES, cable, ADDRESSES):
+        steps += [["-n", node, "address", "add", f"{address}/24", "dev", end], ["-n", node, "link", "set", end, "up"],
+                  ["-n", node, "link", "set", "lo", "up"]]
+    for step in steps:
+        done = ip(*step)
+        if done.returncode != 0:
+            remove()
+            return f"this machine makes no network namespaces: ip {' '.join(step)}: {done.stderr.strip()}"
+    return ""
+
+
+class TwoNodes(RanksTest):
+    WORDS = ["samples=16", "batch=2", "model=dropout"]
+
+    def on(self, node, *words, env=None):
+        return subprocess.Popen(["ip", "netns", "exec", NODES[node], PROGRAM, f"out={self.out}", *self.WORDS, *words],
+                                env={**CLEAN, **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def finish(self, nodes):
+        for node in nodes:
+            try:
+                _, errors = node.communicate(timeout=60)
+            finally:
+                node.kill()
+            self.assertEqual(node.returncode, 0, errors)
+
+    def expect_as_local(self, ranks, start):
+        local = self.train(*self.WORDS, ranks=ranks)
+        for old in pathlib.Path(self.out).glob("rank*.json"):
+            old.unlink()
+        self.finish([start(node) for node in range(2)])
+        for here, there in zip(local, self.reports(ranks)):
+            self.assertEqual(there["world_size"], ranks)
+            self.assertEqual(here["weights"], there["weights"])
+
+    def test_with_an_init_method(self):
+        self.expect_as_local(2, lambda node: self.on(
+            node, "strategy=ddp", "--init-method", f"tcp://{ADDRESSES[0]}:23456", "--rank", str(node), "--world-size", "2"))
+
+    def test_with_levins_own_ranks_on_each(self):
+        self.expect_as_local(4, lambda node: self.on(node, "devices=2", "nodes=2", env={
+            "NODE_RANK": str(node), "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "23457"}))
+
+    def test_with_the_interface_named(self):
+        self.expect_as_local(2, lambda node: self.on(
+            node, "strategy=ddp", env={"RANK": str(node), "WORLD_SIZE": "2", "MASTER_ADDR": ADDRESSES[0],
+                                       "MASTER_PORT": "23458", "GLOO_SOCKET_IFNAME": f"v{os.getpid()}{'ab'[node]}"}))
+
+
+if __name__ == "__main__":
+    problem = make()
+    try:
+        main(problem)
+    finally:
+        remove()

@@ -1,0 +1,58 @@
+"""Runs of the levin tool under a launcher, held against the same run on two local ranks. Started as
+
+  X_test.py LEVIN RANK_PROGRAM [unittest's arguments]
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "resume"))
+
+from runs import KEEP_ALL, LEVIN, checkpoints_in, run_file, weights  # noqa: E402
+
+import ranks  # noqa: E402
+
+SKIPPED = 77  # what CTest takes for a skipped test
+
+
+class ToolTest(ranks.RanksTest):
+    def setUp(self):
+        super().setUp()
+        self.root = pathlib.Path(self.out) / "run"
+        self.config = pathlib.Path(self.out) / "run.yaml"
+        self.config.write_text(run_file(self.root, auto_resume="false", checkpoint=KEEP_ALL, epochs=1))
+        self.fit = [LEVIN, "fit", "--config", str(self.config), "--trainer.limit_train_batches=6",
+                    "--trainer.limit_val_batches=2"]
+
+    def run_tool(self, *words, env=None, timeout=120):
+        """(exit status, what was said on both streams)."""
+        done = subprocess.run([str(word) for word in words], env={**ranks.CLEAN, **(env or {})}, text=True, timeout=timeout,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.returncode, done.stdout
+
+    def last_weights(self):
+        """Of the run that wrote below `root`, which is removed for the next one."""
+        saved = checkpoints_in(self.root / "levin_logs/version_0/checkpoints")
+        found = weights(saved[-1])
+        self.assertTrue(found)
+        shutil.rmtree(self.root)
+        return found
+
+    def expect_as_two_local_ranks(self, *launcher, env=None):
+        """The tool started by the launcher's words ends at the weights of levin's own two ranks."""
+        status, said = self.run_tool(*self.fit, "--trainer.devices=2")
+        self.assertEqual(status, 0, said)
+        local = self.last_weights()
+        status, said = self.run_tool(*launcher, *self.fit, env=env)
+        self.assertEqual(status, 0, said)
+        self.assertEqual(said.count("Trained 1 epoch, 6 steps"), 1, said)  # rank 0 alone speaks
+        self.assertEqual(self.last_weights(), local)
+
+
+def main(missing):
+    """`missing`: why nothing can be tested here, or ""."""
+    if missing:
+        print(f"skipped: {missing}")
+        sys.exit(SKIPPED)
+    ranks.main()

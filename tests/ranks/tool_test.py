@@ -1,0 +1,67 @@
+"""The levin tool on several ranks: an init method as the articles write it, and the articles' own flags."""
+
+import subprocess
+
+from tool_runs import ToolTest, main
+
+from ranks import CLEAN, free_port
+
+
+class InitMethod(ToolTest):
+    def test_two_calls_of_the_tool_train_as_two_local_ranks(self):
+        status, said = self.run_tool(*self.fit, "--trainer.devices=2")
+        self.assertEqual(status, 0, said)
+        local = self.last_weights()
+        url = f"tcp://127.0.0.1:{free_port()}"
+        ranks = [subprocess.Popen([*self.fit, "--init-method", url, "--rank", str(rank), "--world-size", "2"], env=CLEAN,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(2)]
+        said = [rank.communicate(timeout=60)[0] for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0], said)
+        self.assertIn("Trained 1 epoch, 6 steps", said[0])
+        self.assertEqual(said[1], "")
+        self.assertEqual(self.last_weights(), local)
+
+    def test_mistakes_are_told_before_anything_is_run(self):
+        status, said = self.run_tool(*self.fit, "--init-method", "tcp://127.0.0.1:5", "--rank=2", "--world-size=2")
+        self.assertEqual(status, 2)
+        self.assertIn('--rank: "2" is no number from 0 to 1', said)
+        self.assertFalse(self.root.exists())
+
+
+class Help(ToolTest):
+    def test_every_option_of_a_strategy_is_listed(self):
+        status, said = self.run_tool(self.fit[0], "help", "fsdp")
+        self.assertEqual(status, 0, said)
+        for word in ("trainer.strategy", "stage", "state_dict_type", "cpu_offload"):
+            self.assertIn(word, said)
+
+
+class OldOptions(ToolTest):
+    def test_each_is_named_once_whatever_the_number_of_ranks(self):
+        status, said = self.run_tool(*self.fit, "--trainer.devices=2", "--trainer.distributed_backend=ddp",
+                                     "--trainer.use_amp=false")
+        self.assertEqual(status, 0, said)
+        self.assertEqual(said.count("trainer.distributed_backend: ddp is an old spelling; today: strategy: ddp."), 1, said)
+        self.assertEqual(said.count("trainer.use_amp: false is an old spelling; today: precision: 32-true."), 1, said)
+
+    def test_the_printed_configuration_has_todays(self):
+        status, said = self.run_tool(*self.fit, "--trainer.use_amp=true", "--trainer.amp_level=O1", "--print_config")
+        self.assertEqual(status, 0, said)
+        self.assertIn("  precision:\n    class_path: 16-mixed\n", said)
+        for old in ("use_amp", "amp_level"):
+            self.assertNotIn(old, said)
+
+    def test_nodes_that_contradict_what_was_started_are_an_error_at_their_place(self):
+        status, said = self.run_tool(*self.fit, "--trainer.nb_gpu_nodes=128", env={
+            "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "5"})
+        self.assertEqual(status, 2, said)
+        self.assertIn("1 devices x 128 nodes are 128 ranks, but MASTER_ADDR, RANK and WORLD_SIZE has started 2", said)
+
+    def test_one_in_the_wrong_place_suggests_the_right_one(self):
+        status, said = self.run_tool(*self.fit, "--gpus=2")
+        self.assertEqual(status, 2)
+        self.assertIn("--gpus: unknown option. Did you mean --trainer.gpus?", said)
+
+
+if __name__ == "__main__":
+    main("")

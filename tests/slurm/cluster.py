@@ -1,0 +1,179 @@
+"""A Slurm of two nodes, n1 and n2, on this machine: real daemons, with configuration, key, state and ports of their own,
+so that neither a Slurm of the machine nor another test is in the way. All of it ends with stop().
+
+    cluster = Cluster()                # starts munged, slurmctld and two slurmd
+    cluster.run("sinfo")
+    cluster.stop()
+
+Debian: slurmctld slurmd slurm-client munge. Root, as a slurmd has to be.
+"""
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+PROGRAMS = ["munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol"]
+
+CONFIGURATION = """\
+ClusterName=levin
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser=root
+AuthType=auth/munge
+# A job that is started again waits until its old credentials have expired.
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=2,sched_interval=2
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+MailProg=/bin/true
+ReturnToService=2
+MpiDefault=none
+JobRequeue=1
+KillWait=5
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=1 RealMemory=500
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=1 RealMemory=500
+PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def missing():
+    """Why there can be no cluster here; "" if there can."""
+    path = os.environ["PATH"] + ":/usr/sbin:/sbin"
+    lacking = [name for name in PROGRAMS if not shutil.which(name, path=path)]
+    if lacking:
+        return f"{', '.join(lacking)}: not installed (./dev check installs Slurm where it is root)"
+    if os.geteuid() != 0:
+        return "the daemons of Slurm want root"
+    made = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True)
+    return "" if made.returncode == 0 else f"this machine makes no mount namespaces: {made.stderr.strip()}"
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Cluster:
+    def __init__(self):
+        self._temporary = tempfile.TemporaryDirectory(prefix="levin-slurm-")
+        self.folder = pathlib.Path(self._temporary.name).resolve()
+        self.folder.chmod(0o755)  # munged wants a socket that all can reach
+        self.daemons = []
+        for name in ("state", "n1", "n2"):
+            (self.folder / name).mkdir()
+        key = self.folder / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        self.configuration = self.folder / "slurm.conf"
+        self.configuration.write_text(
+            CONFIGURATION.format(host=socket.gethostname(), folder=self.folder, ports=free_ports(3)))
+        self.environment = {**os.environ, "SLURM_CONF": str(self.configuration),
+                            "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"}
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self):
+        self._daemon("munged", "--foreground", f"--key-file={self.folder}/munge.key",
+                     f"--socket={self.folder}/munge.socket", f"--pid-file={self.folder}/munged.pid",
+                     f"--log-file={self.folder}/munged.messages", f"--seed-file={self.folder}/munge.seed")
+        self._wait(lambda: (self.folder / "munge.socket").exists(), "munged")
+        self._daemon("slurmctld", "-D", "-i", "-f", self.configuration)
+        # The nodes know each other by name, as machines of a cluster do; this machine's own list stays as it is.
+        names = self.folder / "hosts"
+        names.write_text(pathlib.Path("/etc/hosts").read_text() + "\n127.0.0.1 n1 n2\n")
+        for node in ("n1", "n2"):
+            start = f"mount --bind {names} /etc/hosts && exec slurmd -D -N {node} -f {self.configuration}"
+            self._daemon("unshare", "--mount", "sh", "-c", start, log=node)
+        self._wait(lambda: self.run("sinfo", "-h", "-N", "-o", "%t", check=False).split() == ["idle", "idle"],
+                   "two idle nodes")
+
+    def _daemon(self, *words, log=None):
+        name = log or words[0]
+        with open(self.folder / f"{name}.log", "wb") as output:
+            self.daemons.append(subprocess.Popen(
+                [str(word) for word in words], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                env=self.environment, start_new_session=True))
+
+    def _wait(self, is_so, what, seconds=60):
+        deadline = time.monotonic() + seconds
+        while not is_so():
+            dead = [daemon.args[0] for daemon in self.daemons if daemon.poll() is not None]
+            if dead or time.monotonic() > deadline:
+                raise AssertionError(f"{what}: not within {seconds} s; ended: {dead}\n{self.logs()}")
+            time.sleep(0.1)
+
+    def logs(self):
+        return "\n".join(f"== {log.name}\n" + "".join(log.read_text(errors="replace").splitlines(True)[-15:])
+                         for log in sorted(self.folder.glob("*.log")))
+
+    def run(self, *words, check=True, timeout=120, **more):
+        """What a command of Slurm says on standard output."""
+        done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=timeout,
+                              stdin=subprocess.DEVNULL, **{"env": self.environment, **more})
+        if check and done.returncode != 0:
+            raise AssertionError(f"{words} ended with {done.returncode}\n{done.stdout}{done.stderr}\n{self.logs()}")
+        return done.stdout
+
+    def state_of(self, job):
+        """PENDING, RUNNING, COMPLETED, FAILED …; of an array, of each task."""
+        said = self.run("scontrol", "-o", "show", "job", job)
+        return [word.split("=")[1] for word in said.split() if word.startswith("JobState=")]
+
+    def field_of(self, job, name):
+        said = self.run("scontrol", "-o", "show", "job", job)
+        return next(word.split("=", 1)[1] for word in said.split() if word.startswith(name + "="))
+
+    def wait_for(self, job, states, seconds=120, output=None):
+        """Until all tasks of the job are in one of `states`; a failure shows what the job wrote to `output`."""
+        deadline = time.monotonic() + seconds
+        while not all(state in states for state in self.state_of(job)):
+            if time.monotonic() > deadline:
+                said = pathlib.Path(output).read_text() if output and pathlib.Path(output).exists() else ""
+                raise AssertionError(f"job {job} is {self.state_of(job)} after {seconds} s, not {states}\n{said}\n"
+                                     f"{self.logs()}")
+            time.sleep(0.2)
+
+    def stop(self):
+        if len(self.daemons) == 4:
+            self.run("scancel", "--signal=KILL", "--full", "-u", "root", check=False)
+            self.run("scancel", "-u", "root", check=False)
+            deadline = time.monotonic() + 10
+            while self.run("squeue", "-h", check=False).strip() and time.monotonic() < deadline:
+                time.sleep(0.2)
+        for daemon in reversed(self.daemons):
+            daemon.terminate()
+        for daemon in self.daemons:
+            try:
+                daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+        # What a daemon has started knows its configuration; nobody else does.
+        mark = f"SLURM_CONF={self.configuration}".encode()
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                left = mark in (process / "environ").read_bytes().split(b"\0") and int(process.name) != os.getpid()
+                if left:
+                    os.kill(int(process.name), signal.SIGKILL)
+            except (OSError, ValueError):
+                pass
+        self._temporary.cleanup()

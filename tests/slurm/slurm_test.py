@@ -1,0 +1,196 @@
+"""Runs on a real Slurm of two nodes (cluster.py): srun, levin submit, job arrays, and jobs that are started again.
+
+  slurm_test.py LEVIN RANK_PROGRAM [unittest's arguments]
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "resume"))
+
+from cluster import Cluster, missing  # noqa: E402
+from runs import KEEP_ALL, LEVIN, checkpoints_in, differences, run_file, wait_until  # noqa: E402
+
+PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
+SKIPPED = 77
+CLUSTER = None
+SHORT = ["--trainer.limit_train_batches=4", "--trainer.limit_val_batches=2"]
+
+
+def setUpModule():
+    global CLUSTER
+    CLUSTER = Cluster()
+    unittest.addModuleCleanup(CLUSTER.stop)
+    CLUSTER.environment.update(OMP_NUM_THREADS="1")
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        self.cluster = CLUSTER
+        folder = tempfile.TemporaryDirectory(prefix="levin slurm ")  # a space, since folders have them
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name).resolve()
+        self.runs = self.folder / "run"
+        self.config = self.folder / "run.yaml"
+        self.config.write_text(run_file(self.runs, auto_resume="false", checkpoint=KEEP_ALL, epochs=1))
+
+    def submit(self, *words, status=0):
+        """levin submit in the test's folder; what it says."""
+        done = subprocess.run([LEVIN, "submit", "--config", "run.yaml", *words], capture_output=True, text=True,
+                              timeout=60, cwd=self.folder, env=self.cluster.environment)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def submitted(self, *words):
+        """The job's number."""
+        said = self.submit("--output", "job-%j.out", *words)
+        return re.match(r"Submitted batch job (\d+) \(.+\.sbatch\)\n", said)[1]
+
+    def output(self, job):
+        file = self.folder / f"job-{job}.out"
+        return file.read_text() if file.exists() else ""
+
+    def finish(self, job, states=("COMPLETED",), seconds=120):
+        self.cluster.wait_for(job, states, seconds, self.folder / f"job-{job}.out")
+
+
+class Srun(Case):
+    def reports(self, folder):
+        return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+    def test_two_nodes_train_as_two_local_ranks_do(self):
+        ours, theirs = self.folder / "here", self.folder / "there"
+        for folder in (ours, theirs):
+            folder.mkdir()
+        words = ["samples=16", "batch=2", "model=dropout", "strategy=ddp"]
+        subprocess.run([PROGRAM, f"out={ours}", "devices=2", *words], check=True, timeout=60,
+                       env={**os.environ, "OMP_NUM_THREADS": "1"})
+        self.cluster.run("srun", "--nodes=2", "--ntasks=2", PROGRAM, f"out={theirs}", *words)
+        for here, there in zip(self.reports(ours), self.reports(theirs)):
+            self.assertEqual(there["world_size"], 2)
+            self.assertEqual(here["weights"], there["weights"])
+            self.assertEqual(here["random"], there["random"])
+
+    def test_a_step_on_a_part_of_the_job_is_a_world_of_its_own(self):
+        job = self.folder / "job"
+        job.write_text(f"#!/bin/sh\nsrun --nodes=1 --ntasks=1 {PROGRAM} out='{self.folder}' samples=8 strategy=ddp\n")
+        self.cluster.run("sbatch", "--wait", "--nodes=2", "--ntasks=2", f"--output={self.folder}/out", job)
+        self.assertEqual(json.loads((self.folder / "rank0.json").read_text())["world_size"], 1)
+
+    def test_devices_that_contradict_slurm_are_an_error_that_shows_both(self):
+        with self.assertRaisesRegex(AssertionError, "2 devices x 2 nodes are 4 ranks, but SLURM has started 2 "
+                                                    r"\(1 on this node\)"):
+            self.cluster.run("srun", "--nodes=2", "--ntasks=2", PROGRAM, f"out={self.folder}", "devices=2", "nodes=2")
+
+    def test_a_script_without_srun_is_told_so(self):
+        job = self.folder / "job"
+        job.write_text(f"#!/bin/sh\n{PROGRAM} out='{self.folder}' samples=8\n")
+        self.cluster.run("sbatch", "--wait", "--nodes=2", "--ntasks=2", f"--output={self.folder}/out", job, check=False)
+        self.assertIn("SLURM has 2 tasks for this job, but the job's script runs on one of them. Write srun",
+                      (self.folder / "out").read_text())
+
+
+class Submit(Case):
+    def test_a_job_on_two_nodes(self):
+        job = self.submitted("--nodes", "2", "--time", "00:10:00", "--job-name", "two words", *SHORT)
+        self.finish(job)
+        self.assertIn("Trained 1 epoch, 4 steps", self.output(job))
+        self.assertIn("num_nodes: 2\n", (self.runs / "levin_logs/version_0/config.yaml").read_text())
+        self.assertEqual(self.cluster.field_of(job, "NumNodes"), "2")
+        self.assertEqual(self.cluster.field_of(job, "TimeLimit"), "00:10:00")
+        self.assertIn("JobName=two words", self.cluster.run("scontrol", "-o", "show", "job", job))
+
+    def test_dry_run_prints_the_script_that_would_be_submitted(self):
+        printed = self.submit("--dry-run", "--nodes=2", "--time=04:00:00", *SHORT)
+        self.assertEqual(self.cluster.run("squeue", "-h", "--name=run"), "")
+        self.assertFalse(list(self.folder.glob("*.sbatch")))
+        self.submit("--nodes=2", "--time=04:00:00", *SHORT)
+        self.assertEqual((self.folder / "run.sbatch").read_text(), printed)
+
+    def test_a_grid_is_a_job_array_with_a_folder_for_each_task(self):
+        job = self.submitted("--grid", "trainer.max_epochs=1,2", "--grid", "model.hidden=16,24", *SHORT)
+        self.finish(job)
+        found = set()
+        for folder in (self.runs / "levin_logs").iterdir():
+            text = (folder / "config.yaml").read_text()
+            found.add((re.search(r"max_epochs: (\d+)", text)[1], re.search(r"hidden: (\d+)", text)[1]))
+            self.assertTrue(checkpoints_in(folder / "checkpoints"))
+        self.assertEqual(found, {("1", "16"), ("1", "24"), ("2", "16"), ("2", "24")})
+
+    def test_what_sbatch_says_against_it_is_shown(self):
+        said = self.submit("--slurm", "partition=nowhere", status=1)
+        self.assertIn("sbatch refuses run.sbatch: sbatch: error: ", said)
+        self.assertIn("nowhere", said)
+
+
+class Requeue(Case):
+    WORDS = ["--nodes", "2", "--time", "00:10:00", "--trainer.max_epochs=3", "--model.arch=cnn", "--model.hidden=32",
+             "--data.batch_size=64"]
+
+    def wait_for_training(self, job):
+        checkpoints = self.runs / "levin_logs/version_0/checkpoints"
+        wait_until(lambda: self.cluster.state_of(job)[0] in ("FAILED", "COMPLETED") or
+                   (checkpoints.is_dir() and checkpoints_in(checkpoints)), f"a checkpoint of job {job}", seconds=90)
+        self.assertEqual(self.cluster.state_of(job), ["RUNNING"], self.output(job))
+
+    def owner(self):
+        """The job and the command that the run's folder belongs to; forgets it, as it differs between jobs."""
+        file = self.runs / "levin_logs/version_0/slurm_job"
+        text = file.read_text()
+        file.unlink()
+        return text
+
+    def test_a_job_that_is_warned_saves_and_continues_to_the_undisturbed_bits(self):
+        job = self.submitted(*self.WORDS)
+        self.finish(job)
+        self.assertRegex(self.owner(), rf"^{job}\n\S+ fit --config run\.yaml ")
+        undisturbed = self.folder / "undisturbed"
+        self.runs.rename(undisturbed)
+
+        job = self.submitted(*self.WORDS)
+        self.wait_for_training(job)
+        other = self.runs / "levin_logs/version_7"  # a run of somebody else began meanwhile
+        other.mkdir()
+        self.cluster.run("scancel", "--signal=USR1", job)  # to the ranks, as the end of the time limit does
+        wait_until(lambda: self.cluster.field_of(job, "Restarts") == "1", "the restart", seconds=60)
+        self.finish(job)
+        said = self.output(job)
+        self.assertRegex(said, r"fit was stopped by SIGUSR1 in epoch \d, step \d+\. Continue with .*interrupted\.ckpt"
+                               r"\. Slurm is asked to start the job again\.")
+        self.assertRegex(said, r"auto_resume: continuing from .*/version_0/checkpoints/interrupted\.ckpt")
+        self.assertRegex(self.owner(), rf"^{job}\n")
+        self.assertFalse(list(other.iterdir()))
+        other.rmdir()
+        self.assertEqual(differences(undisturbed, self.runs), "")
+
+    def test_it_can_be_switched_off(self):
+        job = self.submitted("--no-requeue", *self.WORDS)
+        self.wait_for_training(job)
+        self.cluster.run("scancel", "--signal=USR1", job)
+        self.finish(job, ["FAILED"])
+        self.assertIn("fit was stopped by SIGUSR1", self.output(job))
+        self.assertNotIn("again", self.output(job))
+        self.assertEqual(self.cluster.field_of(job, "Restarts"), "0")
+
+    def test_a_refusal_of_slurm_is_shown_beside_the_checkpoint(self):
+        job = self.submitted(*self.WORDS)
+        self.wait_for_training(job)
+        self.cluster.run("scontrol", "update", f"JobId={job}", "Requeue=0")
+        self.cluster.run("scancel", "--signal=USR1", job)
+        self.finish(job, ["FAILED"])
+        self.assertRegex(self.output(job), rf"Continue with .*interrupted\.ckpt\. Slurm does not start job {job} again"
+                                           rf": scontrol requeue {job} says \"")
+
+
+if __name__ == "__main__":
+    if missing():
+        print(f"skipped: no Slurm can be started here: {missing()}")
+        sys.exit(SKIPPED)
+    unittest.main(verbosity=2)

@@ -1,0 +1,173 @@
+// Tasks side by side: what they see of the calling thread, what they draw, and how they fail.
+#include "levin/strategies/parallel_apply.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "levin/core/error.h"
+#include "levin/precision/autocast.h"
+#include "levin/strategies/random_scope.h"
+
+namespace levin::parallel_apply_test {
+namespace {
+
+TEST(ParallelApply, GivesEachSlotAThreadAndTellsItWhichSlotItIs) {
+  ParallelApply apply(cpu_slots(3));
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  std::vector<std::string> slots(3);
+  apply([&](size_t k) {
+    const std::lock_guard lock(mutex);
+    threads.insert(std::this_thread::get_id());
+    slots[k] = current_slot().text();
+  });
+  EXPECT_EQ(threads.size(), 3U);
+  EXPECT_TRUE(threads.contains(std::this_thread::get_id()));
+  EXPECT_EQ(slots, (std::vector<std::string>{"cpu:0", "cpu:1", "cpu:2"}));
+  EXPECT_EQ(current_slot().index, 0);
+}
+
+TEST(ParallelApply, RunsItsTasksAtTheSameTime) {
+  ParallelApply apply(cpu_slots(2));
+  std::atomic<int> there = 0;
+  apply([&](size_t) {
+    ++there;
+    while (there < 2) std::this_thread::yield();  // each waits for the other: in turn it would never end
+  });
+  EXPECT_EQ(there, 2);
+}
+
+TEST(ParallelApply, CarriesGradModeInferenceModeAndAutocastIntoItsThreads) {
+  ParallelApply apply(cpu_slots(2));
+  const at::Tensor x = torch::ones({2, 2}, at::requires_grad());
+  std::vector<bool> graph(2), inference(2);
+  std::vector<at::ScalarType> types(2);
+  auto look = [&](size_t k) {
+    const at::Tensor y = x.matmul(x);
+    graph[k] = y.requires_grad();
+    inference[k] = y.is_inference();
+    types[k] = y.scalar_type();
+  };
+  apply(look);
+  EXPECT_TRUE(graph[0] && graph[1]);
+  EXPECT_EQ(types[1], at::kFloat);
+  {
+    const torch::NoGradGuard no_grad;
+    apply(look);
+    EXPECT_FALSE(graph[0] || graph[1]);
+  }
+  {
+    const c10::InferenceMode inference_mode;
+    apply(look);
+    EXPECT_TRUE(inference[0] && inference[1]);
+  }
+  {
+    const Autocast autocast(at::kCPU, at::kBFloat16);
+    apply(look);
+    EXPECT_EQ(types[0], at::kBFloat16);
+    EXPECT_EQ(types[1], at::kBFloat16);
+  }
+  apply(look);  // the same threads again: nothing has stayed
+  EXPECT_TRUE(graph[1]);
+  EXPECT_FALSE(inference[1]);
+  EXPECT_EQ(types[1], at::kFloat);
+}
+
+// What each slot draws when slot `late` begins later than the others.
+std::vector<at::Tensor> drawn(size_t late) {
+  torch::manual_seed(5);
+  ParallelApply apply(cpu_slots(3));
+  std::vector<at::Tensor> numbers(3);
+  for (int round = 0; round < 2; ++round) {
+    apply([&](size_t k) {
+      if (k == late) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      at::Tensor all = torch::dropout(torch::ones({50}), 0.5, true);
+      for (int n = 0; n < 20; ++n) all = torch::cat({all, torch::randn({7}), torch::rand({3})});
+      numbers[k] = numbers[k].defined() ? torch::cat({numbers[k], all}) : all;
+    });
+  }
+  numbers.push_back(torch::rand({4}));
+  return numbers;
+}
+
+TEST(ParallelApply, DrawsTheSameRandomNumbersWhicheverThreadIsFaster) {
+  const auto first = drawn(0), second = drawn(2);
+  for (size_t k = 0; k < first.size(); ++k) EXPECT_TRUE(first[k].equal(second[k])) << k;
+  EXPECT_FALSE(first[0].equal(first[1]));
+  EXPECT_FALSE(first[0].slice(0, 0, 250).equal(first[0].slice(0, 250, 500)));  // each round its own
+}
+
+TEST(RandomScope, LeavesTheNumbersOfTheProcessAlone) {
+  torch::manual_seed(3);
+  const at::Tensor expected = torch::rand({6});
+  torch::manual_seed(3);
+  at::Tensor inside, again;
+  {
+    const RandomScope random(11);
+    inside = torch::rand({6});
+    const RandomScope nested(11);
+    again = torch::rand({6});
+  }
+  EXPECT_TRUE(torch::rand({6}).equal(expected));
+  EXPECT_TRUE(inside.equal(again));
+  EXPECT_FALSE(inside.equal(expected));
+  torch::manual_seed(11);
+  EXPECT_TRUE(inside.equal(torch::rand({6})));  // a generator seeded so, as LibTorch has it
+}
+
+TEST(RandomScope, SeedsComeFromTheProcesssNumbers) {
+  torch::manual_seed(3);
+  const uint64_t one = draw_seed(), two = draw_seed();
+  torch::manual_seed(3);
+  EXPECT_EQ(draw_seed(), one);
+  EXPECT_NE(one, two);
+}
+
+std::string message_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(ParallelApply, NamesTheSlotOfAnExceptionAfterAllTasksHaveEnded) {
+  ParallelApply apply(cpu_slots(3));
+  std::atomic<int> ended = 0;
+  const std::string text = message_of([&] {
+    apply([&](size_t k) {
+      if (k == 1) throw std::runtime_error("a fault");
+      if (k == 2) (void)torch::ones({2}).matmul(torch::ones({3}));
+      ++ended;
+    });
+  });
+  EXPECT_EQ(text, "replica 1 of 3 on cpu:1: a fault");
+  EXPECT_EQ(ended, 1);
+  const std::string torchs =
+      message_of([&] { apply(2, [&](size_t) { (void)torch::ones({2}).matmul(torch::ones({3})); }); });
+  EXPECT_NE(torchs.find("replica 0 of 2 on cpu:0: "), std::string::npos) << torchs;
+  EXPECT_NE(torchs.find("size"), std::string::npos) << torchs;
+  apply([](size_t) {});  // and it goes on working
+}
+
+TEST(ParallelApply, LetsARequestToEndPassAsItIs) {
+  ParallelApply apply(cpu_slots(2));
+  EXPECT_THROW(apply([](size_t k) {
+                 if (k == 1) throw Interrupted(2);
+               }),
+               Interrupted);
+}
+
+TEST(ParallelApply, NeedsASlot) {
+  EXPECT_NE(message_of([] { const ParallelApply apply({}); }).find("Give at least one device"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace levin::parallel_apply_test

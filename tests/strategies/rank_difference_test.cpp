@@ -1,0 +1,29 @@
+#include "levin/strategies/rank_difference.h"
+
+#include <gtest/gtest.h>
+
+namespace levin {
+namespace {
+
+TEST(RankDifference, SameTextsHaveNone) {
+  EXPECT_FALSE(first_difference({"a: 1\nb: 2\n", "a: 1\nb: 2\n"}));
+  EXPECT_FALSE(first_difference({"alone"}));
+}
+
+TEST(RankDifference, NamesTheFirstRankAndTheWholeLines) {
+  const auto found = first_difference({"a: 1\nbatch: 20\n", "a: 1\nbatch: 20\n", "a: 1\nbatch: 24\n"});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 2U);
+  EXPECT_EQ(found->on_rank_zero, "batch: 20");
+  EXPECT_EQ(found->on_rank, "batch: 24");
+}
+
+TEST(RankDifference, ALineThatIsMissingReadsNothing) {
+  const auto found = first_difference({"a: 1\n", "a: 1\nb: 2\n"});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->on_rank_zero, "nothing");
+  EXPECT_EQ(found->on_rank, "b: 2");
+}
+
+}  // namespace
+}  // namespace levin

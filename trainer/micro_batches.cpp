@@ -1,0 +1,47 @@
+#include "levin/trainer/micro_batches.h"
+
+#include "levin/precision/grad_scaler.h"
+#include "levin/strategies/scatter_gather.h"
+#include "levin/trainer/hook_caller.h"
+#include "levin/trainer/optimization.h"
+#include "levin/trainer/step_share.h"
+
+namespace levin {
+
+at::Tensor run_micro_batches(Run& run, const Batch& batch, int64_t batch_idx) {
+  const DeviceSlot home{0, run.strategy->device()};
+  const int64_t samples = batch.size();
+  const auto sizes = share_sizes(samples, static_cast<size_t>(run.strategy->micro_batches()));
+  const std::vector<DeviceSlot> slots(sizes.size(), home);
+  std::vector<Batch> batches(sizes.size());
+  for (const at::Tensor& tensor : batch.tensors) {
+    const auto parts = scatter(tensor, sizes, slots);
+    for (size_t k = 0; k < sizes.size(); ++k) batches[k].tensors.push_back(parts[k]);
+  }
+  std::vector<StepShare> shares(sizes.size());
+  std::vector<at::Tensor> losses(sizes.size());
+  GradScaler* scaler = run.precision->scaler();
+  const auto window = static_cast<double>(run.progress.window_size);
+  const HookScope scope(run, Hook::training_step);
+  run.strategy->run_micro_batches(sizes.size(), [&](size_t k) {
+    shares[k].slot = home;
+    shares[k].samples = sizes[k];
+    const ShareScope share(shares[k]);
+    at::Tensor loss;
+    {
+      const ForwardScope forward(*run.precision, home.device.type());
+      loss = run.module->training_step(batches[k], batch_idx);
+    }
+    check_loss(loss);
+    if (!loss.defined()) return loss;
+    losses[k] = loss.detach();
+    const double weight = static_cast<double>(sizes[k]) / static_cast<double>(std::max<int64_t>(1, samples));
+    const at::Tensor part = loss * (weight / window);
+    return scaler == nullptr ? part : scaler->scale(part);
+  });
+  log_shares(run, shares);
+  const at::Tensor mean = mean_loss(losses, sizes, home);
+  return mean.defined() && window > 1 ? mean / window : mean;
+}
+
+}  // namespace levin

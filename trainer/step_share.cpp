@@ -1,0 +1,119 @@
+#include "levin/trainer/step_share.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "levin/trainer/run.h"
+
+namespace levin {
+
+namespace {
+
+StepShare*& thread_share() {
+  thread_local StepShare* share = nullptr;
+  return share;
+}
+
+using Logged = StepShare::Logged;
+
+// As MetricStore does over batches: a nan stays.
+double reduced(ReduceFx reduce, double a, double b) {
+  if (reduce == ReduceFx::min) return b < a || std::isnan(b) ? b : a;
+  if (reduce == ReduceFx::max) return b > a || std::isnan(b) ? b : a;
+  return a + b;
+}
+
+at::Tensor reduced(ReduceFx reduce, const at::Tensor& a, const at::Tensor& b) {
+  if (reduce == ReduceFx::min) return at::minimum(a, b);
+  if (reduce == ReduceFx::max) return at::maximum(a, b);
+  return a.add(b);
+}
+
+// One value of the batch from the values of its shares: where all are numbers without a device being asked.
+struct Merged {
+  LogOptions options = {};
+  double number = 0;
+  at::Tensor value = {};  // the sum so far where one is on a device
+  double weight = 0;
+  bool odd = false;  // not one number: MetricStore says what is wrong
+
+  void add(const Logged& entry, const DeviceSlot& slot) {
+    odd = odd || (entry.value.defined() && entry.value.numel() != 1);
+    if (odd) {
+      value = entry.value;
+      return;
+    }
+    const bool first = weight == 0;
+    const bool mean = entry.options.reduce_fx == ReduceFx::mean;
+    const double factor = mean ? entry.weight : 1;
+    if (entry.value.defined() && !value.defined() && !first) value = at::full_like(entry.value, number);
+    if (value.defined() || entry.value.defined()) {
+      const at::Tensor own =
+          entry.value.defined() ? move_to(entry.value, slot).mul(factor) : at::full_like(value, entry.number * factor);
+      value = first ? own : reduced(entry.options.reduce_fx, move_to(value, slot), own);
+    } else {
+      number = first ? entry.number * factor : reduced(entry.options.reduce_fx, number, entry.number * factor);
+    }
+    if (first) options = entry.options;
+    weight += entry.weight;
+  }
+};
+
+}  // namespace
+
+void StepShare::log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
+  Logged entry{std::string(name), {}, 0, static_cast<double>(options.batch_size.value_or(samples)), options};
+  if (value.defined() && value.numel() == 1 && value.is_cpu()) {
+    entry.number = value.item().toDouble();
+  } else {
+    entry.value = value.defined() ? value.detach().to(at::kDouble) : at::empty({0});
+  }
+  logged.push_back(std::move(entry));
+}
+
+void StepShare::log(std::string_view name, double value, const LogOptions& options) {
+  logged.push_back({std::string(name), {}, value, static_cast<double>(options.batch_size.value_or(samples)), options});
+}
+
+StepShare* this_share() {
+  return thread_share();
+}
+
+ShareScope::ShareScope(StepShare& share) : outer_(std::exchange(thread_share(), &share)) {}
+
+ShareScope::~ShareScope() {
+  thread_share() = outer_;
+}
+
+void log_shares(Run& run, const std::vector<StepShare>& shares) {
+  if (!run.plan.logging) return;
+  std::vector<std::pair<std::string, int>> order;  // as the first share that logged it did
+  std::map<std::pair<std::string, int>, Merged> all;
+  for (const StepShare& share : shares) {
+    std::map<std::string, int> seen;
+    for (const Logged& entry : share.logged) {
+      const auto key = std::pair(entry.name, seen[entry.name]++);
+      if (!all.contains(key)) order.push_back(key);
+      all[key].add(entry, shares[0].slot);
+    }
+  }
+  for (const auto& key : order) {
+    Merged& merged = all[key];
+    const bool mean = merged.options.reduce_fx == ReduceFx::mean;
+    merged.options.batch_size = static_cast<int64_t>(merged.weight);
+    if (merged.value.defined()) {
+      const at::Tensor value = mean && !merged.odd ? merged.value.div(merged.weight) : merged.value;
+      run.store().log(run.place, key.first, value, merged.options);
+    } else {
+      run.store().log(run.place, key.first, mean ? merged.number / merged.weight : merged.number, merged.options);
+    }
+  }
+}
+
+}  // namespace levin
