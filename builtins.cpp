@@ -3,10 +3,12 @@
 #include <mutex>
 
 #include "levin/callbacks/backbone_finetuning.h"
+#include "levin/callbacks/batch_size_finder.h"
 #include "levin/callbacks/device_stats_monitor.h"
 #include "levin/callbacks/early_stopping.h"
 #include "levin/callbacks/ema_weight_averaging.h"
 #include "levin/callbacks/gradient_accumulation_scheduler.h"
+#include "levin/callbacks/learning_rate_finder.h"
 #include "levin/callbacks/learning_rate_monitor.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/model_summary.h"
@@ -20,6 +22,7 @@
 #include "levin/data/csv.h"
 #include "levin/data/mnist.h"
 #include "levin/data/text.h"
+#include "levin/data/text_csv.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/optim/adadelta.h"
 #include "levin/optim/adagrad.h"
@@ -55,11 +58,13 @@ namespace {
 void add_callbacks() {
   auto& all = Registry<Callback>::instance();
   all.add<BackboneFinetuning>("BackboneFinetuning", "trains a head first, and its backbone from a later epoch on");
+  all.add<BatchSizeFinder>("BatchSizeFinder", "finds how many samples of a batch fit into memory, and trains with it");
   all.add<DeviceStatsMonitor>("DeviceStatsMonitor", "writes what processor, memory and GPU are doing to the loggers");
   all.add<EarlyStopping>("EarlyStopping", "ends a run when a metric stops improving");
   all.add<EMAWeightAveraging>("EMAWeightAveraging", "an exponential moving average of the weights");
   all.add<GradientAccumulationScheduler>("GradientAccumulationScheduler",
                                          "changes accumulate_grad_batches at given epochs");
+  all.add<LearningRateFinder>("LearningRateFinder", "finds a learning rate by a range test, and trains with it");
   all.add<LearningRateMonitor>("LearningRateMonitor", "writes the learning rates to the loggers");
   all.add<ModelCheckpoint>("ModelCheckpoint", "saves the newest, the best and the last checkpoints");
   all.add<ModelSummary>("ModelSummary", "prints the layers before training");
@@ -77,6 +82,7 @@ void add_data() {
   all.add<CsvData>("CsvData", "columns of a CSV file");
   all.add<FashionMnist>("FashionMnist", "clothes: 60000 + 10000 images of 28 x 28");
   all.add<Mnist>("Mnist", "handwritten digits: 60000 + 10000 images of 28 x 28");
+  all.add<TextCsv>("TextCsv", "texts and their classes in a CSV file, for encoders");
   all.add<TextFile>("TextFile", "a text as blocks of tokens, for language models");
 }
 

@@ -17,11 +17,17 @@ constexpr Program kPrograms[] = {
 #ifdef LEVIN_BENCH_GPT
     {"ddp", bench::ddp::run_program},
     {"gpt", bench::gpt::run_program},
+    {"plan", bench::plan::run_program},
+    {"recompute", bench::recompute::run_program},
 #endif
     {"loader", bench::loader::run_program},
     {"optimizers", bench::optimizers::run_program},
     {"overhead", bench::overhead::run_program},
     {"startup", bench::startup::run_program},
+#ifdef LEVIN_BENCH_GPT
+    {"thousand_layers", bench::thousand_layers::run_program},
+    {"xlmr", bench::xlmr::run_program},
+#endif
 };
 
 }  // namespace

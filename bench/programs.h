@@ -21,7 +21,19 @@ int run_program(int argc, char** argv);
 namespace overhead {
 int run_program(int argc, char** argv);
 }
+namespace plan {
+int run_program(int argc, char** argv);
+}
+namespace recompute {
+int run_program(int argc, char** argv);
+}
 namespace startup {
+int run_program(int argc, char** argv);
+}
+namespace thousand_layers {
+int run_program(int argc, char** argv);
+}
+namespace xlmr {
 int run_program(int argc, char** argv);
 }
 

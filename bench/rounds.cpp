@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <thread>
@@ -113,6 +112,13 @@ void pin_to_one_core() {
   sched_setaffinity(0, sizeof cores, &cores);
 }
 
+std::filesystem::path result_folder() {
+  const char* folder = std::getenv("LEVIN_BENCH_DIR");
+  std::filesystem::path path(folder != nullptr ? folder : "build/bench");
+  std::filesystem::create_directories(path);
+  return path;
+}
+
 Report::Report(std::string name)
     : name_(std::move(name)),
       out_({{"name", name_},
@@ -168,10 +174,7 @@ void Report::peers(const nlohmann::json& versions) {
 }
 
 void Report::write() const {
-  const char* folder = std::getenv("LEVIN_BENCH_DIR");
-  const std::filesystem::path path =
-      std::filesystem::path(folder != nullptr ? folder : "build/bench") / (name_ + ".json");
-  std::filesystem::create_directories(path.parent_path());
+  const std::filesystem::path path = result_folder() / (name_ + ".json");
   std::ofstream file(path);
   file << out_.dump(1) << "\n";
   if (!file.flush()) throw std::runtime_error("cannot write " + path.string());

@@ -10,6 +10,7 @@
 //   report.write();
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -60,8 +61,10 @@ struct Figure {
 /// This process, and those it starts, on one core; LibTorch on one thread.
 void pin_to_one_core();
 
-/// Prints tables and figures as they come, and writes all to build/bench/<name>.json below the working directory, or
-/// below $LEVIN_BENCH_DIR.
+/// Where results go, made if it is not there: build/bench below the working directory, or $LEVIN_BENCH_DIR.
+[[nodiscard]] std::filesystem::path result_folder();
+
+/// Prints tables and figures as they come, and writes all to <name>.json in result_folder().
 class Report {
  public:
   explicit Report(std::string name);

@@ -14,6 +14,11 @@ void GradientAccumulationScheduler::on_train_start(Trainer& trainer, LightningMo
         "GradientAccumulationScheduler: it has no meaning with manual optimization. Accumulate in "
         "training_step, and drop the callback.");
   }
+  if (trainer.plan().effective_batch_size > 0) {
+    throw ConfigError("GradientAccumulationScheduler: TrainerOptions.accumulate_grad_batches.effective_batch_size is " +
+                      std::to_string(trainer.plan().effective_batch_size) +
+                      ", and both cannot decide. Drop one of the two.");
+  }
   if (trainer.plan().accumulate_grad_batches != 1) {
     throw ConfigError("GradientAccumulationScheduler: TrainerOptions.accumulate_grad_batches is " +
                       std::to_string(trainer.plan().accumulate_grad_batches) +

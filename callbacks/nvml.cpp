@@ -7,8 +7,6 @@
 
 namespace levin {
 
-namespace {
-
 // From nvml.h and cuda.h, whose C interfaces are stable: a function changes its name (_v2) when it changes.
 using NvmlDevice = struct nvmlDevice_st*;
 struct NvmlUtilization {
@@ -18,6 +16,8 @@ struct NvmlMemory {
   unsigned long long total, free, used;  // bytes
 };
 constexpr int kNvmlTemperatureGpu = 0;
+
+namespace {
 
 SharedLibrary driver_library(const char* name) {
   return {name, "NVML", "It comes with NVIDIA's driver; update that if it is there."};

@@ -21,6 +21,7 @@ constexpr std::array kCommands{
     std::pair{"checkpoint", Command::checkpoint},
     std::pair{"submit", Command::submit},
     std::pair{"plan", Command::plan},
+    std::pair{"tune", Command::tune},
     std::pair{"list", Command::list},
     std::pair{"help", Command::help},
 };
@@ -162,7 +163,7 @@ Arguments parse_arguments(const std::vector<std::string>& args, const std::vecto
                           Problems& problems) {
   Arguments result;
   for (const Command reader :
-       {Command::checkpoint, Command::submit, Command::plan}) {  // they read their words themselves
+       {Command::checkpoint, Command::submit, Command::plan, Command::tune}) {  // they read their words themselves
     if (args.empty() || args[0] != command_word(reader)) continue;
     result.command = reader;
     result.words.assign(args.begin() + 1, args.end());

@@ -14,14 +14,14 @@
 
 namespace levin {
 
-enum class Command { fit, validate, test, predict, checkpoint, submit, plan, list, help, version };
+enum class Command { fit, validate, test, predict, checkpoint, submit, plan, tune, list, help, version };
 
 struct Arguments {
   Command command = Command::help;
   std::vector<ConfigSource> sources = {};  // of fit, validate, test and predict
   bool print_config = false;               // print the resolved configuration and do nothing
   bool help = false;                       // --help after a subcommand
-  std::vector<std::string> words = {};     // what follows "levin checkpoint", "submit" or "plan"
+  std::vector<std::string> words = {};     // what follows "levin checkpoint", "submit", "plan" or "tune"
   std::string topic = "";                  // "levin list TOPIC": a kind of class; "levin help TOPIC": a class; or ""
 };
 

@@ -108,6 +108,8 @@ constexpr std::array kCommandDocs{
     std::pair{"checkpoint WORD FILE…", "inspect, verify or diff checkpoints"},
     std::pair{"submit --config FILE…", "hand a run to Slurm; --dry-run prints the job's script"},
     std::pair{"plan cluster …", "predict step times on many devices from a step measured here"},
+    std::pair{"plan memory …", "say what a step holds, and what to compute again so that it holds less"},
+    std::pair{"tune --config FILE…", "find a batch size that fits, and a learning rate"},
     std::pair{"list [KIND]", "names of the classes that a run file may use"},
     std::pair{"help [NAME]", "every option of a class"},
 };

@@ -2,8 +2,10 @@
 
 #include <cstdio>
 
+#include "levin/cli/command_words.h"
 #include "levin/cli/exit_codes.h"
 #include "levin/cli/help_text.h"
+#include "levin/cli/report.h"
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 
@@ -23,36 +25,6 @@ ConfigNode value_of(const std::string& name, const std::string& text) {
   return list;
 }
 
-struct Words {
-  ConfigNode options = ConfigNode::map();
-  std::vector<std::string> run = {};
-  bool help = false;
-};
-
-// --name=VALUE or --name VALUE of its own options; all others are the run's.
-Words read_words(const std::vector<std::string>& words, Problems& problems) {
-  const std::vector<std::string> known = field_names<PlanClusterOptions>();
-  Words read;
-  for (size_t k = 0; k < words.size(); ++k) {
-    const std::string& word = words[k];
-    const size_t equals = word.find('=');
-    const std::string name =
-        word.starts_with("--") ? word.substr(2, equals == std::string::npos ? equals : equals - 2) : "";
-    if (word == "-h" || word == "--help") {
-      read.help = true;
-    } else if (std::find(known.begin(), known.end(), name) == known.end()) {
-      read.run.push_back(word);
-    } else if (equals != std::string::npos) {
-      read.options.set(name, value_of(name, word.substr(equals + 1)));
-    } else if (k + 1 < words.size()) {
-      read.options.set(name, value_of(name, words[++k]));
-    } else {
-      problems.add({}, "--" + name, "no value follows. Write --" + name + "=VALUE.");
-    }
-  }
-  return read;
-}
-
 std::string number(const char* format, double value) {
   std::array<char, 64> text = {};
   std::snprintf(text.data(), text.size(), format, value);
@@ -65,7 +37,7 @@ std::string time_text(double seconds) {
   return seconds >= 1e-3 ? number("%.2f ms", seconds * 1e3) : number("%.0f us", seconds * 1e6);
 }
 
-std::string usage(int width) {
+std::string cluster_usage(int width) {
   return "levin plan cluster [--config FILE…] [options] [overrides…]\n\n" +
          wrapped(
              "Predicts the step time and the efficiency of ddp and fsdp (stage 3) on many devices. With --config the "
@@ -129,12 +101,6 @@ void print_plan(const PlanClusterOptions& options, double other_ms) {
   }
 }
 
-int complain(const Problems& problems) {
-  for (const auto& line : problems.lines()) Console::instance().error(line);
-  Console::instance().error("nothing was planned. See levin plan cluster --help.");
-  return kExitBadConfig;
-}
-
 }  // namespace
 
 std::vector<ClusterLine> plan_cluster(const PlanClusterOptions& options, double other_ms) {
@@ -151,14 +117,15 @@ std::vector<ClusterLine> plan_cluster(const PlanClusterOptions& options, double 
 
 int run_plan_cluster(const std::vector<std::string>& words, int width, const MeasureRun& measure) {
   Problems problems;
-  const Words read = read_words(words, problems);
+  CommandWords read = read_command_words(words, field_names<PlanClusterOptions>(), {}, problems);
+  for (auto& entry : read.options.entries) entry.value = value_of(entry.key, entry.value.text);
   if (read.help) {
-    Console::instance().print(usage(width));
+    Console::instance().print(cluster_usage(width));
     return kExitOk;
   }
   PlanClusterOptions options;
   read_options(read.options, options, "", problems);
-  if (!problems.empty()) return complain(problems);
+  if (!problems.empty()) return report_problems(problems, "nothing was planned. See levin plan cluster --help.");
   double other_ms = 0;
   if (!read.run.empty()) {
     const MeasuredStep seen = measure(read.run);
@@ -166,7 +133,7 @@ int run_plan_cluster(const std::vector<std::string>& words, int width, const Mea
     other_ms = seen.other_ms;
   }
   check_complete(options, problems);
-  if (!problems.empty()) return complain(problems);
+  if (!problems.empty()) return report_problems(problems, "nothing was planned. See levin plan cluster --help.");
   print_plan(options, other_ms);
   return kExitOk;
 }

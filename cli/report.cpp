@@ -7,8 +7,8 @@
 #include <set>
 #include <sstream>
 
+#include "levin/cli/exit_codes.h"
 #include "levin/core/console.h"
-#include "levin/core/error.h"
 #include "levin/core/tensor_text.h"
 #include "levin/core/utf8.h"
 
@@ -37,7 +37,7 @@ std::string checkpoint_of(Trainer& trainer, const std::string& which) {
 
 // A text as a terminal can show it: what is no UTF-8 as U+FFFD, control characters but the end of a line and the tab
 // too.
-std::string shown(const std::string& text) {
+std::string printable(const std::string& text) {
   std::string result;
   for (size_t at = 0; at < text.size();) {
     const size_t length = utf8_length(text, at);
@@ -60,7 +60,7 @@ bool print_texts(const DataModule& data, const std::vector<at::Tensor>& predicti
     for (const std::string& text : texts) {
       if (sample == kMost) return true;
       const bool is_short = text.size() <= 60 && text.find('\n') == std::string::npos;
-      console.print("sample " + std::to_string(sample++) + ":" + (is_short ? " " : "\n") + shown(text));
+      console.print("sample " + std::to_string(sample++) + ":" + (is_short ? " " : "\n") + printable(text));
     }
   }
   return true;
@@ -70,6 +70,12 @@ bool print_texts(const DataModule& data, const std::vector<at::Tensor>& predicti
 
 std::string best_or_current(Trainer& trainer) {
   return checkpoint_of(trainer, "best").empty() ? "" : "best";
+}
+
+int report_problems(const Problems& problems, const std::string& conclusion) {
+  for (const auto& line : problems.lines()) Console::instance().error(line);
+  Console::instance().error(conclusion);
+  return kExitBadConfig;
 }
 
 void report_fit(Trainer& trainer) {

@@ -4,9 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "levin/core/error.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
+
+/// One line each, and what follows from them; returns the exit status of a wrong configuration.
+int report_problems(const Problems& problems, const std::string& conclusion);
 
 /// After fit: logs, checkpoints, the best score, why it stopped, how long it took.
 void report_fit(Trainer& trainer);

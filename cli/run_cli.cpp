@@ -8,13 +8,16 @@
 #include "levin/cli/checkpoint_tool.h"
 #include "levin/cli/exit_codes.h"
 #include "levin/cli/help_text.h"
+#include "levin/cli/measure_memory.h"
 #include "levin/cli/measure_step.h"
 #include "levin/cli/old_options.h"
 #include "levin/cli/plan_cluster.h"
+#include "levin/cli/plan_memory.h"
 #include "levin/cli/report.h"
 #include "levin/cli/resolve_run.h"
 #include "levin/cli/run_parts.h"
 #include "levin/cli/submit.h"
+#include "levin/cli/tune.h"
 #include "levin/core/console.h"
 #include "levin/core/files.h"
 #include "levin/strategies/cluster_environment.h"
@@ -87,11 +90,9 @@ bool is_first_process() {
 }
 
 int complain(const Problems& problems) {
-  for (const auto& line : problems.lines()) Console::instance().error(line);
   const size_t count = problems.size();
-  Console::instance().error(std::to_string(count) + (count == 1 ? " problem" : " problems") +
-                            "; nothing was run. See levin help.");
-  return kExitBadConfig;
+  return report_problems(
+      problems, std::to_string(count) + (count == 1 ? " problem" : " problems") + "; nothing was run. See levin help.");
 }
 
 // What "levin plan" can plan.
@@ -99,8 +100,12 @@ int run_plan(const std::vector<std::string>& words, int width) {
   if (!words.empty() && words[0] == "cluster") {
     return run_plan_cluster({words.begin() + 1, words.end()}, width, &measure_step);
   }
+  if (!words.empty() && words[0] == "memory") {
+    return run_plan_memory({words.begin() + 1, words.end()}, width, &measure_memory);
+  }
   const std::string what = words.empty() ? "plan what?" : "\"" + cut_text(words[0]) + "\" cannot be planned.";
-  Console::instance().error("levin plan: " + what + " Use levin plan cluster; --help after it lists its options.");
+  Console::instance().error("levin plan: " + what +
+                            " Use levin plan cluster or levin plan memory; --help after it lists its options.");
   return kExitBadConfig;
 }
 
@@ -114,6 +119,7 @@ int run_checked(const Arguments& arguments, Problems& problems) {
     case Command::submit:
       return run_submit(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::plan: return run_plan(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
+    case Command::tune: return run_tune(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::list: {
       const std::string text = list_text(arguments.topic, all_kinds(), width, problems);
       if (!problems.empty()) return complain(problems);

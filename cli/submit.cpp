@@ -7,6 +7,7 @@
 #include "levin/cli/arguments.h"
 #include "levin/cli/exit_codes.h"
 #include "levin/cli/help_text.h"
+#include "levin/cli/report.h"
 #include "levin/cli/resolve_run.h"
 #include "levin/cli/submit_options.h"
 #include "levin/cli/submit_script.h"
@@ -149,12 +150,6 @@ int submit(const SubmitJob& job) {
   return kExitRunFailed;
 }
 
-int complain(const Problems& problems) {
-  for (const auto& line : problems.lines()) Console::instance().error(line);
-  Console::instance().error("nothing was submitted. See levin submit --help.");
-  return kExitBadConfig;
-}
-
 }  // namespace
 
 std::string submit_usage(int width) {
@@ -174,9 +169,9 @@ int run_submit(const std::vector<std::string>& words, int width) {
     Console::instance().print(submit_usage(width));
     return kExitOk;
   }
-  if (!problems.empty()) return complain(problems);
+  if (!problems.empty()) return report_problems(problems, "nothing was submitted. See levin submit --help.");
   const SubmitJob job = make_job(options, problems);
-  if (!problems.empty()) return complain(problems);
+  if (!problems.empty()) return report_problems(problems, "nothing was submitted. See levin submit --help.");
   if (!options.dry_run) return submit(job);
   std::string script = job_script(job);
   script.pop_back();  // the console adds it

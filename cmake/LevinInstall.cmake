@@ -6,6 +6,7 @@ include(CMakePackageConfigHelpers)
 # CMake drops the build's rpath at install; both the library and the tool must still find LibTorch.
 set_target_properties(levin PROPERTIES INSTALL_RPATH "${LEVIN_TORCH_ROOT}/lib")
 install(TARGETS levin EXPORT levinTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS levin_sentencepiece LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")  # liblevin.so looks for it beside itself
 if(TARGET levin_cuda)
   install(TARGETS levin_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")  # liblevin.so looks for it beside itself
 endif()

@@ -9,11 +9,25 @@
 
 namespace levin {
 
-SharedLibrary::SharedLibrary(std::string name, std::string who, std::string fix)
+namespace {
+
+// The address sanitizer refuses RTLD_DEEPBIND, which would take its own malloc away from the library.
+int flags_for(SharedLibrary::Names names) {
+#ifdef __SANITIZE_ADDRESS__
+  (void)names;
+  return RTLD_NOW | RTLD_LOCAL;
+#else
+  return RTLD_NOW | RTLD_LOCAL | (names == SharedLibrary::Names::own ? RTLD_DEEPBIND : 0);
+#endif
+}
+
+}  // namespace
+
+SharedLibrary::SharedLibrary(std::string name, std::string who, std::string fix, Names names)
     : name_(std::move(name)),
       who_(std::move(who)),
       fix_(std::move(fix)),
-      handle_(::dlopen(name_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+      handle_(::dlopen(name_.c_str(), flags_for(names))) {
   if (handle_ == nullptr) throw Error(who_ + ": " + ::dlerror() + ". " + fix_);
 }
 

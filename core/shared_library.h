@@ -8,9 +8,13 @@ namespace levin {
 
 class SharedLibrary {
  public:
+  /// Which symbol counts where the library and the program have two of one name: the program's, as the loader has it,
+  /// or the library's own within it (RTLD_DEEPBIND).
+  enum class Names { program, own };
+
   /// Opens `name` (a path, or a name that the loader finds) with all that it needs. `who` begins the messages and `fix`
   /// ends them. Throws Error with the loader's own words if it cannot.
-  SharedLibrary(std::string name, std::string who, std::string fix);
+  SharedLibrary(std::string name, std::string who, std::string fix, Names names = Names::program);
   ~SharedLibrary();
   SharedLibrary(const SharedLibrary&) = delete;
   SharedLibrary& operator=(const SharedLibrary&) = delete;

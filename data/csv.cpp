@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <map>
 #include <utility>
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/data/csv_columns.h"
 #include "levin/data/dataloader.h"
 #include "levin/data/sampler.h"
 
@@ -17,15 +17,13 @@ namespace levin {
 
 namespace {
 
-using Row = std::vector<CsvField>;
-
-std::string quoted(const std::string& text) {
-  return "\"" + text + "\"";
-}
-
-[[noreturn]] void fail(const std::string& path, int64_t line, int64_t column, const std::string& what) {
-  throw DataError(path + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + what);
-}
+using detail::class_in;
+using detail::column_names;
+using detail::fail_at;
+using detail::find_column;
+using detail::quoted;
+using detail::sorted_classes;
+using Row = detail::CsvRow;
 
 class Parser {
  public:
@@ -40,9 +38,9 @@ class Parser {
       Row row = next_row();
       if (row.size() == 1 && row[0].text.empty() && !was_quoted_) continue;  // an empty line
       if (!rows.empty() && row.size() != rows[0].size()) {
-        fail(path_, row[0].line, 1,
-             "expected " + std::to_string(rows[0].size()) + " fields as in line " + std::to_string(rows[0][0].line) +
-                 ", saw " + std::to_string(row.size()) + ".");
+        fail_at(path_, row[0].line, 1,
+                "expected " + std::to_string(rows[0].size()) + " fields as in line " + std::to_string(rows[0][0].line) +
+                    ", saw " + std::to_string(row.size()) + ".");
       }
       rows.push_back(std::move(row));
     }
@@ -86,9 +84,9 @@ class Parser {
     if (was_quoted_) {
       take_quoted(field);
       if (!at_line_end() && here() != delimiter_) {
-        fail(path_, line_, column_,
-             "expected a delimiter or the line's end after the closing quote, saw " + quoted(std::string(1, here())) +
-                 ".");
+        fail_at(path_, line_, column_,
+                "expected a delimiter or the line's end after the closing quote, saw " +
+                    quoted(std::string(1, here())) + ".");
       }
     } else {
       while (!at_line_end() && here() != delimiter_) field.text += take();
@@ -99,7 +97,7 @@ class Parser {
   void take_quoted(CsvField& field) {
     take();
     while (true) {
-      if (at_end()) fail(path_, field.line, field.column, "the quote that opens here is never closed.");
+      if (at_end()) fail_at(path_, field.line, field.column, "the quote that opens here is never closed.");
       const char c = take();
       if (c != '"') {
         field.text += c;
@@ -120,27 +118,6 @@ class Parser {
   bool was_quoted_ = false;  // the field read last
 };
 
-// Column names, or "0", "1", … without a header.
-std::vector<std::string> column_names(const std::vector<Row>& rows, bool header) {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < rows[0].size(); ++i) names.push_back(header ? rows[0][i].text : std::to_string(i));
-  return names;
-}
-
-size_t find_column(const std::vector<std::string>& names, const std::string& wanted, const std::string& path) {
-  const auto count = std::count(names.begin(), names.end(), wanted);
-  if (count > 1) {
-    throw DataError(path + ": " + std::to_string(count) + " columns are called " + quoted(wanted) +
-                    ". Choose by number, from 0.");
-  }
-  if (count == 1) return static_cast<size_t>(std::find(names.begin(), names.end(), wanted) - names.begin());
-  size_t number = 0;
-  const auto [end, code] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), number);
-  if (code == std::errc() && end == wanted.data() + wanted.size() && number < names.size()) return number;
-  throw DataError(path + ": there is no column " + quoted(wanted) + ". Columns: " + join(names) + "." +
-                  did_you_mean(wanted, names));
-}
-
 float number_in(const CsvField& field, const std::string& name, const std::string& path) {
   const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
   const char* first = std::find_if_not(field.text.data(), field.text.data() + field.text.size(), is_blank);
@@ -150,34 +127,8 @@ float number_in(const CsvField& field, const std::string& name, const std::strin
   double value = 0;
   const auto [end, code] = std::from_chars(first, last, value);
   if (code == std::errc() && end == last && first != last) return static_cast<float>(value);
-  fail(path, field.line, field.column,
-       "expected a number in column " + quoted(name) + ", saw " + quoted(field.text) + ".");
-}
-
-// Numbers in their order, other texts in the alphabet's.
-std::vector<std::string> sorted_classes(const std::vector<Row>& rows, size_t first_row, size_t column) {
-  std::map<std::string, double> texts;
-  bool all_numbers = true;
-  for (size_t i = first_row; i < rows.size(); ++i) {
-    const std::string& text = rows[i][column].text;
-    double value = 0;
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-    all_numbers = all_numbers && code == std::errc() && end == text.data() + text.size();
-    texts[text] = value;
-  }
-  std::vector<std::pair<std::string, double>> sorted(texts.begin(), texts.end());
-  if (all_numbers) {
-    std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  }
-  std::vector<std::string> classes;
-  for (const auto& [text, value] : sorted) classes.push_back(text);
-  return classes;
-}
-
-int64_t class_in(const CsvField& field, const std::vector<std::string>& classes, const std::string& path) {
-  const auto found = std::find(classes.begin(), classes.end(), field.text);
-  if (found != classes.end()) return found - classes.begin();
-  fail(path, field.line, field.column, "unknown class " + quoted(field.text) + ". Known: " + join(classes) + ".");
+  fail_at(path, field.line, field.column,
+          "expected a number in column " + quoted(name) + ", saw " + quoted(field.text) + ".");
 }
 
 at::Tensor feature_tensor(const std::vector<Row>& rows, size_t first_row, const std::vector<size_t>& columns,

@@ -14,7 +14,7 @@ namespace levin {
 
 namespace {
 
-const at::TensorOptions kIndices = at::TensorOptions().dtype(at::kLong);
+const at::TensorOptions kIndexType = at::TensorOptions().dtype(at::kLong);
 
 at::Generator generator_of(uint64_t seed, int64_t epoch) {
   return at::detail::createCPUGenerator(mix_seed(seed, static_cast<uint64_t>(epoch)));
@@ -30,7 +30,7 @@ int64_t checked_size(int64_t size, const std::string& who) {
 SequentialSampler::SequentialSampler(int64_t size) : size_(checked_size(size, "SequentialSampler")) {}
 
 at::Tensor SequentialSampler::order(uint64_t /*seed*/, int64_t /*epoch*/) const {
-  return at::arange(size_, kIndices);
+  return at::arange(size_, kIndexType);
 }
 
 RandomSampler::RandomSampler(int64_t size, RandomSamplerOptions options)
@@ -42,10 +42,10 @@ int64_t RandomSampler::size() const {
 
 at::Tensor RandomSampler::order(uint64_t seed, int64_t epoch) const {
   const at::Generator generator = generator_of(seed, epoch);
-  if (options_.replacement && size_ > 0) return at::randint(0, size_, {size()}, generator, kIndices);
-  std::vector<at::Tensor> permutations = {at::randperm(size_, generator, kIndices)};
+  if (options_.replacement && size_ > 0) return at::randint(0, size_, {size()}, generator, kIndexType);
+  std::vector<at::Tensor> permutations = {at::randperm(size_, generator, kIndexType)};
   for (int64_t have = size_; have < size(); have += size_) {
-    permutations.push_back(at::randperm(size_, generator, kIndices));
+    permutations.push_back(at::randperm(size_, generator, kIndexType));
   }
   return (permutations.size() == 1 ? permutations[0] : at::cat(permutations)).narrow(0, 0, size());
 }
@@ -58,11 +58,11 @@ SubsetSampler::SubsetSampler(const at::Tensor& indices, bool shuffle) : shuffle_
 }
 
 SubsetSampler::SubsetSampler(const std::vector<int64_t>& indices, bool shuffle)
-    : indices_(at::tensor(indices, kIndices)), shuffle_(shuffle) {}
+    : indices_(at::tensor(indices, kIndexType)), shuffle_(shuffle) {}
 
 at::Tensor SubsetSampler::order(uint64_t seed, int64_t epoch) const {
   if (!shuffle_) return indices_;
-  return indices_.index_select(0, at::randperm(indices_.size(0), generator_of(seed, epoch), kIndices));
+  return indices_.index_select(0, at::randperm(indices_.size(0), generator_of(seed, epoch), kIndexType));
 }
 
 }  // namespace levin

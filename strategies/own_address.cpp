@@ -19,7 +19,7 @@ namespace levin {
 namespace {
 
 // As numbers: "10.0.0.1".
-std::string text_of(const sockaddr* address, socklen_t size) {
+std::string address_text(const sockaddr* address, socklen_t size) {
   std::array<char, NI_MAXHOST> host = {};
   const int error = ::getnameinfo(address, size, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST);
   return error == 0 ? host.data() : "";
@@ -42,7 +42,8 @@ std::string interface_address(const std::string& name) {
     for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
       if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family) continue;
       const bool usable = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_LOOPBACK) == 0;
-      if (name.empty() ? usable : name == entry->ifa_name) return text_of(entry->ifa_addr, size_of(entry->ifa_addr));
+      if (name.empty() ? usable : name == entry->ifa_name)
+        return address_text(entry->ifa_addr, size_of(entry->ifa_addr));
     }
   }
   return "";
@@ -64,7 +65,7 @@ std::string address_towards(const std::string& host) {
     const bool known =
         ::connect(descriptor, entry->ai_addr, entry->ai_addrlen) == 0 && ::getsockname(descriptor, plain, &size) == 0;
     ::close(descriptor);
-    if (known) return text_of(plain, size);
+    if (known) return address_text(plain, size);
   }
   return "";
 }

@@ -99,15 +99,34 @@ uint64_t draw_seed() {
   return generator.get<at::CPUGeneratorImpl>()->random64();
 }
 
-RandomScope::RandomScope(uint64_t seed) : outer_(this_thread()) {
+// Where a thread is: enough to go on from there, now or later, here or on another thread.
+struct RandomScope::State {
+  uint64_t seed = 0;
+  uint64_t seeds_drawn = 0;
+  at::Tensor state = {};  // never written to: each turn ends with a new one
+};
+
+RandomMark RandomScope::mark() {
+  const ThreadRandom& random = *this_thread();
+  const State here{random.seed, random.seeds_drawn, random.state};
+  return [here] { return std::shared_ptr<void>(std::shared_ptr<RandomScope>(new RandomScope(here))); };
+}
+
+RandomScope::RandomScope(uint64_t seed) : RandomScope(State{seed}) {}
+
+RandomScope::RandomScope(const State& state) : outer_(this_thread()) {
   auto random = std::make_unique<ThreadRandom>();
-  random->seed = seed;
+  random->seed = state.seed;
+  random->seeds_drawn = state.seeds_drawn;
+  random->state = state.state;
   callback_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(&before_operator, &after_operator).scopes({at::RecordScope::FUNCTION}));
   this_thread() = random.release();
+  outer_mark_ = set_thread_random(&RandomScope::mark);
 }
 
 RandomScope::~RandomScope() {
+  set_thread_random(std::move(outer_mark_));
   at::removeCallback(callback_);
   delete this_thread();
   this_thread() = static_cast<ThreadRandom*>(outer_);

@@ -6,6 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+
+#include "levin/core/thread_random.h"
 
 namespace levin {
 
@@ -24,8 +27,13 @@ class RandomScope {
   RandomScope& operator=(const RandomScope&) = delete;
 
  private:
+  struct State;
+  explicit RandomScope(const State& state);  // goes on where a thread was
+  static RandomMark mark();
+
   void* outer_;
   uint64_t callback_;
+  std::function<RandomMark()> outer_mark_;
 };
 
 }  // namespace levin

@@ -25,7 +25,8 @@ namespace {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
-thread_local const Group* active = nullptr;
+// Read by the training thread, and by backward's (which compute segments again) while it waits for them.
+const Group* active = nullptr;
 
 std::vector<int64_t> all_but_channels(const at::Tensor& x) {
   std::vector<int64_t> dims;

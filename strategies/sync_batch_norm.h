@@ -11,10 +11,10 @@ class ProcessGroup;
 
 namespace levin {
 
-/// While one lives, every torch::batch_norm in training mode on this thread normalizes by the mean and variance of all
-/// ranks' batches (N over ranks, C, …), which also move the running statistics; in evaluation nothing changes. Every
-/// rank calls it as often and in the same order, and its backward too: one message each. The gradients of weight and
-/// bias are this rank's part, for the strategy to reduce. A rank's batch may be empty.
+/// While one lives, one at a time, every torch::batch_norm in training mode in this process normalizes by the mean and
+/// variance of all ranks' batches (N over ranks, C, …), which also move the running statistics; in evaluation nothing
+/// changes. Every rank calls it as often and in the same order, and its backward too: one message each. The gradients
+/// of weight and bias are this rank's part, for the strategy to reduce. A rank's batch may be empty.
 class SyncBatchNorm {
  public:
   /// `group`: of its own, so that its messages do not get between those that reduce gradients.

@@ -66,6 +66,8 @@ void put_other_ranks(Run& run, State& checkpoint) {
 }  // namespace
 
 State run_state(Run& run) {
+  // Before gradients of several ranks are averaged.
+  if (!run.failing && !run.progress.in_batch && !run.progress.window_ended()) agree_on_weights(run, true);
   State checkpoint;
   checkpoint.set<int64_t>("epoch", run.progress.epoch);
   checkpoint.set<int64_t>("global_step", run.progress.global_step);

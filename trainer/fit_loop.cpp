@@ -10,6 +10,7 @@
 #include "levin/trainer/evaluation_loop.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loader_set.h"
+#include "levin/trainer/plan_recomputation.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/ranks.h"
 #include "levin/trainer/step_graph.h"
@@ -44,6 +45,7 @@ void FitLoop::run() {
   if (run_.train.num_batches[0] == 0) return;
   if (is_done() && !inside_epoch) return finish_again();
   if (!run_.resumed) run_.progress.accumulate = run_.plan.accumulate_grad_batches;
+  if (!plan_recomputation(run_)) return;
   run_.phase = Phase::train;
   call_plain(run_, Hook::on_train_start, &Callback::on_train_start, &LightningModule::on_train_start);
   restore_random_numbers(run_);

@@ -1,10 +1,13 @@
 #include "levin/trainer/lightning_module.h"
 
+#include <ATen/ops/scalar_tensor.h>
+
 #include <algorithm>
 
 #include "levin/core/console.h"
 #include "levin/optim/clip_grad.h"
 #include "levin/precision/autocast.h"
+#include "levin/recompute/segment.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/nonfinite_loss.h"
 #include "levin/trainer/optimization.h"
@@ -75,12 +78,13 @@ void LightningModule::lr_scheduler_step(LRScheduler& scheduler, std::optional<do
   if (!metric) scheduler.step();
 }
 
+// A segment that backward computes again has logged already.
 void LightningModule::log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
-  if (trainer_ != nullptr) trainer_->log(name, value, options);
+  if (trainer_ != nullptr && !is_recomputing()) trainer_->log(name, value, options);
 }
 
 void LightningModule::log(std::string_view name, double value, const LogOptions& options) {
-  if (trainer_ != nullptr) trainer_->log(name, value, options);
+  if (trainer_ != nullptr && !is_recomputing()) trainer_->log(name, value, options);
 }
 
 void LightningModule::log_dict(const std::map<std::string, at::Tensor>& values, const LogOptions& options) {
@@ -89,6 +93,14 @@ void LightningModule::log_dict(const std::map<std::string, at::Tensor>& values, 
 
 void LightningModule::log_dict(const std::map<std::string, double>& values, const LogOptions& options) {
   for (const auto& [name, value] : values) log(name, value, options);
+}
+
+void LightningModule::set_loss_weight(double weight) {
+  if (trainer_ != nullptr) note_loss_weight(*trainer_->run_, at::scalar_tensor(weight, at::kDouble));
+}
+
+void LightningModule::set_loss_weight(const at::Tensor& weight) {
+  if (trainer_ != nullptr) note_loss_weight(*trainer_->run_, weight);
 }
 
 void LightningModule::manual_backward(const at::Tensor& loss) {

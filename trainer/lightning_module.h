@@ -123,6 +123,12 @@ class LightningModule : public torch::nn::Module {
   void log_dict(const std::map<std::string, at::Tensor>& values, const LogOptions& options = {});
   void log_dict(const std::map<std::string, double>& values, const LogOptions& options = {});
 
+  /// In training_step: how much this batch counts in its accumulation window, e.g. its number of tokens, where the loss
+  /// is a mean over them. The update is then that of one big batch, however unequal its parts are; unset: all count the
+  /// same. Every batch of a window says it, or none. `weight`: a number >= 0, or a tensor () that may be on a device.
+  void set_loss_weight(double weight);
+  void set_loss_weight(const at::Tensor& weight);
+
   /// Keeps the constructor's options for the logs and checkpoints.
   template <HasFields Options>
   void save_hyperparameters(const Options& options) {

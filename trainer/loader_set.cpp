@@ -91,7 +91,9 @@ void load_train_loader(Run& run) {
   }
   if (run.plan.overfit) loader->use_sequential_order();
   share_out(run, *loader, /*padded=*/true);
+  apply_batch_size(run, *loader);
   keep_global_batches(run, *loader);
+  resolve_effective_batch(run, *loader);
   const int64_t batches = limited_batches(run.plan.limit_train_batches, loader->num_batches(), "limit_train_batches");
   if (batches == 0) {
     throw ConfigError("fit: the training loader has no batches. Check the data set's size, batch_size and drop_last.");

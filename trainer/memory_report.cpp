@@ -122,7 +122,7 @@ std::string memory_report(const Run& run, const std::string& place, const c10::O
     text += "; activations, batches and the rest " + bytes_text(static_cast<uint64_t>(memory.allocated - held));
   }
   return text +
-         ". Use a smaller batch_size with accumulate_grad_batches, precision: bf16-mixed, or an optimizer with less "
+         ". Use a smaller batch_size or micro_batch_size: auto, precision: bf16-mixed, or an optimizer with less "
          "state.";
 }
 

@@ -10,6 +10,12 @@
 
 namespace levin {
 
+double reduced(ReduceFx reduce, double a, double b) {
+  if (reduce == ReduceFx::min) return b < a || b != b ? b : a;
+  if (reduce == ReduceFx::max) return b > a || b != b ? b : a;
+  return a + b;
+}
+
 namespace {
 
 double starting_total(ReduceFx reduce) {
@@ -109,12 +115,7 @@ void MetricStore::add(Slot& s, double value, double weight) {
   s.last = value;
   s.last_weight = weight;
   if (!s.on_epoch) return;
-  switch (s.reduce) {
-    case ReduceFx::mean: s.total += value * weight; break;
-    case ReduceFx::sum: s.total += value; break;
-    case ReduceFx::min: s.total = value < s.total || value != value ? value : s.total; break;
-    case ReduceFx::max: s.total = value > s.total || value != value ? value : s.total; break;
-  }
+  s.total = s.reduce == ReduceFx::mean ? s.total + value * weight : reduced(s.reduce, s.total, value);
   s.weight += weight;
 }
 

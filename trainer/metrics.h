@@ -23,6 +23,9 @@ struct EnumNames<ReduceFx> {
                                     std::pair{"min", ReduceFx::min}, std::pair{"max", ReduceFx::max}};
 };
 
+/// Of two values, or of two totals of a mean; a nan stays.
+[[nodiscard]] double reduced(ReduceFx reduce, double a, double b);
+
 class Strategy;
 
 /// Lightning's flags of self.log.

@@ -17,12 +17,6 @@ namespace {
 constexpr int64_t kHeader = 2;
 constexpr int64_t kAtOnce = 64;
 
-double reduced(ReduceFx reduce, double a, double b) {
-  if (reduce == ReduceFx::min) return std::min(a, b);
-  if (reduce == ReduceFx::max) return std::max(a, b);
-  return a + b;
-}
-
 // 52 bits of it survive in a double.
 double hash_of(const std::string& text) {
   uint64_t mixed = 0;

@@ -4,6 +4,7 @@
 #include "levin/strategies/scatter_gather.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/optimization.h"
+#include "levin/trainer/recomputation.h"
 #include "levin/trainer/step_share.h"
 
 namespace levin {
@@ -33,14 +34,17 @@ at::Tensor run_micro_batches(Run& run, const Batch& batch, int64_t batch_idx) {
       loss = run.module->training_step(batches[k], batch_idx);
     }
     check_loss(loss);
+    const at::Tensor& weight = shares[k].loss_weight;
+    loss = weigh(run, loss, weight, static_cast<int64_t>(sizes.size()));
     if (!loss.defined()) return loss;
     losses[k] = loss.detach();
-    const double weight = static_cast<double>(sizes[k]) / static_cast<double>(std::max<int64_t>(1, samples));
-    const at::Tensor part = loss * (weight / window);
+    const double part_of_batch = static_cast<double>(sizes[k]) / static_cast<double>(std::max<int64_t>(1, samples));
+    const at::Tensor part = counted_loss(run, loss, weight, part_of_batch);
     return scaler == nullptr ? part : scaler->scale(part);
   });
+  if (run.recomputation) run.recomputation->check_called();
   log_shares(run, shares);
-  const at::Tensor mean = mean_loss(losses, sizes, home);
+  const at::Tensor mean = mean_of_shares(run, losses, shares, /*note=*/false);
   return mean.defined() && window > 1 ? mean / window : mean;
 }
 

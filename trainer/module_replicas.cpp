@@ -96,7 +96,7 @@ at::Tensor ModuleReplicas::run_step(Run& run, const Batch& batch, Result result,
     results[k] = step(k == 0 ? *run.module : *copies_[k - 1], batches[k]);
   });
   log_shares(run, shares);
-  if (result == Result::loss) return mean_loss(results, sizes, slots[0]);
+  if (result == Result::loss) return mean_of_shares(run, results, shares, /*note=*/true);
   return run.strategy->gathers_outputs() ? gather(results, slots[0]) : outputs_on_cpu(std::move(results));
 }
 

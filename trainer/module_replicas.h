@@ -29,6 +29,9 @@ class ModuleReplicas {
   /// one below the other. What was logged is logged once, for the whole batch.
   at::Tensor run_step(Run& run, const Batch& batch, Result result, const Step& step);
 
+  /// The module's replicas but the first, which is the module.
+  [[nodiscard]] const std::vector<std::shared_ptr<LightningModule>>& copies() const { return copies_; }
+
  private:
   [[nodiscard]] std::shared_ptr<LightningModule> copy_of(Run& run, const DeviceSlot& slot) const;
 

@@ -12,24 +12,27 @@
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loss_scaling.h"
 #include "levin/trainer/micro_batches.h"
+#include "levin/trainer/micro_batching.h"
 #include "levin/trainer/module_replicas.h"
 #include "levin/trainer/nonfinite_loss.h"
 #include "levin/trainer/ranks.h"
+#include "levin/trainer/recomputation.h"
 #include "levin/trainer/sharded_state.h"
 #include "levin/trainer/step_graph.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
 
-namespace {
-
 at::Tensor run_training_step(Run& run, const Batch& batch, int64_t batch_idx) {
   run.time_split.enter(StepPart::forward);
+  (void)take_loss_weight(run);  // of a step that failed
   const ProfilerScope profile(run.profiler.get(), "training_step");
   const ForwardScope forward(*run.precision, run.strategy->device().type());
   const HookScope scope(run, Hook::training_step);
-  return run_step(run, batch, ModuleReplicas::Result::loss,
-                  [&](LightningModule& m, const Batch& b) { return m.training_step(b, batch_idx); });
+  at::Tensor loss = run_step(run, batch, ModuleReplicas::Result::loss,
+                             [&](LightningModule& m, const Batch& b) { return m.training_step(b, batch_idx); });
+  if (run.recomputation) run.recomputation->check_called();
+  return loss;
 }
 
 void zero_gradients(Run& run) {
@@ -43,6 +46,8 @@ void zero_gradients(Run& run) {
     run.module->optimizer_zero_grad(optimizer);
   }
 }
+
+namespace {
 
 // A window cut short by the end of a loader whose length was not known: its gradients were divided by the full size.
 void rescale_gradients(Run& run, double factor) {
@@ -70,6 +75,11 @@ at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx) {
   optimizer.step([&] {
     at::Tensor loss = run_training_step(run, batch, batch_idx);
     check_loss(loss);
+    if (take_loss_weight(run).defined()) {
+      throw Error("set_loss_weight: " + optimizer.name() +
+                  " evaluates one batch several times for an update, and the batch has nothing beside it to be weighed "
+                  "against. Drop the call, or use another optimizer.");
+    }
     // Later evaluations are trial points of a line search, which may be anything.
     if (!first_loss.defined() && loss.defined()) (void)keep_if_finite(run, loss);
     zero_gradients(run);
@@ -133,9 +143,10 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync) {
 namespace {
 
 // What is added to the gradients: undefined if the batch counts for nothing.
-at::Tensor usable_loss(Run& run, const at::Tensor& loss) {
+at::Tensor usable_loss(Run& run, const at::Tensor& loss, const at::Tensor& weight) {
   check_loss(loss);
-  return loss.defined() && !keep_or_note(run, loss) ? at::Tensor() : loss;
+  const at::Tensor weighed = weigh(run, loss, weight);
+  return weighed.defined() && !keep_or_note(run, weighed) ? at::Tensor() : weighed;
 }
 
 // See Note [What a recorded step leaves to the host] in step_graph.h: the device decides here, and the host reads
@@ -157,7 +168,8 @@ void record_update(Run& run, const at::Tensor& found_inf) {
 void update(Run& run, const Window& window) {
   const Progress& progress = run.progress;
   run.time_split.enter(StepPart::optimizer);
-  if (!window.size_known && progress.window_seen < progress.window_size) {
+  const bool weighted = normalize_gradients(run);
+  if (!weighted && !window.size_known && progress.window_seen < progress.window_size) {
     rescale_gradients(run, static_cast<double>(progress.window_size) / static_cast<double>(progress.window_seen));
   }
   const ProfilerScope profile(run.profiler.get(), "optimizer_step");
@@ -190,6 +202,28 @@ at::Tensor step_in_micro_batches(Run& run, const Batch& batch, int64_t batch_idx
   return loss;
 }
 
+at::Tensor forward_and_backward(Run& run, const Batch& batch, int64_t batch_idx, const Window& window, bool skipped) {
+  if (run.has_peers()) run.strategy->before_forward(window.last);
+  if (!skipped && run.strategy->micro_batches() > 1) return step_in_micro_batches(run, batch, batch_idx, window);
+  at::Tensor loss = skipped ? at::Tensor() : run_training_step(run, batch, batch_idx);
+  const at::Tensor weight = take_loss_weight(run);
+  loss = usable_loss(run, loss, weight);
+  if (window.first) zero_gradients(run);
+  agree_on_weights(run, window.last);
+  if (loss.defined()) {
+    const at::Tensor counted = counted_loss(run, loss, weight);
+    run_backward(run, counted, window.last);
+    if (!weight.defined()) return counted.variable_data();  // detached, past the dispatcher
+    return loss.detach() / run.progress.window_size;
+  }
+  if (run.has_peers() && (window.last || run.strategy->has_sharded_weights())) {
+    if (window.last) send_notes(run);
+    run.strategy->backward_without_loss();  // the others wait for this rank's gradients
+    if (window.last) hear_notes(run);
+  }
+  return loss;
+}
+
 }  // namespace
 
 // Lightning: a skipped step moves global_step and the schedulers; here they stay, because nothing was trained.
@@ -201,28 +235,17 @@ void count_window(Run& run, Finding finding) {
 
 at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const Window& window) {
   const bool skipped = std::exchange(run.skip_batch, false);
-  if (window.first) run.unread_loss = at::Tensor();  // of a window that was dropped
+  if (window.first) {
+    run.unread_loss = at::Tensor();  // of a window that was dropped
+    open_loss_weights(run);
+  }
   if (!skipped && !run.optimizers.empty() && run.optimizers[0].optimizer().needs_closure()) {
     at::Tensor loss = step_with_closure(run, batch, batch_idx);
     count_step(run);
     return loss.defined() ? loss.detach() : loss;
   }
-  if (run.has_peers()) run.strategy->before_forward(window.last);
-  const bool in_parts = !skipped && run.strategy->micro_batches() > 1;
-  at::Tensor loss = skipped    ? at::Tensor()
-                    : in_parts ? step_in_micro_batches(run, batch, batch_idx, window)
-                               : run_training_step(run, batch, batch_idx);
-  if (!in_parts) loss = usable_loss(run, loss);
-  if (window.first && !in_parts) zero_gradients(run);
-  if (loss.defined() && !in_parts) {
-    if (run.progress.window_size > 1) loss = loss / run.progress.window_size;
-    run_backward(run, loss, window.last);
-    loss = loss.variable_data();  // detached, past the dispatcher
-  } else if (run.has_peers() && (window.last || run.strategy->has_sharded_weights())) {
-    if (window.last) send_notes(run);
-    run.strategy->backward_without_loss();  // the others wait for this rank's gradients
-    if (window.last) hear_notes(run);
-  }
+  at::Tensor loss = run.micro_batching != nullptr ? run.micro_batching->step(batch, batch_idx, window, skipped)
+                                                  : forward_and_backward(run, batch, batch_idx, window, skipped);
   if (!window.last) return loss;
   if (!run.progress.window_spoilt) update(run, window);
   run.progress.window_spoilt = false;

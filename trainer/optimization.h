@@ -20,6 +20,12 @@ at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const
 /// The same for modules with manual optimization: the step does everything itself.
 at::Tensor manual_step(Run& run, const Batch& batch, int64_t batch_idx);
 
+/// training_step under the precision's autocast: the loss, or undefined.
+[[nodiscard]] at::Tensor run_training_step(Run& run, const Batch& batch, int64_t batch_idx);
+
+/// At the start of a window, with its hooks.
+void zero_gradients(Run& run);
+
 /// What follows the update of a window, or its absence: counters, and the loss scale.
 void count_window(Run& run, Finding finding);
 

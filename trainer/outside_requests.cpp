@@ -40,7 +40,7 @@ std::string signal_name(int signal_number) {
   return signal_number == 0 ? "the file called stop" : strsignal(signal_number);
 }
 
-std::string place_text(const Run& run) {
+std::string stopped_at(const Run& run) {
   return "epoch " + std::to_string(run.progress.epoch) + ", step " + std::to_string(run.progress.global_step);
 }
 
@@ -115,7 +115,7 @@ void OutsideRequests::save() {
 
 void OutsideRequests::stop(int own_signal) {
   const int signal_number = agreed_signal(run_, own_signal);
-  std::string text = "fit was stopped by " + signal_name(signal_number) + " in " + place_text(run_) + ".";
+  std::string text = "fit was stopped by " + signal_name(signal_number) + " in " + stopped_at(run_) + ".";
   const std::string path = interrupted_path(run_);
   const bool trained = run_.progress.total_batches > 0;
   std::string problem;

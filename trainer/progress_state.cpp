@@ -3,6 +3,8 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "levin/core/seed.h"
+#include "levin/trainer/micro_batching.h"
+#include "levin/trainer/trainer.h"
 
 namespace levin {
 
@@ -26,6 +28,8 @@ State progress_state(const Run& run) {
   state.set("window_spoilt", p.window_spoilt && !back_to_window);
   state.set("window_stepped", p.window_stepped);
   if (run.unread_loss.defined() && !back_to_window) state.set("unread_loss", run.unread_loss.item().toDouble());
+  save_loss_weights(run, state);
+  set("micro_batch_size", run.trainer.micro_batch_size());
   set("accumulate", p.accumulate);
   set("world_size", run.strategy->world_size());
   set("batch_size", run.train.loaded ? run.train.loaders[0]->batch_size().value_or(0) : 0);  // of each rank
@@ -61,6 +65,10 @@ void load_progress(Run& run, const State& saved) {
   p.window_stepped = saved.get<bool>("window_stepped");
   run.unread_loss =
       saved.has("unread_loss") ? at::scalar_tensor(saved.get<double>("unread_loss"), at::kDouble) : at::Tensor();
+  load_loss_weights(run, saved);
+  if (run.micro_batching != nullptr && saved.has("micro_batch_size")) {
+    run.micro_batching->continue_with(saved.get<int64_t>("micro_batch_size"));
+  }
   p.accumulate = saved.get<int64_t>("accumulate");
   run.resumed_world_size = saved.get<int64_t>("world_size");
   run.resumed_batch_size = saved.get<int64_t>("batch_size");

@@ -15,9 +15,11 @@
 #include "levin/profilers/profiler.h"
 #include "levin/profilers/time_split.h"
 #include "levin/strategies/strategy.h"
+#include "levin/trainer/batch_sizing.h"
 #include "levin/trainer/callback.h"
 #include "levin/trainer/checkpoint_writer.h"
 #include "levin/trainer/lightning_optimizer.h"
+#include "levin/trainer/loss_weights.h"
 #include "levin/trainer/metrics.h"
 #include "levin/trainer/optimizer_config.h"
 #include "levin/trainer/run_plan.h"
@@ -27,7 +29,9 @@ namespace levin {
 
 class DeviceCopier;
 class LightningModule;
+class MicroBatching;
 class ModuleReplicas;
+class Recomputation;
 class SequentialCalls;
 class StepGraph;
 class Trainer;
@@ -88,6 +92,8 @@ struct Run {
   std::shared_ptr<Strategy> strategy;
   std::shared_ptr<ModuleReplicas> replicas;  // of the running entry point; null: the module computes whole batches
   std::shared_ptr<SequentialCalls> sequential_calls;  // of the running entry point
+  std::shared_ptr<Recomputation> recomputation;       // of the running entry point; null: nothing is computed again
+  std::shared_ptr<MicroBatching> micro_batching;      // of the running fit; null: a batch is one pass
   std::shared_ptr<Precision> precision;
   std::shared_ptr<Profiler> profiler;
   TimeSplit time_split;  // of the training steps of the running or last entry point
@@ -132,6 +138,8 @@ struct Run {
   StepNotes* recording = nullptr;         // while a step is recorded: what the host must do after each repetition
   int64_t rollbacks = 0;                  // since the last update with a finite loss
   at::Tensor unread_loss;  // () the sum of the losses that are judged at the window's end; undefined: none
+  LossWeights loss_weights;
+  Tuning tuning;
   // Manual optimization with a loss scaler: whether a scaled gradient of the running batch overflowed; unset: no
   // optimizer was stepped.
   std::optional<bool> batch_overflowed;

@@ -97,6 +97,18 @@ void resolve_precision(const TrainerOptions& o, RunPlan& plan, Problems& problem
   }
 }
 
+void resolve_batch_sizes(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
+  if (const auto* count = std::get_if<int64_t>(&o.accumulate_grad_batches)) plan.accumulate_grad_batches = *count;
+  if (const auto* size = std::get_if<EffectiveBatchSize>(&o.accumulate_grad_batches)) {
+    plan.effective_batch_size = size->effective_batch_size;
+    check_options(*size, "TrainerOptions.accumulate_grad_batches", problems);
+  }
+  plan.lr_scale = o.lr_scale;
+  if (!o.micro_batch_size) return;
+  const auto* size = std::get_if<int64_t>(&*o.micro_batch_size);
+  plan.micro_batch_size = size != nullptr ? *size : kAutoMicroBatch;
+}
+
 }  // namespace
 
 bool falls_back_to_bfloat16(const TrainerOptions& options, const RunPlan& plan) {
@@ -111,7 +123,7 @@ RunPlan resolve_plan(const TrainerOptions& o) {
   plan.checkpointing = o.enable_checkpointing.value_or(true);
   plan.progress_bar = o.enable_progress_bar.value_or(true);
   plan.model_summary = o.enable_model_summary.value_or(true);
-  plan.accumulate_grad_batches = o.accumulate_grad_batches;
+  resolve_batch_sizes(o, plan, problems);
   plan.gradient_clip_val = o.gradient_clip_val.value_or(0);
   plan.gradient_clip_algorithm = o.gradient_clip_algorithm;
   plan.inference_mode = o.inference_mode;

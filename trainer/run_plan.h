@@ -11,6 +11,7 @@
 
 namespace levin {
 
+inline constexpr int64_t kAutoMicroBatch = -1;
 inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 struct RunPlan {
@@ -36,6 +37,9 @@ struct RunPlan {
   int64_t num_sanity_val_steps = 2;  // per loader; kUnlimited: all
   int64_t log_every_n_steps = 50;
   int64_t accumulate_grad_batches = 1;
+  int64_t effective_batch_size = 0;  // samples of one optimizer step on all devices; 0: accumulate_grad_batches says it
+  int64_t micro_batch_size = 0;      // samples of one pass; 0: whole batches; kAutoMicroBatch: what fits
+  LrScale lr_scale = LrScale::none;
   double gradient_clip_val = 0;  // 0: no clipping
   ClipAlgorithm gradient_clip_algorithm = ClipAlgorithm::norm;
   bool inference_mode = true;

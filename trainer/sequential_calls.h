@@ -12,11 +12,16 @@ class SequentialImpl;
 
 namespace levin {
 
+struct Run;
+
 /// While it lives, every Sequential within a module calls its blocks by their actions, one chain from the first such
-/// block to the last. Names, parameters and checkpoints stay as they are; at the end the blocks are the plain ones.
+/// block to the last, and those of a range together. Names, parameters and checkpoints stay as they are; at the end the
+/// blocks are the plain ones.
 class SequentialCalls {
  public:
   explicit SequentialCalls(torch::nn::Module& root);
+  /// The same for another module: a replica.
+  void add(torch::nn::Module& root);
   ~SequentialCalls();
   SequentialCalls(const SequentialCalls&) = delete;
   SequentialCalls& operator=(const SequentialCalls&) = delete;
@@ -27,5 +32,9 @@ class SequentialCalls {
 
   std::vector<Changed> changed_;
 };
+
+/// Makes run.sequential_calls for the module and its replicas. After these are made: what stands in for a block cannot
+/// be copied.
+void start_sequential_calls(Run& run);
 
 }  // namespace levin

@@ -3,13 +3,17 @@
 #include <string>
 
 #include "levin/core/console.h"
+#include "levin/trainer/batch_sizing.h"
 #include "levin/trainer/hook_caller.h"
+#include "levin/trainer/loader_set.h"
 #include "levin/trainer/loss_scaling.h"
+#include "levin/trainer/micro_batching.h"
 #include "levin/trainer/optimization.h"
 
 namespace levin {
 
 void set_up_optimizers(Run& run) {
+  if (run.plan.effective_batch_size > 0 && !run.train.loaded) load_train_loader(run);
   OptimizerConfig config =
       call_module(run, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
   if (config.optimizers().empty()) {
@@ -29,6 +33,13 @@ void set_up_optimizers(Run& run) {
     };
     if (run.plan.accumulate_grad_batches > 1)
       refuse("accumulate_grad_batches", std::to_string(run.plan.accumulate_grad_batches));
+    if (run.plan.effective_batch_size > 0) {
+      refuse("accumulate_grad_batches", "effective_batch_size " + std::to_string(run.plan.effective_batch_size));
+    }
+    if (run.plan.micro_batch_size != 0) {
+      const int64_t size = run.plan.micro_batch_size;
+      refuse("micro_batch_size", size == kAutoMicroBatch ? "auto" : std::to_string(size));
+    }
     if (run.plan.gradient_clip_val > 0) refuse("gradient_clip_val", number_text(run.plan.gradient_clip_val));
     const bool skips = run.plan.nonfinite_loss == NonFiniteLoss::skip;
     if (skips || run.plan.nonfinite_loss == NonFiniteLoss::rollback)
@@ -47,10 +58,12 @@ void set_up_optimizers(Run& run) {
                       " needs all of them in one step. Use ddp, or another optimizer.");
   }
   check_scaling(run, config.optimizers());
+  scale_learning_rates(run, config);
   run.optimizers.clear();
   for (const auto& optimizer : config.optimizers()) run.optimizers.emplace_back(run.trainer, optimizer);
   run.schedulers = config.schedulers();
   attach_schedulers(run);
+  run.micro_batching = run.plan.micro_batch_size != 0 ? std::make_shared<MicroBatching>(run) : nullptr;
 }
 
 }  // namespace levin

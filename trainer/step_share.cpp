@@ -5,11 +5,11 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 
-#include <cmath>
 #include <map>
 #include <utility>
 
 #include "levin/trainer/run.h"
+#include "levin/trainer/trainer.h"
 
 namespace levin {
 
@@ -21,13 +21,6 @@ StepShare*& thread_share() {
 }
 
 using Logged = StepShare::Logged;
-
-// As MetricStore does over batches: a nan stays.
-double reduced(ReduceFx reduce, double a, double b) {
-  if (reduce == ReduceFx::min) return b < a || std::isnan(b) ? b : a;
-  if (reduce == ReduceFx::max) return b > a || std::isnan(b) ? b : a;
-  return a + b;
-}
 
 at::Tensor reduced(ReduceFx reduce, const at::Tensor& a, const at::Tensor& b) {
   if (reduce == ReduceFx::min) return at::minimum(a, b);
@@ -109,9 +102,9 @@ void log_shares(Run& run, const std::vector<StepShare>& shares) {
     merged.options.batch_size = static_cast<int64_t>(merged.weight);
     if (merged.value.defined()) {
       const at::Tensor value = mean && !merged.odd ? merged.value.div(merged.weight) : merged.value;
-      run.store().log(run.place, key.first, value, merged.options);
+      run.trainer.log(key.first, value, merged.options);  // to the enclosing share, if there is one
     } else {
-      run.store().log(run.place, key.first, mean ? merged.number / merged.weight : merged.number, merged.options);
+      run.trainer.log(key.first, mean ? merged.number / merged.weight : merged.number, merged.options);
     }
   }
 }

@@ -27,6 +27,7 @@ struct StepShare {
   DeviceSlot slot = {};
   int64_t samples = 1;
   std::vector<Logged> logged = {};
+  at::Tensor loss_weight = {};  // () what its training_step said; undefined: nothing
 
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options);
   void log(std::string_view name, double value, const LogOptions& options);

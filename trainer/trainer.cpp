@@ -15,6 +15,7 @@
 #include "levin/trainer/checkpoint.h"
 #include "levin/trainer/checkpoint_search.h"
 #include "levin/trainer/evaluation_loop.h"
+#include "levin/trainer/failed_place.h"
 #include "levin/trainer/fit_loop.h"
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/loader_set.h"
@@ -24,6 +25,7 @@
 #include "levin/trainer/module_replicas.h"
 #include "levin/trainer/profiled_stage.h"
 #include "levin/trainer/ranks.h"
+#include "levin/trainer/recomputation.h"
 #include "levin/trainer/sequential_calls.h"
 #include "levin/trainer/set_up_optimizers.h"
 #include "levin/trainer/step_graph.h"
@@ -121,19 +123,6 @@ void call_teardown(Run& run) {
   run.module->teardown(stage);
 }
 
-// Where in the run an error struck, for errors that LibTorch or user code throws without saying so.
-std::string place_text(const Run& run) {
-  std::string text = hook_name(run.failed_hook.value_or(run.place.hook));
-  if (run.phase == Phase::train || run.stage == Stage::fit) {
-    text += ", epoch " + std::to_string(run.progress.epoch) + ", batch " + std::to_string(run.progress.batch_idx) +
-            ", global step " + std::to_string(run.progress.global_step);
-  }
-  if (run.phase != Phase::train && run.place.dataloader_idx >= 0) {
-    text += ", dataloader " + std::to_string(run.place.dataloader_idx);
-  }
-  return text;
-}
-
 void report_exception(Run& run, const std::exception& error) {
   const HookScope scope(run, Hook::on_exception);
   run.failing = true;
@@ -187,11 +176,12 @@ StartingPoint set_up(Run& run) {
     restore_callbacks(run, start.checkpoint);
   }
   run.strategy->place(*run.module);
-  run.sequential_calls = std::make_shared<SequentialCalls>(*run.module);
   if (const auto dtype = run.precision->dtype()) run.module->to(*dtype);
   if (run.options.sync_batchnorm) run.strategy->use_sync_batchnorm();
   if (run.plan.channels_last) use_channels_last(*run.module);
   make_replicas(run);
+  if (stage == Stage::fit) start_recomputation(run);
+  start_sequential_calls(run);
   run.strategy->set_up(module_tensors(*run.module), stage == Stage::fit);
   return start;
 }
@@ -201,6 +191,8 @@ void run_fit(Run& run, const StartingPoint& start) {
   run.progress.rest = BatchRest::none;
   run.progress.window_seen = run.progress.next_batch = 0;
   run.unread_loss = at::Tensor();
+  run.loss_weights = LossWeights();
+  run.tuning = Tuning();
   run.resumed_world_size = run.resumed_batch_size = 0;
   set_up_optimizers(run);
   call_plain(run, Hook::on_fit_start, &Callback::on_fit_start, &LightningModule::on_fit_start);
@@ -225,6 +217,7 @@ class StageScope {
   ~StageScope() {
     run_.replicas.reset();
     run_.sequential_calls.reset();
+    run_.recomputation.reset();
     run_.strategy->tear_down();
     run_.step_graph.reset();
     run_.data = nullptr;
@@ -276,11 +269,11 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
     call_teardown(run);
     for (const auto& logger : run.loggers) logger->finalize("success");
   } catch (const c10::OutOfMemoryError& error) {
-    const OutOfMemoryError wrapped(memory_report(run, place_text(run), error));
+    const OutOfMemoryError wrapped(memory_report(run, failed_place(run), error));
     report_exception(run, wrapped);
     throw wrapped;
   } catch (const c10::Error& error) {
-    const Error wrapped(place_text(run) + ": " + error.what_without_backtrace());
+    const Error wrapped(failed_place(run) + ": " + error.what_without_backtrace());
     report_exception(run, wrapped);
     throw wrapped;
   } catch (const std::exception& error) {

@@ -105,6 +105,8 @@ class Trainer {
   [[nodiscard]] int64_t accumulate_grad_batches() const;
   /// For GradientAccumulationScheduler; holds from the next window.
   void set_accumulate_grad_batches(int64_t batches);
+  /// Samples of one forward and backward pass with micro_batch_size; 0: a whole batch.
+  [[nodiscard]] int64_t micro_batch_size() const;
   /// Whether a validation runs at the end of every training epoch (then epoch-end callbacks may wait for it).
   [[nodiscard]] bool validates_only_at_epoch_end() const;
   [[nodiscard]] bool has_validation() const;
@@ -179,6 +181,7 @@ class Trainer {
  private:
   friend class LightningModule;
   friend class LightningOptimizer;
+  friend class TrialRuns;
 
   void attach(LightningModule& module);
   void detach(LightningModule& module);

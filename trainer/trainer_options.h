@@ -15,6 +15,7 @@
 #include "levin/loggers/logger.h"
 #include "levin/precision/precision.h"
 #include "levin/profilers/profiler.h"
+#include "levin/recompute/recompute_options.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/callback.h"
 
@@ -49,6 +50,26 @@ struct EnumNames<MatmulPrecision> {
   static constexpr std::array names{std::pair{"highest", MatmulPrecision::highest},
                                     std::pair{"high", MatmulPrecision::high},
                                     std::pair{"medium", MatmulPrecision::medium}};
+};
+
+/// Samples of all devices that make one optimizer step: as many batches are accumulated as that takes.
+struct EffectiveBatchSize {
+  int64_t effective_batch_size = 0;
+
+  static auto fields() {
+    return levin::fields(field("effective_batch_size", &EffectiveBatchSize::effective_batch_size,
+                               "samples of all devices that make one optimizer step")
+                             .min(1));
+  }
+};
+
+/// How learning rates follow a batch size that is not the one in the options: not at all, in proportion (Goyal 2017),
+/// or with its square root (Krizhevsky 2014).
+enum class LrScale { none, linear, sqrt };
+template <>
+struct EnumNames<LrScale> {
+  static constexpr std::array names{std::pair{"none", LrScale::none}, std::pair{"linear", LrScale::linear},
+                                    std::pair{"sqrt", LrScale::sqrt}};
 };
 
 /// true: a CSV logger; false: none; or one logger, or a list of them.
@@ -88,7 +109,10 @@ struct TrainerOptions {
   bool sync_batchnorm = false;
   int64_t max_restarts = 0;
   Component<Precision> precision = "32-true";
-  int64_t accumulate_grad_batches = 1;
+  std::variant<int64_t, EffectiveBatchSize> accumulate_grad_batches = 1;
+  std::optional<std::variant<int64_t, std::string>> micro_batch_size = std::nullopt;
+  LrScale lr_scale = LrScale::none;
+  RecomputeChoice recompute = {};
   std::optional<double> gradient_clip_val = std::nullopt;
   ClipAlgorithm gradient_clip_algorithm = ClipAlgorithm::norm;
   std::optional<BatchLimit> limit_train_batches = std::nullopt;
@@ -158,8 +182,28 @@ struct TrainerOptions {
             .min(0),
         field("precision", &O::precision,
               "number format: 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed, or MixedPrecision"),
-        field("accumulate_grad_batches", &O::accumulate_grad_batches, "batches whose gradients make one optimizer step")
-            .min(1),
+        field("accumulate_grad_batches", &O::accumulate_grad_batches,
+              "batches whose gradients make one optimizer step, or the samples of one: {effective_batch_size: 256}")
+            .check(
+                [](const std::variant<int64_t, EffectiveBatchSize>& v) {
+                  return std::holds_alternative<EffectiveBatchSize>(v) || std::get<int64_t>(v) >= 1;
+                },
+                ">= 1"),
+        field("micro_batch_size", &O::micro_batch_size,
+              "samples of one forward and backward pass, each batch in so many parts; auto: what fits into memory")
+            .check(
+                [](const std::optional<std::variant<int64_t, std::string>>& v) {
+                  if (!v) return true;
+                  if (const auto* word = std::get_if<std::string>(&*v)) return *word == "auto";
+                  return std::get<int64_t>(*v) >= 1;
+                },
+                ">= 1, or auto"),
+        field("lr_scale", &O::lr_scale,
+              "learning rates for a batch size that a callback or effective_batch_size has changed: none, linear or "
+              "sqrt"),
+        field("recompute", &O::recompute,
+              "compute parts of the forward pass again in backward instead of keeping them: modules, checkpoints, "
+              "budget or auto"),
         field("gradient_clip_val", &O::gradient_clip_val, "largest gradient norm (or value); 0 or unset: no clipping")
             .check([](const std::optional<double>& v) { return !v || *v >= 0; }, ">= 0"),
         field("gradient_clip_algorithm", &O::gradient_clip_algorithm, "clip the norm of all gradients, or each value"),

@@ -3,6 +3,7 @@
 
 #include "levin/trainer/fit_loop.h"
 #include "levin/trainer/loader_set.h"
+#include "levin/trainer/micro_batching.h"
 #include "levin/trainer/run.h"
 #include "levin/trainer/step_graph.h"
 #include "levin/trainer/step_share.h"
@@ -93,6 +94,10 @@ int64_t Trainer::accumulate_grad_batches() const {
 }
 void Trainer::set_accumulate_grad_batches(int64_t batches) {
   run_->progress.accumulate = batches;
+}
+
+int64_t Trainer::micro_batch_size() const {
+  return run_->micro_batching != nullptr ? run_->micro_batching->size() : 0;
 }
 
 bool Trainer::has_validation() const {

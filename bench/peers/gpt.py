@@ -5,20 +5,20 @@
 Both with fused AdamW and with batches gathered whole, so that Python does as little as it can.
 """
 import logging
-import math
 import subprocess
 import tempfile
 import time
 import warnings
 
 from rounds import serve
+from gpt_model import GPT
 import lightning
 import torch
-from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
-BATCH, BLOCK, VOCAB, LAYERS, HEADS, WIDTH = 12, 64, 256, 4, 4, 128
+BATCH, BLOCK = 12, 64
+SHAPE = dict(vocab=256, block=BLOCK, layers=4, heads=4, width=128)
 
 
 def load_tokens():
@@ -27,38 +27,6 @@ def load_tokens():
         packed = file.read()
     done = subprocess.run(["gzip", "-dc"], input=packed[packed.index(b"\x1f\x9d"):], stdout=subprocess.PIPE, check=True)
     return torch.frombuffer(bytearray(done.stdout), dtype=torch.uint8)
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.c_attn, self.attn_proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.c_fc, self.mlp_proj = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        batch, tokens, width = x.shape
-        q, k, v = self.c_attn(self.ln_1(x)).view(batch, tokens, 3, HEADS, width // HEADS).permute(2, 0, 3, 1, 4)
-        heads = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, tokens, width)
-        x = x + self.attn_proj(heads)
-        return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
-
-
-class GPT(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.wte, self.wpe = nn.Embedding(VOCAB, WIDTH), nn.Embedding(BLOCK, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.ln_f = nn.LayerNorm(WIDTH)
-        for name, parameter in self.named_parameters():
-            if parameter.dim() >= 2:
-                nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * LAYERS) if name.endswith("proj.weight") else 1))
-
-    def forward(self, tokens):
-        x = self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
-        for block in self.blocks:
-            x = block(x)
-        return F.linear(self.ln_f(x), self.wte.weight)
 
 
 def loss_of(model, blocks):
@@ -75,7 +43,7 @@ def rate(start, steps):
 
 def raw_loop(steps):
     torch.manual_seed(0)
-    model = GPT()
+    model = GPT(**SHAPE)
     optimizer = make_optimizer(model.parameters())
     start = time.perf_counter()
     for _ in range(steps):
@@ -115,7 +83,7 @@ class Batches(RandomSampler):
 class Module(lightning.LightningModule):
     def __init__(self):
         super().__init__()
-        self.model = GPT()
+        self.model = GPT(**SHAPE)
 
     def training_step(self, batch, batch_idx):
         loss = loss_of(self.model, batch)

@@ -136,7 +136,7 @@ torch::Tensor GPT::features(const torch::Tensor& tokens) {
                        std::to_string(options_.block_size) + ".");
   }
   auto x = drop_->forward(wte_->forward(tokens) + wpe_->weight.narrow(0, 0, count));
-  for (auto& block : blocks_) x = block->forward(x);
+  x = levin::call_chain(blocks_, x);  // so that trainer.recompute and placements find h.0, h.1, …
   return ln_f_->forward(x);
 }
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 from pathlib import Path
 
 BIN = Path(sys.argv.pop(1)).resolve()
@@ -22,9 +23,16 @@ OWN = {
     "loader": {"to_torch_data_0", "to_torch_data_1", "to_torch_data_2"},
     "startup": {"trainer_to_loop"},
     "gpt": {"to_libtorch_loop"},
+    "recompute": {"time_to_plain", "memory_to_plain", "selective_time_to_plain", "selective_memory_to_plain"},
     "ddp": {"trainer_to_loop", "gpt_trainer_to_loop", "gpt_scaling_efficiency", "gpt_scaling_efficiency_no_overlap",
             "fsdp_memory_to_ddp", "predicted_to_measured_1", "predicted_to_measured_2", "predicted_to_measured_4"},
+    "plan": {f"{shape}_{plan}_off" for shape in ("MLP", "GPT", "encoder", "ResNet")
+             for plan in ("nothing", "each_block", "square_root", "half_way")},
+    "xlmr": {"memory_of_recomputation", "time_of_recomputation", "predicted_memory_of_recomputation",
+             "predicted_time_of_recomputation"},
     "checkpoint": {"save_rate_to_dd", "save_speed_to_torch_save", "load_speed_to_torch_load", "stall_to_copy"},
+    "thousand_layers": {"memory_of_best_to_none", "memory_of_best_to_fewer_segments", "memory_of_best_to_more_segments",
+                        "time_of_best_to_none"},
 }
 WITH_PEERS = {
     "overhead": {"raw_pytorch_to_trainer", "lightning_to_trainer_1_log", "lightning_to_trainer_10_logs",
@@ -32,6 +40,7 @@ WITH_PEERS = {
     "loader": {"to_python_0", "to_python_1", "to_python_2"},
     "startup": {"lightning_to_trainer", "memory_to_lightning"},
     "gpt": {"to_raw_pytorch", "to_lightning"},
+    "recompute": {"time_to_plain_of_python", "slowdown_to_python", "time_to_python", "memory_to_python"},
     "ddp": {"lightning_to_trainer"},
     "checkpoint": {"save_speed_to_python", "load_speed_to_python"},
 }
@@ -125,6 +134,21 @@ class Bench(unittest.TestCase):
         self.assertIn("loader.py ended without an answer", done.stderr)
         self.assertIn("no such tensor", done.stderr)
         self.assertFalse((self.folder / "out/loader.json").exists())
+
+    def test_thousand_layers_need_least_memory_near_the_square_root_and_are_drawn(self):
+        done = self.bench("thousand_layers", "--quick")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        out = self.written("thousand_layers")  # what the allocator records is the same on a busy machine
+        for key in ("memory_of_best_to_none", "memory_of_best_to_fewer_segments", "memory_of_best_to_more_segments"):
+            self.assertTrue(out["bars"][key]["met"], out["bars"][key])
+        memory = next(table for title, table in out["tables"].items() if title.startswith("peak memory"))["figures"]
+        every_layer = memory["64 segments"]["median"] / memory["no recomputation"]["median"]
+        self.assertTrue(0.9 < every_layer < 1.1, every_layer)  # the inputs of all layers are kept after all
+        picture = xml.etree.ElementTree.parse(self.folder / "out/thousand_layers.svg").getroot()
+        texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+        for part in ("peak memory, MiB", "a step, ms", "segments", "32", "without", "k + n/k inputs, and weights"):
+            self.assertIn(part, texts)
+        self.assertEqual(len(list(picture.iter("{http://www.w3.org/2000/svg}circle"))), 2 * 4)
 
     def test_overhead_runs_one_contender_alone(self):
         for words in (("loop", "3"), ("trainer", "3", "adamw", "10"), ("tiny_trainer", "5")):

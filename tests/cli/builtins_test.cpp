@@ -36,10 +36,10 @@ void check_all(const std::vector<std::string>& expected) {
 }
 
 TEST(Builtins, NameEveryCallback) {
-  check_all<Callback>({"BackboneFinetuning", "DeviceStatsMonitor", "EarlyStopping", "EMAWeightAveraging",
-                       "GradientAccumulationScheduler", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary",
-                       "OnExceptionCheckpoint", "ProgressBar", "SpikeDetection", "StochasticWeightAveraging",
-                       "ThroughputMonitor", "Timer", "WeightAveraging"});
+  check_all<Callback>({"BackboneFinetuning", "BatchSizeFinder", "DeviceStatsMonitor", "EarlyStopping",
+                       "EMAWeightAveraging", "GradientAccumulationScheduler", "LearningRateFinder",
+                       "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint", "ProgressBar",
+                       "SpikeDetection", "StochasticWeightAveraging", "ThroughputMonitor", "Timer", "WeightAveraging"});
 }
 
 TEST(Builtins, NameEveryOptimizer) {
@@ -53,7 +53,7 @@ TEST(Builtins, NameEveryScheduler) {
 }
 
 TEST(Builtins, NameEveryOtherPart) {
-  check_all<DataModule>({"CsvData", "FashionMnist", "Mnist", "TextFile"});
+  check_all<DataModule>({"CsvData", "FashionMnist", "Mnist", "TextCsv", "TextFile"});
   check_all<Logger>({"CSVLogger"});
   check_all<Precision>({"32-true", "64-true", "bf16-true", "16-true", "bf16-mixed", "16-mixed", "MixedPrecision", "32",
                         "64", "bf16", "16"});

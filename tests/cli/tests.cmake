@@ -17,6 +17,12 @@ if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models o
   levin_test(plan_cluster FILES
     cli/plan_cluster_test.cpp)
   add_dependencies(plan_cluster_test levin_tool)
+  levin_test(plan_memory FILES
+    cli/plan_memory_test.cpp)
+  add_dependencies(plan_memory_test levin_tool)
+  levin_test(tune FILES
+    cli/tune_test.cpp)
+  add_dependencies(tune_test levin_tool)
 endif()
 
 if(LEVIN_BUILD_TOOL)

@@ -100,6 +100,91 @@ TEST(Call, TakesAndReturnsSeveralTensors) {
   EXPECT_TRUE(std::get<1>(own_state).equal(std::get<1>(state)));
 }
 
+// Notes what it is given and keeps its forward pass.
+class Keeping final : public CallAction {
+ public:
+  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace) override {
+    ++calls;
+    kept = forward;
+    return forward(inputs, nullptr);
+  }
+  int64_t calls = 0;
+  ModuleForward kept;
+};
+
+TEST(Call, GivesAForwardPassThatMayBeKeptAndHoldsNoTensor) {
+  Twice twice;
+  const auto keeping = std::make_shared<Keeping>();
+  const Acting outer(twice, std::make_shared<Keeping>());
+  const Acting inner(twice, keeping);
+  at::Tensor x = torch::tensor(1);
+  EXPECT_EQ(levin::call(twice, x, 5).item<int64_t>(), 7);
+  EXPECT_EQ(x.use_count(), 1U);
+  EXPECT_EQ(keeping->kept({torch::tensor(2)}, nullptr).at(0).item<int64_t>(), 9);
+  Twice other;
+  EXPECT_EQ(keeping->kept({torch::tensor(3)}, &other).at(0).item<int64_t>(), 11);
+}
+
+TEST(Call, PassesTensorsThatMayBeMissing) {
+  struct Maybe : torch::nn::Module {
+    at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& y) { return y ? x + *y : x; }
+  } maybe;
+  std::vector<std::string> order;
+  const Acting action(maybe, std::make_shared<Scaling>(10, "a", order));
+  EXPECT_EQ(levin::call(maybe, torch::tensor(1), std::optional(torch::tensor(2))).item<int64_t>(), 30);
+}
+
+TEST(CallChain, IsTheBlocksOneAfterTheOther) {
+  std::vector<Twice> blocks(3);
+  EXPECT_EQ(levin::call_chain(blocks, torch::tensor(1), 1).item<int64_t>(), 15);
+  std::vector<std::string> order;
+  const Acting action(blocks[1], std::make_shared<Scaling>(10, "middle", order));
+  EXPECT_EQ(levin::call_chain(blocks, torch::tensor(1), 1).item<double>(), 123);
+  EXPECT_EQ(order, (std::vector<std::string>{"middle begins ends", "middle done"}));
+}
+
+TEST(CallChain, RunsTheBlocksOfARangeTogetherAndRangesWithinIt) {
+  std::vector<Twice> blocks(5);
+  const auto outer = std::make_shared<Keeping>(), inner = std::make_shared<Keeping>(),
+             other = std::make_shared<Keeping>();
+  CallActions::add_range({&blocks[0], &blocks[1], &blocks[2]}, outer);
+  CallActions::add_range({&blocks[0], &blocks[1]}, inner);
+  CallActions::add_range({&blocks[3], &blocks[1]}, other);  // no neighbours here
+  EXPECT_EQ(levin::call_chain(blocks, torch::tensor(1), 0).item<int64_t>(), 32);
+  EXPECT_EQ(outer->calls, 1);
+  EXPECT_EQ(inner->calls, 1);
+  EXPECT_EQ(other->calls, 0);
+  EXPECT_EQ(outer->kept({torch::tensor(1)}, nullptr).at(0).item<int64_t>(), 8);
+  EXPECT_EQ(inner->calls, 2);
+  for (const auto& action : {outer, inner, other}) CallActions::remove_range(action.get());
+  EXPECT_FALSE(CallActions::any());
+}
+
+TEST(SequentialCalls, RunTheBlocksOfARangeTogether) {
+  struct Root : torch::nn::Module {
+    torch::nn::Sequential net{register_module(
+        "net", torch::nn::Sequential(torch::nn::ReLU(), torch::nn::Tanh(), torch::nn::Sigmoid(), torch::nn::ReLU()))};
+  } root;
+  const at::Tensor x = torch::tensor({1.0, -1.0}), expected = root.net->forward(x);
+  const auto at = [&](size_t k) { return root.net->ptr(k).get(); };
+  const auto outer = std::make_shared<Keeping>(), inner = std::make_shared<Keeping>(),
+             one = std::make_shared<Keeping>();
+  CallActions::add_range({at(0), at(1), at(2)}, outer);
+  CallActions::add_range({at(1), at(2)}, inner);
+  const Acting action(*root.net->ptr(1), one);
+  {
+    const SequentialCalls calls(root);
+    EXPECT_TRUE(root.net->forward(x).equal(expected));
+    EXPECT_EQ(outer->calls + inner->calls + one->calls, 3);
+    EXPECT_EQ(root.net->size(), 4U);
+  }
+  EXPECT_TRUE(root.net->forward(x).equal(expected));
+  EXPECT_EQ(outer->calls, 1);
+  // The kept pass calls the blocks themselves, whatever stands in the Sequential by now.
+  EXPECT_TRUE(outer->kept({x}, nullptr).at(0).equal(x.relu().tanh().sigmoid()));
+  for (const auto& kept : {outer, inner}) CallActions::remove_range(kept.get());
+}
+
 TEST(SequentialCalls, CallBlocksByTheirActionsInChainsAndEndAsTheyBegan) {
   std::vector<std::string> order;
   struct Root : torch::nn::Module {

@@ -10,4 +10,6 @@ levin_test(data LIBS ZLIB::ZLIB FILES
   data/idx_test.cpp
   data/mnist_test.cpp
   data/sampler_test.cpp
+  data/sentence_piece_test.cpp
+  data/text_csv_test.cpp
   data/text_test.cpp)

@@ -63,6 +63,41 @@ TEST(GPT, HasAsManyParametersAsGpt2) {
   EXPECT_EQ(count(wider), closed_form(11, 6, 3, 32));
 }
 
+// The same text, model and seed; returns the weights after a few steps.
+std::vector<torch::Tensor> train_with(RecomputeChoice recompute, double dropout) {
+  const test::CapturedConsole quiet;
+  const test::TemporaryFolder folder;
+  std::ofstream(folder / "text") << std::string(600, 'a') + "recompute what is cheap, keep what is dear. ";
+  GPTOptions options = small();
+  options.vocab_size = 256;
+  options.n_layer = 5;
+  options.dropout = dropout;
+  seed_everything(3);
+  GPT model(options);
+  TextFile data({.path = folder / "text", .block_size = 6, .batch_size = 4, .val_fraction = 0});
+  TrainerOptions run;
+  run.max_steps = 4;
+  run.recompute = std::move(recompute);
+  run.logger = false;
+  run.enable_checkpointing = run.enable_progress_bar = run.enable_model_summary = false;
+  Trainer(run).fit(model, data);
+  return model.parameters();
+}
+
+TEST(GPT, TrainsToTheSameBitsWithItsBlocksComputedAgain) {
+  for (const double dropout : {0.0, 0.3}) {
+    const auto plain = train_with({}, dropout);
+    for (const RecomputeOptions& form :
+         {RecomputeOptions{.modules = {"h.*"}}, RecomputeOptions{.modules = {"h"}, .segments = 2},
+          RecomputeOptions{.checkpoints = {"h.1", "h.3"}},
+          RecomputeOptions{.modules = {"h.1..h.3", "h.2"}, .offload = true}}) {
+      const auto again = train_with(form, dropout);
+      ASSERT_EQ(again.size(), plain.size());
+      for (size_t k = 0; k < plain.size(); ++k) EXPECT_TRUE(again[k].equal(plain[k])) << k;
+    }
+  }
+}
+
 TEST(GPT, ComputesWhatPyTorchDoes) {
   const auto expected = reference();
   torch::Tensor tokens = torch::empty({2, 6}, torch::kLong);

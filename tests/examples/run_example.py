@@ -8,7 +8,11 @@ Cases are the functions named case_…; the folder is removed afterwards. Exit s
 if something differs.
 """
 import argparse
+import concurrent.futures
 import csv
+import json
+import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -94,6 +98,12 @@ class Place:
             return list(csv.DictReader(file))
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def expect_same(what, first, second):
     if first != second:
         raise Failure(f"{what} differ:\n{first}\n--- and ---\n{second}")
@@ -116,12 +126,88 @@ def case_custom_callback(place):
     place.run("02_custom_callback", "list").exits(0).says("StopAtLoss", "Line", "EarlyStopping")
 
 
+def case_gradient_accumulation(place):
+    """Accumulated batches end at the weights of the big one, by the Trainer and by hand; small batches alone do not."""
+    done = place.run("03_gradient_accumulation").exits(0)
+    difference = {text: float(done.lines(text)[-1].split(": ")[1])
+                  for text in ["accumulated by the Trainer", "accumulated by hand", "batches of 32 alone"]}
+    if difference["accumulated by the Trainer"] > 1e-6 or difference["accumulated by hand"] > 1e-6:
+        done.fail("expected weights that are equal within rounding")
+    if difference["batches of 32 alone"] < 1e-3:
+        done.fail("expected other weights from small batches: else the comparison says nothing")
+
+
+def case_recompute_sequential(place):
+    """Equal gradients, and least memory near the square root of the number of layers."""
+    done = place.run("04_recompute_sequential").exits(0)
+    kept = float(done.lines("all kept:")[0].split()[2])
+    memory = {}
+    for line in done.lines(""):
+        if " segments: " in line:
+            memory[int(line.split()[0])] = float(line.split()[2])
+            if not line.endswith("gradients equal"):
+                done.fail("expected equal gradients")
+    if sorted(memory) != [2, 10, 17, 50, 300] or min(memory, key=memory.get) != 17:
+        done.fail("expected least memory in 17 segments of 300 layers")
+    if memory[17] > 0.2 * kept or not 0.45 * kept < memory[2] < 0.6 * kept or memory[300] < 0.9 * kept:
+        done.fail("expected a fifth at most in 17 segments, half in 2, and all in 300")
+
+
+MNIST_SHORT = ["--accelerator", "cpu", "--epochs", "2", "--limit-batches", "40", "--lr", "0.05", "--momentum=0.5",
+               "--log-interval", "20", "--dropout", "0"]
+
+
+def mnist_results(done):
+    """(loss, accuracy in %) of the test set after each epoch."""
+    return [tuple(map(float, re.findall(r"[0-9]+\.[0-9]+", line))) for line in done.lines("Test set: ")]
+
+
+def case_mnist_distributed(place):
+    """Two ranks that meet over TCP learn what one process learns from twice the batch; so do two that --devices starts."""
+    program = "05_mnist_distributed"
+    alone = place.run(program, *MNIST_SHORT, "--batch-size", "128").exits(0)
+    alone.says("epoch 1, batch 20 of 40: loss", "Epoch 2 of 2 took", "Trained on 1 rank for")
+    url = f"tcp://127.0.0.1:{free_port()}"
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        ranks = list(pool.map(lambda rank: place.run(program, *MNIST_SHORT, "--batch-size", "64", "--init-method", url,
+                                                     "--rank", rank, "--world-size", "2"), ["0", "1"]))
+    ranks[0].exits(0).says("epoch 2, batch 20 of 40: loss", "Epoch 2 of 2 took", "Trained on 2 ranks for")
+    ranks[1].exits(0)
+    if "Epoch" in ranks[1].said:
+        ranks[1].fail("expected rank 0 alone to tell of epochs")
+    started = place.run(program, *MNIST_SHORT, "--batch-size", "64", "--devices", "2").exits(0)
+    expected = mnist_results(alone)
+    if len(expected) != 2 or expected[1][1] < 60:
+        alone.fail("expected the results of two epochs, the second over 60 %")
+    for done in [ranks[0], started]:  # the same samples in sums of another order; dropout, each rank's own, is off
+        for (loss, accuracy), (expected_loss, expected_accuracy) in zip(mnist_results(done), expected, strict=True):
+            if abs(loss - expected_loss) > 3e-3 or abs(accuracy - expected_accuracy) > 0.3:
+                done.fail(f"expected {expected}, as one process has with batches of 128")
+
+
+def case_mnist_distributed_arguments(place):
+    """Its options are those of the script, and a mistake is told with what to write."""
+    place.run("05_mnist_distributed", "--help").exits(0).says(
+        "--init-method tcp://HOST:PORT --rank R --world-size N", "--batch-size 256", "--epochs 20", "--lr 0.01",
+        "--momentum 0.5", "--seed 1", "--log-interval 10")
+    for words, parts in [(["--batch-sizes", "3"], ['"batch_sizes"', 'Did you mean "batch_size"']),
+                         (["--epochs", "0"], ["--epochs", ">= 1", "0"]), (["--lr"], ['"--lr"', "--NAME VALUE"]),
+                         (["--rank", "0"], ["--init-method", "missing"]),
+                         (["--data-root", "nowhere", "--accelerator", "cpu"], ["Mnist", "nowhere"])]:
+        place.run("05_mnist_distributed", *words).exits(1).says("error: ", *parts)
+
+
 # ---- the run files -------------------------------------------------------------------------------------------------
 
 # What a run file asks of a machine and its user, replaced by what any machine has.
+SMALL_ENCODER = ["--model.num_hidden_layers=2", "--model.hidden_size=32", "--model.num_attention_heads=2",
+                 "--model.intermediate_size=64", "--model.vocab_size=260", "--data.max_length=24"]
 SMALLER = {
+    **dict.fromkeys(["xlmr_base.yaml", "xlmr_base_mixed_recompute.yaml", "xlmr_large.yaml", "xlmr_large_recompute.yaml",
+                     "bert_large_recompute.yaml"], SMALL_ENCODER),
     "gpt_124m.yaml": ["--trainer.accelerator=cpu", "--model.vocab_size=0", "--model.n_layer=2", "--model.n_embd=96",
                       "--data.tokenizer=byte", "--data.batch_size=1", "--data.block_size=64"],
+    "thousand_layers.yaml": ["--model.layers=100", "--data.batch_size=64"],
 }
 
 
@@ -168,6 +254,27 @@ def case_model_parallel(place):
         for name in one:
             if one[name] and abs(float(one[name]) - float(other[name])) > 1e-3:
                 raise Failure(f"{name}: {one[name]} with two parts, {other[name]} alone")
+
+
+def expect_same_run_without_recomputation(place, config, *short):
+    """metrics.csv, to the last digit, of a run file with and without its `recompute`."""
+    short = ["--trainer.logger=true", "--trainer.log_every_n_steps=1", "--trainer.limit_val_batches=2", *short]
+    place.levin("fit", "--config", config, *short).exits(0)
+    place.levin("fit", "--config", config, *short, "--trainer.recompute=null").exits(0)
+    if len(place.metrics(0)) < 4:
+        raise Failure(f"expected rows of training and validation, got {place.metrics(0)}")
+    expect_same("the metrics with recomputation and without", place.metrics(0), place.metrics(1))
+
+
+def case_thousand_layers_learn_the_same_in_segments(place):
+    expect_same_run_without_recomputation(place, place.source / "configs/thousand_layers.yaml", "--model.layers=200",
+                                          "--trainer.limit_train_batches=4", "--data.batch_size=256")
+
+
+def case_paddle_recompute(place):
+    """What is between the checkpoints fc_1 and pred is computed again, and nothing of the training changes."""
+    expect_same_run_without_recomputation(place, place.source / "configs/paddle_recompute.yaml",
+                                          "--trainer.limit_train_batches=20", "--trainer.max_epochs=1")
 
 
 def case_short_run_leaves_its_files(place):
@@ -251,6 +358,49 @@ def case_gpt_continues_a_prompt(place):
         raise Failure(f"another seed gave the same texts: {first}")
     likeliest = samples("--model.temperature=0")
     expect_same("the likeliest text and the only one of top_k 1", likeliest, samples("--model.top_k=1"))
+
+
+def case_encoder_takes_weights_of_other_programs(place):
+    """Files with Hugging Face's names give the loss that PyTorch computes with them; a file without a head tells so."""
+    sys.path.insert(0, str(Path(__file__).parent / "reference"))
+    import encoder_weights as small
+    recorded = json.loads((Path(__file__).parent / "reference/encoder.json").read_text(encoding="utf-8"))["texts"]
+    rows = [f'"{text}",{label}' for text, label in zip(recorded["texts"], recorded["labels"])]
+    place.write("texts.csv", "\n".join(["text,label", *rows, ""]))
+    older = {"weight": "gamma", "bias": "beta"}  # of norms in bert-large-uncased's file
+    norms = ["bert.embeddings", "bert.encoder.layer.*.attention.output", "bert.encoder.layer.*.output"]
+    maps = {"xlmr": [], "bert": [f"{{from: {norm}.LayerNorm.{old}, to: {norm}.LayerNorm.{new}}}"
+                                 for norm in norms for new, old in older.items()]}
+
+    def with_older_names(name):
+        stem, _, last = name.rpartition(".")
+        return f"{stem}.{older[last]}" if stem.endswith("LayerNorm") else name
+
+    for kind, loss in recorded["losses"].items():
+        tensors = small.values(small.KINDS[kind], 260, 30)
+        if kind == "bert":
+            tensors = {with_older_names(name): tensor for name, tensor in tensors.items()}
+        small.write_safetensors(place.folder / f"{kind}.safetensors", {**tensors, "lm_head.bias": ((2,), [1.0, 2.0])})
+        small.write_safetensors(place.folder / f"{kind}_body.safetensors",
+                                {name: tensor for name, tensor in tensors.items() if "classifier" not in name})
+        run = place.write(f"{kind}.yaml", f"""\
+trainer: {{logger: false}}
+model:
+  class_path: TextClassifier
+  init_args: {{architecture: {kind}_base, num_hidden_layers: {small.LAYERS}, hidden_size: {small.WIDTH},
+              num_attention_heads: {small.HEADS}, intermediate_size: {small.WIDE}, vocab_size: 260,
+              max_position_embeddings: 30, pad_token_id: 1}}
+data: {{class_path: TextCsv, init_args: {{path: texts.csv, test_path: texts.csv, max_length: 24}}}}
+weights: {{path: {kind}.safetensors, map: [{", ".join([*maps[kind], "{from: lm_head, to: null}"])}]}}
+""")
+        done = place.levin("test", "--config", run).exits(0)
+        found = float(done.lines("  test_loss")[-1].split()[1])
+        if abs(found - loss) > 1e-4 * loss:
+            done.fail(f"expected the loss {loss} of reference/encoder.py, got {found}")
+        place.levin("test", "--config", run, f"--weights.path={kind}_body.safetensors").exits(1).says(
+            "missing classifier", "strict: false")
+        place.levin("test", "--config", run, f"--weights.path={kind}_body.safetensors",
+                    "--weights.strict=false").exits(0).says("Not loaded: missing classifier")
 
 
 def case_help(place):

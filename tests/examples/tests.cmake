@@ -18,6 +18,13 @@ endforeach()
 
 # The models that the tool brings along.
 levin_test(examples TORCH LIBS levin_models FILES
+  examples/encoder_test.cpp
   examples/gpt_test.cpp
-  examples/resnet_test.cpp)
+  examples/resnet_test.cpp
+  examples/thousand_layers_test.cpp)
 target_include_directories(examples_test PRIVATE "${PROJECT_SOURCE_DIR}/examples")
+
+# The planner's predictions beside real steps of these models.
+levin_test(memory_plan TORCH LIBS levin_models FILES
+  examples/memory_plan_test.cpp)
+target_include_directories(memory_plan_test PRIVATE "${PROJECT_SOURCE_DIR}/examples" "${PROJECT_SOURCE_DIR}/bench")

@@ -28,10 +28,10 @@ class Equivalence(RanksTest):
     """32 samples in one batch, in 4 of 8, by 2 ranks of 16, and by 2 ranks in 2 of 8."""
 
     def check(self, *words):
-        whole = self.train("samples=96", "batch=32", "epochs=3", *words)[0]["weights"]
-        parts = self.train("samples=96", "batch=8", "accumulate=4", "epochs=3", *words)[0]["weights"]
-        ranks = self.train("samples=96", "batch=16", "epochs=3", *words, ranks=2)
-        both = self.train("samples=96", "batch=8", "accumulate=2", "epochs=3", *words, ranks=2)
+        words = ["samples=96", "epochs=3", *words]
+        whole, parts = [reports[0]["weights"] for reports in self.train_each(
+            [*words, "batch=32"], [*words, "batch=8", "accumulate=4"])]
+        ranks, both = self.train_each([*words, "batch=16"], [*words, "batch=8", "accumulate=2"], ranks=2)
         self.assertEqual(ranks[0]["weights"], ranks[1]["weights"])
         self.assert_close(whole, parts)
         self.assert_close(whole, ranks[0]["weights"])
@@ -112,15 +112,15 @@ class DdpOptions(RanksTest):
         self.assertIn("DDPOptions.process_group_backend: nccl sends between GPUs, and this run is on the CPU", errors)
 
     def test_gradients_in_buckets_small_buckets_and_a_static_graph_change_nothing(self):
-        plain = self.train("samples=32", ranks=2)
-        for words in (["bucket_view"], ["small_buckets"], ["static_graph"], ["find_unused"],
-                      ["bucket_view", "small_buckets"]):
-            self.assertEqual(self.train("samples=32", *words, ranks=2)[0]["weights"], plain[0]["weights"], words)
+        variants = [[], ["bucket_view"], ["small_buckets"], ["static_graph"], ["find_unused"],
+                    ["bucket_view", "small_buckets"]]
+        plain, *others = self.train_each(*[["samples=32", *words] for words in variants], ranks=2)
+        for words, reports in zip(variants[1:], others):
+            self.assertEqual(reports[0]["weights"], plain[0]["weights"], words)
 
     def test_compressed_gradients_end_near_the_others(self):
-        plain = self.train("samples=32", ranks=2)
-        for hook, tolerance in (("fp16", 1e-3), ("bf16", 1e-2)):
-            small = self.train("samples=32", f"hook={hook}", ranks=2)
+        plain, *others = self.train_each(["samples=32"], ["samples=32", "hook=fp16"], ["samples=32", "hook=bf16"], ranks=2)
+        for small, tolerance in zip(others, (1e-3, 1e-2)):
             self.assertEqual(small[0]["weights"], small[1]["weights"])
             self.assertNotEqual(small[0]["weights"], plain[0]["weights"])
             self.assert_close(small[0]["weights"], plain[0]["weights"], tolerance)

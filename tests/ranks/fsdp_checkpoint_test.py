@@ -23,35 +23,31 @@ class Checkpoints(RanksTest):
         shutil.rmtree(pathlib.Path(self.out) / "levin_logs", ignore_errors=True)
 
     def test_a_resumed_run_ends_at_the_bits_of_one_that_was_not_stopped(self):
-        for stage in FSDP_STAGES:
-            for kind in ("full", "sharded"):
-                with self.subTest(stage=stage, kind=kind):
-                    words = [*self.WORDS, *fsdp(stage, f"state_dict_type={kind}"), "checkpoint"]
-                    whole = self.train(*words, "epochs=4", ranks=2)
-                    self.clean()
-                    self.train(*words, "epochs=2", ranks=2)
-                    last = self.newest()
-                    self.assertEqual(last.is_dir(), kind == "sharded")
-                    kept = pathlib.Path(self.out) / "kept.ckpt"
-                    shutil.move(last, kept)
-                    resumed = self.train(*words, "epochs=4", f"ckpt={kept}", ranks=2)
-                    for one, other in zip(whole, resumed):
-                        self.assertEqual(one["weights"], other["weights"])
-                        self.assertEqual(one["random"], other["random"])
-                    shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
-                    self.clean()
+        for kind in ("full", "sharded"):
+            runs = []
+            for stage in FSDP_STAGES:
+                words = [*self.WORDS, *fsdp(stage, f"state_dict_type={kind}")]
+                begun = pathlib.Path(self.out) / f"{kind}{stage}"
+                last = begun / "levin_logs/version_0/checkpoints/last.ckpt"
+                runs += [[*words, "epochs=4"], [*words, "epochs=2", "checkpoint", f"root={begun}"],
+                         [*words, "epochs=4", f"ckpt={last}"]]
+            reports = self.train_each(*runs, ranks=2)
+            for whole, resumed in zip(reports[::3], reports[2::3]):
+                for one, other in zip(whole, resumed):
+                    self.assertEqual(one["weights"], other["weights"])
+                    self.assertEqual(one["random"], other["random"])
+            self.assertEqual(last.is_dir(), kind == "sharded")
 
     def test_inside_an_accumulation_window(self):
+        runs = []
         for stage in FSDP_STAGES:
             for kind in ("full", "sharded"):
-                with self.subTest(stage=stage, kind=kind):
-                    words = ["samples=48", "batch=4", "accumulate=3", "epochs=1",
-                             *fsdp(stage, f"state_dict_type={kind}")]
-                    whole = self.train(*words, "save_at=3", ranks=2)
-                    mid = pathlib.Path(self.out) / "mid.ckpt"
-                    resumed = self.train(*words, f"ckpt={mid}", ranks=2)
-                    self.assert_close(whole[0]["weights"], resumed[0]["weights"], 1e-6)
-                    shutil.rmtree(mid) if mid.is_dir() else mid.unlink()
+                words = ["samples=48", "batch=4", "accumulate=3", "epochs=1", *fsdp(stage, f"state_dict_type={kind}")]
+                mid = self.folder(len(runs)) / "mid.ckpt"
+                runs += [[*words, "save_at=3"], [*words, f"ckpt={mid}"]]
+        reports = self.train_each(*runs, ranks=2)
+        for whole, resumed in zip(reports[::2], reports[1::2]):
+            self.assert_close(whole[0]["weights"], resumed[0]["weights"], 1e-6)
 
     def test_a_sharded_one_loads_under_other_world_sizes_and_other_strategies(self):
         words = ["samples=48", "batch=12", "optimizer=adamw_groups"]

@@ -5,12 +5,11 @@ from ranks import FSDP_STAGES, RanksTest, fsdp, main
 
 class SameAsDdp(RanksTest):
     def check(self, *words, ranks=2, tolerance=2e-6):
-        ddp = self.train(*words, ranks=ranks)
+        ddp, *stages = self.train_each(words, *[[*words, *fsdp(stage)] for stage in FSDP_STAGES], ranks=ranks)
         for report in ddp[1:]:
             self.assertEqual(ddp[0]["weights"], report["weights"])
-        for stage in FSDP_STAGES:
+        for stage, reports in zip(FSDP_STAGES, stages):
             with self.subTest(stage=stage):
-                reports = self.train(*words, *fsdp(stage), ranks=ranks)
                 for report in reports[1:]:
                     self.assertEqual(reports[0]["weights"], report["weights"])
                 self.assert_close(ddp[0]["weights"], reports[0]["weights"], tolerance)
@@ -28,8 +27,8 @@ class SameAsDdp(RanksTest):
 
     def test_parameter_groups_matter(self):
         words = ["samples=48", "batch=4"]
-        groups = self.train(*words, "optimizer=adamw_groups", *fsdp(2), ranks=2)[0]["weights"]
-        plain = self.train(*words, "optimizer=adamw", *fsdp(2), ranks=2)[0]["weights"]
+        groups, plain = [reports[0]["weights"] for reports in self.train_each(
+            [*words, "optimizer=adamw_groups", *fsdp(2)], [*words, "optimizer=adamw", *fsdp(2)], ranks=2)]
         self.assertGreater(max(abs(a - b) for a, b in zip(groups, plain)), 1e-3)
 
     def test_clipped_by_the_norm_of_all_ranks_parts(self):
@@ -66,9 +65,8 @@ class SameAsDdp(RanksTest):
 
     def test_manual_optimization_with_two_backwards_before_an_update(self):
         words = ["samples=48", "batch=4", "model=manual"]
-        ddp = self.train(*words, ranks=2)
-        for stage in FSDP_STAGES:
-            reports = self.train(*words, *fsdp(stage), ranks=2)
+        ddp, *stages = self.train_each(words, *[[*words, *fsdp(stage)] for stage in FSDP_STAGES], ranks=2)
+        for reports in stages:
             self.assertEqual(reports[0]["weights"], reports[1]["weights"])
             self.assert_close(ddp[0]["weights"], reports[0]["weights"])
 
@@ -79,41 +77,41 @@ class SameAsDdp(RanksTest):
         self.check("samples=48", "batch=4", "model=unused", "find_unused", "optimizer=adamw_groups", tolerance=2e-5)
 
     def test_whole_layers_in_one_unit_and_without_prefetch(self):
-        ddp = self.train("samples=48", ranks=2)[0]["weights"]
-        for words in (["unit_mb=25"], ["no_prefetch", "unit_mb=0.0001"]):
-            self.assert_close(ddp, self.train("samples=48", "strategy=fsdp", *words, ranks=2)[0]["weights"])
+        ddp, *others = self.train_each(["samples=48"], ["samples=48", "strategy=fsdp", "unit_mb=25"],
+                                       ["samples=48", "strategy=fsdp", "no_prefetch", "unit_mb=0.0001"], ranks=2)
+        for reports in others:
+            self.assert_close(ddp[0]["weights"], reports[0]["weights"])
 
     def test_one_rank_trains_as_a_single_device(self):
-        alone = self.train("samples=48")[0]["weights"]
-        self.assertEqual(alone, self.train("samples=48", *fsdp(3))[0]["weights"])
+        alone, shared = self.train_each(["samples=48"], ["samples=48", *fsdp(3)])
+        self.assertEqual(alone[0]["weights"], shared[0]["weights"])
 
     def test_float16_with_a_scaled_loss_skips_the_same_steps(self):
         words = ["samples=48", "batch=4", "scaled"]
-        ddp = self.train(*words, ranks=2)[0]
-        for stage in FSDP_STAGES:
-            report = self.train(*words, *fsdp(stage), ranks=2)
+        ddp, *stages = self.train_each(words, *[[*words, *fsdp(stage)] for stage in FSDP_STAGES], ranks=2)
+        for report in stages:
             self.assertEqual(report[0]["weights"], report[1]["weights"])
-            self.assertEqual(report[0]["global_step"], ddp["global_step"])
-            self.assert_close(ddp["weights"], report[0]["weights"], 2e-3)
+            self.assertEqual(report[0]["global_step"], ddp[0]["global_step"])
+            self.assert_close(ddp[0]["weights"], report[0]["weights"], 2e-3)
 
 
 class Types(RanksTest):
     def test_weights_computed_in_bfloat16_are_kept_in_float32(self):
-        plain = self.train("samples=48", ranks=2)[0]["weights"]
-        for stage in FSDP_STAGES:
-            reports = self.train("samples=48", "precision=bf16-mixed", "param_dtype=bfloat16", *fsdp(stage), ranks=2)
+        words = ["samples=48", "precision=bf16-mixed", "param_dtype=bfloat16"]
+        plain, *stages = self.train_each(["samples=48"], *[[*words, *fsdp(stage)] for stage in FSDP_STAGES], ranks=2)
+        for reports in stages:
             self.assertEqual(reports[0]["weights"], reports[1]["weights"])
             self.assertEqual(reports[0]["dtype"], "float")
-            self.assertNotEqual(reports[0]["weights"], plain)
-            self.assert_close(reports[0]["weights"], plain, 3e-2)
+            self.assertNotEqual(reports[0]["weights"], plain[0]["weights"])
+            self.assert_close(reports[0]["weights"], plain[0]["weights"], 3e-2)
 
     def test_gradients_sent_in_bfloat16_end_near_the_others(self):
-        plain = self.train("samples=48", ranks=2)[0]["weights"]
-        for stage in FSDP_STAGES:
-            reports = self.train("samples=48", "reduce_dtype=bfloat16", *fsdp(stage), ranks=2)
+        words = ["samples=48", "reduce_dtype=bfloat16"]
+        plain, *stages = self.train_each(["samples=48"], *[[*words, *fsdp(stage)] for stage in FSDP_STAGES], ranks=2)
+        for reports in stages:
             self.assertEqual(reports[0]["weights"], reports[1]["weights"])
-            self.assertNotEqual(reports[0]["weights"], plain)
-            self.assert_close(reports[0]["weights"], plain, 1e-2)
+            self.assertNotEqual(reports[0]["weights"], plain[0]["weights"])
+            self.assert_close(reports[0]["weights"], plain[0]["weights"], 1e-2)
 
     def test_offloading_on_a_cpu_says_that_there_is_nothing_to_move(self):
         status, errors = self.run_words("samples=16", "cpu_offload", *fsdp(2), "devices=2")

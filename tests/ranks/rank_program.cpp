@@ -1,5 +1,6 @@
 // A training program with several ranks, as a user writes one; ranks_test.py runs it. Each rank leaves rank<k>.json in
-// the folder `out`: weights, metrics, counters. Words are key=value.
+// the folder `out`: weights, metrics, counters. Words are key=value; after "--" come those of another run, which
+// follows in the same processes.
 #include <dlfcn.h>
 #include <torch/torch.h>
 
@@ -15,31 +16,13 @@
 
 #include "levin/levin.h"
 #include "levin/strategies/launcher.h"
+#include "ranks/words.h"
+#include "support/limited_allocator.h"
 
 namespace {
 
+using levin::test::Words;
 namespace F = torch::nn::functional;
-
-class Words {
- public:
-  explicit Words(const std::vector<std::string>& all) {
-    for (const std::string& word : all) {
-      const size_t equals = word.find('=');
-      words_[word.substr(0, equals)] = equals == std::string::npos ? "" : word.substr(equals + 1);
-    }
-  }
-  [[nodiscard]] bool has(const std::string& key) const { return words_.contains(key); }
-  [[nodiscard]] std::string text(const std::string& key, const std::string& otherwise) const {
-    const auto found = words_.find(key);
-    return found == words_.end() ? otherwise : found->second;
-  }
-  [[nodiscard]] int64_t number(const std::string& key, int64_t otherwise) const {
-    return has(key) ? std::stoll(words_.at(key)) : otherwise;
-  }
-
- private:
-  std::map<std::string, std::string> words_;
-};
 
 // `when`: "rank:step", the rank and the training batch (over all epochs) in which something is to happen.
 bool is_time(const Words& words, const std::string& key, const levin::LightningModule& module) {
@@ -104,7 +87,7 @@ class Net : public levin::LightningModule {
     misbehave("train");
     seen_.push_back(batch[0].size(0));
     if (kind_ == "article") return (batch[0] * article_).sum();
-    auto loss = F::cross_entropy(net_->forward(batch[0]), batch[1]);
+    auto loss = words_.has("weighted") ? token_mean(batch) : F::cross_entropy(net_->forward(batch[0]), batch[1]);
     if (kind_ == "manual") {  // two losses, each with a forward of its own, for one update
       manual_backward(loss);
       manual_backward(net_->forward(batch[0]).square().mean());
@@ -124,6 +107,14 @@ class Net : public levin::LightningModule {
     if (words_.has("memory")) watch_memory();
     if (is_time(words_, "skip", *this)) return {};
     return loss;
+  }
+  // A mean over tokens, of which a sample has as many as its label says: none, one or two.
+  at::Tensor token_mean(const levin::Batch& batch) {
+    const at::Tensor tokens = batch[1].to(at::kFloat);
+    if (words_.text("weighted", "") != "by_one" || trainer().global_rank() == 0) set_loss_weight(tokens.sum());
+    const auto each =
+        F::cross_entropy(net_->forward(batch[0]), batch[1], F::CrossEntropyFuncOptions().reduction(torch::kNone));
+    return (each * tokens).sum() / tokens.sum();
   }
   void validation_step(const levin::Batch& batch, int64_t) override {
     misbehave("validate");
@@ -255,9 +246,12 @@ levin::TrainerOptions trainer_options(const Words& words) {
   options.max_epochs = words.number("epochs", 2);
   if (words.has("devices")) options.devices = words.number("devices", 1);
   options.accumulate_grad_batches = words.number("accumulate", 1);
+  if (words.has("effective")) options.accumulate_grad_batches = levin::EffectiveBatchSize{words.number("effective", 1)};
+  if (words.text("micro", "") == "auto") options.micro_batch_size = "auto";
+  if (words.has("micro") && words.text("micro", "") != "auto") options.micro_batch_size = words.number("micro", 1);
   options.num_nodes = words.number("nodes", 1);
   options.max_restarts = words.number("restarts", 0);
-  options.default_root_dir = words.text("out", ".");
+  options.default_root_dir = words.text("root", words.text("out", "."));
   options.enable_progress_bar = false;
   options.enable_model_summary = false;
   options.num_sanity_val_steps = 0;
@@ -270,6 +264,14 @@ levin::TrainerOptions trainer_options(const Words& words) {
   options.auto_resume = words.has("auto_resume");
   if (words.has("precision")) options.precision = words.text("precision", "");
   options.sync_batchnorm = words.has("sync_batchnorm");
+  if (words.has("recompute")) {
+    options.recompute =
+        levin::RecomputeOptions{.modules = {words.text("recompute", "")},
+                                .keep = words.has("keep_matmul") ? levin::Keep::matmul : levin::Keep::nothing};
+  }
+  if (words.has("budget")) {
+    options.recompute = levin::RecomputeOptions{.budget = levin::parse_byte_size(words.text("budget", ""))};
+  }
   if (words.has("rollback")) options.nonfinite_loss = levin::NonFiniteLoss::rollback;
   if (words.has("skip_nonfinite")) options.nonfinite_loss = levin::NonFiniteLoss::skip;
   options.enable_checkpointing = words.has("checkpoint");
@@ -291,6 +293,8 @@ levin::TrainerOptions trainer_options(const Words& words) {
     options.enable_checkpointing = true;
     options.callbacks = {levin::ModelCheckpoint({.save_top_k = -1})};
   }
+  if (words.has("batch_size_finder")) options.callbacks.push_back(levin::BatchSizeFinder({.max_val = 8}));
+  if (words.has("learning_rate_finder")) options.callbacks.push_back(levin::LearningRateFinder({.min_lr = 1e-4}));
   if (words.has("ema")) options.callbacks.push_back(levin::EMAWeightAveraging({.decay = 0.5}));
   if (words.text("strategy", "") == "fsdp") {
     options.strategy = fsdp(words);
@@ -328,34 +332,50 @@ void write_report(const Words& words, const levin::Trainer& trainer, Net& net) {
   report["epoch"] = trainer.current_epoch();
   report["seen"] = net.seen();
   report["reductions"] = net.reductions_seen();
+  report["micro_batch_size"] = trainer.micro_batch_size();
+  report["accumulate"] = trainer.accumulate_grad_batches();
   report["world_size"] = trainer.world_size();
   report["random"] = torch::rand({1}).item<double>();
   for (const auto& [name, value] : trainer.callback_metrics()) report["metrics"][name] = value;
   std::ofstream(words.text("out", ".") + "/rank" + std::to_string(trainer.global_rank()) + ".json") << report.dump();
 }
 
+void train(const Words& words) {
+  if (words.has("count")) count_reductions();
+  records_left = words.number("kill_at_record", 0) - 1;
+  levin::Trainer trainer(trainer_options(words));
+  Net net(words);
+  const auto data = make_data(words);
+  levin::Loaders val;
+  if (words.has("val")) {
+    const int64_t samples = words.number("val", 5);
+    val.push_back(std::make_shared<levin::DataLoader>(std::make_shared<levin::TensorDataset>(std::vector<at::Tensor>{
+                                                          data[0].slice(0, 0, samples), data[1].slice(0, 0, samples)}),
+                                                      levin::DataLoaderOptions{.batch_size = 2}));
+  }
+  levin::seed_everything(static_cast<uint64_t>(words.number("seed", 1)));
+  std::optional<levin::test::MemoryLimit> memory;
+  const std::string limit = words.text("limit", "-1:0");  // "rank:bytes"
+  if (trainer.global_rank() == std::stoll(limit)) memory.emplace().set(std::stoull(limit.substr(limit.find(':') + 1)));
+  trainer.fit(net, make_loader(words, data), val, words.text("ckpt", ""));
+  memory.reset();
+  if (words.has("best_of")) trainer.validate(net, val, "best");
+  write_report(words, trainer, net);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    const Words words(levin::take_init_method({argv + 1, argv + argc}));
-    if (words.has("count")) count_reductions();
-    records_left = words.number("kill_at_record", 0) - 1;
-    levin::Trainer trainer(trainer_options(words));
-    Net net(words);
-    const auto data = make_data(words);
-    levin::Loaders val;
-    if (words.has("val")) {
-      const int64_t samples = words.number("val", 5);
-      val.push_back(
-          std::make_shared<levin::DataLoader>(std::make_shared<levin::TensorDataset>(std::vector<at::Tensor>{
-                                                  data[0].slice(0, 0, samples), data[1].slice(0, 0, samples)}),
-                                              levin::DataLoaderOptions{.batch_size = 2}));
+    std::vector<std::vector<std::string>> runs(1);
+    for (const std::string& word : levin::take_init_method({argv + 1, argv + argc})) {
+      if (word == "--") {
+        runs.emplace_back();
+      } else {
+        runs.back().push_back(word);
+      }
     }
-    levin::seed_everything(static_cast<uint64_t>(words.number("seed", 1)));
-    trainer.fit(net, make_loader(words, data), val, words.text("ckpt", ""));
-    if (words.has("best_of")) trainer.validate(net, val, "best");
-    write_report(words, trainer, net);
+    for (const auto& words : runs) train(Words(words));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

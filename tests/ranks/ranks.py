@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import socket
 import subprocess
 import sys
@@ -70,6 +71,26 @@ class RanksTest(unittest.TestCase):
         reports = self.reports(ranks)
         self.assertEqual([r["world_size"] for r in reports], [ranks] * ranks)
         return reports
+
+    def train_each(self, *runs, ranks=1, timeout=60):
+        """As train() for several lists of words, one after another in the same processes; each has a folder of its own."""
+        words = []
+        for k, run in enumerate(runs):
+            folder = self.folder(k)
+            folder.mkdir()
+            words += [*(["--"] if words else []), f"out={folder}", *run, *([f"devices={ranks}"] if ranks > 1 else [])]
+        status, errors = self.run_words(*words, timeout=timeout)
+        self.assertEqual(status, 0, f"{words}:\n{errors}")
+        reports = [[json.loads((self.folder(k) / f"rank{rank}.json").read_text()) for rank in range(ranks)]
+                   for k in range(len(runs))]
+        self.assertEqual([r["world_size"] for run in reports for r in run], [ranks] * ranks * len(runs))
+        for k in range(len(runs)):
+            shutil.rmtree(self.folder(k))
+        return reports
+
+    def folder(self, k):
+        """Of the k-th run of train_each()."""
+        return pathlib.Path(self.out) / f"run{k}"
 
     def reports(self, ranks):
         return [self.report(k) for k in range(ranks)]

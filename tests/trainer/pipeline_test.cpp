@@ -94,6 +94,31 @@ TEST(Pipeline, TrainsAsTheWholeBatchDoesWithGroupsAccumulationClippingAndMixedPr
   EXPECT_FALSE(close(mixed, alone(), 1e-7));  // it did not compute in float32
 }
 
+/// Samples with as many tokens as their class says: none, one or two.
+struct CountsTokens : PartedModule {
+  at::Tensor training_step(const Batch& batch, int64_t) override {
+    const auto none = torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone);
+    const at::Tensor tokens = batch[1].to(at::kFloat);
+    set_loss_weight(tokens.sum());
+    return (torch::nn::functional::cross_entropy(forward(batch[0]), batch[1], none) * tokens).sum() / tokens.sum();
+  }
+};
+
+TEST(Pipeline, WeighsMicroBatchesByTheirTokens) {
+  const auto fit = [](std::shared_ptr<Strategy> strategy, int64_t devices, int64_t accumulate) {
+    CountsTokens module;
+    seed_everything(7);
+    TrainerOptions options = parts_options(std::move(strategy), devices);
+    options.accumulate_grad_batches = accumulate;
+    Trainer(options).fit(module, classes(48, 16 / accumulate));
+    return weights(module);
+  };
+  const at::Tensor whole = fit(std::make_shared<SingleDeviceStrategy>(), 1, 1);
+  for (const int64_t accumulate : {1, 2}) {
+    EXPECT_TRUE(torch::allclose(fit(piped(3), 2, accumulate), whole, 1e-5, 1e-5)) << accumulate;
+  }
+}
+
 TEST(Pipeline, IsAFunctionOfTheSeedWithDropoutToo) {
   const Result once = train(piped(4), 2, 48, nullptr, 0.5);
   for (int again = 0; again < 3; ++again) {

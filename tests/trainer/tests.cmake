@@ -37,6 +37,14 @@ levin_test(trainer TORCH FILES
   trainer/param_groups_test.cpp
   trainer/trainer_test.cpp)
 
+# How many samples a pass and an optimizer step take.
+levin_test(batch_sizes TORCH FILES
+  callbacks/batch_size_finder_test.cpp
+  callbacks/learning_rate_finder_test.cpp
+  trainer/batch_sizing_test.cpp
+  trainer/loss_weight_test.cpp
+  trainer/micro_batching_test.cpp)
+
 # What a GPU changes in a training, as far as a CPU can tell.
 levin_test(gpu_paths TORCH FILES
   trainer/backend_settings_test.cpp
@@ -44,6 +52,9 @@ levin_test(gpu_paths TORCH FILES
   trainer/memory_report_test.cpp
   trainer/step_graph_refusals_test.cpp
   trainer/step_graph_test.cpp)
+
+levin_test(plan_recomputation TORCH FILES
+  trainer/plan_recomputation_test.cpp)
 
 levin_test(resume TORCH FILES
   trainer/resume_test.cpp)

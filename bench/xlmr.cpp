@@ -1,0 +1,136 @@
+// What mixed precision and recomputation save of XLM-R's memory, and what they cost in time: the six columns of an
+// article's table (docs/articles/xlmr.md). On a GPU whole models on texts of 256 tokens. On a CPU two layers of each,
+// full width and vocabulary, on texts of 64, and beside them what is predicted of the whole models. Each round of a
+// column is a process of its own.
+//
+//   bench_xlmr [--rounds N] [--quick]
+//   bench_xlmr gpu [--rounds N] [--quick]
+//   bench_xlmr train NAME LAYERS TOKENS VOCABULARY STEPS [gpu]    one column alone, as JSON; LAYERS, VOCABULARY 0: all
+//   bench_xlmr predict NAME LAYERS TOKENS VOCABULARY              a whole model, from so many of its layers
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <stdexcept>
+
+#include "levin/core/console.h"
+#include "peer.h"
+#include "rounds.h"
+#include "xlmr_full_size.h"
+#include "xlmr_runs.h"
+
+namespace bench::xlmr {
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+int run_alone(const Words& words) {
+  const bool trains = words[0] == "train";
+  if (words.size() < (trains ? 6U : 5U)) {
+    throw std::runtime_error("usage: bench_xlmr train|predict NAME LAYERS TOKENS VOCABULARY [STEPS] [gpu]");
+  }
+  levin::Console::instance().capture([](const std::string&) {});
+  const Size size{std::stol(words[2]), std::stol(words[3]), std::stol(words[4]), words.back() == "gpu"};
+  if (!size.gpu) pin_to_one_core();
+  const Column& column = column_called(words[1]);
+  const Cost cost = trains ? train(column, size, std::stol(words[5])) : predict_full_size(column, size);
+  std::printf("%s\n", nlohmann::json{{"ms", cost.ms_a_step}, {"mib", cost.peak_mib}}.dump().c_str());
+  return 0;
+}
+
+// `steps`: 0 predicts.
+Cost in_own_process(const Column& column, const Size& size, int64_t steps) {
+  Words words = {std::filesystem::read_symlink("/proc/self/exe").replace_filename("bench_xlmr").string(),
+                 steps > 0 ? "train" : "predict",
+                 column.name,
+                 std::to_string(size.layers),
+                 std::to_string(size.tokens),
+                 std::to_string(size.vocabulary)};
+  if (steps > 0) words.push_back(std::to_string(steps));
+  if (size.gpu) words.emplace_back("gpu");
+  const auto answer = Process(words, peer_log("xlmr")).answer();
+  return {answer.at("ms"), answer.at("mib")};
+}
+
+struct Table {
+  std::vector<Figure> memory, times;
+
+  void print(Report& report, const std::string& what) const {
+    report.table("peak memory of a step of XLM-R, " + what, "MiB", memory);
+    report.table("time of a step of XLM-R, " + what, "ms", times);
+  }
+};
+
+// --quick leaves the large model out.
+std::vector<Column> columns_for(const Options& options) {
+  std::vector<Column> wanted = columns();
+  std::erase_if(wanted,
+                [&](const Column& column) { return options.quick && column.architecture == Architecture::xlmr_large; });
+  return wanted;
+}
+
+Table measure(const Options& options, const Size& size, int64_t steps) {
+  const std::vector<Column> wanted = columns_for(options);
+  std::vector<std::vector<double>> peaks(wanted.size());
+  std::vector<Contender> contenders;
+  for (size_t k = 0; k < wanted.size(); ++k) {
+    contenders.push_back({wanted[k].name, [&, k, steps] {
+                            const Cost cost = in_own_process(wanted[k], size, steps);
+                            peaks[k].push_back(cost.peak_mib);
+                            return cost.ms_a_step;
+                          }});
+  }
+  Table table;
+  table.times = interleave(contenders, options);
+  for (size_t k = 0; k < peaks.size(); ++k) table.memory.push_back(figure_of(wanted[k].name, peaks[k]));
+  return table;
+}
+
+Table predict(const Options& options, const Size& size) {
+  Table table;
+  for (const Column& column : columns_for(options)) {
+    const Cost cost = in_own_process(column, size, 0);
+    table.memory.push_back(figure_of(column.name, {cost.peak_mib}));
+    table.times.push_back(figure_of(column.name, {cost.ms_a_step}));
+  }
+  return table;
+}
+
+int run_on_gpu(const Options& options) {
+  Report report("xlmr_gpu");
+  const Table table = measure(options, {.gpu = true}, options.quick ? 1 : 20);
+  table.print(report, "whole, texts of 256 tokens, one GPU");
+  report.number("memory_of_recomputation", ratio(table.memory, "base-16-mixed-recompute", "base-16-mixed"));
+  report.number("time_of_recomputation", ratio(table.times, "base-16-mixed-recompute", "base-16-mixed"));
+  report.write();
+  return 0;
+}
+
+int run(const Options& options) {
+  if (!options.words.empty() && options.words[0] != "gpu") return run_alone(options.words);
+  if (!options.words.empty()) return run_on_gpu(options);
+  // --quick: little of everything, to see that it runs
+  const Size measured =
+      options.quick ? Size{.layers = 2, .tokens = 8, .vocabulary = 260} : Size{.layers = 2, .tokens = 64};
+  const Size predicted = options.quick ? measured : Size{.layers = 2};
+  Report report("xlmr");
+  const Table small = measure(options, measured, options.quick ? 1 : 4);
+  small.print(report, "two layers, texts of " + std::to_string(measured.tokens) + " tokens, one thread");
+  const Table whole = predict(options, predicted);
+  whole.print(report, "whole, texts of " + std::to_string(predicted.tokens) + " tokens: predicted from two layers");
+  report.number("memory_of_recomputation", ratio(small.memory, "base-16-mixed-recompute", "base-16-mixed"));
+  report.number("time_of_recomputation", ratio(small.times, "base-16-mixed-recompute", "base-16-mixed"));
+  report.number("predicted_memory_of_recomputation", ratio(whole.memory, "base-16-mixed-recompute", "base-16-mixed"));
+  report.number("predicted_time_of_recomputation", ratio(whole.times, "base-16-mixed-recompute", "base-16-mixed"));
+  report.write();
+  return 0;
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  const auto options = read_options(argc, argv, 3);
+  return guarded([&] { return run(options); });
+}
+
+}  // namespace bench::xlmr

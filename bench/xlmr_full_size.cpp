@@ -1,0 +1,52 @@
+#include "xlmr_full_size.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "levin/recompute/chain_plan.h"
+#include "levin/trainer/plan_recomputation.h"
+
+namespace bench::xlmr {
+
+namespace {
+
+levin::MeasuredChain measure_two_texts(Column column, const Size& size) {
+  column.batch = 2;
+  column.recompute = false;
+  levin::seed_everything(0);
+  TextClassifier model(model_options(column, size));
+  levin::TextCsv data(data_options(column, size));
+  levin::MeasuredChain measured;
+  const levin::MeasureOnly scope([&](const levin::MeasuredChain& chain, const auto&) { measured = chain; });
+  levin::Trainer(trainer_options(column, size)).fit(model, data);
+  return measured;
+}
+
+// All layers are alike: the last one is there as often as it takes.
+levin::ChainCost deepened(levin::ChainCost cost, int64_t layers) {
+  const auto is_layer = [](const levin::BlockCost& block) { return block.chain != levin::kFixedBlock; };
+  const int64_t more = layers - std::count_if(cost.blocks.begin(), cost.blocks.end(), is_layer);
+  const auto after_last = std::find_if(cost.blocks.rbegin(), cost.blocks.rend(), is_layer).base();
+  if (after_last == cost.blocks.begin() || more < 0) throw std::runtime_error("xlmr: no layers were measured.");
+  const levin::BlockCost layer = *(after_last - 1);
+  const auto whole = static_cast<double>(cost.gradients + more * layer.gradients) / static_cast<double>(cost.gradients);
+  const int64_t added = more * layer.gradients;  // bytes of their weights too
+  cost.blocks.insert(after_last, static_cast<size_t>(more), layer);
+  cost.parameters += added;
+  cost.gradients += added;
+  cost.optimizer_state = static_cast<int64_t>(static_cast<double>(cost.optimizer_state) * whole);
+  cost.optimizer_s *= whole;
+  return cost;
+}
+
+}  // namespace
+
+Cost predict_full_size(const Column& column, const Size& size) {
+  const levin::MeasuredChain measured = measure_two_texts(column, size);
+  const int64_t layers = EncoderShape::of(column.architecture).num_hidden_layers;
+  const levin::ChainCost cost = deepened(levin::at_batch(measured.cost, measured.smaller, column.batch), layers);
+  const auto step = levin::predict_memory(cost, column.recompute ? levin::each_block(cost) : levin::Segments());
+  return {step.seconds * 1e3, static_cast<double>(step.peak) / (1 << 20)};
+}
+
+}  // namespace bench::xlmr

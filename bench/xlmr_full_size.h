@@ -1,0 +1,13 @@
+// What a step of a whole XLM-R holds and takes, from two of its layers: what `levin plan memory` predicts of a model,
+// with the rest of the layers put in.
+#pragma once
+
+#include "xlmr_runs.h"
+
+namespace bench::xlmr {
+
+/// Measures `size.layers` layers on two texts and on one, and predicts all layers on the column's batch. One call a
+/// process. Times are this machine's.
+[[nodiscard]] Cost predict_full_size(const Column& column, const Size& size);
+
+}  // namespace bench::xlmr

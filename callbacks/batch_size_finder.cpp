@@ -1,0 +1,115 @@
+#include "levin/callbacks/batch_size_finder.h"
+
+#include <algorithm>
+
+#include "levin/core/console.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace {
+
+constexpr const char* kName = "BatchSizeFinder";
+
+std::string named(const std::string& text) {
+  return "BatchSizeFinder: " + text;
+}
+
+std::string samples_text(int64_t samples) {
+  return std::to_string(samples) + (samples == 1 ? " sample" : " samples");
+}
+
+}  // namespace
+
+BatchSizeFinder::BatchSizeFinder(BatchSizeFinderOptions options)
+    : options_(checked(options, "BatchSizeFinderOptions")) {
+  if (options_.init_val <= options_.max_val) return;
+  throw ConfigError("BatchSizeFinderOptions.init_val: " + std::to_string(options_.init_val) +
+                    " is more than max_val, " + std::to_string(options_.max_val) + ". Begin with fewer samples.");
+}
+
+void BatchSizeFinder::setup(Trainer&, LightningModule&, Stage stage) {
+  if (stage == Stage::fit || found_) return;
+  throw ConfigError(
+      named("it tries training steps, and there is no training here. Call fit first, or drop the callback."));
+}
+
+void BatchSizeFinder::on_fit_start(Trainer& trainer, LightningModule&) {
+  if (trainer.plan().fast_dev_run) return;
+  if (trainer.plan().micro_batch_size == kAutoMicroBatch) {
+    throw ConfigError(named("with micro_batch_size: auto every batch fits, in parts. Drop one of the two."));
+  }
+  if (!found_) {
+    TrialRuns trials(trainer, kName);
+    configured_ = trials.batch_size();
+    found_ = search(trials);
+  }
+  TrialRuns::keep_batch_size(trainer, *found_, configured_);
+}
+
+int64_t BatchSizeFinder::search(TrialRuns& trials) const {
+  Bounds bounds;
+  int64_t size = options_.init_val;
+  for (int64_t trial = 0; trial < options_.max_trials; ++trial) {
+    const auto outcome = trials.try_batch_size(size, options_.steps_per_trial);
+    if (outcome == TrialRuns::Outcome::fits) {
+      bounds.fits = std::max(bounds.fits, size);
+    } else {
+      bounds.too_large = size;
+      bounds.by_memory = outcome == TrialRuns::Outcome::out_of_memory;
+    }
+    if (outcome == TrialRuns::Outcome::larger_than_data && bounds.fits == 0) {
+      throw ConfigError("BatchSizeFinderOptions.init_val: " + samples_text(size) +
+                        " are more than the training data have. Begin with fewer.");
+    }
+    const auto next = next_size(bounds, size);
+    if (!next) break;
+    size = *next;
+  }
+  return result(bounds);
+}
+
+// Lightning: power tries the whole data set where doubling passes it; here: a power of two (times init_val) all the
+// same, because that is what was asked for.
+std::optional<int64_t> BatchSizeFinder::next_size(const Bounds& bounds, int64_t tried) const {
+  if (bounds.too_large == 0) {
+    return tried < options_.max_val ? std::optional(std::min(2 * tried, options_.max_val)) : std::nullopt;
+  }
+  if (bounds.fits == 0) return tried > 1 ? std::optional(tried / 2) : std::nullopt;
+  if (options_.mode == BatchSizeSearch::power || bounds.too_large - bounds.fits <= 1) return std::nullopt;
+  return bounds.fits + (bounds.too_large - bounds.fits) / 2;
+}
+
+int64_t BatchSizeFinder::result(const Bounds& bounds) const {
+  if (bounds.fits == 0) {
+    throw Error(
+        named("not even " + samples_text(bounds.too_large) +
+              " of a batch fit into memory. Use precision: bf16-mixed, recompute, a smaller model, or begin with a "
+              "smaller init_val."));
+  }
+  int64_t found = bounds.fits;
+  if (options_.mode == BatchSizeSearch::binsearch && bounds.by_memory) {
+    found = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(found) * (1 - options_.margin)));
+  }
+  const std::string limit = bounds.too_large == 0 ? "no more were tried"
+                            : bounds.by_memory    ? samples_text(bounds.too_large) + " run out of memory"
+                                                  : samples_text(bounds.too_large) + " are more than there are";
+  Console::instance().print(named(samples_text(bounds.fits) + " fit, " + limit + ". Batches have " +
+                                  samples_text(found) + ", configured were " + std::to_string(configured_) + "."));
+  return found;
+}
+
+State BatchSizeFinder::state() const {
+  State state;
+  if (!found_) return state;
+  state.set("found", *found_);
+  state.set("configured", configured_);
+  return state;
+}
+
+void BatchSizeFinder::load_state(const State& saved) {
+  found_ = saved.get<int64_t>("found");
+  configured_ = saved.get<int64_t>("configured");
+}
+
+}  // namespace levin

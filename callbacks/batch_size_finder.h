@@ -1,0 +1,84 @@
+// Finds how many samples of a batch fit into memory, before a fit, and trains with it.
+//
+//   .callbacks = {levin::BatchSizeFinder({.mode = levin::BatchSizeSearch::binsearch})}
+//
+// Sizes are tried in training steps that leave no trace (trainer/trial_runs.h). A run that continues from a checkpoint
+// goes on with the size that was found then. Put it before callbacks that look at optimizers or loaders: both are made
+// anew for a size that is not the configured one. `levin tune` runs it alone.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "levin/core/fields.h"
+#include "levin/trainer/callback.h"
+#include "levin/trainer/trial_runs.h"
+
+namespace levin {
+
+/// power: doubles until it does not fit; binsearch: then halves the interval between.
+enum class BatchSizeSearch { power, binsearch };
+template <>
+struct EnumNames<BatchSizeSearch> {
+  static constexpr std::array names{std::pair{"power", BatchSizeSearch::power},
+                                    std::pair{"binsearch", BatchSizeSearch::binsearch}};
+};
+
+struct BatchSizeFinderOptions {
+  BatchSizeSearch mode = BatchSizeSearch::power;
+  int64_t steps_per_trial = 3;
+  int64_t init_val = 2;     // samples
+  int64_t max_trials = 25;  // sizes
+  double margin = 0.05;     // of the size that binsearch finds
+  int64_t max_val = 8192;   // samples
+
+  static auto fields() {
+    using O = BatchSizeFinderOptions;
+    return levin::fields(
+        field("mode", &O::mode, "power: double until memory ends; binsearch: then halve the interval between"),
+        field("steps_per_trial", &O::steps_per_trial, "training steps by which a size is tried").min(1),
+        field("init_val", &O::init_val, "the first size to try, in samples").min(1),
+        field("max_trials", &O::max_trials, "sizes to try at most").min(1),
+        field("margin", &O::margin, "share of what binsearch finds that is left free").min(0.0).below(1.0),
+        field("max_val", &O::max_val, "the largest size to try, in samples").min(1));
+  }
+};
+
+class BatchSizeFinder final : public Callback {
+ public:
+  using Options = BatchSizeFinderOptions;
+  explicit BatchSizeFinder(BatchSizeFinderOptions options = {});
+
+  /// Throws ConfigError for a stage that does not train, unless a fit came before it.
+  void setup(Trainer& trainer, LightningModule&, Stage stage) override;
+  /// Throws ConfigError where sizes cannot be tried: several ranks, micro_batch_size: auto, a loader without a batch
+  /// size; and Error if one sample does not fit.
+  void on_fit_start(Trainer& trainer, LightningModule&) override;
+
+  [[nodiscard]] State state() const override;
+  void load_state(const State& saved) override;
+  [[nodiscard]] std::string state_key() const override { return "BatchSizeFinder"; }
+
+  /// Samples of a batch; unset before it was found.
+  [[nodiscard]] std::optional<int64_t> found() const { return found_; }
+  /// What the loader was made for; 0 before.
+  [[nodiscard]] int64_t configured() const { return configured_; }
+
+ private:
+  struct Bounds {
+    int64_t fits = 0;       // the largest that does; 0: none yet
+    int64_t too_large = 0;  // the smallest that does not; 0: none yet
+    bool by_memory = false;
+  };
+  [[nodiscard]] int64_t search(TrialRuns& trials) const;
+  [[nodiscard]] std::optional<int64_t> next_size(const Bounds& bounds, int64_t tried) const;
+  [[nodiscard]] int64_t result(const Bounds& bounds) const;
+
+  BatchSizeFinderOptions options_;
+  std::optional<int64_t> found_;
+  int64_t configured_ = 0;
+};
+
+}  // namespace levin

@@ -1,0 +1,25 @@
+// The words of a command that has options of its own beside those of a run: `levin plan memory --config run.yaml
+// --budget=11GiB --trainer.precision=bf16-mixed`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "levin/core/config_node.h"
+#include "levin/core/error.h"
+
+namespace levin {
+
+struct CommandWords {
+  ConfigNode options = ConfigNode::map();  // the command's own
+  std::vector<std::string> run = {};       // all others, in their order
+  bool help = false;                       // -h or --help is among them
+};
+
+/// Takes --NAME=VALUE and --NAME VALUE where NAME, or its part before the first dot, is in `known`; a name in `flags`
+/// needs no value and means true then. A name without its value becomes a problem.
+[[nodiscard]] CommandWords read_command_words(const std::vector<std::string>& words,
+                                              const std::vector<std::string>& known,
+                                              const std::vector<std::string>& flags, Problems& problems);
+
+}  // namespace levin

@@ -1,0 +1,57 @@
+// levin plan memory: what a run's step holds, and what to compute again so that it holds less.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/core/byte_size.h"
+#include "levin/core/fields.h"
+#include "levin/recompute/chain_cost.h"
+#include "levin/recompute/chain_plan.h"
+
+namespace levin {
+
+struct PlanMemoryOptions {
+  std::optional<ByteSize> budget = std::nullopt;
+  std::string picture = "memory_plan.svg";
+  bool apply = false;
+
+  static auto fields() {
+    using O = PlanMemoryOptions;
+    return levin::fields(
+        field("budget", &O::budget, "most that a step may hold, e.g. 11GiB; unset: 9/10 of what the device has free"),
+        field("picture", &O::picture, "where the memory over the step is drawn, an SVG; empty: nowhere"),
+        field("apply", &O::apply, "write the last --config FILE once more, as FILE.planned.yaml, with the best plan"));
+  }
+};
+
+/// What was measured of a run.
+struct MeasuredMemory {
+  ChainCost cost = {};     // of its batch
+  ChainCost smaller = {};  // of another one
+  MemoryBudget free = {};
+  std::string model = "";   // its class
+  std::string device = "";  // "cpu", "cuda:0"
+  std::string config = "";  // the last --config FILE; "" without one
+};
+
+/// Measures the run that these words of a command line describe (--config FILE, overrides); throws ConfigError.
+using MeasureMemory = std::function<MeasuredMemory(const std::vector<std::string>& run_words)>;
+
+/// Does what the words after "levin plan memory" say: a table of plans, a picture of them, and with --apply a run file.
+/// Words that are none of its options are the run's. Returns the exit code.
+[[nodiscard]] int run_plan_memory(const std::vector<std::string>& words, int width, const MeasureMemory& measure);
+
+/// One line of the table.
+struct MemoryLine {
+  std::string name = "";
+  Segments segments = {};
+  MemoryPrediction prediction = {};
+  int64_t largest_batch = 0;  // that stays under the budget
+};
+/// No recomputation, each block, √n segments, the least memory, and the best under the budget if anything meets it.
+[[nodiscard]] std::vector<MemoryLine> plan_memory(const MeasuredMemory& measured, MemoryBudget budget);
+
+}  // namespace levin

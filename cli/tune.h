@@ -1,0 +1,33 @@
+// "levin tune": finds a batch size and a learning rate for a run file, and trains nothing.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/callbacks/batch_size_finder.h"
+#include "levin/callbacks/learning_rate_finder.h"
+#include "levin/core/fields.h"
+
+namespace levin {
+
+/// Its own options; all other words are the run's.
+struct TuneOptions {
+  bool batch_size = false;
+  bool lr = false;
+  BatchSizeFinderOptions batch_size_finder = {};
+  LearningRateFinderOptions lr_finder = {.update = false, .plot = "lr_find.svg"};
+
+  static auto fields() {
+    using O = TuneOptions;
+    return levin::fields(field("batch_size", &O::batch_size, "find a batch size; without --lr this alone"),
+                         field("lr", &O::lr, "find a learning rate; without --batch_size this alone"),
+                         field("batch_size_finder", &O::batch_size_finder, "options of BatchSizeFinder"),
+                         field("lr_finder", &O::lr_finder, "options of LearningRateFinder"));
+  }
+};
+
+/// What follows "levin tune": the exit code. Throws what a fit that cannot begin throws.
+int run_tune(const std::vector<std::string>& words, int width);
+
+}  // namespace levin

@@ -1,0 +1,30 @@
+// What Levin asks of a SentencePiece model. The library behind it is opened when a model is, and keeps its names to
+// itself: it has a FLAGS_minloglevel of its own, and so has LibTorch's c10; linked into one program each would write to
+// the other's memory.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace levin {
+
+class SentencePieceModel {
+ public:
+  /// Ids of special pieces, -1 where the model has none.
+  struct Ids {
+    int unknown = -1, start = -1, end = -1, pad = -1;
+  };
+  virtual ~SentencePieceModel() = default;
+  [[nodiscard]] virtual int pieces() const = 0;
+  [[nodiscard]] virtual Ids ids() const = 0;
+  /// Both return what went wrong, "" if nothing.
+  [[nodiscard]] virtual std::string encode(std::string_view text, std::vector<int>& ids) const = 0;
+  [[nodiscard]] virtual std::string decode(const std::vector<int>& ids, std::string& text) const = 0;
+};
+
+/// The model in `bytes`; null and `problem` set if they hold none. Throws Error if the library cannot be opened.
+[[nodiscard]] std::unique_ptr<SentencePieceModel> open_sentence_piece(const std::string& bytes, std::string& problem);
+
+}  // namespace levin

@@ -1,0 +1,46 @@
+// A chain of as many Linear layers as wanted: what checkpoint_sequential is for. The weights begin orthogonal, so that
+// a signal keeps its length through all layers, and the gradient on its way back (Saxe 2014, arXiv:1312.6120): without
+// norms and shortcuts a thousand layers can be trained.
+//
+// What a step keeps: with batches of B samples a layer keeps its input, 4 * B * width bytes, for backward; in k
+// segments a step keeps the k - 1 inputs of segments, and of one segment at a time the inputs of its layers (Chen 2016,
+// arXiv:1604.06174). That is least near the square root of the number of layers.
+#pragma once
+
+#include "levin/levin.h"
+
+struct ThousandLayersOptions {
+  int64_t layers = 1000;
+  int64_t width = 32;
+  int64_t in_features = 784;
+  int64_t num_classes = 10;
+  double lr = 1e-5;
+
+  static auto fields() {
+    using O = ThousandLayersOptions;
+    return levin::fields(levin::field("layers", &O::layers, "Linear layers, one behind the other").min(1),
+                         levin::field("width", &O::width, "inputs and outputs of each layer").min(1),
+                         levin::field("in_features", &O::in_features, "numbers of a sample").min(1),
+                         levin::field("num_classes", &O::num_classes, "classes").min(2),
+                         levin::field("lr", &O::lr, "SGD's step size").above(0.0));
+  }
+};
+
+/// Its submodule `layers` is the Sequential to compute again: recompute: {modules: [layers], segments: 32}.
+class ThousandLayers : public levin::LightningModule {
+ public:
+  using Options = ThousandLayersOptions;
+  explicit ThousandLayers(ThousandLayersOptions options = {});
+
+  /// x: (batch, …), in_features numbers a sample; returns logits (batch, num_classes).
+  torch::Tensor forward(const torch::Tensor& x) override;
+  torch::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override;
+  void validation_step(const levin::Batch& batch, int64_t batch_idx) override;
+  levin::OptimizerConfig configure_optimizers() override;
+
+ private:
+  ThousandLayersOptions options_;
+  torch::nn::Linear first_{nullptr};
+  torch::nn::Sequential layers_{nullptr};
+  torch::nn::Linear last_{nullptr};
+};

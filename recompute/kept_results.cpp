@@ -1,0 +1,146 @@
+#include "levin/recompute/kept_results.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <mutex>
+#include <utility>
+
+#include "levin/core/error.h"
+
+namespace levin {
+
+namespace {
+
+// Kept free for libraries outside of PyTorch (torchdistx used it), below autograd as DeferredInit is above it.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
+
+struct ThreadResults {
+  KeptResults* results = nullptr;
+  KeptResults::Mode mode = KeptResults::Mode::keep;
+};
+
+ThreadResults& thread_results() {
+  thread_local ThreadResults current;
+  return current;
+}
+
+// The same memory; `version`: and the same count of changes.
+at::Tensor alias_of(const at::Tensor& tensor, const c10::VariableVersion& version) {
+  return at::Tensor(
+      tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(version, /*allow_tensor_metadata_change=*/false));
+}
+
+c10::IValue alias_of(const c10::IValue& value, bool own_version) {
+  if (!value.isTensor() || !value.toTensor().defined()) return value;
+  const at::Tensor& tensor = value.toTensor();
+  return alias_of(tensor, own_version ? c10::VariableVersion(0) : tensor.unsafeGetTensorImpl()->version_counter());
+}
+
+int64_t version_of(const c10::IValue& value) {
+  return value.isTensor() && value.toTensor().defined() ? static_cast<int64_t>(value.toTensor()._version()) : 0;
+}
+
+void call_product(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard inside(kKey);
+  const ThreadResults current = thread_results();
+  if (current.results != nullptr && current.mode == KeptResults::Mode::give) {
+    std::vector<c10::IValue> results = current.results->give(op);
+    torch::jit::drop(*stack, op.schema().arguments().size());
+    for (c10::IValue& result : results) stack->push_back(std::move(result));
+    return;
+  }
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+  if (current.results == nullptr) return;
+  const auto results = torch::jit::last(*stack, op.schema().returns().size());
+  current.results->keep(op, std::vector<c10::IValue>(results.begin(), results.end()));
+}
+
+// From the first use to the process's end.
+void register_kernels() {
+  static const auto libraries = [] {
+    std::vector<torch::Library> made;
+    made.emplace_back(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+    made.back().fallback(torch::CppFunction::makeFallthrough());
+    made.emplace_back(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
+    for (const std::string& name : KeptResults::operators()) {
+      made.back().impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&call_product>());
+    }
+    return made;
+  }();
+}
+
+}  // namespace
+
+const std::vector<std::string>& KeptResults::operators() {
+  static const std::vector<std::string> names = {"mm",
+                                                 "addmm",
+                                                 "_addmm_activation",
+                                                 "mv",
+                                                 "addmv",
+                                                 "bmm",
+                                                 "baddbmm",
+                                                 "addbmm",
+                                                 "convolution",
+                                                 "_scaled_dot_product_flash_attention",
+                                                 "_scaled_dot_product_flash_attention_for_cpu",
+                                                 "_scaled_dot_product_efficient_attention",
+                                                 "_scaled_dot_product_cudnn_attention"};
+  return names;
+}
+
+void KeptResults::keep(const c10::OperatorHandle& op, const std::vector<c10::IValue>& results) {
+  Result result{op.schema().name()};
+  for (const c10::IValue& value : results) {
+    result.values.push_back(alias_of(value, /*own_version=*/false));
+    result.versions.push_back(version_of(value));
+  }
+  // Not drawing again, it would leave other numbers to what follows.
+  if (op.hasTag(at::Tag::nondeterministic_seeded) && results[0].isTensor()) {
+    result.generator = at::globalContext().defaultGenerator(results[0].toTensor().device());
+    const std::lock_guard lock(result.generator.mutex());
+    result.generator_state = result.generator.get_state();
+  }
+  results_.push_back(std::move(result));
+}
+
+std::vector<c10::IValue> KeptResults::give(const c10::OperatorHandle& op) {
+  const std::string name = op.schema().name();
+  if (next_ >= results_.size() || results_[next_].op != name) {
+    throw Error("recompute: " + segment_ + " computes something else the second time: " + name + " where it was " +
+                (next_ < results_.size() ? results_[next_].op : "no matrix product") +
+                ". With keep: matmul a segment must run the same operators again; leave keep out, or leave the "
+                "branch out of the segment.");
+  }
+  Result& result = results_[next_++];
+  std::vector<c10::IValue> values;
+  for (size_t k = 0; k < result.values.size(); ++k) {
+    if (version_of(result.values[k]) != result.versions[k]) {
+      throw Error("recompute: the result of " + name + " that " + segment_ +
+                  " keeps was changed in place. With keep: matmul use the operation that is not in place (relu instead "
+                  "of relu_), or leave keep out.");
+    }
+    values.push_back(alias_of(result.values[k], /*own_version=*/true));
+  }
+  if (result.generator_state.defined()) {
+    const std::lock_guard lock(result.generator.mutex());
+    result.generator.set_state(result.generator_state);
+  }
+  return values;
+}
+
+KeptResults::Scope::Scope(KeptResults* results, Mode mode)
+    : outer_(thread_results().results), outer_mode_(thread_results().mode) {
+  thread_results() = {results, mode};
+  if (results == nullptr) return;
+  register_kernels();
+  results->next_ = 0;
+  seen_.emplace(kKey);
+}
+
+KeptResults::Scope::~Scope() {
+  thread_results() = {outer_, outer_mode_};
+}
+
+}  // namespace levin

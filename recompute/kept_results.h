@@ -1,0 +1,69 @@
+// Selective recomputation (keep: matmul): the results of matrix products are kept in the forward pass and given back,
+// instead of being computed, when the segment is computed again. Internal.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace c10 {
+class OperatorHandle;
+}
+
+namespace levin {
+
+// Note [Below autograd]
+// The products are seen by kernels on a dispatch key between autograd and the devices, so that autograd records them,
+// and saves what it needs, whether they are computed or given back. One that calls another (attention, convolution) is
+// kept once, as a whole.
+
+/// The results of one segment's products, in their order.
+class KeptResults {
+ public:
+  explicit KeptResults(std::string segment) : segment_(std::move(segment)) {}
+
+  enum class Mode { keep, give };
+  /// While it lives, products on the calling thread are kept in `results`, or given from it; null: neither, also within
+  /// an outer scope.
+  class Scope;
+
+  /// The operators this is about: "aten::mm", …
+  [[nodiscard]] static const std::vector<std::string>& operators();
+
+  void keep(const c10::OperatorHandle& op, const std::vector<c10::IValue>& results);
+  /// Throws Error if another operator's turn was in the forward pass, or the result was changed in place since.
+  [[nodiscard]] std::vector<c10::IValue> give(const c10::OperatorHandle& op);
+
+ private:
+  struct Result {
+    std::string op;
+    std::vector<c10::IValue> values = {};
+    std::vector<int64_t> versions = {};  // of the tensors among them
+    at::Generator generator = {};        // of an operator that draws: where it was afterwards
+    at::Tensor generator_state = {};
+  };
+
+  std::string segment_;
+  std::vector<Result> results_;
+  size_t next_ = 0;
+};
+
+class KeptResults::Scope {
+ public:
+  Scope(KeptResults* results, Mode mode);
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  KeptResults* outer_;
+  Mode outer_mode_;
+  std::optional<c10::impl::IncludeDispatchKeyGuard> seen_;
+};
+
+}  // namespace levin

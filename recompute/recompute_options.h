@@ -1,0 +1,69 @@
+// What a user may ask of recomputation: trainer.recompute.
+//
+//   recompute: {modules: ["encoder.layer.*"]}      each of these submodules is a segment
+//   recompute: {checkpoints: [fc_1, pred]}         segments between these outputs, as in Paddle
+//   recompute: {modules: [layers], segments: 32}   a Sequential in so many parts
+//   recompute: {budget: 11GiB}                     the planner chooses; auto: it takes the memory that is there
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/core/byte_size.h"
+#include "levin/core/fields.h"
+
+namespace levin {
+
+/// What a segment keeps for backward besides its inputs: nothing, or the results of its matrix products, so that only
+/// the cheap rest is computed again.
+enum class Keep { nothing, matmul };
+template <>
+struct EnumNames<Keep> {
+  static constexpr std::array names{std::pair{"nothing", Keep::nothing}, std::pair{"matmul", Keep::matmul}};
+};
+
+struct RecomputeOptions {
+  std::vector<std::string> modules = {};
+  std::vector<std::string> checkpoints = {};
+  std::optional<int64_t> segments = std::nullopt;
+  std::optional<ByteSize> budget = std::nullopt;
+  Keep keep = Keep::nothing;
+  bool offload = false;
+
+  static auto fields() {
+    using O = RecomputeOptions;
+    return levin::fields(
+        field("modules", &O::modules, "names of submodules, * for any part: each is computed again in backward"),
+        field("checkpoints", &O::checkpoints,
+              "names of submodules whose outputs are kept; all between is computed again"),
+        field("segments", &O::segments, "cut each of modules, a Sequential, into so many parts of equal length")
+            .check([](const std::optional<int64_t>& n) { return !n || *n >= 1; }, ">= 1"),
+        field("budget", &O::budget, "plan the segments so that a step stays under this memory, e.g. 11GiB"),
+        field("keep", &O::keep, "what a segment keeps: nothing, or the results of matrix products (matmul)"),
+        field("offload", &O::offload, "keep the segments' inputs in the host's memory"));
+  }
+};
+
+/// Unset: nothing is computed again. "auto": as budget, with the memory that is free.
+struct RecomputeChoice {
+  bool automatic = false;
+  std::optional<RecomputeOptions> options = std::nullopt;
+
+  RecomputeChoice() = default;
+  RecomputeChoice(RecomputeOptions given) : options(std::move(given)) {}  // NOLINT(google-explicit-constructor)
+  /// "auto"; throws ConfigError for another word.
+  RecomputeChoice(const char* word);  // NOLINT(google-explicit-constructor)
+
+  [[nodiscard]] bool wanted() const { return automatic || options.has_value(); }
+};
+
+template <>
+struct ValueType<RecomputeChoice> {
+  static std::string name() { return "auto, or modules, checkpoints or budget"; }
+  static bool read(const ConfigNode& node, RecomputeChoice& value, const std::string& path, Problems& problems);
+  static ConfigNode write(const RecomputeChoice& value);
+};
+
+}  // namespace levin

@@ -1,0 +1,63 @@
+#include "levin/recompute/saved_tensors.h"
+
+#include <torch/csrc/autograd/engine.h>
+
+#include <utility>
+
+#include "levin/core/error.h"
+
+namespace levin {
+
+namespace {
+
+using torch::autograd::Engine;
+
+SavedTensorHooks*& thread_hooks() {
+  thread_local SavedTensorHooks* hooks = nullptr;
+  return hooks;
+}
+
+class HookedEngine final : public Engine {
+ public:
+  static Engine& instance() {
+    static HookedEngine engine;
+    return engine;
+  }
+  ~HookedEngine() override { stop(); }
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
+    SavedTensorHooks* hooks = thread_hooks();
+    return hooks == nullptr ? nullptr : hooks->make();
+  }
+};
+
+// From the first use to the process's end.
+void become_engine() {
+  static const bool done = [] {
+    if (&Engine::get_default_engine() != &Engine::get_base_engine()) {
+      throw Error(
+          "recompute: this process has another autograd engine than LibTorch's own (Python's torch is loaded), and "
+          "recomputation needs its place. Run it in a program without Python, or use torch.utils.checkpoint there.");
+    }
+    torch::autograd::set_default_engine_stub(&HookedEngine::instance);
+    return true;
+  }();
+  (void)done;
+}
+
+}  // namespace
+
+SavedTensorScope::SavedTensorScope(SavedTensorHooks* hooks) : outer_(thread_hooks()) {
+  become_engine();
+  thread_hooks() = hooks;
+}
+
+bool SavedTensorScope::active() {
+  return thread_hooks() != nullptr;
+}
+
+SavedTensorScope::~SavedTensorScope() {
+  thread_hooks() = outer_;
+}
+
+}  // namespace levin

@@ -1,0 +1,59 @@
+// What a computation depends on besides its inputs: random numbers and autocast. Internal.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "levin/core/thread_random.h"
+
+namespace levin {
+
+/// The generators and the autocast state of the calling thread as they are now: the CPU's generator, or the thread's
+/// own (core/thread_random.h), and those of the GPUs that `tensors` are on.
+class Surroundings {
+ public:
+  explicit Surroundings(const std::vector<at::Tensor>& tensors);
+
+  class Scope;
+
+ private:
+  struct Generator {
+    at::Generator generator;
+    at::Tensor state;
+  };
+  struct Casts {
+    at::DeviceType device;
+    bool enabled;
+    at::ScalarType dtype;
+  };
+  static std::vector<Generator> generators_of(const std::vector<c10::DeviceIndex>& gpus, bool with_cpu);
+  static void restore(const std::vector<Generator>& generators);
+
+  std::vector<c10::DeviceIndex> gpus_;
+  RandomMark thread_random_;  // empty: the thread draws from the process's generator
+  std::vector<Generator> generators_;
+  std::array<Casts, 2> casts_;
+  bool cache_enabled_;
+};
+
+/// While it lives, the calling thread has these surroundings; then its own again, untouched.
+class Surroundings::Scope {
+ public:
+  explicit Scope(const Surroundings& surroundings);
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  static void set_casts(const Surroundings& surroundings);
+
+  Surroundings outer_;
+  std::shared_ptr<void> thread_random_;
+};
+
+}  // namespace levin

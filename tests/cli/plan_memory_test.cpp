@@ -1,0 +1,186 @@
+// levin plan memory: the table of numbers that are given, the picture, the run file it writes, and a run measured here.
+#include "levin/cli/plan_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "cli/config_files.h"
+#include "levin/cli/exit_codes.h"
+#include "levin/cli/planned_config.h"
+#include "levin/core/console.h"
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+#include "levin/recompute/memory_picture.h"
+#include "support/run_program.h"
+
+namespace levin::plan_memory_test {
+namespace {
+
+using testing::ConfigFiles;
+using testing::expect_parts;
+
+constexpr int64_t kMiB = 1 << 20;
+
+// Four blocks that keep 10 MiB and pass on 1, for a batch of 8; half of that for 4.
+ChainCost chain(int64_t batch) {
+  ChainCost cost;
+  cost.batch = batch;
+  cost.parameters = 3 * kMiB;
+  for (int k = 0; k < 4; ++k) {
+    BlockCost block;
+    block.name = "h." + std::to_string(k);
+    block.chain = 0;
+    block.kept = 10 * kMiB * batch / 8;
+    block.output = block.output_gradient = kMiB * batch / 8;
+    block.keeps_input = true;
+    block.forward_peak = 11 * kMiB * batch / 8;
+    block.segment_forward_peak = 2 * kMiB * batch / 8;
+    block.backward_peak = kMiB * batch / 8;
+    block.again_peak = 11 * kMiB * batch / 8;
+    block.forward_s = block.segment_forward_s = block.again_s = 0.010;
+    block.backward_s = 0.020;
+    cost.blocks.push_back(block);
+  }
+  return cost;
+}
+
+MeasuredMemory measured(const std::string& config = "") {
+  return {chain(8), chain(4), {100 * kMiB, true}, "Net", "cpu", config};
+}
+
+// The exit code and what was printed.
+std::pair<int, std::string> plan(std::vector<std::string> words, const MeasuredMemory& seen = measured()) {
+  std::string said;
+  Console::instance().capture([&](const std::string& line) { said += line + "\n"; });
+  words.emplace_back("--config=run.yaml");
+  const int code = run_plan_memory(words, 100, [&](const auto&) { return seen; });
+  Console::instance().capture({});
+  return {code, said};
+}
+
+TEST(PlanMemory, SaysPeaksTimesAndBatchesOfEachPlan) {
+  const auto [code, said] = plan({"--budget=30MiB", "--picture="});
+  EXPECT_EQ(code, kExitOk) << said;
+  // Nothing again: 40 + 3 borders + the gradient + 1 + 3 of parameters. Each block: 3 borders + 11 + 1 + 3.
+  expect_parts(
+      said, {"Net on cpu, 4 blocks: parameters 3.0 MiB", "a batch of 8 samples", "Budget 30.0 MiB.",
+             "no recomputation              0        48.0 MiB   120.0 ms    0.0 %               4",
+             "each block                    4        18.0 MiB   160.0 ms   33.3 %", "√n segments                   1",
+             "least memory", "best under the budget", "best: recompute h."});
+}
+
+TEST(PlanMemory, WithoutABudgetItIsWhatTheDeviceHasFree) {
+  const auto [code, said] = plan({"--picture="});
+  EXPECT_EQ(code, kExitOk);
+  expect_parts(said, {"Budget 100.0 MiB, 9/10 of what is free.", "best: nothing has to be computed again."});
+}
+
+TEST(PlanMemory, ABudgetThatCannotBeMetSaysTheLeastPeakAndWhatElseHelps) {
+  const auto [code, said] = plan({"--budget", "12MiB", "--picture="});
+  EXPECT_EQ(code, kExitBadConfig);
+  expect_parts(said, {"--budget: 12.0 MiB cannot be met", "the least peak of a step", "of its 4 blocks, is ",
+                      "parameters, gradients and optimizer state are 3.0 MiB", "A batch_size of ", "instead of 8 fits",
+                      "bf16-mixed"});
+}
+
+TEST(PlanMemory, DrawsThePlans) {
+  const ConfigFiles files;
+  const std::string path = files.write("picture.svg", "");
+  const auto [code, said] = plan({"--budget=30MiB", "--picture=" + path});
+  EXPECT_EQ(code, kExitOk);
+  expect_parts(said, {"memory over the step: " + path});
+  expect_parts(read_file(path), {"<svg xmlns=", "Net, batch of 8", "memory held, MiB", "time in the step, ms",
+                                 "no recomputation, 48.0 MiB", "√n segments", "budget, 30.0 MiB", "parameters, 3.0 MiB",
+                                 "gradients", "optimizer state", "<polyline", "</svg>"});
+}
+
+TEST(PlanMemory, ThePictureGoesThroughThePeak) {
+  ChainCost cost = chain(8);
+  const MemoryPrediction plain = predict_memory(cost, {});
+  int64_t most = 0;
+  for (const CurvePoint& point : plain.curve) most = std::max(most, point.bytes);
+  EXPECT_EQ(most, plain.peak);
+  EXPECT_DOUBLE_EQ(plain.curve.back().seconds, plain.seconds);
+  const std::string text = draw_memory({"A & <b>", &cost, {{"plain", plain}}, std::nullopt});
+  expect_parts(text, {"A &amp; &lt;b&gt;"});
+  EXPECT_EQ(text.find("budget"), std::string::npos);
+  EXPECT_EQ(text.find("nan"), std::string::npos);
+}
+
+TEST(PlanMemory, AppliesThePlanToACopyOfTheRunFile) {
+  const ConfigFiles files;
+  const std::string path = files.write("run.yaml", "# my run\ntrainer:\n  max_epochs: 3  # enough\nmodel: Net\n");
+  const auto [code, said] = plan({"--budget=18MiB", "--picture=", "--apply"}, measured(path));
+  EXPECT_EQ(code, kExitOk) << said;
+  const std::string planned = path.substr(0, path.size() - 5) + ".planned.yaml";
+  expect_parts(said, {"written: " + planned});
+  expect_parts(read_file(planned),
+               {"# my run\ntrainer:\n  recompute: {modules: [\"h.", "  max_epochs: 3  # enough\nmodel: Net\n"});
+  EXPECT_EQ(read_file(path), "# my run\ntrainer:\n  max_epochs: 3  # enough\nmodel: Net\n");
+}
+
+TEST(PlannedConfig, LeavesEverythingElseAsItIs) {
+  const std::vector<std::string> modules = {"h.0..h.2", "h.4"};
+  const std::string key = "recompute: {modules: [\"h.0..h.2\", \"h.4\"]}";
+  auto planned = [&](const std::string& text) { return with_recompute(text, "run.yaml", modules); };
+  EXPECT_EQ(planned("model: A\n"), "model: A\ntrainer:\n  " + key + "\n");
+  EXPECT_EQ(planned("trainer: {max_epochs: 1}  # b\n"), "trainer: {" + key + ", max_epochs: 1}  # b\n");
+  EXPECT_EQ(planned("trainer: {}\n"), "trainer: {" + key + "}\n");
+  EXPECT_EQ(planned("trainer:\n    # why\n    max_epochs: 1\n"),
+            "trainer:\n    " + key + "\n    # why\n    max_epochs: 1\n");
+  EXPECT_EQ(
+      planned("trainer:\n  max_epochs: 1\n  recompute:\n    budget: 3GiB  # old\n\n  # kept\n  devices: 1\nmodel: A\n"),
+      "trainer:\n  max_epochs: 1\n  " + key + "\n\n  # kept\n  devices: 1\nmodel: A\n");
+  EXPECT_EQ(with_recompute("trainer:\n  recompute: auto\n  devices: 1\n", "run.yaml", {}), "trainer:\n  devices: 1\n");
+}
+
+TEST(PlannedConfig, ALongPlanIsAListInLines) {
+  std::vector<std::string> modules;
+  for (int k = 0; k < 8; ++k) modules.push_back("h." + std::to_string(k));
+  expect_parts(with_recompute("trainer:\n  devices: 1\n", "run.yaml", modules),
+               {"trainer:\n  recompute:\n    modules:\n      - \"h.0\"\n", "      - \"h.7\"\n  devices: 1\n"});
+}
+
+TEST(PlannedConfig, SaysWhatToWriteWhereItCannotBeWritten) {
+  try {
+    (void)with_recompute("trainer: {recompute: auto,\n  devices: 1}\n", "run.yaml", {"h.0"});
+    FAIL();
+  } catch (const ConfigError& error) {
+    expect_parts(error.what(), {"run.yaml: the plan cannot be written", "{modules: [\"h.0\"]}"});
+  }
+}
+
+TEST(PlanMemory, SaysWhatIsWrongWithTheWords) {
+  std::string said;
+  Console::instance().capture([&](const std::string& line) { said += line + "\n"; });
+  const MeasureMemory none = [](const auto&) { return MeasuredMemory(); };
+  EXPECT_EQ(run_plan_memory({}, 100, none), kExitBadConfig);
+  EXPECT_EQ(run_plan_memory({"--config=a", "--budget=11 potatoes"}, 100, none), kExitBadConfig);
+  EXPECT_EQ(run_plan_memory({"--config=a", "--budget"}, 100, none), kExitBadConfig);
+  EXPECT_EQ(run_plan_memory({"--model=A", "--apply"}, 100, none), kExitBadConfig);
+  EXPECT_EQ(run_plan_memory({"--help"}, 100, none), kExitOk);
+  Console::instance().capture({});
+  expect_parts(said, {"there is no run to measure. Give --config FILE.", "11 potatoes", "--budget: no value follows",
+                      "there is no run file to write once more", "levin plan memory --config FILE"});
+}
+
+TEST(PlanMemory, MeasuresARunOfTheTool) {
+  const ConfigFiles files;
+  const std::string path = files.write("run.yaml", R"(
+trainer: {max_epochs: 1}
+model:
+  class_path: Classifier
+  init_args: {hidden: 64}
+data:
+  class_path: FashionMnist
+  init_args: {batch_size: 64}
+)");
+  const std::string picture = files.write("plan.svg", "");
+  const auto ran =
+      test::run_program(LEVIN_BINARY_DIR "/bin/levin plan memory --config " + path + " --picture " + picture);
+  EXPECT_EQ(ran.status, 0) << ran.output;
+  expect_parts(ran.output,
+               {"Classifier on cpu", "a batch of 64 samples", "no recomputation", "each block", "√n segments"});
+}
+
+}  // namespace
+}  // namespace levin::plan_memory_test

@@ -1,0 +1,77 @@
+// levin tune: what it says can be written into the run file, and nothing else is left of it.
+#include "levin/cli/tune.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "cli/config_files.h"
+#include "levin/cli/exit_codes.h"
+#include "levin/core/console.h"
+#include "support/run_program.h"
+#include "support/temporary_folder.h"
+
+namespace levin::tune_test {
+namespace {
+
+using testing::expect_parts;
+
+const std::string kRun = " --config " LEVIN_SOURCE_DIR
+                         "/configs/fashion_mnist.yaml --trainer.limit_train_batches=40 --trainer.accelerator=cpu";
+
+// In a folder of its own: what the tool leaves there is seen.
+test::Ran tune(const test::TemporaryFolder& folder, const std::string& words) {
+  return test::run_program("cd " + folder.path() + " && OMP_NUM_THREADS=1 " LEVIN_BINARY_DIR "/bin/levin tune " +
+                           words);
+}
+
+std::pair<int, std::string> said_of(const std::vector<std::string>& words) {
+  std::string said;
+  Console::instance().capture([&](const std::string& line) { said += line + "\n"; });
+  const int code = run_tune(words, 100);
+  Console::instance().capture({});
+  return {code, said};
+}
+
+TEST(Tune, FindsABatchSizeAndALearningRateAndLeavesOnlyThePlot) {
+  const test::TemporaryFolder folder;
+  const auto done = tune(folder, kRun +
+                                     " --batch_size_finder.max_val=16 --batch_size_finder.steps_per_trial=1"
+                                     " --lr_finder.num_training=30 --lr_finder.min_lr 1e-5");
+  EXPECT_EQ(done.status, kExitOk) << done.output;
+  expect_parts(done.output, {"BatchSizeFinder: 16 samples fit, no more were tried.", "batch size: 16 (configured: 64)",
+                             "--data.batch_size=16", "LearningRateFinder: the loss falls most steeply at",
+                             "It is not used", "learning rate: "});
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"lr_find.csv", "lr_find.svg"}));
+}
+
+TEST(Tune, DoesOneOfTheTwo) {
+  const test::TemporaryFolder folder;
+  const auto done =
+      tune(folder, "--batch_size" + kRun + " --batch_size_finder.max_val=4 --batch_size_finder.steps_per_trial=1");
+  EXPECT_EQ(done.status, kExitOk) << done.output;
+  expect_parts(done.output, {"batch size: 4 (configured: 64)"});
+  EXPECT_EQ(done.output.find("learning rate"), std::string::npos);
+  EXPECT_TRUE(folder.names().empty());
+}
+
+TEST(Tune, TellsMistakesAndTriesNothing) {
+  const auto [code, said] = said_of({"--batch_size_finder.init_val=0", "--lr_finder.mode=steep", "--model=Nobody"});
+  EXPECT_EQ(code, kExitBadConfig);
+  expect_parts(said, {"init_val", "must be >= 1, got 0", "lr_finder.mode", "steep", "nothing was tried"});
+  expect_parts(said_of({"--lr_finder.mode"}).second, {"--lr_finder.mode: no value follows"});
+  expect_parts(said_of({"--lr_finder.moed=linear"}).second, {"moed"});
+  const auto nobody = said_of({"--model=Nobody"});
+  EXPECT_EQ(nobody.first, kExitBadConfig);
+  expect_parts(nobody.second, {"Nobody"});
+}
+
+TEST(Tune, HelpListsTheFindersOptions) {
+  const std::string said = said_of({"--help"}).second;
+  for (const auto& name : field_names<BatchSizeFinderOptions>()) EXPECT_NE(said.find(name), std::string::npos) << name;
+  for (const auto& name : field_names<LearningRateFinderOptions>())
+    EXPECT_NE(said.find(name), std::string::npos) << name;
+}
+
+}  // namespace
+}  // namespace levin::tune_test

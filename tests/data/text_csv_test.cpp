@@ -1,0 +1,153 @@
+#include "levin/data/text_csv.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "data/temp_folder.h"
+#include "levin/core/error.h"
+#include "levin/data/text_reader.h"
+
+namespace levin::text_csv_test {
+namespace {
+
+using levin_test::holds;
+using levin_test::message_of;
+using levin_test::TempFolder;
+
+std::vector<Batch> all_of(const std::shared_ptr<Loader>& loader) {
+  std::vector<Batch> batches;
+  Batch batch;
+  loader->start(0);
+  while (loader->next(batch)) batches.push_back(batch);
+  return batches;
+}
+
+std::vector<int64_t> numbers(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.contiguous();
+  return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
+}
+
+constexpr const char* kReviews = "stars,review\n5,\"Good, \"\"very\"\"\"\n1,no\n5,abcdefgh\n";
+
+TEST(TextCsv, FramesCutsAndPadsTexts) {
+  const TempFolder folder;
+  TextCsv data({.path = folder.write("r.csv", kReviews),
+                .text = "review",
+                .label = "stars",
+                .max_length = 6,
+                .batch_size = 3,
+                .val_fraction = 0,
+                .shuffle = false});
+  data.setup(Stage::fit);
+  EXPECT_EQ(data.classes(), (std::vector<std::string>{"1", "5"}));
+  const auto batches = all_of(data.train_dataloader());
+  ASSERT_EQ(batches.size(), 1U);
+  const auto [x, y] = batches[0].unpack<2>();
+  EXPECT_EQ(x.sizes(), (std::vector<int64_t>{3, 6}));
+  // Rows come in the order of the split; texts tell them apart. A byte is its value and 4.
+  const auto row = [](const std::string& text, size_t padding) {
+    std::vector<int64_t> ids = {0};
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c) + 4);
+    ids.push_back(2);
+    ids.insert(ids.end(), padding, 1);
+    return ids;
+  };
+  const std::set<std::pair<std::vector<int64_t>, int64_t>> expected = {
+      {row("Good", 0), 1}, {row("no", 2), 0}, {row("abcd", 0), 1}};
+  std::set<std::pair<std::vector<int64_t>, int64_t>> found;
+  for (int64_t b = 0; b < 3; ++b) found.emplace(numbers(x[b]), numbers(y[b])[0]);
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(data.prediction_text(at::tensor({1, 0}, at::kLong)), (std::vector<std::string>{"5", "1"}));
+}
+
+TEST(TextCsv, SplitsRowsOnceAndShufflesTheTrainingOnes) {
+  const TempFolder folder;
+  std::string text = "text,label\n";
+  for (char c = 'a'; c < 'a' + 20; ++c) text += std::string(1, c) + (c % 2 == 0 ? ",even\n" : ",odd\n");
+  const TextCsvOptions options{
+      .path = folder.write("t.csv", text), .max_length = 3, .batch_size = 4, .val_fraction = 0.25};
+  const auto letters = [](const std::shared_ptr<Loader>& loader) {
+    std::vector<int64_t> all;
+    for (const Batch& batch : all_of(loader)) {
+      const auto x = numbers(batch[0].select(1, 1)), y = numbers(batch[1]);
+      for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(y[i], (x[i] - 4) % 2);  // "even" is 0
+      all.insert(all.end(), x.begin(), x.end());
+    }
+    return all;
+  };
+  TextCsv first(options), second(options);
+  first.setup(Stage::fit);
+  second.setup(Stage::fit);
+  auto train = letters(first.train_dataloader());
+  const auto val = letters(first.val_dataloader()[0]);
+  EXPECT_EQ(val, letters(second.val_dataloader()[0]));
+  EXPECT_EQ(train.size(), 15U);
+  EXPECT_EQ(val.size(), 5U);
+  EXPECT_FALSE(std::is_sorted(train.begin(), train.end()));
+  std::set<int64_t> both(train.begin(), train.end());
+  both.insert(val.begin(), val.end());
+  EXPECT_EQ(both.size(), 20U);
+}
+
+TEST(TextCsv, KeepsClassNumbersForTests) {
+  const TempFolder folder;
+  const std::string path = folder.write("t.csv", "text,label\na,x\nb,y\nc,z\n");
+  const std::string test = folder.write("test.csv", "text,label\nq,z\n");
+  TextCsv data({.path = path, .test_path = test});
+  data.setup(Stage::test);
+  EXPECT_EQ(numbers(all_of(data.test_dataloader()[0]).at(0)[1]), (std::vector<int64_t>{2}));
+  TextCsv named({.path = folder.file("not read"), .test_path = test, .classes = {"z", "y"}});
+  named.setup(Stage::predict);
+  EXPECT_EQ(numbers(all_of(named.predict_dataloader()[0]).at(0)[1]), (std::vector<int64_t>{0}));
+}
+
+TEST(TextCsv, RefusesARowWithFileAndLine) {
+  const TempFolder folder;
+  const auto error = [&](const std::string& text, TextCsvOptions options = {}) {
+    options.path = folder.write("bad.csv", text);
+    return message_of<DataError>([&] { TextCsv(options).setup(Stage::fit); });
+  };
+  EXPECT_TRUE(holds(error("text,label\na,b\nc\n"), {"bad.csv:3:1:", "expected 2 fields", "saw 1"}));
+  EXPECT_TRUE(holds(error("text,label\n\"a,b\n"), {"bad.csv:2:1:", "never closed"}));
+  EXPECT_TRUE(holds(error("text,label\na,b\n\"\n\",c\n"), {"bad.csv:3:1:", "column \"text\" is empty"}));
+  EXPECT_TRUE(holds(error("text,label\na,b\nx, \n"), {"bad.csv:3:3:", "column \"label\" is empty", "Fill it in"}));
+  EXPECT_TRUE(holds(error("text,label\n"), {"bad.csv: it holds no rows"}));
+  EXPECT_TRUE(holds(error("text,lable\na,b\n"), {"no column \"label\"", "Did you mean \"lable\""}));
+  EXPECT_TRUE(
+      holds(error("text,label\na,b\n", {.classes = {"c"}}), {"bad.csv:2:3:", "unknown class \"b\"", "Known: c"}));
+  TextCsv test(
+      {.path = folder.write("a.csv", "text,label\na,b\n"), .test_path = folder.write("b.csv", "text,label\na,c\n")});
+  EXPECT_TRUE(holds(message_of<DataError>([&] { test.setup(Stage::test); }), {"b.csv:2:3:", "unknown class \"c\""}));
+  EXPECT_TRUE(holds(message_of<ConfigError>([] { TextCsv({.header = false}); }), {"TextCsvOptions.header"}));
+}
+
+// The books of the King James Bible: 39 and 27, 23145 and 7957 verses.
+TEST(TextCsv, HasTheVersesOfTheBibleForWantOfAFile) {
+  if (!std::filesystem::exists(kjv_path())) GTEST_SKIP() << "bible-kjv-text is not installed";
+  TextCsv testaments({.label = "testament", .max_length = 12, .batch_size = 40000, .val_fraction = 0});
+  testaments.setup(Stage::fit);
+  EXPECT_EQ(testaments.classes(), (std::vector<std::string>{"new", "old"}));
+  const auto batches = all_of(testaments.train_dataloader());
+  ASSERT_EQ(batches.size(), 1U);
+  const auto labels = numbers(batches[0][1]);
+  EXPECT_EQ(labels.size(), 31102U);
+  EXPECT_EQ(std::count(labels.begin(), labels.end(), 1), 23145);
+  const auto ids = numbers(batches[0][0]);
+  std::set<int64_t> in_the_beginning;  // the testaments: Genesis and John
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const std::string text = testaments.tokenizer().decode(std::span<const int64_t>(ids.data() + i * 12, 12));
+    if (text == "In the beg") in_the_beginning.insert(labels[i]);
+  }
+  EXPECT_EQ(in_the_beginning.size(), 2U);
+  TextCsv books({.label = "book", .max_length = 12});
+  books.setup(Stage::fit);
+  EXPECT_EQ(books.classes().size(), 66U);
+}
+
+}  // namespace
+}  // namespace levin::text_csv_test

@@ -1,0 +1,32 @@
+// The command line of rank_program: key=value, or a key alone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace levin::test {
+
+class Words {
+ public:
+  explicit Words(const std::vector<std::string>& all) {
+    for (const std::string& word : all) {
+      const size_t equals = word.find('=');
+      words_[word.substr(0, equals)] = equals == std::string::npos ? "" : word.substr(equals + 1);
+    }
+  }
+  [[nodiscard]] bool has(const std::string& key) const { return words_.contains(key); }
+  [[nodiscard]] std::string text(const std::string& key, const std::string& otherwise) const {
+    const auto found = words_.find(key);
+    return found == words_.end() ? otherwise : found->second;
+  }
+  [[nodiscard]] int64_t number(const std::string& key, int64_t otherwise) const {
+    return has(key) ? std::stoll(words_.at(key)) : otherwise;
+  }
+
+ private:
+  std::map<std::string, std::string> words_;
+};
+
+}  // namespace levin::test

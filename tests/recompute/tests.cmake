@@ -1,0 +1,10 @@
+levin_test(recompute TORCH FILES
+  recompute/kept_results_test.cpp
+  recompute/recompute_changes_test.cpp
+  recompute/recompute_sequential_test.cpp
+  recompute/recompute_test.cpp
+  trainer/recomputation_test.cpp
+  trainer/segment_names_test.cpp)
+
+levin_test(chain_plan FILES
+  recompute/chain_plan_test.cpp)

@@ -1,0 +1,231 @@
+// trainer.recompute: {budget} and auto: segments are chosen before training, and the run stays the one it was.
+#include "levin/trainer/plan_recomputation.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <gtest/gtest.h>
+
+#include "callbacks/quiet_trainer.h"
+#include "levin/callbacks/lambda_callback.h"
+#include "levin/optim/adamw.h"
+#include "levin/recompute/chain_plan.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/memory_meter.h"
+#include "levin/trainer/recomputation.h"
+#include "support/captured_console.h"
+#include "support/tensor_loader.h"
+
+namespace levin::plan_recomputation_test {
+namespace {
+
+using namespace test;
+
+// Dropout draws random numbers, the norm has running statistics.
+struct BlockImpl : torch::nn::Module {
+  BlockImpl() {
+    register_module("linear", linear);
+    register_module("norm", norm);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return at::dropout(at::tanh(norm->forward(linear->forward(x))), 0.2, is_training());
+  }
+  torch::nn::Linear linear{32, 32};
+  torch::nn::BatchNorm1d norm{32};
+};
+TORCH_MODULE(Block);
+
+// What is logged is a metric of the run.
+class Net : public LightningModule {
+ public:
+  Net() {
+    for (int k = 0; k < 6; ++k) layers->push_back(Block());
+    register_module("layers", layers);
+  }
+  at::Tensor training_step(const Batch& batch, int64_t) override {
+    const auto loss = torch::mse_loss(layers->forward(batch[0]), batch[1]);
+    log("loss", loss, {.on_step = true, .on_epoch = true});
+    return loss;
+  }
+  OptimizerConfig configure_optimizers() override { return AdamW(parameters(), {.lr = 1e-2}); }
+
+  torch::nn::Sequential layers;
+};
+
+std::shared_ptr<TensorLoader> data() {
+  const at::Tensor numbers = torch::arange(96 * 32, at::kFloat).view({96, 32});
+  return std::make_shared<TensorLoader>(std::vector<at::Tensor>{torch::sin(numbers), torch::cos(numbers)}, 32);
+}
+
+MeasuredChain measure(LightningModule& module, TrainerOptions options = quiet(1, {})) {
+  MeasuredChain measured;
+  const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget) { measured = chain; });
+  Trainer(std::move(options)).fit(module, data());
+  return measured;
+}
+
+RecomputeOptions budget(int64_t bytes) {
+  RecomputeOptions options;
+  options.budget = ByteSize{bytes};
+  return options;
+}
+
+struct Trained {
+  std::vector<at::Tensor> tensors;  // weights and buffers
+  at::Tensor random;                // what the generator draws afterwards
+  Metrics metrics;
+  std::string said;
+};
+
+Trained train(const RecomputeChoice& recompute) {
+  torch::manual_seed(5);
+  CapturedConsole console;
+  Net module;
+  TrainerOptions options = quiet(2, {});
+  options.recompute = recompute;
+  Trainer trainer(options);
+  trainer.fit(module, data());
+  Trained result;
+  for (const auto& tensor : module.parameters()) result.tensors.push_back(tensor.detach().clone());
+  for (const auto& tensor : module.buffers()) result.tensors.push_back(tensor.clone());
+  result.random = torch::rand({4});
+  result.metrics = trainer.callback_metrics();
+  result.said = console.text();
+  return result;
+}
+
+void expect_same(const Trained& one, const Trained& other) {
+  ASSERT_EQ(one.tensors.size(), other.tensors.size());
+  for (size_t k = 0; k < one.tensors.size(); ++k) EXPECT_TRUE(torch::equal(one.tensors[k], other.tensors[k])) << k;
+  EXPECT_TRUE(torch::equal(one.random, other.random));
+  EXPECT_EQ(one.metrics, other.metrics);
+}
+
+TEST(PlanRecomputation, ABudgetLeavesTheRunAsIfItsPlanHadBeenWrittenByHand) {
+  Net module;
+  const MeasuredChain measured = measure(module);
+  const int64_t plain = predict_memory(measured.cost, {}).peak;
+  const int64_t bytes = (plain + least_peak(measured.cost)) / 2;
+  const auto segments = best_segments(measured.cost, bytes);
+  ASSERT_TRUE(segments.has_value());
+  ASSERT_FALSE(segments->empty());
+  const Trained planned = train(budget(bytes));
+  EXPECT_TRUE(has(planned.said, "recompute: layers.")) << planned.said;
+  EXPECT_TRUE(has(planned.said, "% longer")) << planned.said;
+  RecomputeOptions by_hand;
+  by_hand.modules = module_ranges(measured.cost, *segments);
+  expect_same(planned, train(by_hand));
+  expect_same(planned, train({}));  // and computing again changes no bit either
+}
+
+TEST(PlanRecomputation, WhereEverythingFitsNothingIsComputedAgain) {
+  const Trained free = train("auto");
+  EXPECT_TRUE(has(free.said, "recompute: nothing is computed again")) << free.said;
+  EXPECT_TRUE(has(free.said, "that are free")) << free.said;
+  expect_same(free, train({}));
+}
+
+TEST(PlanRecomputation, ABudgetThatNothingMeetsSaysTheLeastAndWhatElseHelps) {
+  const CapturedConsole console;
+  Net module;
+  const MeasuredChain measured = measure(module);
+  TrainerOptions options = quiet(1, {});
+  options.recompute = budget(least_peak(measured.cost) - 2048);
+  const std::string error = error_of([&] { Trainer(options).fit(module, data()); });
+  EXPECT_TRUE(has(error, "TrainerOptions.recompute.budget")) << error;
+  EXPECT_TRUE(has(error, "the least peak of a step")) << error;
+  EXPECT_TRUE(has(error, "A batch_size of ")) << error;
+  EXPECT_TRUE(has(error, "instead of 32 fits")) << error;
+  EXPECT_TRUE(has(error, "strategy: fsdp")) << error;
+}
+
+TEST(PlanRecomputation, MeasuringTrainsNothing) {
+  torch::manual_seed(5);
+  Net module;
+  std::vector<at::Tensor> before;
+  for (const auto& tensor : module.parameters()) before.push_back(tensor.detach().clone());
+  for (const auto& tensor : module.buffers()) before.push_back(tensor.clone());
+  int64_t batches = 0;
+  LambdaCallback count({.on_train_batch_start = [&](Trainer&, LightningModule&, const Batch&, int64_t) { ++batches; }});
+  const MeasuredChain measured = measure(module, quiet(1, count));
+  EXPECT_EQ(batches, 0);
+  std::vector<at::Tensor> after = module.parameters();
+  for (const auto& tensor : module.buffers()) after.push_back(tensor);
+  for (size_t k = 0; k < after.size(); ++k) EXPECT_TRUE(torch::equal(before[k], after[k])) << k;
+  for (const auto& parameter : module.parameters()) EXPECT_FALSE(parameter.grad().defined());
+  EXPECT_EQ(measured.cost.batch, 32);
+  EXPECT_EQ(measured.smaller.batch, 16);
+  // Six blocks of (32 x 32 + 32) + 2 x 32 numbers, and running means, variances and one counter.
+  EXPECT_EQ(measured.cost.parameters, 6 * (4 * (32 * 32 + 32 + 64 + 64) + 8));
+  EXPECT_EQ(measured.cost.gradients, 6 * 4 * (32 * 32 + 32 + 64));
+  EXPECT_NEAR(static_cast<double>(measured.cost.optimizer_state), 2.0 * static_cast<double>(measured.cost.gradients),
+              1024);
+  ASSERT_EQ(each_block(measured.cost).size(), 6U);
+  EXPECT_EQ(module_ranges(measured.cost, {{1, 6}}), std::vector<std::string>{"layers.0..layers.5"});
+}
+
+TEST(PlanRecomputation, SaysWhichRunsItCannotPlan) {
+  const CapturedConsole console;
+  Net module;
+  module.set_automatic_optimization(false);
+  TrainerOptions options = quiet(1, {});
+  options.recompute = budget(1 << 20);
+  const std::string error = error_of([&] { Trainer(options).fit(module, data()); });
+  EXPECT_TRUE(has(error, "manual optimization")) << error;
+  EXPECT_TRUE(has(error, "recompute: {modules: [NAMES]}")) << error;
+}
+
+TEST(PlanRecomputation, ABudgetAndNamesExcludeEachOther) {
+  const CapturedConsole console;
+  Net module;
+  TrainerOptions options = quiet(1, {});
+  RecomputeOptions both = budget(1 << 20);
+  both.modules = {"layers.0"};
+  options.recompute = both;
+  const std::string error = error_of([&] { Trainer(options).fit(module, data()); });
+  EXPECT_TRUE(has(error, "TrainerOptions.recompute: budget chooses segments")) << error;
+  EXPECT_TRUE(has(error, "Drop it, or modules")) << error;
+}
+
+TEST(MemoryMeter, CountsWhatTensorsHoldAndTheMostSinceTheMark) {
+  const auto meter = MemoryMeter::make(at::kCPU);
+  EXPECT_EQ(meter->held(), 0);
+  at::Tensor kept = torch::empty({1000});
+  torch::empty({500});
+  EXPECT_EQ(meter->held(), 4000);
+  EXPECT_EQ(meter->peak(), 6000);
+  meter->mark();
+  EXPECT_EQ(meter->peak(), 4000);
+  kept = at::Tensor();
+  EXPECT_EQ(meter->held(), 0);
+}
+
+TEST(MemoryMeter, TensorsMayOutliveIt) {
+  at::Tensor tensor;
+  {
+    const auto meter = MemoryMeter::make(at::kCPU);
+    tensor = torch::ones({100});
+  }
+  EXPECT_EQ(tensor.sum().item<float>(), 100);
+  tensor.resize_({1000});  // by the allocator that it came from
+  tensor.fill_(2);
+  EXPECT_EQ(tensor.sum().item<float>(), 2000);
+}
+
+// As oneDNN takes its scratch memory.
+TEST(MemoryMeter, CountsBarePointers) {
+  const auto meter = MemoryMeter::make(at::kCPU);
+  c10::Allocator* allocator = c10::GetCPUAllocator();
+  void* memory = allocator->raw_allocate(1000);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 64, 0U);
+  EXPECT_EQ(meter->held(), 1000);
+  allocator->raw_deallocate(memory);
+  EXPECT_EQ(meter->held(), 0);
+}
+
+TEST(MemoryMeter, KnowsWhatIsFree) {
+  const int64_t free = free_memory(at::kCPU);
+  EXPECT_GT(free, int64_t{1} << 20);
+  EXPECT_LT(free, int64_t{1} << 46);
+}
+
+}  // namespace
+}  // namespace levin::plan_recomputation_test

@@ -1,0 +1,17 @@
+#include "levin/trainer/failed_place.h"
+
+namespace levin {
+
+std::string failed_place(const Run& run) {
+  std::string text = hook_name(run.failed_hook.value_or(run.place.hook));
+  if (run.phase == Phase::train || run.stage == Stage::fit) {
+    text += ", epoch " + std::to_string(run.progress.epoch) + ", batch " + std::to_string(run.progress.batch_idx) +
+            ", global step " + std::to_string(run.progress.global_step);
+  }
+  if (run.phase != Phase::train && run.place.dataloader_idx >= 0) {
+    text += ", dataloader " + std::to_string(run.place.dataloader_idx);
+  }
+  return text;
+}
+
+}  // namespace levin
