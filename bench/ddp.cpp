@@ -7,7 +7,6 @@
 //   bench_ddp all_reduce BYTES RANKS                            one message: microseconds
 //   bench_ddp memory ddp|1|2|3                                  MiB that a rank of two keeps; 1 to 3: stages of fsdp
 #include "levin/strategies/ddp.h"
-#include "levin/strategies/fsdp.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -19,6 +18,7 @@
 #include "ddp_loop.h"
 #include "gpt_runs.h"
 #include "levin/core/console.h"
+#include "levin/strategies/fsdp.h"
 #include "levin/strategies/step_model.h"
 #include "levin/trainer/held_memory.h"
 #include "overhead_runs.h"

@@ -14,7 +14,7 @@ struct ThousandLayersOptions {
   int64_t width = 32;
   int64_t in_features = 784;
   int64_t num_classes = 10;
-  double lr = 1e-5;
+  double lr = 1e-3;
 
   static auto fields() {
     using O = ThousandLayersOptions;

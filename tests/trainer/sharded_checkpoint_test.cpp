@@ -37,7 +37,8 @@ State rank_state(int64_t rank, int64_t begin, int64_t end) {
   return state;
 }
 
-// All ranks' shards, as threads: rank 0 waits for the others, so a folder must not hold the shards of a save of this name.
+// All ranks' shards, as threads: rank 0 waits for the others, so a folder must not hold the shards of a save of this
+// name.
 void save(const std::string& folder, const std::string& name, const std::vector<int64_t>& borders = {0, 4, 6}) {
   const auto ranks = static_cast<int64_t>(borders.size()) - 1;
   std::vector<std::thread> others;
