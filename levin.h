@@ -3,8 +3,8 @@
 //   core/        errors, options, registry, console        data/         batches, loaders, data modules
 //   optim/       optimizers, learning-rate schedulers      precision/    number formats of a run
 //   strategies/  devices and ranks                         loggers/      where numbers go
-//   profilers/   where time goes                           trainer/      LightningModule, Callback, Trainer
-//   callbacks/   what runs at the hooks
+//   recompute/   forward passes computed again             profilers/    where time goes
+//   trainer/     LightningModule, Callback, Trainer        callbacks/    what runs at the hooks
 //
 // Above it stands levin/cli/run_cli.h: a program that is the `levin` tool with your classes. Start with
 // trainer/lightning_module.h and trainer/trainer.h.

@@ -3,15 +3,13 @@
 // at the peak of a step, above what was held before it, by the allocator's own records on both sides.
 //
 //   bench_recompute [--rounds N] [--quick]
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
-
 #include <algorithm>
 #include <chrono>
 #include <memory>
 
 #include "levin/trainer/recomputation.h"
 #include "models/gpt.h"
+#include "peak_memory.h"
 #include "peer.h"
 #include "rounds.h"
 
@@ -20,15 +18,6 @@ namespace bench::recompute {
 namespace {
 
 constexpr int64_t kBatch = 8, kBlock = 128, kVocab = 256;
-
-struct PeakBytes final : c10::MemoryReportingInfoBase {
-  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {
-    held += size;
-    most = std::max(most, held);
-  }
-  [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
-  int64_t held = 0, most = 0;
-};
 
 class Work {
  public:
@@ -55,12 +44,9 @@ class Work {
     const auto acting = act(again);
     step();
     model_.zero_grad();
-    const auto bytes = std::make_shared<PeakBytes>();
-    {
-      const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, bytes);
-      step();
-    }
-    return static_cast<double>(bytes->most) / (1 << 20);
+    const PeakMemory memory;
+    step();
+    return memory.mib();
   }
 
  private:

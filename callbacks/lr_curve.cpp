@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "levin/core/config_node.h"
+#include "levin/core/svg.h"
 
 namespace levin {
 
@@ -23,16 +24,6 @@ std::string text_of(const char* format, double value) {
   std::array<char, 64> text = {};
   std::snprintf(text.data(), text.size(), format, value);
   return text.data();
-}
-
-std::string text_at(double x, double y, const std::string& anchor, const std::string& text) {
-  return "<text x=\"" + text_of("%.1f", x) + "\" y=\"" + text_of("%.1f", y) + "\" text-anchor=\"" + anchor + "\">" +
-         text + "</text>\n";
-}
-
-std::string line(double x1, double y1, double x2, double y2, const char* color) {
-  return "<line x1=\"" + text_of("%.1f", x1) + "\" y1=\"" + text_of("%.1f", y1) + "\" x2=\"" + text_of("%.1f", x2) +
-         "\" y2=\"" + text_of("%.1f", y2) + "\" stroke=\"" + color + "\"/>\n";
 }
 
 // From data to picture.
@@ -57,21 +48,22 @@ struct Frame {
   }
 };
 
-std::string axes(const Frame& frame, bool logarithmic) {
-  std::string out = line(kLeft, kHeight - kBottom, kWidth - kRight, kHeight - kBottom, "#444") +
-                    line(kLeft, kTop, kLeft, kHeight - kBottom, "#444");
+void draw_axes(Svg& svg, const Frame& frame, bool logarithmic) {
+  constexpr double kFoot = kHeight - kBottom;
   constexpr int kTicks = 5;
   for (int k = 0; k <= kTicks; ++k) {
     const double share = static_cast<double>(k) / kTicks;
     const double px = frame.x_low + share * (frame.x_high - frame.x_low);
     const double py = frame.y_low + share * (frame.y_high - frame.y_low);
     const double lr = logarithmic ? std::pow(10.0, px) : px;
-    out += text_at(frame.x(px), kHeight - kBottom + 20, "middle", text_of("%.2g", lr));
-    out += text_at(kLeft - 8, frame.y(py) + 4, "end", text_of("%.4g", py));
-    out += line(kLeft, frame.y(py), kWidth - kRight, frame.y(py), "#ddd");
+    svg.text({frame.x(px), kFoot + 20}, text_of("%.2g", lr), {.anchor = Svg::Anchor::middle});
+    svg.text({kLeft - 8, frame.y(py) + 4}, text_of("%.4g", py), {.anchor = Svg::Anchor::end});
+    svg.line({kLeft, frame.y(py)}, {kWidth - kRight, frame.y(py)}, {.colour = "#dddddd"});
   }
-  return out + text_at(kWidth / 2, kHeight - 15, "middle", "learning rate") +
-         text_at(kLeft, kTop - 12, "start", "smoothed loss");
+  svg.line({kLeft, kFoot}, {kWidth - kRight, kFoot});
+  svg.line({kLeft, kTop}, {kLeft, kFoot});
+  svg.text({kWidth / 2, kHeight - 15}, "learning rate", {.anchor = Svg::Anchor::middle});
+  svg.text({kLeft, kTop - 12}, "smoothed loss");
 }
 
 }  // namespace
@@ -127,22 +119,22 @@ std::string LrCurve::svg() const {
     frame.take(axis(point.lr), point.loss, std::exchange(first, false));
   }
   frame.widen();
-  std::string out =
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"720\" height=\"440\" font-family=\"sans-serif\" "
-      "font-size=\"12\">\n<rect width=\"720\" height=\"440\" fill=\"white\"/>\n" +
-      axes(frame, logarithmic_) + "<polyline fill=\"none\" stroke=\"#1f5fa8\" stroke-width=\"2\" points=\"";
+  Svg svg(kWidth, kHeight);
+  draw_axes(svg, frame, logarithmic_);
   const auto suggested = suggestion();
-  std::string mark;
+  std::vector<Svg::Point> curve;
+  std::optional<Svg::Point> mark;
   for (const Point& point : points_) {
     if (!std::isfinite(point.loss)) continue;
-    const std::string x = text_of("%.1f", frame.x(axis(point.lr))), y = text_of("%.1f", frame.y(point.loss));
-    out += x + "," + y + " ";
-    if (suggested && point.lr == *suggested) {
-      mark = "<circle cx=\"" + x + "\" cy=\"" + y + "\" r=\"5\" fill=\"#c33\"/>\n" +
-             text_at(kWidth - kRight, kTop - 12, "end", "suggestion " + text_of("%.3g", *suggested));
-    }
+    curve.push_back({frame.x(axis(point.lr)), frame.y(point.loss)});
+    if (suggested && point.lr == *suggested) mark = curve.back();
   }
-  return out + "\"/>\n" + mark + "</svg>\n";
+  svg.curve(curve, {.colour = Svg::kColours[0], .width = 2});
+  if (mark) {
+    svg.dot(*mark, 5, Svg::kColours[1]);
+    svg.text({kWidth - kRight, kTop - 12}, "suggestion " + text_of("%.3g", *suggested), {.anchor = Svg::Anchor::end});
+  }
+  return svg.str();
 }
 
 }  // namespace levin

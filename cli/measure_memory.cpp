@@ -1,12 +1,10 @@
 #include "levin/cli/measure_memory.h"
 
-#include "levin/cli/arguments.h"
 #include "levin/cli/resolve_run.h"
 #include "levin/cli/run_parts.h"
 #include "levin/core/error.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan_recomputation.h"
-#include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -31,9 +29,9 @@ TrainerOptions one_step(const TrainerOptions& given) {
   return options;
 }
 
-std::string last_file(const Arguments& arguments) {
+std::string last_file(const std::vector<ConfigSource>& sources) {
   std::string path;
-  for (const ConfigSource& source : arguments.sources) {
+  for (const ConfigSource& source : sources) {
     if (const auto* file = std::get_if<ConfigFile>(&source)) path = file->path;
   }
   return path;
@@ -43,19 +41,13 @@ std::string last_file(const Arguments& arguments) {
 
 MeasuredMemory measure_memory(const std::vector<std::string>& run_words) {
   Problems problems;
-  std::vector<std::string> words = {"fit"};
-  words.insert(words.end(), run_words.begin(), run_words.end());
-  const Arguments arguments = parse_arguments(words, field_names<TrainerOptions>(), problems);
+  const FitWords words = resolve_fit_words(run_words, RunPlace::elsewhere, problems);
   problems.throw_if_any();
-  const ResolvedRun run = resolve_run(arguments.sources, RunPlace::elsewhere, problems);
-  require_model(run.config, problems);
-  problems.throw_if_any();
-  if (const auto seed = run.config.seed()) seed_everything(static_cast<uint64_t>(*seed));
-  const RunParts parts = make_parts(run.config);
+  const RunParts parts = make_parts(words.run.config);
   MeasuredMemory result;
-  result.model = run.config.model->class_path;
-  result.config = last_file(arguments);
-  Trainer trainer(one_step(run.trainer));
+  result.model = words.run.config.model->class_path;
+  result.config = last_file(words.sources);
+  Trainer trainer(one_step(words.run.trainer));
   bool measured = false;
   const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget free) {
     result.cost = chain.cost;
@@ -64,7 +56,7 @@ MeasuredMemory measure_memory(const std::vector<std::string>& run_words) {
     result.device = trainer.device().str();
     measured = true;
   });
-  parts.data != nullptr ? trainer.fit(*parts.model, *parts.data) : trainer.fit(*parts.model);
+  fit(trainer, parts);
   if (!measured) throw ConfigError("plan memory: the run has no training batch to measure. Give it data.");
   return result;
 }

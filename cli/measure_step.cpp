@@ -4,13 +4,11 @@
 #include <memory>
 #include <utility>
 
-#include "levin/cli/arguments.h"
 #include "levin/cli/resolve_run.h"
 #include "levin/cli/run_parts.h"
 #include "levin/core/error.h"
 #include "levin/profilers/time_split.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -43,11 +41,12 @@ TrainerOptions bare(const TrainerOptions& given, int64_t steps) {
   return options;
 }
 
-StepTimes fit(const ResolvedRun& run, RunParts& parts, int64_t steps, std::shared_ptr<Callback> watch) {
-  TrainerOptions options = bare(run.trainer, steps);
+StepTimes time_steps(const TrainerOptions& given, const RunParts& parts, int64_t steps,
+                     std::shared_ptr<Callback> watch) {
+  TrainerOptions options = bare(given, steps);
   options.callbacks = {std::move(watch)};
   Trainer trainer(std::move(options));
-  parts.data != nullptr ? trainer.fit(*parts.model, *parts.data) : trainer.fit(*parts.model);
+  fit(trainer, parts);
   return trainer.time_split().times();
 }
 
@@ -55,18 +54,12 @@ StepTimes fit(const ResolvedRun& run, RunParts& parts, int64_t steps, std::share
 
 MeasuredStep measure_step(const std::vector<std::string>& run_words) {
   Problems problems;
-  std::vector<std::string> words = {"fit"};
-  words.insert(words.end(), run_words.begin(), run_words.end());
-  const Arguments arguments = parse_arguments(words, field_names<TrainerOptions>(), problems);
+  const FitWords words = resolve_fit_words(run_words, RunPlace::elsewhere, problems);
   problems.throw_if_any();
-  const ResolvedRun run = resolve_run(arguments.sources, RunPlace::elsewhere, problems);
-  require_model(run.config, problems);
-  problems.throw_if_any();
-  if (const auto seed = run.config.seed()) seed_everything(static_cast<uint64_t>(*seed));
-  RunParts parts = make_parts(run.config);
+  const RunParts parts = make_parts(words.run.config);
   const auto watch = std::make_shared<BatchSize>();
-  (void)fit(run, parts, kWarmUp, watch);
-  const StepTimes times = fit(run, parts, kMeasured, watch);
+  (void)time_steps(words.run.trainer, parts, kWarmUp, watch);
+  const StepTimes times = time_steps(words.run.trainer, parts, kMeasured, watch);
   const double each = 1e3 / static_cast<double>(std::max<int64_t>(1, times.steps));
   MeasuredStep seen;
   for (const auto& parameter : parts.model->parameters()) {

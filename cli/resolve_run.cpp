@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "levin/cli/arguments.h"
 #include "levin/cli/old_options.h"
 #include "levin/core/error.h"
 #include "levin/data/data_module.h"
@@ -76,6 +77,17 @@ void require_model(const RunConfig& config, Problems& problems) {
     problems.add(
         {}, "model",
         "no model was given. Write model: {class_path: NAME} in a config file, or --model=NAME. Known: " + known + ".");
+}
+
+FitWords resolve_fit_words(const std::vector<std::string>& words, RunPlace place, Problems& problems) {
+  std::vector<std::string> fit = {"fit"};
+  fit.insert(fit.end(), words.begin(), words.end());
+  FitWords result;
+  result.sources = parse_arguments(fit, field_names<TrainerOptions>(), problems).sources;
+  if (!problems.empty()) return result;
+  result.run = resolve_run(result.sources, place, problems);
+  require_model(result.run.config, problems);
+  return result;
 }
 
 }  // namespace levin

@@ -26,4 +26,13 @@ enum class RunPlace { here, elsewhere };
 /// A run needs a model: its absence is a problem.
 void require_model(const RunConfig& config, Problems& problems);
 
+struct FitWords {
+  std::vector<ConfigSource> sources = {};  // the files and overrides, as written
+  ResolvedRun run = {};
+};
+
+/// The run that "levin fit" followed by these words would be, model required: for commands that take such words and do
+/// something else with them (tune, plan). Look at `problems` before using it.
+[[nodiscard]] FitWords resolve_fit_words(const std::vector<std::string>& words, RunPlace place, Problems& problems);
+
 }  // namespace levin

@@ -23,7 +23,6 @@
 #include "levin/strategies/cluster_environment.h"
 #include "levin/strategies/init_method.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -53,7 +52,6 @@ class SaveConfig final : public Callback {
 };
 
 void run_command(Command command, ResolvedRun run) {
-  if (const auto seed = run.config.seed()) seed_everything(static_cast<uint64_t>(*seed));
   const RunParts parts = make_parts(run.config);
   run.trainer.callbacks.push_back(std::make_shared<SaveConfig>(run.printed));
   Trainer trainer(run.trainer);
@@ -63,7 +61,7 @@ void run_command(Command command, ResolvedRun run) {
   DataModule* data = parts.data.get();  // null: the model's own loaders
   switch (command) {
     case Command::fit:
-      data != nullptr ? trainer.fit(model, *data, ckpt_path) : trainer.fit(model, ckpt_path);
+      fit(trainer, parts, ckpt_path);
       report_fit(trainer);
       if (!run.config.test_after_fit || trainer.plan().fast_dev_run) break;
       report_metrics("test", data != nullptr ? trainer.test(model, *data, best_or_current(trainer))

@@ -1,5 +1,7 @@
 #include "levin/cli/run_parts.h"
 
+#include "levin/trainer/random_state.h"
+
 namespace levin {
 
 namespace {
@@ -39,11 +41,16 @@ void override_optimizers(LightningModule& module, const RunConfig& config) {
 }  // namespace
 
 RunParts make_parts(const RunConfig& config) {
+  if (const auto seed = config.seed()) seed_everything(static_cast<uint64_t>(*seed));
   RunParts parts;
   parts.model = Registry<LightningModule>::instance().make(*config.model, "model");
   if (config.data) parts.data = Registry<DataModule>::instance().make(*config.data, "data");
   override_optimizers(*parts.model, config);
   return parts;
+}
+
+void fit(Trainer& trainer, const RunParts& parts, const std::string& ckpt_path) {
+  parts.data != nullptr ? trainer.fit(*parts.model, *parts.data, ckpt_path) : trainer.fit(*parts.model, ckpt_path);
 }
 
 }  // namespace levin

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "levin/cli/run_config.h"
 #include "levin/data/data_module.h"
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/trainer.h"
 
 namespace levin {
 
@@ -14,8 +16,11 @@ struct RunParts {
   std::shared_ptr<DataModule> data;  // null: the model's own loaders
 };
 
-/// Makes model and data of a configuration that was resolved without problems. The run file's optimizer and scheduler
-/// take the place of the model's.
+/// Makes model and data of a configuration that was resolved without problems, after seeding all generators if it says
+/// so. The run file's optimizer and scheduler take the place of the model's.
 [[nodiscard]] RunParts make_parts(const RunConfig& config);
+
+/// Trains the model on the data, or on its own loaders.
+void fit(Trainer& trainer, const RunParts& parts, const std::string& ckpt_path = "");
 
 }  // namespace levin

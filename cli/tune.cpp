@@ -4,7 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "levin/cli/arguments.h"
 #include "levin/cli/command_words.h"
 #include "levin/cli/exit_codes.h"
 #include "levin/cli/help_text.h"
@@ -14,7 +13,6 @@
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -84,15 +82,9 @@ int run_tune(const std::vector<std::string>& words, int width) {
   }
   TuneOptions options;
   read_options(read.options, options, "", problems);
-  std::vector<std::string> fit = {"fit"};
-  fit.insert(fit.end(), read.run.begin(), read.run.end());
-  const Arguments arguments = parse_arguments(fit, field_names<TrainerOptions>(), problems);
-  if (!problems.empty()) return report_problems(problems, kConclusion);
-  const ResolvedRun run = resolve_run(arguments.sources, RunPlace::here, problems);
-  require_model(run.config, problems);
+  const ResolvedRun run = resolve_fit_words(read.run, RunPlace::here, problems).run;
   if (!problems.empty()) return report_problems(problems, kConclusion);
 
-  if (const auto seed = run.config.seed()) seed_everything(static_cast<uint64_t>(*seed));
   const RunParts parts = make_parts(run.config);
   const bool both = !options.batch_size && !options.lr;
   Callbacks finders;
@@ -102,7 +94,7 @@ int run_tune(const std::vector<std::string>& words, int width) {
   if (both || options.lr) finders.push_back(rates);
   Trainer trainer(for_search(run.trainer, std::move(finders)));
   if (run.config.weights) trainer.start_from(*run.config.weights);
-  parts.data != nullptr ? trainer.fit(*parts.model, *parts.data) : trainer.fit(*parts.model);
+  fit(trainer, parts);
   if (both || options.batch_size) say_batch_size(*sizes);
   if (both || options.lr) say_learning_rate(*rates, run.config);
   return kExitOk;

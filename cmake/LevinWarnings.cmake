@@ -10,3 +10,7 @@ if(LEVIN_SANITIZE)
   endif()
   add_link_options(-fsanitize=${LEVIN_SANITIZE})
 endif()
+# In a unity build a class with members of an unnamed namespace, all within one .cpp, looks as if it came from a header.
+if(LEVIN_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(levin_warnings INTERFACE -Wno-subobject-linkage)
+endif()

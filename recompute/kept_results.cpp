@@ -1,9 +1,12 @@
 #include "levin/recompute/kept_results.h"
 
 #include <ATen/Context.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/clone.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -38,8 +41,22 @@ c10::IValue alias_of(const c10::IValue& value, bool own_version) {
   return alias_of(tensor, own_version ? c10::VariableVersion(0) : tensor.unsafeGetTensorImpl()->version_counter());
 }
 
+c10::IValue copy_of(const c10::IValue& value) {
+  if (!value.isTensor() || !value.toTensor().defined()) return value;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return value.toTensor().clone();
+}
+
+bool shares_memory(const c10::IValue& value, const at::Tensor& tensor) {
+  return value.isTensor() && value.toTensor().defined() && value.toTensor().is_alias_of(tensor);
+}
+
 int64_t version_of(const c10::IValue& value) {
   return value.isTensor() && value.toTensor().defined() ? static_cast<int64_t>(value.toTensor()._version()) : 0;
+}
+
+void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
 }
 
 void call_product(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -51,10 +68,50 @@ void call_product(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch
     for (c10::IValue& result : results) stack->push_back(std::move(result));
     return;
   }
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+  redispatch(op, keys, stack);
   if (current.results == nullptr) return;
   const auto results = torch::jit::last(*stack, op.schema().returns().size());
   current.results->keep(op, std::vector<c10::IValue>(results.begin(), results.end()));
+}
+
+void call_change(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard inside(kKey);
+  const ThreadResults current = thread_results();
+  const auto& arguments = op.schema().arguments();
+  for (size_t k = 0; current.results != nullptr && k < arguments.size(); ++k) {
+    const c10::AliasInfo* alias = arguments[k].alias_info();
+    if (alias == nullptr || !alias->isWrite()) continue;
+    const c10::IValue& changed = torch::jit::peek(*stack, k, arguments.size());
+    if (changed.isTensor()) current.results->before_change(op, changed.toTensor(), current.mode);
+    if (!changed.isTensorList()) continue;
+    for (const at::Tensor& tensor : changed.toTensorVector()) {
+      current.results->before_change(op, tensor, current.mode);
+    }
+  }
+  redispatch(op, keys, stack);
+}
+
+// matmul returns its product through this: the same memory with a count of changes of its own.
+void call_unsafe_view(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard inside(kKey);
+  const at::Tensor product = torch::jit::peek(*stack, 0, op.schema().arguments().size()).toTensor();
+  redispatch(op, keys, stack);
+  const KeptResults* results = thread_results().results;
+  if (results == nullptr || !results->holds(product)) return;
+  const at::Tensor view = torch::jit::peek(*stack, 0, 1).toTensor();
+  view.unsafeGetTensorImpl()->set_version_counter(product.unsafeGetTensorImpl()->version_counter());
+}
+
+// LibTorch's operators that change a tensor they are given.
+std::vector<std::string> changing_operators() {
+  std::vector<std::string> names;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op || name.getNamespace() != "aten" || !op->schema().is_mutable()) continue;
+    names.push_back(name.overload_name.empty() ? name.name : name.name + "." + name.overload_name);
+  }
+  return names;
 }
 
 // From the first use to the process's end.
@@ -66,6 +123,10 @@ void register_kernels() {
     made.emplace_back(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
     for (const std::string& name : KeptResults::operators()) {
       made.back().impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&call_product>());
+    }
+    made.back().impl("_unsafe_view", torch::CppFunction::makeFromBoxedFunction<&call_unsafe_view>());
+    for (const std::string& name : changing_operators()) {
+      made.back().impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&call_change>());
     }
     return made;
   }();
@@ -118,16 +179,41 @@ std::vector<c10::IValue> KeptResults::give(const c10::OperatorHandle& op) {
   for (size_t k = 0; k < result.values.size(); ++k) {
     if (version_of(result.values[k]) != result.versions[k]) {
       throw Error("recompute: the result of " + name + " that " + segment_ +
-                  " keeps was changed in place. With keep: matmul use the operation that is not in place (relu instead "
-                  "of relu_), or leave keep out.");
+                  " keeps was changed in place after it. With keep: matmul use the operation that is not in place "
+                  "(relu instead of relu_), or leave keep out.");
     }
-    values.push_back(alias_of(result.values[k], /*own_version=*/true));
+    values.push_back(result.is_changed ? copy_of(result.values[k]) : alias_of(result.values[k], /*own_version=*/true));
   }
   if (result.generator_state.defined()) {
     const std::lock_guard lock(result.generator.mutex());
     result.generator.set_state(result.generator_state);
   }
   return values;
+}
+
+bool KeptResults::holds(const at::Tensor& tensor) const {
+  if (!tensor.defined() || !tensor.has_storage()) return false;
+  return std::any_of(results_.begin(), results_.end(), [&](const Result& result) {
+    return std::any_of(result.values.begin(), result.values.end(),
+                       [&](const c10::IValue& value) { return shares_memory(value, tensor); });
+  });
+}
+
+void KeptResults::before_change(const c10::OperatorHandle& op, const at::Tensor& tensor, Mode mode) {
+  if (!holds(tensor)) return;
+  if (mode == Mode::give) {
+    throw Error("recompute: " + segment_ + " computes something else the second time: " + op.schema().name() +
+                " changes a result in place that was not changed. With keep: matmul a segment must run the same "
+                "operators again; leave keep out.");
+  }
+  for (Result& result : results_) {
+    for (size_t k = 0; k < result.values.size(); ++k) {
+      if (!shares_memory(result.values[k], tensor)) continue;
+      result.values[k] = copy_of(result.values[k]);
+      result.versions[k] = version_of(result.values[k]);
+      result.is_changed = true;
+    }
+  }
 }
 
 KeptResults::Scope::Scope(KeptResults* results, Mode mode)

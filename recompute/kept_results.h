@@ -21,6 +21,11 @@ namespace levin {
 // The products are seen by kernels on a dispatch key between autograd and the devices, so that autograd records them,
 // and saves what it needs, whether they are computed or given back. One that calls another (attention, convolution) is
 // kept once, as a whole.
+//
+// Note [Changes in place]
+// So are the operators that change a tensor in place: what is kept is copied before they do (torch::nn::Linear adds its
+// bias so to a product of three dimensions), and when the segment is computed again they get a copy to change. Changes
+// after the segment are told by the count of changes, which matmul's results would not share without us.
 
 /// The results of one segment's products, in their order.
 class KeptResults {
@@ -36,14 +41,20 @@ class KeptResults {
   [[nodiscard]] static const std::vector<std::string>& operators();
 
   void keep(const c10::OperatorHandle& op, const std::vector<c10::IValue>& results);
-  /// Throws Error if another operator's turn was in the forward pass, or the result was changed in place since.
+  /// Throws Error if another operator's turn was in the forward pass, or the result was changed in place after it.
   [[nodiscard]] std::vector<c10::IValue> give(const c10::OperatorHandle& op);
+
+  /// Whether the tensor's memory is that of something kept.
+  [[nodiscard]] bool holds(const at::Tensor& tensor) const;
+  /// `op` is about to change the tensor in place. Throws Error if it has not done so in the forward pass.
+  void before_change(const c10::OperatorHandle& op, const at::Tensor& tensor, Mode mode);
 
  private:
   struct Result {
     std::string op;
     std::vector<c10::IValue> values = {};
     std::vector<int64_t> versions = {};  // of the tensors among them
+    bool is_changed = false;             // in place, within the segment: these are copies
     at::Generator generator = {};        // of an operator that draws: where it was afterwards
     at::Tensor generator_state = {};
   };

@@ -28,8 +28,8 @@ const DeviceSlot& current_slot() {
 }
 
 struct SlotScope::Guard {
-  explicit Guard(at::Device device) : device(device) {}
-  c10::DeviceGuard device;
+  explicit Guard(at::Device to) : guard(to) {}
+  c10::DeviceGuard guard;
 };
 
 SlotScope::SlotScope(const DeviceSlot& slot) : outer_(this_slot()) {

@@ -15,7 +15,8 @@ class Block(nn.Module):
 
     def forward(self, x):
         batch, tokens, width = x.shape
-        q, k, v = self.c_attn(self.ln_1(x)).view(batch, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = (part.view(batch, tokens, self.heads, width // self.heads).transpose(1, 2)
+                   for part in self.c_attn(self.ln_1(x)).chunk(3, dim=-1))
         heads = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, tokens, width)
         x = x + self.attn_proj(heads)
         return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "levin/core/module_call.h"
+#include "project.h"
 
 namespace nn = torch::nn;
 
@@ -107,15 +108,15 @@ torch::Tensor EncoderLayerImpl::attend(const torch::Tensor& x, const torch::Tens
     return y.view({batch, tokens, heads_, width / heads_}).transpose(1, 2);
   };
   const auto heads =
-      at::scaled_dot_product_attention(by_head(query_->forward(x)), by_head(key_->forward(x)),
-                                       by_head(value_->forward(x)), mask, is_training() ? dropout_ : 0.0);
-  return attended_->forward(heads.transpose(1, 2).reshape({batch, tokens, width}));
+      at::scaled_dot_product_attention(by_head(project(query_, x)), by_head(project(key_, x)),
+                                       by_head(project(value_, x)), mask, is_training() ? dropout_ : 0.0);
+  return project(attended_, heads.transpose(1, 2).reshape({batch, tokens, width}));
 }
 
 torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x, const torch::Tensor& mask) {
   const auto after = attention_norm_->forward(x + at::dropout(attend(x, mask), dropout_, is_training()));
-  const auto hidden = at::gelu(wide_->forward(after));
-  return norm_->forward(after + at::dropout(narrow_->forward(hidden), dropout_, is_training()));
+  const auto hidden = at::gelu(project(wide_, after));
+  return norm_->forward(after + at::dropout(project(narrow_, hidden), dropout_, is_training()));
 }
 
 // ---- the encoder ---------------------------------------------------------------------------------------------------

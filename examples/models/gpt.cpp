@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "levin/core/seed.h"
+#include "project.h"
 
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
@@ -72,17 +73,20 @@ GPTBlockImpl::GPTBlockImpl(const GPTOptions& options) : n_head_(options.n_head),
 
 torch::Tensor GPTBlockImpl::attend(const torch::Tensor& x) {
   const int64_t batch = x.size(0), tokens = x.size(1), width = x.size(2);
-  // (B, T, 3 C) to three of (B, heads, T, C / heads)
-  const auto qkv = c_attn_->forward(x).view({batch, tokens, 3, n_head_, width / n_head_}).permute({2, 0, 3, 1, 4});
-  const auto heads = at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], /*attn_mask=*/{},
-                                                      is_training() ? dropout_ : 0.0, /*is_causal=*/true);
-  return attn_proj_->forward(heads.transpose(1, 2).reshape({batch, tokens, width}));
+  const auto parts = project(c_attn_, x).chunk(3, /*dim=*/-1);  // of (B, T, C), whose gradients are joined by one copy
+  const auto heads_of = [&](const torch::Tensor& part) {        // (B, heads, T, C / heads)
+    return part.view({batch, tokens, n_head_, width / n_head_}).transpose(1, 2);
+  };
+  const auto heads = at::scaled_dot_product_attention(heads_of(parts[0]), heads_of(parts[1]), heads_of(parts[2]),
+                                                      /*attn_mask=*/{}, is_training() ? dropout_ : 0.0,
+                                                      /*is_causal=*/true);
+  return project(attn_proj_, heads.transpose(1, 2).reshape({batch, tokens, width}));
 }
 
 torch::Tensor GPTBlockImpl::forward(const torch::Tensor& x) {
   const auto after = x + at::dropout(attend(ln_1_->forward(x)), dropout_, is_training());
-  const auto hidden = at::gelu(c_fc_->forward(ln_2_->forward(after)), "tanh");
-  return after + at::dropout(mlp_proj_->forward(hidden), dropout_, is_training());
+  const auto hidden = at::gelu(project(c_fc_, ln_2_->forward(after)), "tanh");
+  return after + at::dropout(project(mlp_proj_, hidden), dropout_, is_training());
 }
 
 // ---- the model -----------------------------------------------------------------------------------------------------

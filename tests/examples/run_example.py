@@ -179,9 +179,11 @@ def case_mnist_distributed(place):
     expected = mnist_results(alone)
     if len(expected) != 2 or expected[1][1] < 60:
         alone.fail("expected the results of two epochs, the second over 60 %")
-    for done in [ranks[0], started]:  # the same samples in sums of another order; dropout, each rank's own, is off
-        for (loss, accuracy), (expected_loss, expected_accuracy) in zip(mnist_results(done), expected, strict=True):
-            if abs(loss - expected_loss) > 3e-3 or abs(accuracy - expected_accuracy) > 0.3:
+    # The same samples in sums of another order (dropout, each rank's own, is off): rounding, which later steps enlarge.
+    for done in [ranks[0], started]:
+        pairs = zip(mnist_results(done), expected, [(1e-3, 0.1), (0.02, 1.5)], strict=True)
+        for (loss, accuracy), (expected_loss, expected_accuracy), (loss_bound, accuracy_bound) in pairs:
+            if abs(loss - expected_loss) > loss_bound or abs(accuracy - expected_accuracy) > accuracy_bound:
                 done.fail(f"expected {expected}, as one process has with batches of 128")
 
 

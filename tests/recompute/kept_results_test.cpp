@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <tuple>
+
 #include "levin/precision/autocast.h"
 #include "recompute/segments.h"
 #include "support/allocations.h"
@@ -95,12 +97,60 @@ TEST(KeptResults, CostTheMemoryOfTheProductsAndNoMore) {
   EXPECT_NEAR(static_cast<double>(held(Keep::matmul)), 2 * kBytes, kSmall);  // and that of the product
 }
 
-TEST(KeptResults, ThatAreChangedInPlaceAreAnError) {
+// Linear multiplies an input of three dimensions first and adds its bias in place, to memory that matmul's product and
+// what it returns share without sharing the count of changes.
+TEST(KeptResults, ThatAreChangedInPlaceWithinTheSegmentAreCopied) {
+  for (const at::IntArrayRef shape : {at::IntArrayRef{4, 8}, {2, 4, 8}, {2, 2, 4, 8}}) {
+    Net net(0.5);
+    torch::manual_seed(2);
+    const at::Tensor x = torch::randn(shape).set_requires_grad(true);
+    auto fn = [&net](const at::Tensor& y) { return net.second->forward(net.first->forward(y).relu_()).mul_(2).sin(); };
+    auto of = net.parameters();
+    of.push_back(x);
+    const auto plain = gradients(of, [&] { return fn(x); });
+    expect_same_bits(gradients(of, [&] { return recompute(kKeep, fn, x); }), plain);
+    const at::Tensor loss = recompute(kKeep, fn, x).sum();
+    const auto first = torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true)[0];
+    EXPECT_TRUE(torch::autograd::grad({loss}, {x})[0].equal(first));
+  }
+}
+
+TEST(KeptResults, ThatAreChangedInPlaceCostNoMoreMemory) {
+  constexpr int64_t kBytes = 1024 * 64 * 4;
+  torch::nn::Linear linear(64, 64);
+  const at::Tensor x = torch::randn({4, 256, 64}).set_requires_grad(true);
+  const test::Allocations bytes;
+  const at::Tensor result = recompute(
+      kKeep, [&](const at::Tensor& y) { return linear->forward(y).tanh().sin(); }, x);
+  EXPECT_NEAR(static_cast<double>(bytes.held()), 2 * kBytes, 16 * 1024);  // the product and the result
+}
+
+TEST(KeptResults, ThatAreChangedInPlaceAfterTheSegmentAreAnError) {
+  for (const at::IntArrayRef shape : {at::IntArrayRef{4, 8}, {2, 2, 8}}) {
+    torch::nn::Linear linear(torch::nn::LinearOptions(8, 8).bias(false));
+    const at::Tensor x = torch::randn(shape).set_requires_grad(true);
+    const auto fn = [&](const at::Tensor& y) {
+      const at::Tensor h = linear->forward(y);
+      return std::make_tuple(h, h.sin().cos());
+    };
+    auto [product, more] = recompute(kKeep, fn, x);
+    const at::Tensor loss = product.mul_(2).sum() + more.sum();
+    expect_text(error_of([&] { loss.backward(); }), {"recompute: the result of aten::mm that net keeps was changed in ",
+                                                     "place after it", "relu instead of relu_"});
+  }
+}
+
+TEST(KeptResults, ThatAreChangedInPlaceTheSecondTimeAloneAreAnError) {
   torch::nn::Linear linear(8, 8);
-  auto fn = [linear](const at::Tensor& y) mutable { return linear->forward(y).relu_().sin(); };
+  int64_t calls = 0;
+  const auto fn = [&](const at::Tensor& y) {
+    at::Tensor h = linear->forward(y);
+    if (calls++ > 0) h.mul_(1);
+    return h.sin().cos();
+  };
   const at::Tensor loss = recompute(kKeep, fn, input()).sum();
   expect_text(error_of([&] { loss.backward(); }),
-              {"recompute: the result of aten::addmm that net keeps was changed in place", "relu instead of relu_"});
+              {"recompute: net computes something else the second time: aten::mul_ changes a result in place"});
 }
 
 TEST(KeptResults, OfAnotherOperatorAreAnError) {

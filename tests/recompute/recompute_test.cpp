@@ -284,6 +284,22 @@ TEST(Recompute, HoldsTheInputsOfSegmentsAndInBackwardOneSegmentMore) {
   EXPECT_LE(less_held, plain_held + kSmall);
 }
 
+// The state of the CPU's generator takes 5 KB.
+TEST(Recompute, KeepsOneRandomStateForSegmentsBetweenWhichNothingIsDrawn) {
+  constexpr int64_t kSegments = 20;
+  const at::Tensor x = input();
+  const auto held = [&](bool draws) {
+    const test::Allocations bytes;
+    at::Tensor y = x;
+    for (int64_t k = 0; k < kSegments; ++k) {
+      y = recompute([](const at::Tensor& z) { return z.sin(); }, draws ? y * torch::rand_like(y) : y);
+    }
+    return bytes.held();
+  };
+  EXPECT_LT(held(false), kSegments * 1024);
+  EXPECT_GT(held(true), kSegments * 5000);
+}
+
 TEST(Recompute, SkipsWhatComesAfterTheLastSavedTensor) {
   int64_t ends = 0;
   const at::Tensor x = input();

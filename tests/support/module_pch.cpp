@@ -1,1 +1,1 @@
-#include "support/torch_pch.h"
+#include "support/module_pch.h"

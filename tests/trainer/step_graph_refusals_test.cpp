@@ -66,6 +66,16 @@ TEST(StepGraphRefusals, NameTheOptionThatIsInTheWay) {
   EXPECT_TRUE(has(error, "the callback LambdaCallback acts between backward and update")) << error;
 }
 
+TEST(StepGraphRefusals, NameRecomputationWhichNeedsTheRandomNumbersOfTheForwardPass) {
+  TinyModule module;
+  TrainerOptions options = quiet(1, {});
+  options.cuda_graph = true;
+  options.strategy = RepeatingStrategy(std::make_shared<DeviceLog>());
+  options.recompute = RecomputeOptions{.modules = {"layer"}};
+  const std::string error = error_of([&] { Trainer(options).fit(module, tiny_loader(24)); });
+  EXPECT_TRUE(has(error, "TrainerOptions.recompute: a recorded step (cuda_graph: true) cannot")) << error;
+}
+
 TEST(StepGraphRefusals, NameWhatTheStepDoesOnTheHost) {
   LogsFromTheHost logs;
   EXPECT_TRUE(has(refusal(logs), "training_step logs \"number\" from the host")) << "and says to log a tensor";
