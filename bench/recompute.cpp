@@ -29,7 +29,10 @@ class Work {
   void step() {
     model_.zero_grad();
     const auto logits = model_.forward(tokens_.narrow(1, 0, kBlock));
-    torch::nn::functional::cross_entropy(logits.flatten(0, 1), tokens_.narrow(1, 1, kBlock).flatten()).backward();
+    // Not all in one line: the targets would live as long as backward.
+    const auto loss =
+        torch::nn::functional::cross_entropy(logits.flatten(0, 1), tokens_.narrow(1, 1, kBlock).flatten());
+    loss.backward();
   }
 
   double milliseconds(const levin::RecomputeOptions* again, int64_t steps) {

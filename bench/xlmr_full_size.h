@@ -6,7 +6,7 @@
 
 namespace bench::xlmr {
 
-/// Measures `size.layers` layers on two texts and on one, and predicts all layers on the column's batch. One call a
+/// Measures `size.layers` layers on eight texts and on four, and predicts all layers on the column's batch. One call a
 /// process. Times are this machine's.
 [[nodiscard]] Cost predict_full_size(const Column& column, const Size& size);
 

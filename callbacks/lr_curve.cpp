@@ -48,15 +48,22 @@ struct Frame {
   }
 };
 
+// Round numbers within a range; powers of ten where the numbers are logarithms.
+std::vector<double> ticks(double low, double high, double least_step) {
+  const double step = std::max(tick_step(high - low, 6), least_step);
+  std::vector<double> list;
+  for (double k = std::ceil(low / step); k * step <= high; ++k) list.push_back(k * step);
+  return list;
+}
+
 void draw_axes(Svg& svg, const Frame& frame, bool logarithmic) {
   constexpr double kFoot = kHeight - kBottom;
-  constexpr int kTicks = 5;
-  for (int k = 0; k <= kTicks; ++k) {
-    const double share = static_cast<double>(k) / kTicks;
-    const double px = frame.x_low + share * (frame.x_high - frame.x_low);
-    const double py = frame.y_low + share * (frame.y_high - frame.y_low);
+  for (const double px : ticks(frame.x_low, frame.x_high, logarithmic ? 1 : 0)) {
     const double lr = logarithmic ? std::pow(10.0, px) : px;
-    svg.text({frame.x(px), kFoot + 20}, text_of("%.2g", lr), {.anchor = Svg::Anchor::middle});
+    svg.line({frame.x(px), kFoot}, {frame.x(px), kFoot + 5});
+    svg.text({frame.x(px), kFoot + 20}, text_of("%.3g", lr), {.anchor = Svg::Anchor::middle});
+  }
+  for (const double py : ticks(frame.y_low, frame.y_high, 0)) {
     svg.text({kLeft - 8, frame.y(py) + 4}, text_of("%.4g", py), {.anchor = Svg::Anchor::end});
     svg.line({kLeft, frame.y(py)}, {kWidth - kRight, frame.y(py)}, {.colour = "#dddddd"});
   }

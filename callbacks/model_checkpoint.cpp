@@ -79,8 +79,7 @@ bool ModelCheckpoint::last_is(const char* word) const {
   return given != nullptr && *given == word;
 }
 
-// ---- when
-// ----------------------------------------------------------------------------------------------------------------
+// ---- when -----------------------------------------------------------------------------------------------------------
 
 void ModelCheckpoint::setup(Trainer& trainer, LightningModule&, Stage) {
   const fs::path folder =

@@ -181,6 +181,7 @@ class ModelCheckpoint final : public Callback {
   bool validated_ = false;  // a validation has run in this fit
   bool training_ = false;
   int64_t continued_batches_ = -2;  // of the checkpoint that is being loaded
+  bool continues_ = false;          // a fit goes on with it
   bool finishes_point_ = false;     // a save point of before a restart may be unfinished
   std::chrono::steady_clock::time_point time_of_save_ = {};
 };

@@ -116,10 +116,10 @@ void ModelCheckpoint::finish_save_point(Trainer& trainer) {
   }
 }
 
-// ---- state
-// ---------------------------------------------------------------------------------------------------------------
+// ---- state ----------------------------------------------------------------------------------------------------------
 
-void ModelCheckpoint::on_load_checkpoint(Trainer&, LightningModule&, const State& checkpoint) {
+void ModelCheckpoint::on_load_checkpoint(Trainer& trainer, LightningModule&, const State& checkpoint) {
+  continues_ = trainer.stage() == Stage::fit;
   const State progress = checkpoint.part("progress");
   continued_batches_ = progress.has("total_batches") ? progress.get<int64_t>("total_batches") : -2;
 }
@@ -148,9 +148,10 @@ void ModelCheckpoint::load_state(const State& saved) {
   kept_.best_path = saved.get<std::string>("best_model_path");
   kept_.best_score = saved.get<std::optional<double>>("best_model_score");
   if (saved.get<std::string>("dirpath") != dirpath_) {
-    Console::instance().warn("ModelCheckpoint: the run was saved in " + saved.get<std::string>("dirpath") +
+    const std::string text = "ModelCheckpoint: the run was saved in " + saved.get<std::string>("dirpath") +
                              " and continues in " + dirpath_ +
-                             ". The old files stay, and only the best of them is remembered.");
+                             ". The old files stay, and only the best of them is remembered.";
+    if (continues_) Console::instance().warn(text);
     return;
   }
   kept_.last_path = saved.get<std::string>("last_model_path");

@@ -104,8 +104,7 @@ double ProgressBar::Pass::rate(Clock::time_point now) const {
   return seen == 0 ? 0 : static_cast<double>(seen) / std::max(1e-9, seconds(now));
 }
 
-// ---- hooks
-// ---------------------------------------------------------------------------------------------------------------
+// ---- hooks ----------------------------------------------------------------------------------------------------------
 
 void ProgressBar::on_fit_start(Trainer& trainer, LightningModule&) {
   fit_started_ = Clock::now();
@@ -227,8 +226,7 @@ void ProgressBar::on_exception(Trainer&, LightningModule&, const std::exception&
   next_draw_ = {};
 }
 
-// ---- drawing
-// -------------------------------------------------------------------------------------------------------------
+// ---- drawing --------------------------------------------------------------------------------------------------------
 
 void ProgressBar::schedule_next(Clock::time_point now) {
   const Seconds interval = Console::instance().is_terminal() ? options_.refresh_interval : options_.line_interval;

@@ -46,8 +46,7 @@ std::string reason() {
   return std::strerror(errno);
 }
 
-// ---- signals: handlers write into a pipe, the loop reads it
-// ----------------------------------------------------------
+// ---- signals: handlers write into a pipe, the loop reads it ---------------------------------------------------------
 
 std::atomic<int> pipe_end = -1;
 
@@ -96,8 +95,7 @@ class Signals {
   std::map<int, struct sigaction> before_;
 };
 
-// ---- starting
-// --------------------------------------------------------------------------------------------------------
+// ---- starting -------------------------------------------------------------------------------------------------------
 
 std::vector<std::string> own_arguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);

@@ -39,8 +39,7 @@ std::shared_ptr<ModelCheckpoint> fit(const TemporaryFolder& folder, ModelCheckpo
   return callback;
 }
 
-// ---- names and times, as recorded from Lightning 2.6.6
-// -------------------------------------------------------------------
+// ---- names and times, as recorded from Lightning 2.6.6 --------------------------------------------------------------
 
 TEST(ModelCheckpoint, KeepsTheNewestByDefault) {
   const TemporaryFolder folder;
@@ -118,8 +117,7 @@ TEST(ModelCheckpoint, TimeTriggerSavesAsOftenAsTheClockSays) {
   EXPECT_TRUE(other.names().empty());
 }
 
-// ---- better than Lightning
-// ------------------------------------------------------------------------------------------------
+// ---- better than Lightning ------------------------------------------------------------------------------------------
 
 TEST(ModelCheckpoint, LastIsTheNewestStateAlsoWithoutImprovement) {
   const TemporaryFolder folder;
@@ -151,8 +149,7 @@ TEST(ModelCheckpoint, NanIsReplacedByAnyNumber) {
   EXPECT_EQ(callback->best_model_score(), 5);
 }
 
-// ---- files of others
-// --------------------------------------------------------------------------------------------------------
+// ---- files of others ------------------------------------------------------------------------------------------------
 
 TEST(ModelCheckpoint, NeverTouchesFilesItDidNotWrite) {
   const TemporaryFolder folder;
@@ -211,6 +208,18 @@ TEST(ModelCheckpoint, CheckpointSavedAfterFitContinuesWithTheNextEpoch) {
   EXPECT_EQ(longer.global_step(), 18);
 }
 
+TEST(ModelCheckpoint, SaysThatItGoesOnInAnotherFolderWhereARunGoesOn) {
+  const TemporaryFolder folder, other;
+  fit(folder, {.save_last = true}, 1);
+  TinyModule module;
+  Trainer trainer(quiet(2, ModelCheckpoint({.dirpath = other.path(), .save_last = true})));
+  const CapturedConsole console;
+  (void)trainer.test(module, tiny_loader(8), folder / "last.ckpt");
+  EXPECT_FALSE(console.has("continues in"));
+  trainer.fit(module, tiny_loader(24), tiny_loader(16), folder / "last.ckpt");
+  EXPECT_TRUE(console.has("the run was saved in " + folder.path() + " and continues in " + other.path()));
+}
+
 TEST(ModelCheckpoint, LastAndBestAreFoundByName) {
   const TemporaryFolder folder;
   fit(folder, {.save_last = true}, 2);
@@ -221,8 +230,7 @@ TEST(ModelCheckpoint, LastAndBestAreFoundByName) {
   EXPECT_TRUE(has(error_of([&] { trainer.test(module, tiny_loader(8), "best"); }), "best"));
 }
 
-// ---- failures
-// ---------------------------------------------------------------------------------------------------------------
+// ---- failures -------------------------------------------------------------------------------------------------------
 
 TEST(ModelCheckpoint, SavesOnceOnAnException) {
   for (const bool enabled : {false, true}) {
@@ -334,8 +342,7 @@ TEST(CheckpointFolder, KnowsWhatItCannotHold) {
   EXPECT_EQ(folder.names(), Names{"file"});
 }
 
-// ---- options
-// ------------------------------------------------------------------------------------------------------------------
+// ---- options --------------------------------------------------------------------------------------------------------
 
 TEST(ModelCheckpoint, RefusesOptionsThatContradict) {
   EXPECT_TRUE(

@@ -23,8 +23,7 @@ namespace {
 
 using namespace test;
 
-// ---- GradientAccumulationScheduler
-// -----------------------------------------------------------------------------------------
+// ---- GradientAccumulationScheduler ----------------------------------------------------------------------------------
 
 std::vector<int64_t> steps_per_epoch(std::map<int64_t, int64_t> scheduling, int64_t samples, int64_t epochs) {
   std::vector<int64_t> steps;
@@ -58,8 +57,7 @@ TEST(GradientAccumulationScheduler, RefusesWhatItCannotDo) {
   EXPECT_TRUE(has(error_of([&] { Trainer(options).fit(module, tiny_loader(8)); }), "manual optimization"));
 }
 
-// ---- Timer
-// -------------------------------------------------------------------------------------------------------------------
+// ---- Timer ----------------------------------------------------------------------------------------------------------
 
 TEST(Timer, EndsTheRunWhenTheTimeIsUp) {
   const CapturedConsole console;
@@ -105,8 +103,7 @@ TEST(Timer, MaxTimeMayBeLessThanASecond) {
   EXPECT_GE(trainer.callback<Timer>()->time_elapsed().count(), 0.05);
 }
 
-// ---- LearningRateMonitor
-// -------------------------------------------------------------------------------------------------------
+// ---- LearningRateMonitor --------------------------------------------------------------------------------------------
 
 using Column = std::vector<std::pair<int64_t, double>>;  // step, value
 
@@ -196,8 +193,7 @@ TEST(LearningRateMonitor, NeedsALogger) {
   EXPECT_TRUE(has(error_of([&] { trainer.fit(module, tiny_loader(8)); }), "no logger"));
 }
 
-// ---- ModelSummary and LambdaCallback
-// ---------------------------------------------------------------------------------------------
+// ---- ModelSummary and LambdaCallback --------------------------------------------------------------------------------
 
 struct Nested : TinyModule {
   Nested() {

@@ -50,8 +50,7 @@ State small_state() {
   return state;
 }
 
-// ---- a reader of its own: fread and JSON, nothing of Levin's
-// -----------------------------------------------------------
+// ---- a reader of its own: fread and JSON, nothing of Levin's --------------------------------------------------------
 
 struct Plain {
   nlohmann::json header;
@@ -94,8 +93,7 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// ---- round trips
-// -------------------------------------------------------------------------------------------------------
+// ---- round trips ----------------------------------------------------------------------------------------------------
 
 TEST(CheckpointFile, KeepsEveryTypeAndShape) {
   const TemporaryFolder folder;
@@ -188,8 +186,7 @@ TEST(CheckpointFile, EveryDoubleComesBackTheSame) {
     EXPECT_EQ(std::bit_cast<int64_t>(read[i]), std::bit_cast<int64_t>(numbers[i]));
 }
 
-// ---- the bytes
-// -----------------------------------------------------------------------------------------------------------
+// ---- the bytes ------------------------------------------------------------------------------------------------------
 
 TEST(CheckpointFile, IsSafetensorsForAnIndependentReader) {
   const TemporaryFolder folder;
@@ -234,8 +231,7 @@ TEST(CheckpointFile, AlignsTheDataAndEachTensor) {
   }
 }
 
-// ---- damage
-// --------------------------------------------------------------------------------------------------------------
+// ---- damage ---------------------------------------------------------------------------------------------------------
 
 TEST(CheckpointFile, NoticesEveryFlippedBit) {
   const TemporaryFolder folder;
@@ -347,8 +343,7 @@ TEST(CheckpointFile, RefusesWhatItCannotHold) {
   EXPECT_TRUE(folder.names().empty());
 }
 
-// ---- full disk
-// -------------------------------------------------------------------------------------------------------------
+// ---- full disk ------------------------------------------------------------------------------------------------------
 
 TEST(CheckpointFile, KeepsTheOldFileWhenTheDiskIsFull) {
   const TemporaryFolder folder;

@@ -36,8 +36,7 @@ struct Fit {
   Trainer trainer;
 };
 
-// ---- limits
-// -----------------------------------------------------------------------------------------------------------
+// ---- limits ---------------------------------------------------------------------------------------------------------
 
 TEST(Fit, TwiceContinuesWhereTheFirstEnded) {
   Fit fit(quiet(3, {}));
@@ -106,8 +105,7 @@ TEST(Fit, ZeroTrainingBatchesTrainNothing) {
   EXPECT_EQ(fit.trainer.current_epoch(), 0);
 }
 
-// ---- stopping
-// ---------------------------------------------------------------------------------------------------------
+// ---- stopping -------------------------------------------------------------------------------------------------------
 
 TEST(Fit, AStopInsideAnEpochValidatesOnceMore) {
   Fit fit(quiet(3, {}));
@@ -163,8 +161,7 @@ TEST(Fit, SkippingTheRestOfAnEpochStillValidates) {
   EXPECT_EQ(fit.validations, 2);
 }
 
-// ---- validation inside fit
-// --------------------------------------------------------------------------------------------
+// ---- validation inside fit ------------------------------------------------------------------------------------------
 
 TEST(Fit, ALayerKeptInEvalModeStaysThere) {
   struct Frozen : TinyModule {
@@ -261,8 +258,7 @@ TEST(SanityCheck, RunsAsManyBatchesAsAsked) {
   }
 }
 
-// ---- loaders
-// ----------------------------------------------------------------------------------------------------------
+// ---- loaders --------------------------------------------------------------------------------------------------------
 
 struct CountingData : DataModule {
   std::shared_ptr<Loader> train_dataloader() override {

@@ -38,8 +38,7 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// ---- reductions
-// -------------------------------------------------------------------------------------------------------
+// ---- reductions -----------------------------------------------------------------------------------------------------
 
 TEST(MetricStore, MeanWeighsBatchesByTheirSize) {
   MetricStore store;
@@ -97,8 +96,7 @@ TEST(MetricStore, FindsSlotsInAnyOrder) {
   EXPECT_EQ(store.logged(false), (Metrics{{"a", 1.0}, {"b", 2.0}}));
 }
 
-// ---- names
-// ------------------------------------------------------------------------------------------------------------
+// ---- names ----------------------------------------------------------------------------------------------------------
 
 TEST(MetricStore, TrainingStepsLogPerStepAndValidationPerEpoch) {
   MetricStore store;
@@ -167,8 +165,7 @@ TEST(MetricStore, WhatIsNotForLoggersIsStillMonitored) {
   EXPECT_TRUE(store.shown(false).empty());
 }
 
-// ---- tensors
-// ----------------------------------------------------------------------------------------------------------
+// ---- tensors --------------------------------------------------------------------------------------------------------
 
 TEST(MetricStore, ReadsEveryNumberFormat) {
   MetricStore store;
@@ -205,8 +202,7 @@ TEST(MetricStore, SumsInDoublePrecision) {
   EXPECT_NEAR(store.logged(false).at("x"), static_cast<double>(0.1F), 1e-12);
 }
 
-// ---- errors
-// -----------------------------------------------------------------------------------------------------------
+// ---- errors ---------------------------------------------------------------------------------------------------------
 
 TEST(MetricStore, NamesTheHookThatForbidsLogging) {
   for (const Hook hook : {Hook::setup, Hook::on_fit_start, Hook::on_fit_end, Hook::on_train_end, Hook::predict_step,

@@ -297,8 +297,7 @@ TEST(MixedPrecision16, StopsWhenNoScaleHelps) {
   EXPECT_EQ(console.lines().size(), 1U) << console.text();  // said once
 }
 
-// ---- with losses that are not finite
-// -----------------------------------------------------------------------------------
+// ---- with losses that are not finite --------------------------------------------------------------------------------
 
 struct Poisoned : Overflowing {
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
@@ -378,8 +377,7 @@ TEST(MixedPrecision16, AnIgnoredLossOfNanCountsAsAnOverflow) {
   EXPECT_TRUE(module.layer->weight.isfinite().all().item<bool>());
 }
 
-// ---- manual optimization
-// -----------------------------------------------------------------------------------------------
+// ---- manual optimization --------------------------------------------------------------------------------------------
 
 /// Two layers with an optimizer each; the loss of either may overflow.
 struct TwoLayers : LightningModule {
@@ -533,8 +531,7 @@ TEST(MixedPrecision16, OptimizersThatNeedAClosureAreRefused) {
       << in_step;
 }
 
-// ---- what the forward pass computes
-// --------------------------------------------------------------------------------------
+// ---- what the forward pass computes ---------------------------------------------------------------------------------
 
 TEST(MixedPrecision16, OnACpuItsNameMeansBfloat16AndSaysSo) {
   for (const std::string name : {"16-mixed", "16"}) {

@@ -36,8 +36,7 @@ double learning_rate(Trainer& trainer) {
   return trainer.optimizers().at(0).optimizer().groups()[0].lr;
 }
 
-// ---- accumulation
-// -----------------------------------------------------------------------------------------------------
+// ---- accumulation ---------------------------------------------------------------------------------------------------
 
 constexpr int64_t kEpochs = 4;
 
@@ -125,8 +124,7 @@ TEST(AccumulationWindow, HooksSeeTheLossDividedByTheWindow) {
   for (size_t i = 0; i < 6; ++i) EXPECT_FLOAT_EQ(seen[i], own[i] / (i < 4 ? 4 : 2)) << i;
 }
 
-// ---- clipping
-// ---------------------------------------------------------------------------------------------------------
+// ---- clipping -------------------------------------------------------------------------------------------------------
 
 /// loss = w . (3, 4): the gradient is (3, 4), its norm 5.
 class SlopeModule : public LightningModule {
@@ -185,8 +183,7 @@ TEST(GradientClipping, MayBeReplacedByTheModule) {
   EXPECT_TRUE(module.w.equal(torch::tensor({-1.0F, -1.0F})));
 }
 
-// ---- manual optimization
-// ----------------------------------------------------------------------------------------------
+// ---- manual optimization --------------------------------------------------------------------------------------------
 
 /// Two optimizers that take turns, as the two halves of a GAN do.
 class TwoPlayers : public LightningModule {
@@ -334,8 +331,7 @@ TEST(AutomaticOptimization, RefusesManualBackward) {
   EXPECT_TRUE(has(error, "manual_backward: the module uses automatic optimization")) << error;
 }
 
-// ---- losses
-// -----------------------------------------------------------------------------------------------------------
+// ---- losses ---------------------------------------------------------------------------------------------------------
 
 /// Returns whatever a test wants as its loss.
 class LossModule : public TinyModule {
@@ -408,8 +404,7 @@ TEST(AutomaticOptimization, LbfgsEvaluatesOftenAndCountsOneStep) {
   EXPECT_NEAR(reached, least, 1e-3);
 }
 
-// ---- schedulers
-// -------------------------------------------------------------------------------------------------------
+// ---- schedulers -----------------------------------------------------------------------------------------------------
 
 TinyModule& decaying(TinyModule& module, LRSchedulerOptions when) {
   module.make_optimizers = [when](TinyModule& m) {
@@ -494,8 +489,7 @@ TEST(Schedulers, PlateauNeedsAMonitor) {
   EXPECT_TRUE(has(error, "ReduceLROnPlateau needs a metric to watch. Set .monitor")) << error;
 }
 
-// ---- a length that is taken from the run
-// ------------------------------------------------------------------------------
+// ---- a length that is taken from the run ----------------------------------------------------------------------------
 
 /// The learning rates of the training steps of a fit.
 template <class Scheduler>

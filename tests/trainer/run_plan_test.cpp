@@ -230,8 +230,7 @@ TEST(RunPlan, OverfitLimitsTrainingAndValidation) {
   EXPECT_FALSE(resolve_plan({.overfit_batches = batches(0)}).overfit);
 }
 
-// ---- limited_batches
-// --------------------------------------------------------------------------------------------------
+// ---- limited_batches ------------------------------------------------------------------------------------------------
 
 TEST(LimitedBatches, TakesTheSmallerOfCountAndLength) {
   EXPECT_EQ(limited_batches(batches(3), 10, "x"), 3);
@@ -265,8 +264,7 @@ TEST(LimitedBatches, OfAnUnknownLengthKnowsCountsAllAndNone) {
   EXPECT_TRUE(has(error, "Use a number of batches, or 1.0")) << error;
 }
 
-// ---- validation_interval
-// ----------------------------------------------------------------------------------------------
+// ---- validation_interval --------------------------------------------------------------------------------------------
 
 TEST(ValidationInterval, CountsBatches) {
   EXPECT_EQ(validation_interval(resolve_plan({}), 10), 10);
@@ -289,8 +287,7 @@ TEST(ValidationInterval, RefusesWhatDoesNotFitTheLoader) {
   EXPECT_TRUE(has(error, "TrainerOptions.val_check_interval: a share (0.5) of a loader of unknown length")) << error;
 }
 
-// ---- TrainerOptions
-// ---------------------------------------------------------------------------------------------------
+// ---- TrainerOptions -------------------------------------------------------------------------------------------------
 
 TEST(TrainerOptions, ListsEveryField) {
   EXPECT_EQ(testing::field_count<TrainerOptions>(), field_names<TrainerOptions>().size());

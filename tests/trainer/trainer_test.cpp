@@ -23,8 +23,7 @@ namespace {
 
 using namespace test;
 
-// ---- evaluation
-// -------------------------------------------------------------------------------------------------------
+// ---- evaluation -----------------------------------------------------------------------------------------------------
 
 /// Logs the mean of its inputs, so that every result is known.
 struct MeanModule : TinyModule {
@@ -120,8 +119,7 @@ TEST(Trainer, TestsInInferenceModeAndValidatesInsideFitWithoutIt) {
   EXPECT_EQ(plain.gradients, Flags{false});
 }
 
-// ---- what a run leaves behind
-// -----------------------------------------------------------------------------------------
+// ---- what a run leaves behind ---------------------------------------------------------------------------------------
 
 TEST(Trainer, FastDevRunWritesNothing) {
   const CapturedConsole console;
@@ -184,8 +182,7 @@ TEST(Trainer, AnOptimizerOverrideTakesThePlaceOfTheModules) {
   EXPECT_EQ(trainer.optimizers().at(0).optimizer().groups()[0].lr, 0.5);
 }
 
-// ---- callbacks
-// --------------------------------------------------------------------------------------------------------
+// ---- callbacks ------------------------------------------------------------------------------------------------------
 
 struct Tagged : Callback {
   explicit Tagged(int which, std::string state = "") : tag(which), key(std::move(state)) {}
@@ -231,8 +228,7 @@ TEST(Trainer, RefusesACheckpointCallbackWithCheckpointingOff) {
   EXPECT_TRUE(has(error, "TrainerOptions.enable_checkpointing: false, but a checkpoint callback was given")) << error;
 }
 
-// ---- what is missing
-// --------------------------------------------------------------------------------------------------
+// ---- what is missing ------------------------------------------------------------------------------------------------
 
 struct Bare : LightningModule {
   OptimizerConfig configure_optimizers() override { return SGD({weight}, {.lr = 0.1}); }
@@ -278,8 +274,7 @@ TEST(Trainer, RefusesToLogWhereNothingCanBe) {
   EXPECT_TRUE(has(error, "log(\"early\") in on_fit_start: nothing can be logged there")) << error;
 }
 
-// ---- failures
-// ---------------------------------------------------------------------------------------------------------
+// ---- failures -------------------------------------------------------------------------------------------------------
 
 /// Counts what a failure must call once.
 struct Failing : TinyModule {
@@ -348,8 +343,7 @@ TEST(Trainer, AModuleMayOutliveItsTrainer) {
   EXPECT_FALSE(module.has_trainer());
 }
 
-// ---- global switches
-// --------------------------------------------------------------------------------------------------
+// ---- global switches ------------------------------------------------------------------------------------------------
 
 TEST(Trainer, DetectAnomalyNamesTheBackward) {
   struct Nan : TinyModule {
