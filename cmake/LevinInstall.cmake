@@ -11,9 +11,10 @@ if(TARGET levin_cuda)
   install(TARGETS levin_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")  # liblevin.so looks for it beside itself
 endif()
 if(TARGET levin_tool)
-  set_target_properties(levin_tool PROPERTIES
-    INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LEVIN_TORCH_ROOT}/lib")
+  set_target_properties(levin_tool PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  set_target_properties(levin_tool_library PROPERTIES INSTALL_RPATH "$ORIGIN;${LEVIN_TORCH_ROOT}/lib")
   install(TARGETS levin_tool RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  install(TARGETS levin_tool_library LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 endif()
 
 foreach(folder IN LISTS LEVIN_FOLDERS)

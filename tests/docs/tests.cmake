@@ -17,6 +17,7 @@ foreach(line IN LISTS docs_lines)
   target_link_libraries(${program} PRIVATE levin::levin levin_warnings)
   if(TARGET levin_models)  # its precompiled levin.h, which the program includes first
     target_precompile_headers(${program} REUSE_FROM levin_models)
+    target_compile_options(${program} PRIVATE -fPIC)
   endif()
   if("run" IN_LIST words)
     add_test(NAME docs.${page} COMMAND Python3::Interpreter -B "${docs_script}" run "$<TARGET_FILE:${program}>")

@@ -11,6 +11,7 @@ import argparse
 import concurrent.futures
 import csv
 import json
+import os
 import re
 import socket
 import subprocess
@@ -43,9 +44,9 @@ class Failure(Exception):
 class Program:
     """A finished command: exit status, and stdout and stderr in one text."""
 
-    def __init__(self, command, folder):
+    def __init__(self, command, folder, environment=None):
         self.command = " ".join(map(str, command))
-        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        done = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, encoding="utf-8", timeout=240, check=False)
         self.status, self.said = done.returncode, done.stdout
 
@@ -197,6 +198,14 @@ def case_mnist_distributed_arguments(place):
                          (["--rank", "0"], ["--init-method", "missing"]),
                          (["--data-root", "nowhere", "--accelerator", "cpu"], ["Mnist", "nowhere"])]:
         place.run("05_mnist_distributed", *words).exits(1).says("error: ", *parts)
+
+
+def case_levin_waits_without_spinning(place):
+    """Threads of the tool that wait for each other leave the cores to others, unless the environment says how to wait."""
+    plain = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    for said, spins in [({}, "10000"), ({"GOMP_SPINCOUNT": "123"}, "123"), ({"OMP_WAIT_POLICY": "passive"}, "0")]:
+        Program([place.bin / "levin", "--version"], place.folder, {**plain, **said, "OMP_DISPLAY_ENV": "verbose"}).exits(0).says(
+            f"GOMP_SPINCOUNT = '{spins}'")
 
 
 # ---- the run files -------------------------------------------------------------------------------------------------
