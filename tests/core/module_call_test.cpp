@@ -100,7 +100,8 @@ TEST(Call, TakesAndReturnsSeveralTensors) {
   EXPECT_TRUE(std::get<1>(own_state).equal(std::get<1>(state)));
 }
 
-// Notes what it is given and keeps its forward pass.
+// Notes what it is given and keeps its forward pass, which holds the actions around it: this one too, until it is told
+// to forget.
 class Keeping final : public CallAction {
  public:
   TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace) override {
@@ -108,14 +109,15 @@ class Keeping final : public CallAction {
     kept = forward;
     return forward(inputs, nullptr);
   }
+  void forget() { kept = nullptr; }
   int64_t calls = 0;
   ModuleForward kept;
 };
 
 TEST(Call, GivesAForwardPassThatMayBeKeptAndHoldsNoTensor) {
   Twice twice;
-  const auto keeping = std::make_shared<Keeping>();
-  const Acting outer(twice, std::make_shared<Keeping>());
+  const auto around = std::make_shared<Keeping>(), keeping = std::make_shared<Keeping>();
+  const Acting outer(twice, around);
   const Acting inner(twice, keeping);
   at::Tensor x = torch::tensor(1);
   EXPECT_EQ(levin::call(twice, x, 5).item<int64_t>(), 7);
@@ -123,6 +125,7 @@ TEST(Call, GivesAForwardPassThatMayBeKeptAndHoldsNoTensor) {
   EXPECT_EQ(keeping->kept({torch::tensor(2)}, nullptr).at(0).item<int64_t>(), 9);
   Twice other;
   EXPECT_EQ(keeping->kept({torch::tensor(3)}, &other).at(0).item<int64_t>(), 11);
+  for (const auto& action : {around, keeping}) action->forget();
 }
 
 TEST(Call, PassesTensorsThatMayBeMissing) {
@@ -156,7 +159,10 @@ TEST(CallChain, RunsTheBlocksOfARangeTogetherAndRangesWithinIt) {
   EXPECT_EQ(other->calls, 0);
   EXPECT_EQ(outer->kept({torch::tensor(1)}, nullptr).at(0).item<int64_t>(), 8);
   EXPECT_EQ(inner->calls, 2);
-  for (const auto& action : {outer, inner, other}) CallActions::remove_range(action.get());
+  for (const auto& action : {outer, inner, other}) {
+    CallActions::remove_range(action.get());
+    action->forget();
+  }
   EXPECT_FALSE(CallActions::any());
 }
 
@@ -183,6 +189,7 @@ TEST(SequentialCalls, RunTheBlocksOfARangeTogether) {
   // The kept pass calls the blocks themselves, whatever stands in the Sequential by now.
   EXPECT_TRUE(outer->kept({x}, nullptr).at(0).equal(x.relu().tanh().sigmoid()));
   for (const auto& kept : {outer, inner}) CallActions::remove_range(kept.get());
+  for (const auto& kept : {outer, inner, one}) kept->forget();
 }
 
 TEST(SequentialCalls, CallBlocksByTheirActionsInChainsAndEndAsTheyBegan) {

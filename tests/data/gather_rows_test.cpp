@@ -28,7 +28,7 @@ void expect_as_index_select(const at::Tensor& tensor, const at::Tensor& indices)
 
 TEST(GatherRows, GivesWhatIndexSelectGives) {
   for (const auto type : {at::kFloat, at::kDouble, at::kByte, at::kLong, at::kHalf, at::kBool}) {
-    for (const at::IntArrayRef shape : {at::IntArrayRef{50}, at::IntArrayRef{50, 3}, at::IntArrayRef{50, 3, 28, 28}}) {
+    for (const auto& shape : std::vector<std::vector<int64_t>>{{50}, {50, 3}, {50, 3, 28, 28}}) {
       const at::Tensor tensor = (at::rand(shape) * 9).to(type);
       for (const int64_t count : {0, 1, 7, 400}) expect_as_index_select(tensor, at::randint(50, {count}, at::kLong));
     }

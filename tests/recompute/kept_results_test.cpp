@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <tuple>
+#include <vector>
 
 #include "levin/precision/autocast.h"
 #include "recompute/segments.h"
@@ -100,7 +101,7 @@ TEST(KeptResults, CostTheMemoryOfTheProductsAndNoMore) {
 // Linear multiplies an input of three dimensions first and adds its bias in place, to memory that matmul's product and
 // what it returns share without sharing the count of changes.
 TEST(KeptResults, ThatAreChangedInPlaceWithinTheSegmentAreCopied) {
-  for (const at::IntArrayRef shape : {at::IntArrayRef{4, 8}, {2, 4, 8}, {2, 2, 4, 8}}) {
+  for (const auto& shape : std::vector<std::vector<int64_t>>{{4, 8}, {2, 4, 8}, {2, 2, 4, 8}}) {
     Net net(0.5);
     torch::manual_seed(2);
     const at::Tensor x = torch::randn(shape).set_requires_grad(true);
@@ -126,7 +127,7 @@ TEST(KeptResults, ThatAreChangedInPlaceCostNoMoreMemory) {
 }
 
 TEST(KeptResults, ThatAreChangedInPlaceAfterTheSegmentAreAnError) {
-  for (const at::IntArrayRef shape : {at::IntArrayRef{4, 8}, {2, 2, 8}}) {
+  for (const auto& shape : std::vector<std::vector<int64_t>>{{4, 8}, {2, 2, 8}}) {
     torch::nn::Linear linear(torch::nn::LinearOptions(8, 8).bias(false));
     const at::Tensor x = torch::randn(shape).set_requires_grad(true);
     const auto fn = [&](const at::Tensor& y) {
