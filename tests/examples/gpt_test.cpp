@@ -90,7 +90,8 @@ TEST(GPT, TrainsToTheSameBitsWithItsBlocksComputedAgain) {
     for (const RecomputeOptions& form :
          {RecomputeOptions{.modules = {"h.*"}}, RecomputeOptions{.modules = {"h"}, .segments = 2},
           RecomputeOptions{.checkpoints = {"h.1", "h.3"}},
-          RecomputeOptions{.modules = {"h.1..h.3", "h.2"}, .offload = true}}) {
+          RecomputeOptions{.modules = {"h.1..h.3", "h.2"}, .offload = true},
+          RecomputeOptions{.modules = {"h.*"}, .keep = Keep::matmul}}) {
       const auto again = train_with(form, dropout);
       ASSERT_EQ(again.size(), plain.size());
       for (size_t k = 0; k < plain.size(); ++k) EXPECT_TRUE(again[k].equal(plain[k])) << k;
