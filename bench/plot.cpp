@@ -47,7 +47,8 @@ class Axes {
   [[nodiscard]] double y(double value) const { return top_ + kHeight * (1 - value / highest_); }
 
   void draw(levin::Svg& svg) const {
-    for (double tick = 0; tick <= highest_; tick += levin::tick_step(highest_, 5)) {
+    const double step = levin::tick_step(highest_, 5);
+    for (double tick = 0; tick <= highest_; tick += step) {
       svg.line({kLeft, y(tick)}, {kLeft + kWidth, y(tick)}, kGrid);
       svg.text({kLeft - 8, y(tick) + 4}, number(tick), {.anchor = Anchor::end});
     }

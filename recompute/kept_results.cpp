@@ -35,24 +35,28 @@ at::Tensor alias_of(const at::Tensor& tensor, const c10::VariableVersion& versio
       tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(version, /*allow_tensor_metadata_change=*/false));
 }
 
+bool is_defined_tensor(const c10::IValue& value) {
+  return value.isTensor() && value.toTensor().defined();
+}
+
 c10::IValue alias_of(const c10::IValue& value, bool own_version) {
-  if (!value.isTensor() || !value.toTensor().defined()) return value;
+  if (!is_defined_tensor(value)) return value;
   const at::Tensor& tensor = value.toTensor();
   return alias_of(tensor, own_version ? c10::VariableVersion(0) : tensor.unsafeGetTensorImpl()->version_counter());
 }
 
 c10::IValue copy_of(const c10::IValue& value) {
-  if (!value.isTensor() || !value.toTensor().defined()) return value;
+  if (!is_defined_tensor(value)) return value;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   return value.toTensor().clone();
 }
 
 bool shares_memory(const c10::IValue& value, const at::Tensor& tensor) {
-  return value.isTensor() && value.toTensor().defined() && value.toTensor().is_alias_of(tensor);
+  return is_defined_tensor(value) && tensor.defined() && tensor.has_storage() && value.toTensor().is_alias_of(tensor);
 }
 
 int64_t version_of(const c10::IValue& value) {
-  return value.isTensor() && value.toTensor().defined() ? static_cast<int64_t>(value.toTensor()._version()) : 0;
+  return is_defined_tensor(value) ? static_cast<int64_t>(value.toTensor()._version()) : 0;
 }
 
 void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -192,7 +196,6 @@ std::vector<c10::IValue> KeptResults::give(const c10::OperatorHandle& op) {
 }
 
 bool KeptResults::holds(const at::Tensor& tensor) const {
-  if (!tensor.defined() || !tensor.has_storage()) return false;
   return std::any_of(results_.begin(), results_.end(), [&](const Result& result) {
     return std::any_of(result.values.begin(), result.values.end(),
                        [&](const c10::IValue& value) { return shares_memory(value, tensor); });
@@ -200,15 +203,15 @@ bool KeptResults::holds(const at::Tensor& tensor) const {
 }
 
 void KeptResults::before_change(const c10::OperatorHandle& op, const at::Tensor& tensor, Mode mode) {
-  if (!holds(tensor)) return;
-  if (mode == Mode::give) {
-    throw Error("recompute: " + segment_ + " computes something else the second time: " + op.schema().name() +
-                " changes a result in place that was not changed. With keep: matmul a segment must run the same "
-                "operators again; leave keep out.");
-  }
   for (Result& result : results_) {
     for (size_t k = 0; k < result.values.size(); ++k) {
       if (!shares_memory(result.values[k], tensor)) continue;
+      if (mode == Mode::give) {
+        throw Error("recompute: " + segment_ + " computes something else the second time: " + op.schema().name() +
+                    " changes a result in place that was not changed. With keep: matmul a segment must run the same "
+                    "operators again; leave keep out.");
+      }
+      if (version_of(result.values[k]) != result.versions[k]) continue;  // too late: give() tells
       result.values[k] = copy_of(result.values[k]);
       result.versions[k] = version_of(result.values[k]);
       result.is_changed = true;
