@@ -8,6 +8,7 @@
 #include <sstream>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/default_comm_hooks.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 namespace levin {
@@ -38,7 +39,13 @@ class Bfloat16Hook final : public c10d::CppCommHookInterface<Group> {
 struct DDP::Engine {
   Group group;
   std::vector<std::string> names;  // of the reducer's parameters
-  std::unique_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<c10d::Logger> logger;  // the reducer calls it where the set of unused parameters changes
+
+  void drop_reducer() {
+    logger.reset();
+    reducer.reset();
+  }
 };
 
 DDP::DDP(DDPOptions options)
@@ -61,7 +68,7 @@ void DDP::set_up(const ModuleTensors& module, bool training) {
 }
 
 void DDP::tear_down() {
-  if (engine_) engine_->reducer.reset();
+  if (engine_) engine_->drop_reducer();
   tear_down_batch_norm();
   notes_ = at::Tensor();
   module_ = {};
@@ -77,7 +84,7 @@ std::vector<bool> DDP::trained() const {
 
 void DDP::make_reducer() {
   trained_ = trained();
-  engine_->reducer.reset();
+  engine_->drop_reducer();
   engine_->names.clear();
   std::vector<at::Tensor> params;
   std::unordered_map<size_t, std::string> names;
@@ -100,10 +107,12 @@ void DDP::make_reducer() {
   auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(params, sizes, sparse));
   // The last parameters' gradients are ready first.
   std::reverse(buckets.begin(), buckets.end());
-  engine_->reducer = std::make_unique<c10d::Reducer>(
+  engine_->reducer = std::make_shared<c10d::Reducer>(
       params, std::move(buckets), engine_->group, sparse, cap, options_.find_unused_parameters,
       options_.gradient_as_bucket_view, std::move(names), first_cap, /*skip_all_reduce_unused_params=*/false,
       /*use_python_reducer=*/false, std::vector<int64_t>());
+  engine_->logger = std::make_shared<c10d::Logger>(engine_->reducer);
+  engine_->reducer->set_logger(engine_->logger);
   learns_graph_ = options_.static_graph;
   if (learns_graph_) engine_->reducer->set_static_graph();
   if (options_.comm_hook == CommHook::fp16_compress) {

@@ -9,6 +9,13 @@ foreach(name equivalence agreement launching faults fsdp fsdp_checkpoint recompu
 endforeach()
 set_tests_properties(ranks.fsdp ranks.fsdp_checkpoint PROPERTIES TIMEOUT 600 COST 120)
 
+add_executable(model_program ranks/model_program.cpp)
+target_link_libraries(model_program PRIVATE levin_test_options)
+target_precompile_headers(model_program REUSE_FROM levin_test_torch_pch)
+add_test(NAME ranks.model
+  COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/model_test.py" $<TARGET_FILE:model_program>)
+set_tests_properties(ranks.model PROPERTIES LABELS multi_process TIMEOUT 600 COST 60)
+
 # The tool; real launchers; nodes that share nothing but a cable. Skipped, with the reason, where the machine has none.
 if(NOT LEVIN_BUILD_TOOL OR NOT LEVIN_BUILD_EXAMPLES)
   return()

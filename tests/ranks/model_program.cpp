@@ -1,0 +1,171 @@
+// Models that are hard on ranks, each trained in float64 on the same eight-column data; model_test.py runs it, alone
+// with a whole batch and on several ranks with its shares. Each rank leaves rank<k>.json in the folder `out`.
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "levin/levin.h"
+#include "ranks/words.h"
+
+namespace {
+
+using levin::test::Words;
+namespace F = torch::nn::functional;
+namespace nn = torch::nn;
+
+// Two optimizers that alternate within each step: each backward reaches other parameters than the one before.
+class Gan : public levin::LightningModule {
+ public:
+  explicit Gan(bool toggles) : toggles_(toggles) {
+    set_automatic_optimization(false);
+    register_module("generator", generator_);
+    register_module("discriminator", discriminator_);
+  }
+
+  torch::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override {
+    const at::Tensor noise = batch[0].slice(1, 0, 4);
+    update(0, [&] { return verdict(discriminator_->forward(generator_->forward(noise)), 1); });
+    update(1, [&] {
+      const at::Tensor fake = discriminator_->forward(generator_->forward(noise).detach());
+      return verdict(discriminator_->forward(batch[0]), 1) + verdict(fake, 0);
+    });
+    if (batch_idx % 3 == 2) update(1, [&] { return discriminator_->forward(batch[0]).square().mean(); });
+    return {};
+  }
+
+  levin::OptimizerConfig configure_optimizers() override {
+    levin::OptimizerConfig both;
+    both.add(levin::Adam(generator_->parameters(), {.lr = 0.01}));
+    both.add(levin::SGD(discriminator_->parameters(), {.lr = 0.05, .momentum = 0.9}));
+    return both;
+  }
+
+ private:
+  static at::Tensor verdict(const at::Tensor& logits, double truth) {
+    return F::binary_cross_entropy_with_logits(logits, torch::full_like(logits, truth));
+  }
+  void update(size_t which, const std::function<at::Tensor()>& loss) {
+    levin::LightningOptimizer& own = optimizer(which);
+    if (toggles_) toggle_optimizer(own.optimizer());
+    own.zero_grad();
+    manual_backward(loss());
+    own.step();
+    if (toggles_) untoggle_optimizer(own.optimizer());
+  }
+
+  bool toggles_;
+  nn::Sequential generator_ = nn::Sequential(nn::Linear(4, 8), nn::Tanh(), nn::Linear(8, 8));
+  nn::Sequential discriminator_ = nn::Sequential(nn::Linear(8, 8), nn::Tanh(), nn::Linear(8, 1));
+};
+
+// A normalization of 4 channels of 2 values between two layers.
+class Normalized : public levin::LightningModule {
+ public:
+  explicit Normalized(const std::string& kind) : kind_(kind) {
+    const bool affine = kind.find("plain") == std::string::npos;
+    const bool tracked = kind.find("untracked") == std::string::npos;
+    if (kind.starts_with("batch")) {
+      batch_ = register_module("norm",
+                               nn::BatchNorm1d(nn::BatchNorm1dOptions(4).affine(affine).track_running_stats(tracked)));
+    } else if (kind.starts_with("instance")) {
+      instance_ = register_module(
+          "norm", nn::InstanceNorm1d(nn::InstanceNorm1dOptions(4).affine(affine).track_running_stats(tracked)));
+    }
+    register_module("in", in_);
+    register_module("out", out_);
+  }
+  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    return F::cross_entropy(forward(batch[0]), batch[1]);
+  }
+  void validation_step(const levin::Batch& batch, int64_t) override { (void)forward(batch[0]); }
+  levin::OptimizerConfig configure_optimizers() override {
+    return levin::SGD(parameters(), {.lr = 0.1, .momentum = 0.9});
+  }
+
+ private:
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor hidden = in_->forward(x).reshape({-1, 4, 2});
+    if (batch_) hidden = batch_->forward(hidden);
+    if (instance_) hidden = instance_->forward(hidden);
+    if (kind_ == "both") {
+      hidden = torch::instance_norm(hidden, {}, {}, {}, {}, true, 0.1, 1e-5, false);
+      hidden = torch::batch_norm(hidden, {}, {}, {}, {}, true, 0.1, 1e-5, false);
+    }
+    return out_->forward(torch::tanh(hidden.flatten(1)));
+  }
+
+  std::string kind_;
+  nn::Linear in_ = nn::Linear(8, 8);
+  nn::Linear out_ = nn::Linear(8, 3);
+  nn::BatchNorm1d batch_ = nullptr;
+  nn::InstanceNorm1d instance_ = nullptr;
+};
+
+std::shared_ptr<levin::LightningModule> make_model(const Words& words) {
+  torch::manual_seed(1);
+  const std::string kind = words.text("model", "");
+  if (kind == "gan") return std::make_shared<Gan>(words.has("toggle"));
+  if (kind == "norm") return std::make_shared<Normalized>(words.text("norm", ""));
+  throw levin::Error("model=" + kind + ": there is no such model.");
+}
+
+levin::TrainerOptions trainer_options(const Words& words) {
+  levin::TrainerOptions options;
+  options.max_epochs = words.number("epochs", 2);
+  if (words.has("devices")) options.devices = words.number("devices", 1);
+  options.default_root_dir = words.text("out", ".");
+  options.enable_progress_bar = false;
+  options.enable_model_summary = false;
+  options.enable_checkpointing = false;
+  options.logger = false;
+  options.num_sanity_val_steps = 0;
+  options.sync_batchnorm = words.has("sync_batchnorm");
+  if (words.text("strategy", "") == "fsdp") {
+    options.strategy = levin::FSDP({.stage = words.number("stage", 3), .unit_mb = 1e-4});
+  } else if (words.number("devices", 1) > 1) {
+    options.strategy = levin::DDP({.find_unused_parameters = words.has("find_unused")});
+  }
+  return options;
+}
+
+void write_report(const Words& words, const levin::Trainer& trainer, const levin::LightningModule& module) {
+  nlohmann::json report;
+  for (const auto& item : module.named_parameters()) {
+    const at::Tensor flat = item.value().detach().to(torch::kDouble).flatten().contiguous();
+    for (int64_t k = 0; k < flat.numel(); ++k) report["weights"].push_back(flat.data_ptr<double>()[k]);
+  }
+  for (const auto& item : module.named_buffers()) {
+    const at::Tensor flat = item.value().to(torch::kDouble).flatten().contiguous();
+    for (int64_t k = 0; k < flat.numel(); ++k) report["buffers"][item.key()].push_back(flat.data_ptr<double>()[k]);
+  }
+  report["world_size"] = trainer.world_size();
+  std::ofstream(words.text("out", ".") + "/rank" + std::to_string(trainer.global_rank()) + ".json") << report.dump();
+}
+
+void train(const Words& words) {
+  levin::Trainer trainer(trainer_options(words));
+  const auto module = make_model(words);
+  const int64_t samples = words.number("samples", 48);
+  torch::manual_seed(0);
+  const std::vector<at::Tensor> data = {torch::rand({samples, 8}), torch::arange(samples).remainder(3)};
+  trainer.fit(*module, std::make_shared<levin::DataLoader>(
+                           std::make_shared<levin::TensorDataset>(data),
+                           levin::DataLoaderOptions{.batch_size = words.number("batch", 8), .shuffle = false}));
+  write_report(words, trainer, *module);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    torch::set_default_dtype(caffe2::TypeMeta::Make<double>());
+    train(Words({argv + 1, argv + argc}));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
