@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/instance_norm_native.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/var_mean.h>
@@ -27,6 +28,9 @@ using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 // Read by the training thread, and by backward's (which compute segments again) while it waits for them.
 const Group* active = nullptr;
+
+// Whether this thread is inside instance_norm, which is one batch_norm over all its instances' channels.
+thread_local bool in_instance_norm = false;
 
 std::vector<int64_t> all_but_channels(const at::Tensor& x) {
   std::vector<int64_t> dims;
@@ -74,14 +78,20 @@ Statistics statistics_of_all(const at::Tensor& x, const Group& group) {
   return whole;
 }
 
-void move_running(const at::Tensor& running, const at::Tensor& value, double momentum) {
-  if (running.defined()) running.mul_(1 - momentum).add_(value.to(running.scalar_type()), momentum);
+// Unset where it is undefined too: autograd asks every tensor that a Function is given for its device.
+using MaybeTensor = std::optional<at::Tensor>;
+MaybeTensor if_defined(const MaybeTensor& tensor) {
+  return tensor && tensor->defined() ? tensor : std::nullopt;
+}
+
+void move_running(const MaybeTensor& running, const at::Tensor& value, double momentum) {
+  if (running) running->mul_(1 - momentum).add_(value.to(running->scalar_type()), momentum);
 }
 
 class Normalize : public torch::autograd::Function<Normalize> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
-                            const at::Tensor& bias, const at::Tensor& running_mean, const at::Tensor& running_var,
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& input, const MaybeTensor& weight,
+                            const MaybeTensor& bias, const MaybeTensor& running_mean, const MaybeTensor& running_var,
                             double momentum, double eps, const Group& group) {
     const at::Tensor x = widened(input);
     const Statistics all = statistics_of_all(x, group);
@@ -93,11 +103,12 @@ class Normalize : public torch::autograd::Function<Normalize> {
     move_running(running_var, all.var * (all.count / (all.count - 1)), momentum);
     const at::Tensor scale = at::rsqrt(all.var + eps);
     at::Tensor y = (x - over_channels(all.mean, x)) * over_channels(scale, x);
-    ctx->save_for_backward({input, weight, all.mean, scale});
+    ctx->save_for_backward({input, weight.value_or(at::Tensor()), all.mean, scale});
+    if (bias) ctx->saved_data["bias_type"] = bias->scalar_type();
     ctx->saved_data["count"] = all.count;
     ctx->saved_data["group"] = c10::IValue::make_capsule(group);
-    if (weight.defined()) y = y * over_channels(widened(weight), x);
-    if (bias.defined()) y = y + over_channels(widened(bias), x);
+    if (weight) y = y * over_channels(widened(*weight), x);
+    if (bias) y = y + over_channels(widened(*bias), x);
     return y.to(input.scalar_type());
   }
 
@@ -118,32 +129,55 @@ class Normalize : public torch::autograd::Function<Normalize> {
     const auto of_all = (sums[0] / count).chunk(2);
     at::Tensor dx = dy - over_channels(of_all[0], x) - normal * over_channels(of_all[1], x);
     dx = dx * over_channels(weight.defined() ? saved[3] * widened(weight) : saved[3], x);
-    if (!weight.defined()) return {dx.to(saved[0].scalar_type()), {}, {}, {}, {}, {}, {}, {}};
-    const auto type = weight.scalar_type();
-    return {dx.to(saved[0].scalar_type()), sum_dy_normal.to(type), sum_dy.to(type), {}, {}, {}, {}, {}};
+    at::Tensor dweight;
+    at::Tensor dbias;
+    if (weight.defined()) dweight = sum_dy_normal.to(weight.scalar_type());
+    const auto bias_type = ctx->saved_data.find("bias_type");
+    if (bias_type != ctx->saved_data.end()) dbias = sum_dy.to(bias_type->second.toScalarType());
+    return {dx.to(saved[0].scalar_type()), dweight, dbias, {}, {}, {}, {}, {}};
   }
 };
 
-at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& weight,
-                      const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& running_mean,
-                      const std::optional<at::Tensor>& running_var, bool training, double momentum, double eps,
-                      bool cudnn_enabled) {
-  if (!training || active == nullptr) {
+at::Tensor batch_norm(const at::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
+                      const MaybeTensor& running_mean, const MaybeTensor& running_var, bool training, double momentum,
+                      double eps, bool cudnn_enabled) {
+  if (!training || active == nullptr || in_instance_norm) {
     return at::native::batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps,
                                   cudnn_enabled);
   }
-  const auto tensor = [](const std::optional<at::Tensor>& given) { return given.value_or(at::Tensor()); };
-  return Normalize::apply(input, tensor(weight), tensor(bias), tensor(running_mean), tensor(running_var), momentum, eps,
-                          *active);
+  return Normalize::apply(input, if_defined(weight), if_defined(bias), if_defined(running_mean),
+                          if_defined(running_var), momentum, eps, *active);
 }
 
-// From the first use to the process's end, beside the operator's own kernel, which it calls where it is not wanted.
+class InstanceNormScope {
+ public:
+  InstanceNormScope() : before_(std::exchange(in_instance_norm, true)) {}
+  ~InstanceNormScope() { in_instance_norm = before_; }
+  InstanceNormScope(const InstanceNormScope&) = delete;
+  InstanceNormScope& operator=(const InstanceNormScope&) = delete;
+
+ private:
+  bool before_;
+};
+
+// LibTorch's own, which calls batch_norm with every instance as channels of its own: none of them is another rank's.
+at::Tensor instance_norm(const at::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
+                         const MaybeTensor& running_mean, const MaybeTensor& running_var, bool use_input_stats,
+                         double momentum, double eps, bool cudnn_enabled) {
+  const InstanceNormScope scope;
+  return at::native::instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps,
+                                   cudnn_enabled);
+}
+
+// From the first use to the process's end, beside the operators' own kernels, which they call where they are not
+// wanted.
 void register_kernel() {
   static const auto kernels = [] {
     std::vector<torch::Library> made;
     for (const auto key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA}) {
       made.emplace_back(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
       made.back().impl("batch_norm", TORCH_FN(batch_norm));
+      made.back().impl("instance_norm", TORCH_FN(instance_norm));
     }
     return made;
   }();

@@ -13,8 +13,9 @@ namespace levin {
 
 /// While one lives, one at a time, every torch::batch_norm in training mode in this process normalizes by the mean and
 /// variance of all ranks' batches (N over ranks, C, …), which also move the running statistics; in evaluation nothing
-/// changes. Every rank calls it as often and in the same order, and its backward too: one message each. The gradients
-/// of weight and bias are this rank's part, for the strategy to reduce. A rank's batch may be empty.
+/// changes, nor in instance_norm, which LibTorch computes by batch_norm. Every rank calls it as often and in the same
+/// order, and its backward too: one message each. The gradients of weight and bias are this rank's part, for the
+/// strategy to reduce. A rank's batch may be empty.
 class SyncBatchNorm {
  public:
   /// `group`: of its own, so that its messages do not get between those that reduce gradients.

@@ -39,5 +39,39 @@ class Gan(ModelTest):
                 self.assert_like_one_process("model=gan", more=["strategy=fsdp", f"stage={stage}"])
 
 
+class SyncBatchNorm(ModelTest):
+    def check(self, norm, **more):
+        return self.assert_like_one_process("model=norm", f"norm={norm}", more=["sync_batchnorm"], **more)
+
+    def assert_same_buffers(self, whole, parts):
+        for name, values in whole["buffers"].items():
+            for report in parts:
+                self.assert_close(values, report["buffers"][name], EXACT)
+
+    def test_it_normalizes_by_the_whole_batch(self):
+        self.assert_same_buffers(*self.check("batch"))
+        self.assert_same_buffers(*self.check("batch", ranks=3))
+
+    def test_without_weight_and_bias(self):
+        self.assert_same_buffers(*self.check("batch_plain"))
+
+    def test_without_running_statistics(self):
+        self.check("batch_untracked")
+        self.check("batch_plain_untracked")
+
+    def test_instance_normalization_stays_each_samples_own(self):
+        for norm in ("instance", "instance_plain", "instance_untracked", "instance_plain_untracked"):
+            with self.subTest(norm=norm):
+                self.check(norm)
+
+    def test_one_after_the_other(self):
+        self.check("both")
+
+    def test_it_matters(self):
+        whole = self.train("batch=16", "model=norm", "norm=batch")[0]["weights"]
+        apart = self.train("batch=8", "model=norm", "norm=batch", ranks=2)[0]["weights"]
+        self.assertGreater(max(abs(a - b) for a, b in zip(whole, apart)), 1e-3)
+
+
 if __name__ == "__main__":
     main()
