@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "levin/core/usable_cores.h"
 #include "levin/strategies/cluster_environment.h"
 #include "levin/trainer/devices.h"
 
@@ -47,6 +48,17 @@ void check_one_process(const TrainerOptions& o, const std::optional<World>& worl
                  std::to_string(o.num_nodes) + " nodes need a distributed strategy; " + plan.strategy +
                      " is one process on one node. Use ddp, or 1.");
   }
+}
+
+// Processes that Levin would start. One core for two ranks is slow; a thousand ranks take the machine down.
+void check_cores(const TrainerOptions& o, const RunPlan& plan, Problems& problems) {
+  const UsableCores cores = usable_cores();
+  if (o.oversubscribe || plan.devices <= cores.count) return;
+  const std::string limit = cores.limit.empty() ? "" : ", by " + cores.limit;
+  problems.add({}, "TrainerOptions.devices",
+               std::to_string(plan.devices) + " ranks on this machine, and it has " + std::to_string(cores.count) +
+                   (cores.count == 1 ? " core" : " cores") + " for them" + limit +
+                   ". Start fewer, or set oversubscribe: true if that many are meant to share the cores.");
 }
 
 }  // namespace
@@ -98,6 +110,7 @@ void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
   if (world) check_world(*world, devices, o.num_nodes, problems);
   plan.devices = world ? world->local_size : devices.value_or(present);
   plan.num_nodes = world ? world->num_nodes : o.num_nodes;
+  if (!world && plan.device == "cpu") check_cores(o, plan, problems);
   if (plan.device == "cuda" && present < plan.devices) {
     problems.add({}, "TrainerOptions.devices",
                  std::to_string(plan.devices) + " ranks on this node need a GPU each, and there are " +

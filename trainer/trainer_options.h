@@ -108,6 +108,7 @@ struct TrainerOptions {
   bool use_distributed_sampler = true;
   bool sync_batchnorm = false;
   int64_t max_restarts = 0;
+  bool oversubscribe = false;
   Component<Precision> precision = "32-true";
   std::variant<int64_t, EffectiveBatchSize> accumulate_grad_batches = 1;
   std::optional<std::variant<int64_t, std::string>> micro_batch_size = std::nullopt;
@@ -180,6 +181,7 @@ struct TrainerOptions {
         field("sync_batchnorm", &O::sync_batchnorm, "batch normalization by the batches of all ranks"),
         field("max_restarts", &O::max_restarts, "start all ranks again so often if one dies, from the last checkpoint")
             .min(0),
+        field("oversubscribe", &O::oversubscribe, "allow more ranks on this machine than it has cores for them"),
         field("precision", &O::precision,
               "number format: 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed, or MixedPrecision"),
         field("accumulate_grad_batches", &O::accumulate_grad_batches,

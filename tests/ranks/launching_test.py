@@ -1,8 +1,10 @@
 """Who starts the ranks: levin itself, torchrun's, SLURM's, MPI's and plain variables."""
 
+import os
 import pathlib
 import shutil
 import signal
+import time
 
 from ranks import RanksTest, free_port, main
 
@@ -74,6 +76,19 @@ class Launching(RanksTest):
         _, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 1)
         self.assertIn("3 devices x 1 nodes are 3 ranks, but torchrun has started 2", errors)
+
+    def test_more_ranks_than_cores_are_an_error_before_any_is_started(self):
+        start = time.monotonic()
+        status, errors = self.run_words("devices=999", "within_cores")
+        self.assertEqual(status, 1)
+        self.assertRegex(errors, r"999 ranks on this machine, and it has \d+ cores? for them.*oversubscribe: true")
+        self.assertLess(time.monotonic() - start, 30)
+
+    def test_ranks_that_others_start_may_be_more_than_the_cores(self):
+        ranks = len(os.sched_getaffinity(0)) + 1
+        port = str(free_port())
+        self.by_variables(lambda r: {"RANK": str(r), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(r), "MASTER_PORT": port},
+                          size=ranks, words=["within_cores"])
 
     def test_nodes_without_an_address_are_an_error(self):
         status, errors = self.run_words("devices=2", "nodes=2")

@@ -251,6 +251,7 @@ levin::TrainerOptions trainer_options(const Words& words) {
   if (words.has("micro") && words.text("micro", "") != "auto") options.micro_batch_size = words.number("micro", 1);
   options.num_nodes = words.number("nodes", 1);
   options.max_restarts = words.number("restarts", 0);
+  options.oversubscribe = !words.has("within_cores");
   options.default_root_dir = words.text("root", words.text("out", "."));
   options.enable_progress_bar = false;
   options.enable_model_summary = false;

@@ -23,7 +23,7 @@ class ToolTest(ranks.RanksTest):
         self.config = pathlib.Path(self.out) / "run.yaml"
         self.config.write_text(run_file(self.root, auto_resume="false", checkpoint=KEEP_ALL, epochs=1))
         self.fit = [LEVIN, "fit", "--config", str(self.config), "--trainer.limit_train_batches=6",
-                    "--trainer.limit_val_batches=2"]
+                    "--trainer.limit_val_batches=2", "--trainer.oversubscribe=true"]
 
     def run_tool(self, *words, env=None, timeout=120):
         """(exit status, what was said on both streams)."""

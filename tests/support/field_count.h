@@ -7,7 +7,7 @@
 
 namespace levin::testing {
 
-// T{{}, {}, …} compiles with as many {} as T has fields, and with fewer; up to 48 are tried, most first.
+// T{{}, {}, …} compiles with as many {} as T has fields, and with fewer; up to 56 are tried, most first.
 #define LEVIN_BRACES_1 \
   {}
 #define LEVIN_BRACES_2 \
@@ -37,6 +37,7 @@ namespace levin::testing {
 
 template <class T>
 consteval size_t field_count() {
+  LEVIN_TRY_8(48, LEVIN_BRACES_8, LEVIN_BRACES_8, LEVIN_BRACES_8, LEVIN_BRACES_8, LEVIN_BRACES_8, LEVIN_BRACES_8, );
   LEVIN_TRY_8(40, LEVIN_BRACES_8, LEVIN_BRACES_8, LEVIN_BRACES_8, LEVIN_BRACES_8, LEVIN_BRACES_8, );
   LEVIN_TRY_8(32, LEVIN_BRACES_8, LEVIN_BRACES_8, LEVIN_BRACES_8, LEVIN_BRACES_8, );
   LEVIN_TRY_8(24, LEVIN_BRACES_8, LEVIN_BRACES_8, LEVIN_BRACES_8, );

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "levin/core/usable_cores.h"
 #include "levin/trainer/fit_loop.h"
 #include "support/field_count.h"
 
@@ -146,16 +147,26 @@ TEST(RunPlan, TakesEveryWayToSayOneDevice) {
 
 TEST(RunPlan, SeveralDevicesOrNodesMeanDdpUnlessSaidOtherwise) {
   EXPECT_EQ(resolve_plan({}).strategy, "single_device");
-  EXPECT_EQ(resolve_plan({.devices = int64_t{2}}).strategy, "ddp");
-  EXPECT_EQ(resolve_plan({.devices = "2"}).devices, 2);
-  EXPECT_EQ(resolve_plan({.devices = std::vector<int64_t>{0, 1, 2}}).devices, 3);
-  const RunPlan nodes = resolve_plan({.devices = int64_t{4}, .num_nodes = 2});
+  EXPECT_EQ(resolve_plan({.devices = int64_t{2}, .oversubscribe = true}).strategy, "ddp");
+  EXPECT_EQ(resolve_plan({.devices = "2", .oversubscribe = true}).devices, 2);
+  EXPECT_EQ(resolve_plan({.devices = std::vector<int64_t>{0, 1, 2}, .oversubscribe = true}).devices, 3);
+  const RunPlan nodes = resolve_plan({.devices = int64_t{4}, .num_nodes = 2, .oversubscribe = true});
   EXPECT_EQ(nodes.strategy, "ddp");
   EXPECT_EQ(nodes.devices, 4);
   EXPECT_EQ(nodes.num_nodes, 2);
   const RunPlan one = resolve_plan({.strategy = "ddp"});
   EXPECT_EQ(one.strategy, "ddp");
   EXPECT_EQ(one.devices, 1);
+}
+
+TEST(RunPlan, RefusesMoreRanksThanCoresUnlessTheyAreMeant) {
+  const int64_t cores = usable_cores().count;
+  EXPECT_TRUE(refuses({.devices = int64_t{999}}, {"TrainerOptions.devices: 999 ranks on this machine, and it has " +
+                                                      std::to_string(cores) + " core",
+                                                  "oversubscribe: true"}));
+  EXPECT_TRUE(refuses({.devices = cores + 1}, {"TrainerOptions.devices", "oversubscribe: true"}));
+  EXPECT_TRUE(problems_of({.devices = cores}).empty());
+  EXPECT_TRUE(problems_of({.devices = int64_t{999}, .oversubscribe = true}).empty());
 }
 
 TEST(RunPlan, AShareOfAnEpochCannotBeCountedAcrossEpochs) {
