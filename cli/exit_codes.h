@@ -7,7 +7,8 @@ enum ExitCode : int {
   kExitOk = 0,
   kExitRunFailed = 1,      // the run started and failed: an exception in the module, a full disk, a lost rank
   kExitBadConfig = 2,      // nothing was run: a mistake on the command line or in the configuration
-  kExitStopped = 3,        // a file called "stop" in the run's folder; like the next three: with a checkpoint
+  kExitStopped = 3,        // a file called "stop" in the run's folder; like the next four: with a checkpoint
+  kExitHangup = 129,       // SIGHUP (128 + 1): the terminal closed
   kExitInterrupted = 130,  // Ctrl-C (128 + SIGINT), as shells report it
   kExitUser1 = 138,        // SIGUSR1 (128 + 10): a scheduler's warning
   kExitTerminated = 143,   // SIGTERM (128 + 15): a scheduler took the machine back

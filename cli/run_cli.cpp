@@ -20,6 +20,7 @@
 #include "levin/cli/tune.h"
 #include "levin/core/console.h"
 #include "levin/core/files.h"
+#include "levin/core/write_errors.h"
 #include "levin/strategies/cluster_environment.h"
 #include "levin/strategies/init_method.h"
 #include "levin/trainer/lightning_module.h"
@@ -52,6 +53,7 @@ class SaveConfig final : public Callback {
 };
 
 void run_command(Command command, ResolvedRun run) {
+  const WriteErrorsScope writes;  // "levin fit | head" trains to its end
   const RunParts parts = make_parts(run.config);
   run.trainer.callbacks.push_back(std::make_shared<SaveConfig>(run.printed));
   Trainer trainer(run.trainer);

@@ -1,61 +1,174 @@
 #include "levin/core/stop_signal.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
 #include <mutex>
+
+#include "levin/core/config_node.h"
 
 namespace levin {
 
 namespace {
 
-constexpr std::array<int, 3> kSignals{SIGINT, SIGTERM, SIGUSR1};
+struct Watched {
+  int number;
+  bool has_grace;  // nobody is there to ask again
+};
+constexpr std::array<Watched, 4> kWatched{{{SIGINT, false}, {SIGTERM, true}, {SIGHUP, true}, {SIGUSR1, false}}};
+constexpr int64_t kNanoseconds = 1'000'000'000;
 
+// What the handler reads: lock-free, or written before the handler is installed.
+struct Handled {
+  std::atomic<int64_t> first_at = 0;  // nanoseconds of the monotonic clock; 0: not yet
+  bool installed = false;
+  bool has_timer = false;
+  timer_t timer = {};
+  std::array<char, 512> text = {};  // said when the grace time is over
+};
+std::array<Handled, kWatched.size()> handled;
 std::atomic<int> received{0};
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
+std::atomic<int> saves{0};
+std::atomic<int64_t> grace_time{0};  // nanoseconds
+std::atomic<bool> repeats_count{true};
+static_assert(std::atomic<int64_t>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
 
 std::mutex scopes_mutex;
 int scopes = 0;
-std::array<bool, kSignals.size()> installed{};
 
-extern "C" void note_stop_signal(int signal_number) {
+void arm(const Handled& one, int64_t nanoseconds) {
+  itimerspec when = {};
+  when.it_value.tv_sec = static_cast<time_t>(nanoseconds / kNanoseconds);
+  when.it_value.tv_nsec = static_cast<long>(nanoseconds % kNanoseconds);
+  if (one.has_timer) ::timer_settime(one.timer, 0, &when, nullptr);
+}
+
+// By the default action, once the handler returns.
+void end_process(int number) {
+  std::signal(number, SIG_DFL);
+  std::raise(number);
+}
+
+void end_of_grace(const Handled& one, int number) {
+  if (saves.load() > 0) return arm(one, kNanoseconds / 5);
+  (void)!::write(STDERR_FILENO, one.text.data(), std::strlen(one.text.data()));
+  end_process(number);
+}
+
+int64_t monotonic_now() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * kNanoseconds + now.tv_nsec;
+}
+
+void handle(Handled& one, const Watched& watched, bool is_timer) {
+  if (is_timer) return end_of_grace(one, watched.number);
   int none = 0;
-  const bool first = received.compare_exchange_strong(none, signal_number);
-  if (first || signal_number != SIGINT) return;
-  // Somebody presses Ctrl-C again: the default action ends the process once the handler returns.
-  std::signal(SIGINT, SIG_DFL);
-  std::raise(SIGINT);
+  received.compare_exchange_strong(none, watched.number);
+  if (!repeats_count.load()) return;
+  int64_t first_at = 0;
+  const int64_t now = monotonic_now();
+  if (one.first_at.compare_exchange_strong(first_at, now)) {
+    if (watched.has_grace && grace_time.load() > 0) arm(one, grace_time.load());
+    return;
+  }
+  const bool asks_again = now - first_at >= std::chrono::nanoseconds(kSameRequest).count();
+  if (asks_again && watched.number != SIGUSR1) end_process(watched.number);  // a scheduler repeats its warning
+}
+
+extern "C" void note_stop_signal(int number, siginfo_t* info, void*) {
+  const int saved = errno;
+  for (size_t k = 0; k < kWatched.size(); ++k) {
+    if (kWatched[k].number == number) handle(handled[k], kWatched[k], info->si_code == SI_TIMER);
+  }
+  errno = saved;
+}
+
+bool is_ours(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == note_stop_signal;
+}
+
+bool is_default(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
+}
+
+void make_timer(Handled& one, int number) {
+  sigevent event = {};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = number;
+  one.has_timer = ::timer_create(CLOCK_MONOTONIC, &event, &one.timer) == 0;
+  const double seconds = static_cast<double>(grace_time.load()) / kNanoseconds;
+  const std::string text =
+      "error: " + stop_signal_name(number) + " came " + number_text(seconds) +
+      " s ago and the running batch has not ended: a data set, a message between ranks or a hook "
+      "hangs. The process ends now, without a checkpoint of this moment. trainer.stop_grace is how "
+      "long it waits.\n";
+  std::strncpy(one.text.data(), text.c_str(), one.text.size() - 1);
+}
+
+void install(Handled& one, const Watched& watched) {
+  struct sigaction current {};
+  one.installed = ::sigaction(watched.number, nullptr, &current) == 0 && (is_default(current) || is_ours(current));
+  if (!one.installed) return;
+  one.first_at = 0;
+  if (watched.has_grace && grace_time.load() > 0) make_timer(one, watched.number);
+  struct sigaction action {};
+  action.sa_sigaction = note_stop_signal;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;  // reads and writes of the run go on
+  sigemptyset(&action.sa_mask);
+  ::sigaction(watched.number, &action, nullptr);
 }
 
 }  // namespace
 
-StopSignalScope::StopSignalScope() {
+StopSignalScope::StopSignalScope(const StopSignalRules& rules) {
   const std::lock_guard lock(scopes_mutex);
   if (scopes++ > 0) return;
   received = 0;
-  for (size_t k = 0; k < kSignals.size(); ++k) {
-    struct sigaction current {};
-    installed[k] = sigaction(kSignals[k], nullptr, &current) == 0 && (current.sa_flags & SA_SIGINFO) == 0 &&
-                   current.sa_handler == SIG_DFL;
-    if (!installed[k]) continue;
-    struct sigaction action {};
-    action.sa_handler = note_stop_signal;
-    action.sa_flags = SA_RESTART;  // reads and writes of the run go on
-    sigemptyset(&action.sa_mask);
-    sigaction(kSignals[k], &action, nullptr);
-  }
+  repeats_count = !rules.launcher_decides;
+  grace_time = rules.launcher_decides
+                   ? 0
+                   : static_cast<int64_t>(std::min(rules.grace.count(), 1e9) * static_cast<double>(kNanoseconds));
+  for (size_t k = 0; k < kWatched.size(); ++k) install(handled[k], kWatched[k]);
 }
 
 StopSignalScope::~StopSignalScope() {
   const std::lock_guard lock(scopes_mutex);
   if (--scopes > 0) return;
-  for (size_t k = 0; k < kSignals.size(); ++k) {
-    if (installed[k]) std::signal(kSignals[k], SIG_DFL);
+  // What a launcher, or the terminal, sends once more must not end a rank that is about to say why it stopped.
+  const bool stays = !repeats_count && received != 0;
+  for (size_t k = 0; k < kWatched.size(); ++k) {
+    if (handled[k].has_timer) ::timer_delete(handled[k].timer);
+    handled[k].has_timer = false;
+    if (handled[k].installed && !stays) std::signal(kWatched[k].number, SIG_DFL);
   }
 }
 
 int stop_signal() {
   return received.load(std::memory_order_relaxed);
+}
+
+std::string stop_signal_name(int signal_number) {
+  if (signal_number == SIGINT) return "Ctrl-C";
+  if (signal_number == SIGTERM) return "SIGTERM";
+  if (signal_number == SIGHUP) return "SIGHUP";
+  if (signal_number == SIGUSR1) return "SIGUSR1";
+  return strsignal(signal_number);
+}
+
+HoldsGrace::HoldsGrace() {
+  ++saves;
+}
+
+HoldsGrace::~HoldsGrace() {
+  --saves;
 }
 
 }  // namespace levin

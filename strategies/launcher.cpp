@@ -1,36 +1,30 @@
 #include "levin/strategies/launcher.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <map>
-#include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "levin/core/config_node.h"
 #include "levin/core/console.h"
 #include "levin/core/error.h"
+#include "levin/core/stop_signal.h"
+#include "levin/core/usable_cores.h"
+#include "levin/core/write_errors.h"
 #include "levin/strategies/cluster_environment.h"
+#include "levin/strategies/launcher_signals.h"
+#include "levin/strategies/listening_socket.h"
+#include "levin/strategies/rank_process.h"
 #include "levin/strategies/rank_status.h"
-
-extern char** environ;
 
 namespace levin {
 
@@ -40,114 +34,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr const char* kRestarts = "LEVIN_RESTART";
 constexpr const char* kStoreSocket = "LEVIN_STORE_FD";
-constexpr std::array kForwarded{SIGINT, SIGTERM, SIGUSR1};
-
-std::string reason() {
-  return std::strerror(errno);
-}
-
-// ---- signals: handlers write into a pipe, the loop reads it ---------------------------------------------------------
-
-std::atomic<int> pipe_end = -1;
-
-void note_signal(int number, siginfo_t* info, void*) {
-  const int saved = errno;
-  // A terminal sends Ctrl-C to the ranks as well: handing it on would make two of one.
-  const bool from_terminal = number == SIGINT && info->si_code == SI_KERNEL;
-  const std::array<char, 2> message = {static_cast<char>(number), static_cast<char>(from_terminal ? 1 : 0)};
-  (void)!::write(pipe_end.load(), message.data(), message.size());
-  errno = saved;
-}
-
-class Signals {
- public:
-  Signals() {
-    if (::pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw Error("launching ranks: no pipe: " + reason() + ".");
-    pipe_end = ends_[1];
-    struct sigaction action = {};
-    action.sa_sigaction = note_signal;
-    action.sa_flags = SA_SIGINFO | SA_RESTART;
-    for (const int number : kForwarded) ::sigaction(number, &action, &before_[number]);
-    ::sigaction(SIGCHLD, &action, &before_[SIGCHLD]);
-  }
-  ~Signals() {
-    for (const auto& [number, action] : before_) ::sigaction(number, &action, nullptr);
-    for (const int end : ends_) ::close(end);
-  }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-
-  struct Message {
-    int number;
-    bool from_terminal;
-  };
-  /// The next, within `timeout`.
-  std::optional<Message> wait(std::chrono::milliseconds timeout) {
-    pollfd waiting = {ends_[0], POLLIN, 0};
-    if (::poll(&waiting, 1, static_cast<int>(timeout.count())) <= 0) return std::nullopt;
-    std::array<char, 2> message = {};
-    if (::read(ends_[0], message.data(), message.size()) != 2) return std::nullopt;
-    return Message{message[0], message[1] != 0};
-  }
-
- private:
-  std::array<int, 2> ends_ = {-1, -1};
-  std::map<int, struct sigaction> before_;
-};
-
-// ---- starting -------------------------------------------------------------------------------------------------------
-
-std::vector<std::string> own_arguments() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> arguments;
-  for (std::string word; std::getline(file, word, '\0');) arguments.push_back(word);
-  return arguments;
-}
-
-// Listens on loopback, on a port that the kernel gives.
-class StoreSocket {
- public:
-  StoreSocket() : descriptor_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* plain = reinterpret_cast<sockaddr*>(&address);
-    if (descriptor_ < 0 || ::bind(descriptor_, plain, size) != 0 || ::listen(descriptor_, 128) != 0 ||
-        ::getsockname(descriptor_, plain, &size) != 0) {
-      throw Error("launching ranks: no port on 127.0.0.1: " + reason() + ".");
-    }
-    port_ = ntohs(address.sin_port);
-  }
-  ~StoreSocket() { ::close(descriptor_); }
-  StoreSocket(const StoreSocket&) = delete;
-  StoreSocket& operator=(const StoreSocket&) = delete;
-  [[nodiscard]] int descriptor() const { return descriptor_; }
-  [[nodiscard]] int port() const { return port_; }
-
- private:
-  int descriptor_;
-  int port_ = 0;
-};
-
-using Environment = std::map<std::string, std::string>;
-
-Environment own_environment() {
-  Environment all;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const size_t equals = text.find('=');
-    if (equals != std::string::npos) all[text.substr(0, equals)] = text.substr(equals + 1);
-  }
-  return all;
-}
-
-std::vector<char*> pointers(std::vector<std::string>& words) {
-  std::vector<char*> result;
-  for (auto& word : words) result.push_back(word.data());
-  result.push_back(nullptr);
-  return result;
-}
 
 struct Rank {
   int64_t local_rank = 0;
@@ -178,7 +64,7 @@ class Job {
     for (int64_t restart = 0;; ++restart) {
       start(restart);
       const int status = watch();
-      if (status == 0 || stopped_) return status;
+      if (status == 0 || stops_.any()) return status;
       if (restart >= options_.max_restarts) return status;
       Console::instance().warn("All ranks start again from the last checkpoint (restart " +
                                std::to_string(restart + 1) + " of " + std::to_string(options_.max_restarts) + ").");
@@ -188,16 +74,16 @@ class Job {
  private:
   void start(int64_t restart) {
     pages_.clear();
-    const StoreSocket store;
+    const ListeningSocket store("127.0.0.1", 0);
+    ::fcntl(store.descriptor(), F_SETFD, 0);  // rank 0 inherits it
     Environment shared = own_environment();
-    shared["LEVIN_LAUNCHED"] = "1";
     shared[kRestarts] = std::to_string(restart);
     shared["WORLD_SIZE"] = std::to_string(options_.local_ranks * options_.num_nodes);
     shared["LOCAL_WORLD_SIZE"] = std::to_string(options_.local_ranks);
     shared["NODE_RANK"] = std::to_string(node_rank_);
     shared[RankPages::kVariable] = std::to_string(pages_.descriptor());
-    const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
-    shared.emplace("OMP_NUM_THREADS", std::to_string(std::max<int64_t>(1, cores / options_.local_ranks)));
+    const int64_t threads = std::max<int64_t>(1, usable_cores().count / options_.local_ranks);
+    shared.emplace("OMP_NUM_THREADS", std::to_string(threads));
     if (options_.num_nodes == 1) {
       shared["MASTER_ADDR"] = "127.0.0.1";
       shared["MASTER_PORT"] = std::to_string(store.port());
@@ -212,32 +98,12 @@ class Job {
       own["RANK"] = std::to_string(rank.rank);
       const bool keeps_store = options_.num_nodes == 1 && k == 0;
       if (keeps_store) own[kStoreSocket] = std::to_string(store.descriptor());
-      rank.pid = start_one(own, keeps_store ? -1 : store.descriptor());
+      rank.pid = start_rank_process(own, keeps_store ? -1 : store.descriptor());
       rank.running = true;
     }
   }
 
-  // `not_inherited`: a descriptor that this rank is not to have.
-  static pid_t start_one(const Environment& environment, int not_inherited) {
-    std::vector<std::string> arguments = own_arguments();
-    std::vector<std::string> variables;
-    for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
-    const std::vector<char*> argv = pointers(arguments);
-    const std::vector<char*> envp = pointers(variables);
-    const pid_t launcher = ::getpid();
-    const pid_t pid = ::fork();
-    if (pid < 0) throw Error("launching ranks: no process: " + reason() + ".");
-    if (pid > 0) return pid;
-    // The child: system calls only until exec.
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != launcher) ::_exit(127);  // it died before prctl
-    if (not_inherited >= 0) ::close(not_inherited);
-    ::execve("/proc/self/exe", argv.data(), envp.data());
-    ::_exit(127);
-  }
-
   // ---- watching
-  // ------------------------------------------------------------------------------------------------------
 
   // Until no rank runs; the exit status of the job.
   int watch() {
@@ -245,13 +111,53 @@ class Job {
     std::optional<Clock::time_point> kill_at;
     while (collect()) {
       if (failed_ != nullptr && !kill_at) kill_at = Clock::now() + options_.grace;
-      if (kill_at && Clock::now() >= *kill_at) signal_all(SIGKILL);
-      const auto message = signals_.wait(std::chrono::milliseconds(kill_at ? 50 : 1000));
-      if (message && message->number != SIGCHLD) pass_on(*message);
+      // After a stop the ranks that write nothing end first: not even then is a save cut.
+      if (kill_at && Clock::now() >= *kill_at && !is_saving()) signal_all(SIGKILL);
+      if (stop_by_ && Clock::now() >= *stop_by_ && !is_saving()) {
+        force_end(graceful_,
+                  "came " + number_text(options_.stop_grace.count()) +
+                      " s ago and these ranks have not ended (trainer.stop_grace is how long they may take)");
+      }
+      const auto number = signals_.wait(std::chrono::milliseconds(kill_at || stop_by_ ? 50 : 1000));
+      if (number && *number != SIGCHLD) hear(*number);
     }
+    if (forced_ != 0) return 128 + forced_;
     if (failed_ == nullptr) return 0;
-    if (!stopped_) tell();
+    if (!stops_.any()) report_failure();
     return exit_status(failed_->status);
+  }
+
+  // A request to end. The ranks themselves count it once, in whichever ways it reaches them.
+  void hear(int number) {
+    const StopRequests::Kind kind = stops_.note(number);
+    if (kind == StopRequests::Kind::first) {
+      signal_all(number);
+      const bool nobody_asks_again = number == SIGTERM || number == SIGHUP;
+      if (nobody_asks_again && options_.stop_grace.count() > 0 && !stop_by_) {
+        graceful_ = number;
+        stop_by_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::min(options_.stop_grace, std::chrono::duration<double>(1e9)));
+      }
+    }
+    if (kind == StopRequests::Kind::again && number != SIGUSR1) {  // a scheduler repeats its warning
+      force_end(number, "came again, and these ranks had not ended");
+    }
+  }
+
+  [[nodiscard]] bool is_saving() const {
+    return std::any_of(ranks_.begin(), ranks_.end(),
+                       [this](const Rank& rank) { return rank.running && pages_[rank.local_rank].saves > 0; });
+  }
+
+  void force_end(int number, const std::string& why) {
+    signal_all(SIGKILL);
+    stop_by_.reset();
+    if (std::exchange(forced_, number) != 0) return;
+    std::string text = stop_signal_name(number) + " " + why + "; they are killed.";
+    for (const Rank& rank : ranks_) {
+      if (rank.running) text += "\n  " + place_of(rank);
+    }
+    Console::instance().error(text);
   }
 
   // Takes in who has ended; whether any still runs.
@@ -276,12 +182,6 @@ class Job {
     return one != 0 && other != 0 && one < other;
   }
 
-  void pass_on(const Signals::Message& message) {
-    const bool again = std::exchange(stopped_, true);
-    if (message.number == SIGINT && again) return signal_all(SIGKILL);
-    if (!message.from_terminal) signal_all(message.number);
-  }
-
   void signal_all(int number) {
     for (const Rank& rank : ranks_) {
       if (rank.running) ::kill(rank.pid, number);
@@ -298,7 +198,7 @@ class Job {
 
   static int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-  void tell() const {
+  void report_failure() const {
     std::array<char, 256> host = {};
     ::gethostname(host.data(), host.size() - 1);
     const RankPage& page = pages_[failed_->local_rank];
@@ -309,24 +209,31 @@ class Job {
                                          : "ended with status " + std::to_string(exit_status(failed_->status));
     text += " in " + page.text() + ".";
     if (page.failed_at != 0) text += " Its error: " + std::string(page.error.data());
-    const int64_t now = Clock::now().time_since_epoch().count();
     for (const Rank& rank : ranks_) {
-      if (&rank == failed_) continue;
-      const RankPage& other = pages_[rank.local_rank];
-      const double ago = static_cast<double>(now - other.moved_at) * 1e-9;
-      text += "\n  rank " + std::to_string(rank.rank) + " stood in " + other.text() +
-              (other.moved_at > 0 ? ", " + number_text(std::round(ago * 10) / 10) + " s ago" : "");
+      if (&rank != failed_) text += "\n  " + place_of(rank);
     }
     Console::instance().error(text);
   }
 
+  // "rank 1 stood in train, epoch 0, batch 12, 0.5 s ago"
+  [[nodiscard]] std::string place_of(const Rank& rank) const {
+    const RankPage& page = pages_[rank.local_rank];
+    const double ago = static_cast<double>(Clock::now().time_since_epoch().count() - page.moved_at) * 1e-9;
+    return "rank " + std::to_string(rank.rank) + " stood in " + page.text() +
+           (page.moved_at > 0 ? ", " + number_text(std::round(ago * 10) / 10) + " s ago" : "");
+  }
+
   LaunchOptions options_;
   RankPages pages_;
-  Signals signals_;
+  const WriteErrorsScope writes_;  // a closed standard error must not end the launcher, and the ranks with it
+  LauncherSignals signals_;
+  StopRequests stops_;
   int64_t node_rank_ = 0;
   std::vector<Rank> ranks_;
-  const Rank* failed_ = nullptr;  // whose end was the first cause
-  bool stopped_ = false;          // somebody asked for the end
+  const Rank* failed_ = nullptr;              // whose end was the first cause
+  std::optional<Clock::time_point> stop_by_;  // the end of the grace time after `graceful_`
+  int graceful_ = 0;
+  int forced_ = 0;  // the signal after which ranks were killed
 };
 
 }  // namespace

@@ -13,14 +13,16 @@ struct LaunchOptions {
   int64_t local_ranks = 1;
   int64_t num_nodes = 1;
   int64_t max_restarts = 0;
-  std::chrono::milliseconds grace = std::chrono::milliseconds(3000);  // for the others, once one has failed
+  std::chrono::milliseconds grace = std::chrono::milliseconds(3000);    // for the others, once one has failed
+  std::chrono::duration<double> stop_grace = std::chrono::seconds(25);  // after SIGTERM or SIGHUP; 0: no limit
 };
 
 /// Runs `options.local_ranks` processes with this one's program and arguments to their end. With several nodes,
 /// NODE_RANK, MASTER_ADDR and MASTER_PORT must say where this one stands. Returns the exit status to end with: 0 if
 /// all ranks ended with 0, else that of the first that failed (128 + signal if it was killed), which is named on
-/// standard error. Ctrl-C, SIGTERM and SIGUSR1 are handed on to the ranks. Throws ConfigError, or Error if a process
-/// cannot be started.
+/// standard error. Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 are handed on to the ranks. Ranks that still run when the grace
+/// time after SIGTERM or SIGHUP is over (unless they are saving), or when Ctrl-C, SIGTERM or SIGHUP comes again, are
+/// killed, and the status is 128 + that signal. Throws ConfigError, or Error if a process cannot be started.
 [[nodiscard]] int launch(const LaunchOptions& options);
 
 /// How often the launcher, ours or torchrun, has started this rank again; 0 for the first time, and without a launcher.

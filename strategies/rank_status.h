@@ -16,6 +16,7 @@ struct RankPage {
   std::atomic<int64_t> global_step = -1;
   std::atomic<int64_t> moved_at = 0;   // nanoseconds of the monotonic clock
   std::atomic<int64_t> failed_at = 0;  // the same; 0: has not failed
+  std::atomic<int64_t> saves = 0;      // that are in progress
   std::array<char, 64> phase = {};     // ends with a zero
   std::array<char, 1024> error = {};
 
@@ -29,6 +30,8 @@ class RankStatus {
 
   /// `phase`: "train", "validate", …; a count below 0 is not told.
   void set_place(const char* phase, int64_t epoch, int64_t batch, int64_t global_step);
+  /// `change`: 1 when a save begins, -1 when it ends.
+  void add_save(int64_t change) { page_->saves += change; }
   /// The first one is kept: what follows is its consequence. Also written to the file that torchrun names in
   /// TORCHELASTIC_ERROR_FILE, from which it takes the cause of a failed job.
   void set_error(const std::string& text);

@@ -9,6 +9,7 @@
 #include "levin/core/console.h"
 #include "levin/core/files.h"
 #include "levin/trainer/checkpoint_file.h"
+#include "levin/trainer/save_in_progress.h"
 
 namespace levin {
 
@@ -119,6 +120,7 @@ void CheckpointWriter::work() {
     if (waiting_ == nullptr) return;  // a stop finishes what is waiting first
     std::unique_ptr<Group> group = std::move(waiting_);
     lock.unlock();
+    const SaveInProgress saving;
     for (const std::string& path : group->sync_first) sync_file(path);
     for (size_t k = 0; k < group->requests.size(); ++k) {
       try {

@@ -1,7 +1,5 @@
 #include "levin/trainer/outside_requests.h"
 
-#include <csignal>
-#include <cstring>
 #include <filesystem>
 
 #include "levin/core/console.h"
@@ -9,6 +7,7 @@
 #include "levin/trainer/auto_requeue.h"
 #include "levin/trainer/checkpoint.h"
 #include "levin/trainer/ranks.h"
+#include "levin/trainer/save_in_progress.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -34,10 +33,7 @@ std::string run_folder(const Run& run) {
 }
 
 std::string signal_name(int signal_number) {
-  if (signal_number == SIGINT) return "Ctrl-C";
-  if (signal_number == SIGTERM) return "SIGTERM";
-  if (signal_number == SIGUSR1) return "SIGUSR1";
-  return signal_number == 0 ? "the file called stop" : strsignal(signal_number);
+  return signal_number == 0 ? "the file called stop" : stop_signal_name(signal_number);
 }
 
 std::string stopped_at(const Run& run) {
@@ -114,6 +110,7 @@ void OutsideRequests::save() {
 }
 
 void OutsideRequests::stop(int own_signal) {
+  const SaveInProgress saving;  // also on ranks that wait for another's save
   const int signal_number = agreed_signal(run_, own_signal);
   std::string text = "fit was stopped by " + signal_name(signal_number) + " in " + stopped_at(run_) + ".";
   const std::string path = interrupted_path(run_);

@@ -12,6 +12,7 @@
 #include "levin/strategies/cluster_environment.h"
 #include "levin/strategies/launcher.h"
 #include "levin/strategies/rank_difference.h"
+#include "levin/strategies/rank_process.h"
 #include "levin/strategies/rank_status.h"
 #include "levin/trainer/auto_requeue.h"
 #include "levin/trainer/lightning_module.h"
@@ -77,8 +78,10 @@ void start_ranks(Run& run) {
     options.local_ranks = run.plan.devices;
     options.num_nodes = run.plan.num_nodes;
     options.max_restarts = run.options.max_restarts;
+    options.stop_grace = run.options.stop_grace;
     std::exit(launch(options));
   }
+  if (launched_by_levin()) stay_with_launcher();
   if (world) Console::instance().set_rank(static_cast<int>(world->rank));
   run.strategy->join(world.value_or(World()));
   if (restarts_so_far() > 0) run.started_again = run.plan.auto_resume = true;

@@ -9,7 +9,9 @@
 
 #include "levin/core/console.h"
 #include "levin/core/stop_signal.h"
+#include "levin/core/write_errors.h"
 #include "levin/loggers/quiet_logger.h"
+#include "levin/strategies/rank_process.h"
 #include "levin/strategies/rank_status.h"
 #include "levin/trainer/backend_settings.h"
 #include "levin/trainer/checkpoint.h"
@@ -256,7 +258,8 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
   run.time_split.reset();
   const StageScope scope(run);
   const BackendSettings settings(run.plan);
-  const StopSignalScope signals;
+  const WriteErrorsScope writes;
+  const StopSignalScope signals({.grace = run.options.stop_grace, .launcher_decides = launched_by_levin()});
   try {
     const StartingPoint start = set_up(run);
     {

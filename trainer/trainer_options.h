@@ -109,6 +109,7 @@ struct TrainerOptions {
   bool sync_batchnorm = false;
   int64_t max_restarts = 0;
   bool oversubscribe = false;
+  Seconds stop_grace = std::chrono::seconds(25);
   Component<Precision> precision = "32-true";
   std::variant<int64_t, EffectiveBatchSize> accumulate_grad_batches = 1;
   std::optional<std::variant<int64_t, std::string>> micro_batch_size = std::nullopt;
@@ -182,6 +183,9 @@ struct TrainerOptions {
         field("max_restarts", &O::max_restarts, "start all ranks again so often if one dies, from the last checkpoint")
             .min(0),
         field("oversubscribe", &O::oversubscribe, "allow more ranks on this machine than it has cores for them"),
+        field("stop_grace", &O::stop_grace,
+              "how long after SIGTERM or SIGHUP a run that hangs is waited for before it is killed; 0: for ever")
+            .check([](Seconds span) { return span.count() >= 0; }, ">= 0"),
         field("precision", &O::precision,
               "number format: 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed, or MixedPrecision"),
         field("accumulate_grad_batches", &O::accumulate_grad_batches,

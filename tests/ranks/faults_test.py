@@ -5,18 +5,7 @@ import pathlib
 import signal
 import time
 
-from ranks import RanksTest, free_port, main
-
-
-def alive(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def children(pid):
-    return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+from ranks import RanksTest, alive, children, free_port, main
 
 
 class Faults(RanksTest):

@@ -16,6 +16,7 @@
 
 #include "levin/levin.h"
 #include "levin/strategies/launcher.h"
+#include "ranks/hanging_data.h"
 #include "ranks/words.h"
 #include "support/limited_allocator.h"
 
@@ -46,6 +47,8 @@ void count_reductions() {
 
 // How often the commit record of a sharded checkpoint may still be put in its place before this process is killed.
 std::atomic<int64_t> records_left = -1;
+// Milliseconds that the checkpoint of a stop takes to reach its place.
+std::atomic<int64_t> slow_save = 0;
 
 }  // namespace
 
@@ -53,6 +56,7 @@ std::atomic<int64_t> records_left = -1;
 extern "C" __attribute__((visibility("default"))) int rename(const char* from, const char* to) noexcept {
   static const auto real = reinterpret_cast<int (*)(const char*, const char*)>(::dlsym(RTLD_NEXT, "rename"));
   if (std::string(to).ends_with("commit.safetensors") && records_left >= 0 && records_left-- == 0) std::raise(SIGKILL);
+  if (std::string(to).ends_with("interrupted.ckpt")) std::this_thread::sleep_for(std::chrono::milliseconds(slow_save));
   return real(from, to);
 }
 
@@ -217,6 +221,12 @@ std::shared_ptr<levin::Sampler> interleaved(int64_t samples, int64_t batch, int6
 
 std::shared_ptr<levin::Loader> make_loader(const Words& words, const levin::Batch& data) {
   const int64_t batch = words.number("batch", 4);
+  if (words.has("hang_data")) {
+    const std::string mark = words.text("out", ".") + "/hangs";
+    return std::make_shared<levin::DataLoader>(
+        std::make_shared<levin::test::HangingData>(data, words.number("hang_data", 0), mark),
+        levin::DataLoaderOptions{.batch_size = batch});
+  }
   if (words.has("stream")) return std::make_shared<Stream>(data, words.number("stream", 4));
   std::shared_ptr<levin::Sampler> sampler;
   if (words.has("interleave")) sampler = interleaved(data[0].size(0), batch, words.number("interleave", 2));
@@ -251,6 +261,7 @@ levin::TrainerOptions trainer_options(const Words& words) {
   if (words.has("micro") && words.text("micro", "") != "auto") options.micro_batch_size = words.number("micro", 1);
   options.num_nodes = words.number("nodes", 1);
   options.max_restarts = words.number("restarts", 0);
+  if (words.has("stop_grace")) options.stop_grace = levin::Seconds(std::stod(words.text("stop_grace", "")));
   options.oversubscribe = !words.has("within_cores");
   options.default_root_dir = words.text("root", words.text("out", "."));
   options.enable_progress_bar = false;
@@ -344,6 +355,7 @@ void write_report(const Words& words, const levin::Trainer& trainer, Net& net) {
 void train(const Words& words) {
   if (words.has("count")) count_reductions();
   records_left = words.number("kill_at_record", 0) - 1;
+  slow_save = words.number("slow_save", 0);
   levin::Trainer trainer(trainer_options(words));
   Net net(words);
   const auto data = make_data(words);

@@ -17,7 +17,8 @@ PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) e
 # What another launcher, or the machine's owner, has left must not be taken for this test's.
 CLEAN = {k: v for k, v in os.environ.items()
          if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
-         and not k.startswith(("SLURM_", "OMPI_", "TORCHELASTIC_", "LSB_", "JSM_", "LEVIN_LAUNCHED"))}
+         and not k.startswith(("SLURM_", "OMPI_", "TORCHELASTIC_", "LSB_", "JSM_", "PMI_", "PET_", "JOB_COMPLETION_INDEX",
+                              "LEVIN_LAUNCH", "LEVIN_SECRET"))}
 CLEAN["OMP_NUM_THREADS"] = "1"
 
 
@@ -38,6 +39,26 @@ def free_port(low=0, high=0):
                 return probe.getsockname()[1]
             except OSError:
                 continue
+
+
+def state(pid):
+    """As ps shows it: R, S, T (stopped), Z …; "" where there is no such process."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def alive(pid):
+    return state(pid) not in ("", "Z")
+
+
+def children(pid):
+    """The ranks of a launcher, in the order in which they were started."""
+    try:
+        return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 class RanksTest(unittest.TestCase):

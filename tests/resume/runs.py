@@ -85,7 +85,7 @@ class Run:
 
     def __init__(self, *arguments, ignore_ctrl_c=False):
         def before_start():  # whoever started this test may ignore signals
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
                 signal.signal(number, signal.SIG_DFL)
             if ignore_ctrl_c:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -3,15 +3,18 @@ status that schedulers know, and goes on by the same command to the bits of a ru
 
   signals_test.py LEVIN [unittest's arguments]
 """
+import os
 import re
+import resource
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 import unittest
 from pathlib import Path
 
-from runs import (KEEP_BEST, Run, checkpoints_in, differences, files_below, global_step, levin, run_file, wait_until)
+from runs import (ENVIRONMENT, KEEP_BEST, LEVIN, Run, checkpoints_in, differences, files_below, global_step, levin, run_file, wait_until)
 
 SLOW = dict(arch="cnn", hidden=32, batch=64)  # some 15 ms a batch on one core
 
@@ -90,6 +93,9 @@ class Signals(Case):
     def test_sigterm(self):
         self.stops_and_continues(signal.SIGTERM, 143, "SIGTERM")
 
+    def test_sighup(self):
+        self.stops_and_continues(signal.SIGHUP, 129, "SIGHUP")
+
     def test_sigusr1(self):
         self.stops_and_continues(signal.SIGUSR1, 138, "SIGUSR1", checkpoint=KEEP_BEST, val_every=20)
 
@@ -161,7 +167,7 @@ class SecondCtrlC(Case):
                 wait_until(lambda: (self.log / "hparams.yaml").is_file(), "the run's folder", run)
                 time.sleep(0.5)  # loading of the first batch
                 run.send(signal.SIGINT)
-                time.sleep(0.1)
+                time.sleep(0.6)  # within half a second it would be the same request
                 before = time.monotonic()
                 run.send(signal.SIGINT)
                 status = run.status()
@@ -245,6 +251,36 @@ class Files(Case):
         run = self.start()
         self.assertEqual(self.expect_stopped(run, 3, "the file called stop"), 1)
         self.continue_to_the_end()
+
+
+class Writes(Case):
+    """What cannot be written is an error of that write, and not the end by a signal."""
+
+    def run_with(self, stdout, **process):
+        with tempfile.TemporaryFile() as errors:
+            done = subprocess.run([LEVIN, "fit", "--config", str(self.config)], stdin=subprocess.DEVNULL, stdout=stdout,
+                                  stderr=errors, env=ENVIRONMENT, timeout=120, **process)
+            errors.seek(0)
+            return done.returncode, errors.read().decode()
+
+    def test_nobody_reads_what_a_fit_says(self):
+        """levin fit | head -1"""
+        self.fit()
+        reading, writing = os.pipe()
+        os.close(reading)
+        try:
+            status, said = self.run_with(writing)
+        finally:
+            os.close(writing)
+        self.assertGreaterEqual(status, 0, said)  # below: a signal
+        self.expect_undisturbed()
+
+    def test_the_limit_of_a_files_size(self):
+        self.config.write_text(run_file(self.folder, epochs=1))
+        status, said = self.run_with(subprocess.DEVNULL, preexec_fn=lambda: resource.setrlimit(
+            resource.RLIMIT_FSIZE, (50000, 50000)))
+        self.assertGreaterEqual(status, 0, said)
+        self.assertIn("File too large", said)
 
 
 class OtherCommands(Case):

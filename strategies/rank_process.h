@@ -1,0 +1,27 @@
+// One rank as a process: how the launcher starts it, and what ties it to the launcher.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+
+namespace levin {
+
+using Environment = std::map<std::string, std::string>;
+
+/// This process's variables.
+[[nodiscard]] Environment own_environment();
+
+/// Starts this program again, with its arguments and `environment`; `not_inherited` is a descriptor that it is not to
+/// have, -1: none. The process is killed if the calling thread ends before it. Throws Error where there can be none.
+[[nodiscard]] pid_t start_rank_process(Environment environment, int not_inherited);
+
+/// Whether this process is a rank that Levin's own launcher has started.
+[[nodiscard]] bool launched_by_levin();
+
+/// In such a rank: asks again to be killed if the launcher ends (starting a program may cancel the first request), and
+/// ends at once if it has already ended.
+void stay_with_launcher();
+
+}  // namespace levin

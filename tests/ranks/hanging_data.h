@@ -1,0 +1,34 @@
+// A data set whose reads hang: a file system that does not answer, a lock that nobody gives back.
+#pragma once
+
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "levin/data/dataset.h"
+
+namespace levin::test {
+
+// From sample `first` on get() never returns; a file called `mark` says that it hangs.
+class HangingData final : public Dataset {
+ public:
+  HangingData(Batch all, int64_t first, std::string mark)
+      : all_(std::move(all)), first_(first), mark_(std::move(mark)) {}
+  [[nodiscard]] int64_t size() const override { return all_[0].size(0); }
+  [[nodiscard]] Batch get(int64_t index) const override {
+    if (index >= first_) {
+      std::ofstream(mark_) << "hangs";
+      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+    }
+    return {all_[0][index], all_[1][index]};
+  }
+
+ private:
+  Batch all_;
+  int64_t first_;
+  std::string mark_;
+};
+
+}  // namespace levin::test

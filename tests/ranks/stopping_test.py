@@ -1,0 +1,252 @@
+"""Signals against ranks that hang, process groups, terminals that close; ranks and one process alone."""
+
+import os
+import pathlib
+import pty
+import signal
+import subprocess
+import threading
+import time
+
+from ranks import CLEAN, PROGRAM, RanksTest, alive, children, main, state
+
+LONG = ("samples=400000", "batch=1", "slow=5", "checkpoint")
+UNLIMITED = "stop_grace=100000"
+
+
+class StoppingTest(RanksTest):
+    def begin(self, *words, **more):
+        """A run in a process group of its own, of which nothing is left when the test ends."""
+        process = self.start(*words, start_new_session=True, **more)
+
+        def clean():
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.communicate()
+
+        self.addCleanup(clean)
+        return process
+
+    def wait_for_checkpoint(self):
+        self.wait_until(lambda: list(pathlib.Path(self.out).glob("**/*.ckpt")), "a first checkpoint")
+
+    def ended(self, process, timeout=60):
+        """What was said on standard error by a process that must end now."""
+        return process.communicate(timeout=timeout)[1]
+
+    def interrupted(self):
+        return list(pathlib.Path(self.out).glob("**/interrupted.ckpt"))
+
+    def expect_stopped(self, process, who):
+        errors = self.ended(process)
+        self.assertIn(f"fit was stopped by {who}", errors)
+        self.assertIn("Continue with", errors)
+        self.assertTrue(self.interrupted(), errors)
+        return errors
+
+
+class WhatHangs(StoppingTest):
+    def frozen(self, *words):
+        """(launcher, its ranks) of a job whose rank 1 has stopped in batch 20."""
+        process = self.begin(*LONG, "freeze=1:20", "timeout=100000", "devices=2", *words)
+        self.wait_until(lambda: [state(pid) for pid in children(process.pid)][1:] == ["T"], "a frozen rank")
+        return process, children(process.pid)
+
+    def expect_killed(self, process, ranks, status):
+        errors = self.ended(process)
+        self.assertEqual(process.returncode, status, errors)
+        self.assertFalse([pid for pid in ranks if alive(pid)])
+        self.assertRegex(errors, r"rank 1 stood in train, epoch 0, batch 20, global step 20")
+        return errors
+
+    def test_a_frozen_rank_is_killed_when_the_grace_time_after_sigterm_is_over(self):
+        process, ranks = self.frozen("stop_grace=2")
+        process.terminate()
+        errors = self.expect_killed(process, ranks, 128 + signal.SIGTERM)
+        self.assertIn("SIGTERM came 2.0 s ago and these ranks have not ended", errors)
+        self.assertIn("trainer.stop_grace", errors)
+
+    def test_a_second_sigterm_kills_it_at_once(self):
+        process, ranks = self.frozen(UNLIMITED)
+        process.terminate()
+        time.sleep(1)
+        self.assertIsNone(process.poll())
+        process.terminate()
+        self.assertIn("SIGTERM came again", self.expect_killed(process, ranks, 128 + signal.SIGTERM))
+
+    def test_so_does_a_second_ctrl_c(self):
+        process, ranks = self.frozen(UNLIMITED)
+        process.send_signal(signal.SIGINT)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        self.assertIn("Ctrl-C came again", self.expect_killed(process, ranks, 128 + signal.SIGINT))
+
+    def hanging(self, *words):
+        process = self.begin("samples=100", "batch=1", "hang_data=20", *words)
+        self.wait_until((pathlib.Path(self.out) / "hangs").exists, "a read that hangs")
+        time.sleep(0.5)  # the batches before
+        return process
+
+    def test_a_data_set_that_hangs_ends_when_the_grace_time_is_over(self):
+        process = self.hanging("stop_grace=1")
+        process.terminate()
+        errors = self.ended(process)
+        self.assertEqual(process.returncode, -signal.SIGTERM)
+        self.assertIn("SIGTERM came 1.0 s ago and the running batch has not ended", errors)
+        self.assertIn("trainer.stop_grace", errors)
+
+    def test_a_second_sigterm_ends_it_at_once(self):
+        process = self.hanging(UNLIMITED)
+        process.terminate()
+        time.sleep(1)
+        self.assertIsNone(process.poll())
+        process.terminate()
+        self.ended(process)
+        self.assertEqual(process.returncode, -signal.SIGTERM)
+
+    def test_ranks_whose_data_set_hangs_end(self):
+        process = self.hanging("devices=2", "stop_grace=1")
+        ranks = children(process.pid)
+        process.terminate()
+        self.ended(process)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+        self.assertFalse([pid for pid in ranks if alive(pid)])
+
+    def test_a_save_that_takes_longer_than_the_grace_time_is_not_cut(self):
+        for words in ([], ["devices=2"]):
+            process = self.begin(*LONG, "stop_grace=0.5", "slow_save=6000", *words)  # ranks that do not save end at once
+            self.wait_for_checkpoint()
+            process.terminate()
+            self.expect_stopped(process, "SIGTERM")
+            for path in pathlib.Path(self.out).glob("**/*.ckpt"):
+                path.unlink()
+
+
+class OneRequest(StoppingTest):
+    """A signal that reaches a run in several ways asks once."""
+
+    def test_ctrl_c_to_the_whole_process_group(self):
+        for _ in range(3):
+            process = self.begin(*LONG, "devices=2")
+            self.wait_for_checkpoint()
+            os.killpg(process.pid, signal.SIGINT)
+            self.expect_stopped(process, "Ctrl-C")
+            for path in pathlib.Path(self.out).glob("**/*.ckpt"):
+                path.unlink()
+
+    def test_sigterm_to_the_whole_process_group(self):
+        process = self.begin(*LONG, "devices=2")
+        self.wait_for_checkpoint()
+        os.killpg(process.pid, signal.SIGTERM)
+        self.expect_stopped(process, "SIGTERM")
+
+    def test_sigterm_twice_in_a_moment(self):
+        """timeout(1) signals its child, and then the group that the child is in."""
+        for words in ([], ["devices=2"]):
+            process = self.begin(*LONG, "slow_save=500", *words)
+            self.wait_for_checkpoint()
+            process.terminate()
+            time.sleep(0.02)
+            process.terminate()
+            self.expect_stopped(process, "SIGTERM")
+            for path in pathlib.Path(self.out).glob("**/*.ckpt"):
+                path.unlink()
+
+    def test_a_rank_that_is_signalled_again_and_again_still_saves(self):
+        process = self.begin(*LONG, "devices=2")
+        self.wait_for_checkpoint()
+        ranks = children(process.pid)
+        for _ in range(20):
+            for rank in filter(alive, ranks):
+                os.kill(rank, signal.SIGINT)
+            time.sleep(0.05)
+        self.expect_stopped(process, "Ctrl-C")
+
+
+class Terminals(StoppingTest):
+    def on_terminal(self, *words):
+        """(the other end, process) of a run that leads a session on a terminal of its own."""
+        own, other = pty.openpty()
+        self.addCleanup(os.close, own)
+
+        def take():
+            import fcntl
+            import termios
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        process = subprocess.Popen([PROGRAM, f"out={self.out}", *words], env=CLEAN, stdin=other, stdout=other,
+                                   stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=take)
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        os.close(other)
+        return own, process
+
+    def test_ctrl_c_on_a_terminal(self):
+        for words in ([], ["devices=2"]):
+            terminal, process = self.on_terminal(*LONG, *words)
+            self.wait_for_checkpoint()
+            reader = threading.Thread(target=self.read_all, args=[terminal])
+            reader.start()
+            os.write(terminal, b"\x03")
+            self.expect_stopped(process, "Ctrl-C")
+            reader.join()
+            for path in pathlib.Path(self.out).glob("**/*.ckpt"):
+                path.unlink()
+
+    @staticmethod
+    def read_all(terminal):
+        try:
+            while os.read(terminal, 4096):
+                pass
+        except OSError:
+            pass
+
+    def test_a_terminal_that_closes(self):
+        for words in ([], ["devices=2"]):
+            process = self.begin(*LONG, *words)
+            self.wait_for_checkpoint()
+            os.killpg(process.pid, signal.SIGHUP)
+            self.expect_stopped(process, "SIGHUP")
+            for path in pathlib.Path(self.out).glob("**/*.ckpt"):
+                path.unlink()
+
+    def test_nohup_is_respected(self):
+        for words in ([], ["devices=2"]):
+            process = self.begin("samples=200", "batch=1", "epochs=1", "slow=5", "checkpoint", *words,
+                                 preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+            self.wait_for_checkpoint()
+            os.killpg(process.pid, signal.SIGHUP)
+            errors = self.ended(process)
+            self.assertEqual(process.returncode, 0, errors)
+            for path in pathlib.Path(self.out).glob("**/*.ckpt"):
+                path.unlink()
+
+    def test_sighup_at_any_moment_leaves_no_rank_behind(self):
+        for k in range(12):
+            process = self.begin(*LONG, "devices=2")
+            time.sleep(0.15 * k)
+            ranks = children(process.pid)
+            process.send_signal(signal.SIGHUP)
+            self.ended(process)
+            self.assertNotEqual(process.returncode, 0)
+            self.wait_until(lambda: not self.members(process.pid), f"no rank of {ranks}", seconds=20)
+
+    @staticmethod
+    def members(group):
+        """Processes of the group that live."""
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(fields[2]) == group and fields[0] != "Z":
+                found.append(int(entry.name))
+        return found
+
+
+if __name__ == "__main__":
+    main()
