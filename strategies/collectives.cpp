@@ -21,6 +21,7 @@
 #include "levin/strategies/launcher.h"
 #include "levin/strategies/nccl.h"
 #include "levin/strategies/own_address.h"
+#include "levin/strategies/roll_call.h"
 
 namespace levin {
 
@@ -100,30 +101,39 @@ struct Collectives::Groups {
   c10::intrusive_ptr<c10d::ProcessGroup> control;
   std::map<std::string, c10::intrusive_ptr<c10d::ProcessGroup>> others;  // by name
 
-  // Runs one collective to its end; its failure says who waited for what.
+  // Runs one collective to its end.
   template <class Start>
   void run(const char* what, Start start) {
-    try {
-      const auto work = start(*control);
-      work->wait();
-    } catch (const std::exception& error) {
-      throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + ": " + what +
-                      " failed: " + first_line(error.what()) + ". Another rank ended or stands still; see its output.");
-    }
+    wait_for(*start(*control), *control, what);
   }
 };
+
+void wait_for(c10d::Work& work, const c10d::ProcessGroup& group, const std::string& what, const std::string& advice) {
+  try {
+    work.wait();
+  } catch (const std::exception& error) {
+    throw RankError("rank " + std::to_string(group.getRank()) + " of " + std::to_string(group.getSize()) + ": " + what +
+                    " failed: " + first_line(error.what()) + ". " + advice);
+  }
+}
 
 Collectives::Collectives(const World& world, Milliseconds timeout) : groups_(std::make_unique<Groups>()) {
   groups_->world = world;
   groups_->timeout = timeout;
   try {
     groups_->store = next_meeting(world, timeout);
+    call_roll(*groups_->store, world, timeout);
     groups_->control = make_gloo(groups_->store, world, "control", timeout, 1);
+  } catch (const RankError&) {
+    throw;
   } catch (const std::exception& error) {
+    const std::string text = first_line(error.what());
+    const bool taken = text.find("EADDRINUSE") != std::string::npos;
     throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + " (told by " +
                     world.source + ") cannot meet the others at " + world.master_address + ":" +
-                    std::to_string(world.master_port) + ": " + first_line(error.what()) +
-                    ". Do all ranks run, and does that port reach rank 0's machine?");
+                    std::to_string(world.master_port) + ": " + text + ". " +
+                    (taken ? "Another program listens there: another run, or a process that was given rank 0 too."
+                           : "Do all ranks run, and does that port reach rank 0's machine?"));
   }
 }
 

@@ -16,7 +16,8 @@
 
 namespace c10d {
 class ProcessGroup;
-}
+class Work;
+}  // namespace c10d
 
 namespace levin {
 
@@ -25,6 +26,10 @@ class RankError : public Error {
  public:
   using Error::Error;
 };
+
+/// Waits until `work` among `group` is done; its failure is a RankError that says which rank waited for what.
+void wait_for(c10d::Work& work, const c10d::ProcessGroup& group, const std::string& what,
+              const std::string& advice = "Another rank ended or hangs; see its output.");
 
 class Collectives {
  public:

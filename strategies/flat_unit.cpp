@@ -104,4 +104,11 @@ std::vector<std::vector<std::pair<std::string, at::Tensor>>> unit_parameters(
   return units;
 }
 
+std::string unit_text(const std::vector<std::unique_ptr<FlatUnit>>& units, size_t k) {
+  const auto& entries = units.at(k)->entries();
+  std::string names = entries.front().name;
+  if (entries.size() > 1) names += (entries.size() > 2 ? ", …, " : ", ") + entries.back().name;
+  return "unit " + std::to_string(k) + " (" + names + ")";
+}
+
 }  // namespace levin

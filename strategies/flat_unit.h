@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -77,5 +78,8 @@ class FlatUnit {
 /// names counts once.
 [[nodiscard]] std::vector<std::vector<std::pair<std::string, at::Tensor>>> unit_parameters(
     const std::vector<std::pair<std::string, at::Tensor>>& params, int64_t bytes);
+
+/// For messages: "unit 2 (net.4.weight, net.4.bias)".
+[[nodiscard]] std::string unit_text(const std::vector<std::unique_ptr<FlatUnit>>& units, size_t k);
 
 }  // namespace levin

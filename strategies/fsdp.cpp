@@ -81,7 +81,8 @@ void FSDP::make_units() {
   reduction.takes_every_backward = options_.stage == 3;
   reduction.dtype = scalar_type(options_.reduce_dtype);
   if (options_.stage == 3) {
-    engine_->gatherer = std::make_unique<UnitGatherer>(units_, engine_->parameters, options_.prefetch);
+    engine_->gatherer =
+        std::make_unique<UnitGatherer>(units_, engine_->parameters, cpu_group("order"), options_.prefetch);
     reduction.unit_is_done = [this](size_t unit) { engine_->gatherer->free(unit); };
   }
   engine_->reducer = std::make_unique<ShardReducer>(units_, engine_->gradients, std::move(reduction));
@@ -129,7 +130,10 @@ void FSDP::tear_down() {
 void FSDP::before_forward(bool sync) {
   sync_ = sync;
   if (!is_sharded()) return;
-  if (engine_->gatherer) engine_->gatherer->begin_step();
+  if (engine_->gatherer) {
+    begin_first_step();
+    engine_->gatherer->begin_step();
+  }
   if (sync && options_.broadcast_buffers) broadcast_tensors(engine_->gradients, tensors_of(module_.buffers));
 }
 

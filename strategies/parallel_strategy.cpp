@@ -54,6 +54,10 @@ ParallelStrategy::Group ParallelStrategy::group(const std::string& name) {
   return collectives_->group(name, device_.is_cuda() ? "nccl" : "gloo", device_);
 }
 
+ParallelStrategy::Group ParallelStrategy::cpu_group(const std::string& name) {
+  return collectives_->group(name, "gloo", at::kCPU);
+}
+
 void ParallelStrategy::check_same_shapes(const ModuleTensors& module) {
   const auto different = first_difference(collectives_->gather(shapes_text(module)));
   if (!different) return;
@@ -80,6 +84,12 @@ void ParallelStrategy::tear_down_batch_norm() {
 
 void ParallelStrategy::first_step_done() {
   if (std::exchange(first_step_, false)) collectives_->set_timeout(milliseconds(timeout_));
+}
+
+void ParallelStrategy::begin_first_step() {
+  if (!first_step_) return;
+  barrier();
+  first_step_done();
 }
 
 at::Tensor ParallelStrategy::reduce(const at::Tensor& value, ReduceOp op) {

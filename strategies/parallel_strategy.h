@@ -44,6 +44,8 @@ class ParallelStrategy : public Strategy {
 
   /// A group among all ranks for tensors on devices; the same for the same name.
   [[nodiscard]] Group group(const std::string& name);
+  /// The same for small tensors on the CPU.
+  [[nodiscard]] Group cpu_group(const std::string& name);
   /// Throws ConfigError naming the first parameter or buffer that another rank has in another shape or type: before
   /// the first message about tensors, which would hang, or mix weights up.
   void check_same_shapes(const ModuleTensors& module);
@@ -54,6 +56,8 @@ class ParallelStrategy : public Strategy {
   void tear_down_batch_norm();
   /// From now on ranks wait for each other for `timeout` only.
   void first_step_done();
+  /// The same where a step itself waits for others, once all ranks have begun the first one. Every rank.
+  void begin_first_step();
   void await_first_step() { first_step_ = true; }
 
  private:

@@ -192,7 +192,7 @@ void ShardReducer::send(size_t u) {
 void ShardReducer::receive_oldest() {
   const Message message = std::move(messages_.front());
   messages_.erase(messages_.begin());
-  message.work->wait();
+  wait_for(*message.work, *group_, "reducing the gradients of " + unit_text(units_, message.unit));
   Progress& progress = progress_[message.unit];
   const at::Tensor& part = units_[message.unit]->part();
   if (options_.keeps_whole) {
@@ -229,7 +229,7 @@ void ShardReducer::end(Notes* notes) {
   while (!messages_.empty()) receive_oldest();
   std::vector<char> used;
   if (notes != nullptr) {
-    work->wait();
+    wait_for(*work, *group_, "agreeing on the step's gradients");
     sums = sums.cpu();
     const auto* numbers = sums.const_data_ptr<double>();
     std::copy_n(numbers, notes->size(), notes->begin());

@@ -21,8 +21,9 @@ struct UnitGatherer::Place {
   int64_t last_use = 0;
 };
 
-UnitGatherer::UnitGatherer(Units& units, c10::intrusive_ptr<c10d::ProcessGroup> group, bool prefetch)
-    : units_(units), group_(std::move(group)), prefetch_(prefetch) {
+UnitGatherer::UnitGatherer(Units& units, c10::intrusive_ptr<c10d::ProcessGroup> group,
+                           c10::intrusive_ptr<c10d::ProcessGroup> order, bool prefetch)
+    : units_(units), group_(std::move(group)), order_(units, std::move(order)), prefetch_(prefetch) {
   for (const auto& unit : units_) {
     places_.push_back({unit->whole().storage().unsafeGetStorageImpl()});
     unit->free_whole();
@@ -103,12 +104,15 @@ void UnitGatherer::after(const OperatorWatch::Storages& storages) {
 }
 
 void UnitGatherer::demand(size_t unit) {
+  bool announced = false;
   if (records_) {
     as_expected_ = as_expected_ && needed_.size() < expected_.size() && expected_[needed_.size()] == unit;
+    announced = as_expected_;
     needed_.push_back(unit);
   }
+  if (!announced && !units_[unit]->has_whole()) order_.agree(unit);
   start(unit);
-  if (prefetch_ && records_ && as_expected_ && needed_.size() < expected_.size()) start(expected_[needed_.size()]);
+  if (prefetch_ && announced && needed_.size() < expected_.size()) start(expected_[needed_.size()]);
   wait(unit);
 }
 
@@ -125,7 +129,10 @@ void UnitGatherer::start(size_t unit) {
 }
 
 void UnitGatherer::wait(size_t unit) {
-  if (const auto work = std::exchange(places_[unit].work, {})) work->wait();
+  const auto work = std::exchange(places_[unit].work, {});
+  if (!work) return;
+  wait_for(*work, *group_, "gathering " + unit_text(units_, unit),
+           "Another rank ended, hangs, or reads other weights; see its output.");
 }
 
 void UnitGatherer::give_back_others(const std::vector<size_t>& needed) {

@@ -3,7 +3,8 @@
 // What the last training step gathered, in its order, is what this one will: so the next is on its way while the
 // current one computes.
 //
-// All ranks must run the same operators on weights in the same order: every gathering is a message to all.
+// All ranks must run the same operators on weights in the same order: every gathering is a message to all. ReadOrder
+// finds out where they do not.
 #pragma once
 
 #include <memory>
@@ -12,6 +13,7 @@
 #include "levin/strategies/flat_unit.h"
 #include "levin/strategies/operator_watch.h"
 #include "levin/strategies/parallel_strategy.h"
+#include "levin/strategies/read_order.h"
 
 namespace levin {
 
@@ -19,8 +21,10 @@ class UnitGatherer {
  public:
   using Units = std::vector<std::unique_ptr<FlatUnit>>;
 
-  /// `units` outlive it. `prefetch`: whether one unit is gathered ahead.
-  UnitGatherer(Units& units, c10::intrusive_ptr<c10d::ProcessGroup> group, bool prefetch);
+  /// `units` outlive it. `order`: a group on the CPU by which ranks ask whether they read the same. `prefetch`: whether
+  /// one unit is gathered ahead.
+  UnitGatherer(Units& units, c10::intrusive_ptr<c10d::ProcessGroup> group, c10::intrusive_ptr<c10d::ProcessGroup> order,
+               bool prefetch);
   ~UnitGatherer();
   UnitGatherer(const UnitGatherer&) = delete;
   UnitGatherer& operator=(const UnitGatherer&) = delete;
@@ -47,6 +51,7 @@ class UnitGatherer {
 
   Units& units_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  ReadOrder order_;
   bool prefetch_;
   std::vector<Place> places_;  // by unit
   int64_t clock_ = 0;

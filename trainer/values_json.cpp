@@ -10,7 +10,7 @@ namespace levin {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Note [Escapes in JSON values]
 // An object with one key that is "plain" or "map" is no map of the user's: {"plain": "1e-3"} is the unquoted scalar
@@ -20,9 +20,9 @@ bool looks_like_escape(const ConfigNode& node) {
 }
 
 // Bools and numbers whose JSON text is the very text that was written.
-bool is_literal(const std::string& text, Json& value) {
+bool is_literal(const std::string& text, OrderedJson& value) {
   if (text.empty() || text == "null" || text.find_first_of("\"[{") != std::string::npos) return false;
-  value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  value = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   return !value.is_discarded() && value.dump() == text;
 }
 
@@ -46,9 +46,9 @@ class Limits {
 };
 
 // `depth`: how many lists and maps are open around the node.
-Json to_json(const ConfigNode& node, int depth, Limits& limits) {
+OrderedJson to_json(const ConfigNode& node, int depth, Limits& limits) {
   limits.count();
-  Json value;
+  OrderedJson value;
   switch (node.kind) {
     case ConfigNode::Kind::null: return nullptr;
     case ConfigNode::Kind::scalar:
@@ -56,25 +56,25 @@ Json to_json(const ConfigNode& node, int depth, Limits& limits) {
       if (is_literal(node.text, value)) return value;
       Limits::check_depth(depth + 1);
       limits.count();
-      return Json{{"plain", node.text}};
+      return OrderedJson{{"plain", node.text}};
     case ConfigNode::Kind::list:
       Limits::check_depth(depth + 1);
-      value = Json::array();
+      value = OrderedJson::array();
       for (const auto& item : node.items) value.push_back(to_json(item, depth + 1, limits));
       return value;
     case ConfigNode::Kind::map: break;
   }
   const bool escaped = looks_like_escape(node);
   Limits::check_depth(depth + 1 + escaped);
-  value = Json::object();
+  value = OrderedJson::object();
   for (const auto& entry : node.entries) value[entry.key] = to_json(entry.value, depth + 1 + escaped, limits);
-  return escaped ? Json{{"map", value}} : value;
+  return escaped ? OrderedJson{{"map", value}} : value;
 }
 
 // Takes the parser's events and builds the tree as it is written, escapes not yet undone. Straight from the events,
 // because a tree of JSON looks up a key by walking over all that came before it: a stranger's million keys would take
 // hours.
-class TreeBuilder final : public nlohmann::json_sax<Json> {
+class TreeBuilder final : public nlohmann::json_sax<OrderedJson> {
  public:
   explicit TreeBuilder(size_t text_bytes) : text_bytes_(text_bytes) {}
   [[nodiscard]] ConfigNode take() { return std::move(root_); }
@@ -83,9 +83,11 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
   bool boolean(bool value) override { return add(ConfigNode::scalar(value ? "true" : "false")); }
   bool number_integer(int64_t value) override { return add(ConfigNode::scalar(std::to_string(value))); }
   bool number_unsigned(uint64_t value) override { return add(ConfigNode::scalar(std::to_string(value))); }
-  bool number_float(double value, const std::string&) override { return add(ConfigNode::scalar(Json(value).dump())); }
+  bool number_float(double value, const std::string&) override {
+    return add(ConfigNode::scalar(OrderedJson(value).dump()));
+  }
   bool string(std::string& text) override { return add(ConfigNode::scalar(std::move(text), true)); }
-  bool binary(Json::binary_t&) override { return false; }
+  bool binary(OrderedJson::binary_t&) override { return false; }
   bool start_array(size_t) override { return open(ConfigNode::list()); }
   bool end_array() override { return close(); }
   bool start_object(size_t) override { return open(ConfigNode::map()); }
@@ -98,7 +100,7 @@ class TreeBuilder final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool parse_error(size_t at, const std::string&, const nlohmann::detail::exception& error) override {
-    if (dynamic_cast<const Json::parse_error*>(&error) == nullptr) {
+    if (dynamic_cast<const OrderedJson::parse_error*>(&error) == nullptr) {
       throw CheckpointError("not readable as JSON: " + cut_text(error.what()));
     }
     throw CheckpointError("not JSON at byte " + std::to_string(at) + " of " + std::to_string(text_bytes_));
@@ -162,7 +164,7 @@ std::string values_to_json(const ConfigNode& values) {
   try {
     Limits limits;
     return to_json(values, 0, limits).dump();
-  } catch (const Json::exception& error) {
+  } catch (const OrderedJson::exception& error) {
     throw CheckpointError(std::string("the values hold text that is not UTF-8: ") + error.what() +
                           ". Keep bytes in a tensor instead.");
   }
@@ -170,7 +172,7 @@ std::string values_to_json(const ConfigNode& values) {
 
 ConfigNode values_from_json(const std::string& text) {
   TreeBuilder builder(text.size());
-  Json::sax_parse(text, &builder);
+  OrderedJson::sax_parse(text, &builder);
   ConfigNode values = builder.take();
   undo_escapes(values);
   return values;

@@ -104,11 +104,41 @@ class Normalized : public levin::LightningModule {
   nn::InstanceNorm1d instance_ = nullptr;
 };
 
+// Two layers side by side, of which one rank reads the second first from some step on: `early` is "rank:step", or
+// "all:step", where every rank does so in every other step.
+class Crossed : public levin::LightningModule {
+ public:
+  Crossed(const std::string& early, int64_t second) : early_(early), second_(nn::Linear(8, second)) {
+    register_module("first", first_);
+    register_module("second", second_);
+    out_ = register_module("out", nn::Linear(8 + second, 3));
+  }
+  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    const int64_t step = trainer().global_step();
+    const bool all = early_.starts_with("all");
+    const bool crosses = step >= std::stoll(early_.substr(early_.find(':') + 1)) &&
+                         (all ? step % 2 == 1 : trainer().global_rank() == std::stoll(early_));
+    at::Tensor second;
+    if (crosses) second = second_->forward(batch[0]);
+    const at::Tensor first = first_->forward(batch[0]);
+    if (!crosses) second = second_->forward(batch[0]);
+    return F::cross_entropy(out_->forward(torch::tanh(torch::cat({first, second}, 1))), batch[1]);
+  }
+  levin::OptimizerConfig configure_optimizers() override { return levin::SGD(parameters(), {.lr = 0.1}); }
+
+ private:
+  std::string early_;
+  nn::Linear first_ = nn::Linear(8, 8);
+  nn::Linear second_;
+  nn::Linear out_ = nullptr;
+};
+
 std::shared_ptr<levin::LightningModule> make_model(const Words& words) {
   torch::manual_seed(1);
   const std::string kind = words.text("model", "");
   if (kind == "gan") return std::make_shared<Gan>(words.has("toggle"));
   if (kind == "norm") return std::make_shared<Normalized>(words.text("norm", ""));
+  if (kind == "crossed") return std::make_shared<Crossed>(words.text("early", "-1:0"), words.number("second", 8));
   throw levin::Error("model=" + kind + ": there is no such model.");
 }
 
@@ -124,7 +154,9 @@ levin::TrainerOptions trainer_options(const Words& words) {
   options.num_sanity_val_steps = 0;
   options.sync_batchnorm = words.has("sync_batchnorm");
   if (words.text("strategy", "") == "fsdp") {
-    options.strategy = levin::FSDP({.stage = words.number("stage", 3), .unit_mb = 1e-4});
+    options.strategy = levin::FSDP({.stage = words.number("stage", 3),
+                                    .unit_mb = 1e-4,
+                                    .timeout = levin::Seconds(static_cast<double>(words.number("timeout", 300)))});
   } else if (words.number("devices", 1) > 1) {
     options.strategy = levin::DDP({.find_unused_parameters = words.has("find_unused")});
   }

@@ -1,6 +1,6 @@
 """Models that are hard on ranks: what several ranks train is what one process trains with the whole batch, in float64."""
 
-from ranks import FSDP_STAGES, RanksTest, main
+from ranks import FSDP_STAGES, RanksTest, free_port, main
 
 EXACT = 1e-12
 
@@ -71,6 +71,62 @@ class SyncBatchNorm(ModelTest):
         whole = self.train("batch=16", "model=norm", "norm=batch")[0]["weights"]
         apart = self.train("batch=8", "model=norm", "norm=batch", ranks=2)[0]["weights"]
         self.assertGreater(max(abs(a - b) for a, b in zip(whole, apart)), 1e-3)
+
+
+class ReadingOrder(ModelTest):
+    """Stage 3, where each reading of weights is a message to all. Without a check startup_timeout, 30 minutes, counts."""
+
+    def errors_of(self, *words):
+        status, errors = self.run_words("model=crossed", "strategy=fsdp", "batch=8", "devices=2", *words)
+        self.assertEqual(status, 1, errors)
+        return errors
+
+    def test_ranks_that_read_other_weights_first_are_named_with_what_they_read(self):
+        for second in (8, 5):  # units of one size, whose weights would be mixed up, and of several
+            with self.subTest(second=second):
+                errors = self.errors_of("early=1:0", f"second={second}")
+                self.assertIn("rank 0 is about to read unit 0 (first.weight, first.bias), rank 1 unit 1 (second.weight, "
+                              "second.bias). Run the same layers in the same order on every rank", errors)
+
+    def test_a_rank_that_leaves_the_order_of_the_last_step_is_named_within_the_timeout(self):
+        for second in (8, 5):
+            with self.subTest(second=second):
+                errors = self.errors_of("early=1:3", f"second={second}", "timeout=3")
+                self.assertIn("rank 1 of 2: agreeing to gather unit 1 (second.weight, second.bias) failed", errors)
+                self.assertIn("Another rank ended, hangs, or reads other weights", errors)
+                self.assertRegex(errors, r"rank 0 of 2: (agreeing to gather|gathering) unit \d")
+
+    def test_an_order_that_changes_on_all_ranks_alike_is_no_error(self):
+        self.assert_like_one_process("model=crossed", "early=all:2", more=["strategy=fsdp", "timeout=20"])
+
+
+class RollCall(ModelTest):
+    def start_rank(self, rank, size, port):
+        return self.start("model=crossed", "batch=8", "strategy=fsdp", env={
+            "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port)})
+
+    def test_a_rank_that_is_given_to_two_processes_ends_all_at_once(self):
+        port = free_port()
+        ranks = [self.start_rank(rank, 3, port) for rank in (0, 1, 1)]  # rank 2 is missing
+        for rank in ranks:
+            _, errors = rank.communicate(timeout=60)
+            self.assertEqual(rank.returncode, 1, errors)
+        self.assertRegex(errors, r"rank 1 of 3 was given to two processes: process \d+ on \S+, and process \d+ on ")
+        self.assertIn("Give every process a rank of its own", errors)
+
+    def test_a_second_rank_0_on_one_machine_ends_at_once(self):
+        port = free_port()
+        ranks = [self.start_rank(0, 2, port) for _ in range(2)]
+        try:
+            self.wait_until(lambda: any(rank.poll() is not None for rank in ranks), "the second rank 0 ends")
+            second = next(rank for rank in ranks if rank.poll() is not None)
+            self.assertIn("Another program listens there: another run, or a process that was given rank 0 too",
+                          second.communicate()[1])
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.communicate()
 
 
 if __name__ == "__main__":

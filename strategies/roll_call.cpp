@@ -1,0 +1,93 @@
+#include "levin/strategies/roll_call.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
+
+#include "levin/core/console.h"
+#include "levin/strategies/collectives.h"
+
+namespace levin {
+
+namespace {
+
+using RollClock = std::chrono::steady_clock;
+
+constexpr const char* kArrived = "roll/arrived";
+constexpr const char* kRefused = "roll/refused";
+constexpr size_t kNamedRanks = 8;
+constexpr std::chrono::seconds kQuietWait{30};
+
+std::vector<uint8_t> bytes(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+std::string text_of(const std::vector<uint8_t>& data) {
+  return {data.begin(), data.end()};
+}
+
+std::string this_process() {
+  std::array<char, 256> host = {};
+  ::gethostname(host.data(), host.size() - 1);
+  return "process " + std::to_string(::getpid()) + " on " + host.data();
+}
+
+std::string claim_key(int64_t rank) {
+  return "roll/" + std::to_string(rank);
+}
+
+void claim(c10d::Store& store, const World& world) {
+  const std::string self = this_process();
+  const std::string holder = text_of(store.compareSet(claim_key(world.rank), {}, bytes(self)));
+  if (holder == self) return;
+  const std::string text = "rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) +
+                           " was given to two processes: " + holder + ", and " + self + " (by " + world.source +
+                           "). Give every process a rank of its own: RANK, --rank, or with several nodes NODE_RANK.";
+  store.set(kRefused, bytes(text));
+  throw RankError(text);
+}
+
+std::string missing_ranks(c10d::Store& store, const World& world) {
+  std::string missing;
+  size_t count = 0;
+  for (int64_t rank = 0; rank < world.size && count <= kNamedRanks; ++rank) {
+    if (store.check({claim_key(rank)})) continue;
+    const std::string name = count < kNamedRanks ? std::to_string(rank) : "…";
+    missing += (count++ > 0 ? ", " : "") + name;
+  }
+  return missing;
+}
+
+}  // namespace
+
+void call_roll(c10d::Store& store, const World& world, std::chrono::milliseconds timeout) {
+  if (world.size <= 1) return;
+  claim(store, world);
+  store.add(kArrived, 1);
+  const auto start = RollClock::now();
+  bool told = world.rank != 0;
+  for (std::chrono::milliseconds pause{1}; store.add(kArrived, 0) < world.size;) {
+    if (store.check({kRefused})) throw RankError(text_of(store.get(kRefused)));
+    const auto waited = RollClock::now() - start;
+    if (waited >= timeout) {
+      throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) +
+                      " has waited for the others until startup_timeout. Not started: rank " +
+                      missing_ranks(store, world) + ".");
+    }
+    if (waited >= kQuietWait && !std::exchange(told, true)) {
+      Console::instance().print("Waiting for rank " + missing_ranks(store, world) + " of " +
+                                std::to_string(world.size) + " at " + world.master_address + ":" +
+                                std::to_string(world.master_port) + ".");
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::milliseconds(200));
+  }
+}
+
+}  // namespace levin
