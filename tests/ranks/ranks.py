@@ -30,8 +30,9 @@ def fsdp(stage, *words):
     return ["strategy=fsdp", f"stage={stage}", "unit_mb=0.0001", *words]
 
 
-def free_port(low=0, high=0):
-    """A port of this machine that nobody listens on; between `low` and `high` where they are given."""
+def free_port(low=25000, high=32767):
+    """A port of this machine that nobody listens on. By default none that the kernel gives to others: between here and
+    rank 0's listening another test's rank could get it, and then rank 0 ends and rank 1 waits at a stranger's door."""
     while True:
         with socket.socket() as probe:
             try:
