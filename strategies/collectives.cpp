@@ -21,7 +21,9 @@
 #include "levin/strategies/launcher.h"
 #include "levin/strategies/nccl.h"
 #include "levin/strategies/own_address.h"
+#include "levin/strategies/rank_process.h"
 #include "levin/strategies/roll_call.h"
+#include "levin/strategies/store_gate.h"
 
 namespace levin {
 
@@ -41,15 +43,19 @@ c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeou
   auto& store = stores[world.master_address + ":" + std::to_string(world.master_port)];
   if (store) return store;
   c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(world.master_port);
   options.isServer = world.rank == 0 && !launcher_keeps_store();
+  const int socket = inherited_store_socket();
+  StoreAddress address = {world.master_address, world.master_port};
+  if (options.isServer && socket >= 0) address.listening = socket;
+  const bool ours = !launcher_keeps_store() && !(launched_by_levin() && world.num_nodes == 1);
+  if (ours) address = open_store_address(world, timeout);
+  options.port = static_cast<uint16_t>(address.port);
+  options.masterListenFd = address.listening;
   options.numWorkers = static_cast<size_t>(world.size);
   options.waitWorkers = false;
   options.timeout = timeout;
   options.multiTenant = true;
-  const int socket = inherited_store_socket();
-  if (options.isServer && socket >= 0) options.masterListenFd = socket;
-  store = c10::make_intrusive<c10d::TCPStore>(world.master_address, options);
+  store = c10::make_intrusive<c10d::TCPStore>(address.host, options);
   return store;
 }
 

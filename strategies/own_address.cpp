@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "levin/core/error.h"
+#include "levin/strategies/listening_socket.h"
 
 namespace levin {
 
@@ -23,10 +24,6 @@ std::string address_text(const sockaddr* address, socklen_t size) {
   std::array<char, NI_MAXHOST> host = {};
   const int error = ::getnameinfo(address, size, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST);
   return error == 0 ? host.data() : "";
-}
-
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
 }
 
 socklen_t size_of(const sockaddr* address) {
@@ -81,8 +78,8 @@ std::string own_address(const World& world) {
                       "\", but this machine has no interface of that name with an address. See \"ip address\".");
   }
   const std::string address = address_towards(world.master_address);
-  const bool meant = is_loopback(world.master_address) || world.master_address == "localhost";
-  if (!is_loopback(address) || meant) return address;
+  const bool meant = is_loopback_address(world.master_address) || world.master_address == "localhost";
+  if (!is_loopback_address(address) || meant) return address;
   // Rank 0's machine under its own name, which only it takes for a loopback.
   const std::string other = interface_address("");
   return other.empty() ? address : other;

@@ -75,6 +75,32 @@ class TwoNodes(RanksTest):
         self.expect_as_local(4, lambda node: self.on(node, "devices=2", "nodes=2", env={
             "NODE_RANK": str(node), "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "23457"}))
 
+    def test_without_a_secret_rank_zero_says_that_anybody_may_join(self):
+        nodes = [self.on(node, "strategy=ddp", "--init-method", f"tcp://{ADDRESSES[0]}:23459", "--rank", str(node),
+                         "--world-size", "2") for node in range(2)]
+        said = [node.communicate(timeout=60)[1] for node in nodes]
+        self.assertEqual([node.returncode for node in nodes], [0, 0], said)
+        self.assertIn(f"ranks meet at {ADDRESSES[0]}, port 23459 without a shared secret: whoever reaches that port can "
+                      "join them. Set LEVIN_SECRET", said[0])
+
+    def test_with_a_secret_and_a_stranger_from_the_other_machine(self):
+        secret = {"LEVIN_SECRET": "0123456789abcdef0123"}
+        words = ["strategy=ddp", "--init-method", f"tcp://{ADDRESSES[0]}:23460", "--world-size", "2"]
+        first = self.on(0, *words, "--rank", "0", env=secret)
+        knock = ("import socket,sys,time\n"
+                 "for _ in range(600):\n"
+                 "  try: s = socket.create_connection((sys.argv[1], 23460)); break\n"
+                 "  except OSError: time.sleep(0.1)\n"
+                 "s.sendall(bytes(64)); s.settimeout(20)\n"
+                 "while s.recv(4096): pass\n")
+        subprocess.run(["ip", "netns", "exec", NODES[1], "python3", "-c", knock, ADDRESSES[0]], timeout=90, check=True)
+        second = self.on(1, *words, "--rank", "1", env=secret)
+        said = [node.communicate(timeout=60)[1] for node in (first, second)]
+        self.assertEqual([first.returncode, second.returncode], [0, 0], said)
+        self.assertIn(f"a stranger at {ADDRESSES[1]} wanted to join the ranks and was refused: it does not know the secret",
+                      said[0])
+        self.assertNotIn("without a shared secret", said[0])
+
     def test_with_the_interface_named(self):
         self.expect_as_local(2, lambda node: self.on(
             node, "strategy=ddp", env={"RANK": str(node), "WORLD_SIZE": "2", "MASTER_ADDR": ADDRESSES[0],

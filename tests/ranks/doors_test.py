@@ -1,0 +1,198 @@
+"""Where rank 0 listens, who is let in, and strangers at the door: real sockets and processes."""
+
+import json
+import os
+import pathlib
+import socket
+import struct
+import threading
+import time
+
+from ranks import RanksTest, free_port, main
+
+SECRET = "5f0c1b7d9e3a48c2b6d4"
+SHORT = ("samples=16", "strategy=ddp")
+
+
+def listens_at(pid):
+    """Addresses, as bytes in the order of the network, of all TCP sockets on which a process listens."""
+    inodes = set()
+    for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            inodes.add(os.readlink(link))
+        except OSError:
+            continue  # closed meanwhile
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] != "0A" or f"socket:[{fields[9]}]" not in inodes:
+                continue
+            address, port = fields[1].split(":")
+            words = [struct.pack("=I", int(address[k:k + 8], 16)) for k in range(0, len(address), 8)]
+            found.append((b"".join(words), int(port, 16)))
+    return found
+
+
+LOOPBACKS = (socket.inet_aton("127.0.0.1"), socket.inet_pton(socket.AF_INET6, "::1"),
+             socket.inet_pton(socket.AF_INET6, "::ffff:127.0.0.1"))
+
+
+class DoorsTest(RanksTest):
+    def rank(self, rank, port, *words, host="127.0.0.1", env=None):
+        process = self.start(*SHORT, *words, "--init-method", f"tcp://{host}:{port}", "--rank", str(rank),
+                             "--world-size", "2", env=env)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        return process
+
+    def finish(self, *processes):
+        """What each said on standard error."""
+        return [process.communicate(timeout=90)[1] for process in processes]
+
+    def expect_trained(self, *processes):
+        said = self.finish(*processes)
+        self.assertEqual([process.returncode for process in processes], [0] * len(processes), said)
+        self.assertEqual([report["world_size"] for report in self.reports(2)], [2, 2])
+        return said
+
+
+class ListeningAddress(DoorsTest):
+    def expect_loopback_only(self, first, second, port):
+        self.wait_until(lambda: any(p == port for _, p in listens_at(first.pid)), "rank 0's store")
+        strange = [address for address, _ in listens_at(first.pid) if address not in LOOPBACKS]
+        self.assertEqual(strange, [])
+        self.expect_trained(first, second())
+
+    def test_an_init_method_on_the_loopback(self):
+        port = free_port()
+        self.expect_loopback_only(self.rank(0, port), lambda: self.rank(1, port), port)
+
+    def test_an_init_method_on_the_loopback_of_ipv6(self):
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError as error:
+            self.skipTest(f"no IPv6 here: {error}")
+        port = free_port()
+        self.expect_loopback_only(self.rank(0, port, host="[::1]"), lambda: self.rank(1, port, host="[::1]"), port)
+
+    def test_the_name_localhost(self):
+        port = free_port()
+        self.expect_loopback_only(self.rank(0, port, host="localhost"),
+                                  lambda: self.rank(1, port, host="localhost"), port)
+
+    def test_master_addr(self):
+        port = free_port()
+
+        def start(rank):
+            process = self.start(*SHORT, env={"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
+                                              "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+            self.addCleanup(lambda: process.poll() is None and process.kill())
+            return process
+
+        self.expect_loopback_only(start(0), lambda: start(1), port)
+
+    def test_a_port_that_another_program_has_is_an_error_that_names_it(self):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            process = self.rank(0, port)
+            said = self.finish(process)[0]
+        self.assertEqual(process.returncode, 1, said)
+        self.assertIn(f"rank 0 cannot listen at 127.0.0.1, port {port}: Address already in use. Another program or run has", said)
+
+
+class Secrets(DoorsTest):
+    def with_secret(self, secret=SECRET):
+        return {"LEVIN_SECRET": secret}
+
+    def test_ranks_that_share_one_train_while_strangers_knock(self):
+        port = free_port()
+        first = self.rank(0, port, env=self.with_secret())
+        self.wait_until(lambda: any(p == port for _, p in listens_at(first.pid)), "the gate")
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", port)) as noisy:
+                noisy.sendall(b"GET / HTTP/1.1\r\nHost: rank0\r\n\r\n" * 10)
+                noisy.settimeout(20)
+                try:
+                    while noisy.recv(4096):
+                        pass
+                except ConnectionResetError:
+                    pass
+        start = time.monotonic()
+        said = self.expect_trained(first, self.rank(1, port, env=self.with_secret()))
+        self.assertLess(time.monotonic() - start, 60)
+        self.assertIn("a stranger at 127.0.0.1 wanted to join the ranks and was refused: it does not know the secret",
+                      said[0])
+        for one in silent:
+            one.close()
+
+    def test_nobody_reaches_the_store_itself_by_that_port(self):
+        """What a client of the store says first is no proof."""
+        port = free_port()
+        first = self.rank(0, port, env=self.with_secret())
+        self.wait_until(lambda: any(p == port for _, p in listens_at(first.pid)), "the gate")
+        strange = [address for address, _ in listens_at(first.pid) if address not in LOOPBACKS]
+        self.assertEqual(strange, [])
+        said = self.rank(1, port)  # without a secret: speaks to the gate as to a store
+        try:
+            self.expect_trained(first, self.rank(1, port, env=self.with_secret()))
+        finally:
+            said.kill()
+            said.communicate()
+
+    def test_a_rank_with_another_secret_is_refused_and_says_why(self):
+        port = free_port()
+        first = self.rank(0, port, env=self.with_secret())
+        other = self.rank(1, port, env=self.with_secret("another secret 123456"))
+        said = self.finish(other)[0]
+        self.assertEqual(other.returncode, 1)
+        self.assertIn("it refuses this rank's secret (LEVIN_SECRET or LEVIN_SECRET_FILE)", said)
+        self.expect_trained(first, self.rank(1, port, env=self.with_secret()))
+
+    def test_a_rank_zero_without_one_is_not_believed(self):
+        port = free_port()
+        first = self.rank(0, port)
+        other = self.rank(1, port, env=self.with_secret())
+        said = self.finish(other)[0]
+        self.assertEqual(other.returncode, 1)
+        self.assertIn("it does not ask for the secret", said)
+        self.expect_trained(first, self.rank(1, port))
+
+    def test_a_program_that_repeats_what_it_hears_is_not_believed(self):
+        """It takes rank 0's port and answers with the ranks' own words."""
+        server = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(server.close)
+
+        def repeat():
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"LEVIN 1\n" + bytes(32))
+                answer = connection.recv(64, socket.MSG_WAITALL)
+                connection.sendall(answer[32:])
+
+        threading.Thread(target=repeat, daemon=True).start()
+        process = self.rank(1, server.getsockname()[1], env=self.with_secret())
+        said = self.finish(process)[0]
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("it does not know the secret itself: another program listens there", said)
+
+    def test_a_file_holds_it(self):
+        path = pathlib.Path(self.out) / "secret"
+        path.write_text(SECRET + "\n")
+        port = free_port()
+        self.expect_trained(self.rank(0, port, env={"LEVIN_SECRET_FILE": str(path)}),
+                            self.rank(1, port, env=self.with_secret()))
+
+    def test_one_that_can_be_guessed_is_refused(self):
+        said = self.finish(self.rank(0, free_port(), env=self.with_secret("secret")))[0]
+        self.assertIn("the secret of LEVIN_SECRET has 6 characters, fewer than 16", said)
+        said = self.finish(self.rank(0, free_port(), env={"LEVIN_SECRET_FILE": "/no/such/file"}))[0]
+        self.assertIn('LEVIN_SECRET_FILE is "/no/such/file", which cannot be read', said)
+
+    def test_ranks_of_one_machine_need_none(self):
+        plain = self.train("samples=16", ranks=2)
+        self.assertEqual(json.dumps(self.train("samples=16", ranks=2, env=self.with_secret())), json.dumps(plain))
+
+
+if __name__ == "__main__":
+    main()
