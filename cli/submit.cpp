@@ -119,6 +119,7 @@ SubmitJob make_job(const SubmitOptions& options, Problems& problems) {
   job.command.insert(job.command.end(), options.run.begin(), options.run.end());
   if (job.nodes != nodes) job.command.push_back("--trainer.num_nodes=" + std::to_string(job.nodes));
   if (!job.requeue) job.command.emplace_back("--trainer.auto_requeue=false");
+  check_job(job, problems);
   return job;
 }
 

@@ -35,7 +35,7 @@ bool is_slurm_time(const std::string& text) {
 }
 
 bool is_line(const std::string& text) {
-  return std::none_of(text.begin(), text.end(), [](unsigned char letter) { return letter < ' '; });
+  return std::none_of(text.begin(), text.end(), [](unsigned char letter) { return letter < ' ' || letter == 0x7f; });
 }
 
 // Parts the values of a grid at commas that stand in no bracket and in no quotes.

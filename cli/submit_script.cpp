@@ -1,5 +1,9 @@
 #include "levin/cli/submit_script.h"
 
+#include <algorithm>
+
+#include "levin/core/error.h"
+
 namespace levin {
 
 namespace {
@@ -7,6 +11,10 @@ namespace {
 bool is_plain(const std::string& text, const std::string& more) {
   const std::string plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,@%+=" + more;
   return !text.empty() && text.find_first_not_of(plain) == std::string::npos;
+}
+
+bool is_one_line(const std::string& text) {
+  return std::none_of(text.begin(), text.end(), [](unsigned char letter) { return letter < ' ' || letter == 0x7f; });
 }
 
 // As sbatch reads its lines: quotes, in which a backslash takes the next letter for itself.
@@ -59,7 +67,25 @@ std::string shell_word(const std::string& text) {
   return quoted + "'";
 }
 
+void check_job(const SubmitJob& job, Problems& problems) {
+  const auto check = [&](const std::string& option, const std::string& text, const std::string& advice) {
+    if (is_one_line(text)) return;
+    problems.add({}, option,
+                 "\"" + cut_text(text) +
+                     "\" holds a line's end or another control character, which no line of a job's " +
+                     "script can hold. " + advice);
+  };
+  check("--job-name", job.name, "Without --job-name=NAME it is the run file's name: give another.");
+  check("submit", job.folder, "It is the folder that the job runs in: submit from one with another name.");
+  check("--time", job.time, "Write 04:00:00.");
+  check("--output", job.output, "Give another file.");
+  for (const auto& [name, value] : job.slurm) check("--slurm", name + "=" + value, "Write --slurm NAME=VALUE.");
+}
+
 std::string job_script(const SubmitJob& job) {
+  Problems problems;
+  check_job(job, problems);
+  problems.throw_if_any();
   std::string script = "#!/usr/bin/env bash\n";
   add_options(script, job);
   script += "\nset -eu\n";

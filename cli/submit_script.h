@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "levin/core/value.h"
+
 namespace levin {
 
 struct SubmitJob {
@@ -23,6 +25,11 @@ struct SubmitJob {
   std::vector<std::vector<std::string>> points = {};            // more arguments, for each task of an array
 };
 
+/// What no line of a script for sbatch can hold becomes a problem: control characters, a line's end among them. The
+/// words of the command may hold them, as they are quoted for the shell.
+void check_job(const SubmitJob& job, Problems& problems);
+
+/// Throws ConfigError where check_job finds a problem.
 [[nodiscard]] std::string job_script(const SubmitJob& job);
 
 /// `text` as one word of a POSIX shell.

@@ -4,6 +4,7 @@
 #include "cli/config_files.h"
 #include "levin/cli/submit_options.h"
 #include "levin/cli/submit_script.h"
+#include "levin/core/error.h"
 #include "support/run_program.h"
 
 namespace levin::submit_test {
@@ -147,6 +148,30 @@ TEST(SubmitScript, QuotesForTheShell) {
     expected += "<" + word + ">";
   }
   EXPECT_EQ(test::run_program(command).output, expected);
+}
+
+std::string refusal(const SubmitJob& job) {
+  try {
+    (void)job_script(job);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(SubmitScript, RefusesWhatWouldEndALine) {
+  SubmitJob one = job();
+  one.name = "ok\ntouch x";
+  expect_parts(refusal(one), {"--job-name: \"ok\\ntouch x\" holds a line's end", "give another"});
+  one = job();
+  one.folder = "/data/a\ntouch x";
+  expect_parts(refusal(one), {"submit: \"/data/a\\ntouch x\" holds a line's end", "submit from one with another name"});
+  one = job();
+  one.time = "90\r";
+  one.output = "out\x7f";
+  one.slurm = {{"comment", "a\nb"}, {"part\nition", ""}};
+  expect_parts(refusal(one), {"--time: \"90\\x0d\"", "--output: \"out\\x7f\"", "--slurm: \"comment=a\\nb\"",
+                              "--slurm: \"part\\nition=\""});
 }
 
 }  // namespace

@@ -23,6 +23,9 @@ if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models o
   levin_test(tune FILES
     cli/tune_test.cpp)
   add_dependencies(tune_test levin_tool)
+  add_test(NAME cli.submit_names
+    COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/cli/submit_names_test.py" $<TARGET_FILE:levin_tool>)
+  set_tests_properties(cli.submit_names PROPERTIES LABELS examples TIMEOUT 300)
 endif()
 
 if(LEVIN_BUILD_TOOL)

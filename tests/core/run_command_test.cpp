@@ -16,6 +16,15 @@ TEST(RunCommand, ReturnsBothStreamsAndTheStatus) {
 
 TEST(RunCommand, HandsWordsOverAsTheyAre) {
   EXPECT_EQ(run_command({"printf", "[%s]", "a b", "$(id)", "'", ";ls", ""}).output, "[a b][$(id)]['][;ls][]");
+  const std::vector<std::string> hostile = {"-x",           "--", "`id`", "a\nb", "%s%n",
+                                            "\xe2\x80\xae", "*",  "~",    "\\",   "\x1b[2J"};
+  std::vector<std::string> words = {"printf", "[%s]"};
+  std::string expected;
+  for (const auto& word : hostile) {
+    words.push_back(word);
+    expected += "[" + word + "]";
+  }
+  EXPECT_EQ(run_command(words).output, expected);
 }
 
 TEST(RunCommand, TakesMoreThanAPipeHolds) {

@@ -76,6 +76,45 @@ TEST(Download, RefusesWrongBytesAndKeepsTheOldFile) {
   EXPECT_EQ(folder.count_files(), 1U);
 }
 
+TEST(Download, SendsNothingForAnAddressThatIsNone) {
+  const TempFolder folder;
+  const HttpServer server({HttpServer::answer("abc")});
+  const std::string path = folder.file("x");
+  for (const std::string name : {"a\r\nX-Evil: 1", "a\nb", "a b", "\x1b[2J", "\x7f"}) {
+    EXPECT_TRUE(holds(message_of<DataError>([&] { download(server.url() + name, path, quick()); }),
+                      {"cannot download", "attempt 1 of 3"}))
+        << name;
+  }
+  for (const std::string url : {"file:///etc/passwd", "ftp://127.0.0.1/x", "-o/tmp/x", "$(touch x)", "`touch x`", ""}) {
+    EXPECT_TRUE(holds(message_of<DataError>([&] { download(url, path, quick()); }), {"cannot download " + url})) << url;
+  }
+  EXPECT_EQ(server.requests(), 0);
+  EXPECT_EQ(folder.count_files(), 0U);
+}
+
+TEST(Download, AsksForAHostileNameAsItIs) {
+  const TempFolder folder;
+  const HttpServer server({HttpServer::answer("abc")});
+  for (const std::string name : {"$(touch%20x)", "`id`", "a;b", "'", "%0a", "--x", "\xc3\xa9"}) {
+    download(server.url() + name, folder.file("x"), quick());
+    EXPECT_EQ(read_file(folder.file("x")), "abc") << name;
+  }
+  EXPECT_EQ(folder.count_files(), 1U);
+}
+
+TEST(Download, DoesNotFollowAServerToAnotherProtocol) {
+  const TempFolder folder;
+  const std::string secret = folder.write("secret", "s");
+  for (const std::string& target : {"file://" + secret, std::string("ftp://127.0.0.1:9/x")}) {
+    const HttpServer server(
+        {"HTTP/1.1 302 Found\r\nLocation: " + target + "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"});
+    EXPECT_TRUE(holds(message_of<DataError>([&] { download(server.url(), folder.file("x"), quick()); }),
+                      {"cannot download", "attempt 1 of 3"}))
+        << target;
+  }
+  EXPECT_EQ(folder.count_files(), 1U);
+}
+
 TEST(Download, NamesTheStatusOfAMissingFileAndAsksOnce) {
   const TempFolder folder;
   const HttpServer server({HttpServer::answer("no such page", "404 Not Found")});

@@ -1,0 +1,114 @@
+"""Names that a shell would obey, handed to `levin submit`: bash itself runs the scripts that come of them.
+
+  submit_names_test.py LEVIN [unittest's arguments]
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LEVIN = str(pathlib.Path(sys.argv.pop(1)).resolve())
+
+RUN_FILE = "model: Classifier\ntrainer: {max_epochs: 1}\n"
+
+# Each would make a file called "touched", or be taken for an option.
+HOSTILE = ["$(touch touched)", "`touch touched`", "a; touch touched", "a' touch touched '", 'a" touch touched "',
+           "a && touch touched", "a | touch touched", "-x", "--wrap=touch touched", "%j %x %%", "#a #b", "a\\", "\\\"",
+           "*", "~", "!!", "{a,b}", "ü \u202e", "a=b", "$HOME", "${IFS}"]
+FOLDERS = ["$(touch touched)", "a; touch touched", 'a" `touch touched`', "--wrap=touch touched", "a\\"]
+WITH_CONTROLS = ["ok\ntouch touched", "ok\rtouch touched", "ok\x1b[2J\x7f"]
+
+
+class SubmitNames(unittest.TestCase):
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory(prefix="levin_submit_")
+        self.addCleanup(self._folder.cleanup)
+        self.root = pathlib.Path(self._folder.name)
+        self.bin = self.root / "bin"
+        self.bin.mkdir()
+        # sbatch runs the script at once, in the folder that it was called in; srun writes down its words.
+        self.stand_in("sbatch", 'exec bash "$1"')
+        self.stand_in("srun", f'printf "%s\\0" "$@" > "{self.root}/words"')
+
+    def stand_in(self, name, body):
+        path = self.bin / name
+        path.write_text(f"#!/usr/bin/env bash\n{body}\n")
+        path.chmod(0o755)
+
+    def submit(self, folder, *words):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+        env.update(PATH=f"{self.bin}:{env['PATH']}", SLURM_ARRAY_TASK_ID="0")
+        done = subprocess.run([LEVIN, "submit", *words], cwd=folder, env=env, text=True, timeout=120,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual([str(path) for path in self.root.rglob("touched*")], [], done.stdout)
+        return done.returncode, done.stdout
+
+    def words_of_srun(self):
+        return (self.root / "words").read_bytes().decode().split("\0")[:-1]
+
+    def folder(self, name):
+        path = self.root / name
+        path.mkdir(exist_ok=True)
+        return path
+
+    def test_a_run_file_of_any_name_is_handed_over_as_it_is(self):
+        for name in HOSTILE:
+            with self.subTest(name):
+                folder = self.folder("plain")
+                (folder / (name + ".yaml")).write_text(RUN_FILE)
+                status, said = self.submit(folder, f"--config={name}.yaml")
+                self.assertEqual(status, 0, said)
+                self.assertEqual(self.words_of_srun()[1:], ["fit", f"--config={name}.yaml"])
+
+    def test_a_folder_of_any_name_is_quoted(self):
+        for name in FOLDERS:
+            with self.subTest(name):
+                folder = self.folder(name)
+                (folder / "run.yaml").write_text(RUN_FILE)
+                status, said = self.submit(folder, "--config=run.yaml")
+                self.assertEqual(status, 0, said)
+                chdir = [line for line in (folder / "run.sbatch").read_text().splitlines() if "--chdir" in line]
+                self.assertEqual(len(chdir), 1)
+
+    def test_values_of_options_and_of_a_grid_are_handed_over_as_they_are(self):
+        (self.root / "run.yaml").write_text(RUN_FILE)
+        option = "--trainer.default_root_dir='two\n\nlines'"
+        status, said = self.submit(self.root, "--config=run.yaml", option)
+        self.assertEqual(status, 0, said)
+        self.assertEqual(self.words_of_srun()[1:], ["fit", "--config=run.yaml", option])
+        quoted = ["'" + value.replace("'", "''") + "'" for value in HOSTILE]
+        status, said = self.submit(self.root, "--config=run.yaml", "--job-name=grid",
+                                   f"--grid=trainer.default_root_dir={','.join(quoted)}")
+        self.assertEqual(status, 0, said)
+        for task, value in enumerate(quoted):
+            with self.subTest(value):
+                subprocess.run([self.bin / "sbatch", self.root / "grid.sbatch"], cwd=self.root, check=True, timeout=60,
+                               env={"PATH": f"{self.bin}:{os.environ['PATH']}", "SLURM_ARRAY_TASK_ID": str(task)})
+                self.assertEqual(self.words_of_srun()[-1], f"--trainer.default_root_dir={value}")
+                self.assertEqual(list(self.root.rglob("touched*")), [])
+
+    def test_control_characters_in_names_are_refused_and_shown_escaped(self):
+        for name in WITH_CONTROLS:
+            with self.subTest(name):
+                folder = self.folder("plain")
+                (folder / (name + ".yaml")).write_text(RUN_FILE)
+                status, said = self.submit(folder, f"--config={name}.yaml")
+                self.assertEqual(status, 2, said)
+                self.assertIn("--job-name: \"ok\\", said)
+                self.assertIn("control character", said)
+                status, said = self.submit(folder, f"--config={name}.yaml", "--job-name=fine")
+                self.assertEqual(status, 0, said)  # in the command it is quoted
+                self.assertEqual(self.words_of_srun()[1:], ["fit", f"--config={name}.yaml"])
+                folder = self.folder(name)
+                (folder / "run.yaml").write_text(RUN_FILE)
+                status, said = self.submit(folder, "--config=run.yaml")
+                self.assertEqual(status, 2, said)
+                self.assertIn("submit from one with another name", said)
+                self.assertEqual(list(folder.glob("*.sbatch")), [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
