@@ -8,7 +8,9 @@
 #include "levin/cli/run_parts.h"
 #include "levin/core/error.h"
 #include "levin/profilers/time_split.h"
+#include "levin/strategies/fsdp.h"
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/ranks.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -67,6 +69,9 @@ MeasuredStep measure_step(const std::vector<std::string>& run_words) {
     seen.parameters += parameter.numel();
     seen.bytes = parameter.element_size();
   }
+  const auto unit_bytes = static_cast<int64_t>(FSDPOptions().unit_mb * 1024 * 1024);
+  const auto units = unit_parameters(module_tensors(*parts.model).parameters, unit_bytes);
+  seen.units = std::max<int64_t>(1, static_cast<int64_t>(units.size()));
   seen.batch_size = watch->largest;
   seen.forward_ms = times[StepPart::forward] * each;
   seen.backward_ms = times[StepPart::backward] * each;

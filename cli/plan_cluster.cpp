@@ -1,5 +1,6 @@
 #include "levin/cli/plan_cluster.h"
 
+#include <cmath>
 #include <cstdio>
 
 #include "levin/cli/command_words.h"
@@ -8,6 +9,7 @@
 #include "levin/cli/report.h"
 #include "levin/core/console.h"
 #include "levin/core/error.h"
+#include "levin/strategies/fsdp.h"
 
 namespace levin {
 
@@ -40,7 +42,8 @@ std::string time_text(double seconds) {
 std::string cluster_usage(int width) {
   return "levin plan cluster [--config FILE…] [options] [overrides…]\n\n" +
          wrapped(
-             "Predicts the step time and the efficiency of ddp and fsdp (stage 3) on many devices. With --config the "
+             "Predicts the step time and the efficiency of ddp and fsdp (stages 1 to 3) on many devices. With --config "
+             "the "
              "run's "
              "step is measured here, on one device; without it the times are given. Each device keeps its batch, so "
              "that "
@@ -59,6 +62,7 @@ void complete(PlanClusterOptions& options, const ConfigNode& given, const Measur
   take("forward_ms", options.forward_ms, seen.forward_ms);
   take("backward_ms", options.backward_ms, seen.backward_ms);
   take("optimizer_ms", options.optimizer_ms, seen.optimizer_ms);
+  take("units", options.units, seen.units);
 }
 
 void check_complete(const PlanClusterOptions& options, Problems& problems) {
@@ -70,15 +74,21 @@ void check_complete(const PlanClusterOptions& options, Problems& problems) {
                    "--backward_ms.");
 }
 
+// What fsdp makes of a model whose layers are not known: they are as small as they need be.
+int64_t default_units(const PlanClusterOptions& options) {
+  const double bytes = static_cast<double>(options.parameters) * static_cast<double>(options.bytes);
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(bytes / (FSDPOptions().unit_mb * 1024 * 1024))));
+}
+
 StepCost cost_of(const PlanClusterOptions& options, double other_ms) {
   StepCost cost;
   cost.forward = options.forward_ms * 1e-3 / options.device_speed;
   cost.backward = options.backward_ms * 1e-3 / options.device_speed;
   cost.optimizer = options.optimizer_ms * 1e-3 / options.device_speed;
   cost.other = other_ms * 1e-3 / options.device_speed;
-  cost.bytes = static_cast<double>(options.parameters * options.bytes);
+  cost.bytes = static_cast<double>(options.parameters) * static_cast<double>(options.bytes);
   cost.bucket_bytes = options.bucket_cap_mb * 1024 * 1024;
-  cost.units = options.units;
+  cost.units = options.units > 0 ? options.units : default_units(options);
   return cost;
 }
 
@@ -86,17 +96,19 @@ void print_plan(const PlanClusterOptions& options, double other_ms) {
   Console& console = Console::instance();
   const StepCost cost = cost_of(options, other_ms);
   console.print(std::to_string(options.parameters) + " parameters, " + number("%.1f", cost.bytes / 1e6) +
-                " MB to send. One device: " + std::to_string(options.batch_size) + " samples in " +
-                time_text(cost.alone()) + " (forward " + time_text(cost.forward) + ", backward " +
-                time_text(cost.backward) + ", optimizer " + time_text(cost.optimizer) + ", other " +
-                time_text(cost.other) + ").");
-  console.print("nodes  devices  global batch |    ddp step   efficiency |   fsdp step   efficiency");
+                " MB to send, by fsdp in " + std::to_string(cost.units) + (cost.units == 1 ? " unit" : " units") +
+                ". One device: " + std::to_string(options.batch_size) + " samples in " + time_text(cost.alone()) +
+                " (forward " + time_text(cost.forward) + ", backward " + time_text(cost.backward) + ", optimizer " +
+                time_text(cost.optimizer) + ", other " + time_text(cost.other) + ").");
+  console.print(
+      "nodes  devices  global batch |   ddp: step, efficient | fsdp 1, 2: step, eff. |    fsdp 3: step, eff.");
   for (const auto& line : plan_cluster(options, other_ms)) {
     std::array<char, 160> text = {};
-    std::snprintf(text.data(), text.size(), "%5ld  %7ld  %12ld | %11s  %9.1f %% | %11s  %9.1f %%",
+    std::snprintf(text.data(), text.size(), "%5ld  %7ld  %12ld | %11s %6.1f %% | %11s %6.1f %% | %11s %6.1f %%",
                   static_cast<long>(line.nodes), static_cast<long>(line.devices),
                   static_cast<long>(line.devices * options.batch_size), time_text(line.ddp.step).c_str(),
-                  100 * line.ddp.efficiency, time_text(line.fsdp.step).c_str(), 100 * line.fsdp.efficiency);
+                  100 * line.ddp.efficiency, time_text(line.fsdp_2.step).c_str(), 100 * line.fsdp_2.efficiency,
+                  time_text(line.fsdp_3.step).c_str(), 100 * line.fsdp_3.efficiency);
     console.print(text.data());
   }
 }
@@ -110,7 +122,8 @@ std::vector<ClusterLine> plan_cluster(const PlanClusterOptions& options, double 
   std::vector<ClusterLine> lines;
   for (const int64_t nodes : options.nodes) {
     const Cluster cluster{nodes, options.devices_per_node, inside, between};
-    lines.push_back({nodes, cluster.devices(), predict_ddp(cost, cluster), predict_fsdp(cost, cluster, 3)});
+    lines.push_back({nodes, cluster.devices(), predict_ddp(cost, cluster), predict_fsdp(cost, cluster, 2),
+                     predict_fsdp(cost, cluster, 3)});
   }
   return lines;
 }

@@ -27,7 +27,7 @@ struct PlanClusterOptions {
   double inside_bandwidth = 100;
   double inside_latency_us = 5;
   double bucket_cap_mb = 25;
-  int64_t units = 1;
+  int64_t units = 0;  // 0: as fsdp makes them of the model
 
   static auto fields() {
     using O = PlanClusterOptions;
@@ -55,7 +55,9 @@ struct PlanClusterOptions {
             .check(positive, "> 0"),
         field("inside_latency_us", &O::inside_latency_us, "of a message between them, microseconds").min(0.0),
         field("bucket_cap_mb", &O::bucket_cap_mb, "MiB of gradients that ddp reduces together").check(positive, "> 0"),
-        field("units", &O::units, "parts that fsdp gathers the parameters in, such as a model's blocks").min(1));
+        field("units", &O::units,
+              "parts that fsdp gathers the parameters in; 0: as fsdp makes them, whole layers of 25 MiB together")
+            .min(0));
   }
 };
 
@@ -64,20 +66,22 @@ struct MeasuredStep {
   int64_t parameters = 0;
   int64_t bytes = 4;
   int64_t batch_size = 1;
+  int64_t units = 1;  // that fsdp would make of the model
   double forward_ms = 0, backward_ms = 0, optimizer_ms = 0, other_ms = 0;
 };
 
 /// Measures the run that these words of a command line describe (--config FILE, overrides); throws ConfigError.
 using MeasureRun = std::function<MeasuredStep(const std::vector<std::string>& run_words)>;
 
-/// Does what the words after "levin plan cluster" say: a table of step times and efficiencies of ddp and of fsdp. Words
+/// Does what the words after "levin plan cluster" say: a table of step times and efficiencies of ddp and of fsdp's
+/// stages. Words
 /// that are none of its options are the run's. Returns the exit code.
 [[nodiscard]] int run_plan_cluster(const std::vector<std::string>& words, int width, const MeasureRun& measure);
 
 /// One line of the table.
 struct ClusterLine {
   int64_t nodes = 1, devices = 1;
-  StepPrediction ddp = {}, fsdp = {};
+  StepPrediction ddp = {}, fsdp_2 = {}, fsdp_3 = {};  // stage 1 sends what stage 2 does
 };
 [[nodiscard]] std::vector<ClusterLine> plan_cluster(const PlanClusterOptions& options, double other_ms);
 

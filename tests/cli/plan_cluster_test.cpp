@@ -44,28 +44,44 @@ TEST(PlanCluster, SaysWhatTheClosedFormsSay) {
   const auto [code, said] = plan(words);
   EXPECT_EQ(code, kExitOk) << said;
   // 2 devices: 2 messages; 6 devices: 2 (1 + 2). Stage 3 sends 3/2 as many, none of them hidden in one unit.
-  expect_parts(said, {"1000 parameters, 0.0 MB", "16 samples in 34.00 ms",
-                      "1        2            32 |    36.00 ms       94.4 % |    37.00 ms       91.9 %",
-                      "3        6            96 |    40.00 ms       85.0 % |    43.00 ms       79.1 %"});
+  // Stages 1 and 2 send as many as ddp, the gathering after the update.
+  expect_parts(said, {"1000 parameters, 0.0 MB to send, by fsdp in 1 unit.", "16 samples in 34.00 ms",
+                      "1        2            32 |    36.00 ms   94.4 % |    36.00 ms   94.4 % |    37.00 ms   91.9 %",
+                      "3        6            96 |    40.00 ms   85.0 % |    40.00 ms   85.0 % |    43.00 ms   79.1 %"});
 }
 
 TEST(PlanCluster, FasterDevicesComputeFasterAndSendAsBefore) {
   auto words = kLatencyOnly;
   words.insert(words.end(), {"--nodes=1", "--device_speed=10"});
-  expect_parts(plan(words).second, {"16 samples in 3.40 ms", "5.40 ms       63.0 %"});
+  expect_parts(plan(words).second, {"16 samples in 3.40 ms", "5.40 ms   63.0 %"});
 }
 
 TEST(PlanCluster, WhatIsGivenCountsBeforeWhatWasMeasured) {
   std::vector<std::string> run;
   const auto measure = [&](const std::vector<std::string>& words) {
     run = words;
-    return MeasuredStep{.parameters = 5, .bytes = 2, .batch_size = 8, .forward_ms = 1, .backward_ms = 2, .other_ms = 4};
+    return MeasuredStep{
+        .parameters = 5, .bytes = 2, .batch_size = 8, .units = 12, .forward_ms = 1, .backward_ms = 2, .other_ms = 4};
   };
   const auto [code, said] =
       plan({"--config", "a.yaml", "--nodes=1", "--trainer.precision=64-true", "--backward_ms=3"}, measure);
   EXPECT_EQ(code, kExitOk);
   EXPECT_EQ(run, (std::vector<std::string>{"--config", "a.yaml", "--trainer.precision=64-true"}));
-  expect_parts(said, {"5 parameters", "8 samples in 8.00 ms (forward 1.00 ms, backward 3.00 ms"});
+  expect_parts(said, {"5 parameters", "in 12 units", "8 samples in 8.00 ms (forward 1.00 ms, backward 3.00 ms"});
+}
+
+// A model of GPT-3 medium's size: gathered in the parts that fsdp makes of it, most of what is sent is hidden, as with
+// ddp; in a single part none of it is.
+TEST(PlanCluster, TakesTheUnitsThatFsdpMakes) {
+  PlanClusterOptions options{.parameters = 350'000'000, .forward_ms = 100, .backward_ms = 200, .nodes = {8}};
+  const ClusterLine by_default = plan_cluster(options, 0)[0];
+  options.units = 54;  // 1.4 GB in parts of 25 MiB
+  EXPECT_EQ(by_default.fsdp_3.step, plan_cluster(options, 0)[0].fsdp_3.step);
+  options.units = 1;
+  EXPECT_GT(by_default.fsdp_3.efficiency, 1.5 * plan_cluster(options, 0)[0].fsdp_3.efficiency);
+  EXPECT_GT(by_default.fsdp_3.efficiency, 0.7 * by_default.ddp.efficiency);
+  EXPECT_LT(by_default.fsdp_3.efficiency, by_default.ddp.efficiency);
+  expect_parts(plan({"--parameters=350000000", "--forward_ms=100", "--backward_ms=200"}).second, {"in 54 units"});
 }
 
 TEST(PlanCluster, TellsEveryMistakeAndPlansNothing) {
@@ -86,8 +102,8 @@ TEST(PlanCluster, HelpListsEveryOption) {
 TEST(PlanCluster, MeasuresARunOfTheTool) {
   const auto done = tool("--config " LEVIN_SOURCE_DIR "/configs/fashion_mnist.yaml --data.batch_size=32 --nodes=1,128");
   EXPECT_EQ(done.status, 0) << done.output;
-  expect_parts(done.output,
-               {"203530 parameters, 0.8 MB to send. One device: 32 samples in", "128     1024         32768 |"});
+  expect_parts(done.output, {"203530 parameters, 0.8 MB to send, by fsdp in 1 unit. One device: 32 samples in",
+                             "128     1024         32768 |"});
 }
 
 TEST(PlanCluster, AMistakeOfTheRunIsToldAsInAFit) {
