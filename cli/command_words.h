@@ -7,6 +7,7 @@
 
 #include "levin/core/config_node.h"
 #include "levin/core/error.h"
+#include "levin/core/value.h"
 
 namespace levin {
 

@@ -115,8 +115,11 @@ std::string CsvLogger::experiment_folder(const std::string& default_root_dir) co
 void CsvLogger::start_in(const std::string& folder) {
   log_dir_ = folder;
   make_folder(log_dir_);
-  mark_job(log_dir_);
   rows_ = static_cast<int64_t>(read_table(metrics_path()).rows.size());  // a version that was named goes on
+}
+
+void CsvLogger::own_folder() {
+  mark_job(log_dir_);
 }
 
 void CsvLogger::start(const std::string& default_root_dir, bool resume) {

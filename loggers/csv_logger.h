@@ -36,6 +36,7 @@ class CsvLogger final : public Logger {
 
   void start(const std::string& default_root_dir, bool resume) override;
   void start_again(const std::string& default_root_dir, bool resume) override;
+  void own_folder() override;
   [[nodiscard]] std::vector<std::string> earlier_log_dirs() const override;
   [[nodiscard]] std::string log_dir() const override { return log_dir_; }
   void log_metrics(const MetricList& metrics, int64_t step) override;

@@ -23,11 +23,16 @@ class Logger {
 
   /// Called once before anything is logged; `default_root_dir` is where files go if the logger has no folder of its
   /// own.
-  /// `resume`: go on in the folder of the newest run, if there is one.
+  /// `resume`: go on in the folder of the newest run, if there is one. That run may still be alive: nothing is written
+  /// into a folder that was there before own_folder() is called.
   virtual void start(const std::string& default_root_dir, bool resume) = 0;
   /// The same for a job that its cluster has started again: goes on in the folder that the job had begun, if there is
   /// one.
   virtual void start_again(const std::string& default_root_dir, bool resume) { start(default_root_dir, resume); }
+
+  /// Called once before each entry point, when no other run is alive in log_dir() and none can begin there: from here
+  /// on the logger may write into it.
+  virtual void own_folder() {}
 
   /// The folder of this run ("" if the logger keeps no files); checkpoints go below the first logger's.
   [[nodiscard]] virtual std::string log_dir() const { return ""; }

@@ -10,6 +10,7 @@
 #include "levin/core/console.h"
 #include "levin/trainer/checkpoint_file.h"
 #include "levin/trainer/ranks.h"
+#include "levin/trainer/run_folders.h"
 #include "levin/trainer/sharded_checkpoint.h"
 #include "levin/trainer/trainer.h"
 
@@ -133,7 +134,9 @@ namespace {
 
 // Where the newest checkpoint of this run's own folder stands, after what a killed process left is removed.
 StartingPoint continue_run(Run& run) {
-  for (const std::string& folder : folders_of(run, false)) {
+  const std::vector<std::string> folders = folders_of(run, false);
+  claim_folders(run, folders);
+  for (const std::string& folder : folders) {
     remove_leftovers(folder);
     remove_uncommitted(folder);
   }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/core/folder_lock.h"
 #include "levin/data/data_module.h"
 #include "levin/loggers/logger.h"
 #include "levin/precision/precision.h"
@@ -109,6 +110,7 @@ struct Run {
   std::optional<Stage> stage;
   Phase phase = Phase::idle;
   bool sanity_checking = false;
+  std::vector<std::unique_ptr<FolderLock>> folder_locks;  // of the running entry point: no other run is alive in them
   std::string ckpt_path;
   std::optional<WeightsOptions> weights;  // of the next entry point
   std::chrono::steady_clock::time_point started = {};

@@ -10,7 +10,6 @@
 #include "levin/core/console.h"
 #include "levin/core/stop_signal.h"
 #include "levin/core/write_errors.h"
-#include "levin/loggers/quiet_logger.h"
 #include "levin/strategies/rank_process.h"
 #include "levin/strategies/rank_status.h"
 #include "levin/trainer/backend_settings.h"
@@ -29,6 +28,7 @@
 #include "levin/trainer/ranks.h"
 #include "levin/trainer/recomputation.h"
 #include "levin/trainer/sequential_calls.h"
+#include "levin/trainer/run_folders.h"
 #include "levin/trainer/set_up_optimizers.h"
 #include "levin/trainer/step_graph.h"
 
@@ -100,21 +100,6 @@ void assemble_callbacks(Run& run) {
     }
   }
   run.callbacks = std::move(all);
-}
-
-void start_loggers(Run& run) {
-  if (run.loggers_started) return;
-  const bool resume = run.plan.auto_resume && run.stage == Stage::fit;
-  const std::string log_dir = on_rank_zero(run, [&] {
-    for (const auto& logger : run.loggers) {
-      run.started_again ? logger->start_again(run.plan.root_dir, resume) : logger->start(run.plan.root_dir, resume);
-    }
-    return run.loggers.empty() ? std::string() : run.loggers[0]->log_dir();
-  });
-  for (const auto& logger : run.loggers) {
-    if (auto* quiet = dynamic_cast<QuietLogger*>(logger.get())) quiet->set_log_dir(log_dir);
-  }
-  run.loggers_started = true;
 }
 
 void call_teardown(Run& run) {
@@ -227,6 +212,7 @@ class StageScope {
     run_.elapsed = std::chrono::steady_clock::now() - run_.started;
     run_.phase = Phase::idle;
     run_.sanity_checking = false;
+    release_folders(run_);
   }
   StageScope(const StageScope&) = delete;
   StageScope& operator=(const StageScope&) = delete;

@@ -70,6 +70,8 @@ TEST(RunFolder, OfAJobIsFoundWhenTheJobIsStartedAgain) {
   const InJob job("4711");
   CsvLogger first(in(folder));
   first.start("", false);
+  EXPECT_FALSE(std::filesystem::exists(folder / "version_0/slurm_job")) << "another run may be alive there";
+  first.own_folder();
   {
     const InJob other("4712");
     CsvLogger stranger(in(folder));
@@ -109,6 +111,7 @@ TEST(RunFolder, OutsideOfSlurmIsNotMarked) {
   const TemporaryFolder folder;
   CsvLogger logger(in(folder));
   logger.start("", false);
+  logger.own_folder();
   EXPECT_FALSE(std::filesystem::exists(folder / "version_0/slurm_job"));
   EXPECT_EQ(folder_of_job(folder.path()), "");
 }

@@ -1,0 +1,37 @@
+// One live run per folder: a lock on the file run.lock in it, which the system takes back when its process ends,
+// however it ends. The file says who holds it, and goes with the lock.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace levin {
+
+class FolderLock {
+ public:
+  /// Takes the folder, which is made if it is not there. Waits up to `patience` for a holder that is about to end; then
+  /// throws Error naming the folder and the holder's process, machine and start. Throws Interrupted if a stop signal
+  /// arrives meanwhile. Where the file system has no locks, or the file cannot be had, a warning says that nothing
+  /// guards the folder.
+  FolderLock(const std::string& folder, std::chrono::milliseconds patience);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+  [[nodiscard]] const std::string& folder() const { return folder_; }
+  /// False where nothing guards the folder.
+  [[nodiscard]] bool is_held() const { return fd_ >= 0; }
+
+ private:
+  enum class Attempt { taken, held, moved, impossible };
+  Attempt attempt();
+  [[nodiscard]] std::string holder() const;
+  void sign() const;
+
+  std::string folder_;
+  std::string path_;
+  int fd_ = -1;
+  std::string obstacle_ = "";  // why there is no lock
+};
+
+}  // namespace levin

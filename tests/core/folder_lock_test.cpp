@@ -1,0 +1,216 @@
+// One holder per folder, in this process and in others, however they end.
+#include "levin/core/folder_lock.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+#include "support/captured_console.h"
+#include "support/temporary_folder.h"
+
+namespace levin::folder_lock_test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using test::CapturedConsole;
+using test::TemporaryFolder;
+
+constexpr milliseconds kAtOnce(0);
+
+std::string refusal(const std::string& folder) {
+  try {
+    const FolderLock lock(folder, kAtOnce);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Another process that does its work, says so and stays until it is killed.
+class Child {
+ public:
+  explicit Child(const std::function<void()>& work) {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      work();
+      (void)!::write(ends[1], "x", 1);
+      while (true) ::pause();
+    }
+    ::close(ends[1]);
+    char done = 0;
+    ready_ = ::read(ends[0], &done, 1) == 1;
+    ::close(ends[0]);
+  }
+  ~Child() { kill(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  [[nodiscard]] bool is_ready() const { return ready_; }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  void send_kill() const { ::kill(pid_, SIGKILL); }
+  void kill() {
+    if (pid_ <= 0) return;
+    send_kill();
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  bool ready_ = false;
+};
+
+TEST(FolderLock, RefusesASecondHolderAndNamesTheFirst) {
+  const TemporaryFolder folder;
+  const FolderLock first(folder / "run", kAtOnce);
+  EXPECT_TRUE(first.is_held());
+  const std::string said = refusal(folder / "run");
+  EXPECT_NE(said.find("the folder " + folder / "run" + " belongs to a run that is still alive: process " +
+                      std::to_string(::getpid()) + " on "),
+            std::string::npos)
+      << said;
+  EXPECT_NE(said.find("another trainer.default_root_dir"), std::string::npos) << said;
+  EXPECT_EQ(refusal(folder / "other"), "");
+}
+
+TEST(FolderLock, LeavesNoFileAndTheFolderIsFreeAgain) {
+  const TemporaryFolder folder;
+  { const FolderLock lock(folder.path(), kAtOnce); }
+  EXPECT_EQ(folder.names(), std::vector<std::string>{});
+  EXPECT_EQ(refusal(folder.path()), "");
+}
+
+TEST(FolderLock, EndsWithTheProcessThatHoldsIt) {
+  const TemporaryFolder folder;
+  Child child([&] { new FolderLock(folder.path(), kAtOnce); });
+  ASSERT_TRUE(child.is_ready());
+  EXPECT_NE(refusal(folder.path()).find("process " + std::to_string(child.pid()) + " on "), std::string::npos);
+  child.kill();
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"run.lock"}) << "of the killed one";
+  EXPECT_EQ(refusal(folder.path()), "");
+}
+
+TEST(FolderLock, IsWaitedForWhileItsProcessIsAboutToEnd) {
+  const TemporaryFolder folder;
+  Child child([&] { new FolderLock(folder.path(), kAtOnce); });
+  ASSERT_TRUE(child.is_ready());
+  const CapturedConsole console;
+  std::thread ends([&] {
+    std::this_thread::sleep_for(milliseconds(1500));
+    child.send_kill();
+  });
+  const FolderLock lock(folder.path(), minutes(2));
+  ends.join();
+  EXPECT_TRUE(lock.is_held());
+  EXPECT_TRUE(console.has("Waiting for the run in " + folder.path() + " to end: process ")) << console.text();
+}
+
+TEST(FolderLock, IsNotKeptByAProgramThatTheHolderHasStarted) {
+  const TemporaryFolder folder;
+  const std::string started = folder / "started";
+  Child child([&] {
+    new FolderLock(folder / "run", kAtOnce);
+    if (::fork() == 0) ::execl("/bin/sh", "sh", "-c", ("echo $$ > " + started + "; exec sleep 60").c_str(), nullptr);
+    while (!std::filesystem::exists(started) || std::filesystem::file_size(started) == 0) {
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+  });
+  ASSERT_TRUE(child.is_ready());
+  child.kill();
+  EXPECT_EQ(refusal(folder / "run"), "");
+  ::kill(std::stoi(read_file(started)), SIGKILL);
+}
+
+TEST(FolderLock, IsFreeOnceTheHolderHasGivenItBackWhateverItsForkedChildrenHave) {
+  const TemporaryFolder folder;
+  std::unique_ptr<Child> child;
+  {
+    const FolderLock lock(folder.path(), kAtOnce);
+    child = std::make_unique<Child>([] {});  // has a copy of the descriptor
+  }
+  EXPECT_EQ(refusal(folder.path()), "");
+}
+
+TEST(FolderLock, ShowsAStrangersWordsEscaped) {
+  const TemporaryFolder folder;
+  write_file_durably(folder / "run.lock", "evil\x1b[2J\n1;rm\nlong ago\r" + std::string(5000, 'x'));
+  const int fd = ::open((folder / "run.lock").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(fd, LOCK_EX | LOCK_NB), 0);
+  const std::string said = refusal(folder.path());
+  ::close(fd);
+  EXPECT_NE(said.find("process 1;rm on evil\\x1b[2J, since long ago\\x0d"), std::string::npos) << said;
+  EXPECT_LT(said.size(), 1000u);
+}
+
+TEST(FolderLock, FollowsNoLinkAndWritesNothingElse) {
+  const TemporaryFolder folder;
+  write_file_durably(folder / "victim", "precious");
+  make_folder(folder / "a");
+  make_folder(folder / "b");
+  std::filesystem::create_symlink(folder / "victim", folder / "a/run.lock");
+  std::filesystem::create_hard_link(folder / "victim", folder / "b/run.lock");
+  make_folder(folder / "c/run.lock");
+  for (const char* name : {"a", "b", "c"}) {
+    const CapturedConsole console;
+    const FolderLock lock(folder / name, kAtOnce);
+    EXPECT_FALSE(lock.is_held()) << name;
+    EXPECT_TRUE(console.has("nothing guards " + folder / name + " against a second run")) << console.text();
+  }
+  EXPECT_EQ(read_file(folder / "victim"), "precious");
+}
+
+// flock() fails in this process from now on, by the kernel itself.
+void forbid_locks(int error_number) {
+  std::array<sock_filter, 4> filter = {{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_flock, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error_number)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog program = {filter.size(), filter.data()};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    ::_exit(3);
+  }
+}
+
+TEST(FolderLock, SaysSoWhereTheFileSystemHasNoLocks) {
+  for (const int number : {ENOLCK, EOPNOTSUPP}) {
+    const TemporaryFolder folder;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      forbid_locks(number);
+      const CapturedConsole console;
+      const FolderLock lock(folder.path(), kAtOnce);
+      const bool told = console.has("warning: nothing guards " + folder.path() + " against a second run: cannot lock " +
+                                    folder.path() + "/run.lock: " + system_error_text(number) + ".");
+      ::_exit(told && !lock.is_held() ? 0 : 1);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(WEXITSTATUS(status), 0) << system_error_text(number);
+    EXPECT_TRUE(WIFEXITED(status));
+  }
+}
+
+}  // namespace
+}  // namespace levin::folder_lock_test
