@@ -17,4 +17,15 @@ size_t utf8_length(std::string_view text, size_t at) {
   return length;
 }
 
+bool has_control_character(std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7f) return true;
+    const std::string_view rest = text.substr(i);
+    if (byte == 0xc2 && rest.size() > 1 && static_cast<unsigned char>(rest[1]) < 0xa0) return true;
+    if (rest.starts_with("\xe2\x80\xa8") || rest.starts_with("\xe2\x80\xa9")) return true;
+  }
+  return false;
+}
+
 }  // namespace levin

@@ -1,12 +1,11 @@
 #include "levin/loggers/csv_logger.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <utility>
 
 #include "levin/core/console.h"
+#include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/loggers/run_folder.h"
 
@@ -16,84 +15,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Python's spelling, which is what readers of these files expect.
-std::string cell(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  if (value == std::floor(value) && std::abs(value) < 1e15) {
-    return std::to_string(static_cast<int64_t>(value)) + ".0";
-  }
-  return number_text(value);
-}
+constexpr int64_t kMostLeftOut = 4095;
 
-std::string quoted_column(const std::string& name) {
-  if (name.find_first_of(",\"\n") == std::string::npos) return name;
-  std::string out = "\"";
-  for (char c : name) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + "\"";
-}
-
-// The names of a header line, without the quotes that some need.
-std::vector<std::string> column_names(const std::string& header) {
-  std::vector<std::string> names(1);
-  bool quoted = false;
-  for (size_t i = 0; i < header.size(); ++i) {
-    const bool doubled = quoted && header[i] == '"' && i + 1 < header.size() && header[i + 1] == '"';
-    if (doubled) {
-      names.back() += header[i++];
-    } else if (header[i] == '"') {
-      quoted = !quoted;
-    } else if (header[i] == ',' && !quoted) {
-      names.emplace_back();
-    } else {
-      names.back() += header[i];
-    }
-  }
-  return names;
-}
-
-// metrics.csv as it is on the disk. A line that a killed process did not finish is left out.
-struct Table {
-  std::vector<std::string> columns;
-  std::vector<std::string> rows;
-};
-
-Table read_table(const std::string& path) {
-  Table table;
-  if (!fs::exists(path)) return table;
-  const std::string content = read_file(path);
-  std::vector<std::string> lines;
-  size_t begin = 0;
-  for (size_t end = content.find('\n'); end != std::string::npos; end = content.find('\n', begin)) {
-    lines.push_back(content.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  if (lines.empty()) return table;
-  table.columns = column_names(lines[0]);
-  table.rows.assign(lines.begin() + 1, lines.end());
-  return table;
-}
-
-// The table's first rows under other columns, as text: header and rows.
-std::string table_text(const Table& table, size_t rows, const std::set<std::string>& columns) {
-  std::string content;
-  std::vector<size_t> place;  // of each new column in an old row
-  for (const auto& column : columns) {
-    content += (content.empty() ? "" : ",") + quoted_column(column);
-    place.push_back(
-        static_cast<size_t>(std::find(table.columns.begin(), table.columns.end(), column) - table.columns.begin()));
-  }
-  content += "\n";
-  for (size_t row = 0; row < rows; ++row) {
-    std::vector<std::string> cells;
-    std::stringstream stream(table.rows[row]);
-    for (std::string value; std::getline(stream, value, ',');) cells.push_back(value);
-    for (size_t k = 0; k < place.size(); ++k) {
-      content += (k == 0 ? "" : ",") + (place[k] < cells.size() ? cells[place[k]] : "");
-    }
-    content += "\n";
-  }
-  return content;
+std::string counted_rows(int64_t count) {
+  return std::to_string(count) + (count == 1 ? " row" : " rows");
 }
 
 }  // namespace
@@ -102,7 +27,7 @@ CsvLogger::CsvLogger(CsvLoggerOptions options) : options_(checked(std::move(opti
 
 CsvLogger::~CsvLogger() {
   try {
-    save();
+    finalize("");
   } catch (const std::exception& error) {
     Console::instance().error(error.what());
   }
@@ -115,11 +40,16 @@ std::string CsvLogger::experiment_folder(const std::string& default_root_dir) co
 void CsvLogger::start_in(const std::string& folder) {
   log_dir_ = folder;
   make_folder(log_dir_);
-  rows_ = static_cast<int64_t>(read_table(metrics_path()).rows.size());  // a version that was named goes on
+  file_ = MetricsFile((fs::path(log_dir_) / "metrics.csv").string());
 }
 
 void CsvLogger::own_folder() {
   mark_job(log_dir_);
+  try {
+    file_.look();  // a version that was named goes on
+  } catch (const Error&) {
+    // what cannot be read cannot be written either, which is told then
+  }
 }
 
 void CsvLogger::start(const std::string& default_root_dir, bool resume) {
@@ -148,95 +78,75 @@ std::vector<std::string> CsvLogger::earlier_log_dirs() const {
   return numbered ? folders : std::vector<std::string>();
 }
 
-std::string CsvLogger::metrics_path() const {
-  return (fs::path(log_dir_) / "metrics.csv").string();
-}
-
 void CsvLogger::log_metrics(const MetricList& metrics, int64_t step) {
-  Row row(metrics.begin(), metrics.end());
-  row["step"] = static_cast<double>(step);
-  for (const auto& [name, value] : row) columns_grew_ = columns_.insert(name).second || columns_grew_;
-  unwritten_.push_back(std::move(row));
-  ++rows_;
-  if (static_cast<int64_t>(unwritten_.size()) >= options_.flush_logs_every_n_steps) save();
+  file_.add(metrics, step);
+  if (failing_) lost_ += file_.drop_excess();
+  if (file_.waiting() >= options_.flush_logs_every_n_steps) write(false);
 }
 
 void CsvLogger::log_hyperparams(const ConfigNode& hparams) {
   write_file_durably((fs::path(log_dir_) / "hparams.yaml").string(), to_yaml(hparams));
 }
 
-std::string CsvLogger::row_text(const Row& row) const {
-  std::string text;
-  for (const auto& column : columns_) {
-    if (!text.empty() || column != *columns_.begin()) text += ",";
-    // Counters are whole numbers, as Python writes them.
-    if (const auto found = row.find(column); found != row.end()) {
-      const bool counter = column == "step" || column == "epoch";
-      text += counter ? std::to_string(static_cast<int64_t>(found->second)) : cell(found->second);
-    }
-  }
-  return text + "\n";
-}
-
-void CsvLogger::rewrite_with_new_columns() {
-  const Table table = read_table(metrics_path());
-  columns_.insert(table.columns.begin(), table.columns.end());  // a run that continues keeps its columns
-  const size_t written = std::min(table.rows.size(), static_cast<size_t>(rows_) - unwritten_.size());
-  write_file_durably(metrics_path(), table_text(table, written, columns_));
-  columns_grew_ = false;
-}
-
 State CsvLogger::state() const {
   State state;
-  state.set("rows", rows_);
-  state.set("columns", std::vector<std::string>(columns_.begin(), columns_.end()));
+  state.set("rows", file_.rows());
+  state.set("columns", file_.columns());
   return state;
 }
 
 void CsvLogger::load_state(const State& saved) {
-  unwritten_.clear();
-  columns_.clear();
-  columns_grew_ = false;
-  rows_ = 0;
-  if (!fs::exists(metrics_path())) return;  // a folder of its own: it begins with the rows that follow
   const int64_t wanted = saved.empty() ? 0 : saved.get<int64_t>("rows");
-  if (wanted == 0) {
-    fs::remove(metrics_path());
-    return;
-  }
-  const Table table = read_table(metrics_path());
-  rows_ = std::min(wanted, static_cast<int64_t>(table.rows.size()));
-  if (rows_ < wanted) {
-    Console::instance().warn("CSVLogger: " + metrics_path() + " holds " + std::to_string(table.rows.size()) +
-                             " rows where the checkpoint counts " + std::to_string(wanted) +
-                             ". The missing ones are lost.");
-  }
-  const auto columns = saved.get<std::vector<std::string>>("columns");
-  columns_.insert(columns.begin(), columns.end());
-  write_file_durably(metrics_path(), table_text(table, static_cast<size_t>(rows_), columns_));
-}
-
-void CsvLogger::write_rows() {
-  if (columns_grew_ || failing_) rewrite_with_new_columns();
-  std::ofstream file(metrics_path(), std::ios::app);
-  for (const auto& row : unwritten_) file << row_text(row);
-  file.flush();
-  if (!file) throw Error("cannot write " + metrics_path() + ": " + system_error_text(errno) + ".");
-  unwritten_.clear();
+  std::error_code code;
+  const bool was_there = fs::exists(metrics_path(), code);
+  const auto columns = saved.empty() ? std::vector<std::string>() : saved.get<std::vector<std::string>>("columns");
+  const int64_t found = file_.cut(wanted, columns);
+  if (!was_there || found >= wanted) return;
+  Console::instance().warn("CSVLogger: " + metrics_path() + " holds " + std::to_string(found) +
+                           " rows where the checkpoint counts " + std::to_string(wanted) +
+                           ". The missing ones are lost.");
 }
 
 void CsvLogger::save() {
-  if (unwritten_.empty()) return;
+  write(true);
+}
+
+// See Note [Waiting for a disk].
+void CsvLogger::write(bool all) {
+  if (file_.waiting() == 0 || left_out_++ < leave_out_) return;
+  const int64_t waited = file_.waiting();
   try {
-    write_rows();
-    failing_ = false;
+    file_.write(all);
   } catch (const Error& error) {
-    if (!failing_) {
-      Console::instance().error(std::string("CSVLogger: ") + error.what() +
-                                " Rows are kept in memory until they can be written; training goes on.");
-    }
-    failing_ = true;
+    return report_failure(error.what());
   }
+  left_out_ = leave_out_ = 0;
+  if (!std::exchange(failing_, false)) return;
+  Console::instance().print("CSVLogger: " + metrics_path() + " can be written again. It has the " +
+                            counted_rows(waited - file_.waiting()) + " that waited" +
+                            (lost_ > 0 ? "; " + counted_rows(lost_) + " before them are lost." : "."));
+  lost_ = 0;
+}
+
+void CsvLogger::report_failure(const std::string& what) {
+  if (!std::exchange(failing_, true)) {
+    Console::instance().error("CSVLogger: " + what +
+                              " Rows are kept in memory until they can be written; training goes on.");
+  }
+  cause_ = what;
+  leave_out_ = std::min(2 * leave_out_ + 1, kMostLeftOut);
+  left_out_ = 0;
+}
+
+// The last chance of what waits.
+void CsvLogger::finalize(const std::string&) {
+  leave_out_ = 0;
+  write(true);
+  if (!failing_) return;
+  lost_ += file_.drop_waiting();
+  Console::instance().error("CSVLogger: " + counted_rows(std::exchange(lost_, 0)) + " of metrics are lost: " + cause_);
+  failing_ = false;
+  left_out_ = leave_out_ = 0;
 }
 
 }  // namespace levin

@@ -1,11 +1,11 @@
 // metrics.csv and hparams.yaml in <save_dir>/<name>/version_N, as Lightning's CSVLogger writes them.
 #pragma once
 
-#include <set>
 #include <string>
 
 #include "levin/core/fields.h"
 #include "levin/loggers/logger.h"
+#include "levin/loggers/metrics_file.h"
 
 namespace levin {
 
@@ -26,8 +26,8 @@ struct CsvLoggerOptions {
   }
 };
 
-/// A disk that is full costs no run: rows are kept in memory, and written when there is room again.
-/// Rows are appended; when a new column appears the file is rewritten with the columns sorted by name.
+/// A disk that is full costs no run: rows are kept in memory, written when there is room again, and counted where they
+/// are lost. Rows are appended; when a new column appears the file is rewritten with the columns sorted by name.
 class CsvLogger final : public Logger {
  public:
   using Options = CsvLoggerOptions;
@@ -39,32 +39,34 @@ class CsvLogger final : public Logger {
   void own_folder() override;
   [[nodiscard]] std::vector<std::string> earlier_log_dirs() const override;
   [[nodiscard]] std::string log_dir() const override { return log_dir_; }
+  /// Throws Error where a name holds a line end or another control character.
   void log_metrics(const MetricList& metrics, int64_t step) override;
   void log_hyperparams(const ConfigNode& hparams) override;
   void save() override;
+  void finalize(const std::string& status) override;
   /// Rows and columns; load_state cuts metrics.csv back to them.
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
   [[nodiscard]] std::vector<std::string> files() const override { return {metrics_path()}; }
 
-  [[nodiscard]] std::string metrics_path() const;
+  [[nodiscard]] std::string metrics_path() const { return file_.path(); }
 
  private:
-  using Row = std::map<std::string, double>;
-
-  [[nodiscard]] std::string row_text(const Row& row) const;
   void start_in(const std::string& folder);
-  void write_rows();
-  void rewrite_with_new_columns();
+  void write(bool all);
+  void report_failure(const std::string& what);
   [[nodiscard]] std::string experiment_folder(const std::string& default_root_dir) const;
 
   CsvLoggerOptions options_;
   std::string log_dir_ = "";
-  std::set<std::string> columns_ = {};
-  bool columns_grew_ = false;
-  bool failing_ = false;  // the last rows could not be written, and some of them may be in the file
-  int64_t rows_ = 0;      // of metrics.csv, with those that are still in memory
-  std::vector<Row> unwritten_ = {};
+  MetricsFile file_ = {};
+  // Note [Waiting for a disk]
+  // After a write that failed the next are left out: one, three, seven, …, so that a disk that stays full costs little.
+  bool failing_ = false;
+  int64_t left_out_ = 0;  // of the writes after the last failure
+  int64_t leave_out_ = 0;
+  std::string cause_ = "";  // of the last failure
+  int64_t lost_ = 0;        // rows of this failure that memory could not hold
 };
 
 }  // namespace levin

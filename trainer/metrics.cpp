@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "levin/core/error.h"
+#include "levin/core/utf8.h"
 
 namespace levin {
 
@@ -25,7 +26,7 @@ double starting_total(ReduceFx reduce) {
 }
 
 std::string where(const MetricStore::Place& place, std::string_view name) {
-  return "log(\"" + std::string(name) + "\") in " + hook_name(place.hook);
+  return "log(\"" + cut_text(std::string(name)) + "\") in " + hook_name(place.hook);
 }
 
 // A read of CPU memory: no operator call, no autograd.
@@ -77,6 +78,11 @@ MetricStore::Slot& MetricStore::make_slot(const Place& place, std::string_view n
     throw Error(where(place, name) + ": nothing can be logged there. Log in a step, a batch hook or an epoch hook.");
   }
   if (name.empty()) throw Error(where(place, name) + ": a metric needs a name.");
+  if (has_control_character(name)) {
+    throw Error(where(place, name) +
+                ": the name holds a line end or another control character, which no table can show. Choose another "
+                "name.");
+  }
   if (name.find("/dataloader_idx_") != std::string_view::npos) {
     throw Error(where(place, name) + ": names with /dataloader_idx_ are made by Levin itself. Choose another name.");
   }

@@ -1,6 +1,8 @@
 // What a Trainer tells about itself: counters, metrics, parts.
 #include <algorithm>
 
+#include "levin/core/error.h"
+#include "levin/core/utf8.h"
 #include "levin/trainer/fit_loop.h"
 #include "levin/trainer/loader_set.h"
 #include "levin/trainer/micro_batching.h"
@@ -138,6 +140,12 @@ void Trainer::log(std::string_view name, double value, const LogOptions& options
 }
 
 void Trainer::log_now(const Metrics& metrics, int64_t step) {
+  for (const auto& [name, value] : metrics) {
+    if (!has_control_character(name)) continue;
+    throw Error("log_now(\"" + cut_text(name) +
+                "\"): the name holds a line end or another control character, which no table can show. Choose another "
+                "name.");
+  }
   for (const auto& [name, value] : metrics) run_->callback_metrics[name] = value;
   run_->write_metrics(metrics, step);
 }

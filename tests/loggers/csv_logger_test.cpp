@@ -1,10 +1,14 @@
 #include "levin/loggers/csv_logger.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
@@ -196,6 +200,168 @@ TEST(CsvLogger, KeepsRowsInMemoryWhileTheyCannotBeWritten) {
   std::filesystem::rename(aside, logger.metrics_path());
   logger.log_metrics({{"b", 4.0}}, 3);
   EXPECT_EQ(read_file(logger.metrics_path()), "b,step\n1.0,0\n2.0,1\n3.0,2\n4.0,3\n");
+}
+
+TEST(CsvLogger, WritesAHeaderAgainWhereTheFileWasRemoved) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  CsvLogger logger(in(folder));
+  logger.start("", false);
+  logger.log_metrics({{"b", 1.0}}, 0);
+  logger.log_metrics({{"b", 2.0}}, 1);
+  std::filesystem::remove(logger.metrics_path());
+  logger.log_metrics({{"b", 3.0}}, 2);
+  logger.log_metrics({{"b", 4.0}}, 3);
+  EXPECT_EQ(read_file(logger.metrics_path()), "b,step\n3.0,2\n4.0,3\n");
+  EXPECT_TRUE(
+      console.has("warning: CSVLogger: " + logger.metrics_path() + " was removed. The 2 rows that it held are lost"))
+      << console.text();
+  const State state = logger.state();
+  EXPECT_EQ(state.get<int64_t>("rows"), 2);
+}
+
+TEST(CsvLogger, GoesOnWithAFileThatWasReplacedByOneOfOtherColumns) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  CsvLogger logger(in(folder));
+  logger.start("", false);
+  logger.log_metrics({{"b", 1.0}}, 0);
+  logger.log_metrics({{"b", 2.0}}, 1);
+  write_file_durably(logger.metrics_path(), "b,note,step\n1.0,mine,0\n");
+  logger.log_metrics({{"b", 3.0}}, 2);
+  EXPECT_EQ(read_file(logger.metrics_path()), "b,note,step\n1.0,mine,0\n3.0,,2\n");
+  EXPECT_TRUE(console.has("was changed by another program: of the 2 rows written, 1 are left")) << console.text();
+  std::ofstream(logger.metrics_path(), std::ios::trunc).close();  // emptied in place
+  logger.log_metrics({{"b", 4.0}}, 3);
+  EXPECT_EQ(read_file(logger.metrics_path()), "b,note,step\n4.0,,3\n");
+}
+
+TEST(CsvLogger, RefusesNamesThatHoldControlCharacters) {
+  const TemporaryFolder folder;
+  CsvLogger logger(in(folder));
+  logger.start("", false);
+  for (const char* name : {"a\nb", "a\rb", "\x1b[2J", "tab\t", "\x7f", "next\xc2\x85line", "\xe2\x80\xa8"}) {
+    EXPECT_THROW(logger.log_metrics({{"good", 1.0}, {name, 1.0}}, 0), Error) << name;
+  }
+  try {
+    logger.log_metrics({{"a\nb", 1.0}}, 0);
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("\"a\\nb\" holds a line end"), std::string::npos) << error.what();
+  }
+  logger.log_metrics({{"größe", 1.0}}, 0);
+  EXPECT_EQ(read_file(logger.metrics_path()), "größe,step\n1.0,0\n");
+}
+
+TEST(CsvLogger, ReadsAHeaderWithALineEndThatAnEarlierVersionWrote) {
+  const TemporaryFolder folder;
+  make_folder(folder / "logs/mine");
+  write_file_durably(folder / "logs/mine/metrics.csv", "\"a\nb\",step\n1.0,0\n");
+  CsvLogger logger({.save_dir = folder.path(), .name = "logs", .version = "mine", .flush_logs_every_n_steps = 1});
+  logger.start("", false);
+  logger.log_metrics({{"c", 2.0}}, 1);
+  EXPECT_EQ(read_file(logger.metrics_path()), "\"a\nb\",c,step\n1.0,,0\n,2.0,1\n");
+}
+
+TEST(CsvLogger, CountsTheRowsThatAreLostWhenTheRunEnds) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  {
+    CsvLogger logger(in(folder));
+    logger.start("", false);
+    make_folder(logger.metrics_path());  // nothing can be written there
+    for (int64_t step = 0; step < 200; ++step) logger.log_metrics({{"b", 1.0}}, step);
+    EXPECT_EQ(console.lines().size(), 1U) << "told once: " << console.text();
+    logger.finalize("success");
+    EXPECT_TRUE(console.has("error: CSVLogger: 200 rows of metrics are lost: ") && console.has("Is a directory"))
+        << console.text();
+  }
+  EXPECT_EQ(console.lines().size(), 2U) << console.text();
+}
+
+TEST(CsvLogger, SaysWhenTheDiskTakesRowsAgain) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  CsvLogger logger(in(folder));
+  logger.start("", false);
+  make_folder(logger.metrics_path());
+  for (int64_t step = 0; step < 50; ++step) logger.log_metrics({{"b", 1.0}}, step);
+  std::filesystem::remove(logger.metrics_path());
+  logger.finalize("success");
+  EXPECT_TRUE(console.has("can be written again. It has the 50 rows that waited.")) << console.text();
+  EXPECT_FALSE(console.has("lost")) << console.text();
+  EXPECT_EQ(read_file(logger.metrics_path()).size(), std::string("b,step\n").size() + 10 * 6 + 40 * 7);
+}
+
+// What this process has handed to the kernel to write so far, and how often.
+struct Work {
+  uint64_t bytes = 0;
+  uint64_t calls = 0;
+};
+Work work_so_far() {
+  std::ifstream file("/proc/self/io");
+  Work work;
+  std::string name;
+  for (uint64_t value = 0; file >> name >> value;) {
+    if (name == "wchar:") work.bytes = value;
+    if (name == "syscw:") work.calls = value;
+  }
+  return work;
+}
+
+TEST(CsvLogger, TriesAFullDiskLessAndLessOften) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  CsvLogger logger(in(folder));
+  logger.start("", false);
+  for (int64_t step = 0; step < 1000; ++step) logger.log_metrics({{"b", 0.125}}, step);
+  const rlim_t size = std::filesystem::file_size(logger.metrics_path());
+  struct rlimit before {};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const struct rlimit full = {size + 5, before.rlim_max};  // the next row does not fit
+  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &full);
+  const Work start = work_so_far();
+  for (int64_t step = 1000; step < 11000; ++step) logger.log_metrics({{"b", 0.125}}, step);
+  const Work end = work_so_far();
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_LT(end.calls - start.calls, 100u);
+  EXPECT_LT(end.bytes - start.bytes, 1000u) << "the file is not written anew";
+  EXPECT_EQ(std::filesystem::file_size(logger.metrics_path()), size) << "no half row stays";
+  logger.finalize("success");
+  const std::string text = read_file(logger.metrics_path());
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 11001);
+  EXPECT_TRUE(text.ends_with("0.125,10999\n"));
+}
+
+TEST(CsvLogger, WritesManyColumnsThatComeOneByOneAtTheCostOfAFewFiles) {
+  const TemporaryFolder folder;
+  CsvLogger logger(in(folder, 1));
+  logger.start("", false);
+  constexpr int64_t kNames = 3000;
+  const Work start = work_so_far();
+  for (int64_t k = 0; k < kNames; ++k) logger.log_metrics({{"m" + std::to_string(k), 1.5}}, k);
+  logger.finalize("success");
+  const Work end = work_so_far();
+  const std::string text = read_file(logger.metrics_path());
+  EXPECT_LT(end.bytes - start.bytes, 6 * text.size() + (16 << 20)) << text.size();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), kNames + 1);
+  std::istringstream lines(text);
+  std::string line;
+  for (int64_t k = -1; k < kNames; ++k) {
+    std::getline(lines, line);
+    ASSERT_EQ(std::count(line.begin(), line.end(), ','), kNames) << "row " << k;
+  }
+  EXPECT_TRUE(line.ends_with("," + std::to_string(kNames - 1))) << "step sorts last";
+}
+
+TEST(CsvLogger, WritesAColumnThatIsNewAfterManyRowsAtOnce) {
+  const TemporaryFolder folder;
+  CsvLogger logger(in(folder, 1));
+  logger.start("", false);
+  for (int64_t k = 0; k < 5000; ++k) logger.log_metrics({{"a", 1.5}}, k);
+  logger.log_metrics({{"late", 2.5}}, 5000);
+  EXPECT_TRUE(read_file(logger.metrics_path()).ends_with("\n,2.5,5000\n"));
 }
 
 }  // namespace

@@ -1,0 +1,29 @@
+// The text of a table of numbers as CSV: what metrics.csv holds.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace levin {
+
+/// A number as Python spells it, which is what readers of these files expect.
+[[nodiscard]] std::string csv_number(double value);
+
+/// A header line of these columns, with quotes where a name needs them, and its line end.
+[[nodiscard]] std::string csv_header(const std::vector<std::string>& columns);
+
+/// A table as it is on the disk. A line that a killed process did not finish is left out.
+struct CsvTable {
+  std::string text = "";
+  std::vector<std::string> columns = {};
+  std::vector<std::string_view> rows = {};  // in `text`
+};
+
+/// Empty where the file is not there; throws Error where it cannot be read.
+[[nodiscard]] CsvTable read_csv_table(const std::string& path);
+
+/// The table's first rows under other columns: header and rows.
+[[nodiscard]] std::string csv_text(const CsvTable& table, size_t rows, const std::vector<std::string>& columns);
+
+}  // namespace levin
