@@ -16,7 +16,9 @@ void check_world(const World& world, std::optional<int64_t> devices, int64_t num
   const bool nodes_given = num_nodes != 1;
   const int64_t per_node = devices.value_or(world.local_size);
   const int64_t nodes = nodes_given ? num_nodes : devices ? std::max<int64_t>(1, world.num_nodes) : world.num_nodes;
-  if (per_node * nodes == world.size && per_node == world.local_size) return;
+  const bool devices_agree = !devices || *devices == world.local_size;
+  const bool nodes_agree = !nodes_given || num_nodes == world.num_nodes;
+  if (devices_agree && nodes_agree) return;  // nodes may have different numbers of ranks
   problems.add({}, "TrainerOptions.devices",
                std::to_string(per_node) + " devices x " + std::to_string(nodes) + " nodes are " +
                    std::to_string(per_node * nodes) + " ranks, but " + world.source + " has started " +

@@ -25,6 +25,31 @@ class Launching(RanksTest):
         self.by_variables(lambda r: {"TORCHELASTIC_RUN_ID": "1", "RANK": str(r), "WORLD_SIZE": "2", "LOCAL_RANK": str(r),
                                      "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "MASTER_PORT": port})
 
+    def test_variables_of_torchrun_on_nodes_with_two_ranks_and_one(self):
+        port = str(free_port())
+        self.by_variables(lambda r: {"TORCHELASTIC_RUN_ID": "1", "RANK": str(r), "WORLD_SIZE": "3",
+                                     "LOCAL_RANK": str(r % 2), "LOCAL_WORLD_SIZE": "2" if r < 2 else "1",
+                                     "GROUP_RANK": str(r // 2), "GROUP_WORLD_SIZE": "2", "MASTER_PORT": port,
+                                     "MASTER_ADDR": "127.0.0.1"}, size=3)
+
+    def test_variables_of_mpich(self):
+        port = str(free_port())
+        self.by_variables(lambda r: {"PMI_RANK": str(r), "PMI_SIZE": "2", "MPI_LOCALRANKID": str(r),
+                                     "MPI_LOCALNRANKS": "2", "MASTER_PORT": port})
+
+    def test_variables_of_pods(self):
+        for variables in ({"PET_NNODES": "2", "PET_NODE_RANK": "{}", "PET_MASTER_ADDR": "127.0.0.1",
+                           "PET_MASTER_PORT": str(free_port())},
+                          {"JOB_COMPLETION_INDEX": "{}", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                           "MASTER_PORT": str(free_port())}):
+            self.by_variables(lambda r: {name: value.format(r) for name, value in variables.items()})
+
+    def test_a_pod_that_does_not_say_whether_it_is_alone_is_an_error(self):
+        status, errors = self.run_words("samples=16", env={"JOB_COMPLETION_INDEX": "1"})
+        self.assertEqual(status, 1)
+        self.assertIn("if each trains alone, set WORLD_SIZE=1", errors)
+        self.assertEqual(self.run_words("samples=16", env={"JOB_COMPLETION_INDEX": "1", "WORLD_SIZE": "1"})[0], 0)
+
     def test_variables_of_slurm(self):
         job = str(free_port(15000, 24999) - 15000).zfill(4)  # the port is made of the job's last four digits
         self.by_variables(lambda r: {"SLURM_NTASKS": "2", "SLURM_PROCID": str(r), "SLURM_LOCALID": str(r),

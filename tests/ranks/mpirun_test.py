@@ -7,7 +7,9 @@ from tool_runs import ToolTest, main
 
 from ranks import PROGRAM
 
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+# Debian's own name for it: mpirun may be MPICH's.
+NAME = "mpirun.openmpi" if shutil.which("mpirun.openmpi") else "" if shutil.which("mpirun.mpich") else "mpirun"
+MPIRUN = [NAME, "--allow-run-as-root", "--oversubscribe", "-n", "2"]
 
 
 class Mpirun(ToolTest):
@@ -35,4 +37,4 @@ class Mpirun(ToolTest):
 
 
 if __name__ == "__main__":
-    main("" if shutil.which("mpirun") else "mpirun is not installed (./dev check installs openmpi-bin where it is root)")
+    main("" if shutil.which(NAME) else "Open MPI's mpirun is not installed (./dev check installs openmpi-bin where it is root)")

@@ -84,6 +84,29 @@ class Srun(Case):
         self.cluster.run("sbatch", "--wait", "--nodes=2", "--ntasks=2", f"--output={self.folder}/out", job)
         self.assertEqual(json.loads((self.folder / "rank0.json").read_text())["world_size"], 1)
 
+    def test_two_steps_of_one_job_do_not_meet(self):
+        """Both on the job's first node, at the same time."""
+        for step in ("a", "b"):
+            (self.folder / step).mkdir()
+        one = "srun --overlap --nodes=2 --ntasks=2"
+        train = f"{PROGRAM} samples=400 batch=1 epochs=1 slow=5 strategy=ddp"
+        job = self.folder / "job"
+        job.write_text(f"#!/bin/sh\n{one} {train} out='{self.folder}/a' &\n{one} {train} out='{self.folder}/b' seed=2 &\n"
+                       "wait\n")
+        self.cluster.run("sbatch", "--wait", "--nodes=2", "--ntasks=2", f"--output={self.folder}/out", job)
+        one, other = self.reports(self.folder / "a"), self.reports(self.folder / "b")
+        self.assertEqual([r["world_size"] for r in one + other], [2] * 4)
+        self.assertEqual(one[0]["weights"], one[1]["weights"])
+        self.assertEqual(other[0]["weights"], other[1]["weights"])
+        self.assertNotEqual(one[0]["weights"], other[0]["weights"])
+
+    def test_nodes_with_different_numbers_of_ranks(self):
+        self.cluster.run("srun", "--overcommit", "--nodes=2", "--ntasks=3", PROGRAM, f"out={self.folder}", "samples=18",
+                         "batch=2", "strategy=ddp")
+        reports = [json.loads((self.folder / f"rank{rank}.json").read_text()) for rank in range(3)]
+        self.assertEqual([r["world_size"] for r in reports], [3, 3, 3])
+        self.assertEqual(reports[0]["weights"], reports[2]["weights"])
+
     def test_devices_that_contradict_slurm_are_an_error_that_shows_both(self):
         with self.assertRaisesRegex(AssertionError, "2 devices x 2 nodes are 4 ranks, but SLURM has started 2 "
                                                     r"\(1 on this node\)"):

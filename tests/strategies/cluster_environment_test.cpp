@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "levin/core/error.h"
 #include "support/temporary_folder.h"
@@ -208,6 +209,139 @@ TEST(FindWorld, NamesAVariableThatCannotBe) {
   Values values = torchrun();
   values.erase("LOCAL_RANK");
   EXPECT_NE(message(values).find("LOCAL_RANK is missing"), std::string::npos);
+}
+
+std::string problem_of(Values values) {
+  try {
+    (void)world_of(std::move(values));
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(FindWorld, ReadsMpichAndIntelMpi) {
+  Values values = {
+      {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}, {"MASTER_PORT", "77"}};
+  const auto world = world_of(values);
+  ASSERT_TRUE(world);
+  EXPECT_EQ(world->source, "MPI (PMI)");
+  EXPECT_EQ(world->rank, 1);
+  EXPECT_EQ(world->size, 2);
+  EXPECT_EQ(world->local_rank, 1);
+  EXPECT_EQ(world->local_size, 2);
+  EXPECT_EQ(world->num_nodes, 1);
+  EXPECT_EQ(world->master_address, "127.0.0.1");
+  EXPECT_EQ(world->master_port, 77);
+  values["MPI_LOCALNRANKS"] = "1";
+  values["MPI_LOCALRANKID"] = "0";
+  EXPECT_TRUE(has(problem_of(values), "mpiexec -genv MASTER_ADDR HOST"));
+  values["MASTER_ADDR"] = "node1";
+  EXPECT_EQ(world_of(values)->num_nodes, 2);
+}
+
+TEST(FindWorld, RefusesHalfOfMpichsVariables) {
+  EXPECT_TRUE(has(problem_of({{"PMI_RANK", "1"}}), "PMI_SIZE is missing"));
+  EXPECT_TRUE(has(problem_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), "MPI_LOCALRANKID is missing"));
+  EXPECT_TRUE(
+      has(problem_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}}), "MPI_LOCALNRANKS is missing"));
+  EXPECT_EQ(world_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})->size, 1);
+}
+
+TEST(FindWorld, ReadsThePodsOfKubeflowsTrainer) {
+  Values pod = {{"PET_NNODES", "3"},          {"PET_NPROC_PER_NODE", "1"},
+                {"PET_NODE_RANK", "2"},       {"PET_MASTER_ADDR", "job-node-0-0"},
+                {"PET_MASTER_PORT", "29400"}, {"JOB_COMPLETION_INDEX", "2"}};
+  const auto world = world_of(pod);
+  ASSERT_TRUE(world);
+  EXPECT_EQ(world->source, "Kubernetes (PET_NNODES)");
+  EXPECT_EQ(world->rank, 2);
+  EXPECT_EQ(world->size, 3);
+  EXPECT_EQ(world->local_size, 1);
+  EXPECT_EQ(world->num_nodes, 3);
+  EXPECT_EQ(world->master_address, "job-node-0-0");
+  EXPECT_EQ(world->master_port, 29400);
+  pod["PET_NPROC_PER_NODE"] = "4";
+  EXPECT_TRUE(
+      has(problem_of(pod), "PET_NPROC_PER_NODE is \"4\", which is meant for torchrun. Start torchrun --no-python"));
+  pod["PET_NPROC_PER_NODE"] = "1";
+  pod.erase("PET_MASTER_ADDR");
+  EXPECT_TRUE(has(problem_of(pod), "PET_MASTER_ADDR does not say where rank 0 is"));
+  pod["PET_NNODES"] = "1:4";
+  pod["MASTER_ADDR"] = "a";
+  EXPECT_TRUE(has(problem_of(pod), "PET_NNODES is \"1:4\""));
+  pod["PET_NNODES"] = "1";
+  EXPECT_FALSE(world_of(pod));
+}
+
+TEST(FindWorld, ReadsAnIndexedJobOfKubernetesOrAsksWhatIsMeant) {
+  Values pod = {{"JOB_COMPLETION_INDEX", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "pod-0"}, {"MASTER_PORT", "5"}};
+  const auto world = world_of(pod);
+  ASSERT_TRUE(world);
+  EXPECT_EQ(world->source, "Kubernetes (JOB_COMPLETION_INDEX)");
+  EXPECT_EQ(world->rank, 1);
+  EXPECT_EQ(world->size, 2);
+  EXPECT_EQ(world->num_nodes, 2);
+  EXPECT_EQ(world->master_address, "pod-0");
+  EXPECT_TRUE(has(problem_of({{"JOB_COMPLETION_INDEX", "1"}}), "if each trains alone, set WORLD_SIZE=1"));
+  EXPECT_TRUE(has(problem_of({{"JOB_COMPLETION_INDEX", "1"}, {"WORLD_SIZE", "2"}}), "MASTER_ADDR (pod 0)"));
+  EXPECT_FALSE(world_of({{"JOB_COMPLETION_INDEX", "1"}, {"WORLD_SIZE", "1"}}));
+  EXPECT_FALSE(world_of({{"JOB_COMPLETION_INDEX", "1"}, {"NODE_RANK", "1"}}));  // for Levin's own launcher
+}
+
+TEST(FindWorld, RefusesARankWithoutASizeAndASizeWithoutARank) {
+  EXPECT_TRUE(has(problem_of({{"RANK", "1"}}), "RANK is 1, but WORLD_SIZE is not set"));
+  EXPECT_TRUE(has(problem_of({{"WORLD_SIZE", "4"}}), "WORLD_SIZE is 4, but RANK is not set"));
+  EXPECT_FALSE(world_of({{"WORLD_SIZE", "1"}}));
+}
+
+TEST(FindWorld, ReadsNodesWithDifferentNumbersOfRanks) {
+  Values values = torchrun();  // 2 + 1: the second node's rank
+  values.merge(Values{{"GROUP_WORLD_SIZE", "2"}});
+  values["WORLD_SIZE"] = "3";
+  values["RANK"] = "2";
+  values["LOCAL_RANK"] = "0";
+  values["LOCAL_WORLD_SIZE"] = "1";
+  EXPECT_EQ(world_of(values)->num_nodes, 2);
+  EXPECT_EQ(world_of(values)->node_rank, 1);
+  EXPECT_EQ(world_of(values)->local_size, 1);
+  Values step = slurm();
+  step["SLURM_NTASKS"] = "5";
+  step["SLURM_PROCID"] = "4";
+  step["SLURM_LOCALID"] = "0";
+  step["SLURM_NODEID"] = "2";
+  step["SLURM_JOB_NUM_NODES"] = "3";
+  step["SLURM_TASKS_PER_NODE"] = "2(x2),1";
+  EXPECT_EQ(world_of(step)->local_size, 1);
+  step["SLURM_STEP_TASKS_PER_NODE"] = "1,1,3";
+  EXPECT_EQ(world_of(step)->local_size, 3);
+  step["SLURM_STEP_TASKS_PER_NODE"] = "1,1,x";
+  EXPECT_TRUE(has(problem_of(step), "SLURM_TASKS_PER_NODE is \"x\""));
+}
+
+TEST(FindWorld, RefusesUnevenNodesOfALauncherThatDoesNotSayHowManyThereAre) {
+  EXPECT_TRUE(has(problem_of({{"OMPI_COMM_WORLD_RANK", "0"},
+                              {"OMPI_COMM_WORLD_SIZE", "3"},
+                              {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
+                  "the nodes have different numbers of ranks. Start as many on each"));
+}
+
+TEST(FindWorld, GivesEveryStepOfASlurmJobAPortOfItsOwn) {
+  Values values = slurm();
+  std::set<int64_t> ports;
+  for (int step = 0; step < 200; ++step) {
+    values["SLURM_STEP_ID"] = std::to_string(step);
+    const int64_t port = world_of(values)->master_port;
+    EXPECT_TRUE(port >= 15000 && port < 25000) << port;
+    ports.insert(port);
+  }
+  EXPECT_EQ(ports.size(), 200U);
+  EXPECT_TRUE(ports.contains(17345));  // Lightning's, for the first
 }
 
 TEST(FirstHost, ReadsSlurmsNotation) {
