@@ -10,12 +10,14 @@
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "levin/core/error.h"
 #include "levin/core/gpu.h"
 #include "levin/core/shared_library.h"
 #include "levin/strategies/launcher.h"
@@ -38,9 +40,13 @@ c10d::ReduceOp::RedOpType c10d_op(ReduceOp op) {
 }
 
 // One a process and address, to its end: a program may make several trainers, one after another.
-c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeout) {
+c10::intrusive_ptr<c10d::Store>& kept_store(const World& world) {
   static std::map<std::string, c10::intrusive_ptr<c10d::Store>> stores;
-  auto& store = stores[world.master_address + ":" + std::to_string(world.master_port)];
+  return stores[world.master_address + ":" + std::to_string(world.master_port)];
+}
+
+c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeout) {
+  auto& store = kept_store(world);
   if (store) return store;
   c10d::TCPStoreOptions options;
   options.isServer = world.rank == 0 && !launcher_keeps_store();
@@ -60,12 +66,18 @@ c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeou
 }
 
 // Keys of their own for every meeting of the same ranks, so that one does not read what another, or a rank that has
-// been started again, has left in a store that outlives it.
-c10::intrusive_ptr<c10d::Store> next_meeting(const World& world, Milliseconds timeout) {
-  static std::atomic<int64_t> meetings = 0;
+// been started again, has left in a store that outlives it. Under Levin's launchers a store lives as long as one try,
+// and each node's launcher counts for itself (one that was started anew begins at 0), so that no count is in the keys.
+c10::intrusive_ptr<c10d::Store> store_of_meeting(const World& world, int64_t meeting, Milliseconds timeout) {
   const auto store = store_of(world, timeout);
-  const std::string start = "levin" + std::to_string(restarts_so_far());
-  return c10::make_intrusive<c10d::PrefixStore>(start + "." + std::to_string(meetings++), store);
+  const std::string start = launched_by_levin() ? "levin" : "levin" + std::to_string(restarts_so_far());
+  return c10::make_intrusive<c10d::PrefixStore>(start + "." + std::to_string(meeting), store);
+}
+
+// Whether a meeting that failed may be that of a try which is just ending elsewhere: a node that has come back before
+// rank 0's launcher has ended its own ranks.
+bool may_have_come_early(const World& world, int64_t meeting) {
+  return launched_by_levin() && world.num_nodes > 1 && world.rank != 0 && meeting == 0;
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const World& world,
@@ -123,23 +135,39 @@ void wait_for(c10d::Work& work, const c10d::ProcessGroup& group, const std::stri
   }
 }
 
+// Rethrows the error if it says enough; for a catch block.
+[[noreturn]] static void report_failed_meeting(const World& world, const std::exception& error) {
+  if (dynamic_cast<const RankError*>(&error) != nullptr) throw;
+  const std::string text = first_line(error.what());
+  const bool taken = text.find("EADDRINUSE") != std::string::npos;
+  throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + " (told by " +
+                  world.source + ") cannot meet the others at " + world.master_address + ":" +
+                  std::to_string(world.master_port) + ": " + text + ". " +
+                  (taken ? "Another program listens there: another run, or a process that was given rank 0 too."
+                         : "Do all ranks run, and does that port reach rank 0's machine?"));
+}
+
 Collectives::Collectives(const World& world, Milliseconds timeout) : groups_(std::make_unique<Groups>()) {
+  static std::atomic<int64_t> meetings = 0;
+  const int64_t meeting = meetings++;
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   groups_->world = world;
   groups_->timeout = timeout;
-  try {
-    groups_->store = next_meeting(world, timeout);
-    call_roll(*groups_->store, world, timeout);
-    groups_->control = make_gloo(groups_->store, world, "control", timeout, 1);
-  } catch (const RankError&) {
-    throw;
-  } catch (const std::exception& error) {
-    const std::string text = first_line(error.what());
-    const bool taken = text.find("EADDRINUSE") != std::string::npos;
-    throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + " (told by " +
-                    world.source + ") cannot meet the others at " + world.master_address + ":" +
-                    std::to_string(world.master_port) + ": " + text + ". " +
-                    (taken ? "Another program listens there: another run, or a process that was given rank 0 too."
-                           : "Do all ranks run, and does that port reach rank 0's machine?"));
+  while (!groups_->control) {
+    try {
+      groups_->store = store_of_meeting(world, meeting, timeout);
+      call_roll(*groups_->store, world, timeout);
+      groups_->control = make_gloo(groups_->store, world, "control", timeout, 1);
+    } catch (const std::exception& error) {
+      const bool is_final = dynamic_cast<const Error*>(&error) != nullptr &&  // a secret that is refused, say
+                            dynamic_cast<const MeetingIsOver*>(&error) == nullptr;
+      if (is_final || !may_have_come_early(world, meeting) || std::chrono::steady_clock::now() >= deadline) {
+        report_failed_meeting(world, error);
+      }
+      groups_->store.reset();
+      kept_store(world).reset();
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
   }
 }
 

@@ -3,12 +3,14 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/scalar_tensor.h>
 
+#include <algorithm>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <utility>
 
 #include "levin/core/gpu.h"
 #include "levin/core/tensor_text.h"
+#include "levin/strategies/launcher.h"
 #include "levin/strategies/rank_difference.h"
 #include "levin/strategies/sync_batch_norm.h"
 
@@ -42,7 +44,10 @@ ParallelStrategy::~ParallelStrategy() = default;
 
 void ParallelStrategy::join(const World& world) {
   world_ = world;
-  collectives_ = std::make_unique<Collectives>(world, milliseconds(startup_timeout_));
+  // Ranks that were started again wait for nodes that may be gone; the others have only just been started.
+  const Seconds patience = restarts_so_far() > 0 ? std::min(timeout_, startup_timeout_) : startup_timeout_;
+  collectives_ = std::make_unique<Collectives>(world, milliseconds(patience));
+  collectives_->set_timeout(milliseconds(startup_timeout_));
 }
 
 std::shared_ptr<DeviceCopier> ParallelStrategy::make_copier() {

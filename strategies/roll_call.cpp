@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "levin/core/console.h"
-#include "levin/strategies/collectives.h"
 
 namespace levin {
 
@@ -49,6 +48,7 @@ void claim(c10d::Store& store, const World& world) {
   const std::string text = "rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) +
                            " was given to two processes: " + holder + ", and " + self + " (by " + world.source +
                            "). Give every process a rank of its own: RANK, --rank, or with several nodes NODE_RANK.";
+  if (store.add(kArrived, 0) >= world.size) throw MeetingIsOver(text);
   store.set(kRefused, bytes(text));
   throw RankError(text);
 }

@@ -6,6 +6,7 @@
 
 #include <chrono>
 
+#include "levin/strategies/collectives.h"
 #include "levin/strategies/world.h"
 
 namespace c10d {
@@ -13,6 +14,13 @@ class Store;
 }
 
 namespace levin {
+
+/// A rank is claimed twice in a meeting that all ranks have come to: it may be one that is just ending, which a process
+/// that takes the place of another has found.
+class MeetingIsOver : public RankError {
+ public:
+  using RankError::RankError;
+};
 
 /// Claims world.rank in `store`, whose keys belong to this meeting, and waits until every rank has been claimed. Throws
 /// RankError at once, here and on the ranks that wait, if a rank is claimed twice, naming both processes; and

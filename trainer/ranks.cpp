@@ -67,6 +67,13 @@ std::string result_of(size_t rank, const std::string& text) {
   return text.substr(1);
 }
 
+// A node that was replaced has a launcher that has started its ranks once; the others' have started theirs again.
+double agreed_restarts(Run& run) {
+  const auto own = static_cast<double>(restarts_so_far());
+  if (!launched_by_levin() || run.plan.num_nodes == 1 || !run.has_peers()) return own;
+  return run.strategy->reduce(at::tensor({own}), ReduceOp::max).item<double>();
+}
+
 }  // namespace
 
 void start_ranks(Run& run) {
@@ -84,7 +91,7 @@ void start_ranks(Run& run) {
   if (launched_by_levin()) stay_with_launcher();
   if (world) Console::instance().set_rank(static_cast<int>(world->rank));
   run.strategy->join(world.value_or(World()));
-  if (restarts_so_far() > 0) run.started_again = run.plan.auto_resume = true;
+  if (agreed_restarts(run) > 0) run.started_again = run.plan.auto_resume = true;
 }
 
 void check_same_options(Run& run) {

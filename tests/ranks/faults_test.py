@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 import signal
 import time
 
@@ -87,6 +88,34 @@ class Faults(RanksTest):
         self.assertRegex(said, r"auto_resume: continuing from .*levin_logs/version_2/checkpoints/")
         for one, other in zip(undisturbed, self.reports(2)):
             self.assertEqual(one["weights"], other["weights"])
+
+    def test_a_node_that_is_replaced_joins_the_others_restart(self):
+        """Two launchers; the second is killed with its rank, and one that knows nothing of it is started in its place."""
+        words = ["samples=400", "batch=2", "epochs=1", "model=dropout", "checkpoint", "nodes=2", "strategy=ddp"]
+
+        def node(rank, port, *more):
+            process = self.start(*words, *more, env={"NODE_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
+                                                     "MASTER_PORT": str(port)})
+            self.addCleanup(lambda: process.poll() is None and process.kill())
+            return process
+
+        port = free_port()
+        for process in [node(rank, port) for rank in range(2)]:
+            self.assertEqual(process.communicate(timeout=120)[1].count("error"), 0)
+        undisturbed = self.reports(2)
+        shutil.rmtree(pathlib.Path(self.out) / "levin_logs")
+        port = free_port()
+        first, lost = (node(rank, port, "restarts=3", "slow=20") for rank in range(2))
+        self.wait_until(lambda: list(pathlib.Path(self.out).glob("**/*.ckpt")), "a first checkpoint")
+        lost.kill()
+        lost.communicate()
+        replaced = node(1, port, "restarts=3", "slow=20")
+        said = [process.communicate(timeout=120)[1] for process in (first, replaced)]
+        self.assertEqual([first.returncode, replaced.returncode], [0, 0], said)
+        self.assertIn("restart 1 of 3", said[0])
+        for one, other in zip(undisturbed, self.reports(2)):
+            self.assertEqual(one["weights"], other["weights"])
+            self.assertEqual(one["random"], other["random"])
 
 
 if __name__ == "__main__":
