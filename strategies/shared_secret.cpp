@@ -16,6 +16,7 @@
 
 #include "levin/core/duration.h"
 #include "levin/core/error.h"
+#include "levin/strategies/exit_guard.h"
 
 namespace levin {
 
@@ -65,7 +66,9 @@ Block proof(const std::string& secret, const char* who, const Block& first, cons
   std::string text = who;
   text.append(reinterpret_cast<const char*>(first.data()), first.size());
   text.append(reinterpret_cast<const char*>(second.data()), second.size());
-  Block result = {};
+  Block result = random_block();  // fits nothing
+  const auto lock = before_exit();
+  if (!lock.owns_lock()) return result;
   unsigned int size = 0;
   ::HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
          reinterpret_cast<const unsigned char*>(text.data()), text.size(), result.data(), &size);
@@ -102,6 +105,8 @@ std::string shared_secret(const Variables& variables) {
   } else if (secret.empty()) {
     return "";
   }
+  (void)proof(secret, "", {}, {});  // makes what libcrypto destroys at exit
+  guard_exit();
   if (secret.size() >= kShortest) return secret;
   throw ConfigError("environment: the secret of " + name + " has " + std::to_string(secret.size()) +
                     " characters, fewer than " + std::to_string(kShortest) + ": it could be guessed. " + kHow);

@@ -12,11 +12,13 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "levin/core/console.h"
 #include "levin/core/error.h"
+#include "levin/strategies/exit_guard.h"
 #include "levin/strategies/launcher_signals.h"
 #include "levin/strategies/listening_socket.h"
 #include "levin/strategies/shared_secret.h"
@@ -139,6 +141,14 @@ void accept_all(ListeningSocket socket, Serve serve) {
   });
 }
 
+void report_stranger(const std::string& who, const std::string& problem) {
+  const auto lock = before_exit();
+  if (!lock.owns_lock()) return;
+  Console::instance().warn("a stranger at " + who + " wanted to join the ranks and was refused: it " + problem + ".");
+  static std::once_flag first;
+  std::call_once(first, guard_exit);  // the first warning has made what the console writes with
+}
+
 // Rank 0's side: each visitor has a thread and ten seconds, so that none delays another.
 void open_gate(ListeningSocket outside, int64_t store_port, const std::string& secret) {
   const auto visitors = std::make_shared<std::atomic<int>>(0);
@@ -146,10 +156,7 @@ void open_gate(ListeningSocket outside, int64_t store_port, const std::string& s
     std::string problem = "came while " + std::to_string(kMostVisitors) + " others had not proved who they are";
     if (++*visitors <= kMostVisitors) problem = check_visitor(visitor.descriptor(), secret, kVisit);
     --*visitors;
-    if (!problem.empty()) {
-      return Console::instance().warn("a stranger at " + who + " wanted to join the ranks and was refused: it " +
-                                      problem + ".");
-    }
+    if (!problem.empty()) return report_stranger(who, problem);
     const Connection store = connect_to("127.0.0.1", store_port);
     if (store) relay(visitor, store);
   });
@@ -186,7 +193,8 @@ int64_t open_tunnel(const World& world, const std::string& secret, std::chrono::
     try {
       relay(own, enter(world, secret, timeout));
     } catch (const std::exception& error) {
-      Console::instance().error(error.what());
+      const auto lock = before_exit();
+      if (lock.owns_lock()) Console::instance().error(error.what());
     }
   });
   return port;

@@ -1,6 +1,6 @@
-// What is asked of a fit from outside: to stop (Ctrl-C, SIGTERM, SIGUSR1, a file called "stop" in the run's folder) or
-// to save (a file called "save"). Answered between two batches, on the training thread of every rank. In a job of Slurm
-// SIGUSR1 also has the job started again (auto_requeue.h).
+// What is asked of a fit from outside: to stop (Ctrl-C, SIGTERM, SIGHUP, SIGUSR1, a file called "stop" in the run's
+// folder) or to save (a file called "save"). Answered between two batches, on the training thread of every rank. In a
+// job of Slurm SIGUSR1 also has the job started again (auto_requeue.h).
 #pragma once
 
 #include <chrono>
