@@ -5,11 +5,15 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/stack.h>
+#include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <set>
+#include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -194,7 +198,37 @@ at::Tensor Collectives::gather(const at::Tensor& value) {
   return at::stack(all[0]);
 }
 
+at::Tensor Collectives::gather_on_rank_zero(const at::Tensor& value) {
+  std::vector<at::Tensor> mine = {value.detach().cpu().contiguous()};
+  std::vector<std::vector<at::Tensor>> all;
+  if (groups_->world.rank == 0) {
+    all.emplace_back();
+    for (int64_t k = 0; k < groups_->world.size; ++k) all[0].push_back(at::empty(mine[0].sizes(), mine[0].options()));
+  }
+  groups_->run("a gathering", [&](c10d::ProcessGroup& group) { return group.gather(all, mine); });
+  return all.empty() ? at::Tensor() : at::stack(all[0]);
+}
+
+// The largest of each number and of its complement, which is the smallest's.
+bool Collectives::same_on_all(const std::string& text) {
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  const std::array<int64_t, 3> own = {static_cast<int64_t>(hash.low64), static_cast<int64_t>(hash.high64),
+                                      static_cast<int64_t>(text.size())};
+  at::Tensor numbers = at::empty({2, 3}, at::kLong);
+  auto* const data = numbers.mutable_data_ptr<int64_t>();
+  for (size_t k = 0; k < own.size(); ++k) {
+    data[k] = own[k];
+    data[own.size() + k] = ~own[k];
+  }
+  const at::Tensor largest = reduce(numbers, ReduceOp::max);
+  const auto* const all = largest.const_data_ptr<int64_t>();
+  bool same = true;
+  for (size_t k = 0; k < own.size(); ++k) same = same && all[k] == ~all[own.size() + k];
+  return same;
+}
+
 std::vector<std::string> Collectives::gather(const std::string& text) {
+  if (same_on_all(text)) return std::vector<std::string>(static_cast<size_t>(groups_->world.size), text);
   const at::Tensor length = at::empty({1}, at::kLong).fill_(static_cast<int64_t>(text.size()));
   const at::Tensor lengths = gather(length).flatten();
   const int64_t longest = std::max<int64_t>(1, lengths.max().item<int64_t>());
@@ -209,8 +243,37 @@ std::vector<std::string> Collectives::gather(const std::string& text) {
   return texts;
 }
 
+std::string Collectives::merge_lines(const std::string& text) {
+  if (same_on_all(text)) return text;
+  const at::Tensor length = at::empty({1}, at::kLong).fill_(static_cast<int64_t>(text.size()));
+  const int64_t longest = reduce(length, ReduceOp::max).item<int64_t>();
+  at::Tensor bytes = at::empty({longest}, at::kByte).fill_('\n');
+  std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  const at::Tensor all = gather_on_rank_zero(bytes);
+  std::set<std::string> lines;
+  if (all.defined()) {
+    std::istringstream stream(std::string(static_cast<const char*>(all.const_data_ptr()), all.nbytes()));
+    for (std::string line; std::getline(stream, line);) lines.insert(line);
+  }
+  std::string merged;
+  for (const std::string& line : lines) merged += line.empty() ? "" : line + "\n";
+  return broadcast(merged);
+}
+
 std::string Collectives::broadcast(const std::string& text) {
-  return gather(text)[0];
+  c10d::BroadcastOptions options;
+  options.rootRank = 0;
+  const auto send = [&](std::vector<at::Tensor> tensors) {
+    groups_->run("a broadcast", [&](c10d::ProcessGroup& group) { return group.broadcast(tensors, options); });
+    return tensors[0];
+  };
+  const int64_t own = static_cast<int64_t>(text.size());
+  const int64_t size = send({at::empty({1}, at::kLong).fill_(own)}).item<int64_t>();
+  if (size == 0) return "";
+  at::Tensor bytes = at::empty({size}, at::kByte);
+  if (groups_->world.rank == 0) std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  bytes = send({bytes});
+  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(size)};
 }
 
 void Collectives::barrier() {

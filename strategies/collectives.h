@@ -45,8 +45,12 @@ class Collectives {
   [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp op);
   /// (size, …): every rank's tensor of the same shape and type, rank by rank.
   [[nodiscard]] at::Tensor gather(const at::Tensor& value);
-  /// Every rank's text, rank by rank; lengths may differ.
+  /// The same on rank 0 alone; undefined on the others. What a rank sends does not grow with their number.
+  [[nodiscard]] at::Tensor gather_on_rank_zero(const at::Tensor& value);
+  /// Every rank's text, rank by rank; lengths may differ. Where all are the same, one small reduction.
   [[nodiscard]] std::vector<std::string> gather(const std::string& text);
+  /// Every line that some rank has, once, in order.
+  [[nodiscard]] std::string merge_lines(const std::string& text);
   /// Rank 0's text.
   [[nodiscard]] std::string broadcast(const std::string& text);
   void barrier();
@@ -61,6 +65,8 @@ class Collectives {
                                                              at::Device device);
 
  private:
+  [[nodiscard]] bool same_on_all(const std::string& text);
+
   struct Groups;
   std::unique_ptr<Groups> groups_;
 };

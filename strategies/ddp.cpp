@@ -123,6 +123,11 @@ void DDP::make_reducer() {
 }
 
 void DDP::before_forward(bool sync) {
+  if (!sync && options_.static_graph) {
+    throw ConfigError(
+        "DDPOptions.static_graph: a static graph is reduced in every backward pass, and accumulate_grad_batches or "
+        "micro_batch_size leave some out. Take static_graph away.");
+  }
   if (!sync || !engine_ || !engine_->reducer) return;
   if (trained() != trained_) make_reducer();  // layers were frozen or unfrozen, on every rank alike
   if (!engine_->reducer) return;
@@ -135,12 +140,23 @@ void DDP::backward(const at::Tensor& loss, bool sync) {
   const at::Tensor whole = with_notes(loss);
   engine_->reducer->prepare_for_backward(options_.find_unused_parameters ? std::vector<at::Tensor>{whole}
                                                                          : std::vector<at::Tensor>{});
-  gradient_.backward(whole);
+  backward_of(whole);
   // The first step of a static graph only learns its order; Python queues this call in backward itself.
   if (std::exchange(learns_graph_, false)) engine_->reducer->delay_all_reduce();
   finish_reduction();
   read_notes();
   first_step_done();
+}
+
+void DDP::backward_of(const at::Tensor& whole) {
+  try {
+    gradient_.backward(whole);
+  } catch (const c10::Error&) {
+    for (const auto& [name, tensor] : module_.parameters) {
+      if (tensor.grad().defined() && tensor.grad().is_sparse()) throw Error("ddp: " + sparse_gradient_text(name));
+    }
+    throw;
+  }
 }
 
 void DDP::backward_without_loss() {
@@ -184,6 +200,10 @@ void DDP::finish_reduction() {
     std::istringstream indices(found[1].str());
     for (size_t index = 0; indices >> index;) {
       if (index < engine_->names.size()) unused += (unused.empty() ? "" : ", ") + engine_->names[index];
+    }
+    if (options_.static_graph) {
+      throw Error("ddp: static_graph: this step's backward pass is not that of the first step: no gradient of " +
+                  unused + ". Take static_graph away, or use every parameter in every step as in the first.");
     }
     throw Error("ddp: the loss does not depend on " + unused +
                 ", so the other ranks wait for their gradients. Freeze these parameters, use them, or set "

@@ -76,6 +76,7 @@ class DDP final : public ParallelStrategy {
  private:
   struct Engine;  // c10d's part
   void make_reducer();
+  void backward_of(const at::Tensor& whole);
   void finish_reduction();
   [[nodiscard]] std::vector<bool> trained() const;
   [[nodiscard]] at::Tensor with_notes(const at::Tensor& loss);

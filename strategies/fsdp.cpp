@@ -3,7 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
-
 #include <algorithm>
 #include <cmath>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -234,19 +233,39 @@ at::Tensor FSDP::part_of(const at::Tensor& parameter) const {
   return units_[index.unit]->in_part(units_[index.unit]->part(), index.entry);
 }
 
-at::Tensor FSDP::whole_of(const at::Tensor& parameter, const at::Tensor& part) {
-  const OperatorWatch::Unseen unseen;
-  const at::NoGradGuard no_grad;
+// This rank's part on the CPU, as long as the longest of any rank's.
+at::Tensor FSDP::padded(const at::Tensor& parameter, const at::Tensor& part) const {
   const Index& index = index_of(parameter);
   const FlatUnit& unit = *units_[index.unit];
   int64_t longest = 0;
   for (int64_t r = 0; r < world_size(); ++r) longest = std::max(longest, unit.place_on(index.entry, r).size);
   at::Tensor own = at::zeros({longest}, part.options().device(at::kCPU));
   own.narrow(0, 0, part.numel()).copy_(part);
-  const at::Tensor all = gather(own);  // (ranks, longest)
+  return own;
+}
+
+// `padded_parts`: (ranks, longest).
+at::Tensor FSDP::put_together(const at::Tensor& parameter, const at::Tensor& padded_parts) const {
+  const Index& index = index_of(parameter);
+  const FlatUnit& unit = *units_[index.unit];
   std::vector<at::Tensor> parts;
-  for (int64_t r = 0; r < world_size(); ++r) parts.push_back(all[r].narrow(0, 0, unit.place_on(index.entry, r).size));
+  for (int64_t r = 0; r < world_size(); ++r) {
+    parts.push_back(padded_parts[r].narrow(0, 0, unit.place_on(index.entry, r).size));
+  }
   return at::cat(parts).view(unit.entries()[index.entry].shape);
+}
+
+at::Tensor FSDP::whole_of(const at::Tensor& parameter, const at::Tensor& part) {
+  const OperatorWatch::Unseen unseen;
+  const at::NoGradGuard no_grad;
+  return put_together(parameter, gather(padded(parameter, part)));
+}
+
+at::Tensor FSDP::whole_on_rank_zero(const at::Tensor& parameter, const at::Tensor& part) {
+  const OperatorWatch::Unseen unseen;
+  const at::NoGradGuard no_grad;
+  const at::Tensor all = gather_on_rank_zero(padded(parameter, part));
+  return all.defined() ? put_together(parameter, all) : at::Tensor();
 }
 
 std::vector<at::Tensor> FSDP::held() const {

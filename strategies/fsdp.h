@@ -102,6 +102,7 @@ class FSDP final : public ParallelStrategy {
   [[nodiscard]] std::optional<PartPlace> place_of(const at::Tensor& parameter) const override;
   [[nodiscard]] at::Tensor part_of(const at::Tensor& parameter) const override;
   [[nodiscard]] at::Tensor whole_of(const at::Tensor& parameter, const at::Tensor& part) override;
+  [[nodiscard]] at::Tensor whole_on_rank_zero(const at::Tensor& parameter, const at::Tensor& part) override;
   [[nodiscard]] std::vector<at::Tensor> held() const override;
   [[nodiscard]] std::string sharding_text() const override;
 
@@ -115,6 +116,8 @@ class FSDP final : public ParallelStrategy {
   void make_units();
   void finish_backward(bool sync);
   void gather_wholes();
+  [[nodiscard]] at::Tensor padded(const at::Tensor& parameter, const at::Tensor& part) const;
+  [[nodiscard]] at::Tensor put_together(const at::Tensor& parameter, const at::Tensor& padded_parts) const;
   void show_gradient_parts();
   void show_gradient_wholes();
   [[nodiscard]] const Index& index_of(const at::Tensor& parameter) const;

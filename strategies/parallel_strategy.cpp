@@ -118,8 +118,22 @@ std::vector<std::string> ParallelStrategy::gather(const std::string& text) {
   return collectives_->gather(text);
 }
 
+at::Tensor ParallelStrategy::gather_on_rank_zero(const at::Tensor& value) {
+  return collectives_->gather_on_rank_zero(value);
+}
+
+std::string ParallelStrategy::merge_lines(const std::string& text) {
+  return collectives_->merge_lines(text);
+}
+
 std::string ParallelStrategy::broadcast(const std::string& text) {
   return collectives_->broadcast(text);
+}
+
+std::string sparse_gradient_text(const std::string& parameter) {
+  return "the gradient of " + parameter +
+         " is sparse, as that of an Embedding with sparse(true), and ranks reduce dense gradients only. Make the layer "
+         "with sparse(false), or train on one device.";
 }
 
 std::vector<at::Tensor> tensors_of(const std::vector<std::pair<std::string, at::Tensor>>& named) {

@@ -32,6 +32,7 @@ class ParallelStrategy : public Strategy {
   void barrier() override;
   [[nodiscard]] at::Tensor gather(const at::Tensor& value) override;
   [[nodiscard]] std::vector<std::string> gather(const std::string& text) override;
+  [[nodiscard]] std::string merge_lines(const std::string& text) override;
   [[nodiscard]] std::string broadcast(const std::string& text) override;
 
  protected:
@@ -54,6 +55,8 @@ class ParallelStrategy : public Strategy {
   /// Does what use_sync_batchnorm() has asked for, until tear_down_batch_norm().
   void set_up_batch_norm(bool training);
   void tear_down_batch_norm();
+  /// As gather(), on rank 0 alone.
+  [[nodiscard]] at::Tensor gather_on_rank_zero(const at::Tensor& value);
   /// From now on ranks wait for each other for `timeout` only.
   void first_step_done();
   /// The same where a step itself waits for others, once all ranks have begun the first one. Every rank.
@@ -71,6 +74,9 @@ class ParallelStrategy : public Strategy {
   bool sync_batchnorm_ = false;
   bool first_step_ = true;
 };
+
+/// Why a parameter's gradient cannot be reduced, and what to do.
+[[nodiscard]] std::string sparse_gradient_text(const std::string& parameter);
 
 /// The tensors without their names.
 [[nodiscard]] std::vector<at::Tensor> tensors_of(const std::vector<std::pair<std::string, at::Tensor>>& named);

@@ -166,6 +166,7 @@ at::Tensor ShardReducer::packed(size_t u) {
     const auto& entry = unit.entries()[i];
     const at::Tensor grad = entry.param.grad();
     if (!grad.defined() || !entry.param.requires_grad()) continue;
+    if (grad.is_sparse()) throw Error("fsdp: " + sparse_gradient_text(entry.name));
     flat.narrow(0, entry.begin, entry.size).copy_(grad.reshape({-1}));
     drop_gradient(entry.param);
     progress.used[i] = true;

@@ -135,6 +135,10 @@ class Strategy {
   [[nodiscard]] virtual at::Tensor part_of(const at::Tensor& parameter) const { return parameter; }
   /// The whole, on the CPU, of what every rank has a part of as it has of `parameter`. Blocks until all arrive.
   [[nodiscard]] virtual at::Tensor whole_of(const at::Tensor& /*parameter*/, const at::Tensor& part) { return part; }
+  /// The same on rank 0 alone, for a file; undefined on the others.
+  [[nodiscard]] virtual at::Tensor whole_on_rank_zero(const at::Tensor& /*parameter*/, const at::Tensor& part) {
+    return part;
+  }
   /// The tensors in which it holds weights beside the module's own.
   [[nodiscard]] virtual std::vector<at::Tensor> held() const { return {}; }
   /// What ranks share out, in a few words; "" if nothing.
@@ -152,6 +156,8 @@ class Strategy {
   [[nodiscard]] virtual at::Tensor gather(const at::Tensor& value) { return value.unsqueeze(0); }
   /// Every rank's text, rank by rank. Blocks until all arrive.
   [[nodiscard]] virtual std::vector<std::string> gather(const std::string& text) { return {text}; }
+  /// Every line that some rank has, once, the same on all ranks. Blocks until all arrive.
+  [[nodiscard]] virtual std::string merge_lines(const std::string& text) { return text; }
   /// Rank 0's text. Blocks until all arrive.
   [[nodiscard]] virtual std::string broadcast(const std::string& text) { return text; }
 };

@@ -87,13 +87,11 @@ std::map<std::string, KeptTensor> kept_by_any(Run& run, const State& checkpoint)
     own += key + " " + std::to_string(static_cast<int>(tensor.scalar_type())) + " " + value + "\n";
   }
   std::map<std::string, KeptTensor> all;
-  for (const std::string& text : run.strategy->gather(own)) {
-    std::istringstream lines(text);
-    std::string key;
-    std::string value;
-    for (int type = 0; lines >> key >> type >> value;) {
-      all[key] = {static_cast<at::ScalarType>(type), std::strtod(value.c_str(), nullptr)};
-    }
+  std::istringstream lines(run.strategy->merge_lines(own));
+  std::string key;
+  std::string value;
+  for (int type = 0; lines >> key >> type >> value;) {
+    all[key] = {static_cast<at::ScalarType>(type), std::strtod(value.c_str(), nullptr)};
   }
   return all;
 }
@@ -108,7 +106,7 @@ void make_whole(Run& run, State& checkpoint) {
   const std::map<std::string, at::Tensor> tensors = checkpoint.tensors;
   for (const auto& [key, tensor] : tensors) {
     if (!tensor.defined() || !strategy.place_of(tensor)) continue;
-    put(run, checkpoint, key, strategy.whole_of(tensor, strategy.part_of(tensor)));
+    put(run, checkpoint, key, strategy.whole_on_rank_zero(tensor, strategy.part_of(tensor)));
   }
   for (const auto& [key, kept] : kept_by_any(run, checkpoint)) {
     const OptimizerKey parsed = *optimizer_key(key);
@@ -120,7 +118,7 @@ void make_whole(Run& run, State& checkpoint) {
     if (!strategy.place_of(param)) continue;
     const auto own = tensors.find(key);
     const at::Tensor part = own == tensors.end() ? at::empty({0}, kept.type) : own->second;
-    put(run, checkpoint, key, strategy.whole_of(param, part));
+    put(run, checkpoint, key, strategy.whole_on_rank_zero(param, part));
   }
 }
 

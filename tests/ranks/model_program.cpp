@@ -4,6 +4,8 @@
 
 #include <cstdio>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -133,12 +135,82 @@ class Crossed : public levin::LightningModule {
   nn::Linear out_ = nullptr;
 };
 
+class Embedded : public levin::LightningModule {
+ public:
+  explicit Embedded(bool sparse) {
+    embedding_ = register_module("embedding", nn::Embedding(nn::EmbeddingOptions(3, 3).sparse(sparse)));
+  }
+  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    return F::cross_entropy(embedding_->forward(batch[1]), batch[1]);
+  }
+  levin::OptimizerConfig configure_optimizers() override { return levin::SGD(parameters(), {.lr = 0.1}); }
+
+ private:
+  nn::Embedding embedding_ = nullptr;
+};
+
+// 50 MB of weights, six layers of 8 MB.
+class Wide : public levin::LightningModule {
+ public:
+  Wide() {
+    for (int k = 0; k < 6; ++k) layers_->push_back(nn::Linear(nn::LinearOptions(1024, 1024).bias(false)));
+    register_module("layers", layers_);
+  }
+  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    return layers_->forward(batch[0].repeat({1, 128})).square().mean();
+  }
+  levin::OptimizerConfig configure_optimizers() override { return levin::AdamW(parameters(), {.lr = 1e-4}); }
+
+ private:
+  nn::Sequential layers_;
+};
+
+// Of this process, in bytes, without the files that it has mapped.
+int64_t resident_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    int64_t kib = 0;
+    if (word == "RssAnon:" && status >> kib) return kib * 1024;
+  }
+  return 0;
+}
+
+class ResidentMemory : public levin::Callback {
+ public:
+  void on_train_batch_end(levin::Trainer& trainer, levin::LightningModule&, const at::Tensor&, const levin::Batch&,
+                          int64_t) override {
+    const levin::HeldMemory now = levin::held_memory(trainer);
+    held = now.parameters + now.gradients + now.optimizer_state;
+    resident = resident_memory() - before_;
+  }
+  int64_t held = 0;
+  int64_t resident = 0;
+
+ private:
+  int64_t before_ = resident_memory();
+};
+
+// Messages of this process by their kind, as LibTorch's own records tell them.
+std::mutex counting;
+std::map<std::string, int64_t> messages;
+
+void count_messages() {
+  at::addGlobalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
+        const std::lock_guard lock(counting);
+        if (std::string(call.name()).starts_with("gloo:")) ++messages[call.name()];
+        return nullptr;
+      }).scopes({at::RecordScope::USER_SCOPE}));
+}
+
 std::shared_ptr<levin::LightningModule> make_model(const Words& words) {
   torch::manual_seed(1);
   const std::string kind = words.text("model", "");
   if (kind == "gan") return std::make_shared<Gan>(words.has("toggle"));
   if (kind == "norm") return std::make_shared<Normalized>(words.text("norm", ""));
   if (kind == "crossed") return std::make_shared<Crossed>(words.text("early", "-1:0"), words.number("second", 8));
+  if (kind == "wide") return std::make_shared<Wide>();
+  if (kind == "embedding") return std::make_shared<Embedded>(words.has("sparse"));
   throw levin::Error("model=" + kind + ": there is no such model.");
 }
 
@@ -149,7 +221,8 @@ levin::TrainerOptions trainer_options(const Words& words) {
   options.default_root_dir = words.text("out", ".");
   options.enable_progress_bar = false;
   options.enable_model_summary = false;
-  options.enable_checkpointing = false;
+  options.accumulate_grad_batches = words.number("accumulate", 1);
+  options.enable_checkpointing = words.has("checkpoint");
   options.logger = false;
   options.num_sanity_val_steps = 0;
   options.sync_batchnorm = words.has("sync_batchnorm");
@@ -158,14 +231,19 @@ levin::TrainerOptions trainer_options(const Words& words) {
                                     .unit_mb = 1e-4,
                                     .timeout = levin::Seconds(static_cast<double>(words.number("timeout", 300)))});
   } else if (words.number("devices", 1) > 1) {
-    options.strategy = levin::DDP({.find_unused_parameters = words.has("find_unused")});
+    options.strategy =
+        levin::DDP({.find_unused_parameters = words.has("find_unused"), .static_graph = words.has("static_graph")});
   }
   return options;
 }
 
-void write_report(const Words& words, const levin::Trainer& trainer, const levin::LightningModule& module) {
+void write_report(const Words& words, const levin::Trainer& trainer, const levin::LightningModule& module,
+                  const ResidentMemory& memory) {
   nlohmann::json report;
+  report["held"] = memory.held;
+  report["resident"] = memory.resident;
   for (const auto& item : module.named_parameters()) {
+    if (words.has("memory")) break;  // they are too many
     const at::Tensor flat = item.value().detach().to(torch::kDouble).flatten().contiguous();
     for (int64_t k = 0; k < flat.numel(); ++k) report["weights"].push_back(flat.data_ptr<double>()[k]);
   }
@@ -173,12 +251,20 @@ void write_report(const Words& words, const levin::Trainer& trainer, const levin
     const at::Tensor flat = item.value().to(torch::kDouble).flatten().contiguous();
     for (int64_t k = 0; k < flat.numel(); ++k) report["buffers"][item.key()].push_back(flat.data_ptr<double>()[k]);
   }
+  {
+    const std::lock_guard lock(counting);
+    report["messages"] = messages;
+  }
   report["world_size"] = trainer.world_size();
   std::ofstream(words.text("out", ".") + "/rank" + std::to_string(trainer.global_rank()) + ".json") << report.dump();
 }
 
 void train(const Words& words) {
-  levin::Trainer trainer(trainer_options(words));
+  count_messages();
+  levin::TrainerOptions options = trainer_options(words);
+  const auto memory = std::make_shared<ResidentMemory>();
+  if (words.has("memory")) options.callbacks.push_back(memory);
+  levin::Trainer trainer(options);
   const auto module = make_model(words);
   const int64_t samples = words.number("samples", 48);
   torch::manual_seed(0);
@@ -186,7 +272,7 @@ void train(const Words& words) {
   trainer.fit(*module, std::make_shared<levin::DataLoader>(
                            std::make_shared<levin::TensorDataset>(data),
                            levin::DataLoaderOptions{.batch_size = words.number("batch", 8), .shuffle = false}));
-  write_report(words, trainer, *module);
+  write_report(words, trainer, *module, *memory);
 }
 
 }  // namespace

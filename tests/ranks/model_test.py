@@ -129,5 +129,43 @@ class RollCall(ModelTest):
                 rank.communicate()
 
 
+class Messages(ModelTest):
+    def test_a_static_graph_with_accumulation_is_refused(self):
+        status, errors = self.run_words("model=norm", "norm=none", "accumulate=3", "static_graph", "devices=2")
+        self.assertEqual(status, 1)
+        self.assertIn("DDPOptions.static_graph: a static graph is reduced in every backward pass, and "
+                      "accumulate_grad_batches or micro_batch_size leave some out. Take static_graph away.", errors)
+
+    def test_a_static_graph_that_changes_is_named(self):
+        status, errors = self.run_words("model=gan", "batch=8", "static_graph", "devices=2")
+        self.assertEqual(status, 1)
+        self.assertIn("ddp: static_graph: this step's backward pass is not that of the first step: no gradient of ", errors)
+        self.assertIn("Take static_graph away", errors)
+
+    def test_a_sparse_gradient_is_named_with_what_to_do(self):
+        for words in ([], *(["strategy=fsdp", f"stage={stage}"] for stage in FSDP_STAGES)):
+            with self.subTest(words=words):
+                status, errors = self.run_words("model=embedding", "sparse", "batch=8", "devices=2", *words)
+                self.assertEqual(status, 1)
+                self.assertIn("the gradient of embedding.weight is sparse, as that of an Embedding with sparse(true), and "
+                              "ranks reduce dense gradients only. Make the layer with sparse(false)", errors)
+        self.assert_like_one_process("model=embedding")
+
+    def test_what_is_the_same_on_all_ranks_is_compared_without_sending_it_to_all(self):
+        for report in self.train("model=norm", "norm=none", ranks=3):
+            # What is left is of a few bytes a rank: the number of batches, and an epoch's metrics.
+            self.assertLessEqual(report["messages"].get("gloo:all_gather", 0), 3, report["messages"])
+
+    def test_a_full_checkpoint_is_gathered_on_rank_0_alone(self):
+        words = ["model=norm", "norm=none", "epochs=1", "strategy=fsdp", "stage=2"]
+        without = self.train(*words, ranks=3)
+        saved = self.train(*words, "checkpoint", ranks=3)
+        for before, after in zip(without, saved):
+            self.assertGreaterEqual(after["messages"].get("gloo:gather", 0), 8, after["messages"])  # weights and momenta
+            # Of the eight tensors none: what is left are random numbers, of which every rank keeps all, and the like.
+            self.assertLessEqual(after["messages"].get("gloo:all_gather", 0),
+                                 before["messages"].get("gloo:all_gather", 0) + 4, after["messages"])
+
+
 if __name__ == "__main__":
     main()
