@@ -3,8 +3,11 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
+#include <malloc.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "levin/core/console.h"
@@ -25,6 +28,25 @@ std::optional<at::ScalarType> scalar_type(ShardDtype dtype) {
     case ShardDtype::float16: return at::kHalf;
   }
   return std::nullopt;
+}
+
+// Note [Memory that is given back]
+// glibc takes large blocks from the system one by one and returns each when it is freed, but raises what it calls
+// large to the size of any that was freed, up to 32 MiB: from then on units, gradients and the module's first weights
+// come from a heap that keeps what lies below a block in use. So the bound stays where it is, whatever is freed; a
+// block above it costs page faults each time. MALLOC_MMAP_THRESHOLD_ in the environment counts instead.
+void keep_freed_memory_small() {
+#ifdef __GLIBC__
+  constexpr int kLargeBlock = 1 << 20;
+  if (std::getenv("MALLOC_MMAP_THRESHOLD_") == nullptr) ::mallopt(M_MMAP_THRESHOLD, kLargeBlock);
+#endif
+}
+
+// What the module's whole weights have left behind.
+void return_freed_memory() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
 }
 
 }  // namespace
@@ -64,6 +86,7 @@ void FSDP::make_units() {
     Console::instance().warn(
         "FSDPOptions.cpu_offload: this run is on the CPU, and so is its optimizer's state: there is nothing to move.");
   }
+  keep_freed_memory_small();
   FlatUnit::Options layout{rank(), world_size(), scalar_type(options_.param_dtype), options_.stage < 3, {}};
   if (options_.cpu_offload) layout.part_device = at::kCPU;
   const auto bytes = static_cast<int64_t>(options_.unit_mb * (1 << 20));
@@ -74,6 +97,7 @@ void FSDP::make_units() {
     }
   }
   if (units_.empty()) return;
+  return_freed_memory();
   ShardReducer::Options reduction;
   reduction.ranks = world_size();
   reduction.keeps_whole = options_.stage == 1;

@@ -167,5 +167,17 @@ class Messages(ModelTest):
                                  before["messages"].get("gloo:all_gather", 0) + 4, after["messages"])
 
 
+class Memory(ModelTest):
+    def test_what_stage_3_gives_back_leaves_resident_memory_too(self):
+        words = ["model=wide", "memory", "batch=2", "samples=16"]
+        ddp = self.train(*words, ranks=2)
+        sharded = self.train(*words, "strategy=fsdp", "stage=3", ranks=2)
+        for whole, part in zip(ddp, sharded):
+            self.assertGreater(whole["held"], 190e6)
+            self.assertLess(part["held"], 105e6)
+            # Beside what is held: LibTorch's own, a few blocks of a layer's size.
+            self.assertLess(part["resident"] - part["held"], 60e6, part["resident"])
+
+
 if __name__ == "__main__":
     main()
