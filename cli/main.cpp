@@ -8,11 +8,14 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "levin/core/standard_streams.h"
+
 namespace {
 constexpr int kCannotStart = 1;
 }
 
 int main(int argc, char** argv) {
+  levin::open_standard_streams();
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "10000", /*overwrite=*/0);
   void* tool = dlopen("liblevin_tool.so", RTLD_NOW | RTLD_GLOBAL);  // by this program's own search path
   void* run = tool == nullptr ? nullptr : dlsym(tool, "levin_tool_main");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "levin/core/console.h"
+#include "levin/core/standard_streams.h"
 #include "levin/core/stop_signal.h"
 #include "levin/core/write_errors.h"
 #include "levin/strategies/rank_process.h"
@@ -51,6 +52,7 @@ class LoadersDataModule final : public DataModule {
 };
 
 TrainerOptions with_builtins(TrainerOptions options) {
+  open_standard_streams();  // before a file gets the number of one
   add_builtins();
   return options;
 }
