@@ -109,7 +109,20 @@ int run_plan(const std::vector<std::string>& words, int width) {
   return kExitBadConfig;
 }
 
-int run_checked(const Arguments& arguments, Problems& problems) {
+// What cannot be printed is a result that nobody gets. A training without a test has its results in files.
+int check_output(int status, bool prints_results) {
+  const std::string problem = Console::instance().output_problem();
+  if (problem.empty()) return status;
+  const std::string text = "cannot write to standard output: " + problem + ".";
+  if (!prints_results) {
+    Console::instance().warn(text + " What the run has printed is incomplete; its files are not concerned.");
+    return status;
+  }
+  Console::instance().error(text);
+  return status == kExitOk ? kExitRunFailed : status;
+}
+
+int run_checked(const Arguments& arguments, Problems& problems, bool& prints_results) {
   Console& console = Console::instance();
   const int width = console.width();
   switch (arguments.command) {
@@ -141,6 +154,7 @@ int run_checked(const Arguments& arguments, Problems& problems) {
   }
   ResolvedRun run = resolve_run(arguments.sources, RunPlace::here, problems);
   if (!arguments.print_config) require_model(run.config, problems);
+  prints_results = arguments.command != Command::fit || run.config.test_after_fit;
   if (!problems.empty()) return complain(problems);
   if (arguments.print_config) {
     console.print(to_yaml(run.printed));
@@ -164,7 +178,9 @@ int run_cli(int argc, char** argv) {
     const auto words = take_init_method({argv + 1, argv + argc});
     const Arguments arguments = parse_arguments(words, trainer_options, problems);
     if (!problems.empty()) return complain(problems);
-    return run_checked(arguments, problems);
+    bool prints_results = true;
+    const int status = run_checked(arguments, problems, prints_results);
+    return check_output(status, prints_results);
   } catch (const ConfigError& error) {
     for (const auto& problem : error.problems()) Console::instance().error(problem);
     return kExitBadConfig;

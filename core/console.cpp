@@ -5,8 +5,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -73,9 +75,13 @@ void Console::clear_live() {
   if (is_terminal_ && !live_.empty()) std::fputs("\r\x1b[2K", stdout);
 }
 
+void Console::flush() {
+  if (std::fflush(stdout) != 0 && output_error_ == 0) output_error_ = errno;
+}
+
 void Console::draw_live() {
   if (is_terminal_ && !live_.empty()) std::fputs(cut(live_, width() - 1).c_str(), stdout);
-  std::fflush(stdout);
+  flush();
 }
 
 void Console::print(const std::string& text) {
@@ -83,8 +89,13 @@ void Console::print(const std::string& text) {
   if (rank_ != 0) return;
   if (sink_) return sink_(text);
   clear_live();
-  std::fputs((text + "\n").c_str(), stdout);
+  if (std::fputs((text + "\n").c_str(), stdout) < 0 && output_error_ == 0) output_error_ = errno;
   draw_live();
+}
+
+std::string Console::output_problem() const {
+  const std::lock_guard lock(mutex());
+  return output_error_ == 0 ? "" : std::strerror(output_error_);
 }
 
 void Console::live(const std::string& text) {

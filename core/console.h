@@ -34,6 +34,9 @@ class Console {
   /// Ranks other than 0 stay quiet: print and live do nothing, warn and error still speak with "rank N: ".
   void set_rank(int rank);
 
+  /// Why what print() was given has not reached standard output ("No space left on device"); "": it has.
+  [[nodiscard]] std::string output_problem() const;
+
   /// For tests: everything printed goes to `sink` (text without newline) instead; {} restores the streams. A sink
   /// hears every warning, also one that was said before, so that tests do not depend on each other.
   void capture(std::function<void(const std::string&)> sink);
@@ -43,9 +46,11 @@ class Console {
   void draw_live();
   void clear_live();
   void speak(const std::string& level, const std::string& text);
+  void flush();
 
   bool is_terminal_;
   int rank_ = 0;
+  int output_error_ = 0;  // of the first write to standard output that failed
   std::string live_;
   std::function<void(const std::string&)> sink_;
 };

@@ -134,10 +134,12 @@ namespace {
 
 // A rollback goes to the newest file that is on the disk.
 void note_when_done(Run& run, CheckpointRequest& request) {
-  if (request.weights_only) return;
-  request.done = [&run, path = request.path, then = std::move(request.done)](const std::string& error) {
-    if (error.empty()) run.newest_checkpoint = path;
-    if (error.empty()) run.rollbacks = 0;
+  const bool whole = !request.weights_only;
+  request.done = [&run, whole, path = request.path, then = std::move(request.done)](const std::string& error) {
+    ++(error.empty() ? run.saves.good : run.saves.failed);
+    if (!error.empty()) run.saves.last_failure = error;
+    if (error.empty() && whole) run.newest_checkpoint = path;
+    if (error.empty() && whole) run.rollbacks = 0;
     if (then) then(error);
   };
 }
@@ -168,6 +170,27 @@ void capture_checkpoints(Run& run) {
   for (CheckpointRequest& request : requests) prepare_for_writing(run, request);
   for (CheckpointRequest& request : requests) note_when_done(run, request);
   run.checkpoint_writer.submit(std::move(requests), std::move(files));
+}
+
+void check_saves(Run& run) {
+  if (run.stage != Stage::fit) return;
+  const Saves& saves = run.saves;
+  const std::string of_all = std::to_string(saves.failed) + " of " + std::to_string(saves.good + saves.failed);
+  std::string problem;
+  if (saves.failed > 0 && saves.good == 0) {
+    problem = "the fit has ended, but nothing of it is saved: all of its checkpoints failed (" + of_all +
+              "). The last failure: " + saves.last_failure +
+              (run.newest_checkpoint.empty() ? " There is no checkpoint to continue from."
+                                             : " It can be continued from " + run.newest_checkpoint + " alone.") +
+              " Make room, or set another dirpath, and train again.";
+  }
+  if (run.has_peers()) {
+    for (const std::string& text : run.strategy->gather(problem)) problem = problem.empty() ? text : problem;
+  }
+  if (!problem.empty()) throw CheckpointError(problem);
+  if (saves.failed == 0) return;
+  Console::instance().warn(of_all +
+                           " checkpoints of this fit could not be saved. The last failure: " + saves.last_failure);
 }
 
 void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path) {

@@ -78,6 +78,13 @@ struct Progress {
 };
 
 /// The loaders of a run and how many batches each gives.
+/// What became of the checkpoints that a fit asked for.
+struct Saves {
+  int64_t good = 0;
+  int64_t failed = 0;
+  std::string last_failure = "";
+};
+
 struct LoaderSet {
   Loaders loaders = {};
   std::vector<int64_t> num_batches = {};
@@ -167,6 +174,7 @@ struct Run {
   // The state (without weights) that a running validation began with: a stop inside it goes back there, and the
   // validation is run again.
   std::optional<State> before_validation;
+  Saves saves;  // of the running fit
   std::string newest_checkpoint;  // the last that was written in this run, or that it continued from
 
   [[nodiscard]] bool has_peers() const { return strategy->world_size() > 1; }

@@ -232,6 +232,7 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
   run.stage = stage;
   run.resumed = false;
   run.before_validation.reset();
+  run.saves = Saves();
   run.ckpt_path = ckpt_path;
   run.phase = Phase::idle;
   run.stop = run.stop_agreed = run.cut_wanted = run.failing = run.told_memory = false;
@@ -257,6 +258,7 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
     capture_checkpoints(run);
     run.checkpoint_writer.finish();
     run.strategy->leave();
+    check_saves(run);
     call_teardown(run);
     for (const auto& logger : run.loggers) logger->finalize("success");
   } catch (const c10::OutOfMemoryError& error) {

@@ -51,6 +51,7 @@ void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
   } else if (run_->strategy->rank() == 0 || !run_->strategy->is_sharded()) {
     write_checkpoint(path, request.state);
   }
+  ++run_->saves.good;
   if (!weights_only) run_->newest_checkpoint = path;
 }
 

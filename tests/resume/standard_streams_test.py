@@ -1,4 +1,5 @@
-"""The tool with closed standard streams: what is printed lands in no file of the run.
+"""The tool with closed standard streams: what is printed lands in no file of the run. And with streams that cannot be
+written: a result that nobody gets is a failure.
 
   standard_streams_test.py LEVIN [unittest's arguments]
 """
@@ -63,6 +64,40 @@ class ClosedStreams(Case):
     def test_change_no_exit_status(self):
         self.assertEqual(shell(f"exec {LEVIN} fit --config {self.root}/none.yaml >&- 2>&-")[0], 2)
         self.assertEqual(shell(f"exec {LEVIN} list >&-")[0], 0)
+
+
+class FullStandardOutput(Case):
+    def fails(self, words):
+        status, _, said = shell(f"exec {LEVIN} {words} > /dev/full")
+        self.assertEqual(status, 1, said)
+        self.assertIn("error: cannot write to standard output: No space left on device.", said)
+
+    def test_is_a_failure_of_every_word_that_prints_results(self):
+        for words in ("--version", "--help", "help", "help EarlyStopping", "list", "list models", "fit --help",
+                      f"fit --config {self.config} --print_config", "checkpoint --help", "plan cluster --help",
+                      "plan memory --help", "tune --help", "submit --help",
+                      f"submit --config {self.config} --dry-run"):
+            with self.subTest(words=words):
+                self.fails(words)
+
+    def test_is_a_failure_of_the_checkpoint_words_and_of_an_evaluation(self):
+        levin("fit", "--config", self.config)
+        (checkpoint,) = self.folder.rglob("last.ckpt")
+        for words in (f"checkpoint inspect {checkpoint}", f"checkpoint verify {checkpoint}",
+                      f"checkpoint diff {checkpoint} {checkpoint}",
+                      f"test --config {self.config} --trainer.limit_test_batches=1",
+                      f"validate --config {self.config}",
+                      f"fit --config {self.config} --test_after_fit=true --trainer.limit_test_batches=1"):
+            with self.subTest(words=words):
+                self.fails(words)
+
+    def test_is_told_by_a_training_whose_results_are_files(self):
+        status, _, said = shell(f"exec {LEVIN} fit --config {self.config} > /dev/full")
+        self.assertEqual(status, 0, said)
+        self.assertIn("warning: cannot write to standard output: No space left on device. What the run has printed is "
+                      "incomplete; its files are not concerned.", said)
+        (checkpoint,) = self.folder.rglob("last.ckpt")
+        self.assertIn("good", levin("checkpoint", "verify", checkpoint))
 
 
 if __name__ == "__main__":
