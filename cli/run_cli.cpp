@@ -2,8 +2,6 @@
 
 #include <torch/version.h>
 
-#include <filesystem>
-
 #include "levin/cli/arguments.h"
 #include "levin/cli/checkpoint_tool.h"
 #include "levin/cli/exit_codes.h"
@@ -19,7 +17,6 @@
 #include "levin/cli/submit.h"
 #include "levin/cli/tune.h"
 #include "levin/core/console.h"
-#include "levin/core/files.h"
 #include "levin/core/write_errors.h"
 #include "levin/strategies/cluster_environment.h"
 #include "levin/strategies/init_method.h"
@@ -39,24 +36,19 @@ std::vector<ClassKind> all_kinds() {
       class_kind<Profiler>("profilers", "trainer.profiler")};
 }
 
-/// Keeps the run's whole configuration beside its logs: `levin fit --config …/config.yaml` runs it again.
-class SaveConfig final : public Callback {
- public:
-  explicit SaveConfig(ConfigNode config) : config_(std::move(config)) {}
-  void setup(Trainer& trainer, LightningModule&, Stage) override {
-    if (trainer.loggers().empty() || trainer.global_rank() != 0) return;
-    write_file_durably((std::filesystem::path(trainer.log_dir()) / "config.yaml").string(), to_yaml(config_));
-  }
-
- private:
-  ConfigNode config_;
-};
+// The configuration that an earlier run has kept, in today's words.
+ConfigNode read_kept_config(const std::string& path) {
+  Problems problems;
+  const ResolvedRun earlier = resolve_run({ConfigFile{path}}, RunPlace::elsewhere, problems);
+  problems.throw_if_any();
+  return earlier.printed;
+}
 
 void run_command(Command command, ResolvedRun run) {
   const WriteErrorsScope writes;  // "levin fit | head" trains to its end
   const RunParts parts = make_parts(run.config);
-  run.trainer.callbacks.push_back(std::make_shared<SaveConfig>(run.printed));
   Trainer trainer(run.trainer);
+  trainer.keep_config({run.printed, read_kept_config});
   if (run.config.weights) trainer.start_from(*run.config.weights);
   const std::string ckpt_path = run.config.ckpt_path.value_or("");
   LightningModule& model = *parts.model;
@@ -154,7 +146,6 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
   }
   ResolvedRun run = resolve_run(arguments.sources, RunPlace::here, problems);
   if (!arguments.print_config) require_model(run.config, problems);
-  prints_results = arguments.command != Command::fit || run.config.test_after_fit;
   if (!problems.empty()) return complain(problems);
   if (arguments.print_config) {
     console.print(to_yaml(run.printed));
@@ -163,6 +154,7 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
   if (is_first_process()) {
     for (const auto& notice : run.notices) console.warn(notice);
   }
+  prints_results = arguments.command != Command::fit || run.config.test_after_fit;
   run_command(arguments.command, std::move(run));
   return kExitOk;
 }

@@ -72,9 +72,9 @@ class MetricsFile {
 
   std::string path_ = "";
   std::unordered_map<std::string, uint32_t> names_ = {};  // of all columns: numbers in the order of their first row
-  std::vector<uint32_t> header_ = {};           // the columns of the file in its order
-  std::vector<size_t> place_ = {};              // of a column in the header, by its number
-  std::vector<bool> is_counter_ = {};           // the same: a column of whole numbers
+  std::vector<uint32_t> header_ = {};                     // the columns of the file in its order
+  std::vector<size_t> place_ = {};                        // of a column in the header, by its number
+  std::vector<bool> is_counter_ = {};                     // the same: a column of whole numbers
   std::deque<Row> waiting_ = {};
   size_t waiting_cells_ = 0;
   int64_t rows_in_file_ = 0;

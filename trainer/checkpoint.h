@@ -26,8 +26,8 @@ void request_checkpoint(Run& run, CheckpointRequest request);
 /// Captures what was asked for; the loops call it at the borders. Throws what a request's `done` throws.
 void capture_checkpoints(Run& run);
 
-/// At the end of a fit, every rank: throws CheckpointError if it asked for checkpoints and none could be saved; says how
-/// many of them are missing otherwise.
+/// At the end of a fit, every rank: throws CheckpointError if it asked for checkpoints and none could be saved; says
+/// how many of them are missing otherwise.
 void check_saves(Run& run);
 
 /// Copies the module's parameters and buffers. Throws CheckpointError listing every name that is missing, unexpected or

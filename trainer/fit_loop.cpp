@@ -46,6 +46,7 @@ void FitLoop::run() {
   if (is_done() && !inside_epoch) return finish_again();
   if (!run_.resumed) run_.progress.accumulate = run_.plan.accumulate_grad_batches;
   if (!plan_recomputation(run_)) return;
+  renew_records(run_);
   run_.phase = Phase::train;
   call_plain(run_, Hook::on_train_start, &Callback::on_train_start, &LightningModule::on_train_start);
   restore_random_numbers(run_);

@@ -24,6 +24,7 @@
 #include "levin/trainer/metrics.h"
 #include "levin/trainer/optimizer_config.h"
 #include "levin/trainer/run_plan.h"
+#include "levin/trainer/run_records.h"
 #include "levin/trainer/weights.h"
 
 namespace levin {
@@ -77,7 +78,6 @@ struct Progress {
   [[nodiscard]] bool window_ended() const { return window_seen == 0; }
 };
 
-/// The loaders of a run and how many batches each gives.
 /// What became of the checkpoints that a fit asked for.
 struct Saves {
   int64_t good = 0;
@@ -85,6 +85,7 @@ struct Saves {
   std::string last_failure = "";
 };
 
+/// The loaders of a run and how many batches each gives.
 struct LoaderSet {
   Loaders loaders = {};
   std::vector<int64_t> num_batches = {};
@@ -109,6 +110,7 @@ struct Run {
   std::vector<std::shared_ptr<Callback>> trainer_callbacks;  // from the options, and the defaults
   std::vector<std::shared_ptr<Callback>> callbacks;          // with the module's own, checkpoints last
   bool loggers_started = false;
+  std::vector<std::unique_ptr<FolderLock>> folder_locks;  // of the running entry point: no other run is alive in them
   std::shared_ptr<DeviceCopier> copier;  // of the strategy's device; null: batches are copied where they are needed
 
   // The running entry point.
@@ -117,9 +119,10 @@ struct Run {
   std::optional<Stage> stage;
   Phase phase = Phase::idle;
   bool sanity_checking = false;
-  std::vector<std::unique_ptr<FolderLock>> folder_locks;  // of the running entry point: no other run is alive in them
   std::string ckpt_path;
   std::optional<WeightsOptions> weights;  // of the next entry point
+  std::optional<KeptConfig> kept_config;
+  bool records_due = false;  // those of an earlier run are there, and are renewed once training goes on
   std::chrono::steady_clock::time_point started = {};
   Seconds elapsed = Seconds(0);
 
@@ -171,10 +174,10 @@ struct Run {
   // Checkpoints that were asked for and are captured at the next border between two batches.
   std::vector<CheckpointRequest> checkpoint_requests;
   CheckpointWriter checkpoint_writer;
+  Saves saves;  // of the running fit
   // The state (without weights) that a running validation began with: a stop inside it goes back there, and the
   // validation is run again.
   std::optional<State> before_validation;
-  Saves saves;  // of the running fit
   std::string newest_checkpoint;  // the last that was written in this run, or that it continued from
 
   [[nodiscard]] bool has_peers() const { return strategy->world_size() > 1; }

@@ -138,7 +138,8 @@ RunPlan resolve_plan(const TrainerOptions& o) {
   resolve_limits(o, plan);
   if (!is_on(o.fast_dev_run)) check_limits(plan, problems);
   resolve_fast_dev_run(o, plan);
-  plan.auto_resume = o.auto_resume && !plan.fast_dev_run;
+  const bool* continues = std::get_if<bool>(&o.auto_resume);  // null: the word warn
+  plan.auto_resume = (continues == nullptr || *continues) && !plan.fast_dev_run;
   resolve_barebones(o, plan, problems);
   resolve_accelerator(o, plan, problems);
   resolve_ranks(o, plan, problems);

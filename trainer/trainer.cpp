@@ -28,8 +28,8 @@
 #include "levin/trainer/profiled_stage.h"
 #include "levin/trainer/ranks.h"
 #include "levin/trainer/recomputation.h"
-#include "levin/trainer/sequential_calls.h"
 #include "levin/trainer/run_folders.h"
+#include "levin/trainer/sequential_calls.h"
 #include "levin/trainer/set_up_optimizers.h"
 #include "levin/trainer/step_graph.h"
 
@@ -156,7 +156,10 @@ StartingPoint set_up(Run& run) {
     run.module->setup(stage);
   }
   call_module(run, Hook::configure_model, [](LightningModule& m) { m.configure_model(); });
+  const std::string asked_for = run.ckpt_path;
   StartingPoint start = find_start(run);
+  check_changed_options(run, start, /*own=*/start.path != asked_for);
+  begin_records(run);
   run.ckpt_path = start.path;
   if (start.path.empty() && weights) load_weights(*run.module, *weights);
   if (!start.path.empty()) {
@@ -185,9 +188,7 @@ void run_fit(Run& run, const StartingPoint& start) {
   run.resumed_world_size = run.resumed_batch_size = 0;
   set_up_optimizers(run);
   call_plain(run, Hook::on_fit_start, &Callback::on_fit_start, &LightningModule::on_fit_start);
-  if (!run.module->hparams().is_null()) {
-    for (const auto& logger : run.loggers) logger->log_hyperparams(run.module->hparams());
-  }
+  record_hyper_parameters(run);
   if (!start.path.empty()) restore_training(run, start.checkpoint, start.path);
   if (!run.resumed) separate_random_numbers(run);
   agree_on_stop(run);
@@ -231,8 +232,8 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
   run.data = data;
   run.stage = stage;
   run.resumed = false;
-  run.before_validation.reset();
   run.saves = Saves();
+  run.before_validation.reset();
   run.ckpt_path = ckpt_path;
   run.phase = Phase::idle;
   run.stop = run.stop_agreed = run.cut_wanted = run.failing = run.told_memory = false;
@@ -257,8 +258,8 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
     }
     capture_checkpoints(run);
     run.checkpoint_writer.finish();
-    run.strategy->leave();
     check_saves(run);
+    run.strategy->leave();
     call_teardown(run);
     for (const auto& logger : run.loggers) logger->finalize("success");
   } catch (const c10::OutOfMemoryError& error) {
@@ -309,6 +310,10 @@ void Trainer::attach(LightningModule& module) {
 
 void Trainer::start_from(WeightsOptions weights) {
   run_->weights = checked(std::move(weights), "WeightsOptions");
+}
+
+void Trainer::keep_config(KeptConfig config) {
+  run_->kept_config = std::move(config);
 }
 
 void Trainer::fit(LightningModule& module, DataModule& data, const std::string& ckpt_path) {

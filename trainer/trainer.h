@@ -18,6 +18,7 @@
 #include "levin/data/loader.h"
 #include "levin/trainer/metrics.h"
 #include "levin/trainer/run_plan.h"
+#include "levin/trainer/run_records.h"
 #include "levin/trainer/trainer_options.h"
 #include "levin/trainer/weights.h"
 
@@ -62,6 +63,10 @@ class Trainer {
   /// The next entry point starts from these weights unless it is given a checkpoint: they are read after
   /// configure_model, on every rank.
   void start_from(WeightsOptions weights);
+
+  /// The configuration that this run is made from: kept as config.yaml in the run's folder, and compared with the file
+  /// of the run that a fit with auto_resume continues.
+  void keep_config(KeptConfig config);
 
   // ---- where the run stands ------------------------------------------------------------------------------------
   /// Epochs completed: k during epoch k and in its on_train_epoch_end, k + 1 after it.

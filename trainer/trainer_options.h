@@ -133,7 +133,7 @@ struct TrainerOptions {
   std::optional<bool> enable_progress_bar = std::nullopt;
   std::optional<bool> enable_model_summary = std::nullopt;
   std::string default_root_dir = "";
-  bool auto_resume = false;
+  std::variant<bool, std::string> auto_resume = false;
   bool auto_requeue = true;
   NonFiniteLoss nonfinite_loss = NonFiniteLoss::stop;
   std::variant<bool, std::string> deterministic = false;
@@ -243,7 +243,13 @@ struct TrainerOptions {
         field("enable_model_summary", &O::enable_model_summary, "print the layers before training; default true"),
         field("default_root_dir", &O::default_root_dir, "where logs and checkpoints go; empty: the working directory"),
         field("auto_resume", &O::auto_resume,
-              "continue the newest run of this folder from its newest good checkpoint; without one: start"),
+              "true: continue the newest run of this folder from its newest good checkpoint, without one start; refuse "
+              "where options have changed that make another run of it; warn: say what has changed and continue")
+            .check(
+                [](const std::variant<bool, std::string>& v) {
+                  return std::holds_alternative<bool>(v) || std::get<std::string>(v) == "warn";
+                },
+                "true, false or warn"),
         field("auto_requeue", &O::auto_requeue,
               "in a job of Slurm: SIGUSR1 saves and has the job started again, and a job started again continues"),
         field("nonfinite_loss", &O::nonfinite_loss,

@@ -59,6 +59,9 @@ levin_test(plan_recomputation TORCH FILES
 levin_test(resume TORCH FILES
   trainer/resume_test.cpp)
 
+levin_test(run_records TORCH FILES
+  trainer/run_records_test.cpp)
+
 levin_test(checkpoint_writer TORCH LIBS levin_io_faults FILES
   trainer/checkpoint_writer_test.cpp)
 
