@@ -3,8 +3,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <string_view>
 
 #include "levin/core/files.h"
 #include "levin/core/tensor_text.h"
@@ -20,15 +22,29 @@ std::string versioned_path(const std::string& folder, const std::string& stem, i
 
 int64_t free_version(const std::string& folder, const std::string& stem, const std::string& own) {
   int64_t version = 0;
+  std::error_code code;
   while (versioned_path(folder, stem, version) != own &&
-         fs::exists(fs::symlink_status(versioned_path(folder, stem, version)))) {
+         fs::exists(fs::symlink_status(versioned_path(folder, stem, version), code))) {
     ++version;
   }
   return version;
 }
 
-bool is_inside(const std::string& path, const std::string& folder) {
-  return path.starts_with((fs::path(folder) / "").string());
+std::string name_within(const std::string& path, const std::string& folder) {
+  constexpr std::string_view suffix = ".ckpt";
+  const std::string start = (fs::path(folder) / "").string();
+  if (!path.starts_with(start) || !path.ends_with(suffix)) return "";
+  std::string name = path.substr(start.size());
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (std::any_of(name.begin(), name.end(), is_control)) return "";
+  size_t begin = 0;
+  while (true) {
+    const size_t end = std::min(name.find('/', begin), name.size());
+    const std::string_view part = std::string_view(name).substr(begin, end - begin);
+    if (part.empty() || part == "." || part == "..") return "";
+    if (end == name.size()) return part == suffix ? "" : name;
+    begin = end + 1;
+  }
 }
 
 std::string folder_problem(const std::string& folder, uint64_t bytes) {

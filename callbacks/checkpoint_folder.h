@@ -11,7 +11,10 @@ namespace levin {
 [[nodiscard]] int64_t free_version(const std::string& folder, const std::string& stem, const std::string& own);
 [[nodiscard]] std::string versioned_path(const std::string& folder, const std::string& stem, int64_t version);
 
-[[nodiscard]] bool is_inside(const std::string& path, const std::string& folder);
+/// What a saved `path` can only mean: the name of a checkpoint in `folder` or below it ("last.ckpt"). "" if it means
+/// none: a path that begins otherwise, "." or ".." or control characters in it, another ending. Does not look at the
+/// disk, so links on the way are is_inside's to judge.
+[[nodiscard]] std::string name_within(const std::string& path, const std::string& folder);
 
 /// Why the folder (or the nearest that is there above it) cannot take `bytes` more: not writable, or full. "" if it
 /// can. Creates nothing.

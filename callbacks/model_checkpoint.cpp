@@ -85,7 +85,7 @@ void ModelCheckpoint::setup(Trainer& trainer, LightningModule&, Stage) {
   const fs::path folder =
       options_.dirpath.empty() ? fs::path(trainer.log_dir()) / "checkpoints" : fs::path(options_.dirpath);
   // Absolute, so that a change of the working folder changes nothing.
-  dirpath_ = fs::absolute(folder).lexically_normal().string();
+  dirpath_ = absolute_path(folder.string());
   if (dirpath_.size() > 1 && dirpath_.back() == '/') dirpath_.pop_back();
   waits_for_validation_ = validated_ = finishes_point_ = false;
 }
@@ -176,7 +176,7 @@ void ModelCheckpoint::on_train_end(Trainer& trainer, LightningModule&) {
   const std::string previous = kept_.last_path;
   const std::string path = choose_last(trainer, obsolete);
   point_ = {trainer.seen_batches(), {path}, {}};
-  if (!obsolete.empty()) point_.removed = {obsolete};
+  if (!obsolete.empty() && may_remove(trainer, obsolete)) point_.removed = {obsolete};
   goes.insert(goes.end(), point_.removed.begin(), point_.removed.end());
   request(trainer, path, "", goes, [this, before, previous] {
     last_step_of_last_ = before;

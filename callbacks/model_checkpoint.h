@@ -21,6 +21,7 @@
 #include "levin/callbacks/monitor.h"
 #include "levin/core/duration.h"
 #include "levin/core/fields.h"
+#include "levin/core/paths.h"
 #include "levin/trainer/callback.h"
 
 namespace levin {
@@ -56,8 +57,10 @@ struct ModelCheckpointOptions {
     using O = ModelCheckpointOptions;
     auto not_negative = [](const std::optional<int64_t>& n) { return !n || *n >= 0; };
     return levin::fields(
-        field("dirpath", &O::dirpath, "folder of the files; empty: checkpoints/ beside the logs"),
-        field("filename", &O::filename, "name with {metric:.2f}, {epoch} and {step}; empty: {epoch}-{step}"),
+        field("dirpath", &O::dirpath, "folder of the files; empty: checkpoints/ beside the logs")
+            .check(has_no_nul, "a path without NUL bytes"),
+        field("filename", &O::filename, "name with {metric:.2f}, {epoch} and {step}; empty: {epoch}-{step}")
+            .check(has_no_nul, "a name without NUL bytes"),
         field("monitor", &O::monitor, "the metric that says which checkpoints are best; empty: the newest"),
         field("verbose", &O::verbose, "print each save"),
         field("save_last", &O::save_last,
@@ -167,6 +170,9 @@ class ModelCheckpoint final : public Callback {
   [[nodiscard]] bool may_remove(Trainer& trainer, const std::string& path) const;
   void finish_save_point(Trainer& trainer);
   void check_folder(Trainer& trainer) const;
+  [[nodiscard]] std::string own_path(const std::string& saved) const;
+  [[nodiscard]] std::vector<std::string> own_paths(const std::vector<std::string>& saved) const;
+  void remember_best_of_others(const State& saved, const std::string& saved_in);
 
   ModelCheckpointOptions options_;
   CheckpointName name_;
@@ -181,8 +187,9 @@ class ModelCheckpoint final : public Callback {
   bool validated_ = false;  // a validation has run in this fit
   bool training_ = false;
   int64_t continued_batches_ = -2;  // of the checkpoint that is being loaded
-  bool continues_ = false;          // a fit goes on with it
-  bool finishes_point_ = false;     // a save point of before a restart may be unfinished
+  std::string continued_path_ = "";
+  bool continues_ = false;       // a fit goes on with it
+  bool finishes_point_ = false;  // a save point of before a restart may be unfinished
   std::chrono::steady_clock::time_point time_of_save_ = {};
 };
 

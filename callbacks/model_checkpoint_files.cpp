@@ -7,6 +7,7 @@
 #include "levin/callbacks/checkpoint_folder.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/core/console.h"
+#include "levin/core/paths.h"
 #include "levin/trainer/checkpoint_file.h"
 #include "levin/trainer/checkpoint_writer.h"
 #include "levin/trainer/sharded_checkpoint.h"
@@ -51,6 +52,7 @@ std::string ModelCheckpoint::free_path(Trainer& trainer, const std::string& stem
 void ModelCheckpoint::request(Trainer& trainer, const std::string& path, const std::string& link_to,
                               std::vector<std::string> obsolete, std::function<void()> undo) {
   CheckpointRequest wanted{path, options_.save_weights_only, link_to, std::move(obsolete), options_.async_save};
+  if (!name_within(path, dirpath_).empty()) wanted.folder = dirpath_;  // else .filename leads elsewhere on purpose
   wanted.done = [this, &trainer, path, undo = std::move(undo)](const std::string& error) {
     if (!error.empty()) undo();
     report(trainer, path, error);
@@ -97,6 +99,7 @@ void ModelCheckpoint::check_folder(Trainer& trainer) const {
 void ModelCheckpoint::finish_save_point(Trainer& trainer) {
   if (!std::exchange(finishes_point_, false) || trainer.global_rank() != 0) return;
   for (const std::string& path : point_.written) {
+    if (!is_inside(path, dirpath_)) continue;  // by a link on the way
     try {
       State values;
       values.values = load_checkpoint_values(path);
@@ -112,7 +115,9 @@ void ModelCheckpoint::finish_save_point(Trainer& trainer) {
     }
   }
   for (const std::string& path : point_.removed) {
-    if (is_inside(path, dirpath_) && path != trainer.ckpt_path()) (void)remove_checkpoint(path);
+    std::error_code code;
+    const bool continues_from_it = fs::equivalent(path, trainer.ckpt_path(), code);
+    if (is_inside(path, dirpath_) && !continues_from_it) (void)remove_checkpoint(path);
   }
 }
 
@@ -120,6 +125,7 @@ void ModelCheckpoint::finish_save_point(Trainer& trainer) {
 
 void ModelCheckpoint::on_load_checkpoint(Trainer& trainer, LightningModule&, const State& checkpoint) {
   continues_ = trainer.stage() == Stage::fit;
+  continued_path_ = trainer.ckpt_path();
   const State progress = checkpoint.part("progress");
   continued_batches_ = progress.has("total_batches") ? progress.get<int64_t>("total_batches") : -2;
 }
@@ -143,28 +149,65 @@ State ModelCheckpoint::state() const {
   return state;
 }
 
+// The path in this folder that a saved one can only mean; "" and a warning if it means none.
+std::string ModelCheckpoint::own_path(const std::string& saved) const {
+  if (saved.empty()) return "";
+  const std::string name = name_within(saved, dirpath_);
+  if (!name.empty()) return (fs::path(dirpath_) / name).string();
+  if (!continues_) return "";
+  Console::instance().warn("ModelCheckpoint: " + continued_path_ + " names a file that is not in " + dirpath_ + ": " +
+                           cut_text(saved, 300) + ". It is left alone.");
+  return "";
+}
+
+std::vector<std::string> ModelCheckpoint::own_paths(const std::vector<std::string>& saved) const {
+  std::vector<std::string> own;
+  for (const std::string& each : saved) own.push_back(own_path(each));
+  std::erase(own, "");
+  return own;
+}
+
+// The best of another folder's files is remembered to be tested, never to be removed.
+void ModelCheckpoint::remember_best_of_others(const State& saved, const std::string& saved_in) {
+  const std::string best = saved.get<std::string>("best_model_path");
+  if (!is_inside(best, dirpath_)) {
+    kept_.best_path = best;
+    kept_.best_score = saved.get<std::optional<double>>("best_model_score");
+  }
+  if (!continues_) return;
+  const std::string why =
+      saved_in == dirpath_
+          ? continued_path_ + " says that it was saved in " + dirpath_ + ", but it is not in that folder"
+          : "the run was saved in " + cut_text(saved_in, 300) + " and continues in " + dirpath_;
+  Console::instance().warn("ModelCheckpoint: " + why +
+                           ". The old files stay, and only the best of them is remembered.");
+}
+
+// Note [Claims of files]
+// What a checkpoint says of files is the word of whoever wrote it, and these files are overwritten and removed. It
+// counts only where the checkpoint itself lies in this folder, and then as names in it: no path of a checkpoint's is
+// kept. Links on the way are looked at when it comes to writing and removing.
 void ModelCheckpoint::load_state(const State& saved) {
   kept_ = Kept();
-  kept_.best_path = saved.get<std::string>("best_model_path");
+  point_ = SavePoint();
+  const std::string saved_in = saved.get<std::string>("dirpath");
+  if (saved_in != dirpath_ || !is_inside(continued_path_, dirpath_)) return remember_best_of_others(saved, saved_in);
+  kept_.best_path = own_path(saved.get<std::string>("best_model_path"));
   kept_.best_score = saved.get<std::optional<double>>("best_model_score");
-  if (saved.get<std::string>("dirpath") != dirpath_) {
-    const std::string text = "ModelCheckpoint: the run was saved in " + saved.get<std::string>("dirpath") +
-                             " and continues in " + dirpath_ +
-                             ". The old files stay, and only the best of them is remembered.";
-    if (continues_) Console::instance().warn(text);
-    return;
-  }
-  kept_.last_path = saved.get<std::string>("last_model_path");
+  kept_.last_path = own_path(saved.get<std::string>("last_model_path"));
   last_step_saved_ = saved.get<int64_t>("last_step_saved");
   last_step_of_last_ = saved.get<int64_t>("last_step_of_last");
   waits_for_validation_ = saved.get<bool>("waits_for_validation");
   validated_ = saved.get<bool>("validated");
-  point_ = {saved.get<int64_t>("point_batches"), saved.get<std::vector<std::string>>("point_written"),
-            saved.get<std::vector<std::string>>("point_removed")};
+  point_ = {saved.get<int64_t>("point_batches"), own_paths(saved.get<std::vector<std::string>>("point_written")),
+            own_paths(saved.get<std::vector<std::string>>("point_removed"))};
   finishes_point_ = point_.batches == continued_batches_;
   State best;
   best.values = saved.get<ConfigNode>("best_k_models");
-  for (const auto& entry : best.values.entries) kept_.best.emplace_back(entry.key, best.get<double>(entry.key));
+  for (const auto& entry : best.values.entries) {
+    const std::string path = own_path(entry.key);
+    if (!path.empty()) kept_.best.emplace_back(path, best.get<double>(entry.key));
+  }
 }
 
 std::string ModelCheckpoint::state_key() const {

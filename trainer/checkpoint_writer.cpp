@@ -8,6 +8,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/files.h"
+#include "levin/core/paths.h"
 #include "levin/trainer/checkpoint_file.h"
 #include "levin/trainer/save_in_progress.h"
 
@@ -29,6 +30,10 @@ void write_link(const std::string& path, const std::string& target) {
 }
 
 void write_one(const CheckpointRequest& request) {
+  if (!request.folder.empty() && !is_inside(request.path, request.folder)) {
+    throw CheckpointError("saving checkpoint " + request.path + ": a link on the way leads out of " + request.folder +
+                          ". Remove the link, or save under another name.");
+  }
   make_folder(fs::path(request.path).parent_path().string());
   if (request.shard) {
     write_sharded_checkpoint(request.path, request.state, *request.shard);

@@ -31,6 +31,7 @@ struct CheckpointRequest {
   std::vector<std::string> obsolete = {};  // removed once the file is on the disk
   bool asynchronous = true;                // false: submit waits for the disk
   std::function<void(const std::string& error)> done = {};  // "" if all went well
+  std::string folder = "";  // not empty: the file must come to lie in it, links on the way resolved
   State state = {};
   std::optional<ShardPlace> shard = {};  // every rank writes its file of a sharded checkpoint
 };

@@ -2,6 +2,7 @@ levin_test(callbacks TORCH FILES
   callbacks/device_stats_monitor_test.cpp
   callbacks/early_stopping_test.cpp
   callbacks/finetuning_test.cpp
+  callbacks/forged_checkpoint_test.cpp
   callbacks/model_checkpoint_test.cpp
   callbacks/on_exception_checkpoint_test.cpp
   callbacks/other_callbacks_test.cpp

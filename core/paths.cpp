@@ -1,0 +1,40 @@
+#include "levin/core/paths.h"
+
+#include <algorithm>
+#include <filesystem>
+
+namespace levin {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Absolute, without links, "." and ".."; what is not there yet counts as folders. Empty if it cannot be found out.
+fs::path resolved(const fs::path& path) {
+  std::error_code code;
+  const fs::path absolute = fs::absolute(path, code);
+  if (code) return {};
+  fs::path whole = fs::weakly_canonical(absolute, code);
+  if (code) return {};
+  return whole.has_filename() ? whole : whole.parent_path();
+}
+
+}  // namespace
+
+std::string absolute_path(const std::string& path) {
+  std::error_code code;
+  const fs::path absolute = fs::absolute(path, code);
+  return (code ? fs::path(path) : absolute).lexically_normal().string();
+}
+
+bool is_inside(const std::string& path, const std::string& folder) {
+  if (!has_no_nul(path) || !has_no_nul(folder)) return false;
+  const fs::path name = fs::path(path).filename();
+  if (name.empty() || name == "." || name == "..") return false;
+  const fs::path home = resolved(folder);
+  const fs::path parent = resolved(fs::path(path).parent_path());
+  if (home.empty() || parent.empty()) return false;
+  return std::mismatch(home.begin(), home.end(), parent.begin(), parent.end()).first == home.end();
+}
+
+}  // namespace levin
