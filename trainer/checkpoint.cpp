@@ -8,6 +8,7 @@
 #include "levin/core/console.h"
 #include "levin/core/tensor_text.h"
 #include "levin/trainer/hook_caller.h"
+#include "levin/trainer/missing_state.h"
 #include "levin/trainer/progress_state.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/sharded_state.h"
@@ -222,15 +223,19 @@ void restore_callbacks(Run& run, const State& checkpoint) {
       run, Hook::on_load_checkpoint,
       [&](Callback& callback) { callback.on_load_checkpoint(run.trainer, *run.module, checkpoint); },
       [](LightningModule&) {});
-  for (const auto& callback : run.callbacks) {
-    const State state = checkpoint.part("callbacks." + callback->state_key());
-    if (!state.empty()) callback->load_state(state);
-  }
-  const State data = checkpoint.part("data");
-  if (run.data != nullptr && !data.empty()) run.data->load_state(data);
+  naming_checkpoint(run.ckpt_path, [&] {
+    for (const auto& callback : run.callbacks) {
+      const State state = checkpoint.part("callbacks." + callback->state_key());
+      if (!state.empty()) callback->load_state(state);
+    }
+    const State data = checkpoint.part("data");
+    if (run.data != nullptr && !data.empty()) run.data->load_state(data);
+  });
 }
 
-void restore_training(Run& run, const State& checkpoint, const std::string& path) {
+namespace {
+
+void restore_run(Run& run, const State& checkpoint, const std::string& path) {
   if (checkpoint.get<bool>("weights_only")) {
     throw CheckpointError(path +
                           ": it holds weights only, so training cannot continue from it. Use a full checkpoint, or "
@@ -263,8 +268,17 @@ void restore_training(Run& run, const State& checkpoint, const std::string& path
   run.newest_checkpoint = path;
 }
 
+}  // namespace
+
+void restore_training(Run& run, const State& checkpoint, const std::string& path) {
+  naming_checkpoint(path, [&] { restore_run(run, checkpoint, path); });
+  warn_of_missing_state(run, checkpoint, path);
+}
+
 void restore_random_numbers(Run& run) {
-  if (!run.resumed_rng.tensors.empty()) restore_random_state(std::exchange(run.resumed_rng, {}), run.strategy->rank());
+  if (run.resumed_rng.tensors.empty()) return;
+  const State saved = std::exchange(run.resumed_rng, {});
+  naming_checkpoint(run.newest_checkpoint, [&] { restore_random_state(saved, run.strategy->rank()); });
 }
 
 void roll_back(Run& run, const State& checkpoint, const std::string& path) {

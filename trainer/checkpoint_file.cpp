@@ -26,22 +26,6 @@ std::string checksum_text(uint64_t hash) {
   return text;
 }
 
-std::string header_checksum(std::string length_and_text) {
-  std::copy(kNoChecksum.begin(), kNoChecksum.end(), length_and_text.begin() + 8 + kPrefix.size());
-  return checksum_text(XXH3_64bits(length_and_text.data(), length_and_text.size()));
-}
-
-std::string checkpoint_header(const State& state, const std::vector<SafetensorsItem>& items) {
-  SafetensorsMetadata metadata{{"levin.checksum", std::string(kNoChecksum)},
-                               {"levin.format", "1"},
-                               {"levin.values", values_to_json(state.values)}};
-  for (const auto& [name, tensor] : items) {
-    metadata.emplace_back("xxh3:" + name, checksum_text(XXH3_64bits(tensor.const_data_ptr(), tensor.nbytes())));
-  }
-  std::string header = safetensors_header(items, metadata);
-  return header.replace(8 + kPrefix.size(), kNoChecksum.size(), header_checksum(header));
-}
-
 // XXH3 of data that come in pieces.
 class Hash {
  public:
@@ -55,6 +39,27 @@ class Hash {
  private:
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
 };
+
+// Of a header that is long enough for the digits; without a copy of it, as it may be large.
+std::string header_checksum(std::string_view length_and_text) {
+  constexpr size_t digits_at = 8 + kPrefix.size();
+  Hash hash;
+  hash.add(std::as_bytes(std::span(length_and_text.substr(0, digits_at))));
+  hash.add(std::as_bytes(std::span(kNoChecksum)));
+  hash.add(std::as_bytes(std::span(length_and_text.substr(digits_at + kNoChecksum.size()))));
+  return checksum_text(hash.result());
+}
+
+std::string checkpoint_header(const State& state, const std::vector<SafetensorsItem>& items) {
+  SafetensorsMetadata metadata{{"levin.checksum", std::string(kNoChecksum)},
+                               {"levin.format", "1"},
+                               {"levin.values", values_to_json(state.values)}};
+  for (const auto& [name, tensor] : items) {
+    metadata.emplace_back("xxh3:" + name, checksum_text(XXH3_64bits(tensor.const_data_ptr(), tensor.nbytes())));
+  }
+  std::string header = safetensors_header(items, metadata);
+  return header.replace(8 + kPrefix.size(), kNoChecksum.size(), header_checksum(header));
+}
 
 }  // namespace
 

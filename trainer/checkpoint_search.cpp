@@ -9,6 +9,7 @@
 
 #include "levin/core/console.h"
 #include "levin/trainer/checkpoint_file.h"
+#include "levin/trainer/missing_state.h"
 #include "levin/trainer/ranks.h"
 #include "levin/trainer/run_folders.h"
 #include "levin/trainer/sharded_checkpoint.h"
@@ -44,11 +45,21 @@ std::vector<std::string> folders_of(Run& run, bool earlier_runs) {
   return all;
 }
 
+// What goes on by itself ends with the bits of a run that was never stopped, or nobody would notice.
+void check_exact(const StartingPoint& start) {
+  if (has_random_state(start.checkpoint)) return;
+  throw CheckpointError(start.path +
+                        ": it holds no state of the random numbers, so that auto_resume cannot continue "
+                        "from it to the same bits. Name it as ckpt_path to continue with others.");
+}
+
 // The newest of a folder that is whole.
-StartingPoint newest_of(const std::string& folder) {
+StartingPoint newest_of(const std::string& folder, bool exact) {
   for (const FoundCheckpoint& found : find_checkpoints(folder)) {
     try {
-      return {found.path, load_checkpoint(found.path)};
+      StartingPoint start{found.path, load_checkpoint(found.path)};
+      if (exact) check_exact(start);
+      return start;
     } catch (const CheckpointError& error) {
       Console::instance().warn(std::string(error.what()) + " The newest good one before it is looked for.");
     }
@@ -56,9 +67,9 @@ StartingPoint newest_of(const std::string& folder) {
   return {};
 }
 
-StartingPoint newest_of_all(Run& run, bool earlier_runs) {
+StartingPoint newest_of_all(Run& run, bool earlier_runs, bool exact = false) {
   for (const std::string& folder : folders_of(run, earlier_runs)) {
-    StartingPoint start = newest_of(folder);
+    StartingPoint start = newest_of(folder, exact);
     if (!start.path.empty()) return start;
   }
   return {};
@@ -113,7 +124,9 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder) {
       const ConfigNode values = load_checkpoint_values(path);
       State all;
       all.values = values;
-      if (!all.get<bool>("weights_only")) found.push_back({path, how_far(values)});
+      naming_checkpoint(path, [&] {
+        if (!all.get<bool>("weights_only")) found.push_back({path, how_far(values)});
+      });
     } catch (const CheckpointError& error) {
       Console::instance().warn(std::string(error.what()) + " It is left alone.");
     }
@@ -143,7 +156,7 @@ StartingPoint continue_run(Run& run) {
   for (const auto& logger : run.loggers) {
     if (!logger->log_dir().empty()) remove_leftovers(logger->log_dir());
   }
-  StartingPoint start = newest_of_all(run, false);
+  StartingPoint start = newest_of_all(run, false, true);
   if (start.path.empty()) {
     for (const auto& logger : run.loggers) logger->load_state(State());  // rows of a run that saved nothing
   } else {

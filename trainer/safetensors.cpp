@@ -15,7 +15,8 @@
 #include <thread>
 
 #include "levin/core/files.h"
-#include "levin/trainer/strict_json.h"
+#include "levin/core/paths.h"
+#include "levin/trainer/safetensors_header.h"
 
 namespace levin {
 
@@ -23,9 +24,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
-using Json = nlohmann::json;  // its lookup is quick where a hostile header has a million keys
-
-constexpr size_t kMaxDims = 64;            // as LibTorch
 constexpr uint64_t kPieceBytes = 1 << 18;  // read at once: stays in a core's cache while it is watched
 
 constexpr std::array kDTypes{std::pair{"F64", at::kDouble},
@@ -46,97 +44,6 @@ constexpr std::array kDTypes{std::pair{"F64", at::kDouble},
                              std::pair{"U8", at::kByte},
                              std::pair{"BOOL", at::kBool}};
 
-[[noreturn]] void bad_entry(const std::string& name, const std::string& what) {
-  throw CheckpointError("the header's entry of tensor \"" + cut_text(name) + "\" is wrong: " + what);
-}
-
-at::ScalarType dtype_of(const std::string& name, const Json& entry) {
-  if (!entry.contains("dtype") || !entry["dtype"].is_string()) bad_entry(name, "it has no dtype");
-  const auto text = entry["dtype"].get<std::string>();
-  for (const auto& [word, type] : kDTypes) {
-    if (text == word) return type;
-  }
-  bad_entry(name, "dtype \"" + cut_text(text) + "\" is unknown");
-}
-
-uint64_t whole_number(const std::string& name, const Json& value, const char* what) {
-  if (!value.is_number_integer() || (!value.is_number_unsigned() && value.get<int64_t>() < 0)) {
-    bad_entry(name, std::string(what) + " " + cut_text(value.dump()) + " is not a whole number >= 0");
-  }
-  return value.get<uint64_t>();
-}
-
-// Bytes of the tensor. A dimension of 0 counts as 1 in the overflow check, because strides are products too.
-uint64_t checked_bytes(const SafetensorsEntry& entry) {
-  uint64_t bytes = c10::elementSize(entry.dtype);
-  uint64_t strides = bytes;
-  for (const int64_t size : entry.shape) {
-    const auto wide = static_cast<uint64_t>(size);
-    if (__builtin_mul_overflow(strides, std::max<uint64_t>(wide, 1), &strides) || strides > INT64_MAX) {
-      bad_entry(entry.name, "its shape overflows");
-    }
-    bytes *= wide;
-  }
-  return bytes;
-}
-
-// Offsets still count from the start of the data.
-SafetensorsEntry read_entry(const std::string& name, const Json& item) {
-  if (!item.is_object() || item.size() != 3) bad_entry(name, "it must have dtype, shape and data_offsets");
-  SafetensorsEntry entry{name, dtype_of(name, item), {}, 0, 0};
-  const Json& shape = item.value("shape", Json());
-  const Json& offsets = item.value("data_offsets", Json());
-  if (!shape.is_array() || shape.size() > kMaxDims) bad_entry(name, "its shape is not a list of at most 64 sizes");
-  if (!offsets.is_array() || offsets.size() != 2) bad_entry(name, "data_offsets are not two numbers");
-  for (const Json& size : shape) {
-    const uint64_t wide = whole_number(name, size, "size");
-    if (wide > INT64_MAX) bad_entry(name, "its shape overflows");
-    entry.shape.push_back(static_cast<int64_t>(wide));
-  }
-  entry.begin = whole_number(name, offsets[0], "offset");
-  entry.end = whole_number(name, offsets[1], "offset");
-  if (entry.end < entry.begin || checked_bytes(entry) != entry.bytes()) {
-    bad_entry(name,
-              "bytes " + std::to_string(entry.begin) + " to " + std::to_string(entry.end) + " do not fit its shape");
-  }
-  return entry;
-}
-
-// The entries in the order of their data, which they fill without gap or overlap.
-std::vector<SafetensorsEntry> read_entries(const Json& header, uint64_t data_bytes) {
-  std::vector<SafetensorsEntry> entries;
-  for (const auto& [name, item] : header.items()) {
-    if (name != "__metadata__") entries.push_back(read_entry(name, item));
-  }
-  std::stable_sort(entries.begin(), entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
-  });
-  uint64_t expected = 0;
-  for (const SafetensorsEntry& entry : entries) {
-    if (entry.begin != expected) {
-      bad_entry(entry.name, "its data begin at byte " + std::to_string(entry.begin) + " where " +
-                                std::to_string(expected) + " was expected");
-    }
-    expected = entry.end;
-  }
-  if (expected != data_bytes) {
-    throw CheckpointError("it holds " + std::to_string(data_bytes) + " bytes of data where its header says " +
-                          std::to_string(expected) + ": it was cut short or added to");
-  }
-  return entries;
-}
-
-std::map<std::string, std::string> read_metadata(const Json& header) {
-  std::map<std::string, std::string> metadata;
-  if (!header.contains("__metadata__")) return metadata;
-  if (!header["__metadata__"].is_object()) throw CheckpointError("its __metadata__ is not a map");
-  for (const auto& [key, value] : header["__metadata__"].items()) {
-    if (!value.is_string()) throw CheckpointError("its __metadata__ \"" + cut_text(key) + "\" is not text");
-    metadata.emplace(key, value.get<std::string>());
-  }
-  return metadata;
-}
-
 // A bool other than 0 and 1 would be undefined behaviour in whoever reads it.
 void check_bools(const SafetensorsEntry& entry, std::span<const std::byte> bytes) {
   if (std::any_of(bytes.begin(), bytes.end(), [](std::byte byte) { return byte > std::byte{1}; })) {
@@ -154,8 +61,19 @@ const char* safetensors_dtype(at::ScalarType type) {
   return nullptr;
 }
 
+bool find_safetensors_dtype(std::string_view word, at::ScalarType& type) {
+  const auto* const found =
+      std::find_if(kDTypes.begin(), kDTypes.end(), [&](const auto& known) { return word == known.first; });
+  if (found == kDTypes.end()) return false;
+  type = found->second;
+  return true;
+}
+
 SafetensorsFile::SafetensorsFile(const std::string& path, const std::function<void(const std::string&)>& check_header)
     : path_(path) {
+  if (!has_no_nul(path)) {
+    throw CheckpointError(cut_text(path, 300) + ": cannot be read: a path cannot hold a NUL byte.");
+  }
   try {
     detail::naming_file(path_, [&] {
       open();
@@ -203,11 +121,10 @@ std::string SafetensorsFile::header_text() const {
 }
 
 void SafetensorsFile::parse_header(const std::string& length_and_text) {
-  const Json header = detail::parse_strictly<Json>(length_and_text.substr(8));
-  if (!header.is_object()) throw CheckpointError("its header is not a map");
   data_begin_ = length_and_text.size();
-  metadata_ = read_metadata(header);
-  entries_ = read_entries(header, size_ - data_begin_);
+  SafetensorsHeader header = parse_safetensors_header(std::string_view(length_and_text).substr(8), size_ - data_begin_);
+  metadata_ = std::move(header.metadata);
+  entries_ = std::move(header.entries);
   for (SafetensorsEntry& entry : entries_) {
     entry.begin += data_begin_;
     entry.end += data_begin_;

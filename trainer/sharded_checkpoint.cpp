@@ -1,7 +1,6 @@
 #include "levin/trainer/sharded_checkpoint.h"
 
-#include <ATen/ops/empty.h>
-#include <c10/util/accumulate.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,10 +8,9 @@
 #include <set>
 #include <thread>
 
-#include "levin/core/fields.h"
 #include "levin/core/files.h"
-#include "levin/core/tensor_text.h"
 #include "levin/trainer/checkpoint_file.h"
+#include "levin/trainer/sharded_record.h"
 
 namespace levin {
 
@@ -20,41 +18,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kRecord = "commit.safetensors";
 constexpr const char* kFailed = ".failed";  // beside where the shard would be: why it is not
 constexpr std::chrono::milliseconds kPause(20);
-
-struct ShardFile {
-  std::string file;
-  int64_t bytes = 0;
-  std::string checksum;  // of its header, which holds those of its tensors
-
-  static auto fields() {
-    return levin::fields(field("file", &ShardFile::file, "name in the folder"),
-                         field("bytes", &ShardFile::bytes, "its size"),
-                         field("checksum", &ShardFile::checksum, "XXH3 of its header"));
-  }
-};
-
-struct Piece {
-  int64_t begin = 0;
-  std::vector<int64_t> shape;
-
-  static auto fields() {
-    return levin::fields(field("begin", &Piece::begin, "first number, of the whole laid flat"),
-                         field("shape", &Piece::shape, "of the whole"));
-  }
-};
-
-struct Layout {
-  std::vector<int64_t> shape;
-  std::vector<int64_t> begins;  // by rank; -1: it has nothing of it
-
-  static auto fields() {
-    return levin::fields(field("shape", &Layout::shape, "of the whole"),
-                         field("begins", &Layout::begins, "by rank: first number of its part; -1: none"));
-  }
-};
 
 std::string shard_name(const ShardPlace& place, int64_t rank) {
   return "shard-" + std::to_string(rank) + "-of-" + std::to_string(place.world_size) + "." + place.save +
@@ -65,12 +30,9 @@ std::string in_folder(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / name).string();
 }
 
-std::string header_checksum_of(const CheckpointFile& shard) {
-  return shard.file().metadata().at("levin.checksum");
-}
-
 bool belongs_to_checkpoint(const std::string& name) {
-  return name == kRecord || name.starts_with("shard-") || name.starts_with(std::string(kRecord) + ".tmp-");
+  return name == kShardedRecordFile || name.starts_with("shard-") ||
+         name.starts_with(std::string(kShardedRecordFile) + ".tmp-");
 }
 
 void remove_quietly(const std::string& path) {
@@ -88,9 +50,17 @@ State shard_of(const State& state) {
   return shard;
 }
 
+// A link leads to another checkpoint, whose files are not this one's to replace. (unlink, because another rank may have
+// made the folder meanwhile.)
+void replace_link(const std::string& folder) {
+  std::error_code code;
+  if (fs::is_symlink(fs::symlink_status(folder, code))) (void)::unlink(folder.c_str());
+}
+
 void write_shard(const std::string& folder, const State& state, const ShardPlace& place) {
   const std::string path = in_folder(folder, shard_name(place, place.rank));
   try {
+    replace_link(folder);
     make_folder(folder);
     write_checkpoint(path, shard_of(state));
   } catch (const Error& error) {
@@ -153,7 +123,7 @@ void write_record(const std::string& folder, const State& state, const ShardPlac
   for (const auto& [key, of_key] : layout) layouts.set(key, of_key);
   sharded.values.set("layout", layouts.values);
   record.values.set("sharded", sharded.values);
-  write_checkpoint(in_folder(folder, kRecord), record);
+  write_checkpoint(in_folder(folder, kShardedRecordFile), record);
 }
 
 // Of saves that the record does not name. `keep`: the files that it does.
@@ -192,124 +162,25 @@ void write_sharded_checkpoint(const std::string& folder, const State& state, con
 
 bool is_sharded_checkpoint(const std::string& path) {
   std::error_code code;
-  return fs::is_directory(path, code) && fs::exists(in_folder(path, kRecord), code);
+  return fs::is_directory(path, code) && fs::exists(in_folder(path, kShardedRecordFile), code);
 }
 
 std::string sharded_record(const std::string& folder) {
   if (!is_sharded_checkpoint(folder)) {
-    throw CheckpointError(folder + ": it is a folder without " + kRecord +
+    throw CheckpointError(folder + ": it is a folder without " + kShardedRecordFile +
                           ", so no checkpoint: its save was never finished. Use an older one.");
   }
-  return in_folder(folder, kRecord);
-}
-
-namespace {
-
-std::string shard_path(const std::string& folder, const ShardFile& expected) {
-  const std::string path = in_folder(folder, expected.file);
-  if (fs::exists(path)) return path;
-  throw CheckpointError(folder + ": its shard " + expected.file + " is missing. Copy it back, or use an older one.");
-}
-
-void check_shard(const std::string& folder, const ShardFile& expected, const CheckpointFile& shard) {
-  if (static_cast<int64_t>(shard.file().size()) != expected.bytes || header_checksum_of(shard) != expected.checksum) {
-    throw CheckpointError(folder + ": its shard " + expected.file + " is not the one that " + kRecord +
-                          " names: size or checksum differ. Copy the right one back, or use an older checkpoint.");
-  }
-}
-
-// Numbers of a whole; a layout that wants more than the shards can hold is not believed, and nothing is allocated.
-int64_t size_of(const std::string& folder, const std::string& key, const Layout& layout, int64_t shards_bytes) {
-  int64_t size = 1;
-  for (const int64_t dim : layout.shape) {
-    if (dim < 0 || (dim > 0 && size > shards_bytes / dim)) {
-      throw CheckpointError(folder + ": the layout of \"" + cut_text(key) + "\" is wrong: " + shape_text(layout.shape) +
-                            " is more than the shards hold.");
-    }
-    size *= dim;
-  }
-  return size;
-}
-
-// Where a shard's part goes in the whole.
-class Assembly {
- public:
-  explicit Assembly(std::string folder) : folder_(std::move(folder)) {}
-
-  void add(const std::string& key, const Layout& layout, size_t rank, const at::Tensor& part) {
-    at::Tensor& whole = state.tensors[key];
-    if (!whole.defined()) whole = at::empty(layout.shape, part.options());
-    const int64_t begin = rank < layout.begins.size() ? layout.begins[rank] : -1;
-    if (begin < 0 || begin > whole.numel() - part.numel() || part.scalar_type() != whole.scalar_type()) {
-      throw CheckpointError(folder_ + ": rank " + std::to_string(rank) + "'s part of \"" + cut_text(key) +
-                            "\" does not fit into " + shape_text(whole.sizes()) + ": the layout is wrong.");
-    }
-    whole.view({-1}).narrow(0, begin, part.numel()).copy_(part.reshape({-1}));
-    filled_[key] += part.numel();
-  }
-
-  void check_complete(const std::map<std::string, Layout>& layout) const {
-    for (const auto& [key, of_key] : layout) {
-      const auto found = filled_.find(key);
-      const int64_t filled = found == filled_.end() ? 0 : found->second;
-      const int64_t size = c10::multiply_integers(of_key.shape);
-      if (filled == size) continue;
-      throw CheckpointError(folder_ + ": the shards hold " + std::to_string(filled) + " of the " +
-                            std::to_string(size) + " numbers of \"" + cut_text(key) + "\".");
-    }
-  }
-
-  State state;
-
- private:
-  std::string folder_;
-  std::map<std::string, int64_t> filled_;
-};
-
-}  // namespace
-
-State read_sharded_checkpoint(const std::string& folder) {
-  const CheckpointFile record(sharded_record(folder));
-  State values;
-  values.values = record.values();
-  const State sharded = values.part("sharded");
-  State layouts;
-  layouts.values = sharded.get<ConfigNode>("layout");
-  std::map<std::string, Layout> layout;
-  for (const auto& entry : layouts.values.entries) layout[entry.key] = layouts.get<Layout>(entry.key);
-  const auto shards = sharded.get<std::vector<ShardFile>>("shards");
-  int64_t shards_bytes = 0;
-  for (const ShardFile& shard : shards) {
-    shards_bytes += static_cast<int64_t>(fs::file_size(shard_path(folder, shard)));
-  }
-  for (const auto& [key, of_key] : layout) (void)size_of(folder, key, of_key, shards_bytes);
-  Assembly assembly(folder);
-  for (const auto& entry : record.values().entries) {
-    if (entry.key != "sharded") assembly.state.values.set(entry.key, entry.value);
-  }
-  for (size_t rank = 0; rank < shards.size(); ++rank) {
-    const CheckpointFile shard(shard_path(folder, shards[rank]));
-    check_shard(folder, shards[rank], shard);
-    for (const auto& entry : shard.file().entries()) {
-      const at::Tensor tensor = shard.read(entry);
-      const auto found = layout.find(entry.name);
-      if (found == layout.end()) {
-        assembly.state.tensors.emplace(entry.name, tensor);
-      } else {
-        assembly.add(entry.name, found->second, rank, tensor);
-      }
-    }
-  }
-  assembly.check_complete(layout);
-  return std::move(assembly.state);
+  return in_folder(folder, kShardedRecordFile);
 }
 
 State load_checkpoint(const std::string& path) {
-  return fs::is_directory(path) ? read_sharded_checkpoint(path) : read_checkpoint(path);
+  std::error_code code;
+  return fs::is_directory(path, code) ? read_sharded_checkpoint(path) : read_checkpoint(path);
 }
 
 ConfigNode load_checkpoint_values(const std::string& path) {
-  return fs::is_directory(path) ? read_checkpoint_values(sharded_record(path)) : read_checkpoint_values(path);
+  std::error_code code;
+  return fs::is_directory(path, code) ? read_sharded_record(sharded_record(path)).values : read_checkpoint_values(path);
 }
 
 std::string remove_checkpoint(const std::string& path) {
@@ -318,7 +189,7 @@ std::string remove_checkpoint(const std::string& path) {
     fs::remove(path, code);
     return code ? code.message() : "";
   }
-  fs::remove(in_folder(path, kRecord), code);
+  fs::remove(in_folder(path, kShardedRecordFile), code);
   if (code) return code.message();
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(path, code)) {

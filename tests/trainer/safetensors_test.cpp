@@ -115,7 +115,22 @@ TEST(SafetensorsFile, RefusesWhatIsWrongAndSaysWhatItIs) {
   EXPECT_TRUE(has(error_of(R"({"__metadata__":[]})"), "not a map"));
   EXPECT_TRUE(has(error_of("[]"), "not a map"));
   EXPECT_TRUE(has(error_of("{"), "not JSON at byte"));
-  EXPECT_TRUE(has(error_of(R"({"t":1,"t":1})"), "twice"));
+  const std::string empty = R"("t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+  EXPECT_TRUE(has(error_of("{" + empty + "," + empty + "}"), "\"t\" twice"));
+  EXPECT_TRUE(has(error_of(R"({"t":{"dtype":"U8","dtype":"U8","shape":[0],"data_offsets":[0,0]}})"), "twice"));
+  EXPECT_TRUE(has(error_of(R"({"__metadata__":{"a":"1","a":"1"}})"), "\"a\" twice"));
+  EXPECT_TRUE(has(error_of(R"({"__metadata__":{},"__metadata__":{}})"), "twice"));
+  for (const char* entry : {"1", "[]", "{}", "\"\"", "null", R"({"dtype":"U8","shape":[0]})",
+                            R"({"dtype":"U8","shape":[0],"data_offsets":[0,0],"more":1})"}) {
+    EXPECT_TRUE(has(error_of(std::string(R"({"t":)") + entry + "}"), "must have dtype, shape and data_offsets"));
+  }
+  EXPECT_TRUE(has(error_of(R"({"t":{"dtype":1,"shape":[0],"data_offsets":[0,0]}})"), "has no dtype"));
+  EXPECT_TRUE(has(error_of(R"({"t":{"dtype":"U8","shape":{},"data_offsets":[0,0]}})"), "shape is not a list"));
+  EXPECT_TRUE(has(error_of(R"({"t":{"dtype":"U8","shape":[[0]],"data_offsets":[0,0]}})"), "not a whole number"));
+  for (const char* offsets : {"[]", "[0]", "[0,0,0]", "0", "{}"}) {
+    EXPECT_TRUE(has(error_of(std::string(R"({"t":{"dtype":"U8","shape":[0],"data_offsets":)") + offsets + "}}"),
+                    "data_offsets are not two numbers"));
+  }
   // Nothing is allocated for a header that promises more than the file holds.
   EXPECT_TRUE(
       has(error_of(R"({"t":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}})"), "cut short"));

@@ -1,9 +1,11 @@
 levin_test(checkpoint_file TORCH FILES
   trainer/checkpoint_file_test.cpp
+  trainer/header_cost_test.cpp
   trainer/safetensors_test.cpp)
 target_link_libraries(checkpoint_file_test PRIVATE PkgConfig::xxhash)
 
 levin_test(sharded_checkpoint TORCH FILES
+  trainer/forged_shards_test.cpp
   trainer/sharded_checkpoint_test.cpp)
 
 levin_test(checkpoint_damage TORCH FILES
@@ -57,6 +59,7 @@ levin_test(plan_recomputation TORCH FILES
   trainer/plan_recomputation_test.cpp)
 
 levin_test(resume TORCH FILES
+  trainer/incomplete_checkpoint_test.cpp
   trainer/resume_test.cpp)
 
 levin_test(run_records TORCH FILES

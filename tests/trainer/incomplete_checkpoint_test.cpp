@@ -1,0 +1,149 @@
+// Checkpoints that lack a part of what the run needs: what will not go on exactly is said, and every error names the
+// file.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "levin/core/files.h"
+#include "levin/levin.h"
+#include "levin/trainer/checkpoint_file.h"
+#include "support/captured_console.h"
+#include "support/temporary_folder.h"
+#include "support/tiny_module.h"
+
+namespace levin::incomplete_checkpoint_test {
+namespace {
+
+using test::CapturedConsole;
+using test::TemporaryFolder;
+using test::tiny_loader;
+using test::TinyModule;
+
+// Keeps one number.
+class Counter : public Callback {
+ public:
+  void on_train_epoch_end(Trainer&, LightningModule&) override { ++count; }
+  [[nodiscard]] State state() const override {
+    State state;
+    state.set("count", count);
+    return state;
+  }
+  void load_state(const State& saved) override { count = saved.get<int64_t>("count"); }
+  [[nodiscard]] std::string state_key() const override { return "Counter"; }
+
+  int64_t count = 0;
+};
+
+TrainerOptions options(int64_t epochs, const std::string& folder, Callbacks callbacks) {
+  TrainerOptions options;
+  options.logger = false;
+  options.max_epochs = epochs;
+  options.callbacks = std::move(callbacks);
+  options.enable_progress_bar = false;
+  options.enable_model_summary = false;
+  options.enable_checkpointing = false;
+  options.default_root_dir = folder;
+  return options;
+}
+
+// A checkpoint of one epoch, changed and written with its checksums right; how the run goes on from it.
+std::string resumed_after(const TemporaryFolder& folder, const std::function<void(State&)>& change,
+                          std::string* error = nullptr) {
+  TinyModule module;
+  Trainer first(options(1, folder.path(), {std::make_shared<Counter>()}));
+  first.fit(module, tiny_loader(8));
+  first.save_checkpoint(folder / "a.ckpt");
+  State saved = read_checkpoint(folder / "a.ckpt");
+  change(saved);
+  write_checkpoint(folder / "a.ckpt", saved);
+  const CapturedConsole console;
+  TinyModule other;
+  try {
+    Trainer(options(2, folder.path(), {std::make_shared<Counter>()})).fit(other, tiny_loader(8), {}, folder / "a.ckpt");
+  } catch (const Error& thrown) {
+    if (error == nullptr) throw;
+    *error = thrown.what();
+  }
+  return console.text();
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+void drop_random_state(State& state) {
+  std::erase_if(state.tensors, [](const auto& item) { return item.first.starts_with("rng."); });
+}
+
+TEST(IncompleteCheckpoint, AWholeOneIsTakenWithoutAWord) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(has(resumed_after(folder, [](State&) {}), "holds no state"));
+}
+
+TEST(IncompleteCheckpoint, WithoutRandomStateItIsSaid) {
+  const TemporaryFolder folder;
+  const std::string said = resumed_after(folder, drop_random_state);
+  EXPECT_TRUE(has(said, folder / "a.ckpt: it holds no state of the random numbers. It starts anew")) << said;
+}
+
+TEST(IncompleteCheckpoint, WithoutACallbacksStateItIsNamed) {
+  const TemporaryFolder folder;
+  const std::string said = resumed_after(folder, [](State& state) {
+    std::erase_if(state.values.entries, [](const auto& entry) { return entry.key == "callbacks.Counter"; });
+    drop_random_state(state);
+  });
+  EXPECT_TRUE(has(said, "it holds no state of the random numbers, the callback Counter. They start anew")) << said;
+}
+
+TEST(IncompleteCheckpoint, AutoResumeTakesAnOlderOneThatCanBeContinuedExactly) {
+  const TemporaryFolder folder;
+  const auto run = [&](int64_t epochs) {
+    TinyModule module;
+    ModelCheckpoint keep({.dirpath = folder / "ck", .save_top_k = -1});
+    TrainerOptions all = options(epochs, folder.path(), {keep});
+    all.enable_checkpointing = true;
+    all.auto_resume = true;
+    const CapturedConsole console;
+    Trainer(all).fit(module, tiny_loader(8), tiny_loader(4));
+    return console.text();
+  };
+  run(2);
+  State newest = read_checkpoint(folder / "ck/epoch=1-step=4.ckpt");
+  drop_random_state(newest);
+  write_checkpoint(folder / "ck/epoch=1-step=4.ckpt", newest);
+  const std::string said = run(3);
+  EXPECT_TRUE(has(said, folder / "ck/epoch=1-step=4.ckpt: it holds no state of the random numbers")) << said;
+  EXPECT_TRUE(has(said, "continuing from " + folder / "ck/epoch=0-step=2.ckpt")) << said;
+}
+
+TEST(IncompleteCheckpoint, ErrorsOfItsPartsNameTheFile) {
+  const auto change_part = [](const char* part, const char* key) {
+    return [=](State& state) {
+      State inner = state.part(part);
+      std::erase_if(inner.values.entries, [&](const auto& entry) { return entry.key == key; });
+      state.put(part, inner);
+    };
+  };
+  const std::vector<std::function<void(State&)>> changes{
+      change_part("progress", "epochs"),
+      [](State& state) {
+        State counter;
+        counter.set<std::string>("count", "many");
+        state.put("callbacks.Counter", counter);
+      },
+      change_part("optimizers.0", "groups"),
+      change_part("metrics", "callback_metrics"),
+      [](State& state) { state.tensors["rng.cpu"] = torch::zeros({3}, at::kByte); },
+      [](State& state) { std::erase_if(state.values.entries, [](const auto& e) { return e.key == "weights_only"; }); }};
+  for (size_t i = 0; i < changes.size(); ++i) {
+    const TemporaryFolder folder;
+    std::string error;
+    resumed_after(folder, changes[i], &error);
+    EXPECT_TRUE(has(error, folder / "a.ckpt")) << "change " << i << ": " << error;
+  }
+}
+
+}  // namespace
+}  // namespace levin::incomplete_checkpoint_test
