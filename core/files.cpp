@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "levin/core/error.h"
+#include "levin/core/paths.h"
 
 namespace levin {
 
@@ -41,15 +41,15 @@ class FileHandle {
   throw Error("cannot " + action + " " + path + ": " + system_error_text(error_number) + ".");
 }
 
+// Else the system would take what is in front of the byte for the path.
+void refuse_nul(const std::string& action, const std::string& path) {
+  if (has_no_nul(path)) return;
+  throw Error("cannot " + action + " \"" + cut_text(path, 300) + "\": a path cannot hold a NUL byte.");
+}
+
 std::string folder_of(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return folder.empty() ? "." : folder;
-}
-
-// A name of its own for each write, so that two threads that save to one path do not share a file.
-std::string temporary_name(const std::string& path) {
-  static std::atomic<uint64_t> counter = 0;
-  return path + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(counter++);
 }
 
 // A signal's handler may interrupt any call; that is no failure.
@@ -69,18 +69,18 @@ constexpr uint64_t kPieceBytes = 4 << 20;
 class DurableWrite {
  public:
   DurableWrite(std::string path, std::span<const std::span<const std::byte>> parts)
-      : path_(std::move(path)), temporary_(temporary_name(path_)), parts_(parts) {
+      : path_(std::move(path)), parts_(parts) {
     for (const auto& part : parts_) bytes_ += part.size();
   }
 
   void write_and_sync() {
-    const auto open = [&] { return ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644); };
-    FileHandle file(retried(open));
-    if (file.get() < 0) fail_with("create " + temporary_);
-    for (const auto& part : parts_) write_all(file.get(), part);
-    if (retried([&] { return ::fsync(file.get()); }) != 0) fail_with("sync " + temporary_);
-    // After an interruption the file is closed nevertheless, and its data are on the disk.
-    if (file.close() != 0 && errno != EINTR) fail_with("close " + temporary_);
+    create();
+    for (const auto& part : parts_) write_all(file_.fd(), part);
+    if (retried([&] { return ::fsync(file_.fd()); }) != 0) fail_with("sync " + temporary_);
+    // What only close() reports is reported for a copy too; the file itself stays open, for its lock, until it is
+    // renamed. After an interruption the copy is closed nevertheless, and the data are on the disk.
+    FileHandle copy(::fcntl(file_.fd(), F_DUPFD_CLOEXEC, 0));
+    if (copy.get() < 0 || (copy.close() != 0 && errno != EINTR)) fail_with("close " + temporary_);
   }
 
   void rename_and_sync_folder() {
@@ -97,9 +97,23 @@ class DurableWrite {
     }
   }
 
-  void remove_temporary() { ::unlink(temporary_.c_str()); }
+  void remove_temporary() {
+    if (file_) ::unlink(temporary_.c_str());
+  }
+
+  [[nodiscard]] LockedFile take_file() { return std::move(file_); }
 
  private:
+  void create() {
+    constexpr int most_tries = 10;  // another name each: one is there already, or has been taken for a leftover
+    for (int tries = 0; !file_; ++tries) {
+      temporary_ = temporary_name(path_);
+      file_ = LockedFile::create(temporary_);
+      const bool again = tries < most_tries && (errno == EEXIST || errno == EAGAIN);
+      if (!file_ && !again) fail_with("create " + temporary_);
+    }
+  }
+
   void write_all(int fd, std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const uint64_t piece = std::min<uint64_t>(bytes.size(), kPieceBytes);
@@ -131,6 +145,7 @@ class DurableWrite {
   uint64_t handed_over_ = 0;
   std::string path_;
   std::string temporary_;
+  LockedFile file_;
   std::span<const std::span<const std::byte>> parts_;
   uint64_t bytes_ = 0;
 };
@@ -141,20 +156,22 @@ std::string system_error_text(int error_number) {
   return std::strerror(error_number);
 }
 
-void write_file_durably(const std::string& path, std::span<const std::span<const std::byte>> parts) {
+LockedFile write_file_durably(const std::string& path, std::span<const std::span<const std::byte>> parts) {
+  refuse_nul("write", path);
   DurableWrite write(path, parts);
   try {
     write.write_and_sync();
     write.rename_and_sync_folder();
+    return write.take_file();
   } catch (...) {
     write.remove_temporary();
     throw;
   }
 }
 
-void write_file_durably(const std::string& path, const std::string& content) {
+LockedFile write_file_durably(const std::string& path, const std::string& content) {
   const std::span<const std::byte> part = std::as_bytes(std::span(content));
-  write_file_durably(path, std::span(&part, 1));
+  return write_file_durably(path, std::span(&part, 1));
 }
 
 void sync_file(const std::string& path) {
@@ -163,6 +180,7 @@ void sync_file(const std::string& path) {
 }
 
 std::string read_file(const std::string& path, uint64_t max_bytes) {
+  refuse_nul("read", path);
   FileHandle handle(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (handle.get() < 0 || ::fstat(handle.get(), &info) != 0) fail("read", path, errno);
@@ -182,6 +200,7 @@ std::string read_file(const std::string& path, uint64_t max_bytes) {
 }
 
 void make_folder(const std::string& path) {
+  refuse_nul("create the folder", path);
   std::error_code code;
   std::filesystem::create_directories(path, code);
   if (code) fail("create the folder", path, code.value());

@@ -7,13 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "levin/core/temporary_file.h"
+
 namespace levin {
 
 /// Writes the parts, one after another, to a new file in the folder of `path`, syncs it, renames it to `path` and
 /// syncs the folder: afterwards `path` holds the old content or the new, never a mix.
-/// Throws Error naming path, bytes and cause; the old file is then untouched and the new one removed.
-void write_file_durably(const std::string& path, std::span<const std::span<const std::byte>> parts);
-void write_file_durably(const std::string& path, const std::string& content);
+/// Throws Error naming path, bytes and cause; the old file is then untouched and the new one removed. The lock on the
+/// new file, for who makes several that belong together (remove_if_abandoned); else it goes at once.
+LockedFile write_file_durably(const std::string& path, std::span<const std::span<const std::byte>> parts);
+LockedFile write_file_durably(const std::string& path, const std::string& content);
 
 /// Brings to the disk what was written to the file; does nothing if it is not there. Best effort: never throws.
 void sync_file(const std::string& path);

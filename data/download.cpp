@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <memory>
@@ -30,8 +29,9 @@ struct Attempt {
 class PartialFile {
  public:
   explicit PartialFile(std::string path) : path_(std::move(path)) {
-    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     error_ = fd_ < 0 ? errno : 0;
+    if (fd_ < 0) path_.clear();  // nothing of ours to remove
   }
   ~PartialFile() {
     if (fd_ >= 0) ::close(fd_);
@@ -143,9 +143,7 @@ Attempt failed_transfer(CURLcode code, long status, const Sink& sink, const std:
 }
 
 Attempt attempt(const std::string& url, const std::string& path, const DownloadOptions& options) {
-  // One name per process and call: threads of one process may fetch the same file too.
-  static std::atomic<int> counter{0};
-  PartialFile file(path + ".part-" + std::to_string(::getpid()) + "-" + std::to_string(counter++));
+  PartialFile file(temporary_name(path));
   if (file.error() != 0) return {"cannot create a file in its folder: " + system_error_text(file.error()), false};
   Sink sink{file, Hasher(options.checksum.kind), options.max_bytes};
   std::array<char, CURL_ERROR_SIZE> error_text{};

@@ -63,10 +63,10 @@ std::string checkpoint_header(const State& state, const std::vector<SafetensorsI
 
 }  // namespace
 
-void write_checkpoint(const std::string& path, const State& state) {
+LockedFile write_checkpoint(const std::string& path, const State& state) {
   try {
     const std::vector<SafetensorsItem> items = safetensors_items(state.tensors);
-    write_safetensors_file(path, checkpoint_header(state, items), items);
+    return write_safetensors_file(path, checkpoint_header(state, items), items);
   } catch (const Error& error) {
     throw CheckpointError("saving checkpoint " + path + ": " + error.what());
   }

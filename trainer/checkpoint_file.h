@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "levin/core/state.h"
+#include "levin/core/temporary_file.h"
 #include "levin/trainer/safetensors.h"
 
 namespace levin {
 
 /// Writes whole or not at all, durably. Throws CheckpointError naming path, bytes and cause; an old file stays then.
-void write_checkpoint(const std::string& path, const State& state);
+/// The result: see write_file_durably.
+LockedFile write_checkpoint(const std::string& path, const State& state);
 
 /// Throws CheckpointError naming the path and what is wrong with it: missing, cut short, damaged (which tensor), not a
 /// checkpoint.

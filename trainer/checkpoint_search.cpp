@@ -1,13 +1,11 @@
 #include "levin/trainer/checkpoint_search.h"
 
-#include <signal.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
-#include <regex>
 
 #include "levin/core/console.h"
+#include "levin/core/paths.h"
+#include "levin/core/temporary_file.h"
 #include "levin/trainer/checkpoint_file.h"
 #include "levin/trainer/missing_state.h"
 #include "levin/trainer/ranks.h"
@@ -151,7 +149,7 @@ StartingPoint continue_run(Run& run) {
   claim_folders(run, folders);
   for (const std::string& folder : folders) {
     remove_leftovers(folder);
-    remove_uncommitted(folder);
+    remove_abandoned_shards(folder);
   }
   for (const auto& logger : run.loggers) {
     if (!logger->log_dir().empty()) remove_leftovers(logger->log_dir());
@@ -189,20 +187,6 @@ StartingPoint find_start(Run& run) {
   });
   if (run.strategy->rank() == 0 || path.empty()) return found;
   return read_start(path);
-}
-
-void remove_leftovers(const std::string& folder) {
-  static const std::regex temporary(R"(.+\.tmp-([0-9]{1,9})(-[0-9]+)?)");  // as write_file_durably names them
-  std::error_code code;
-  std::vector<fs::path> leftovers;
-  for (const auto& entry : fs::directory_iterator(folder, code)) {
-    const std::string name = entry.path().filename().string();
-    std::smatch match;
-    if (!std::regex_match(name, match, temporary)) continue;
-    const bool alive = ::kill(static_cast<pid_t>(std::stol(match[1])), 0) == 0 || errno != ESRCH;
-    if (!alive) leftovers.push_back(entry.path());
-  }
-  for (const auto& path : leftovers) fs::remove(path, code);
 }
 
 }  // namespace levin

@@ -30,7 +30,4 @@ struct StartingPoint {
 /// a path that was given must be good. Throws CheckpointError where there is none.
 [[nodiscard]] StartingPoint find_start(Run& run);
 
-/// Removes what a killed process left half written in the folder.
-void remove_leftovers(const std::string& folder);
-
 }  // namespace levin

@@ -1,7 +1,6 @@
 #include "levin/trainer/checkpoint_writer.h"
 
 #include <ATen/ops/empty.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +8,7 @@
 #include "levin/core/console.h"
 #include "levin/core/files.h"
 #include "levin/core/paths.h"
+#include "levin/core/temporary_file.h"
 #include "levin/trainer/checkpoint_file.h"
 #include "levin/trainer/save_in_progress.h"
 
@@ -20,12 +20,18 @@ namespace {
 
 // Made beside its place and renamed, so that there is a file at any time. Relative: the folder may move.
 void write_link(const std::string& path, const std::string& target) {
-  if (!fs::exists(target)) throw CheckpointError("checkpoint " + path + ": there is no " + target + " to link to.");
-  const std::string temporary = path + ".tmp-" + std::to_string(::getpid());
+  std::error_code missing;
+  if (!fs::exists(target, missing))
+    throw CheckpointError("checkpoint " + path + ": there is no " + target + " to link to.");
   std::error_code code;
-  fs::remove(temporary, code);
-  fs::create_symlink(fs::path(target).lexically_relative(fs::path(path).parent_path()), temporary, code);
-  if (!code) fs::rename(temporary, path, code);
+  for (int tries = 0; tries < 3; ++tries) {  // a link cannot be locked: it may be taken for a leftover
+    const std::string temporary = temporary_name(path);
+    fs::create_symlink(fs::path(target).lexically_relative(fs::path(path).parent_path()), temporary, code);
+    if (!code) fs::rename(temporary, path, code);
+    std::error_code ignored;
+    if (code) fs::remove(temporary, ignored);
+    if (!code) return;
+  }
   if (code) throw CheckpointError("checkpoint " + path + ": cannot link it to " + target + ": " + code.message() + ".");
 }
 

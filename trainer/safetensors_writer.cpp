@@ -67,13 +67,13 @@ std::string safetensors_header(const std::vector<SafetensorsItem>& items, const 
   return text;
 }
 
-void write_safetensors_file(const std::string& path, const std::string& header,
-                            const std::vector<SafetensorsItem>& items) {
+LockedFile write_safetensors_file(const std::string& path, const std::string& header,
+                                  const std::vector<SafetensorsItem>& items) {
   std::vector<std::span<const std::byte>> parts{std::as_bytes(std::span(header))};
   for (const SafetensorsItem& item : items) {
     parts.emplace_back(static_cast<const std::byte*>(item.tensor.const_data_ptr()), item.tensor.nbytes());
   }
-  write_file_durably(path, parts);
+  return write_file_durably(path, parts);
 }
 
 void write_safetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "levin/core/temporary_file.h"
+
 namespace levin {
 
 /// A tensor as it goes into a file: dense, on the CPU.
@@ -28,8 +30,8 @@ using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
                                              const SafetensorsMetadata& metadata);
 
 /// Writes such a header and the items' data, whole or not at all, durably. Throws Error naming path and cause.
-void write_safetensors_file(const std::string& path, const std::string& header,
-                            const std::vector<SafetensorsItem>& items);
+LockedFile write_safetensors_file(const std::string& path, const std::string& header,
+                                  const std::vector<SafetensorsItem>& items);
 
 /// All of it at once.
 void write_safetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,

@@ -62,7 +62,7 @@ void write_shard(const std::string& folder, const State& state, const ShardPlace
   try {
     replace_link(folder);
     make_folder(folder);
-    write_checkpoint(path, shard_of(state));
+    hold_shard(write_checkpoint(path, shard_of(state)));
   } catch (const Error& error) {
     try {
       write_file_durably(path + kFailed, error.what());  // so that rank 0 need not wait in vain
@@ -77,8 +77,9 @@ void await_shards(const std::string& folder, const ShardPlace& place, std::chron
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (int64_t rank = 0; rank < place.world_size; ++rank) {
     const std::string path = in_folder(folder, shard_name(place, rank));
-    while (!fs::exists(path)) {
-      if (fs::exists(path + kFailed)) {
+    std::error_code code;
+    while (!fs::exists(path, code)) {
+      if (fs::exists(path + kFailed, code)) {
         throw CheckpointError("saving checkpoint " + folder + ": rank " + std::to_string(rank) +
                               " could not write its shard: " + read_file(path + kFailed, 10000));
       }
@@ -128,13 +129,9 @@ void write_record(const std::string& folder, const State& state, const ShardPlac
 
 // Of saves that the record does not name. `keep`: the files that it does.
 void remove_others(const std::string& folder, const std::set<std::string>& keep) {
-  std::error_code code;
-  std::vector<std::string> others;
-  for (const auto& entry : fs::directory_iterator(folder, code)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("shard-") && !keep.contains(name)) others.push_back(entry.path().string());
+  for (const std::string& name : names_in(folder)) {
+    if (name.starts_with("shard-") && !keep.contains(name)) remove_quietly(in_folder(folder, name));
   }
-  for (const std::string& path : others) remove_quietly(path);
 }
 
 }  // namespace
@@ -191,25 +188,11 @@ std::string remove_checkpoint(const std::string& path) {
   }
   fs::remove(in_folder(path, kShardedRecordFile), code);
   if (code) return code.message();
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(path, code)) {
-    if (belongs_to_checkpoint(entry.path().filename().string())) files.push_back(entry.path());
+  for (const std::string& name : names_in(path)) {
+    if (belongs_to_checkpoint(name)) fs::remove(in_folder(path, name), code);
   }
-  for (const auto& file : files) fs::remove(file, code);
   fs::remove(path, code);  // stays where somebody else has put a file
   return code ? code.message() : "";
-}
-
-void remove_uncommitted(const std::string& folder) {
-  std::error_code code;
-  std::vector<std::string> begun;
-  for (const auto& entry : fs::directory_iterator(folder, code)) {
-    const std::string path = entry.path().string();
-    std::error_code unreadable;
-    const bool is_folder = fs::is_directory(entry.symlink_status(unreadable));
-    if (is_folder && path.ends_with(".ckpt") && !is_sharded_checkpoint(path)) begun.push_back(path);
-  }
-  for (const std::string& path : begun) (void)remove_checkpoint(path);
 }
 
 }  // namespace levin

@@ -49,7 +49,8 @@ void write_sharded_checkpoint(const std::string& folder, const State& state, con
 /// first, and only what belongs to a checkpoint. "" or why it could not.
 [[nodiscard]] std::string remove_checkpoint(const std::string& path);
 
-/// Removes folders of saves that were begun and never committed.
-void remove_uncommitted(const std::string& folder);
+/// Of the sharded checkpoints in a folder, removes shards of saves that were begun and never committed, and whose ranks
+/// are gone; folders in which nothing is left go too.
+void remove_abandoned_shards(const std::string& folder);
 
 }  // namespace levin

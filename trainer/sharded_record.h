@@ -52,6 +52,10 @@ struct ShardedRecord {
   std::map<std::string, Layout> layout = {};
 };
 
+/// Keeps the lock on a shard that this process has written, so that it is known to live while others still write theirs
+/// and the record is not there yet.
+void hold_shard(LockedFile shard);
+
 /// Whether the name is one that a shard can have: a plain file name, so that it leads nowhere.
 [[nodiscard]] bool is_shard_name(const std::string& name);
 

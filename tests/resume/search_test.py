@@ -2,10 +2,10 @@
 
   search_test.py LEVIN [unittest's arguments]
 """
+import fcntl
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -158,18 +158,19 @@ class AutoResume(Case):
         self.assertEqual(differences(undisturbed, self.folder), "")
 
     def test_removes_what_a_killed_process_left_half_written(self):
-        """Not what a living one is writing."""
+        """Not what a living one is writing: it holds a lock. The names are those of today and of before."""
         config = self.write(epochs=1)
         undisturbed = self.undisturbed(config)
         self.kill_after(config, 14)
-        with subprocess.Popen(["true"]) as child:
-            dead = child.pid
-        alive = self.checkpoints / f"last.ckpt.tmp-{os.getpid()}-0"
-        for path in (self.checkpoints / f"last.ckpt.tmp-{dead}-3", alive, self.log / f"metrics.csv.tmp-{dead}-1",
-                     self.log / f"hparams.yaml.tmp-{dead}-2", self.log / f"config.yaml.tmp-{dead}-0"):
+        alive = self.checkpoints / "last.ckpt.tmp-0123456789abcdef"
+        for path in (self.checkpoints / "last.ckpt.tmp-00000000000000ff", alive, self.checkpoints / "last.ckpt.tmp-1-3",
+                     self.log / f"metrics.csv.tmp-{os.getpid()}-1", self.log / "config.yaml.tmp-fedcba9876543210"):
             path.write_bytes(b"half")
-        levin("fit", "--config", config)
-        self.assertTrue(alive.is_file())
+        (self.checkpoints / "last.ckpt.tmp-1111111111111111").symlink_to("epoch=0-step=7.ckpt")
+        with open(alive, "ab") as writing:
+            fcntl.flock(writing, fcntl.LOCK_EX)
+            levin("fit", "--config", config)
+            self.assertTrue(alive.is_file())
         alive.unlink()
         self.assertEqual(differences(undisturbed, self.folder), "")
 

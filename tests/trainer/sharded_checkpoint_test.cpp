@@ -2,8 +2,11 @@
 #include "levin/trainer/sharded_checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -196,13 +199,49 @@ TEST(ShardedCheckpoint, IsRemovedWholeAndOnlyWhatBelongsToIt) {
   EXPECT_EQ(files_of((out / "two.ckpt")), (std::vector<std::string>{"notes.txt"}));
 }
 
-TEST(ShardedCheckpoint, LeftoversOfSavesThatWereNeverCommittedGo) {
+// Rank 1 of a save of two, which goes on to live once its shard is written.
+pid_t write_shard_in_a_child(const std::string& folder, const std::string& name) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    at::set_num_threads(1);
+    write_sharded_checkpoint(folder, rank_state(1, 4, 6), {1, 2, name});
+    while (true) ::pause();
+  }
+  const std::string shard = folder + "/shard-1-of-2." + name + ".safetensors";
+  while (!fs::exists(shard) && ::waitpid(child, nullptr, WNOHANG) == 0) ::usleep(1000);
+  return child;
+}
+
+TEST(ShardedCheckpoint, ShardsOfKilledSavesGoAndThoseOfLivingOnesStay) {
   const TemporaryFolder out;
-  save((out / "good.ckpt"), "a");
-  write_sharded_checkpoint((out / "begun.ckpt"), rank_state(1, 4, 6), {1, 2, "a"});
-  remove_uncommitted(out.path());
-  EXPECT_TRUE(is_sharded_checkpoint((out / "good.ckpt")));
-  EXPECT_FALSE(fs::exists((out / "begun.ckpt")));
+  save(out / "last.ckpt", "a");
+  const pid_t over_an_older = write_shard_in_a_child(out / "last.ckpt", "b");
+  const pid_t new_one = write_shard_in_a_child(out / "new.ckpt", "c");
+  ASSERT_GT(over_an_older, 0);
+  ASSERT_GT(new_one, 0);
+  std::ofstream(out / "last.ckpt/shard-0-of-2.b.safetensors.tmp-0123456789abcdef") << "half";  // of the same save
+  std::ofstream(out / "last.ckpt/notes.txt") << "mine";
+  remove_abandoned_shards(out.path());
+  EXPECT_EQ(files_of(out / "last.ckpt").size(), 5U);  // but for what a writer that is gone has left half written
+  EXPECT_EQ(files_of(out / "new.ckpt").size(), 1U);
+  for (const pid_t child : {over_an_older, new_one}) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+  remove_abandoned_shards(out.path());
+  EXPECT_EQ(files_of(out / "last.ckpt"),
+            (std::vector<std::string>{"commit.safetensors", "notes.txt", "shard-0-of-2.a.safetensors",
+                                      "shard-1-of-2.a.safetensors"}));
+  EXPECT_FALSE(fs::exists(out / "new.ckpt"));
+  EXPECT_EQ(load_checkpoint(out / "last.ckpt").tensor("model.weight").sum().item<float>(), 15);
+}
+
+TEST(ShardedCheckpoint, WhereTheRecordCannotBeReadNoShardIsTakenForALeftover) {
+  const TemporaryFolder out;
+  save(out / "last.ckpt", "a");
+  std::ofstream(out / "last.ckpt/commit.safetensors") << "damaged";
+  remove_abandoned_shards(out.path());
+  EXPECT_EQ(files_of(out / "last.ckpt").size(), 3U);
 }
 
 }  // namespace
