@@ -4,6 +4,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/files.h"
+#include "levin/core/paths.h"
 #include "levin/trainer/sharded_checkpoint.h"
 #include "levin/trainer/trainer.h"
 
@@ -14,7 +15,7 @@ namespace fs = std::filesystem;
 OnExceptionCheckpoint::OnExceptionCheckpoint(OnExceptionCheckpointOptions options)
     : options_(checked(std::move(options), "OnExceptionCheckpointOptions")) {
   // Absolute, so that a change of the working folder changes nothing.
-  options_.dirpath = fs::absolute(options_.dirpath).lexically_normal().string();
+  options_.dirpath = absolute_path(options_.dirpath);
 }
 
 std::string OnExceptionCheckpoint::ckpt_path() const {
@@ -52,7 +53,8 @@ void OnExceptionCheckpoint::on_fit_end(Trainer& trainer, LightningModule&) {
 
 std::string OnExceptionCheckpoint::checkpoint_path(Trainer&, const std::string& which) {
   if (which == "interrupted") return (fs::path(ckpt_path()).parent_path() / "interrupted.ckpt").string();
-  return which == "last" && fs::exists(ckpt_path()) ? ckpt_path() : "";
+  std::error_code code;
+  return which == "last" && fs::exists(ckpt_path(), code) ? ckpt_path() : "";
 }
 
 }  // namespace levin

@@ -8,6 +8,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/files.h"
+#include "levin/core/paths.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/nonfinite_loss.h"
 #include "levin/trainer/trainer.h"
@@ -50,8 +51,9 @@ void SpikeDetection::setup(Trainer& trainer, LightningModule&, Stage stage) {
   excluded_.clear();
   fs::path path = options_.exclude_batches_path.empty() ? trainer.plan().root_dir : options_.exclude_batches_path;
   if (path.extension() != ".json") path /= "skip_batches.json";
-  path_ = fs::absolute(path).lexically_normal().string();
-  if (!fs::exists(path_)) return;
+  path_ = absolute_path(path.string());
+  std::error_code code;
+  if (!fs::exists(path_, code)) return;
   read_excluded();
   if (trainer.global_rank() == 0) {
     Console::instance().print("SpikeDetection: " + path_ + " names " + std::to_string(excluded_.size()) +

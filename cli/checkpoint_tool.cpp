@@ -192,7 +192,8 @@ std::vector<std::string> damage_of(const CheckpointFile& checkpoint) {
 bool verify(const std::string& path) {
   Console& console = Console::instance();
   try {
-    if (std::filesystem::is_directory(path)) {
+    std::error_code code;
+    if (std::filesystem::is_directory(path, code)) {
       const State whole = read_sharded_checkpoint(path);
       console.print(path + ": good, a sharded checkpoint of " + counted(whole.tensors.size(), "tensor"));
       return true;
@@ -212,6 +213,9 @@ bool verify(const std::string& path) {
   } catch (const CheckpointError& error) {
     console.print(path + ": bad: " + without_path(error.what(), path) + "." + near_file(path));
     return false;
+  } catch (const std::exception& error) {  // whatever one file does, the others are looked at
+    console.print(path + ": bad: cannot be checked: " + error.what());
+    return false;
   }
 }
 
@@ -224,10 +228,11 @@ int verify_all(const std::vector<std::string>& paths) {
 // ---- consolidate -------------------------------------------------------------------------------------------------
 
 int consolidate(const std::string& folder, const std::string& out) {
-  if (!std::filesystem::is_directory(folder)) {
+  std::error_code code;
+  if (!std::filesystem::is_directory(folder, code)) {
     throw CheckpointError(folder + ": it is no folder, so no sharded checkpoint. A file needs no consolidation.");
   }
-  if (std::filesystem::exists(out)) {
+  if (std::filesystem::exists(std::filesystem::symlink_status(out, code))) {
     throw CheckpointError(out + ": it is there already. Name a file that is not.");
   }
   const State whole = read_sharded_checkpoint(folder);

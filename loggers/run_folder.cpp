@@ -1,13 +1,18 @@
 #include "levin/loggers/run_folder.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <optional>
 
+#include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/core/slurm_job.h"
+#include "levin/core/temporary_file.h"
 
 namespace levin {
 
@@ -28,18 +33,25 @@ std::optional<std::string> job_text() {
   return job->id + "\n" + command + "\n";
 }
 
+// N of "version_N"; none of what only looks like it: "version_007", which is not the folder of run 7, a number that is
+// too large, or so large that those after it would be.
+std::optional<int64_t> version_of(const std::string& name) {
+  constexpr int64_t largest = INT64_MAX / 2;
+  const std::string prefix = kVersion;
+  if (!name.starts_with(prefix)) return std::nullopt;
+  int64_t number = 0;
+  const char* end = name.data() + name.size();
+  const auto [stop, code] = std::from_chars(name.data() + prefix.size(), end, number);
+  const bool whole = code == std::errc() && stop == end && number >= 0 && number <= largest;
+  return whole && name == prefix + std::to_string(number) ? std::optional(number) : std::nullopt;
+}
+
 }  // namespace
 
 std::vector<int64_t> run_versions(const std::string& experiment) {
   std::vector<int64_t> found;
-  std::error_code code;
-  for (const auto& entry : fs::directory_iterator(experiment, code)) {
-    const std::string name = entry.path().filename().string();
-    int64_t number = 0;
-    const char* digits = name.c_str() + std::string(kVersion).size();
-    const char* end = name.c_str() + name.size();
-    if (!name.starts_with(kVersion) || std::from_chars(digits, end, number).ptr != end || digits == end) continue;
-    found.push_back(number);
+  for (const std::string& name : names_in(experiment)) {
+    if (const auto number = version_of(name)) found.push_back(*number);
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -54,11 +66,8 @@ std::string claim_run_folder(const std::string& experiment) {
   const std::vector<int64_t> taken = run_versions(experiment);
   for (int64_t number = taken.empty() ? 0 : taken.back() + 1;; ++number) {
     const std::string folder = version_folder(experiment, number);
-    std::error_code code;
-    if (fs::create_directory(folder, code)) return folder;  // false: it was there
-    if (code && code != std::errc::file_exists) {
-      throw Error("cannot create " + folder + ": " + code.message() + ".");
-    }
+    if (::mkdir(folder.c_str(), 0777) == 0) return folder;
+    if (errno != EEXIST) throw Error("cannot create " + folder + ": " + system_error_text(errno) + ".");
   }
 }
 
@@ -74,7 +83,12 @@ std::string folder_of_job(const std::string& experiment) {
   for (const int64_t version : all) {
     const std::string folder = version_folder(experiment, version);
     const fs::path file = fs::path(folder) / kJobFile;
-    if (fs::exists(file) && read_file(file.string()) == *text) return folder;
+    try {
+      std::error_code code;
+      if (fs::exists(file, code) && read_file(file.string()) == *text) return folder;
+    } catch (const Error& error) {
+      Console::instance().warn(std::string(error.what()) + " It is taken for another job's.");
+    }
   }
   return "";
 }

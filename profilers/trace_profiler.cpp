@@ -159,7 +159,8 @@ void TraceProfiler::save_recording() {
                             (run_.stage + "-" + options_.filename + "-rank" + std::to_string(run_.rank) + "-" +
                              std::to_string(cycle_++) + ".pt.trace.json"))
                                .string();
-  std::filesystem::remove(path);
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);
   result->save(path);  // says nothing if it fails
   std::error_code code;
   if (std::filesystem::file_size(path, code) == 0 || code) {

@@ -32,12 +32,12 @@ std::vector<std::string> folders_of(Run& run, bool earlier_runs) {
   }
   std::vector<std::string> all = own;
   if (!earlier_runs || run.loggers.empty()) return all;
-  const fs::path log_dir = fs::absolute(run.trainer.log_dir()).lexically_normal();
+  const fs::path log_dir = absolute_path(run.trainer.log_dir());
   for (const std::string& earlier : run.loggers[0]->earlier_log_dirs()) {
     for (const std::string& folder : own) {
       const fs::path below = fs::path(folder).lexically_relative(log_dir);
       if (below.empty() || *below.begin() == "..") continue;  // a folder of its own, the same for every run
-      all.push_back((fs::absolute(earlier) / below).lexically_normal().string());
+      all.push_back(absolute_path((fs::path(earlier) / below).string()));
     }
   }
   return all;
@@ -91,7 +91,8 @@ StartingPoint find_best(Run& run) {
     if (!saved.has("best_model_path")) continue;
     const auto name = fs::path(saved.get<std::string>("best_model_path")).filename();
     const fs::path path = fs::path(newest.path).parent_path() / name;
-    if (!name.empty() && fs::exists(path)) return read_start(path.string());
+    std::error_code code;
+    if (!name.empty() && fs::exists(path, code)) return read_start(path.string());
   }
   throw CheckpointError(
       "ckpt_path: \"best\" was asked for, but no checkpoint callback has saved one. Give a path, or fit first.");
@@ -110,14 +111,23 @@ StartingPoint find_last(Run& run) {
 
 }  // namespace
 
+namespace {
+
+// A folder whose save was never committed is no news, and a link whose file was removed is none.
+bool is_unfinished(const std::string& path) {
+  std::error_code code;
+  const fs::file_status status = fs::status(path, code);
+  return status.type() == fs::file_type::not_found || (fs::is_directory(status) && !is_sharded_checkpoint(path));
+}
+
+}  // namespace
+
 std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder) {
   std::vector<FoundCheckpoint> found;
-  std::error_code code;
-  for (const auto& entry : fs::directory_iterator(folder, code)) {
-    const std::string path = entry.path().string();
-    std::error_code unreadable;
-    const bool is_file = entry.is_regular_file(unreadable);
-    if (!path.ends_with(kSuffix) || (!is_file && !is_sharded_checkpoint(path))) continue;
+  for (const std::string& name : names_in(folder)) {
+    if (!name.ends_with(kSuffix)) continue;
+    const std::string path = (fs::path(folder) / name).string();
+    if (is_unfinished(path)) continue;
     try {
       const ConfigNode values = load_checkpoint_values(path);
       State all;

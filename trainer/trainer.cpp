@@ -131,12 +131,13 @@ void report_exception(Run& run, const std::exception& error) {
 StartingPoint set_up(Run& run) {
   const Stage stage = *run.stage;
   const bool is_file = !run.ckpt_path.empty() && run.ckpt_path != "best" && run.ckpt_path != "last";
-  if (is_file && !std::filesystem::exists(run.ckpt_path)) {  // before anything is created
+  std::error_code code;
+  if (is_file && !std::filesystem::exists(run.ckpt_path, code)) {  // before anything is created
     throw CheckpointError("ckpt_path: there is no file " + run.ckpt_path +
                           ". Give the path of a checkpoint, \"best\" or \"last\".");
   }
   const auto weights = std::exchange(run.weights, std::nullopt);
-  if (weights && run.ckpt_path.empty() && !std::filesystem::exists(weights->path)) {
+  if (weights && run.ckpt_path.empty() && !std::filesystem::exists(weights->path, code)) {
     throw CheckpointError("weights.path: there is no file or folder " + weights->path + ".");
   }
   check_same_options(run);

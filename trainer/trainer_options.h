@@ -12,6 +12,7 @@
 #include "levin/core/component.h"
 #include "levin/core/duration.h"
 #include "levin/core/fields.h"
+#include "levin/core/paths.h"
 #include "levin/loggers/logger.h"
 #include "levin/precision/precision.h"
 #include "levin/profilers/profiler.h"
@@ -241,7 +242,8 @@ struct TrainerOptions {
               "save a checkpoint after each epoch if no ModelCheckpoint is given; default true"),
         field("enable_progress_bar", &O::enable_progress_bar, "show progress; default true"),
         field("enable_model_summary", &O::enable_model_summary, "print the layers before training; default true"),
-        field("default_root_dir", &O::default_root_dir, "where logs and checkpoints go; empty: the working directory"),
+        field("default_root_dir", &O::default_root_dir, "where logs and checkpoints go; empty: the working directory")
+            .check(has_no_nul, "a path without NUL bytes"),
         field("auto_resume", &O::auto_resume,
               "true: continue the newest run of this folder from its newest good checkpoint, without one start; refuse "
               "where options have changed that make another run of it; warn: say what has changed and continue")

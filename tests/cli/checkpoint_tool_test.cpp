@@ -69,6 +69,20 @@ TEST(CheckpointTool, InspectReadsOtherProgramsFilesAndShowsNoControlCharacters) 
   EXPECT_FALSE(has(ran.output, "\x1b")) << ran.output;
 }
 
+TEST(CheckpointTool, VerifyGoesOnAfterWhatCannotBeLookedAt) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder / "good.ckpt", run_state());
+  std::filesystem::create_symlink("loop.ckpt", folder / "loop.ckpt");
+  std::filesystem::create_directories(folder / "shards.ckpt/commit.safetensors");
+  std::filesystem::create_directories(folder / "empty.ckpt");
+  const Ran ran = run_levin("checkpoint verify " + folder / "loop.ckpt " + folder / "shards.ckpt " +
+                            folder / "empty.ckpt " + folder / "loop.ckpt/below " + folder / "good.ckpt");
+  EXPECT_EQ(ran.status, 1);
+  expect_parts(ran.output, {folder / "loop.ckpt: bad: cannot be read: Too many levels of symbolic links",
+                            folder / "shards.ckpt: bad: ", folder / "empty.ckpt: bad: ",
+                            folder / "loop.ckpt/below: bad: ", folder / "good.ckpt: good, 4 tensors"});
+}
+
 TEST(CheckpointTool, VerifyHasALineForEachFileAndFailsIfOneIsDamaged) {
   const TemporaryFolder folder;
   write_checkpoint(folder / "good.ckpt", run_state());

@@ -41,6 +41,35 @@ TEST(RunFolder, IsTheFirstThatNobodyHas) {
   EXPECT_EQ(run_versions(folder / "new"), (std::vector<int64_t>{0, 1, 7, 8}));
 }
 
+TEST(RunFolder, NumbersThatOverflowAndNamesThatOnlyLookLikeOneAreNobodys) {
+  const TemporaryFolder folder;
+  for (const char* name : {"version_3", "version_007", "version_-5", "version_+6", "version_ 8", "version_9 ",
+                           "version_99999999999999999999", "version_9223372036854775807", "version_"}) {
+    make_folder(folder / name);
+  }
+  EXPECT_EQ(run_versions(folder.path()), (std::vector<int64_t>{3}));
+  EXPECT_EQ(claim_run_folder(folder.path()), folder / "version_4");
+}
+
+TEST(RunFolder, AFileWithItsNameIsPassedOver) {
+  const TemporaryFolder folder;
+  write_file_durably(folder / "version_0", "a file");
+  EXPECT_EQ(claim_run_folder(folder.path()), folder / "version_1");
+  std::filesystem::create_symlink("version_2", folder / "version_2");
+  EXPECT_EQ(claim_run_folder(folder.path()), folder / "version_3");
+}
+
+TEST(RunFolder, WithANulByteItIsRefusedInsteadOfTriedForEver) {
+  const TemporaryFolder folder;
+  try {
+    (void)claim_run_folder(folder / std::string("a\0b", 3));
+    ADD_FAILURE() << "was claimed";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("NUL byte"), std::string::npos) << error.what();
+  }
+  EXPECT_TRUE(folder.names().empty());
+}
+
 TEST(RunFolder, IsNobodyElsesThoughManyBeginAtOnce) {
   const TemporaryFolder folder;
   std::vector<std::string> claimed(64);

@@ -1,0 +1,154 @@
+// Checkpoint folders in which somebody or something has left what no run writes: loops of links, folders where files
+// should be, files that nobody may read. auto_resume names them and takes the newest good checkpoint.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "levin/core/files.h"
+#include "levin/levin.h"
+#include "levin/trainer/checkpoint_search.h"
+#include "support/captured_console.h"
+#include "support/temporary_folder.h"
+#include "support/tiny_module.h"
+
+namespace levin::odd_folder_test {
+namespace {
+
+namespace fs = std::filesystem;
+using test::CapturedConsole;
+using test::TemporaryFolder;
+using test::tiny_loader;
+using test::TinyModule;
+
+TrainerOptions options(int64_t epochs, const std::string& root) {
+  TrainerOptions options;
+  options.max_epochs = epochs;
+  options.auto_resume = true;
+  options.callbacks = {ModelCheckpoint({.save_top_k = -1})};
+  options.enable_progress_bar = false;
+  options.enable_model_summary = false;
+  options.default_root_dir = root;
+  return options;
+}
+
+std::string run(int64_t epochs, const std::string& root) {
+  TinyModule module;
+  const CapturedConsole console;
+  Trainer(options(epochs, root)).fit(module, tiny_loader(8));
+  return console.text();
+}
+
+// A run of one epoch; `spoil` gets its checkpoint folder. What the same run says when it goes on.
+std::string continued_after(const TemporaryFolder& folder, const std::function<void(const std::string&)>& spoil) {
+  run(1, folder.path());
+  spoil(folder / "levin_logs/version_0/checkpoints");
+  return run(2, folder.path());
+}
+
+const std::string kGood = "levin_logs/version_0/checkpoints/epoch=0-step=2.ckpt";
+
+void expect_continues(const TemporaryFolder& folder, const std::string& said, const std::string& named) {
+  EXPECT_NE(said.find("auto_resume: continuing from " + folder / kGood), std::string::npos) << said;
+  if (!named.empty()) {
+    EXPECT_NE(said.find(named), std::string::npos) << said;
+  }
+}
+
+TEST(OddFolder, ALoopOfLinksIsNamedAndTheOlderCheckpointTaken) {
+  const TemporaryFolder folder;
+  const std::string said = continued_after(
+      folder, [](const std::string& checkpoints) { fs::create_symlink("loop.ckpt", checkpoints + "/loop.ckpt"); });
+  expect_continues(folder, said, "loop.ckpt: cannot be read: Too many levels of symbolic links");
+}
+
+TEST(OddFolder, AFolderWhereAFileShouldBeIsPassedOver) {
+  const TemporaryFolder folder;
+  const std::string said = continued_after(folder, [](const std::string& checkpoints) {
+    fs::create_directories(checkpoints + "/folder.ckpt/commit.safetensors/deep");
+    fs::create_directories(checkpoints + "/empty.ckpt");
+    fs::create_directories(checkpoints + "/full.ckpt/notes");
+    fs::create_directories(checkpoints + "/last.ckpt.tmp-0123456789abcdef");
+  });
+  expect_continues(folder, said, "folder.ckpt/commit.safetensors: cannot be read: Is a directory");
+}
+
+TEST(OddFolder, LinksToNothingAndPipesAreNoHindrance) {
+  const TemporaryFolder folder;
+  const std::string said = continued_after(folder, [](const std::string& checkpoints) {
+    fs::create_symlink("nowhere", checkpoints + "/dangling.ckpt");
+    ASSERT_EQ(::mkfifo((checkpoints + "/pipe.ckpt").c_str(), 0600), 0);
+    ASSERT_EQ(::mkfifo((checkpoints + "/pipe.tmp-0123456789abcdef").c_str(), 0600), 0);
+  });
+  expect_continues(folder, said, "pipe.ckpt: cannot be read");
+}
+
+// In a child without root's right to read everything.
+TEST(OddFolder, WhatMayNotBeReadIsNamedAndTheOlderCheckpointTaken) {
+  const TemporaryFolder folder;
+  fs::permissions(folder.path(), fs::perms::all);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    at::set_num_threads(1);
+    if (::geteuid() == 0 && (::setgid(65534) != 0 || ::setuid(65534) != 0)) ::_exit(77);
+    std::string said;
+    try {
+      said = continued_after(folder, [](const std::string& checkpoints) {
+        std::ofstream(checkpoints + "/secret.ckpt") << "x";
+        fs::permissions(checkpoints + "/secret.ckpt", fs::perms::none);
+        fs::create_directories(checkpoints + "/closed.ckpt");
+        std::ofstream(checkpoints + "/closed.ckpt/commit.safetensors") << "x";
+        fs::permissions(checkpoints + "/closed.ckpt", fs::perms::none);
+      });
+    } catch (const std::exception& error) {
+      said = error.what();
+    }
+    fs::permissions(folder / "levin_logs/version_0/checkpoints/closed.ckpt", fs::perms::all);
+    const bool good = said.find("continuing from " + folder / kGood) != std::string::npos &&
+                      said.find("secret.ckpt: cannot be read: Permission denied") != std::string::npos;
+    if (!good) std::fprintf(stderr, "said: %s\n", said.c_str());
+    ::_exit(good ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "root cannot become nobody here";
+  EXPECT_EQ(status, 0) << "the child says why above";
+}
+
+TEST(OddFolder, AFolderThatIsALoopHoldsNoCheckpoints) {
+  const TemporaryFolder folder;
+  fs::create_directory_symlink("loop", folder / "loop");
+  EXPECT_TRUE(find_checkpoints(folder / "loop").empty());
+  EXPECT_TRUE(find_checkpoints(folder / "none").empty());
+}
+
+TEST(OddFolder, ANulByteInAPathIsRefusedBeforeAnythingIsMade) {
+  const TemporaryFolder folder;
+  const std::string nul = folder / std::string("a\0b", 3);
+  const auto error_of = [](const std::function<void()>& action) -> std::string {
+    try {
+      action();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  TinyModule module;
+  const std::vector<std::string> errors{error_of([&] { Trainer(options(1, nul)).fit(module, tiny_loader(8)); }),
+                                        error_of([&] { (void)ModelCheckpoint({.dirpath = nul}); }),
+                                        error_of([&] { (void)ModelCheckpoint({.filename = std::string("a\0b", 3)}); }),
+                                        error_of([&] { make_folder(nul); }),
+                                        error_of([&] { write_file_durably(nul, std::string("x")); }),
+                                        error_of([&] { (void)read_file(nul); }),
+                                        error_of([&] { (void)load_checkpoint(nul); })};
+  for (const std::string& error : errors) EXPECT_NE(error.find("NUL byte"), std::string::npos) << error;
+  EXPECT_TRUE(folder.names().empty());
+}
+
+}  // namespace
+}  // namespace levin::odd_folder_test
