@@ -157,6 +157,8 @@ StartingPoint set_up(Run& run) {
     run.module->setup(stage);
   }
   call_module(run, Hook::configure_model, [](LightningModule& m) { m.configure_model(); });
+  // First, so that saved weights reach the module in their own precision.
+  if (const auto dtype = run.precision->dtype()) run.module->to(*dtype);
   const std::string asked_for = run.ckpt_path;
   StartingPoint start = find_start(run);
   check_changed_options(run, start, /*own=*/start.path != asked_for);
@@ -169,7 +171,6 @@ StartingPoint set_up(Run& run) {
     restore_callbacks(run, start.checkpoint);
   }
   run.strategy->place(*run.module);
-  if (const auto dtype = run.precision->dtype()) run.module->to(*dtype);
   if (run.options.sync_batchnorm) run.strategy->use_sync_batchnorm();
   if (run.plan.channels_last) use_channels_last(*run.module);
   make_replicas(run);

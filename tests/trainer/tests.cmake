@@ -61,6 +61,7 @@ levin_test(plan_recomputation TORCH FILES
 levin_test(resume TORCH FILES
   trainer/incomplete_checkpoint_test.cpp
   trainer/odd_folder_test.cpp
+  trainer/own_precision_test.cpp
   trainer/resume_test.cpp)
 
 levin_test(run_records TORCH FILES
