@@ -17,6 +17,7 @@
 #include "levin/cli/submit.h"
 #include "levin/cli/tune.h"
 #include "levin/core/console.h"
+#include "levin/core/exception_text.h"
 #include "levin/core/write_errors.h"
 #include "levin/strategies/cluster_environment.h"
 #include "levin/strategies/init_method.h"
@@ -181,6 +182,9 @@ int run_cli(int argc, char** argv) {
     return error.signal_number() == 0 ? kExitStopped : 128 + error.signal_number();
   } catch (const std::exception& error) {
     Console::instance().error(error.what());
+    return kExitRunFailed;
+  } catch (...) {
+    Console::instance().error("the run ended with " + exception_text(std::current_exception()) + ".");
     return kExitRunFailed;
   }
 }

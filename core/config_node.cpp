@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "levin/core/error.h"
+#include "levin/core/utf8.h"
 #include "levin/core/value.h"
 
 namespace levin {
@@ -109,15 +110,10 @@ std::string number_text(double value) {
 
 namespace {
 
-// The escape of a character that some readers take for a line break, a mark or nothing: C1 controls, U+2028, U+2029
-// and the byte order mark. "" for all others.
-std::string_view escape_of(std::string_view text, size_t at) {
-  const std::string_view rest = text.substr(at);
-  if (rest.starts_with("\xe2\x80\xa8")) return "\\u2028";
-  if (rest.starts_with("\xe2\x80\xa9")) return "\\u2029";
-  if (rest.starts_with("\xef\xbb\xbf")) return "\\ufeff";
-  if (rest.starts_with("\xc2\x85")) return "\\x85";
-  return "";
+// The escape of a character that some readers take for a line break, a mark or nothing, and that a terminal obeys: see
+// terminal_escape. "" for all others, and for bytes that are no UTF-8, for which YAML has no escape.
+std::string escape_of(const std::string& text, size_t at) {
+  return utf8_length(text, at) > 1 ? terminal_escape(text, at) : "";
 }
 
 // Words that YAML 1.1 readers (Python's among them) take for bools, numbers, dates or times of day, and we do not.
@@ -151,9 +147,9 @@ std::string double_quoted(const std::string& text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     const unsigned char u = static_cast<unsigned char>(c);
-    if (const std::string_view escape = escape_of(text, i); !escape.empty()) {
+    if (const std::string escape = escape_of(text, i); !escape.empty()) {
       out += escape;
-      i += u == 0xc2 ? 1 : 2;
+      i += utf8_length(text, i) - 1;
     } else if (c == '"' || c == '\\') {
       out += std::string("\\") + c;
     } else if (c == '\n') {

@@ -13,6 +13,8 @@
 #include <mutex>
 #include <set>
 
+#include "levin/core/utf8.h"
+
 namespace levin {
 
 namespace {
@@ -87,9 +89,10 @@ void Console::draw_live() {
 void Console::print(const std::string& text) {
   const std::lock_guard lock(mutex());
   if (rank_ != 0) return;
-  if (sink_) return sink_(text);
+  const std::string shown = printable_text(text);
+  if (sink_) return sink_(shown);
   clear_live();
-  if (std::fputs((text + "\n").c_str(), stdout) < 0 && output_error_ == 0) output_error_ = errno;
+  if (std::fputs((shown + "\n").c_str(), stdout) < 0 && output_error_ == 0) output_error_ = errno;
   draw_live();
 }
 
@@ -102,7 +105,7 @@ void Console::live(const std::string& text) {
   const std::lock_guard lock(mutex());
   if (rank_ != 0 || !is_terminal_ || sink_) return;
   clear_live();
-  live_ = text;
+  live_ = printable_text(text);
   draw_live();
 }
 
@@ -114,7 +117,7 @@ void Console::finish_live() {
 }
 
 void Console::speak(const std::string& level, const std::string& text) {
-  const std::string said = rank_ == 0 ? text : "rank " + std::to_string(rank_) + ": " + text;
+  const std::string said = (rank_ == 0 ? "" : "rank " + std::to_string(rank_) + ": ") + printable_text(text);
   if (sink_) return sink_(level + ": " + said);
   clear_live();
   std::fflush(stdout);

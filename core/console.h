@@ -7,7 +7,9 @@
 
 namespace levin {
 
-/// Process-wide. Lines go to standard output, warnings and errors to standard error through spdlog.
+/// Process-wide. Texts may hold names and values of strangers: what a terminal would obey is shown as an escape
+/// ("\x1b"), see printable_text; ends of lines and tabs stay. Lines go to standard output, warnings and errors to
+/// standard error through spdlog.
 class Console {
  public:
   static Console& instance();

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <string_view>
+
+#include "levin/core/utf8.h"
 
 namespace levin {
 
@@ -58,17 +61,13 @@ std::string join(const std::vector<std::string>& names) {
 std::string cut_text(const std::string& text, size_t most_bytes) {
   size_t end = std::min(text.size(), most_bytes);
   while (end < text.size() && end > 0 && is_continuation(text[end])) --end;  // never half a character
-  static const char* hex = "0123456789abcdef";
+  const std::string_view kept(text.data(), end);
   std::string shown;
-  for (char c : text.substr(0, end)) {
-    const auto u = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      shown += "\\n";
-    } else if (u < 0x20 || u == 0x7f) {
-      shown += std::string("\\x") + hex[u >> 4] + hex[u & 15];
-    } else {
-      shown += c;
-    }
+  for (size_t at = 0; at < kept.size();) {
+    const size_t length = std::max<size_t>(1, utf8_length(kept, at));
+    const std::string escape = kept[at] == '\n' ? "\\n" : terminal_escape(kept, at);
+    shown += escape.empty() ? kept.substr(at, length) : escape;
+    at += length;
   }
   return end < text.size() ? shown + "… (" + std::to_string(text.size()) + " bytes)" : shown;
 }

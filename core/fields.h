@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "levin/core/error.h"
+#include "levin/core/finite.h"
 #include "levin/core/value.h"
 
 namespace levin {
@@ -39,6 +40,7 @@ struct Field {
   T Options::*member;
   const char* doc;
   std::vector<std::pair<std::function<bool(const T&)>, std::string>> rules = {};
+  bool takes_any_number = false;
 
   /// The value must satisfy `holds`; `rule` completes the sentence "must be …".
   Field check(std::function<bool(const T&)> holds, std::string rule) && {
@@ -60,6 +62,11 @@ struct Field {
   template <class N>
   Field below(N high) && {
     return std::move(*this).check([high](const T& value) { return value < high; }, "< " + text(high));
+  }
+  /// nan and infinities are values too; all other fields refuse them.
+  Field any_number() && {
+    takes_any_number = true;
+    return std::move(*this);
   }
   Field not_empty() && {
     return std::move(*this).check([](const T& value) { return !value.empty(); }, "set");
@@ -122,6 +129,10 @@ namespace detail {
 template <class Options, class T>
 bool check_rules(const Field<Options, T>& f, const Options& options, const Mark& mark, const std::string& path,
                  Problems& problems) {
+  if (const auto number = first_non_finite(options.*f.member); number && !f.takes_any_number) {
+    problems.add(mark, path, "must be finite, got " + number_text(*number) + ".");
+    return false;
+  }
   bool good = true;
   for (const auto& [holds, rule] : f.rules) {
     if (holds(options.*f.member)) continue;

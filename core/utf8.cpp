@@ -1,5 +1,7 @@
 #include "levin/core/utf8.h"
 
+#include <algorithm>
+
 namespace levin {
 
 size_t utf8_length(std::string_view text, size_t at) {
@@ -17,15 +19,56 @@ size_t utf8_length(std::string_view text, size_t at) {
   return length;
 }
 
+namespace {
+
+unsigned code_point(std::string_view text, size_t at, size_t length) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  if (length == 1) return byte(0);
+  unsigned code = byte(0) & (0xffu >> (length + 1));
+  for (size_t i = 1; i < length; ++i) code = code << 6 | (byte(i) & 0x3fu);
+  return code;
+}
+
+// Beside the controls: what turns the direction of the text behind it, breaks a line or is not seen at its front.
+bool misleads(unsigned code) {
+  return code == 0x61c || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
+         (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;
+}
+
+std::string hex_text(unsigned number, int digits) {
+  std::string text;
+  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) text += "0123456789abcdef"[number >> shift & 15];
+  return text;
+}
+
+}  // namespace
+
+std::string terminal_escape(std::string_view text, size_t at) {
+  const size_t length = utf8_length(text, at);
+  if (length == 0) return "\\x" + hex_text(static_cast<unsigned char>(text[at]), 2);
+  const unsigned code = code_point(text, at, length);
+  if (code < 0x20 || code == 0x7f) return "\\x" + hex_text(code, 2);
+  if ((code >= 0x80 && code < 0xa0) || misleads(code)) return "\\u" + hex_text(code, 4);
+  return "";
+}
+
 bool has_control_character(std::string_view text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte < 0x20 || byte == 0x7f) return true;
-    const std::string_view rest = text.substr(i);
-    if (byte == 0xc2 && rest.size() > 1 && static_cast<unsigned char>(rest[1]) < 0xa0) return true;
-    if (rest.starts_with("\xe2\x80\xa8") || rest.starts_with("\xe2\x80\xa9")) return true;
+  for (size_t at = 0; at < text.size(); at += std::max<size_t>(1, utf8_length(text, at))) {
+    if (!terminal_escape(text, at).empty()) return true;
   }
   return false;
+}
+
+std::string printable_text(std::string_view text) {
+  std::string shown;
+  shown.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = std::max<size_t>(1, utf8_length(text, at));
+    const std::string escape = text[at] == '\n' || text[at] == '\t' ? "" : terminal_escape(text, at);
+    shown += escape.empty() ? text.substr(at, length) : escape;
+    at += length;
+  }
+  return shown;
 }
 
 }  // namespace levin

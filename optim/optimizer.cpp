@@ -3,6 +3,7 @@
 #include <ATen/ops/_foreach_zero.h>
 #include <c10/core/GradMode.h>
 
+#include <cmath>
 #include <unordered_set>
 
 #include "levin/core/fields.h"
@@ -11,7 +12,7 @@ namespace levin {
 
 namespace {
 
-// What state() keeps of a group; read back by name.
+// What state() keeps of a group; read back by name. What a schedule has made of a number is kept as it is.
 struct SavedGroup {
   int64_t params = 0;
   double lr = 0;
@@ -22,10 +23,10 @@ struct SavedGroup {
 
   static auto fields() {
     return levin::fields(field("params", &SavedGroup::params, "number of tensors"),
-                         field("lr", &SavedGroup::lr, "step size"),
-                         field("initial_lr", &SavedGroup::initial_lr, "step size before scheduling"),
-                         field("momentum", &SavedGroup::momentum, "momentum or beta1"),
-                         field("weight_decay", &SavedGroup::weight_decay, "weight decay"),
+                         field("lr", &SavedGroup::lr, "step size").any_number(),
+                         field("initial_lr", &SavedGroup::initial_lr, "step size before scheduling").any_number(),
+                         field("momentum", &SavedGroup::momentum, "momentum or beta1").any_number(),
+                         field("weight_decay", &SavedGroup::weight_decay, "weight decay").any_number(),
                          field("scheduled", &SavedGroup::scheduled, "whether initial_lr is fixed"));
   }
 };
@@ -68,6 +69,7 @@ void Optimizer::check_group(const ParamGroup& group) const {
   auto check = [&](const char* key, const std::optional<double>& value, bool supported) {
     if (!value) return;
     if (!supported) throw Error(where + " sets " + key + ", which " + name() + " does not have. Leave it unset.");
+    if (!std::isfinite(*value)) throw Error(where + "." + key + ": must be finite, got " + number_text(*value) + ".");
     if (!(*value >= 0)) throw Error(where + "." + key + ": must be >= 0, got " + number_text(*value) + ".");
   };
   check("lr", group.lr, true);

@@ -52,7 +52,7 @@ class Optimizer {
   [[nodiscard]] virtual std::string name() const = 0;
 
   /// Throws Error if the group is empty, holds a non-leaf, complex or undefined tensor or one that is already there,
-  /// or sets a number that is negative or that this optimizer does not have.
+  /// or sets a number that is negative, not finite, or that this optimizer does not have.
   void add_param_group(ParamGroup group);
 
   [[nodiscard]] std::vector<Group>& groups() { return groups_; }

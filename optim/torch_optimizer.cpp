@@ -189,6 +189,9 @@ TorchOptimizer::TorchOptimizer(std::shared_ptr<optim::Optimizer> inner)
   for (const auto& group : inner_->param_groups()) {
     groups_.push_back(read_settings(group.has_options() ? group.options() : inner_->defaults()));
     groups_.back().params = group.params();
+    if (std::isfinite(groups_.back().lr)) continue;
+    throw Error(name() + ": parameter group " + std::to_string(groups_.size() - 1) + ".lr: must be finite, got " +
+                number_text(groups_.back().lr) + ".");
   }
 }
 

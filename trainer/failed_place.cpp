@@ -1,5 +1,10 @@
 #include "levin/trainer/failed_place.h"
 
+#include <typeinfo>
+
+#include "levin/core/component.h"
+#include "levin/trainer/lightning_module.h"
+
 namespace levin {
 
 std::string failed_place(const Run& run) {
@@ -12,6 +17,14 @@ std::string failed_place(const Run& run) {
     text += ", dataloader " + std::to_string(run.place.dataloader_idx);
   }
   return text;
+}
+
+std::string calling_hook(const Run& run) {
+  const std::string hook = hook_name(run.place.hook);
+  if (run.place.hook == Hook::none) return hook;
+  if (run.caller != nullptr) return hook + " of " + detail::readable_type_name(*run.caller);
+  const LightningModule& module = *run.module;
+  return hook + " of " + detail::readable_type_name(typeid(module));
 }
 
 }  // namespace levin

@@ -10,4 +10,7 @@ namespace levin {
 /// "training_step, epoch 0, batch 3, global step 3"
 [[nodiscard]] std::string failed_place(const Run& run);
 
+/// "on_train_batch_end of StopEarly": the hook that is running.
+[[nodiscard]] std::string calling_hook(const Run& run);
+
 }  // namespace levin

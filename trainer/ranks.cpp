@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "levin/core/console.h"
+#include "levin/core/exception_text.h"
 #include "levin/core/seed.h"
 #include "levin/strategies/cluster_environment.h"
 #include "levin/strategies/launcher.h"
@@ -57,6 +58,9 @@ Outcome attempt(const std::function<std::string()>& task) {
   } catch (const std::exception& error) {
     outcome.text = kFailed + std::string(error.what());
     outcome.error = std::current_exception();
+  } catch (...) {  // the others must hear of it
+    outcome.error = std::current_exception();
+    outcome.text = kFailed + exception_text(outcome.error);
   }
   return outcome;
 }

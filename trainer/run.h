@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 #include "levin/core/folder_lock.h"
@@ -117,6 +118,7 @@ struct Run {
   LightningModule* module = nullptr;
   DataModule* data = nullptr;
   std::optional<Stage> stage;
+  bool entered = false;  // an entry point is running
   Phase phase = Phase::idle;
   bool sanity_checking = false;
   std::string ckpt_path;
@@ -169,7 +171,9 @@ struct Run {
   Metrics logged_metrics;
   Metrics bar_metrics;
 
-  std::optional<Hook> failed_hook;  // the innermost hook that an exception has left
+  std::optional<Hook> failed_hook;         // the innermost hook that an exception has left
+  const std::type_info* caller = nullptr;  // the class whose hook is running; null: the module's, or not known
+  size_t torn_down = 0;                    // how many had their teardown called in this entry point
 
   // Checkpoints that were asked for and are captured at the next border between two batches.
   std::vector<CheckpointRequest> checkpoint_requests;

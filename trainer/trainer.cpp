@@ -12,7 +12,6 @@
 #include "levin/core/stop_signal.h"
 #include "levin/core/write_errors.h"
 #include "levin/strategies/rank_process.h"
-#include "levin/strategies/rank_status.h"
 #include "levin/trainer/backend_settings.h"
 #include "levin/trainer/checkpoint.h"
 #include "levin/trainer/checkpoint_search.h"
@@ -23,11 +22,11 @@
 #include "levin/trainer/loader_set.h"
 #include "levin/trainer/loss_scaling.h"
 #include "levin/trainer/memory_format.h"
-#include "levin/trainer/memory_report.h"
 #include "levin/trainer/module_replicas.h"
 #include "levin/trainer/profiled_stage.h"
 #include "levin/trainer/ranks.h"
 #include "levin/trainer/recomputation.h"
+#include "levin/trainer/run_end.h"
 #include "levin/trainer/run_folders.h"
 #include "levin/trainer/sequential_calls.h"
 #include "levin/trainer/set_up_optimizers.h"
@@ -104,30 +103,6 @@ void assemble_callbacks(Run& run) {
   run.callbacks = std::move(all);
 }
 
-void call_teardown(Run& run) {
-  const Stage stage = *run.stage;
-  const HookScope scope(run, Hook::teardown);
-  if (run.data != nullptr) run.data->teardown(stage);
-  for (const auto& callback : run.callbacks) callback->teardown(run.trainer, *run.module, stage);
-  run.module->teardown(stage);
-}
-
-void report_exception(Run& run, const std::exception& error) {
-  const HookScope scope(run, Hook::on_exception);
-  run.failing = true;
-  RankStatus::instance().set_error(error.what());
-  const bool interrupted = dynamic_cast<const Interrupted*>(&error) != nullptr;
-  run.checkpoint_requests.clear();
-  for (const auto& callback : run.callbacks) callback->on_exception(run.trainer, *run.module, error);
-  capture_checkpoints(run);
-  run.checkpoint_writer.finish();
-  if (run.data != nullptr) run.data->on_exception(error);
-  run.module->on_exception(error);
-  for (const auto& logger : run.loggers) logger->finalize(interrupted ? "interrupted" : "failed");
-  // Lightning: an exception skips teardown; here it runs, so that what setup opened is closed.
-  call_teardown(run);
-}
-
 StartingPoint set_up(Run& run) {
   const Stage stage = *run.stage;
   const bool is_file = !run.ckpt_path.empty() && run.ckpt_path != "best" && run.ckpt_path != "last";
@@ -145,16 +120,16 @@ StartingPoint set_up(Run& run) {
   {
     const HookScope scope(run, Hook::prepare_data);
     once_per_node(run, [&] {
-      if (run.data != nullptr) run.data->prepare_data();
-      run.module->prepare_data();
+      if (run.data != nullptr) note_caller(run, *run.data).prepare_data();
+      note_caller(run, *run.module).prepare_data();
     });
   }
   start_loggers(run);
   {
     const HookScope scope(run, Hook::setup);
-    if (run.data != nullptr) run.data->setup(stage);
-    for (const auto& callback : run.callbacks) callback->setup(run.trainer, *run.module, stage);
-    run.module->setup(stage);
+    if (run.data != nullptr) note_caller(run, *run.data).setup(stage);
+    for (const auto& callback : run.callbacks) note_caller(run, *callback).setup(run.trainer, *run.module, stage);
+    note_caller(run, *run.module).setup(stage);
   }
   call_module(run, Hook::configure_model, [](LightningModule& m) { m.configure_model(); });
   // First, so that saved weights reach the module in their own precision.
@@ -205,8 +180,9 @@ void run_fit(Run& run, const StartingPoint& start) {
 // However a run ends, nothing of it stays: the data module may end with the call, loaders' threads end with the run.
 class StageScope {
  public:
-  explicit StageScope(Run& run) : run_(run) {}
+  explicit StageScope(Run& run) : run_(run) { run.entered = true; }
   ~StageScope() {
+    run_.entered = false;
     run_.replicas.reset();
     run_.sequential_calls.reset();
     run_.recomputation.reset();
@@ -246,6 +222,7 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
   run.place = MetricStore::Place();
   run.train_metrics = run.eval_metrics = MetricStore();  // another run may have other loaders and log in other ways
   run.failed_hook.reset();
+  run.torn_down = 0;
   run.started = std::chrono::steady_clock::now();
   run.time_split.reset();
   const StageScope scope(run);
@@ -262,19 +239,10 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
     run.checkpoint_writer.finish();
     check_saves(run);
     run.strategy->leave();
-    call_teardown(run);
+    tear_down(run);
     for (const auto& logger : run.loggers) logger->finalize("success");
-  } catch (const c10::OutOfMemoryError& error) {
-    const OutOfMemoryError wrapped(memory_report(run, failed_place(run), error));
-    report_exception(run, wrapped);
-    throw wrapped;
-  } catch (const c10::Error& error) {
-    const Error wrapped(failed_place(run) + ": " + error.what_without_backtrace());
-    report_exception(run, wrapped);
-    throw wrapped;
-  } catch (const std::exception& error) {
-    report_exception(run, error);
-    throw;
+  } catch (...) {
+    fail_run(run);
   }
   if (run.profiler != nullptr) Console::instance().print(run.profiler->summary());
 }
@@ -305,7 +273,19 @@ void Trainer::detach(LightningModule& module) {
   if (run_->module == &module) run_->module = nullptr;
 }
 
-void Trainer::attach(LightningModule& module) {
+// Before anything of the run is touched: a hook that calls an entry point gets an error, and its run can go on.
+void Trainer::attach(LightningModule& module, Stage stage) {
+  const std::string call = "Trainer::" + enum_word(stage);
+  if (run_->entered) {
+    throw Error(call + " was called in " + calling_hook(*run_) + ", while the same trainer runs " +
+                enum_word(*run_->stage) +
+                ". Call it after that has returned, or use another Trainer with another module.");
+  }
+  if (module.has_trainer() && module.trainer_->run_->entered) {
+    const Run& other = *module.trainer_->run_;
+    throw Error(call + " was called in " + calling_hook(other) + ", for a module that another trainer runs " +
+                enum_word(*other.stage) + " with. Call it after that has returned, or give it a module of its own.");
+  }
   if (run_->module != nullptr && run_->module != &module) run_->module->trainer_ = nullptr;
   module.trainer_ = this;
 }
@@ -319,7 +299,7 @@ void Trainer::keep_config(KeptConfig config) {
 }
 
 void Trainer::fit(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
-  attach(module);
+  attach(module, Stage::fit);
   run_stage(*run_, module, &data, Stage::fit, ckpt_path, [&](const StartingPoint& start) { run_fit(*run_, start); });
 }
 
@@ -333,12 +313,12 @@ void Trainer::fit(LightningModule& module, std::shared_ptr<Loader> train, Loader
 }
 
 void Trainer::fit(LightningModule& module, const std::string& ckpt_path) {
-  attach(module);
+  attach(module, Stage::fit);
   run_stage(*run_, module, nullptr, Stage::fit, ckpt_path, [&](const StartingPoint& start) { run_fit(*run_, start); });
 }
 
 std::vector<Metrics> Trainer::validate(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
-  attach(module);
+  attach(module, Stage::validate);
   return evaluate(*run_, module, &data, Stage::validate, ckpt_path);
 }
 
@@ -348,7 +328,7 @@ std::vector<Metrics> Trainer::validate(LightningModule& module, Loaders loaders,
 }
 
 std::vector<Metrics> Trainer::test(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
-  attach(module);
+  attach(module, Stage::test);
   return evaluate(*run_, module, &data, Stage::test, ckpt_path);
 }
 
@@ -358,24 +338,24 @@ std::vector<Metrics> Trainer::test(LightningModule& module, Loaders loaders, con
 }
 
 std::vector<Metrics> Trainer::validate(LightningModule& module, const std::string& ckpt_path) {
-  attach(module);
+  attach(module, Stage::validate);
   return evaluate(*run_, module, nullptr, Stage::validate, ckpt_path);
 }
 
 std::vector<Metrics> Trainer::test(LightningModule& module, const std::string& ckpt_path) {
-  attach(module);
+  attach(module, Stage::test);
   return evaluate(*run_, module, nullptr, Stage::test, ckpt_path);
 }
 
 Predictions Trainer::predict(LightningModule& module, const std::string& ckpt_path) {
-  attach(module);
+  attach(module, Stage::predict);
   Predictions predictions;
   evaluate(*run_, module, nullptr, Stage::predict, ckpt_path, &predictions);
   return predictions;
 }
 
 Predictions Trainer::predict(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
-  attach(module);
+  attach(module, Stage::predict);
   Predictions predictions;
   evaluate(*run_, module, &data, Stage::predict, ckpt_path, &predictions);
   return predictions;

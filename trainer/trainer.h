@@ -188,7 +188,7 @@ class Trainer {
   friend class LightningOptimizer;
   friend class TrialRuns;
 
-  void attach(LightningModule& module);
+  void attach(LightningModule& module, Stage stage);
   void detach(LightningModule& module);
 
   std::unique_ptr<Run> run_;

@@ -125,6 +125,24 @@ TEST(Console, PrintsBracesAndPercentSignsAsTheyAre) {
   EXPECT_EQ(said.err, "warning: {0} %s {\nerror: }{\n");
 }
 
+TEST(Console, EscapesWhatATerminalWouldObey) {
+  const Said said =
+      run_into_files({"print", "a\x1b[2Jb\a\r\x7f\tc\nd", "warn", "\xc2\x9b[31m", "error", "bad \xff\xc3(", "print",
+                      "\xe2\x80\xae"
+                      "abc \xe2\x81\xa6 \xef\xbb\xbf ü █ 😀"});
+  EXPECT_EQ(said.out, "a\\x1b[2Jb\\x07\\x0d\\x7f\tc\nd\n\\u202eabc \\u2066 \\ufeff ü █ 😀\n");
+  EXPECT_EQ(said.err, "warning: \\u009b[31m\nerror: bad \\xff\\xc3(\n");
+}
+
+TEST_F(ConsoleOnTerminal, SendsNoSequenceOfAStrangersText) {
+  const std::string text =
+      "loss\x1b]0;title\a\x1b[31m\xc2\x9b"
+      "2J";
+  const std::string arrived = run_in_terminal(80, {"live", text, "finish", "print", text, "error", text});
+  for (const char* part : {"\x1b]0", "\a", "\xc2\x9b"}) EXPECT_EQ(arrived.find(part), std::string::npos) << part;
+  EXPECT_NE(arrived.find("loss\\x1b]0;title\\x07\\x1b[31m\\u009b2J"), std::string::npos) << arrived;
+}
+
 TEST(Console, LeavesLiveLinesOutOfFiles) {
   const Said said = run_into_files({"live", "epoch 1", "print", "hello", "live", "epoch 2", "finish"});
   EXPECT_EQ(said.out, "hello\n");

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace levin::fields_test {
 namespace {
 
@@ -106,7 +108,46 @@ TEST(ReadOptions, WantsAMap) {
 TEST(ReadOptions, NanIsOutOfEveryRange) {
   ConfigNode node = ConfigNode::map();
   node.set("delta", scalar(".nan", 1));
-  EXPECT_NE(read_errors(node).find("outer.delta: must be > 0, got .nan."), std::string::npos);
+  EXPECT_NE(read_errors(node).find("outer.delta: must be finite, got .nan."), std::string::npos);
+}
+
+struct NumbersOptions {
+  double plain = 0;
+  std::optional<double> maybe = {};
+  std::vector<double> list = {};
+  std::variant<double, std::vector<double>> either = 0.0;
+  std::map<std::string, double> named = {};
+  double free = 0;
+  static auto fields() {
+    using O = NumbersOptions;
+    return levin::fields(field("plain", &O::plain, ""), field("maybe", &O::maybe, ""), field("list", &O::list, ""),
+                         field("either", &O::either, ""), field("named", &O::named, ""),
+                         field("free", &O::free, "").any_number());
+  }
+};
+
+TEST(ReadOptions, NumbersAreFiniteUnlessTheFieldTakesAny) {
+  ConfigNode list = ConfigNode::list();
+  list.items = {scalar("1", 1), scalar(".inf", 1)};
+  ConfigNode named = ConfigNode::map();
+  named.set("a", scalar("-.inf", 1));
+  ConfigNode node = ConfigNode::map();
+  node.set("plain", scalar(".inf", 1));
+  node.set("maybe", scalar(".nan", 2));
+  node.set("list", list);
+  node.set("either", list);
+  node.set("named", named);
+  node.set("free", scalar(".inf", 6));
+  NumbersOptions options;
+  Problems problems;
+  EXPECT_FALSE(read_options(node, options, "o", problems));
+  EXPECT_EQ(
+      problems.lines(),
+      (std::vector<std::string>{"run.yaml:1:1: o.plain: must be finite, got .inf.",
+                                "run.yaml:2:1: o.maybe: must be finite, got .nan.", "o.list: must be finite, got .inf.",
+                                "o.either: must be finite, got .inf.", "o.named: must be finite, got -.inf."}));
+  EXPECT_THROW((void)checked(NumbersOptions{.list = {1, HUGE_VAL}}, "O"), ConfigError);
+  EXPECT_EQ(checked(NumbersOptions{.free = HUGE_VAL}, "O").free, HUGE_VAL);
 }
 
 TEST(ReadOptions, SaysManyUnknownKeysInFewLines) {

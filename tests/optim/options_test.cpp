@@ -1,4 +1,6 @@
 // Options of all optimizers and schedulers: every field is listed, defaults are PyTorch's, ranges are checked.
+#include <cmath>
+
 #include "optim/support.h"
 #include "support/field_count.h"
 
@@ -45,6 +47,26 @@ TEST(OptimOptions, ListEveryField) {
   expect_all_listed<ReduceLROnPlateauOptions>();
 }
 
+TEST(OptimOptions, RefuseNumbersThatAreNotFinite) {
+  const double inf = HUGE_VAL, nan = std::nan("");
+  expect_error<ConfigError>([&] { SGD(SGDOptions{.lr = inf}); }, {"SGDOptions.lr: must be finite, got .inf."});
+  expect_error<ConfigError>(
+      [&] {
+        AdamW(AdamWOptions{.betas = {0.9, nan}});
+      },
+      {"AdamWOptions.betas: must be finite, got .nan."});
+  expect_error<ConfigError>([&] { LBFGS(LBFGSOptions{.lr = -inf}); }, {"LBFGSOptions.lr: must be finite, got -.inf."});
+  expect_error<ConfigError>([&] { StepLR({.step_size = 1, .gamma = inf}); }, {"StepLROptions.gamma: must be finite"});
+  expect_error<ConfigError>(
+      [&] {
+        OneCycleLR({.max_lr = std::vector<double>{0.1, inf}, .total_steps = 5});
+      },
+      {"OneCycleLROptions.max_lr: must be finite, got .inf."});
+  SGD sgd;
+  expect_error<Error>([&] { sgd.add_param_group({.params = {at::ones({1})}, .lr = inf}); },
+                      {"SGD: parameter group 0.lr: must be finite, got .inf."});
+}
+
 struct Empty {};
 struct Mixed {
   int a = 0;
@@ -86,7 +108,8 @@ TEST(OptimOptions, RefuseWhatPyTorchRefuses) {
   refuse("NAdam", {{"momentum_decay", -1.0}}, {"momentum_decay", ">= 0"});
   refuse("LBFGS", {{"line_search_fn", "wolfe"}}, {"line_search_fn", "wolfe", "strong_wolfe"});
   refuse("LBFGS", {{"max_iter", 0}}, {"max_iter", ">= 1"});
-  expect_error<ConfigError>([] { SGD optimizer(SGDOptions{.lr = std::nan("")}); }, {"SGDOptions.lr", ">= 0", "nan"});
+  expect_error<ConfigError>([] { SGD optimizer(SGDOptions{.lr = std::nan("")}); },
+                            {"SGDOptions.lr", "must be finite", "nan"});
 }
 
 TEST(OptimOptions, RefuseSchedulesThatCannotBe) {

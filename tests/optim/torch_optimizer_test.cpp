@@ -202,6 +202,11 @@ struct Sign : optim::Optimizer {
   }
 };
 
+TEST(TorchOptimizer, RefusesALearningRateThatIsNotFinite) {
+  expect_error<Error>([] { TorchOptimizer(torch::optim::SGD({torch::ones({1})}, HUGE_VAL)); },
+                      {"torch.SGD: parameter group 0.lr: must be finite, got .inf."});
+}
+
 TEST(TorchOptimizer, TakesAUsersOwnButCannotSaveItsState) {
   auto params = make_params();
   TorchOptimizer optimizer{Sign(params)};

@@ -37,6 +37,7 @@ levin_test(trainer TORCH FILES
   trainer/nonfinite_loss_test.cpp
   trainer/optimization_test.cpp
   trainer/param_groups_test.cpp
+  trainer/run_end_test.cpp
   trainer/trainer_test.cpp)
 
 # How many samples a pass and an optimizer step take.

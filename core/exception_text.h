@@ -1,0 +1,12 @@
+// What an exception says, also where it is none of the standard library's.
+#pragma once
+
+#include <exception>
+#include <string>
+
+namespace levin {
+
+/// what(), or "an exception of type int, which is not a std::exception".
+[[nodiscard]] std::string exception_text(const std::exception_ptr& error);
+
+}  // namespace levin

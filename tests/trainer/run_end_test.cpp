@@ -1,0 +1,257 @@
+// What becomes of a run that fails: who hears of it, what is closed, what the caller gets; and entry points that are
+// called while another runs.
+#include "levin/trainer/run_end.h"
+
+#include <gtest/gtest.h>
+
+#include "levin/callbacks/lambda_callback.h"
+#include "levin/cli/run_cli.h"
+#include "levin/core/error.h"
+#include "levin/core/registry.h"
+#include "levin/data/dataloader.h"
+#include "support/captured_console.h"
+#include "support/tiny_module.h"
+
+namespace levin::run_end_test {
+namespace {
+
+using test::CapturedConsole;
+using test::tiny_loader;
+using test::TinyModule;
+
+TrainerOptions quiet(Callbacks callbacks = {}) {
+  TrainerOptions options;
+  options.max_epochs = 1;
+  options.logger = false;
+  options.enable_checkpointing = false;
+  options.enable_progress_bar = false;
+  options.enable_model_summary = false;
+  options.callbacks = std::move(callbacks);
+  return options;
+}
+
+std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// Writes down what it is called for, and throws where it is told to.
+struct Witness : Callback {
+  Witness(std::string who, std::vector<std::string>& seen) : name(std::move(who)), calls(seen) {}
+  void on_exception(Trainer&, LightningModule&, const std::exception& error) override {
+    note("on_exception", error.what());
+  }
+  void teardown(Trainer&, LightningModule&, Stage) override { note("teardown", ""); }
+  void note(const std::string& hook, const std::string& text) {
+    calls.push_back(name + "." + hook + (text.empty() ? "" : " " + text));
+    if (fails_in == hook) throw std::runtime_error("broken " + hook);
+    if (throws_a_number_in == hook) throw 7;
+  }
+  std::string name;
+  std::vector<std::string>& calls;
+  std::string fails_in = "";
+  std::string throws_a_number_in = "";
+};
+
+struct FailingModule : TinyModule {
+  explicit FailingModule(std::vector<std::string>& seen) : calls(seen) {
+    on_training_step = [](int64_t batch) {
+      if (batch == 1) throw std::out_of_range("the first error");
+    };
+  }
+  void on_exception(const std::exception&) override { calls.emplace_back("module.on_exception"); }
+  void teardown(Stage) override { calls.emplace_back("module.teardown"); }
+  std::vector<std::string>& calls;
+};
+
+TEST(RunEnd, AHookThatFailsOnTheWayOutDoesNotReplaceTheFirstError) {
+  std::vector<std::string> calls;
+  auto one = std::make_shared<Witness>("one", calls), other = std::make_shared<Witness>("other", calls);
+  one->fails_in = "on_exception";
+  other->fails_in = "teardown";
+  FailingModule module(calls);
+  const CapturedConsole console;
+  Trainer trainer(quiet({one, other}));
+  EXPECT_THROW(trainer.fit(module, tiny_loader(24)), std::out_of_range);
+  EXPECT_EQ(calls,
+            (std::vector<std::string>{"one.on_exception the first error", "other.on_exception the first error",
+                                      "module.on_exception", "one.teardown", "other.teardown", "module.teardown"}));
+  EXPECT_TRUE(
+      console.has("warning: on_exception of Witness failed while the run was ending with an error: broken "
+                  "on_exception. The run ends with its first error."))
+      << console.text();
+  EXPECT_TRUE(
+      console.has("warning: teardown of Witness failed while the run was ending with an error: broken teardown"))
+      << console.text();
+  module.on_training_step = nullptr;
+  one->fails_in = other->fails_in = "";
+  trainer.fit(module, tiny_loader(24));  // the trainer can be used again
+  EXPECT_EQ(trainer.current_epoch(), 1);
+}
+
+TEST(RunEnd, ATeardownThatFailsAfterAGoodRunIsTheErrorAndIsNotCalledAgain) {
+  std::vector<std::string> calls;
+  auto one = std::make_shared<Witness>("one", calls), other = std::make_shared<Witness>("other", calls);
+  one->fails_in = "teardown";
+  FailingModule module(calls);
+  module.on_training_step = nullptr;
+  EXPECT_EQ(error_of([&] { Trainer(quiet({one, other})).fit(module, tiny_loader(4)); }), "broken teardown");
+  EXPECT_EQ(calls, (std::vector<std::string>{"one.teardown", "one.on_exception broken teardown",
+                                             "other.on_exception broken teardown", "module.on_exception",
+                                             "other.teardown", "module.teardown"}));
+}
+
+TEST(RunEnd, WhatIsNoStdExceptionIsHeardOfAndPassedOnAsItIs) {
+  std::vector<std::string> calls;
+  auto one = std::make_shared<Witness>("one", calls);
+  one->throws_a_number_in = "teardown";
+  FailingModule module(calls);
+  module.on_training_step = [](int64_t batch) {
+    if (batch == 1) throw 42;
+  };
+  const CapturedConsole console;
+  Trainer trainer(quiet({one}));
+  int thrown = 0;
+  try {
+    trainer.fit(module, tiny_loader(24));
+  } catch (const int number) {
+    thrown = number;
+  }
+  EXPECT_EQ(thrown, 42);
+  const std::string described =
+      "training_step, epoch 0, batch 1, global step 1: an exception of type int, which is not a std::exception. Throw "
+      "levin::Error, or another std::exception, to say what went wrong.";
+  EXPECT_EQ(calls, (std::vector<std::string>{"one.on_exception " + described, "module.on_exception", "one.teardown",
+                                             "module.teardown"}));
+  EXPECT_TRUE(console.has("warning: " + described)) << console.text();
+  EXPECT_TRUE(
+      console.has("teardown of Witness failed while the run was ending with an error: an exception of type int"))
+      << console.text();
+  module.on_training_step = nullptr;
+  one->throws_a_number_in = "";
+  trainer.fit(module, tiny_loader(24));
+  EXPECT_EQ(trainer.current_epoch(), 1);
+}
+
+struct ThrowsANumber : TinyModule {
+  ThrowsANumber() {
+    on_training_step = [](int64_t) { throw 42; };
+  }
+  std::shared_ptr<Loader> train_dataloader() override { return tiny_loader(4); }
+};
+
+TEST(RunEnd, TheToolSaysWhatWasThrownAndEndsWithStatus1) {
+  Registry<LightningModule>::instance().add<ThrowsANumber>("RunEndThrowsANumber", "throws 42");
+  std::vector<std::string> words = {"levin",
+                                    "fit",
+                                    "--model=RunEndThrowsANumber",
+                                    "--trainer.logger=false",
+                                    "--trainer.enable_checkpointing=false",
+                                    "--trainer.enable_progress_bar=false"};
+  std::vector<char*> pointers;
+  for (auto& word : words) pointers.push_back(word.data());
+  const CapturedConsole console;
+  EXPECT_EQ(run_cli(static_cast<int>(pointers.size()), pointers.data()), 1);
+  EXPECT_TRUE(console.has("error: the run ended with an exception of type int, which is not a std::exception."))
+      << console.text();
+}
+
+TEST(RunEnd, ANumberThrownByADataSetOnAWorkersThreadArrives) {
+  struct Broken : Dataset {
+    [[nodiscard]] int64_t size() const override { return 8; }
+    [[nodiscard]] Batch get(int64_t) const override { throw 42; }
+  };
+  for (const int64_t workers : {0, 2}) {
+    std::vector<std::string> calls;
+    FailingModule module(calls);
+    auto loader = std::make_shared<DataLoader>(std::make_shared<Broken>(),
+                                               DataLoaderOptions{.batch_size = 2, .num_workers = workers});
+    EXPECT_ANY_THROW(Trainer(quiet()).fit(module, loader)) << workers;
+    EXPECT_EQ(calls, (std::vector<std::string>{"module.on_exception", "module.teardown"})) << workers;
+  }
+}
+
+// ---- an entry point inside another ----------------------------------------------------------------------------------
+
+TEST(RunEnd, AnEntryPointCalledInAHookIsAnErrorThatNamesTheHook) {
+  struct Nested : Callback {
+    void on_train_batch_end(Trainer& trainer, LightningModule& module, const at::Tensor&, const Batch&,
+                            int64_t) override {
+      trainer.validate(module, tiny_loader(4));
+    }
+  };
+  std::vector<std::string> calls;
+  FailingModule module(calls);
+  module.on_training_step = nullptr;
+  Trainer trainer(quiet({std::make_shared<Nested>()}));
+  EXPECT_EQ(
+      error_of([&] { trainer.fit(module, tiny_loader(8)); }),
+      "Trainer::validate was called in on_train_batch_end of Nested, while the same trainer runs fit. Call it after "
+      "that has returned, or use another Trainer with another module.");
+  EXPECT_EQ(calls, (std::vector<std::string>{"module.on_exception", "module.teardown"}));
+  EXPECT_EQ(trainer.validate(module, tiny_loader(4)).size(), 1u);  // outside of a hook, with the same trainer
+}
+
+TEST(RunEnd, AHookThatCatchesTheErrorGoesOnTraining) {
+  TinyModule module, other;
+  std::vector<std::string> errors;
+  Trainer* trainer = nullptr;
+  module.on_training_step = [&](int64_t) {
+    errors = {error_of([&] { trainer->fit(other, tiny_loader(4)); }),
+              error_of([&] { (void)trainer->predict(module, tiny_loader(4)); })};
+  };
+  Trainer own(quiet());
+  trainer = &own;
+  own.fit(module, tiny_loader(24));
+  EXPECT_EQ(own.global_step(), 6);
+  ASSERT_EQ(errors.size(), 2u);
+  EXPECT_NE(errors[0].find("Trainer::fit was called in training_step of TinyModule"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[1].find("Trainer::predict was called in training_step"), std::string::npos) << errors[1];
+  EXPECT_TRUE(module.has_trainer());
+  EXPECT_FALSE(other.has_trainer());
+}
+
+TEST(RunEnd, EveryHookRefusesIt) {
+  TinyModule module;
+  std::vector<std::string> errors;
+  const auto try_it = [&](Trainer& trainer) {
+    errors.push_back(error_of([&] { trainer.test(module, tiny_loader(4)); }));
+  };
+  LambdaCallback tries({.setup = [&](Trainer& t, LightningModule&, Stage) { try_it(t); },
+                        .teardown = [&](Trainer& t, LightningModule&, Stage) { try_it(t); },
+                        .on_fit_start = [&](Trainer& t, LightningModule&) { try_it(t); },
+                        .on_validation_start = [&](Trainer& t, LightningModule&) { try_it(t); }});
+  Trainer trainer(quiet(tries));
+  trainer.fit(module, tiny_loader(8), tiny_loader(4));
+  trainer.validate(module, tiny_loader(4));
+  ASSERT_GE(errors.size(), 7u);
+  for (const auto& error : errors) EXPECT_NE(error.find("was called in "), std::string::npos) << error;
+  EXPECT_NE(errors.front().find("setup of LambdaCallback, while the same trainer runs fit"), std::string::npos);
+  EXPECT_NE(errors.back().find("teardown of LambdaCallback, while the same trainer runs validate"), std::string::npos);
+}
+
+TEST(RunEnd, AnotherTrainerMayRunInAHookButNotWithTheSameModule) {
+  TinyModule module, other;
+  std::string error;
+  int64_t steps = 0;
+  module.on_training_step = [&](int64_t) {
+    Trainer second(quiet());
+    error = error_of([&] { second.fit(module, tiny_loader(4)); });
+    second.fit(other, tiny_loader(8));
+    steps = second.global_step();
+  };
+  Trainer trainer(quiet());
+  trainer.fit(module, tiny_loader(4));
+  EXPECT_EQ(error,
+            "Trainer::fit was called in training_step of TinyModule, for a module that another trainer runs fit with. "
+            "Call it after that has returned, or give it a module of its own.");
+  EXPECT_EQ(steps, 2);
+  EXPECT_EQ(trainer.global_step(), 1);
+}
+
+}  // namespace
+}  // namespace levin::run_end_test
