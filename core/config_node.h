@@ -26,8 +26,9 @@ struct ConfigNode {
   enum class Kind { null, scalar, list, map };
 
   Kind kind = Kind::null;
-  std::string text = "";  // of a scalar
-  bool quoted = false;    // a quoted scalar is a string, never a number, bool or null
+  std::string text = "";    // of a scalar
+  bool quoted = false;      // a quoted scalar is a string, never a number, bool or null
+  bool may_differ = false;  // between the ranks of a run: see Field::ranks_may_differ; no part of the value
   // No initialisers here and no default argument of these types below: clang asks for the whole of ConfigEntry then.
   std::vector<ConfigNode> items;
   std::vector<ConfigEntry> entries;

@@ -41,6 +41,7 @@ struct Field {
   const char* doc;
   std::vector<std::pair<std::function<bool(const T&)>, std::string>> rules = {};
   bool takes_any_number = false;
+  bool may_differ = false;
 
   /// The value must satisfy `holds`; `rule` completes the sentence "must be …".
   Field check(std::function<bool(const T&)> holds, std::string rule) && {
@@ -66,6 +67,12 @@ struct Field {
   /// nan and infinities are values too; all other fields refuse them.
   Field any_number() && {
     takes_any_number = true;
+    return std::move(*this);
+  }
+  /// The ranks of a run need not have the same: the path of a file that each machine has for itself, a number of
+  /// threads. All else is compared before the first step.
+  Field ranks_may_differ() && {
+    may_differ = true;
     return std::move(*this);
   }
   Field not_empty() && {
@@ -231,7 +238,7 @@ ConfigNode write_options(const Options& options) {
   ConfigNode node = ConfigNode::map();
   auto write = [&](const auto& f) {
     using Value = typename std::decay_t<decltype(f)>::Value;
-    node.set(f.name, ValueType<Value>::write(options.*f.member));
+    node.set(f.name, ValueType<Value>::write(options.*f.member)).may_differ = f.may_differ;
   };
   std::apply([&](const auto&... f) { (write(f), ...); }, Options::fields());
   return node;

@@ -182,7 +182,9 @@ CsvDataset::CsvDataset(CsvDatasetOptions given) {
   data_ = std::make_unique<TensorDataset>(std::move(tensors));
 }
 
-CsvData::CsvData(CsvDataOptions options) : options_(checked(std::move(options), "CsvDataOptions")) {}
+CsvData::CsvData(CsvDataOptions options) : options_(checked(std::move(options), "CsvDataOptions")) {
+  save_hyperparameters(options_);
+}
 
 CsvDatasetOptions CsvData::file_options(const std::string& path) const {
   return {.path = path,

@@ -89,8 +89,8 @@ struct CsvDataOptions {
   static auto fields() {
     using O = CsvDataOptions;
     return levin::fields(
-        field("path", &O::path, "the file to train and validate on").not_empty(),
-        field("test_path", &O::test_path, "the file to test and predict on; \"\": none"),
+        field("path", &O::path, "the file to train and validate on").not_empty().ranks_may_differ(),
+        field("test_path", &O::test_path, "the file to test and predict on; \"\": none").ranks_may_differ(),
         field("header", &O::header, "the first row names the columns"),
         field("delimiter", &O::delimiter, "between the fields, one character"),
         field("features", &O::features, "columns by name, or by number from 0; none: all but the target"),
@@ -99,7 +99,7 @@ struct CsvDataOptions {
         field("batch_size", &O::batch_size, "samples of a batch").min(1),
         field("val_fraction", &O::val_fraction, "of the rows, held out for validation").min(0.0).below(1.0),
         field("split_seed", &O::split_seed, "which rows are held out").min(0),
-        field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024),
+        field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
         field("shuffle", &O::shuffle, "a new order of the training rows every epoch"));
   }
 };

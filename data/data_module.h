@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/core/fields.h"
 #include "levin/core/state.h"
 #include "levin/core/value.h"
 #include "levin/data/batch.h"
@@ -56,9 +57,20 @@ class DataModule {
 
   virtual void on_exception(const std::exception& /*error*/) {}
 
+  /// Keeps the constructor's options: ranks compare them before the first step.
+  template <HasFields Options>
+  void save_hyperparameters(const Options& options) {
+    hparams_ = write_options(options);
+  }
+  void save_hyperparameters(ConfigNode hparams) { hparams_ = std::move(hparams); }
+  [[nodiscard]] const ConfigNode& hparams() const { return hparams_; }
+
   /// What checkpoints keep of the data module.
   [[nodiscard]] virtual State state() const { return {}; }
   virtual void load_state(const State& /*state*/) {}
+
+ private:
+  ConfigNode hparams_ = {};
 };
 
 }  // namespace levin

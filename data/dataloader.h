@@ -30,13 +30,18 @@ struct DataLoaderOptions {
   int64_t seed = -1;            // of the order and of sample_generator(); -1: the run's seed
   static auto fields() {
     using O = DataLoaderOptions;
-    return levin::fields(
-        field("batch_size", &O::batch_size, "samples of a batch").min(1),
-        field("shuffle", &O::shuffle, "a new permutation of the samples for every epoch"),
-        field("drop_last", &O::drop_last, "leave out a last batch that is not full"),
-        field("num_workers", &O::num_workers, "threads that fetch batches ahead; 0: none").min(0).max(1024),
-        field("prefetch_factor", &O::prefetch_factor, "batches fetched ahead per worker").min(1).max(1024),
-        field("seed", &O::seed, "of the order and the augmentation; -1: the run's seed").min(-1));
+    return levin::fields(field("batch_size", &O::batch_size, "samples of a batch").min(1),
+                         field("shuffle", &O::shuffle, "a new permutation of the samples for every epoch"),
+                         field("drop_last", &O::drop_last, "leave out a last batch that is not full"),
+                         field("num_workers", &O::num_workers, "threads that fetch batches ahead; 0: none")
+                             .min(0)
+                             .max(1024)
+                             .ranks_may_differ(),
+                         field("prefetch_factor", &O::prefetch_factor, "batches fetched ahead per worker")
+                             .min(1)
+                             .max(1024)
+                             .ranks_may_differ(),
+                         field("seed", &O::seed, "of the order and the augmentation; -1: the run's seed").min(-1));
   }
 };
 
@@ -57,6 +62,7 @@ class DataLoader final : public Loader {
   bool set_batch_size(int64_t samples) override;
   void use_sequential_order() override;
   bool shard(int64_t rank, int64_t world_size, bool padded) override;
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
   [[nodiscard]] int64_t num_workers() const override { return options_.num_workers; }
 
   [[nodiscard]] const DataLoaderOptions& options() const { return options_; }

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/core/config_node.h"
 #include "levin/data/batch.h"
 
 namespace levin {
@@ -46,6 +47,9 @@ class Loader {
   /// that the ranks' batches of one number make up a global batch. `padded`: samples at the front are repeated until
   /// all ranks have as many. False: this loader cannot be shared out.
   virtual bool shard(int64_t /*rank*/, int64_t /*world_size*/, bool /*padded*/) { return false; }
+
+  /// The options it was made with, as a run file has them; null: it does not say. Ranks compare them.
+  [[nodiscard]] virtual ConfigNode written_options() const { return {}; }
 
   /// Threads that fetch batches ahead; 0: next() fetches itself.
   [[nodiscard]] virtual int64_t num_workers() const { return 0; }

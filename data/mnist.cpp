@@ -96,6 +96,7 @@ MnistModule::MnistModule(const MnistArchive& archive, MnistOptions options)
     throw ConfigError(std::string(archive.name) + "Options.flatten: must be false with crop_padding or flip, which " +
                       "move pixels of (1, 28, 28) images.");
   }
+  save_hyperparameters(options_);
 }
 
 std::string MnistModule::folder() const {

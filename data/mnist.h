@@ -37,11 +37,11 @@ struct MnistOptions {
   static auto fields() {
     using O = MnistOptions;
     return levin::fields(
-        field("root", &O::root, "folder of the archives; \"\": Debian's, else the cache folder"),
+        field("root", &O::root, "folder of the archives; \"\": Debian's, else the cache folder").ranks_may_differ(),
         field("batch_size", &O::batch_size, "samples of a batch").min(1),
         field("val_size", &O::val_size, "training images held out for validation").min(0).max(59999),
         field("split_seed", &O::split_seed, "which images are held out").min(0),
-        field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024),
+        field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
         field("normalize", &O::normalize, "to mean 0 and deviation 1 over the training pixels; else 0 to 1"),
         field("flatten", &O::flatten, "x as (batch, 784) instead of (batch, 1, 28, 28)"),
         field("shuffle", &O::shuffle, "a new order of the training images every epoch"),

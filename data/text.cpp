@@ -33,6 +33,7 @@ std::string path_of(const TextFileOptions& options) {
 }  // namespace
 
 TextFile::TextFile(TextFileOptions options) : options_(checked(std::move(options), "TextFileOptions")) {
+  save_hyperparameters(options_);
   if (options_.val_fraction + options_.test_fraction < 1) return;
   throw ConfigError("TextFileOptions.test_fraction: val_fraction, " + number_text(options_.val_fraction) +
                     ", and test_fraction, " + number_text(options_.test_fraction) +

@@ -36,7 +36,8 @@ struct TextFileOptions {
   static auto fields() {
     using O = TextFileOptions;
     return levin::fields(
-        field("path", &O::path, "the text: plain, gzip or .Z; \"\": the King James Bible of Debian's bible-kjv-text"),
+        field("path", &O::path, "the text: plain, gzip or .Z; \"\": the King James Bible of Debian's bible-kjv-text")
+            .ranks_may_differ(),
         field("tokenizer", &O::tokenizer, "byte, a .tiktoken file, or a folder with vocab.json and merges.txt")
             .not_empty(),
         field("pattern", &O::pattern, "how the BPE of a .tiktoken file cuts words: as its tokens were made"),
@@ -46,7 +47,7 @@ struct TextFileOptions {
             .min(0.0)
             .below(1.0),
         field("test_fraction", &O::test_fraction, "of the tokens, from the end, for the test").min(0.0).below(1.0),
-        field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024),
+        field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
         field("shuffle", &O::shuffle, "a new order and a new start of the training blocks every epoch"),
         field("prompt", &O::prompt, "what predictions continue").not_empty(),
         field("num_samples", &O::num_samples, "continuations of the prompt").min(1));

@@ -69,6 +69,7 @@ TextCsv::TextCsv(TextCsvOptions options) : options_(checked(std::move(options), 
   if (options_.path.empty() && !options_.header) {
     throw ConfigError("TextCsvOptions.header: the verses that are read without a .path have one. Leave it true.");
   }
+  save_hyperparameters(options_);
 }
 
 TextCsv::Table TextCsv::read(const std::string& path) const {

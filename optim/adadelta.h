@@ -38,6 +38,7 @@ class Adadelta final : public BatchedOptimizer {
   }
 
   [[nodiscard]] std::string name() const override { return "Adadelta"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   std::vector<std::string> state_names() const override { return {"square_avg", "acc_delta"}; }

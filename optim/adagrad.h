@@ -42,6 +42,7 @@ class Adagrad final : public BatchedOptimizer {
   }
 
   [[nodiscard]] std::string name() const override { return "Adagrad"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
   [[nodiscard]] bool is_recordable() const override { return true; }
 
  private:

@@ -35,6 +35,7 @@ struct AdamOptions {
 class AdamBase : public BatchedOptimizer {
  public:
   [[nodiscard]] bool is_recordable() const override { return true; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  protected:
   explicit AdamBase(AdamOptions checked_options);

@@ -41,6 +41,7 @@ class Adamax final : public BatchedOptimizer {
   }
 
   [[nodiscard]] std::string name() const override { return "Adamax"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   std::vector<std::string> state_names() const override { return {"exp_avg", "exp_inf"}; }

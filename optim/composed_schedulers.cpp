@@ -57,6 +57,22 @@ bool ComposedScheduler::wants_total_steps() const {
                      [](const auto& part) { return part->wants_total_steps(); });
 }
 
+ConfigNode ComposedScheduler::written_options() const {
+  ConfigNode parts = ConfigNode::list();
+  for (const auto& part : schedulers_) {
+    parts.items.push_back(ValueType<ClassSpec>::write({part->name(), part->written_options(), {}}));
+  }
+  ConfigNode node = ConfigNode::map();
+  node.set("schedulers", std::move(parts));
+  return node;
+}
+
+ConfigNode SequentialLR::written_options() const {
+  ConfigNode node = ComposedScheduler::written_options();
+  node.set("milestones", ValueType<std::vector<int64_t>>::write(milestones_));
+  return node;
+}
+
 void ComposedScheduler::undo() {
   for (auto& scheduler : schedulers_) scheduler->undo();
 }

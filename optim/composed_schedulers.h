@@ -20,6 +20,8 @@ class ComposedScheduler : public LRScheduler {
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
   [[nodiscard]] bool wants_total_steps() const override;
+  /// Those of the parts.
+  [[nodiscard]] ConfigNode written_options() const override;
 
  protected:
   void undo() override;
@@ -54,6 +56,7 @@ class SequentialLR final : public ComposedScheduler {
   [[nodiscard]] std::string name() const override { return "SequentialLR"; }
   /// Each part has the steps up to the next one's.
   void fill_total_steps(int64_t steps) override;
+  [[nodiscard]] ConfigNode written_options() const override;
 
  private:
   void begin() override;

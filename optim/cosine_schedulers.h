@@ -31,6 +31,7 @@ class CosineAnnealingLR final : public LRScheduler {
   }
 
   [[nodiscard]] std::string name() const override { return "CosineAnnealingLR"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   std::vector<double> next_lr() override;
@@ -66,6 +67,7 @@ class CosineAnnealingWarmRestarts final : public LRScheduler {
   }
 
   [[nodiscard]] std::string name() const override { return "CosineAnnealingWarmRestarts"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
 

@@ -83,6 +83,7 @@ class OneCycleLR final : public LRScheduler {
   OneCycleLR(Optimizer& optimizer, OneCycleLROptions options) : OneCycleLR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "OneCycleLR"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
   [[nodiscard]] bool wants_total_steps() const override {
     return !options_.total_steps && !options_.epochs && !options_.steps_per_epoch;
   }
@@ -141,6 +142,7 @@ class CyclicLR final : public LRScheduler {
   CyclicLR(Optimizer& optimizer, CyclicLROptions options) : CyclicLR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "CyclicLR"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
   /// PyTorch's scale_fn: the height at a cycle (from 1) or a step, 0 to 1, in place of `mode`.
   using ScaleFn = std::function<double(double)>;

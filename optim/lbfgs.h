@@ -58,6 +58,7 @@ class LBFGS final : public Optimizer {
   }
 
   [[nodiscard]] std::string name() const override { return "LBFGS"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
   [[nodiscard]] bool needs_closure() const override { return true; }
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;

@@ -34,6 +34,9 @@ class LRScheduler {
   /// The registered name: "StepLR".
   [[nodiscard]] virtual std::string name() const = 0;
 
+  /// The options it was made with, as a run file has them; null: it does not say. Ranks compare them.
+  [[nodiscard]] virtual ConfigNode written_options() const { return {}; }
+
   /// Takes `optimizer` and sets the first learning rates. Throws Error if an optimizer is attached already.
   void attach(Optimizer& optimizer);
   [[nodiscard]] bool attached() const { return optimizer_ != nullptr; }

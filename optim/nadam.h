@@ -46,6 +46,7 @@ class NAdam final : public BatchedOptimizer {
   }
 
   [[nodiscard]] std::string name() const override { return "NAdam"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }

@@ -51,6 +51,9 @@ class Optimizer {
   /// The registered name: "AdamW".
   [[nodiscard]] virtual std::string name() const = 0;
 
+  /// The options it was made with, as a run file has them; null: it does not say. Ranks compare them.
+  [[nodiscard]] virtual ConfigNode written_options() const { return {}; }
+
   /// Throws Error if the group is empty, holds a non-leaf, complex or undefined tensor or one that is already there,
   /// or sets a number that is negative, not finite, or that this optimizer does not have.
   void add_param_group(ParamGroup group);

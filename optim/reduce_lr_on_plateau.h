@@ -60,6 +60,7 @@ class ReduceLROnPlateau final : public LRScheduler {
   }
 
   [[nodiscard]] std::string name() const override { return "ReduceLROnPlateau"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
   [[nodiscard]] bool wants_metric() const override { return true; }
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;

@@ -43,6 +43,7 @@ class RMSprop final : public BatchedOptimizer {
   }
 
   [[nodiscard]] std::string name() const override { return "RMSprop"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   std::vector<std::string> state_names() const override { return {"square_avg", "momentum_buffer", "grad_avg"}; }

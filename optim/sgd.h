@@ -40,6 +40,7 @@ class SGD final : public BatchedOptimizer {
   }
 
   [[nodiscard]] std::string name() const override { return "SGD"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
   [[nodiscard]] bool is_recordable() const override { return true; }
 
  private:

@@ -30,6 +30,7 @@ class StepLR final : public LRScheduler {
   StepLR(Optimizer& optimizer, StepLROptions options) : StepLR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "StepLR"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   std::vector<double> next_lr() override;
@@ -61,6 +62,7 @@ class MultiStepLR final : public LRScheduler {
   MultiStepLR(Optimizer& optimizer, MultiStepLROptions options) : MultiStepLR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "MultiStepLR"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   std::vector<double> next_lr() override;
@@ -90,6 +92,7 @@ class ConstantLR final : public LRScheduler {
   ConstantLR(Optimizer& optimizer, ConstantLROptions options) : ConstantLR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "ConstantLR"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   std::vector<double> next_lr() override;
@@ -121,6 +124,7 @@ class LinearLR final : public LRScheduler {
   LinearLR(Optimizer& optimizer, LinearLROptions options) : LinearLR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "LinearLR"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   std::vector<double> next_lr() override;
@@ -150,6 +154,7 @@ class ExponentialLR final : public LRScheduler {
   }
 
   [[nodiscard]] std::string name() const override { return "ExponentialLR"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   std::vector<double> next_lr() override;
@@ -181,6 +186,7 @@ class PolynomialLR final : public LRScheduler {
   }
 
   [[nodiscard]] std::string name() const override { return "PolynomialLR"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   std::vector<double> next_lr() override;

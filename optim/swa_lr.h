@@ -31,6 +31,7 @@ class SWALR final : public LRScheduler {
   SWALR(Optimizer& optimizer, SWALROptions options) : SWALR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "SWALR"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
  private:
   void prepare() override;

@@ -68,6 +68,39 @@ void write_settings(const Optimizer::Group& group, optim::OptimizerOptions& opti
   if (!known) options.set_lr(group.lr);
 }
 
+// All options of LibTorch's own classes, under their names.
+template <class Options>
+ConfigNode write_known(const Options& own) {
+  ConfigNode node = ConfigNode::map();
+#define LEVIN_OPTION(name)                                                                   \
+  if constexpr (requires { own.name(); }) {                                                  \
+    using Value = std::decay_t<decltype(own.name())>;                                        \
+    if constexpr (HasValueType<Value>) node.set(#name, ValueType<Value>::write(own.name())); \
+  }
+  LEVIN_OPTION(lr)
+  LEVIN_OPTION(momentum)
+  LEVIN_OPTION(dampening)
+  LEVIN_OPTION(weight_decay)
+  LEVIN_OPTION(nesterov)
+  LEVIN_OPTION(eps)
+  LEVIN_OPTION(amsgrad)
+  LEVIN_OPTION(alpha)
+  LEVIN_OPTION(centered)
+  LEVIN_OPTION(lr_decay)
+  LEVIN_OPTION(initial_accumulator_value)
+  LEVIN_OPTION(max_iter)
+  LEVIN_OPTION(max_eval)
+  LEVIN_OPTION(tolerance_grad)
+  LEVIN_OPTION(tolerance_change)
+  LEVIN_OPTION(history_size)
+  LEVIN_OPTION(line_search_fn)
+#undef LEVIN_OPTION
+  if constexpr (requires { own.betas(); }) {
+    node.set("betas", ValueType<std::vector<double>>::write({std::get<0>(own.betas()), std::get<1>(own.betas())}));
+  }
+  return node;
+}
+
 // ---- state: `visit(name, member)` for every member, under PyTorch's names.
 template <class Visit>
 void each_member(optim::SGDParamState& state, Visit visit) {
@@ -204,6 +237,12 @@ std::string TorchOptimizer::name() const {
   if (dynamic_cast<const optim::Adagrad*>(inner) != nullptr) return "torch.Adagrad";
   if (dynamic_cast<const optim::LBFGS*>(inner) != nullptr) return "torch.LBFGS";
   return "torch.Optimizer";
+}
+
+ConfigNode TorchOptimizer::written_options() const {
+  ConfigNode node;
+  with_known(std::as_const(*inner_).defaults(), [&](const auto& own) { node = write_known(own); });
+  return node;
 }
 
 bool TorchOptimizer::needs_closure() const {

@@ -25,6 +25,8 @@ class TorchOptimizer final : public Optimizer {
   /// "torch.SGD", or "torch.Optimizer" for classes that are not LibTorch's.
   [[nodiscard]] std::string name() const override;
   [[nodiscard]] bool needs_closure() const override;
+  /// Of LibTorch's own six all; of others null.
+  [[nodiscard]] ConfigNode written_options() const override;
   [[nodiscard]] torch::optim::Optimizer& inner() { return *inner_; }
 
   /// Throws Error if the inner optimizer keeps state of a class that is not LibTorch's.

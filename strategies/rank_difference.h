@@ -1,4 +1,5 @@
-// How ranks that should be the same are told apart: each says what it has as lines of text.
+// How ranks that should be the same are told apart: each says what it has as lines of text, "NAME VALUE". The name goes
+// up to the first space; a line is held against that of the same name, wherever it stands.
 #pragma once
 
 #include <optional>
@@ -7,7 +8,7 @@
 
 namespace levin {
 
-/// The first line in which a rank differs from rank 0.
+/// The first line of rank 0 that a rank does not have, else the first of the rank's that rank 0 does not have.
 struct RankDifference {
   size_t rank = 0;
   std::string on_rank_zero = {};

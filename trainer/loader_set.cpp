@@ -6,6 +6,7 @@
 #include "levin/trainer/hook_caller.h"
 #include "levin/trainer/memory_format.h"
 #include "levin/trainer/override.h"
+#include "levin/trainer/rank_options.h"
 #include "levin/trainer/ranks.h"
 
 namespace levin {
@@ -99,6 +100,7 @@ void load_train_loader(Run& run) {
     throw ConfigError("fit: the training loader has no batches. Check the data set's size, batch_size and drop_last.");
   }
   check_same_batches(run, batches);
+  check_same_loaders(run, "train_dataloader", loader);
   run.train = {};
   run.train.loaders.push_back(std::move(loader));
   run.train.num_batches = {batches};
@@ -124,6 +126,7 @@ void load_eval_loaders(Run& run, Stage stage) {
     share_out(run, *loader, /*padded=*/false);
     set.num_batches.push_back(limited_batches(limit, loader->num_batches(), option));
   }
+  check_same_loaders(run, dataloader_hook(stage), set.loaders);
   set.loaded = true;
   run.eval = std::move(set);
   run.eval_loaded_in_epoch = run.progress.epoch;

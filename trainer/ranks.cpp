@@ -12,7 +12,6 @@
 #include "levin/core/seed.h"
 #include "levin/strategies/cluster_environment.h"
 #include "levin/strategies/launcher.h"
-#include "levin/strategies/rank_difference.h"
 #include "levin/strategies/rank_process.h"
 #include "levin/strategies/rank_status.h"
 #include "levin/trainer/auto_requeue.h"
@@ -25,13 +24,6 @@ namespace {
 
 constexpr char kFailed = '!';  // an error's text follows; else a result's
 constexpr char kDone = '=';
-
-// One line an option: "trainer.max_epochs: 3".
-void flatten(const ConfigNode& node, const std::string& path, std::string& lines) {
-  for (const auto& entry : node.entries) flatten(entry.value, path + "." + entry.key, lines);
-  for (size_t k = 0; k < node.items.size(); ++k) flatten(node.items[k], path + "[" + std::to_string(k) + "]", lines);
-  if (node.is_scalar()) lines += path + ": " + node.text + "\n";
-}
 
 const char* phase_name(const Run& run) {
   if (run.sanity_checking) return "sanity check";
@@ -96,18 +88,6 @@ void start_ranks(Run& run) {
   if (world) Console::instance().set_rank(static_cast<int>(world->rank));
   run.strategy->join(world.value_or(World()));
   if (agreed_restarts(run) > 0) run.started_again = run.plan.auto_resume = true;
-}
-
-void check_same_options(Run& run) {
-  if (!run.has_peers()) return;
-  std::string own;
-  flatten(write_options(run.options), "trainer", own);
-  own += "seed: " + std::to_string(default_seed()) + "\n";
-  const auto different = first_difference(run.strategy->gather(own));
-  if (!different) return;
-  throw ConfigError("ranks differ in their options: rank 0 has \"" + different->on_rank_zero + "\", rank " +
-                    std::to_string(different->rank) + " has \"" + different->on_rank +
-                    "\". Start all ranks with the same configuration.");
 }
 
 void check_same_batches(Run& run, int64_t batches) {

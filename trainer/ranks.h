@@ -14,9 +14,7 @@ namespace levin {
 /// In a rank: meets the others.
 void start_ranks(Run& run);
 
-/// Throws ConfigError naming the first option that differs between ranks.
-void check_same_options(Run& run);
-/// The same for the batches of an epoch. `what`: "training" or "validation".
+/// Throws ConfigError if the ranks have different numbers of training batches in an epoch.
 void check_same_batches(Run& run, int64_t batches);
 
 /// The weights and buffers by name.

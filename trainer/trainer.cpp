@@ -24,6 +24,7 @@
 #include "levin/trainer/memory_format.h"
 #include "levin/trainer/module_replicas.h"
 #include "levin/trainer/profiled_stage.h"
+#include "levin/trainer/rank_options.h"
 #include "levin/trainer/ranks.h"
 #include "levin/trainer/recomputation.h"
 #include "levin/trainer/run_end.h"
@@ -164,6 +165,7 @@ void run_fit(Run& run, const StartingPoint& start) {
   run.tuning = Tuning();
   run.resumed_world_size = run.resumed_batch_size = 0;
   set_up_optimizers(run);
+  check_same_optimizers(run);
   call_plain(run, Hook::on_fit_start, &Callback::on_fit_start, &LightningModule::on_fit_start);
   record_hyper_parameters(run);
   if (!start.path.empty()) restore_training(run, start.checkpoint, start.path);

@@ -64,8 +64,8 @@ class Trainer {
   /// configure_model, on every rank.
   void start_from(WeightsOptions weights);
 
-  /// The configuration that this run is made from: kept as config.yaml in the run's folder, and compared with the file
-  /// of the run that a fit with auto_resume continues.
+  /// The configuration that this run is made from: kept as config.yaml in the run's folder, compared with the file of
+  /// the run that a fit with auto_resume continues, and between ranks at the start of every entry point.
   void keep_config(KeptConfig config);
 
   // ---- where the run stands ------------------------------------------------------------------------------------

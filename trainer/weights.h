@@ -40,7 +40,8 @@ struct WeightsOptions {
     using O = WeightsOptions;
     return levin::fields(
         field("path", &O::path, "a safetensors file, an index of shards, a folder with either, or a checkpoint")
-            .not_empty(),
+            .not_empty()
+            .ranks_may_differ(),
         field("map", &O::map, "renames tensors of the file; the first rule that fits a name counts")
             .check(stars_match, "rules whose to has as many * as its from"),
         field("strict", &O::strict,

@@ -150,6 +150,20 @@ TEST(ReadOptions, NumbersAreFiniteUnlessTheFieldTakesAny) {
   EXPECT_EQ(checked(NumbersOptions{.free = HUGE_VAL}, "O").free, HUGE_VAL);
 }
 
+TEST(WriteOptions, MarksWhatRanksMayHaveOfTheirOwn) {
+  struct Options {
+    int64_t workers = 1;
+    int64_t size = 2;
+    static auto fields() {
+      return levin::fields(field("workers", &Options::workers, "").ranks_may_differ(),
+                           field("size", &Options::size, ""));
+    }
+  };
+  const ConfigNode node = write_options(Options());
+  EXPECT_TRUE(node.find("workers")->may_differ);
+  EXPECT_FALSE(node.find("size")->may_differ);
+}
+
 TEST(ReadOptions, SaysManyUnknownKeysInFewLines) {
   ConfigNode node = ConfigNode::map();
   for (int i = 0; i < 100; ++i) node.set("wrong" + std::to_string(i), scalar("1", i + 1), {"run.yaml", i + 1, 1});

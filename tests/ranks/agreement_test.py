@@ -54,15 +54,46 @@ class Differences(RanksTest):
         self.assertIn("rank 0 has net.0.weight (8, 8)", errors)
         self.assertIn("rank 1 has net.0.weight (9, 8)", errors)
 
-    def test_options_that_differ_are_told_by_name(self):
+    def run_ranks(self, *words):
+        """(exit statuses, standard errors) of two ranks, each with its own words."""
         port = str(free_port())
-        ranks = [self.start(f"epochs={2 + rank}", "strategy=ddp",
+        ranks = [self.start("strategy=ddp", *own,
                             env={"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "MASTER_PORT": port})
-                 for rank in range(2)]
-        errors = [rank.communicate(timeout=60)[1] for rank in ranks]
-        self.assertEqual([rank.returncode for rank in ranks], [1, 1])
+                 for rank, own in enumerate(words)]
+        errors = [rank.communicate(timeout=120)[1] for rank in ranks]
+        return [rank.returncode for rank in ranks], errors
+
+    def expect_named(self, zero, one, words_of_zero, words_of_one):
+        statuses, errors = self.run_ranks(words_of_zero, words_of_one)
+        self.assertEqual(statuses, [1, 1], errors)
         for text in errors:
-            self.assertIn('rank 0 has "trainer.max_epochs: 2", rank 1 has "trainer.max_epochs: 3"', text)
+            self.assertIn(f"ranks differ in their options: rank 0 has {zero}, rank 1 has {one}.", text)
+
+    def test_options_that_differ_are_told_by_name(self):
+        self.expect_named('"trainer.max_epochs: 2"', '"trainer.max_epochs: 3"', ["epochs=2"], ["epochs=3"])
+
+    def test_an_option_of_the_optimizer_is_told_by_name(self):
+        self.expect_named('"optimizer[0].init_args.momentum: 0.9"', '"optimizer[0].init_args.momentum: 0.5"',
+                          ["momentum=0.9"], ["momentum=0.5"])
+        self.expect_named('"optimizer[0].class_path: SGD"', '"optimizer[0].class_path: AdamW"', [], ["optimizer=adamw"])
+
+    def test_an_option_of_libtorchs_optimizer_is_told_by_name(self):
+        self.expect_named('"optimizer[0].init_args.dampening: 0.5"', '"optimizer[0].init_args.dampening: 0.0"',
+                          ["optimizer=torch", "momentum=0.5"], ["optimizer=torch", "momentum=1"])
+
+    def test_an_option_of_the_scheduler_is_told_by_name(self):
+        self.expect_named('"lr_scheduler[0].init_args.gamma: 0.5"', '"lr_scheduler[0].init_args.gamma: 0.25"',
+                          ["gamma=0.5"], ["gamma=0.25"])
+        self.expect_named('"lr_scheduler[0].class_path: StepLR"', "no such option", ["gamma=0.5"], ["momentum=0"])
+
+    def test_what_the_module_was_made_with_is_told_by_name(self):
+        self.expect_named('"model.hparams.temperature: 1.5"', '"model.hparams.temperature: 2"', ["hparam=1.5"], ["hparam=2"])
+
+    def test_an_option_of_the_loader_is_told_by_name(self):
+        self.expect_named('"train_dataloader[0].shuffle: false"', '"train_dataloader[0].shuffle: true"', [], ["shuffle"])
+
+    def test_a_checkpoint_that_one_rank_alone_starts_from_is_told(self):
+        self.expect_named('"ckpt_path: \"\""', "\"ckpt_path: last\"", [], ["ckpt=last"])
 
 
 class Ends(RanksTest):

@@ -84,6 +84,11 @@ class Net : public levin::LightningModule {
     net_->push_back(torch::nn::Linear(wide_, 3));
     register_module("net", net_);
     if (kind_ == "manual") set_automatic_optimization(false);
+    if (words.has("hparam")) {
+      levin::ConfigNode hparams = levin::ConfigNode::map();
+      hparams.set("temperature", levin::ConfigNode::scalar(words.text("hparam", "")));
+      save_hyperparameters(hparams);
+    }
     if (kind_ == "unused") unused_ = register_module("spare", torch::nn::Linear(2, 2));
   }
 
@@ -144,9 +149,17 @@ class Net : public levin::LightningModule {
       return levin::AdamW(
           levin::param_groups(*this, {{.params = {"*.weight"}, .weight_decay = 0.5}}, /*no_decay=*/true), {.lr = 0.01});
     }
+    const double momentum = std::stod(words_.text("momentum", "0.9"));
+    if (optimizer == "torch") {
+      return torch::optim::SGD(parameters(), torch::optim::SGDOptions(0.1).dampening(1 - momentum));
+    }
+    if (words_.has("gamma")) {
+      return {levin::SGD(parameters(), {.lr = 0.1}),
+              levin::StepLR({.step_size = 1, .gamma = std::stod(words_.text("gamma", ""))})};
+    }
     if (kind_ == "article") return levin::SGD(parameters(), {.lr = 0.01, .momentum = 0.9});
     if (optimizer == "adamw") return levin::AdamW(parameters(), {.lr = 0.01});
-    return levin::SGD(parameters(), {.lr = 0.1, .momentum = 0.9});
+    return levin::SGD(parameters(), {.lr = 0.1, .momentum = momentum});
   }
   [[nodiscard]] const std::vector<int64_t>& seen() const { return seen_; }
   /// What this rank held in its second update, and the most weights in any forward pass.

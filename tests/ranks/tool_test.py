@@ -1,8 +1,10 @@
 """The levin tool on several ranks: an init method as the articles write it, and the articles' own flags."""
 
+import pathlib
+import shutil
 import subprocess
 
-from tool_runs import ToolTest, main
+from tool_runs import ToolTest, few_images, main
 
 from ranks import CLEAN, free_port
 
@@ -26,6 +28,43 @@ class InitMethod(ToolTest):
         self.assertEqual(status, 2)
         self.assertIn('--rank: "2" is no number from 0 to 1', said)
         self.assertFalse(self.root.exists())
+
+
+class Differences(ToolTest):
+    def run_ranks(self, *words):
+        """What two ranks say that are started by hand, each with its own words beside the run's."""
+        url = f"tcp://127.0.0.1:{free_port()}"
+        ranks = [subprocess.Popen([*self.fit, *own, "--init-method", url, "--rank", str(rank), "--world-size", "2"],
+                                  env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                 for rank, own in enumerate(words)]
+        said = [rank.communicate(timeout=120)[0] for rank in ranks]
+        return [rank.returncode for rank in ranks], said
+
+    def expect_named(self, zero, one, words_of_zero, words_of_one):
+        statuses, said = self.run_ranks(words_of_zero, words_of_one)
+        self.assertEqual(statuses, [2, 2], said)
+        for text in said:
+            self.assertIn(f"ranks differ in their options: rank 0 has {zero}, rank 1 has {one}.", text)
+        self.assertFalse(self.root.exists())  # nothing was created
+
+    def test_options_of_model_data_and_optimizer_are_named(self):
+        self.expect_named('"model.init_args.dropout: 0.2"', '"model.init_args.dropout: 0.3"', [], ["--model.dropout=0.3"])
+        self.expect_named('"data.init_args.batch_size: 128"', '"data.init_args.batch_size: 64"',
+                          [], ["--data.batch_size=64"])
+        self.expect_named('"optimizer.init_args.lr: 0.001"', '"optimizer.init_args.lr: 0.002"',
+                          [], ["--optimizer.lr=0.002"])
+        self.expect_named('"optimizer.class_path: Adam"', '"optimizer.class_path: SGD"', [], ["--optimizer=SGD"])
+
+    def test_an_option_that_one_rank_alone_sets_does_not_hide_behind_its_neighbours(self):
+        self.expect_named('"trainer.gradient_clip_val: null"', '"trainer.gradient_clip_val: 0.5"',
+                          [], ["--trainer.gradient_clip_val=0.5"])
+        self.expect_named('"test_after_fit: false"', '"test_after_fit: true"', [], ["--test_after_fit=true"])
+
+    def test_another_number_of_workers_and_another_folder_of_the_data_are_no_difference(self):
+        copy = pathlib.Path(self.out) / "images"
+        shutil.copytree(few_images(), copy)
+        statuses, said = self.run_ranks([], ["--data.num_workers=0", f"--data.root={copy}"])
+        self.assertEqual(statuses, [0, 0], said)
 
 
 class Help(ToolTest):
