@@ -2,66 +2,16 @@
 
 #include <ATen/ThreadLocalState.h>
 
-#include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
 #include "levin/strategies/random_scope.h"
+#include "levin/strategies/worker_thread.h"
 
 namespace levin {
-
-// A thread that does one job at a time; it stays, because a new thread would make LibTorch start its own workers anew.
-class ParallelApply::Worker {
- public:
-  Worker() : thread_([this] { loop(); }) {}
-  ~Worker() {
-    {
-      const std::lock_guard lock(mutex_);
-      ends_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-
-  /// Requires: the last job was waited for.
-  void start(std::function<void()> job) {
-    {
-      const std::lock_guard lock(mutex_);
-      job_ = std::move(job);
-    }
-    changed_.notify_all();
-  }
-
-  void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return job_ == nullptr; });
-  }
-
- private:
-  void loop() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [this] { return ends_ || job_ != nullptr; });
-      if (job_ == nullptr) return;
-      lock.unlock();
-      job_();
-      lock.lock();
-      job_ = nullptr;
-      changed_.notify_all();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::function<void()> job_;
-  bool ends_ = false;
-  std::thread thread_;  // last: it uses the others
-};
 
 ParallelApply::ParallelApply(std::vector<DeviceSlot> slots) : slots_(std::move(slots)) {
   if (slots_.empty()) throw ConfigError("ParallelApply.slots: there is none. Give at least one device.");
@@ -70,7 +20,7 @@ ParallelApply::ParallelApply(std::vector<DeviceSlot> slots) : slots_(std::move(s
 ParallelApply::~ParallelApply() = default;
 
 void ParallelApply::operator()(size_t count, const std::function<void(size_t)>& task) {
-  while (workers_.size() + 1 < count) workers_.push_back(std::make_unique<Worker>());
+  while (workers_.size() + 1 < count) workers_.push_back(std::make_unique<WorkerThread>());
   const at::ThreadLocalState state;
   const uint64_t seed = count > 1 && slots_[0].device.is_cpu() ? draw_seed() : 0;
   std::vector<std::exception_ptr> errors(count);

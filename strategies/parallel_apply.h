@@ -15,6 +15,8 @@
 
 namespace levin {
 
+class WorkerThread;
+
 class ParallelApply {
  public:
   /// `slots`: at least one. Threads are started with the first call.
@@ -32,11 +34,10 @@ class ParallelApply {
   void operator()(const std::function<void(size_t)>& task) { (*this)(slots_.size(), task); }
 
  private:
-  class Worker;
   void rethrow(const std::vector<std::exception_ptr>& errors) const;
 
   std::vector<DeviceSlot> slots_;
-  std::vector<std::unique_ptr<Worker>> workers_;  // of slots 1, 2, …
+  std::vector<std::unique_ptr<WorkerThread>> workers_;  // of slots 1, 2, …
 };
 
 }  // namespace levin

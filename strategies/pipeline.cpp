@@ -9,7 +9,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "levin/core/seed.h"
 #include "levin/strategies/placed_call.h"
 #include "levin/strategies/random_scope.h"
+#include "levin/strategies/worker_thread.h"
 
 namespace levin {
 
@@ -78,7 +78,20 @@ struct Pipeline::MicroBatch {
 };
 
 namespace {
+
 thread_local void* this_micro_batch = nullptr;
+
+// The thread's next step must not find it.
+struct MicroBatchScope {
+  template <class MicroBatch>
+  explicit MicroBatchScope(MicroBatch& own) {
+    this_micro_batch = &own;
+  }
+  ~MicroBatchScope() { this_micro_batch = nullptr; }
+  MicroBatchScope(const MicroBatchScope&) = delete;
+  MicroBatchScope& operator=(const MicroBatchScope&) = delete;
+};
+
 }  // namespace
 
 // What the threads of one step share. A job is the work of a part for a micro-batch; its stage takes it when its turn
@@ -184,14 +197,15 @@ void Pipeline::run(size_t count, const std::function<at::Tensor(size_t)>& loss) 
       step.fail(who, std::current_exception());
     }
   };
-  std::vector<std::thread> threads;
+  const size_t needed = stages_.size() + count;
+  while (threads_.size() < needed) threads_.push_back(std::make_unique<WorkerThread>());
   for (size_t s = 0; s < stages_.size(); ++s) {
-    threads.emplace_back([&, s] { guarded(count, [&] { run_stage(step, s); }); });
+    threads_[s]->start([&, s] { guarded(count, [&] { run_stage(step, s); }); });
   }
   for (size_t m = 0; m < count; ++m) {
-    threads.emplace_back([&, m] { guarded(m, [&] { run_micro_batch(step, m, loss); }); });
+    threads_[stages_.size() + m]->start([&, m] { guarded(m, [&] { run_micro_batch(step, m, loss); }); });
   }
-  for (auto& thread : threads) thread.join();
+  for (size_t k = 0; k < needed; ++k) threads_[k]->wait();
   for (const auto& error : step.errors) {
     if (error) std::rethrow_exception(error);
   }
@@ -219,9 +233,8 @@ void Pipeline::run_micro_batch(Step& step, size_t index, const std::function<at:
     const std::lock_guard user_code(step.user_code);
     std::optional<RandomScope> random;
     if (home_.device.is_cpu()) random.emplace(mix_seed(step.seed, index));
-    this_micro_batch = &own;
+    const MicroBatchScope here(own);
     result = loss(index);
-    this_micro_batch = nullptr;
   }
   check_all_called(own);
   backward(step, own, result);

@@ -24,6 +24,7 @@
 namespace levin {
 
 class PlacementRecorder;
+class WorkerThread;
 
 /// The order of a stage's forward ("F") and backward ("B") passes: 1F1B for `micro_batches` on stage `stage` of
 /// `stages`.
@@ -77,6 +78,7 @@ class Pipeline {
   std::vector<size_t> stage_of_;  // by part
   DeviceSlot home_;
   PlacementRecorder& recorder_;
+  std::vector<std::unique_ptr<WorkerThread>> threads_;  // of the stages, then of micro-batches; they stay
 };
 
 }  // namespace levin

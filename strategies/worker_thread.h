@@ -1,0 +1,63 @@
+// A thread that does one job at a time and stays for the next one: a new thread would make LibTorch start its own
+// workers anew, and take its memory from the system anew.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace levin {
+
+class WorkerThread {
+ public:
+  WorkerThread() : thread_([this] { loop(); }) {}
+  /// Requires: the last job was waited for.
+  ~WorkerThread() {
+    {
+      const std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  WorkerThread(const WorkerThread&) = delete;
+  WorkerThread& operator=(const WorkerThread&) = delete;
+
+  /// `job` must not throw. Requires: the last job was waited for.
+  void start(std::function<void()> job) {
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = std::move(job);
+    }
+    changed_.notify_all();
+  }
+
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return job_ == nullptr; });
+  }
+
+ private:
+  void loop() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return ends_ || job_ != nullptr; });
+      if (job_ == nullptr) return;
+      lock.unlock();
+      job_();
+      lock.lock();
+      job_ = nullptr;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void()> job_;
+  bool ends_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace levin
