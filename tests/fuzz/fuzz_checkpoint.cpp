@@ -8,12 +8,19 @@
 
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <stdexcept>
 
 #include "forge.h"
 #include "fuzz_support.h"
+#include "levin/callbacks/checkpoint_folder.h"
+#include "levin/core/paths.h"
 #include "levin/trainer/checkpoint_file.h"
+#include "levin/trainer/sharded_checkpoint.h"
+#include "levin/trainer/sharded_record.h"
 #include "levin/trainer/values_json.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
@@ -21,8 +28,10 @@ extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 namespace levin::fuzz {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct Counts {
-  uint64_t inputs = 0, trusted = 0, whole = 0;
+  uint64_t inputs = 0, trusted = 0, whole = 0, used = 0;
 };
 Counts counts;
 
@@ -42,6 +51,68 @@ class ScratchFile {
   int fd_;
   std::string path_;
 };
+
+// ck: a checkpoint folder, with a link out of it; beside: what nobody may touch, whatever a checkpoint says of files.
+// "/ck" stands for the folder in what a checkpoint says, so that an input does not depend on where the fuzzer runs.
+class WatchedFolders {
+ public:
+  WatchedFolders() {
+    std::string pattern = (fs::temp_directory_path() / "levin-fuzz-XXXXXX").string();
+    expect(::mkdtemp(pattern.data()) != nullptr, "a scratch folder can be made");
+    root_ = pattern;
+    fs::create_directories(root_ + "/ck/sub");
+    fs::create_directories(root_ + "/beside");
+    fs::create_directory_symlink("../beside", root_ + "/ck/out");
+    std::ofstream(root_ + "/beside/victim.ckpt") << "theirs";
+  }
+  ~WatchedFolders() {
+    std::error_code ignored;
+    fs::remove_all(root_, ignored);
+  }
+  WatchedFolders(const WatchedFolders&) = delete;
+  WatchedFolders& operator=(const WatchedFolders&) = delete;
+
+  // What ModelCheckpoint does with a path of a checkpoint's: writes there and removes it.
+  void use(const std::string& said) const {
+    const std::string ck = root_ + "/ck";
+    const std::string name = name_within(root_ + said, ck);
+    const std::string path = ck + "/" + name;
+    if (name.empty() || !is_inside(path, ck)) return;
+    ++counts.used;
+    std::error_code code;
+    fs::create_directories(fs::path(path).parent_path(), code);
+    std::ofstream(path) << "new";
+    (void)remove_checkpoint(path);
+    fs::remove_all(ck + "/sub", code);
+    expect(is_untouched(), "nothing beside the checkpoint folder is touched", said);
+  }
+
+ private:
+  [[nodiscard]] bool is_untouched() const {
+    std::string content;
+    std::ifstream(root_ + "/beside/victim.ckpt") >> content;
+    const auto files = std::distance(fs::directory_iterator(root_ + "/beside"), fs::directory_iterator());
+    const auto folders = std::distance(fs::directory_iterator(root_), fs::directory_iterator());
+    return content == "theirs" && files == 1 && folders == 2;
+  }
+
+  std::string root_;
+};
+
+void use_as_paths(const ConfigNode& node, const WatchedFolders& folders) {
+  if (node.is_scalar() && node.text.starts_with("/ck")) folders.use(node.text);
+  for (const auto& item : node.items) use_as_paths(item, folders);
+  for (const auto& entry : node.entries) {
+    if (entry.key.starts_with("/ck")) folders.use(entry.key);
+    use_as_paths(entry.value, folders);
+  }
+}
+
+void check_record(const std::string& path) {
+  for (const ShardFile& shard : read_sharded_record(path).shards) {
+    expect(fs::path(shard.file).filename() == shard.file, "a shard is a file in the same folder", shard.file);
+  }
+}
 
 void check_state(const State& state, size_t file_bytes) {
   size_t bytes = 0;
@@ -72,6 +143,13 @@ void run_one(std::string_view input) {
     whole = true;
     ++counts.whole;
     check_state(state, input.size());
+    static const WatchedFolders folders;
+    use_as_paths(state.values, folders);
+  } catch (const CheckpointError& error) {
+    check_error(error.what(), file.path());
+  }
+  try {
+    check_record(file.path());
   } catch (const CheckpointError& error) {
     check_error(error.what(), file.path());
   }
@@ -106,8 +184,8 @@ std::string mutated(std::string file, size_t max_size, unsigned seed) {
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   std::atexit([] {
     const auto& counts = levin::fuzz::counts;
-    std::fprintf(stderr, "levin: %lu inputs, %lu past the header's checksum, %lu read whole\n", counts.inputs,
-                 counts.trusted, counts.whole);
+    std::fprintf(stderr, "levin: %lu inputs, %lu past the header's checksum, %lu read whole, %lu paths used\n",
+                 counts.inputs, counts.trusted, counts.whole, counts.used);
   });
   return 0;
 }

@@ -21,6 +21,21 @@ void write_checkpoints(const std::string& folder) {
   odd.set("plain", ConfigNode::list({ConfigNode::scalar("1e-3"), ConfigNode(), ConfigNode::scalar("x", true)}));
   state.values.set("odd", odd);
   write_checkpoint(folder + "/values", state);
+  State files;  // what checkpoints say of files: see WatchedFolders
+  files.set<std::string>("dirpath", "/ck");
+  files.set<std::vector<std::string>>("point_removed", {"/ck/a.ckpt", "/ck/sub/a.ckpt", "/ck/../beside/victim.ckpt",
+                                                        "/ck/out/victim.ckpt", "/ck/sub/../../beside/victim.ckpt"});
+  State callback;
+  callback.put("callbacks.ModelCheckpoint", files);
+  State shards;
+  ConfigNode shard = ConfigNode::map();
+  shard.set("file", ConfigNode::scalar("shard-0-of-1.a.safetensors", true));
+  shard.set("bytes", ConfigNode::scalar("8"));
+  shard.set("checksum", ConfigNode::scalar("0123456789abcdef", true));
+  shards.values.set("shards", ConfigNode::list({shard}));
+  shards.values.set("layout", ConfigNode::map());
+  callback.put("sharded", shards);
+  write_checkpoint(folder + "/files", callback);
   for (const auto type : {at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kShort, at::kByte, at::kBool}) {
     state.tensors[c10::toString(type)] = at::ones({2, 3}, at::TensorOptions(type));
   }
