@@ -15,13 +15,6 @@ namespace {
 
 constexpr int64_t kDefaultPort = 12910;  // Lightning's, where a launcher gives an address and no port
 
-int64_t number_in(const std::string& text, const std::string& name) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size() && value >= 0) return value;
-  throw ConfigError("environment: " + name + " is \"" + text + "\", not a whole number >= 0. Unset it, or correct it.");
-}
-
 class Reader {
  public:
   explicit Reader(const Variables& variables) : variables_(variables) {}
@@ -33,7 +26,7 @@ class Reader {
   [[nodiscard]] int64_t number(const std::string& name) const {
     const auto text = variables_(name);
     if (!text) throw ConfigError("environment: " + name + " is missing beside the other variables of its launcher.");
-    return number_in(*text, name);
+    return environment_number(*text, name);
   }
   [[nodiscard]] int64_t number(const std::string& name, int64_t otherwise) const {
     return has(name) ? number(name) : otherwise;
@@ -109,7 +102,7 @@ int64_t slurm_port(const Reader& env) {
   const std::string digits = job.size() > 4 ? job.substr(job.size() - 4) : job;
   if (digits.empty()) return kDefaultPort;
   constexpr int64_t kApart = 1009;  // prime to 10000: any two of 10000 steps differ
-  return 15000 + (number_in(digits, "SLURM_JOB_ID") + env.number("SLURM_STEP_ID", 0) % 10000 * kApart) % 10000;
+  return 15000 + (environment_number(digits, "SLURM_JOB_ID") + env.number("SLURM_STEP_ID", 0) % 10000 * kApart) % 10000;
 }
 
 // Entry `node` of Slurm's list: "2(x3),1" -> 2, 2, 2, 1. Unset: the list is too short.
@@ -121,8 +114,8 @@ std::optional<int64_t> tasks_on(int64_t node, const std::string& list) {
     const int64_t count =
         times == std::string::npos
             ? 1
-            : number_in(entry.substr(times + 2, entry.find(')', times) - times - 2), "SLURM_TASKS_PER_NODE");
-    if (node < count) return number_in(entry.substr(0, times), "SLURM_TASKS_PER_NODE");
+            : environment_number(entry.substr(times + 2, entry.find(')', times) - times - 2), "SLURM_TASKS_PER_NODE");
+    if (node < count) return environment_number(entry.substr(0, times), "SLURM_TASKS_PER_NODE");
     node -= count;
   }
   return std::nullopt;
@@ -280,6 +273,13 @@ World checked(World world) {
 }
 
 }  // namespace
+
+int64_t environment_number(const std::string& text, const std::string& name) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && value >= 0) return value;
+  throw ConfigError("environment: " + name + " is \"" + text + "\", not a whole number >= 0. Unset it, or correct it.");
+}
 
 std::optional<World> find_world(const Variables& variables) {
   const Reader env(variables);

@@ -54,7 +54,11 @@ class Job {
                         " nodes need to know each other: set NODE_RANK, MASTER_ADDR and MASTER_PORT on each, or start "
                         "the ranks with torchrun, srun or mpirun.");
     }
-    node_rank_ = std::atoll(node->c_str());
+    node_rank_ = environment_number(*node, "NODE_RANK");
+    if (node_rank_ >= options.num_nodes) {
+      throw ConfigError("environment: NODE_RANK is " + *node + ", and TrainerOptions.num_nodes is " +
+                        std::to_string(options.num_nodes) + ". Number the nodes from 0.");
+    }
   }
   ~Job() { end_all(); }
   Job(const Job&) = delete;

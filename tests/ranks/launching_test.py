@@ -120,6 +120,14 @@ class Launching(RanksTest):
         self.assertEqual(status, 1)
         self.assertIn("set NODE_RANK, MASTER_ADDR and MASTER_PORT", errors)
 
+    def test_a_node_rank_that_is_none_is_an_error(self):
+        for node_rank, message in [("x", 'NODE_RANK is "x", not a whole number'),
+                                   ("2", "NODE_RANK is 2, and TrainerOptions.num_nodes is 2")]:
+            status, errors = self.run_words("devices=2", "nodes=2", env={
+                "NODE_RANK": node_rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())})
+            self.assertEqual(status, 1)
+            self.assertIn(message, errors)
+
 
 class Signals(RanksTest):
     def test_a_stop_that_reaches_the_launcher_ends_all_ranks_in_good_order(self):
