@@ -71,7 +71,7 @@ std::string without_path(const std::string& message, const std::string& path) {
 std::string near_file(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code code;
-  if (fs::exists(path, code)) return "";
+  if (fs::exists(fs::symlink_status(path, code))) return "";
   const fs::path folder = fs::path(path).parent_path();
   std::vector<std::string> names;
   fs::directory_iterator entry(folder.empty() ? "." : folder, code);

@@ -128,7 +128,9 @@ std::string free_script(const std::string& name) {
   std::string safe = name;
   std::replace(safe.begin(), safe.end(), '/', '_');
   std::string path = safe + ".sbatch";
-  for (int number = 1; fs::exists(path); ++number) path = safe + "-" + std::to_string(number) + ".sbatch";
+  std::error_code code;
+  for (int number = 1; fs::exists(fs::symlink_status(path, code)); ++number)
+    path = safe + "-" + std::to_string(number) + ".sbatch";
   return path;
 }
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <regex>
 
+#include "levin/cli/submit_script.h"
 #include "levin/core/error.h"
 
 namespace levin {
@@ -32,10 +33,6 @@ bool is_slurm_time(const std::string& text) {
   static const std::regex form(R"((\d+(:\d{1,2}(:\d{1,2})?)?)|(\d+-\d{1,2}(:\d{1,2}(:\d{1,2})?)?)|UNLIMITED|INFINITE)");
   const bool is_zero = text.find_first_not_of("0:-") == std::string::npos;
   return std::regex_match(text, form) && !is_zero;
-}
-
-bool is_line(const std::string& text) {
-  return std::none_of(text.begin(), text.end(), [](unsigned char letter) { return letter < ' ' || letter == 0x7f; });
 }
 
 // Parts the values of a grid at commas that stand in no bracket and in no quotes.
@@ -102,7 +99,7 @@ class Reader {
   }
 
   void set(const std::string& name, const std::string& value) {
-    if (!is_line(value)) {
+    if (!is_one_line(value)) {
       problems_.add({}, "--" + name, "\"" + cut_text(value) + "\" holds a line's end or another control character.");
     } else if (name == "nodes") {
       options_.nodes = count(name, value);

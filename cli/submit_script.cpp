@@ -13,10 +13,6 @@ bool is_plain(const std::string& text, const std::string& more) {
   return !text.empty() && text.find_first_not_of(plain) == std::string::npos;
 }
 
-bool is_one_line(const std::string& text) {
-  return std::none_of(text.begin(), text.end(), [](unsigned char letter) { return letter < ' ' || letter == 0x7f; });
-}
-
 // As sbatch reads its lines: quotes, in which a backslash takes the next letter for itself.
 std::string sbatch_value(const std::string& text) {
   if (is_plain(text, "")) return text;
@@ -59,6 +55,10 @@ void add_options(std::string& script, const SubmitJob& job) {
 }
 
 }  // namespace
+
+bool is_one_line(const std::string& text) {
+  return std::none_of(text.begin(), text.end(), [](unsigned char letter) { return letter < ' ' || letter == 0x7f; });
+}
 
 std::string shell_word(const std::string& text) {
   if (is_plain(text, "")) return text;

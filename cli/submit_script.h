@@ -25,6 +25,9 @@ struct SubmitJob {
   std::vector<std::vector<std::string>> points = {};            // more arguments, for each task of an array
 };
 
+/// Whether `text` holds no control character, such as a line's end.
+[[nodiscard]] bool is_one_line(const std::string& text);
+
 /// What no line of a script for sbatch can hold becomes a problem: control characters, a line's end among them. The
 /// words of the command may hold them, as they are quoted for the shell.
 void check_job(const SubmitJob& job, Problems& problems);
