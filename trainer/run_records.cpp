@@ -44,7 +44,9 @@ constexpr std::array kMayChange{
     "trainer.min_epochs",
     "trainer.min_steps",
     "trainer.num_nodes",
+    "trainer.oversubscribe",
     "trainer.profiler",
+    "trainer.stop_grace",
     "trainer.strategy",
 };
 // Wherever they stand.

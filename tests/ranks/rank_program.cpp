@@ -17,11 +17,13 @@
 #include "levin/levin.h"
 #include "levin/strategies/launcher.h"
 #include "ranks/hanging_data.h"
+#include "ranks/stream.h"
 #include "ranks/words.h"
 #include "support/limited_allocator.h"
 
 namespace {
 
+using levin::test::Stream;
 using levin::test::Words;
 namespace F = torch::nn::functional;
 
@@ -189,29 +191,6 @@ class Net : public levin::LightningModule {
   int64_t reductions_before_ = 0;
   levin::HeldMemory held_;
   int64_t most_parameters_ = 0;
-};
-
-// Of unknown length: rank r has `stream` + r batches.
-class Stream final : public levin::Loader {
- public:
-  Stream(levin::Batch all, int64_t batches) : all_(std::move(all)), batches_(batches) {}
-  void start(int64_t, int64_t first) override { position_ = first; }
-  bool next(levin::Batch& batch) override {
-    if (position_ >= batches_) return false;
-    const int64_t at = 2 * (position_++ % 4);
-    batch = {all_[0].slice(0, at, at + 2), all_[1].slice(0, at, at + 2)};
-    return true;
-  }
-  [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
-  bool shard(int64_t rank, int64_t, bool) override {
-    batches_ += rank;
-    return true;
-  }
-
- private:
-  levin::Batch all_;
-  int64_t batches_;
-  int64_t position_ = 0;
 };
 
 levin::Batch make_data(const Words& words) {
