@@ -115,8 +115,10 @@ class Job {
     std::optional<Clock::time_point> kill_at;
     while (collect()) {
       if (failed_ != nullptr && !kill_at) kill_at = Clock::now() + options_.grace;
-      // After a stop the ranks that write nothing end first: not even then is a save cut.
-      if (kill_at && Clock::now() >= *kill_at && !is_saving()) signal_all(SIGKILL);
+      // After a stop the ranks that write nothing end first: not even then is a save cut. Where a rank has failed, one
+      // may wait for what that rank will never write.
+      const bool may_save = stops_.any() && failed_ != nullptr && !WIFSIGNALED(failed_->status) && is_saving();
+      if (kill_at && Clock::now() >= *kill_at && !may_save) signal_all(SIGKILL);
       if (stop_by_ && Clock::now() >= *stop_by_ && !is_saving()) {
         force_end(graceful_,
                   "came " + number_text(options_.stop_grace.count()) +

@@ -41,9 +41,9 @@ void write_one(const CheckpointRequest& request) {
                           ". Remove the link, or save under another name.");
   }
   make_folder(fs::path(request.path).parent_path().string());
-  if (request.shard) {
-    write_sharded_checkpoint(request.path, request.state, *request.shard);
-  } else if (request.link_to.empty()) {
+  if (request.shard) return write_sharded_checkpoint(request.path, request.state, *request.shard);
+  const SaveInProgress saving;
+  if (request.link_to.empty()) {
     write_checkpoint(request.path, request.state);
   } else {
     write_link(request.path, request.link_to);
@@ -131,7 +131,6 @@ void CheckpointWriter::work() {
     if (waiting_ == nullptr) return;  // a stop finishes what is waiting first
     std::unique_ptr<Group> group = std::move(waiting_);
     lock.unlock();
-    const SaveInProgress saving;
     for (const std::string& path : group->sync_first) sync_file(path);
     for (size_t k = 0; k < group->requests.size(); ++k) {
       try {

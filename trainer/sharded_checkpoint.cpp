@@ -10,6 +10,7 @@
 
 #include "levin/core/files.h"
 #include "levin/trainer/checkpoint_file.h"
+#include "levin/trainer/save_in_progress.h"
 #include "levin/trainer/sharded_record.h"
 
 namespace levin {
@@ -58,6 +59,7 @@ void replace_link(const std::string& folder) {
 }
 
 void write_shard(const std::string& folder, const State& state, const ShardPlace& place) {
+  const SaveInProgress saving;
   const std::string path = in_folder(folder, shard_name(place, place.rank));
   try {
     replace_link(folder);
@@ -73,6 +75,7 @@ void write_shard(const std::string& folder, const State& state, const ShardPlace
   }
 }
 
+// Not a save in progress: the rank that is waited for may have ended, or hang.
 void await_shards(const std::string& folder, const ShardPlace& place, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (int64_t rank = 0; rank < place.world_size; ++rank) {
@@ -95,6 +98,7 @@ void await_shards(const std::string& folder, const ShardPlace& place, std::chron
 }
 
 void write_record(const std::string& folder, const State& state, const ShardPlace& place) {
+  const SaveInProgress saving;
   std::vector<ShardFile> shards;
   std::map<std::string, Layout> layout;
   for (int64_t rank = 0; rank < place.world_size; ++rank) {
