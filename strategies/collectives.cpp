@@ -142,13 +142,11 @@ void wait_for(c10d::Work& work, const c10d::ProcessGroup& group, const std::stri
 // Rethrows the error if it says enough; for a catch block.
 [[noreturn]] static void report_failed_meeting(const World& world, const std::exception& error) {
   if (dynamic_cast<const RankError*>(&error) != nullptr) throw;
-  const std::string text = first_line(error.what());
-  const bool taken = text.find("EADDRINUSE") != std::string::npos;
+  const bool says_what_to_do = dynamic_cast<const Error*>(&error) != nullptr;
   throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + " (told by " +
                   world.source + ") cannot meet the others at " + world.master_address + ":" +
-                  std::to_string(world.master_port) + ": " + text + ". " +
-                  (taken ? "Another program listens there: another run, or a process that was given rank 0 too."
-                         : "Do all ranks run, and does that port reach rank 0's machine?"));
+                  std::to_string(world.master_port) + ": " + first_line(error.what()) +
+                  (says_what_to_do ? "" : ". Do all ranks run, and does that port reach rank 0's machine?"));
 }
 
 Collectives::Collectives(const World& world, Milliseconds timeout) : groups_(std::make_unique<Groups>()) {

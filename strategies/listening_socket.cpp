@@ -70,7 +70,9 @@ ListeningSocket::ListeningSocket(const std::string& address, int64_t port, int* 
   if (descriptor_ < 0) {
     throw Error("rank 0 cannot listen at " + address + ", port " + std::to_string(port) + ": " +
                 (error != 0 ? std::string(std::strerror(error)) : problem) + "." +
-                (error == EADDRINUSE ? " Another program or run has that port; MASTER_PORT chooses another." : ""));
+                (error == EADDRINUSE ? " Another program listens there: another run, or a process that was given "
+                                       "rank 0 too. MASTER_PORT chooses another port."
+                                     : ""));
   }
   port_ = port_of(descriptor_);
 }

@@ -20,8 +20,10 @@ using RollClock = std::chrono::steady_clock;
 
 constexpr const char* kArrived = "roll/arrived";
 constexpr const char* kRefused = "roll/refused";
+constexpr const char* kHeard = "roll/heard";
 constexpr size_t kNamedRanks = 8;
 constexpr std::chrono::seconds kQuietWait{30};
+constexpr std::chrono::seconds kFarewell{5};
 
 std::vector<uint8_t> bytes(const std::string& text) {
   return {text.begin(), text.end()};
@@ -41,6 +43,17 @@ std::string claim_key(int64_t rank) {
   return "roll/" + std::to_string(rank);
 }
 
+// The store is in rank 0's process: it stays until all that are there know why the roll has failed, and no longer than
+// `kFarewell`. What the others get where it has gone says nothing.
+[[noreturn]] void leave(c10d::Store& store, const World& world, const std::string& text) {
+  const auto start = RollClock::now();
+  store.add(kHeard, 1);
+  while (world.rank == 0 && store.add(kHeard, 0) <= store.add(kArrived, 0) && RollClock::now() - start < kFarewell) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  throw RankError(text);
+}
+
 void claim(c10d::Store& store, const World& world) {
   const std::string self = this_process();
   const std::string holder = text_of(store.compareSet(claim_key(world.rank), {}, bytes(self)));
@@ -50,7 +63,7 @@ void claim(c10d::Store& store, const World& world) {
                            "). Give every process a rank of its own: RANK, --rank, or with several nodes NODE_RANK.";
   if (store.add(kArrived, 0) >= world.size) throw MeetingIsOver(text);
   store.set(kRefused, bytes(text));
-  throw RankError(text);
+  leave(store, world, text);
 }
 
 std::string missing_ranks(c10d::Store& store, const World& world) {
@@ -73,7 +86,7 @@ void call_roll(c10d::Store& store, const World& world, std::chrono::milliseconds
   const auto start = RollClock::now();
   bool told = world.rank != 0;
   for (std::chrono::milliseconds pause{1}; store.add(kArrived, 0) < world.size;) {
-    if (store.check({kRefused})) throw RankError(text_of(store.get(kRefused)));
+    if (store.check({kRefused})) leave(store, world, text_of(store.get(kRefused)));
     const auto waited = RollClock::now() - start;
     if (waited >= timeout) {
       throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) +

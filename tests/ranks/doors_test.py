@@ -97,7 +97,7 @@ class ListeningAddress(DoorsTest):
             process = self.rank(0, port)
             said = self.finish(process)[0]
         self.assertEqual(process.returncode, 1, said)
-        self.assertIn(f"rank 0 cannot listen at 127.0.0.1, port {port}: Address already in use. Another program or run has", said)
+        self.assertIn(f"rank 0 cannot listen at 127.0.0.1, port {port}: Address already in use. Another program listens there", said)
 
 
 class Secrets(DoorsTest):

@@ -219,6 +219,7 @@ levin::TrainerOptions trainer_options(const Words& words) {
   options.max_epochs = words.number("epochs", 2);
   if (words.has("devices")) options.devices = words.number("devices", 1);
   options.default_root_dir = words.text("out", ".");
+  options.oversubscribe = true;
   options.enable_progress_bar = false;
   options.enable_model_summary = false;
   options.accumulate_grad_batches = words.number("accumulate", 1);
