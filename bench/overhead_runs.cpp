@@ -151,9 +151,12 @@ double hand_written_loop(const Data& data, Kind kind, Length length) {
 
 double trained_by_levin(const Data& data, Kind kind, int logs, Length length, bool barebones, int64_t ranks) {
   Mlp model(kind, logs);
-  return fit(
-      model, make_loader({data.x, data.y}, true),
-      {.max_epochs = length.epochs, .devices = ranks, .limit_train_batches = length.batches, .barebones = barebones});
+  return fit(model, make_loader({data.x, data.y}, true),
+             {.max_epochs = length.epochs,
+              .devices = ranks,
+              .oversubscribe = true,
+              .limit_train_batches = length.batches,
+              .barebones = barebones});
 }
 
 double log_call(const Data& data, int64_t batches) {

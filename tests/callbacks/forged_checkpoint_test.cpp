@@ -180,7 +180,7 @@ TEST(ForgedCheckpoint, RemovesALinkAndNotWhatItLeadsTo) {
 
 TEST(ForgedCheckpoint, FromElsewhereClaimsNoFilesOfTheFolder) {
   const Folders folders;
-  for (const std::string dirpath : {std::string(), folders / "beside"}) {
+  for (const std::string& dirpath : {std::string(), folders / "beside"}) {
     folders.reset();
     const std::string mine = folders.ck() + "/mine.ckpt";
     const std::string named = folders.ck() + "/epoch=1-step=4.ckpt";
@@ -206,8 +206,8 @@ TEST(ForgedCheckpoint, ASaveDoesNotFollowALinkOutOfTheFolder) {
   TinyModule module;
   module.table = {0.9};
   const CapturedConsole console;
-  Trainer(quiet(1, ModelCheckpoint({.dirpath = folders.ck(), .filename = "out/{step}"})))
-      .fit(module, tiny_loader(8), tiny_loader(4));
+  Trainer trainer(quiet(1, ModelCheckpoint({.dirpath = folders.ck(), .filename = "out/{step}"})));
+  EXPECT_THROW(trainer.fit(module, tiny_loader(8), tiny_loader(4)), CheckpointError);
   folders.expect_nothing_beside_touched();
   EXPECT_TRUE(console.has("leads out of " + folders.ck())) << console.text();
 }

@@ -316,7 +316,8 @@ TEST(ModelCheckpoint, SaysBeforeTrainingIfTheFolderCannotTakeTwoCheckpoints) {
   module.on_training_step = [&](int64_t) {
     if (steps_when_told < 0) steps_when_told = console.has("file is not a folder") ? 1 : 0;
   };
-  Trainer(quiet(1, ModelCheckpoint({.dirpath = folder / "file/below"}))).fit(module, tiny_loader(24));
+  Trainer trainer(quiet(1, ModelCheckpoint({.dirpath = folder / "file/below"})));
+  EXPECT_THROW(trainer.fit(module, tiny_loader(24)), CheckpointError);
   EXPECT_EQ(steps_when_told, 1) << console.text();
 }
 
