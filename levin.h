@@ -4,7 +4,8 @@
 //   optim/       optimizers, learning-rate schedulers      precision/    number formats of a run
 //   strategies/  devices and ranks                         loggers/      where numbers go
 //   recompute/   forward passes computed again             profilers/    where time goes
-//   trainer/     LightningModule, Callback, Trainer        callbacks/    what runs at the hooks
+//   checkpoint/  files of a run                            callbacks/    what runs at the hooks
+//   trainer/     LightningModule, Callback, Trainer
 //
 // Above it stands levin/cli/run_cli.h: a program that is the `levin` tool with your classes. Start with
 // trainer/lightning_module.h and trainer/trainer.h.
@@ -31,13 +32,13 @@
 #include "levin/callbacks/timer.h"
 #include "levin/callbacks/weight_averaging.h"
 #include "levin/core/register.h"
-#include "levin/data/csv.h"
-#include "levin/data/dataloader.h"
-#include "levin/data/dataset.h"
-#include "levin/data/idx.h"
-#include "levin/data/mnist.h"
-#include "levin/data/text.h"
-#include "levin/data/text_csv.h"
+#include "levin/data/loading/dataloader.h"
+#include "levin/data/loading/dataset.h"
+#include "levin/data/sets/csv.h"
+#include "levin/data/sets/idx.h"
+#include "levin/data/sets/mnist.h"
+#include "levin/data/sets/text.h"
+#include "levin/data/sets/text_csv.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/optim/adadelta.h"
 #include "levin/optim/adagrad.h"
@@ -65,14 +66,15 @@
 #include "levin/profilers/time_split.h"
 #include "levin/profilers/trace_profiler.h"
 #include "levin/recompute/recompute.h"
-#include "levin/strategies/data_parallel.h"
-#include "levin/strategies/ddp.h"
-#include "levin/strategies/dp.h"
-#include "levin/strategies/fsdp.h"
-#include "levin/strategies/init_method.h"
-#include "levin/strategies/model_parallel.h"
+#include "levin/strategies/device/data_parallel.h"
+#include "levin/strategies/device/dp.h"
+#include "levin/strategies/device/model_parallel.h"
+#include "levin/strategies/launch/init_method.h"
+#include "levin/strategies/process/ddp.h"
+#include "levin/strategies/process/fsdp.h"
 #include "levin/trainer/held_memory.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/param_groups.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"

@@ -15,8 +15,8 @@
 #include <memory>
 #include <stdexcept>
 
-#include "levin/trainer/checkpoint_file.h"
-#include "levin/trainer/checkpoint_writer.h"
+#include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/checkpoint_writer.h"
 #include "peer.h"
 #include "rounds.h"
 

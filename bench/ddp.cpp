@@ -6,7 +6,7 @@
 //   bench_ddp loop|trainer mlp|gpt STEPS RANKS [BUCKET_MB]      one run alone: microseconds a step on rank 0
 //   bench_ddp all_reduce BYTES RANKS                            one message: microseconds
 //   bench_ddp memory ddp|1|2|3                                  MiB that a rank of two keeps; 1 to 3: stages of fsdp
-#include "levin/strategies/ddp.h"
+#include "levin/strategies/process/ddp.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -17,9 +17,9 @@
 
 #include "ddp_loop.h"
 #include "gpt_runs.h"
+#include "levin/cli/commands/step_model.h"
 #include "levin/core/console.h"
-#include "levin/strategies/fsdp.h"
-#include "levin/strategies/step_model.h"
+#include "levin/strategies/process/fsdp.h"
 #include "levin/trainer/held_memory.h"
 #include "overhead_runs.h"
 #include "peer.h"

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <filesystem>
 
-#include "levin/data/text_reader.h"
+#include "levin/data/text/text_reader.h"
 #include "levin/precision/autocast.h"
 #include "stopwatch.h"
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <stdexcept>
 
-#include "levin/data/dataloader.h"
-#include "levin/data/dataset.h"
+#include "levin/data/loading/dataloader.h"
+#include "levin/data/loading/dataset.h"
 #include "peer.h"
 #include "rounds.h"
 

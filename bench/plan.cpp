@@ -6,7 +6,7 @@
 
 #include "levin/core/console.h"
 #include "levin/recompute/chain_plan.h"
-#include "levin/trainer/plan_recomputation.h"
+#include "levin/trainer/loops/plan_recomputation.h"
 #include "plan_shapes.h"
 #include "programs.h"
 #include "rounds.h"

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <memory>
 
-#include "levin/trainer/recomputation.h"
+#include "levin/recompute/recomputation.h"
 #include "models/gpt.h"
 #include "peak_memory.h"
 #include "peer.h"

@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "levin/recompute/chain_plan.h"
-#include "levin/trainer/plan_recomputation.h"
+#include "levin/trainer/loops/plan_recomputation.h"
 
 namespace bench::xlmr {
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "levin/core/gpu.h"
-#include "levin/trainer/memory_meter.h"
+#include "levin/recompute/memory_meter.h"
 
 namespace bench::xlmr {
 

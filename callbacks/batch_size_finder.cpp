@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "levin/core/console.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "levin/core/console.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

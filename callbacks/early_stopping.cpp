@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "levin/core/console.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

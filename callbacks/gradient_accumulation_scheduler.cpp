@@ -1,6 +1,7 @@
 #include "levin/callbacks/gradient_accumulation_scheduler.h"
 
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

@@ -5,8 +5,9 @@
 
 #include "levin/core/console.h"
 #include "levin/core/files.h"
+#include "levin/core/short_number.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/short_number.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 #include "levin/trainer/trial_runs.h"
 

@@ -3,8 +3,8 @@
 //
 //   .callbacks = {levin::LearningRateFinder({.num_training = 200, .plot = "lr_find.svg"})}
 //
-// The steps leave no trace (trainer/trial_runs.h). A run that continues from a checkpoint goes on with what was found
-// then. Put it before callbacks that look at optimizers, which are made anew. `levin tune` runs it alone.
+// The steps leave no trace (trainer/trial_runs.h). A run that continues from a checkpoint goes on with what was
+// found then. Put it before callbacks that look at optimizers, which are made anew. `levin tune` runs it alone.
 #pragma once
 
 #include <array>

@@ -4,6 +4,7 @@
 
 #include "levin/trainer/lightning_optimizer.h"
 #include "levin/trainer/optimizer_config.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

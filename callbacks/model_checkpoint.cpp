@@ -6,10 +6,11 @@
 #include <limits>
 
 #include "levin/callbacks/checkpoint_folder.h"
+#include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/checkpoint_writer.h"
+#include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/core/console.h"
-#include "levin/trainer/checkpoint_file.h"
-#include "levin/trainer/checkpoint_writer.h"
-#include "levin/trainer/sharded_checkpoint.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

@@ -6,11 +6,12 @@
 
 #include "levin/callbacks/checkpoint_folder.h"
 #include "levin/callbacks/model_checkpoint.h"
+#include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/checkpoint_writer.h"
+#include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/core/console.h"
 #include "levin/core/paths.h"
-#include "levin/trainer/checkpoint_file.h"
-#include "levin/trainer/checkpoint_writer.h"
-#include "levin/trainer/sharded_checkpoint.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

@@ -2,10 +2,11 @@
 
 #include <filesystem>
 
+#include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/core/console.h"
 #include "levin/core/files.h"
 #include "levin/core/paths.h"
-#include "levin/trainer/sharded_checkpoint.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

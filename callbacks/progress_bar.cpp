@@ -8,8 +8,9 @@
 #include <thread>
 
 #include "levin/core/console.h"
-#include "levin/data/dataloader.h"
+#include "levin/data/loading/dataloader.h"
 #include "levin/profilers/time_split.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

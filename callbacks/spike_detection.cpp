@@ -10,7 +10,8 @@
 #include "levin/core/files.h"
 #include "levin/core/paths.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/nonfinite_loss.h"
+#include "levin/trainer/nonfinite_loss_error.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

@@ -7,6 +7,7 @@
 #include "levin/callbacks/batch_norm.h"
 #include "levin/core/console.h"
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

@@ -8,6 +8,7 @@
 #include "levin/callbacks/nvml.h"
 #include "levin/core/console.h"
 #include "levin/profilers/peak_flops.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

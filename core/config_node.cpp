@@ -8,8 +8,8 @@
 #include <unordered_map>
 
 #include "levin/core/error.h"
+#include "levin/core/scalar_text.h"
 #include "levin/core/utf8.h"
-#include "levin/core/value.h"
 
 namespace levin {
 

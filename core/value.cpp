@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "levin/core/error.h"
+#include "levin/core/scalar_text.h"
 
 namespace levin {
 
@@ -34,59 +35,18 @@ std::string join_path(const std::string& parent, const std::string& key) {
   return parent.empty() ? key : parent + "." + key;
 }
 
-namespace {
-
-// Decimal digits only: no leading zeros (010 is octal to some readers, ten to others), no 0x, no 1_000.
-bool has_plain_digits(std::string_view text) {
-  if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.remove_prefix(1);
-  if (text.empty() || (text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9')) return false;
-  return text.find_first_not_of("0123456789.eE+-") == std::string_view::npos;
-}
-
-bool special_double(const std::string& text, double& value) {
-  if (text == ".inf" || text == "+.inf" || text == ".Inf" || text == "+.Inf" || text == ".INF" || text == "+.INF" ||
-      text == "inf" || text == "Infinity") {
-    value = std::numeric_limits<double>::infinity();
-  } else if (text == "-.inf" || text == "-.Inf" || text == "-.INF" || text == "-inf" || text == "-Infinity") {
-    value = -std::numeric_limits<double>::infinity();
-  } else if (text == ".nan" || text == ".NaN" || text == ".NAN" || text == "nan" || text == "NaN") {
-    value = std::numeric_limits<double>::quiet_NaN();
-  } else {
-    return false;
-  }
-  return true;
-}
-
-template <class Number>
-bool whole_number_text(std::string_view text, Number& value) {
-  if (text.starts_with('+')) {
-    text.remove_prefix(1);
-    if (text.starts_with('-')) return false;  // from_chars would take "+-5" for -5
-  }
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return code == std::errc{} && end == text.data() + text.size();
-}
-
-}  // namespace
-
 namespace detail {
 
 bool parse_int(const ConfigNode& node, int64_t& value) {
-  return node.is_scalar() && !node.quoted && has_plain_digits(node.text) && whole_number_text(node.text, value);
+  return node.is_scalar() && !node.quoted && parse_int(node.text, value);
 }
 
 bool parse_double(const ConfigNode& node, double& value) {
-  if (!node.is_scalar() || node.quoted) return false;
-  if (special_double(node.text, value)) return true;
-  return has_plain_digits(node.text) && whole_number_text(node.text, value);
+  return node.is_scalar() && !node.quoted && parse_double(node.text, value);
 }
 
 bool parse_bool(const ConfigNode& node, bool& value) {
-  if (!node.is_scalar() || node.quoted) return false;
-  const bool yes = node.text == "true" || node.text == "True" || node.text == "TRUE";
-  const bool no = node.text == "false" || node.text == "False" || node.text == "FALSE";
-  value = yes;
-  return yes || no;
+  return node.is_scalar() && !node.quoted && parse_bool(node.text, value);
 }
 
 bool expected(const std::string& type, const ConfigNode& node, const std::string& path, Problems& problems) {
@@ -114,14 +74,6 @@ bool only_about_parts(const Problems& problems, const std::string& path) {
 }
 
 }  // namespace detail
-
-bool reads_as_string(const std::string& text) {
-  if (text.empty() || text == "null" || text == "Null" || text == "NULL" || text == "~") return false;
-  const ConfigNode node = ConfigNode::scalar(text);
-  bool flag = false;
-  double number = 0;
-  return !detail::parse_bool(node, flag) && !detail::parse_double(node, number);
-}
 
 bool ValueType<bool>::read(const ConfigNode& node, bool& value, const std::string& path, Problems& problems) {
   return detail::parse_bool(node, value) || detail::expected("true or false", node, path, problems);

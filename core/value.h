@@ -40,9 +40,6 @@ class Problems {
   std::vector<std::string> lines_;
 };
 
-/// Whether a plain (unquoted) scalar means a string: not null, a bool or a number in YAML 1.2's core schema.
-[[nodiscard]] bool reads_as_string(const std::string& text);
-
 /// "parent.key", or "key" where there is no parent.
 [[nodiscard]] std::string join_path(const std::string& parent, const std::string& key);
 

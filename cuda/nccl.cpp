@@ -1,11 +1,11 @@
-#include "levin/strategies/nccl.h"
+#include "levin/strategies/process/nccl.h"
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 using levin::World;
 
-// The name and the type that strategies/nccl.h gives.
+// The name and the type that strategies/process/nccl.h gives.
 extern "C" c10::intrusive_ptr<c10d::ProcessGroup> levin_make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store,
                                                                         const World& world,
                                                                         std::chrono::milliseconds timeout,

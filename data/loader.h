@@ -3,7 +3,8 @@
 //   loader->start(epoch);
 //   for (levin::Batch batch; loader->next(batch);) …
 //
-// One thread drives a loader. DataLoader (data/dataloader.h) is the loader of data sets; a stream is a subclass.
+// One thread drives a loader. DataLoader (data/loading/dataloader.h) is the loader of data sets; a stream is a
+// subclass.
 #pragma once
 
 #include <concepts>

@@ -1,5 +1,5 @@
 // What the blocks of a model cost, as numbers, and what a step of training holds when some of them are computed again:
-// the model behind the planner. No LibTorch here; trainer/measure_chain.h measures the numbers.
+// the model behind the planner. No LibTorch here; trainer/loops/measure_chain.h measures the numbers.
 //
 // A forward pass is a row of blocks, each fed by the one before. What a model computes between its blocks (embedding,
 // head, loss) is a block too, one that cannot be computed again. Blocks in one segment are run without keeping what

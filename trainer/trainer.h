@@ -12,15 +12,14 @@
 #include <string_view>
 #include <vector>
 
+#include "levin/checkpoint/weights.h"
 #include "levin/core/duration.h"
 #include "levin/core/state.h"
 #include "levin/data/data_module.h"
 #include "levin/data/loader.h"
+#include "levin/trainer/kept_config.h"
 #include "levin/trainer/metrics.h"
-#include "levin/trainer/run_plan.h"
-#include "levin/trainer/run_records.h"
 #include "levin/trainer/trainer_options.h"
-#include "levin/trainer/weights.h"
 
 namespace levin {
 
@@ -29,6 +28,7 @@ class LightningModule;
 class LightningOptimizer;
 struct LRSchedulerConfig;
 struct Run;
+struct RunPlan;
 class TimeSplit;
 
 /// What predict returns: for each loader, the result of each batch, on the CPU.

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <variant>
@@ -21,6 +22,9 @@
 #include "levin/trainer/callback.h"
 
 namespace levin {
+
+/// A number of batches, steps or epochs without a limit, or that is not known.
+inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 using Callbacks = ComponentList<Callback>;
 

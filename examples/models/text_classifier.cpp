@@ -1,6 +1,6 @@
 #include "text_classifier.h"
 
-#include "levin/data/sentence_piece.h"
+#include "levin/data/text/sentence_piece.h"
 
 LEVIN_REGISTER_MODEL(TextClassifier, "texts into classes by an encoder of BERT's or XLM-R's kind, of any size");
 

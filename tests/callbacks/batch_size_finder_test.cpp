@@ -8,7 +8,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
-#include "levin/data/dataloader.h"
+#include "levin/data/loading/dataloader.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/optim/adamw.h"
 #include "levin/optim/step_schedulers.h"

@@ -11,8 +11,8 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/checkpoint_folder.h"
+#include "levin/checkpoint/checkpoint_file.h"
 #include "levin/core/files.h"
-#include "levin/trainer/checkpoint_file.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"

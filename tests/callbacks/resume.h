@@ -9,9 +9,9 @@
 #include <string>
 
 #include "callbacks/quiet_trainer.h"
+#include "levin/checkpoint/checkpoint_file.h"
 #include "levin/optim/adamw.h"
 #include "levin/optim/step_schedulers.h"
-#include "levin/trainer/checkpoint_file.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 

@@ -1,4 +1,4 @@
-#include "levin/cli/arguments.h"
+#include "levin/cli/config/arguments.h"
 
 #include <gtest/gtest.h>
 

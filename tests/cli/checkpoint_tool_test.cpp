@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "cli/config_files.h"
+#include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/safetensors_writer.h"
 #include "levin/core/files.h"
-#include "levin/trainer/checkpoint_file.h"
-#include "levin/trainer/safetensors_writer.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 

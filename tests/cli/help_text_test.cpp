@@ -1,4 +1,4 @@
-#include "levin/cli/help_text.h"
+#include "levin/cli/commands/help_text.h"
 
 #include <gtest/gtest.h>
 

@@ -9,9 +9,9 @@
 #include <functional>
 
 #include "cli/config_files.h"
-#include "levin/cli/merge.h"
-#include "levin/cli/run_config.h"
-#include "levin/cli/yaml_file.h"
+#include "levin/cli/config/merge.h"
+#include "levin/cli/config/run_config.h"
+#include "levin/cli/config/yaml_file.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;  // a sanitizer's shadow memory does not fit under an address limit

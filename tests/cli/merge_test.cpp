@@ -1,9 +1,9 @@
-#include "levin/cli/merge.h"
+#include "levin/cli/config/merge.h"
 
 #include <gtest/gtest.h>
 
 #include "cli/config_files.h"
-#include "levin/cli/yaml_file.h"
+#include "levin/cli/config/yaml_file.h"
 
 namespace levin::merge_test {
 namespace {

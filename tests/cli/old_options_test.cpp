@@ -1,11 +1,11 @@
 // The articles' flags of the trainer, and what they are called today.
-#include "levin/cli/old_options.h"
+#include "levin/cli/config/old_options.h"
 
 #include <gtest/gtest.h>
 
 #include "cli/config_files.h"
-#include "levin/cli/merge.h"
-#include "levin/cli/yaml_file.h"
+#include "levin/cli/config/merge.h"
+#include "levin/cli/config/yaml_file.h"
 #include "levin/core/registry.h"
 #include "levin/trainer/trainer_options.h"
 

@@ -1,10 +1,10 @@
 // levin plan cluster: the closed forms with the words of a command line, and a run that is measured here.
-#include "levin/cli/plan_cluster.h"
+#include "levin/cli/commands/plan_cluster.h"
 
 #include <gtest/gtest.h>
 
 #include "cli/config_files.h"
-#include "levin/cli/exit_codes.h"
+#include "levin/cli/commands/exit_codes.h"
 #include "levin/core/console.h"
 #include "support/run_program.h"
 

@@ -1,11 +1,11 @@
 // levin plan memory: the table of numbers that are given, the picture, the run file it writes, and a run measured here.
-#include "levin/cli/plan_memory.h"
+#include "levin/cli/commands/plan_memory.h"
 
 #include <gtest/gtest.h>
 
 #include "cli/config_files.h"
-#include "levin/cli/exit_codes.h"
-#include "levin/cli/planned_config.h"
+#include "levin/cli/commands/exit_codes.h"
+#include "levin/cli/config/planned_config.h"
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"

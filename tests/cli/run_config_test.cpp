@@ -1,9 +1,9 @@
-#include "levin/cli/run_config.h"
+#include "levin/cli/config/run_config.h"
 
 #include <gtest/gtest.h>
 
 #include "cli/config_files.h"
-#include "levin/cli/yaml_file.h"
+#include "levin/cli/config/yaml_file.h"
 
 namespace levin::run_config_test {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "cli/config_files.h"
-#include "levin/cli/submit_options.h"
-#include "levin/cli/submit_script.h"
+#include "levin/cli/commands/submit_options.h"
+#include "levin/cli/commands/submit_script.h"
 #include "levin/core/error.h"
 #include "support/run_program.h"
 

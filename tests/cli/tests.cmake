@@ -7,6 +7,7 @@ levin_test(cli FILES
   cli/old_options_test.cpp
   cli/round_trip_test.cpp
   cli/run_config_test.cpp
+  cli/step_model_test.cpp
   cli/submit_test.cpp
   cli/yaml_file_test.cpp)
 

@@ -1,12 +1,12 @@
 // levin tune: what it says can be written into the run file, and nothing else is left of it.
-#include "levin/cli/tune.h"
+#include "levin/cli/commands/tune.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "cli/config_files.h"
-#include "levin/cli/exit_codes.h"
+#include "levin/cli/commands/exit_codes.h"
 #include "levin/core/console.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"

@@ -7,8 +7,8 @@
 #include <limits>
 #include <regex>
 
-#include "levin/data/dataloader.h"
-#include "levin/data/dataset.h"
+#include "levin/data/loading/dataloader.h"
+#include "levin/data/loading/dataset.h"
 
 namespace conformance {
 

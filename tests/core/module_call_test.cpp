@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "levin/trainer/sequential_calls.h"
+#include "levin/recompute/sequential_calls.h"
 
 namespace levin::module_call_test {
 namespace {

@@ -1,6 +1,6 @@
 // Running out of a GPU's memory in earnest.
 #include "cuda/gpu.h"
-#include "levin/trainer/memory_report.h"
+#include "levin/trainer/run/memory_report.h"
 
 namespace levin::gpu_memory_test {
 namespace {

@@ -1,6 +1,6 @@
 // ddp on a GPU: one rank over NCCL is what one process is without it.
 #include "cuda/gpu.h"
-#include "levin/strategies/ddp.h"
+#include "levin/strategies/process/ddp.h"
 
 namespace levin::gpu_ranks_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "levin/data/augment.h"
+#include "levin/data/sets/augment.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -11,8 +11,8 @@
 
 #include "data/temp_folder.h"
 #include "levin/core/error.h"
-#include "levin/data/dataloader.h"
-#include "levin/data/mnist.h"
+#include "levin/data/loading/dataloader.h"
+#include "levin/data/sets/mnist.h"
 
 namespace levin::augment_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "levin/data/bpe.h"
+#include "levin/data/text/bpe.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include "data/temp_folder.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/data/text/make_tokenizer.h"
 
 namespace levin::bpe_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "levin/data/csv.h"
+#include "levin/data/sets/csv.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/tensor.h>
@@ -6,6 +6,7 @@
 
 #include "data/temp_folder.h"
 #include "levin/core/error.h"
+#include "levin/data/sets/csv_reader.h"
 
 namespace levin::csv_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "levin/data/dataloader.h"
+#include "levin/data/loading/dataloader.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -22,7 +22,7 @@
 #include "data/temp_folder.h"
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
-#include "levin/data/sample_generator.h"
+#include "levin/data/loading/sample_generator.h"
 
 namespace levin::dataloader_test {
 namespace {

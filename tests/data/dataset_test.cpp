@@ -1,4 +1,4 @@
-#include "levin/data/dataset.h"
+#include "levin/data/loading/dataset.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

@@ -1,4 +1,4 @@
-#include "levin/data/download.h"
+#include "levin/data/sets/download.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-#include "levin/data/gather_rows.h"
+#include "levin/data/loading/gather_rows.h"
 
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/arange.h>

@@ -1,4 +1,4 @@
-#include "levin/data/idx.h"
+#include "levin/data/sets/idx.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/tensor.h>

@@ -1,4 +1,4 @@
-#include "levin/data/mnist.h"
+#include "levin/data/sets/mnist.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
@@ -10,7 +10,7 @@
 #include "data/http_server.h"
 #include "data/temp_folder.h"
 #include "levin/core/error.h"
-#include "levin/data/idx.h"
+#include "levin/data/sets/idx.h"
 
 namespace levin::mnist_test {
 namespace {

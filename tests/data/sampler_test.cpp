@@ -1,4 +1,4 @@
-#include "levin/data/sampler.h"
+#include "levin/data/loading/sampler.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/arange.h>

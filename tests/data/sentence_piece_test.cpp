@@ -1,4 +1,4 @@
-#include "levin/data/sentence_piece.h"
+#include "levin/data/text/sentence_piece.h"
 
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "data/temp_folder.h"
 #include "levin/core/error.h"
-#include "levin/data/text_reader.h"
+#include "levin/data/text/text_reader.h"
 #include "support/run_program.h"
 
 namespace levin::sentence_piece_test {

@@ -1,4 +1,4 @@
-#include "levin/data/text_csv.h"
+#include "levin/data/sets/text_csv.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/tensor.h>
@@ -10,7 +10,7 @@
 
 #include "data/temp_folder.h"
 #include "levin/core/error.h"
-#include "levin/data/text_reader.h"
+#include "levin/data/text/text_reader.h"
 
 namespace levin::text_csv_test {
 namespace {

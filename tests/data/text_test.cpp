@@ -1,4 +1,4 @@
-#include "levin/data/text.h"
+#include "levin/data/sets/text.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -13,9 +13,9 @@
 
 #include "data/temp_folder.h"
 #include "levin/core/error.h"
-#include "levin/data/checksum.h"
-#include "levin/data/dataloader.h"
-#include "levin/data/text_reader.h"
+#include "levin/data/loading/dataloader.h"
+#include "levin/data/sets/checksum.h"
+#include "levin/data/text/text_reader.h"
 
 namespace levin::text_test {
 namespace {

@@ -17,11 +17,11 @@
 #include "forge.h"
 #include "fuzz_support.h"
 #include "levin/callbacks/checkpoint_folder.h"
+#include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/sharded_checkpoint.h"
+#include "levin/checkpoint/sharded_record.h"
+#include "levin/checkpoint/values_json.h"
 #include "levin/core/paths.h"
-#include "levin/trainer/checkpoint_file.h"
-#include "levin/trainer/sharded_checkpoint.h"
-#include "levin/trainer/sharded_record.h"
-#include "levin/trainer/values_json.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 

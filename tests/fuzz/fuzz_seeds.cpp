@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <exception>
 
+#include "levin/checkpoint/checkpoint_file.h"
 #include "levin/core/files.h"
-#include "levin/trainer/checkpoint_file.h"
 
 namespace levin::fuzz {
 namespace {

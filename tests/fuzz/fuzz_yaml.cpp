@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "fuzz_support.h"
-#include "levin/cli/merge.h"
-#include "levin/cli/run_config.h"
-#include "levin/cli/yaml_file.h"
+#include "levin/cli/config/merge.h"
+#include "levin/cli/config/run_config.h"
+#include "levin/cli/config/yaml_file.h"
 
 namespace levin::fuzz {
 namespace {

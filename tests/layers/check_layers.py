@@ -22,15 +22,15 @@ def includes_of(path):
 
 
 def sources_in(root, folder):
-    if folder == ".":
-        return sorted(p for p in root.iterdir() if p.suffix in (".h", ".cpp"))
-    return sorted(p for p in (root / folder).rglob("*") if p.suffix in (".h", ".cpp") and p.is_file())
+    """The sources that stand in a folder itself: a subfolder is a layer of its own."""
+    if not (root / folder).is_dir():
+        return []
+    return sorted(p for p in (root / folder).iterdir() if p.suffix in (".h", ".cpp") and p.is_file())
 
 
 def layer_of(included):
     """The folder that an include of "levin/…" enters; "." for levin/levin.h."""
-    parts = included.split("/")
-    return "." if len(parts) == 2 else parts[1]
+    return "/".join(included.split("/")[1:-1]) or "."
 
 
 def check_edges(root):
@@ -106,15 +106,53 @@ def check_lengths(root):
 
 def check_folders_are_known(root):
     for path in sorted(root.glob("*/CMakeLists.txt")):
-        folder = path.parent.name
-        if re.search(r"target_sources\s*\(\s*levin\b", path.read_text(encoding="utf-8")) and \
-                folder not in rules.MAY_INCLUDE:
-            yield f"{folder}/CMakeLists.txt:1: {folder} is not in MAY_INCLUDE of tests/layers/layer_rules.py."
+        if not re.search(r"target_sources\s*\(\s*levin\b|levin_(module_)?sources\s*\(", path.read_text(encoding="utf-8")):
+            continue
+        for folder in sorted({p.parent for p in path.parent.rglob("*") if p.suffix in (".h", ".cpp")} | {path.parent}):
+            name = folder.relative_to(root).as_posix()
+            if name not in rules.MAY_INCLUDE:
+                yield f"{path.relative_to(root)}:1: {name} is not in MAY_INCLUDE of tests/layers/layer_rules.py."
+
+
+def units_of(root):
+    """What each unit (NAME.h with NAME.cpp) includes of other units: {unit: {unit: where}}."""
+    units = {}
+    for folder in rules.MAY_INCLUDE:
+        for path in sources_in(root, folder):
+            unit = path.relative_to(root).with_suffix("").as_posix()
+            found = units.setdefault(unit, {})
+            for number, _, included in includes_of(path):
+                other = included.removeprefix("levin/").removesuffix(".h")
+                if included.startswith("levin/") and other != unit:
+                    found.setdefault(other, f"{path.relative_to(root)}:{number}")
+    return units
+
+
+def check_units_have_no_cycles(root):
+    """Reports each chain of includes that comes back to its first unit once, by the include that closes it."""
+    units = units_of(root)
+    done, chain = set(), []
+
+    def visit(unit):
+        chain.append(unit)
+        for other, where in units.get(unit, {}).items():
+            if other in chain:
+                cycle = [*chain[chain.index(other):], other]
+                yield (f"{where}: closes a cycle of units: {' -> '.join(cycle)}. "
+                       "Rule: units (NAME.h with NAME.cpp) do not include each other.")
+            elif other not in done:
+                yield from visit(other)
+        chain.pop()
+        done.add(unit)
+
+    for unit in sorted(units):
+        if unit not in done:
+            yield from visit(unit)
 
 
 def findings_of(root):
     for check in (check_folders_are_known, check_edges, check_sources_are_built, check_headers_are_included,
-                  check_tests_are_run, check_lengths):
+                  check_tests_are_run, check_lengths, check_units_have_no_cycles):
         yield from check(root)
 
 

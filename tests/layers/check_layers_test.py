@@ -55,6 +55,26 @@ class CheckLayers(unittest.TestCase):
         self.write("trainer/a.cpp", '#include "levin/callbacks/b.h"\n')
         self.assert_found("trainer/a.cpp:1", "trainer -> callbacks")
 
+    def test_a_subfolder_is_a_layer_of_its_own(self):
+        self.write("trainer/CMakeLists.txt", "levin_sources(run a.cpp run/a.cpp step/a.cpp)")
+        self.write("trainer/run/a.cpp", '#include "levin/trainer/step/a.h"\n')
+        self.write("trainer/step/a.h", "#pragma once\n")
+        self.write("trainer/step/a.cpp", '#include "levin/trainer/step/a.h"\n')
+        self.assert_found("trainer/run/a.cpp:1", "trainer/run -> trainer/step", "trainer/run may include:")
+
+    def test_a_subfolder_that_no_rule_names_is_found(self):
+        self.write("data/CMakeLists.txt", "levin_sources(data a.cpp)")
+        self.write("data/odd/b.h", "#pragma once\n")
+        self.assert_found("data/CMakeLists.txt:1", "data/odd is not in MAY_INCLUDE")
+
+    def test_units_that_include_each_other_are_a_cycle(self):
+        self.write("data/CMakeLists.txt", "levin_sources(data a.cpp b.cpp c.cpp)")
+        self.write("data/b.h", "#pragma once\n")
+        self.write("data/c.h", '#include "levin/data/b.h"\n')
+        self.write("data/b.cpp", '#include "levin/data/b.h"\n#include "levin/data/c.h"\n')
+        self.write("data/c.cpp", '#include "levin/data/c.h"\n')
+        self.assert_found("data/c.h:1", "closes a cycle of units: data/b -> data/c -> data/b")
+
     def test_callbacks_include_trainer(self):
         self.write("trainer/b.h", "#pragma once\n")
         self.write("callbacks/a.cpp", '#include "levin/trainer/b.h"\n')

@@ -1,17 +1,39 @@
 # The table of docs/architecture.md: which folder may include which, and who alone may include certain headers.
 # check_layers.py reads it; a new folder needs a line here.
 
-SIBLINGS = ["data", "optim", "precision", "strategies", "loggers", "profilers", "recompute"]
+# Siblings stand beside one another: none includes another. A list of a sibling's subfolders is in their own order.
+SIBLINGS = {
+    "checkpoint": [],
+    "data": ["loading", "text", "sets"],
+    "loggers": [],
+    "optim": [],
+    "precision": [],
+    "profilers": [],
+    "recompute": [],
+    "strategies": ["launch", "process", "device"],
+}
+TRAINER = ["trainer", "trainer/plan", "trainer/run", "trainer/step", "trainer/state", "trainer/loops"]
 
-# folder: the folders it may include, besides itself. "." holds levin.h and builtins.cpp.
+BELOW_TRAINER = ["core", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
+
+# folder: the folders it may include, besides itself. "." holds levin.h and builtins.cpp. A folder's own line is about the
+# files that stand in it directly.
 MAY_INCLUDE = {
     "core": [],
     **{sibling: ["core"] for sibling in SIBLINGS},
-    "trainer": ["core", *SIBLINGS],
-    "callbacks": ["core", *SIBLINGS, "trainer"],
-    "cuda": ["core", "strategies"],
-    ".": ["core", *SIBLINGS, "trainer", "callbacks"],
-    "cli": ["core", *SIBLINGS, "trainer", "callbacks", "."],
+    "data/loading": ["core", "data"],
+    "data/text": ["core", "data", "data/loading"],
+    "data/sets": ["core", "data", "data/loading", "data/text"],
+    "strategies/launch": ["core", "strategies"],
+    "strategies/process": ["core", "strategies", "strategies/launch"],
+    "strategies/device": ["core", "strategies"],
+    **{folder: [*BELOW_TRAINER, *TRAINER[:k]] for k, folder in enumerate(TRAINER)},
+    "callbacks": [*BELOW_TRAINER, "trainer", "trainer/plan"],
+    "cuda": ["core", "strategies", "strategies/process"],
+    ".": [*BELOW_TRAINER, "trainer", "trainer/plan", "callbacks"],
+    "cli/config": [*BELOW_TRAINER, *TRAINER, "callbacks", "."],
+    "cli/commands": [*BELOW_TRAINER, *TRAINER, "callbacks", ".", "cli/config"],
+    "cli": [*BELOW_TRAINER, *TRAINER, "callbacks", ".", "cli/config", "cli/commands"],
 }
 
 # Headers with this ending are precompiled, named in a CMakeLists.txt, included by nobody and not installed.

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "callbacks/quiet_trainer.h"
-#include "levin/data/dataloader.h"
-#include "levin/data/dataset.h"
+#include "levin/data/loading/dataloader.h"
+#include "levin/data/loading/dataset.h"
 #include "support/tiny_module.h"
 
 namespace levin::autocast_test {

@@ -4,6 +4,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/precision/mixed_precision.h"
+#include "levin/trainer/plan/resolve_plan.h"
 #include "support/tiny_module.h"
 
 namespace levin::precision_test {

@@ -8,7 +8,7 @@
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/progress_bar.h"
-#include "levin/data/dataloader.h"
+#include "levin/data/loading/dataloader.h"
 #include "support/captured_console.h"
 #include "support/tiny_module.h"
 

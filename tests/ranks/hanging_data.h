@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "levin/data/dataset.h"
+#include "levin/data/loading/dataset.h"
 
 namespace levin::test {
 

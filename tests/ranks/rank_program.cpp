@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "levin/levin.h"
-#include "levin/strategies/launcher.h"
+#include "levin/strategies/launch/launcher.h"
 #include "ranks/hanging_data.h"
 #include "ranks/stream.h"
 #include "ranks/words.h"

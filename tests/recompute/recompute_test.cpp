@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "levin/precision/autocast.h"
-#include "levin/strategies/random_scope.h"
+#include "levin/strategies/device/random_scope.h"
 #include "recompute/segments.h"
 #include "support/allocations.h"
 

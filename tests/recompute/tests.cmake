@@ -4,7 +4,7 @@ levin_test(recompute TORCH FILES
   recompute/recompute_sequential_test.cpp
   recompute/recompute_test.cpp
   trainer/recomputation_test.cpp
-  trainer/segment_names_test.cpp)
+  recompute/segment_names_test.cpp)
 
 levin_test(chain_plan FILES
   recompute/chain_plan_test.cpp)

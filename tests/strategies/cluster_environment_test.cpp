@@ -1,5 +1,5 @@
 // Which rank this is, read from the variables that launchers leave.
-#include "levin/strategies/cluster_environment.h"
+#include "levin/strategies/launch/cluster_environment.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Replicas of a module or a part of one: equal to the module alone, its buffers kept, outputs where they belong.
-#include "levin/strategies/data_parallel.h"
+#include "levin/strategies/device/data_parallel.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>

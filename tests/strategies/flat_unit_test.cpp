@@ -1,5 +1,5 @@
 // Parameters laid flat and shared out: layout and memory, without any message.
-#include "levin/strategies/flat_unit.h"
+#include "levin/strategies/process/flat_unit.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

@@ -1,12 +1,12 @@
 // --init-method, --rank and --world-size: what they make of this process, and what is said against them.
-#include "levin/strategies/init_method.h"
+#include "levin/strategies/launch/init_method.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
 #include "levin/core/error.h"
-#include "levin/strategies/cluster_environment.h"
+#include "levin/strategies/launch/cluster_environment.h"
 
 namespace levin::init_method_test {
 namespace {

@@ -1,5 +1,5 @@
 // The address that a rank tells the others. Interfaces: the loopback, which every machine has.
-#include "levin/strategies/own_address.h"
+#include "levin/strategies/launch/own_address.h"
 
 #include <gtest/gtest.h>
 

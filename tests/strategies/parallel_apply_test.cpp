@@ -1,5 +1,5 @@
 // Tasks side by side: what they see of the calling thread, what they draw, and how they fail.
-#include "levin/strategies/parallel_apply.h"
+#include "levin/strategies/device/parallel_apply.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -12,7 +12,7 @@
 
 #include "levin/core/error.h"
 #include "levin/precision/autocast.h"
-#include "levin/strategies/random_scope.h"
+#include "levin/strategies/device/random_scope.h"
 
 namespace levin::parallel_apply_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "levin/strategies/rank_difference.h"
+#include "levin/strategies/process/rank_difference.h"
 
 #include <gtest/gtest.h>
 

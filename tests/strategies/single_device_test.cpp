@@ -1,12 +1,12 @@
 // A world of one: collectives give back what they got.
-#include "levin/strategies/single_device.h"
+#include "levin/strategies/device/single_device.h"
 
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include "levin/core/device_work.h"
 #include "levin/core/error.h"
-#include "levin/strategies/ddp.h"
+#include "levin/strategies/process/ddp.h"
 
 namespace levin::single_device_test {
 namespace {

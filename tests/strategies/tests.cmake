@@ -6,5 +6,4 @@ levin_test(strategies FILES
   strategies/operator_watch_test.cpp
   strategies/own_address_test.cpp
   strategies/rank_difference_test.cpp
-  strategies/single_device_test.cpp
-  strategies/step_model_test.cpp)
+  strategies/single_device_test.cpp)

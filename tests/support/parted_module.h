@@ -11,7 +11,7 @@
 
 #include "levin/core/module_call.h"
 #include "levin/optim/sgd.h"
-#include "levin/strategies/single_device.h"
+#include "levin/strategies/device/single_device.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"

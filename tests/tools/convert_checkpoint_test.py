@@ -1,5 +1,5 @@
 """Tests of tools/convert_checkpoint.py on archives made by hand in torch.save's documented form: a zip with a pickle
-that refers to storages, which are files of bytes. (tests/trainer/convert_checkpoint_test.cpp has LibTorch write them.)
+that refers to storages, which are files of bytes. (tests/checkpoint/convert_checkpoint_test.cpp has LibTorch write them.)
 
 The modules called torch here are made up: pickle only needs their names.
 """

@@ -1,5 +1,5 @@
 // When a signal means that Slurm is to start the job again; tests/slurm does it with a real one.
-#include "levin/trainer/auto_requeue.h"
+#include "levin/trainer/plan/auto_requeue.h"
 
 #include <gtest/gtest.h>
 

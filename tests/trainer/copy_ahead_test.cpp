@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
-#include "levin/trainer/batch_stream.h"
+#include "levin/trainer/run/batch_stream.h"
 #include "support/repeating_strategy.h"
 #include "support/tiny_module.h"
 

@@ -1,10 +1,11 @@
 // Which devices a run gets for what it asks. GPUs are those of a library that stands in for NVIDIA's driver.
-#include "levin/trainer/devices.h"
+#include "levin/trainer/plan/devices.h"
 
 #include <gtest/gtest.h>
 
 #include "levin/core/gpu.h"
-#include "levin/trainer/rank_plan.h"
+#include "levin/trainer/plan/rank_plan.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "support/stand_in_driver.h"
 
 namespace levin::devices_test {

@@ -1,5 +1,5 @@
 // strategy: dp and dp_balanced on logical CPU devices: equal to one device, deterministic, clear about what cannot be.
-#include "levin/strategies/dp.h"
+#include "levin/strategies/device/dp.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -10,7 +10,8 @@
 #include "levin/core/registry.h"
 #include "levin/optim/adamw.h"
 #include "levin/precision/mixed_precision.h"
-#include "levin/trainer/run_plan.h"
+#include "levin/trainer/plan/resolve_plan.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "support/parted_module.h"
 #include "support/temporary_folder.h"
 

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <functional>
 
+#include "levin/checkpoint/checkpoint_file.h"
 #include "levin/core/files.h"
 #include "levin/levin.h"
-#include "levin/trainer/checkpoint_file.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"

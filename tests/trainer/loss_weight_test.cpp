@@ -7,7 +7,7 @@
 #include "levin/optim/adamw.h"
 #include "levin/optim/lbfgs.h"
 #include "levin/precision/mixed_precision.h"
-#include "levin/strategies/dp.h"
+#include "levin/strategies/device/dp.h"
 #include "support/repeating_strategy.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"

@@ -1,5 +1,5 @@
 // What a run that ran out of memory says. Here the module throws LibTorch's error; tests/cuda runs out in earnest.
-#include "levin/trainer/memory_report.h"
+#include "levin/trainer/run/memory_report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // strategy: ModelParallel on logical CPU devices: the bits of one device, parts where their names say, clear errors.
-#include "levin/strategies/model_parallel.h"
+#include "levin/strategies/device/model_parallel.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

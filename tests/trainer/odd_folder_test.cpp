@@ -12,7 +12,7 @@
 
 #include "levin/core/files.h"
 #include "levin/levin.h"
-#include "levin/trainer/checkpoint_search.h"
+#include "levin/trainer/state/checkpoint_search.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"

@@ -5,8 +5,8 @@
 
 #include <map>
 
+#include "levin/checkpoint/checkpoint_file.h"
 #include "levin/levin.h"
-#include "levin/trainer/checkpoint_file.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 

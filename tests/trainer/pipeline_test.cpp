@@ -1,5 +1,5 @@
 // Micro-batches on the parts of a model: the order of 1F1B, real overlap, and the gradients of the whole batch.
-#include "levin/strategies/pipeline.h"
+#include "levin/strategies/device/pipeline.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -10,7 +10,7 @@
 #include <mutex>
 
 #include "levin/precision/mixed_precision.h"
-#include "levin/strategies/model_parallel.h"
+#include "levin/strategies/device/model_parallel.h"
 #include "support/parted_module.h"
 
 namespace levin::pipeline_test {

@@ -1,5 +1,5 @@
 // trainer.recompute: {budget} and auto: segments are chosen before training, and the run stays the one it was.
-#include "levin/trainer/plan_recomputation.h"
+#include "levin/trainer/loops/plan_recomputation.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/optim/adamw.h"
 #include "levin/recompute/chain_plan.h"
+#include "levin/recompute/memory_meter.h"
+#include "levin/recompute/recomputation.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/memory_meter.h"
-#include "levin/trainer/recomputation.h"
 #include "support/captured_console.h"
 #include "support/tensor_loader.h"
 

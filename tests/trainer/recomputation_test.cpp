@@ -1,13 +1,13 @@
 // trainer.recompute in a fit: the same bits as without, in every form and with every strategy of one process.
-#include "levin/trainer/recomputation.h"
+#include "levin/recompute/recomputation.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "levin/precision/mixed_precision.h"
-#include "levin/strategies/dp.h"
-#include "levin/strategies/model_parallel.h"
-#include "levin/trainer/run.h"
+#include "levin/strategies/device/dp.h"
+#include "levin/strategies/device/model_parallel.h"
+#include "levin/trainer/run/run.h"
 #include "recompute/segments.h"
 #include "support/captured_console.h"
 #include "support/parted_module.h"

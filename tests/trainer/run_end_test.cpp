@@ -1,6 +1,6 @@
 // What becomes of a run that fails: who hears of it, what is closed, what the caller gets; and entry points that are
 // called while another runs.
-#include "levin/trainer/run_end.h"
+#include "levin/trainer/loops/run_end.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "levin/cli/run_cli.h"
 #include "levin/core/error.h"
 #include "levin/core/registry.h"
-#include "levin/data/dataloader.h"
+#include "levin/data/loading/dataloader.h"
 #include "support/captured_console.h"
 #include "support/tiny_module.h"
 

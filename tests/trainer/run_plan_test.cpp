@@ -1,10 +1,11 @@
 // What a user may ask of a Trainer, what becomes of it, and how each mistake is told.
-#include "levin/trainer/run_plan.h"
+#include "levin/trainer/plan/run_plan.h"
 
 #include <gtest/gtest.h>
 
 #include "levin/core/usable_cores.h"
-#include "levin/trainer/fit_loop.h"
+#include "levin/trainer/loops/fit_loop.h"
+#include "levin/trainer/plan/resolve_plan.h"
 #include "support/field_count.h"
 
 namespace levin::run_plan_test {

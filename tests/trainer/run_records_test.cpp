@@ -1,6 +1,6 @@
 // What a program that has no run file is promised about its folder: the hyper-parameters of the run that it continues,
 // its records, its checkpoints, and the standard streams of whoever makes a Trainer.
-#include "levin/trainer/run_records.h"
+#include "levin/trainer/state/run_records.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

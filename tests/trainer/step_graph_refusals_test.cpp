@@ -5,7 +5,7 @@
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/optim/lbfgs.h"
 #include "levin/optim/rmsprop.h"
-#include "levin/strategies/ddp.h"
+#include "levin/strategies/process/ddp.h"
 #include "support/repeating_strategy.h"
 #include "support/tiny_module.h"
 

@@ -1,6 +1,6 @@
 // A step that is recorded once and repeated trains to the same bits as one that is run each time. Here a CPU repeats
 // (support/repeating_strategy.h); tests/cuda has a GPU.
-#include "levin/trainer/step_graph.h"
+#include "levin/trainer/step/step_graph.h"
 
 #include <gtest/gtest.h>
 

@@ -1,35 +1,10 @@
-levin_test(checkpoint_file TORCH FILES
-  trainer/checkpoint_file_test.cpp
-  trainer/header_cost_test.cpp
-  trainer/safetensors_test.cpp)
-target_link_libraries(checkpoint_file_test PRIVATE PkgConfig::xxhash)
-
-levin_test(sharded_checkpoint TORCH FILES
-  trainer/forged_shards_test.cpp
-  trainer/sharded_checkpoint_test.cpp)
-
-levin_test(checkpoint_damage TORCH FILES
-  trainer/checkpoint_damage_test.cpp)
-
-levin_test(checkpoint_faults LIBS levin_io_faults FILES
-  trainer/checkpoint_faults_test.cpp)
-
 levin_test(run_plan FILES
   trainer/auto_requeue_test.cpp
   trainer/devices_test.cpp
   trainer/metrics_test.cpp
-  trainer/run_plan_test.cpp
-  trainer/values_json_test.cpp)
+  trainer/run_plan_test.cpp)
 add_dependencies(run_plan_test levin_stand_in_nvidia)
 target_compile_definitions(run_plan_test PRIVATE LEVIN_STAND_IN_NVIDIA="$<TARGET_FILE:levin_stand_in_nvidia>")
-
-# Files from and for other programs: Python's safetensors package (./dev setup installs it; skipped without) and PyTorch.
-levin_test(weights TORCH FILES
-  trainer/convert_checkpoint_test.cpp
-  trainer/python_safetensors_test.cpp
-  trainer/weights_test.cpp)
-target_compile_definitions(weights_test PRIVATE LEVIN_PYTHON="${Python3_EXECUTABLE}"
-  LEVIN_PYTHON_PACKAGES="${_levin_home}/python")
 
 levin_test(trainer TORCH FILES
   trainer/fit_test.cpp
@@ -67,9 +42,6 @@ levin_test(resume TORCH FILES
 
 levin_test(run_records TORCH FILES
   trainer/run_records_test.cpp)
-
-levin_test(checkpoint_writer TORCH LIBS levin_io_faults FILES
-  trainer/checkpoint_writer_test.cpp)
 
 # One process on several devices: logical CPU devices stand in for GPUs.
 levin_test(several_devices TORCH FILES

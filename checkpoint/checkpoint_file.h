@@ -1,0 +1,55 @@
+// A checkpoint on disk: one safetensors file with the values as JSON in its metadata and a checksum per tensor. Any
+// safetensors reader can open it; loading runs no code and allocates no more than the file holds.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "levin/checkpoint/safetensors.h"
+#include "levin/core/state.h"
+#include "levin/core/temporary_file.h"
+
+namespace levin {
+
+/// Writes whole or not at all, durably. Throws CheckpointError naming path, bytes and cause; an old file stays then.
+/// The result: see write_file_durably.
+LockedFile write_checkpoint(const std::string& path, const State& state);
+
+/// Throws CheckpointError naming the path and what is wrong with it: missing, cut short, damaged (which tensor), not a
+/// checkpoint.
+[[nodiscard]] State read_checkpoint(const std::string& path);
+
+/// The values alone: reads and checks the header, not the tensors' data. Throws as read_checkpoint.
+[[nodiscard]] ConfigNode read_checkpoint_values(const std::string& path);
+
+/// A checkpoint opened for reading its tensors one by one. All that throw, throw CheckpointError as read_checkpoint.
+class CheckpointFile {
+ public:
+  enum class Accept { checkpoint, any_safetensors };
+
+  /// `any_safetensors` takes files of other programs too: they have no values and no checksums.
+  explicit CheckpointFile(const std::string& path, Accept accept = Accept::checkpoint);
+
+  [[nodiscard]] const SafetensorsFile& file() const { return file_; }
+  [[nodiscard]] const ConfigNode& values() const { return values_; }
+
+  /// Whether Levin wrote it, so that every byte is covered by a checksum.
+  [[nodiscard]] bool is_checkpoint() const { return is_checkpoint_; }
+
+  /// The tensor, checked. May be called from several threads.
+  [[nodiscard]] at::Tensor read(const SafetensorsEntry& entry) const;
+
+  /// Checks the tensor's data without keeping them.
+  void verify(const SafetensorsEntry& entry) const;
+
+ private:
+  void check_header(const std::string& length_and_text, Accept accept);
+  void check_metadata();
+  void compare(const SafetensorsEntry& entry, uint64_t hash) const;
+
+  bool is_checkpoint_ = false;
+  SafetensorsFile file_;
+  ConfigNode values_ = ConfigNode::map();
+};
+
+}  // namespace levin

@@ -1,0 +1,177 @@
+#include "levin/checkpoint/checkpoint_writer.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/save_in_progress.h"
+#include "levin/core/console.h"
+#include "levin/core/files.h"
+#include "levin/core/paths.h"
+#include "levin/core/temporary_file.h"
+
+namespace levin {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Made beside its place and renamed, so that there is a file at any time. Relative: the folder may move.
+void write_link(const std::string& path, const std::string& target) {
+  std::error_code missing;
+  if (!fs::exists(target, missing))
+    throw CheckpointError("checkpoint " + path + ": there is no " + target + " to link to.");
+  std::error_code code;
+  for (int tries = 0; tries < 3; ++tries) {  // a link cannot be locked: it may be taken for a leftover
+    const std::string temporary = temporary_name(path);
+    fs::create_symlink(fs::path(target).lexically_relative(fs::path(path).parent_path()), temporary, code);
+    if (!code) fs::rename(temporary, path, code);
+    std::error_code ignored;
+    if (code) fs::remove(temporary, ignored);
+    if (!code) return;
+  }
+  if (code) throw CheckpointError("checkpoint " + path + ": cannot link it to " + target + ": " + code.message() + ".");
+}
+
+void write_one(const CheckpointRequest& request) {
+  if (!request.folder.empty() && !is_inside(request.path, request.folder)) {
+    throw CheckpointError("saving checkpoint " + request.path + ": a link on the way leads out of " + request.folder +
+                          ". Remove the link, or save under another name.");
+  }
+  make_folder(fs::path(request.path).parent_path().string());
+  if (request.shard) return write_sharded_checkpoint(request.path, request.state, *request.shard);
+  const SaveInProgress saving;
+  if (request.link_to.empty()) {
+    write_checkpoint(request.path, request.state);
+  } else {
+    write_link(request.path, request.link_to);
+  }
+}
+
+// What cannot be removed is told and left: the new file is good.
+void remove_obsolete(const CheckpointRequest& request) {
+  for (const std::string& path : request.obsolete) {
+    const std::string problem = remove_checkpoint(path);
+    if (!problem.empty()) Console::instance().warn("ModelCheckpoint: cannot remove " + path + ": " + problem + ".");
+  }
+}
+
+}  // namespace
+
+CheckpointWriter::~CheckpointWriter() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+// Copies of the tensors, in memory that the next save overwrites.
+State CheckpointWriter::staged(const State& state) {
+  State copy;
+  copy.values = state.values;
+  for (const auto& [name, tensor] : state.tensors) {
+    const void* data = tensor.defined() ? tensor.const_data_ptr() : nullptr;
+    const auto earlier = copied_.find(data);
+    if (data != nullptr && earlier != copied_.end() && earlier->second.sizes() == tensor.sizes() &&
+        earlier->second.scalar_type() == tensor.scalar_type()) {
+      copy.tensors[name] = earlier->second;
+      continue;
+    }
+    at::Tensor& buffer = staging_[name];
+    const bool fits = buffer.defined() && tensor.defined() && buffer.sizes() == tensor.sizes() &&
+                      buffer.scalar_type() == tensor.scalar_type() && buffer.use_count() == 1;
+    if (!fits) buffer = at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()));
+    buffer.copy_(tensor.detach());
+    if (data != nullptr) copied_[data] = buffer;
+    copy.tensors[name] = buffer;
+  }
+  return copy;
+}
+
+void CheckpointWriter::submit(std::vector<CheckpointRequest> requests, std::vector<std::string> sync_first) {
+  if (requests.empty()) return;
+  finish();
+  const bool shards =
+      std::any_of(requests.begin(), requests.end(), [](const auto& one) { return one.shard.has_value(); });
+  if (!writes_ && !shards) {  // another rank does: here they are done at once
+    Group done;
+    done.errors.resize(requests.size());
+    done.requests = std::move(requests);
+    return report(std::move(done));
+  }
+  auto group = std::make_unique<Group>();
+  group->sync_first = std::move(sync_first);
+  group->errors.resize(requests.size());
+  bool wait = false;
+  for (CheckpointRequest& request : requests) {
+    request.state = staged(request.state);
+    wait = wait || !request.asynchronous;
+  }
+  copied_.clear();
+  group->requests = std::move(requests);
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_ = std::move(group);
+    busy_ = true;
+    if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+  }
+  changed_.notify_all();
+  if (wait) finish();
+}
+
+void CheckpointWriter::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stop_ || waiting_ != nullptr; });
+    if (waiting_ == nullptr) return;  // a stop finishes what is waiting first
+    std::unique_ptr<Group> group = std::move(waiting_);
+    lock.unlock();
+    for (const std::string& path : group->sync_first) sync_file(path);
+    for (size_t k = 0; k < group->requests.size(); ++k) {
+      try {
+        if (writes_ || group->requests[k].shard) write_one(group->requests[k]);
+      } catch (const std::exception& error) {
+        group->errors[k] = error.what();
+      }
+      if (group->errors[k].empty()) remove_obsolete(group->requests[k]);
+      group->requests[k].state = State();  // gives the buffers back
+    }
+    lock.lock();
+    finished_ = std::move(group);
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+void CheckpointWriter::report(Group group) {
+  for (size_t k = 0; k < group.requests.size(); ++k) {
+    if (group.requests[k].done) group.requests[k].done(group.errors[k]);
+  }
+}
+
+void CheckpointWriter::poll() {
+  std::unique_ptr<Group> group;
+  {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || finished_ == nullptr) return;
+    group = std::move(finished_);
+  }
+  report(std::move(*group));
+}
+
+void CheckpointWriter::finish() {
+  std::unique_ptr<Group> group;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !busy_; });
+    group = std::move(finished_);
+  }
+  if (group != nullptr) report(std::move(*group));
+}
+
+}  // namespace levin

@@ -1,0 +1,34 @@
+// Renames the tensors of a file to those of a module.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/core/fields.h"
+
+namespace levin {
+
+/// Renames tensors of the file. `from` is a name or its first parts (whole parts between dots); `*` stands for any one
+/// part and keeps what it stood for: "layers.*.attn" to "blocks.*.attention". An empty `from` puts `to` before every
+/// name.
+struct RenameRule {
+  std::string from = "";
+  std::optional<std::string> to = "";  // none: the tensors are left out
+
+  static auto fields() {
+    using O = RenameRule;
+    return levin::fields(field("from", &O::from, "first parts of a tensor's name in the file; * is any one part"),
+                         field("to", &O::to, "what stands there in the model; null leaves the tensors out"));
+  }
+};
+
+/// The name by the first rule that fits, or as it was; none if the rule leaves it out.
+[[nodiscard]] std::optional<std::string> renamed(const std::string& name, const std::vector<RenameRule>& rules);
+
+namespace detail {
+/// Whether each rule's `to` has as many * as its `from`.
+[[nodiscard]] bool stars_match(const std::vector<RenameRule>& map);
+}  // namespace detail
+
+}  // namespace levin

@@ -1,0 +1,81 @@
+// Plain safetensors files: named tensors behind a JSON header (docs/checkpoint_format.md). Reads what any program wrote
+// and trusts none of it: every size and offset is checked before anything is allocated, so the tensors together are as
+// large as the file at most. Reading runs no code. A SafetensorsFile may be read from several threads.
+//
+//   const SafetensorsFile file("model.safetensors");
+//   for (const auto& entry : file.entries()) use(entry.name, file.read(entry));
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "levin/checkpoint/safetensors_entry.h"
+#include "levin/core/error.h"
+#include "levin/core/tensor_text.h"
+
+namespace levin {
+
+/// A file opened for reading. All that throw, throw CheckpointError naming the path and what is wrong.
+class SafetensorsFile {
+ public:
+  /// Sees a tensor's bytes piece by piece, in order, while they are in the cache: for checksums.
+  using Watch = std::function<void(std::span<const std::byte>)>;
+
+  /// Reads and checks the header. `check_header` sees its length (8 bytes) and text before they are parsed and may
+  /// throw CheckpointError; the path is put before its message.
+  explicit SafetensorsFile(const std::string& path, const std::function<void(const std::string&)>& check_header = {});
+  ~SafetensorsFile();
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] uint64_t size() const { return size_; }                // bytes of the whole file
+  [[nodiscard]] uint64_t header_bytes() const { return data_begin_; }  // where the data begin
+
+  /// In the order of their data, which they fill without gap or overlap.
+  [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return entries_; }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
+
+  [[nodiscard]] at::Tensor read(const SafetensorsEntry& entry, const Watch& watch = {}) const;
+
+  /// As read, but keeps nothing.
+  void scan(const SafetensorsEntry& entry, const Watch& watch = {}) const;
+
+ private:
+  void open();
+  [[nodiscard]] std::string header_text() const;
+  void parse_header(const std::string& length_and_text);
+  void read_at(std::byte* to, uint64_t count, uint64_t offset) const;
+  void stream(const SafetensorsEntry& entry, std::byte* to, const Watch& watch) const;
+
+  std::string path_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+  uint64_t data_begin_ = 0;
+  std::vector<SafetensorsEntry> entries_ = {};
+  std::map<std::string, std::string> metadata_ = {};
+};
+
+/// Calls `read` with 0 to `count` - 1, from several threads if all that is to be read (`bytes`) is much. Blocks until
+/// all is done; throws the error of the lowest number.
+void read_in_parallel(size_t count, uint64_t bytes, const std::function<void(size_t)>& read);
+
+namespace detail {
+/// Runs `action`; a CheckpointError from it comes out with the path in front.
+template <class Action>
+auto naming_file(const std::string& path, const Action& action) -> decltype(action()) {
+  try {
+    return action();
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(path + ": " + cut_text(error.what(), 1000) + ".");  // cut, because it may quote the file
+  }
+}
+}  // namespace detail
+
+}  // namespace levin

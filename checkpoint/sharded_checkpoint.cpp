@@ -1,0 +1,202 @@
+#include "levin/checkpoint/sharded_checkpoint.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/save_in_progress.h"
+#include "levin/checkpoint/sharded_record.h"
+#include "levin/core/files.h"
+
+namespace levin {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kFailed = ".failed";  // beside where the shard would be: why it is not
+constexpr std::chrono::milliseconds kPause(20);
+
+std::string shard_name(const ShardPlace& place, int64_t rank) {
+  return "shard-" + std::to_string(rank) + "-of-" + std::to_string(place.world_size) + "." + place.save +
+         ".safetensors";
+}
+
+std::string in_folder(const std::string& folder, const std::string& name) {
+  return (fs::path(folder) / name).string();
+}
+
+bool belongs_to_checkpoint(const std::string& name) {
+  return name == kShardedRecordFile || name.starts_with("shard-") ||
+         name.starts_with(std::string(kShardedRecordFile) + ".tmp-");
+}
+
+void remove_quietly(const std::string& path) {
+  std::error_code code;
+  fs::remove(path, code);
+}
+
+// ---- writing -----------------------------------------------------------------------------------------------------
+
+// Rank 0's own values go into the record: a shard says where its parts lie, and no more.
+State shard_of(const State& state) {
+  State shard;
+  shard.tensors = state.tensors;
+  shard.values.set("parts", state.has("parts") ? *state.values.find("parts") : ConfigNode::map());
+  return shard;
+}
+
+// A link leads to another checkpoint, whose files are not this one's to replace. (unlink, because another rank may have
+// made the folder meanwhile.)
+void replace_link(const std::string& folder) {
+  std::error_code code;
+  if (fs::is_symlink(fs::symlink_status(folder, code))) (void)::unlink(folder.c_str());
+}
+
+void write_shard(const std::string& folder, const State& state, const ShardPlace& place) {
+  const SaveInProgress saving;
+  const std::string path = in_folder(folder, shard_name(place, place.rank));
+  try {
+    replace_link(folder);
+    make_folder(folder);
+    hold_shard(write_checkpoint(path, shard_of(state)));
+  } catch (const Error& error) {
+    try {
+      write_file_durably(path + kFailed, error.what());  // so that rank 0 need not wait in vain
+    } catch (const Error&) {
+      // Then it waits.
+    }
+    throw;
+  }
+}
+
+// Not a save in progress: the rank that is waited for may have ended, or hang.
+void await_shards(const std::string& folder, const ShardPlace& place, std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  for (int64_t rank = 0; rank < place.world_size; ++rank) {
+    const std::string path = in_folder(folder, shard_name(place, rank));
+    std::error_code code;
+    while (!fs::exists(path, code)) {
+      if (fs::exists(path + kFailed, code)) {
+        throw CheckpointError("saving checkpoint " + folder + ": rank " + std::to_string(rank) +
+                              " could not write its shard: " + read_file(path + kFailed, 10000));
+      }
+      if (std::chrono::steady_clock::now() > deadline) {
+        throw CheckpointError("saving checkpoint " + folder + ": " + shard_name(place, rank) + " of rank " +
+                              std::to_string(rank) + " was not there within " +
+                              std::to_string(patience.count() / 1000) +
+                              " s. Do all ranks see the same folder, and does that rank run?");
+      }
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+}
+
+void write_record(const std::string& folder, const State& state, const ShardPlace& place) {
+  const SaveInProgress saving;
+  std::vector<ShardFile> shards;
+  std::map<std::string, Layout> layout;
+  for (int64_t rank = 0; rank < place.world_size; ++rank) {
+    const CheckpointFile shard(in_folder(folder, shard_name(place, rank)));
+    shards.push_back({shard_name(place, rank), static_cast<int64_t>(shard.file().size()), header_checksum_of(shard)});
+    State values;
+    values.values = shard.values();
+    State parts;
+    parts.values = values.get<ConfigNode>("parts");
+    for (const auto& entry : parts.values.entries) {
+      const auto piece = parts.get<Piece>(entry.key);
+      Layout& of_key = layout[entry.key];
+      of_key.shape = piece.shape;
+      of_key.begins.resize(static_cast<size_t>(place.world_size), -1);
+      of_key.begins[static_cast<size_t>(rank)] = piece.begin;
+    }
+  }
+  State record;
+  for (const auto& entry : state.values.entries) {
+    if (entry.key != "parts") record.values.set(entry.key, entry.value);
+  }
+  State sharded;
+  sharded.set("save", place.save);
+  sharded.set("world_size", place.world_size);
+  sharded.set("shards", shards);
+  State layouts;
+  for (const auto& [key, of_key] : layout) layouts.set(key, of_key);
+  sharded.values.set("layout", layouts.values);
+  record.values.set("sharded", sharded.values);
+  write_checkpoint(in_folder(folder, kShardedRecordFile), record);
+}
+
+// Of saves that the record does not name. `keep`: the files that it does.
+void remove_others(const std::string& folder, const std::set<std::string>& keep) {
+  for (const std::string& name : names_in(folder)) {
+    if (name.starts_with("shard-") && !keep.contains(name)) remove_quietly(in_folder(folder, name));
+  }
+}
+
+}  // namespace
+
+void write_sharded_checkpoint(const std::string& folder, const State& state, const ShardPlace& place,
+                              std::chrono::milliseconds patience) {
+  write_shard(folder, state, place);
+  if (place.rank != 0) return;
+  std::set<std::string> files;
+  for (int64_t rank = 0; rank < place.world_size; ++rank) files.insert(shard_name(place, rank));
+  try {
+    await_shards(folder, place, patience);
+    write_record(folder, state, place);
+  } catch (const Error&) {
+    for (const std::string& file : files) {
+      remove_quietly(in_folder(folder, file));
+      remove_quietly(in_folder(folder, file) + kFailed);
+    }
+    throw;
+  }
+  remove_others(folder, files);
+}
+
+// ---- reading -----------------------------------------------------------------------------------------------------
+
+bool is_sharded_checkpoint(const std::string& path) {
+  std::error_code code;
+  return fs::is_directory(path, code) && fs::exists(in_folder(path, kShardedRecordFile), code);
+}
+
+std::string sharded_record(const std::string& folder) {
+  if (!is_sharded_checkpoint(folder)) {
+    throw CheckpointError(folder + ": it is a folder without " + kShardedRecordFile +
+                          ", so no checkpoint: its save was never finished. Use an older one.");
+  }
+  return in_folder(folder, kShardedRecordFile);
+}
+
+State load_checkpoint(const std::string& path) {
+  std::error_code code;
+  return fs::is_directory(path, code) ? read_sharded_checkpoint(path) : read_checkpoint(path);
+}
+
+ConfigNode load_checkpoint_values(const std::string& path) {
+  std::error_code code;
+  return fs::is_directory(path, code) ? read_sharded_record(sharded_record(path)).values : read_checkpoint_values(path);
+}
+
+std::string remove_checkpoint(const std::string& path) {
+  std::error_code code;
+  if (!fs::is_directory(fs::symlink_status(path, code))) {
+    fs::remove(path, code);
+    return code ? code.message() : "";
+  }
+  fs::remove(in_folder(path, kShardedRecordFile), code);
+  if (code) return code.message();
+  for (const std::string& name : names_in(path)) {
+    if (belongs_to_checkpoint(name)) fs::remove(in_folder(path, name), code);
+  }
+  fs::remove(path, code);  // stays where somebody else has put a file
+  return code ? code.message() : "";
+}
+
+}  // namespace levin

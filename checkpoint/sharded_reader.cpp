@@ -1,0 +1,216 @@
+// Puts a sharded checkpoint together. The record may come from a stranger: that the parts of a tensor fill it, each
+// number once, is known from the shards' headers before anything is allocated.
+#include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "levin/checkpoint/sharded_checkpoint.h"
+#include "levin/checkpoint/sharded_record.h"
+#include "levin/core/tensor_text.h"
+
+namespace levin {
+
+namespace {
+
+[[noreturn]] void bad_record(const std::string& path, const std::string& what) {
+  throw CheckpointError(path + ": " + what + ".");
+}
+
+// Straight from the entry: to look each up by its key would take the square of their number.
+template <class Entry>
+Layout layout_of(const Entry& entry) {
+  Layout layout;
+  Problems problems;
+  if (ValueType<Layout>::read(entry.value, layout, entry.key, problems)) return layout;
+  throw CheckpointError("saved state: " + problems.lines()[0]);
+}
+
+void check_shard_names(const std::string& path, const std::vector<ShardFile>& shards) {
+  std::set<std::string> seen;
+  for (const ShardFile& shard : shards) {
+    if (!is_shard_name(shard.file)) {
+      bad_record(path, "\"" + cut_text(shard.file) + "\" is no name of a shard, which is a file in the same folder");
+    }
+    if (!seen.insert(shard.file).second) bad_record(path, "the shard " + cut_text(shard.file) + " is named twice");
+  }
+}
+
+}  // namespace
+
+bool is_shard_name(const std::string& name) {
+  const auto is_odd = [](char c) { return c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  return name.starts_with("shard-") && name.ends_with(".safetensors") && std::none_of(name.begin(), name.end(), is_odd);
+}
+
+std::string header_checksum_of(const CheckpointFile& shard) {
+  return shard.file().metadata().at("levin.checksum");
+}
+
+ShardedRecord read_sharded_record(const std::string& path) {
+  const CheckpointFile file(path);
+  ShardedRecord record;
+  State values;
+  values.values = file.values();
+  try {
+    const State sharded = values.part("sharded");
+    const auto layouts = sharded.get<ConfigNode>("layout");
+    for (const auto& entry : layouts.entries) record.layout[entry.key] = layout_of(entry);
+    record.shards = sharded.get<std::vector<ShardFile>>("shards");
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(path + ": " + cut_text(error.what(), 1000));
+  }
+  check_shard_names(path, record.shards);
+  for (const auto& [key, layout] : record.layout) {
+    if (layout.begins.size() == record.shards.size()) continue;
+    bad_record(path, "the layout of \"" + cut_text(key) + "\" is wrong: it has places for " +
+                         std::to_string(layout.begins.size()) + " of " + std::to_string(record.shards.size()) +
+                         " shards");
+  }
+  for (const auto& entry : values.values.entries) {
+    if (entry.key != "sharded") record.values.set(entry.key, entry.value);
+  }
+  return record;
+}
+
+namespace {
+
+// What one shard holds of a tensor.
+struct ShardPart {
+  int64_t begin = 0;
+  int64_t size = 0;
+  size_t rank = 0;
+  at::ScalarType dtype = at::kFloat;
+};
+
+class ShardedReader {
+ public:
+  explicit ShardedReader(const std::string& folder)
+      : folder_(folder), path_(sharded_record(folder)), record_(read_sharded_record(path_)) {}
+
+  State read() {
+    collect_parts();
+    for (const auto& [key, layout] : record_.layout) check_parts(key, layout);
+    State whole;
+    whole.values = record_.values;
+    for (size_t rank = 0; rank < record_.shards.size(); ++rank) add_shard(rank, whole);
+    return whole;
+  }
+
+ private:
+  [[nodiscard]] std::string shard_path(size_t rank) const;
+  void check_shard(size_t rank, const CheckpointFile& shard) const;
+  void collect_parts();
+  void check_shape(const std::string& key, const Layout& layout) const;
+  void check_parts(const std::string& key, const Layout& layout);
+  void add_shard(size_t rank, State& whole) const;
+
+  std::string folder_;
+  std::string path_;  // of the record
+  ShardedRecord record_;
+  std::map<std::string, std::vector<ShardPart>> parts_ = {};
+  int64_t shards_bytes_ = 0;
+};
+
+std::string ShardedReader::shard_path(size_t rank) const {
+  const std::string& name = record_.shards[rank].file;
+  std::string path = (std::filesystem::path(folder_) / name).string();
+  std::error_code code;
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, code))) return path;
+  throw CheckpointError(folder_ + ": its shard " + name + " is missing. Copy it back, or use an older one.");
+}
+
+void ShardedReader::check_shard(size_t rank, const CheckpointFile& shard) const {
+  const ShardFile& expected = record_.shards[rank];
+  if (static_cast<int64_t>(shard.file().size()) == expected.bytes && header_checksum_of(shard) == expected.checksum) {
+    return;
+  }
+  throw CheckpointError(folder_ + ": its shard " + expected.file +
+                        " is not the one that commit.safetensors names: size or checksum differ. Copy the right one "
+                        "back, or use an older checkpoint.");
+}
+
+// From the headers alone; one file is open at a time.
+void ShardedReader::collect_parts() {
+  for (size_t rank = 0; rank < record_.shards.size(); ++rank) {
+    const CheckpointFile shard(shard_path(rank));
+    check_shard(rank, shard);
+    shards_bytes_ += static_cast<int64_t>(shard.file().size());
+    for (const SafetensorsEntry& entry : shard.file().entries()) {
+      const auto found = record_.layout.find(entry.name);
+      if (found == record_.layout.end()) continue;
+      parts_[entry.name].push_back(
+          {found->second.begins[rank], c10::multiply_integers(entry.shape), rank, entry.dtype});
+    }
+  }
+}
+
+// No larger than what the shards hold, strides included, where a size of 0 counts as 1.
+void ShardedReader::check_shape(const std::string& key, const Layout& layout) const {
+  constexpr size_t most_dims = 64;  // as LibTorch
+  const std::string what = "the layout of \"" + cut_text(key) + "\" is wrong: ";
+  if (layout.shape.size() > most_dims) {
+    bad_record(path_, what + std::to_string(layout.shape.size()) + " dimensions are more than LibTorch has");
+  }
+  int64_t strides = 1;
+  for (const int64_t dim : layout.shape) {
+    if (dim >= 0 && strides <= shards_bytes_ / std::max<int64_t>(dim, 1)) {
+      strides *= std::max<int64_t>(dim, 1);
+    } else {
+      bad_record(path_, what + shape_text(layout.shape) + " is more than the shards hold");
+    }
+  }
+}
+
+// That the parts fill the whole, each number once.
+void ShardedReader::check_parts(const std::string& key, const Layout& layout) {
+  check_shape(key, layout);
+  const int64_t size = c10::multiply_integers(layout.shape);
+  std::vector<ShardPart>& parts = parts_[key];
+  std::sort(parts.begin(), parts.end(), [](const ShardPart& a, const ShardPart& b) {
+    return std::pair(a.begin, a.size) < std::pair(b.begin, b.size);
+  });
+  const std::string name = "\"" + cut_text(key) + "\"";
+  int64_t filled = 0;
+  for (const ShardPart& part : parts) {
+    if (part.begin < 0 || part.size > size || part.begin > size - part.size || part.dtype != parts[0].dtype) {
+      bad_record(path_, "rank " + std::to_string(part.rank) + "'s part of " + name + " does not fit into " +
+                            shape_text(layout.shape) + ": the layout is wrong");
+    }
+    if (part.begin != filled) {
+      bad_record(path_, "the parts of " + name + (part.begin < filled ? " overlap" : " leave a gap") + " at number " +
+                            std::to_string(std::min(part.begin, filled)) + ": the layout is wrong");
+    }
+    filled += part.size;
+  }
+  if (filled != size) {
+    bad_record(path_,
+               "the shards hold " + std::to_string(filled) + " of the " + std::to_string(size) + " numbers of " + name);
+  }
+}
+
+void ShardedReader::add_shard(size_t rank, State& whole) const {
+  const CheckpointFile shard(shard_path(rank));
+  check_shard(rank, shard);  // so it has the header that was judged
+  for (const SafetensorsEntry& entry : shard.file().entries()) {
+    const at::Tensor part = shard.read(entry);
+    const auto layout = record_.layout.find(entry.name);
+    if (layout == record_.layout.end()) {
+      whole.tensors.emplace(entry.name, part);
+      continue;
+    }
+    at::Tensor& tensor = whole.tensors[entry.name];
+    if (!tensor.defined()) tensor = at::empty(layout->second.shape, part.options());
+    tensor.view({-1}).narrow(0, layout->second.begins[rank], part.numel()).copy_(part.reshape({-1}));
+  }
+}
+
+}  // namespace
+
+State read_sharded_checkpoint(const std::string& folder) {
+  return ShardedReader(folder).read();
+}
+
+}  // namespace levin

@@ -1,0 +1,68 @@
+// What the commit record of a sharded checkpoint says: which files belong together, and where their parts lie.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "levin/checkpoint/checkpoint_file.h"
+#include "levin/core/fields.h"
+#include "levin/core/state.h"
+
+namespace levin {
+
+inline constexpr const char* kShardedRecordFile = "commit.safetensors";
+
+struct ShardFile {
+  std::string file;
+  int64_t bytes = 0;
+  std::string checksum;  // of its header, which holds those of its tensors
+
+  static auto fields() {
+    return levin::fields(field("file", &ShardFile::file, "name in the folder"),
+                         field("bytes", &ShardFile::bytes, "its size"),
+                         field("checksum", &ShardFile::checksum, "XXH3 of its header"));
+  }
+};
+
+struct Piece {
+  int64_t begin = 0;
+  std::vector<int64_t> shape;
+
+  static auto fields() {
+    return levin::fields(field("begin", &Piece::begin, "first number, of the whole laid flat"),
+                         field("shape", &Piece::shape, "of the whole"));
+  }
+};
+
+struct Layout {
+  std::vector<int64_t> shape;
+  std::vector<int64_t> begins;  // by rank; -1: it has nothing of it
+
+  static auto fields() {
+    return levin::fields(field("shape", &Layout::shape, "of the whole"),
+                         field("begins", &Layout::begins, "by rank: first number of its part; -1: none"));
+  }
+};
+
+struct ShardedRecord {
+  ConfigNode values = ConfigNode::map();  // those of the run
+  std::vector<ShardFile> shards = {};
+  std::map<std::string, Layout> layout = {};
+};
+
+/// Keeps the lock on a shard that this process has written, so that it is known to live while others still write theirs
+/// and the record is not there yet.
+void hold_shard(LockedFile shard);
+
+/// Whether the name is one that a shard can have: a plain file name, so that it leads nowhere.
+[[nodiscard]] bool is_shard_name(const std::string& name);
+
+/// Reads and checks it. Throws CheckpointError naming the file.
+[[nodiscard]] ShardedRecord read_sharded_record(const std::string& path);
+
+/// The checksum in a shard's header, which covers those of its tensors.
+[[nodiscard]] std::string header_checksum_of(const CheckpointFile& shard);
+
+}  // namespace levin

@@ -1,0 +1,208 @@
+#include "levin/cli/commands/help_text.h"
+
+#include <algorithm>
+#include <array>
+
+#include "levin/cli/config/run_config.h"
+#include "levin/core/error.h"
+
+namespace levin {
+
+namespace {
+
+// Characters, not bytes: "…" and "é" take one column.
+size_t columns(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+// The first `count` characters of `text`, in bytes.
+size_t bytes_of(std::string_view text, size_t count) {
+  size_t at = 0;
+  while (at < text.size() && (count > 0 || (text[at] & 0xc0) == 0x80)) {
+    if ((text[at] & 0xc0) != 0x80) --count;
+    ++at;
+    while (at < text.size() && (text[at] & 0xc0) == 0x80) ++at;
+  }
+  return at;
+}
+
+std::vector<std::string> lines_of(std::string_view text, size_t width) {
+  std::vector<std::string> lines;
+  while (columns(text) > width) {
+    const size_t most = bytes_of(text, width);
+    size_t end = text[most] == ' ' ? most : text.rfind(' ', most);
+    if (end == std::string_view::npos || end == 0) end = text.rfind('|', most - 1);  // names of an enum
+    const bool broken = end == std::string_view::npos || end == 0;
+    if (broken) end = most;
+    const bool keeps_bar = !broken && text[end] == '|';
+    lines.emplace_back(text.substr(0, end + (keeps_bar ? 1 : 0)));
+    text.remove_prefix(end + (broken ? 0 : 1));
+  }
+  if (!text.empty() || lines.empty()) lines.emplace_back(text);
+  return lines;
+}
+
+std::string padded(const std::string& text, size_t width) {
+  return text + std::string(width - std::min(width, columns(text)), ' ');
+}
+
+// Rows of cells, each cell wrapped within its column; the last column takes what is left of `width`.
+std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& widest, size_t width) {
+  if (rows.empty()) return "";
+  std::vector<size_t> widths(rows[0].size(), 0);
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
+  }
+  size_t used = 2;
+  for (size_t i = 0; i + 1 < widths.size(); ++i) {
+    widths[i] = std::min(widths[i], widest[i]);
+    used += widths[i] + 2;
+  }
+  widths.back() = width > used + 20 ? width - used : 20;
+  std::string out;
+  for (const auto& row : rows) {
+    std::vector<std::vector<std::string>> cells;
+    size_t height = 0;
+    for (size_t i = 0; i < row.size(); ++i) {
+      cells.push_back(lines_of(row[i], widths[i]));
+      height = std::max(height, cells.back().size());
+    }
+    for (size_t line = 0; line < height; ++line) {
+      std::string text = "  ";
+      for (size_t i = 0; i < cells.size(); ++i)
+        text += padded(line < cells[i].size() ? cells[i][line] : "", widths[i]) + "  ";
+      text.erase(text.find_last_not_of(' ') + 1);
+      out += text + "\n";
+    }
+  }
+  return out;
+}
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+std::string classes_table(const ClassKind& kind, int width) {
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& entry : kind.classes) rows.push_back({entry.name, entry.doc});
+  const auto all = static_cast<size_t>(width);
+  return rows.empty() ? "  none\n" : table(rows, {all / 2}, all);
+}
+
+std::vector<FieldInfo> top_level_fields() {
+  std::vector<FieldInfo> fields = describe_options<RunConfig>();
+  for (auto& field : fields) {
+    if (field.name != "trainer") continue;  // RunConfig keeps it as a tree of any kind
+    field.type = "map";
+    field.default_text = "{}";
+  }
+  return fields;
+}
+
+constexpr std::array kCommandDocs{
+    std::pair{"fit", "train the model"},
+    std::pair{"validate", "run the validation set once"},
+    std::pair{"test", "run the test set once"},
+    std::pair{"predict", "write or return predictions"},
+    std::pair{"checkpoint WORD FILE…", "inspect, verify or diff checkpoints"},
+    std::pair{"submit --config FILE…", "hand a run to Slurm; --dry-run prints the job's script"},
+    std::pair{"plan cluster …", "predict step times on many devices from a step measured here"},
+    std::pair{"plan memory …", "say what a step holds, and what to compute again so that it holds less"},
+    std::pair{"tune --config FILE…", "find a batch size that fits, and a learning rate"},
+    std::pair{"list [KIND]", "names of the classes that a run file may use"},
+    std::pair{"help [NAME]", "every option of a class"},
+};
+
+}  // namespace
+
+std::string wrapped(const std::string& text, int width, int indent) {
+  const auto pad = static_cast<size_t>(std::max(indent, 0));
+  const auto all = static_cast<size_t>(std::max(width, 1));
+  std::string out;
+  for (const auto& line : lines_of(text, all > pad + 20 ? all - pad : 20)) out += std::string(pad, ' ') + line + "\n";
+  return out;
+}
+
+std::string options_table(const std::vector<FieldInfo>& fields, int width) {
+  if (fields.empty()) return "  no options\n";
+  std::string narrow;
+  std::vector<std::vector<std::string>> rows{{"option", "type", "default", "meaning"}};
+  for (const auto& field : fields) {
+    const std::string default_text = one_line(field.default_text);
+    rows.push_back({field.name, field.type, default_text, field.doc});
+    narrow += wrapped(field.name + " (" + field.type + ", default " + default_text + ")", width, 2) +
+              wrapped(field.doc, width, 6);
+  }
+  const auto all = static_cast<size_t>(std::max(width, 0));
+  return all < 72 ? narrow : table(rows, {all / 3, all / 5, all / 6}, all);
+}
+
+std::string usage_text(int width) {
+  std::vector<std::vector<std::string>> commands;
+  for (const auto& [word, doc] : kCommandDocs) commands.push_back({word, doc});
+  const auto all = static_cast<size_t>(std::max(width, 0));
+  return "levin fit|validate|test|predict --config FILE… [--ckpt_path FILE] [overrides…]\n\n" +
+         table(commands, {all / 2}, all) + "\nOptions\n" +
+         table(
+             {{"-c, --config FILE", "a run file; several are laid over one another from left to right"},
+              {"--trainer.NAME=VALUE", "override of one option; also --trainer.NAME VALUE"},
+              {"--init-method tcp://HOST:PORT", "with --rank R --world-size N: be one of N processes that meet there"},
+              {"--print_config", "print the configuration as it would run, and stop"},
+              {"-h, --help", "help; after a subcommand with all its options"},
+              {"--version", "version of Levin and of LibTorch"}},
+             {all / 2}, all);
+}
+
+std::string command_help(Command command, const std::vector<FieldInfo>& trainer, const std::vector<ClassKind>& kinds,
+                         int width) {
+  std::string out =
+      "levin " + command_word(command) + " --config FILE… [--ckpt_path FILE] [--print_config] [overrides…]\n\n";
+  out += wrapped(
+      "Files and overrides are laid over one another from left to right. An override is --PATH=VALUE or "
+      "--PATH VALUE: --trainer.max_epochs=5, --model=Classifier --model.hidden=256, "
+      "--trainer.callbacks.0.init_args.patience=3, --trainer.callbacks+=EarlyStopping.",
+      width);
+  out += "\nKeys of a run file\n" + options_table(top_level_fields(), width);
+  out += "\nOptions of the trainer (trainer.NAME)\n" + options_table(trainer, width);
+  for (const auto& kind : kinds) out += "\n" + kind.name + " (" + kind.where + ")\n" + classes_table(kind, width);
+  return out + "\n\"levin help NAME\" describes the options of one class.\n";
+}
+
+std::string list_text(const std::string& kind, const std::vector<ClassKind>& kinds, int width, Problems& problems) {
+  std::string out;
+  std::vector<std::string> known;
+  for (const auto& each : kinds) {
+    known.push_back(each.name);
+    if (!kind.empty() && each.name != kind && each.name != kind + "s") continue;
+    out += (out.empty() ? "" : "\n") + each.name + " (" + each.where + ")\n" + classes_table(each, width);
+  }
+  if (out.empty())
+    problems.add(
+        {}, "list",
+        "unknown kind \"" + cut_text(kind) + "\"." + did_you_mean(kind, known) + " Known: " + join(known) + ".");
+  return out;
+}
+
+std::string class_help(const std::string& name, const std::vector<ClassKind>& kinds, int width, Problems& problems) {
+  const std::string short_name = ClassSpec{.class_path = name}.short_name();
+  std::vector<std::string> known;
+  std::string out;
+  for (const auto& kind : kinds) {
+    for (const auto& entry : kind.classes) {
+      known.push_back(entry.name);
+      if (entry.name != short_name) continue;
+      out += (out.empty() ? "" : "\n") + entry.name + ": " + entry.doc + "\n";
+      out += "In a run file at " + kind.where + ": {class_path: " + entry.name + ", init_args: {…}}\n\n";
+      out += options_table(entry.describe != nullptr ? entry.describe() : std::vector<FieldInfo>{}, width);
+    }
+  }
+  if (out.empty()) {
+    problems.add(
+        {}, "help",
+        "unknown class \"" + cut_text(name) + "\"." + did_you_mean(short_name, known) + " Known: " + join(known) + ".");
+  }
+  return out;
+}
+
+}  // namespace levin

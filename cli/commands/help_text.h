@@ -1,0 +1,48 @@
+// What --help, "levin list" and "levin help NAME" print: plain text in columns, wrapped to the terminal's width.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "levin/cli/config/arguments.h"
+#include "levin/core/registry.h"
+
+namespace levin {
+
+/// The classes of one interface as help shows them.
+struct ClassKind {
+  std::string name = "";   // what "levin list NAME" calls them: "callbacks"
+  std::string where = "";  // where a run file names them: "trainer.callbacks"
+  std::vector<ClassEntry> classes = {};
+};
+
+/// The kind made of everything a registry holds.
+template <class Interface>
+ClassKind class_kind(const std::string& name, const std::string& where) {
+  ClassKind kind{name, where, {}};
+  for (const auto& entry : Registry<Interface>::instance().entries()) kind.classes.push_back(entry);
+  return kind;
+}
+
+/// Breaks `text` into lines of at most `width` characters, at spaces where it can; each starts with `indent` spaces.
+[[nodiscard]] std::string wrapped(const std::string& text, int width, int indent = 0);
+
+/// Name, type, default and meaning of each option, in columns; one below the other if `width` is under 72.
+[[nodiscard]] std::string options_table(const std::vector<FieldInfo>& fields, int width);
+
+/// What the program can do: for "levin", "levin --help" and "levin help".
+[[nodiscard]] std::string usage_text(int width);
+
+/// "levin fit --help": how to call it, the top-level keys, all options of the trainer and the known classes.
+[[nodiscard]] std::string command_help(Command command, const std::vector<FieldInfo>& trainer,
+                                       const std::vector<ClassKind>& kinds, int width);
+
+/// "levin list [KIND]": names with one line each; an unknown kind is a problem.
+[[nodiscard]] std::string list_text(const std::string& kind, const std::vector<ClassKind>& kinds, int width,
+                                    Problems& problems);
+
+/// "levin help NAME": every option of a class, and how a run file names it; an unknown name is a problem.
+[[nodiscard]] std::string class_help(const std::string& name, const std::vector<ClassKind>& kinds, int width,
+                                     Problems& problems);
+
+}  // namespace levin

@@ -1,0 +1,128 @@
+#include "levin/cli/commands/report.h"
+
+#include <ATen/core/Formatting.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+#include "levin/cli/commands/exit_codes.h"
+#include "levin/core/console.h"
+#include "levin/core/tensor_text.h"
+#include "levin/core/utf8.h"
+
+namespace levin {
+
+namespace {
+
+std::string value_text(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.4f", value);
+  return buffer;
+}
+
+std::string counted(int64_t count, const std::string& thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
+std::string checkpoint_of(Trainer& trainer, const std::string& which) {
+  for (const auto& callback : trainer.callbacks()) {
+    if (!callback->is_checkpoint()) continue;
+    const std::string path = callback->checkpoint_path(trainer, which);
+    if (!path.empty()) return path;
+  }
+  return "";
+}
+
+// A text as a terminal can show it: what is no UTF-8 as U+FFFD, control characters but the end of a line and the tab
+// too.
+std::string printable(const std::string& text) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = utf8_length(text, at);
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const bool is_control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
+    result += length == 0 || is_control ? "\xef\xbf\xbd" : text.substr(at, length);
+    at += std::max<size_t>(length, 1);
+  }
+  return result;
+}
+
+// The first predictions as texts, short ones on a line each; false if they do not read as texts.
+bool print_texts(const DataModule& data, const std::vector<at::Tensor>& predictions) {
+  constexpr int64_t kMost = 20;
+  Console& console = Console::instance();
+  int64_t sample = 0;
+  for (const at::Tensor& prediction : predictions) {
+    const std::vector<std::string> texts = data.prediction_text(prediction);
+    if (texts.empty()) return false;
+    for (const std::string& text : texts) {
+      if (sample == kMost) return true;
+      const bool is_short = text.size() <= 60 && text.find('\n') == std::string::npos;
+      console.print("sample " + std::to_string(sample++) + ":" + (is_short ? " " : "\n") + printable(text));
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string best_or_current(Trainer& trainer) {
+  return checkpoint_of(trainer, "best").empty() ? "" : "best";
+}
+
+int report_problems(const Problems& problems, const std::string& conclusion) {
+  for (const auto& line : problems.lines()) Console::instance().error(line);
+  Console::instance().error(conclusion);
+  return kExitBadConfig;
+}
+
+void report_fit(Trainer& trainer) {
+  Console& console = Console::instance();
+  const std::string best = checkpoint_of(trainer, "best");
+  if (!trainer.loggers().empty()) console.print("logs:        " + trainer.log_dir());
+  if (!best.empty()) console.print("checkpoint:  " + best);
+  console.print("took:        " + readable_duration(trainer.elapsed()) + " for " +
+                counted(trainer.global_step(), "step") + " in " + counted(trainer.current_epoch(), "epoch"));
+}
+
+void report_metrics(const std::string& what, const std::vector<Metrics>& results) {
+  std::set<std::string> names;
+  size_t widest = 0;
+  for (const auto& result : results) {
+    for (const auto& [name, value] : result) {
+      names.insert(name);
+      widest = std::max(widest, name.size());
+    }
+  }
+  Console& console = Console::instance();
+  console.print(what + " metrics" + (names.empty() ? ": none were logged" : ":"));
+  for (const auto& name : names) {
+    std::string line = "  " + name + std::string(widest - name.size(), ' ');
+    for (const auto& result : results) {
+      const auto found = result.find(name);
+      line += "  " + (found == result.end() ? std::string("-") : value_text(found->second));
+    }
+    console.print(line);
+  }
+}
+
+void report_predictions(const Trainer& trainer, const Predictions& predictions, const DataModule* data) {
+  Console& console = Console::instance();
+  for (size_t k = 0; k < predictions.size(); ++k) {
+    int64_t samples = 0;
+    for (const auto& batch : predictions[k]) samples += batch.dim() == 0 ? 1 : batch.size(0);
+    const std::string loader = predictions.size() > 1 ? " of loader " + std::to_string(k) : "";
+    console.print("predictions" + loader + ": " + std::to_string(samples) + " samples in " +
+                  std::to_string(predictions[k].size()) + " batches, took " + readable_duration(trainer.elapsed()));
+    if (predictions[k].empty()) continue;
+    const at::Tensor& batch = predictions[k][0];
+    if (data != nullptr && print_texts(*data, predictions[k])) continue;
+    std::ostringstream first;
+    first << (batch.dim() == 0 ? batch : batch.narrow(0, 0, std::min<int64_t>(4, batch.size(0))));
+    console.print("first batch " + shape_text(batch.sizes()) + ", its first rows:\n" + first.str());
+  }
+}
+
+}  // namespace levin

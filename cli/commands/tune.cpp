@@ -1,0 +1,103 @@
+#include "levin/cli/commands/tune.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "levin/cli/commands/command_words.h"
+#include "levin/cli/commands/exit_codes.h"
+#include "levin/cli/commands/help_text.h"
+#include "levin/cli/commands/report.h"
+#include "levin/cli/config/resolve_run.h"
+#include "levin/cli/config/run_parts.h"
+#include "levin/core/console.h"
+#include "levin/core/error.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace {
+
+constexpr const char* kConclusion = "nothing was tried. See levin tune --help.";
+
+std::string tune_usage(int width) {
+  return "levin tune --config FILE… [--batch_size] [--lr] [options] [overrides…]\n\n" +
+         wrapped(
+             "Finds the largest batch that fits into memory and a learning rate for the run, and trains nothing. "
+             "Options "
+             "of the searches are written --batch_size_finder.NAME=VALUE and --lr_finder.NAME=VALUE.",
+             width) +
+         "\nbatch_size_finder\n" + options_table(describe_options<BatchSizeFinderOptions>(), width) + "\nlr_finder\n" +
+         options_table(describe_options<LearningRateFinderOptions>(), width);
+}
+
+// Behind the finders: the fit ends before its first batch.
+class EndOfSearch final : public Callback {
+ public:
+  void on_fit_start(Trainer& trainer, LightningModule&) override { trainer.request_stop("levin tune"); }
+};
+
+// The run's own, without what would write or wait.
+TrainerOptions for_search(TrainerOptions options, Callbacks finders) {
+  options.callbacks = std::move(finders);
+  options.callbacks.push_back(std::make_shared<EndOfSearch>());
+  options.logger = false;
+  options.enable_checkpointing = options.enable_progress_bar = options.enable_model_summary = false;
+  options.min_epochs = options.min_steps = std::nullopt;
+  options.max_time = std::nullopt;
+  options.profiler = Component<Profiler>();
+  options.limit_val_batches = int64_t{0};
+  options.num_sanity_val_steps = 0;
+  options.auto_resume = options.cuda_graph = false;
+  options.fast_dev_run = false;
+  return options;
+}
+
+void say_batch_size(const BatchSizeFinder& finder) {
+  const std::string found = std::to_string(finder.found().value_or(0));
+  Console::instance().print("batch size: " + found + " (configured: " + std::to_string(finder.configured()) +
+                            "). Write data: {init_args: {batch_size: " + found + "}}, or --data.batch_size=" + found +
+                            ".");
+}
+
+void say_learning_rate(const LearningRateFinder& finder, const RunConfig& config) {
+  if (!finder.suggestion()) return;
+  const std::string found = number_text(*finder.suggestion());
+  Console::instance().print("learning rate: " + found + ". Write " +
+                            (config.optimizer
+                                 ? "optimizer: {init_args: {lr: " + found + "}}, or --optimizer.lr=" + found
+                                 : "it into the model's options, or give the run file an optimizer") +
+                            ".");
+}
+
+}  // namespace
+
+int run_tune(const std::vector<std::string>& words, int width) {
+  Problems problems;
+  const CommandWords read = read_command_words(words, field_names<TuneOptions>(), {"batch_size", "lr"}, problems);
+  if (read.help) {
+    Console::instance().print(tune_usage(width));
+    return kExitOk;
+  }
+  TuneOptions options;
+  read_options(read.options, options, "", problems);
+  const ResolvedRun run = resolve_fit_words(read.run, RunPlace::here, problems).run;
+  if (!problems.empty()) return report_problems(problems, kConclusion);
+
+  const RunParts parts = make_parts(run.config);
+  const bool both = !options.batch_size && !options.lr;
+  Callbacks finders;
+  const auto sizes = std::make_shared<BatchSizeFinder>(options.batch_size_finder);
+  const auto rates = std::make_shared<LearningRateFinder>(options.lr_finder);
+  if (both || options.batch_size) finders.push_back(sizes);
+  if (both || options.lr) finders.push_back(rates);
+  Trainer trainer(for_search(run.trainer, std::move(finders)));
+  if (run.config.weights) trainer.start_from(*run.config.weights);
+  fit(trainer, parts);
+  if (both || options.batch_size) say_batch_size(*sizes);
+  if (both || options.lr) say_learning_rate(*rates, run.config);
+  return kExitOk;
+}
+
+}  // namespace levin

@@ -1,0 +1,36 @@
+// The command line:  levin fit --config run.yaml --trainer.max_epochs=5 --model=Classifier --model.hidden=256
+//
+//   Problems problems;
+//   const Arguments arguments = parse_arguments({argv + 1, argv + argc}, trainer_options, problems);
+//
+// Files and overrides keep their order; assemble_config() lays them over one another from left to right.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "levin/cli/config/merge.h"
+#include "levin/core/value.h"
+
+namespace levin {
+
+enum class Command { fit, validate, test, predict, checkpoint, submit, plan, tune, list, help, version };
+
+struct Arguments {
+  Command command = Command::help;
+  std::vector<ConfigSource> sources = {};  // of fit, validate, test and predict
+  bool print_config = false;               // print the resolved configuration and do nothing
+  bool help = false;                       // --help after a subcommand
+  std::vector<std::string> words = {};     // what follows "levin checkpoint", "submit", "plan" or "tune"
+  std::string topic = "";                  // "levin list TOPIC": a kind of class; "levin help TOPIC": a class; or ""
+};
+
+/// Takes the arguments after the program's name apart. `trainer_options` are the names below "trainer.": they make
+/// "--max_epochs" suggest "--trainer.max_epochs". Everything wrong becomes a problem; exit with kExitBadConfig then.
+[[nodiscard]] Arguments parse_arguments(const std::vector<std::string>& args,
+                                        const std::vector<std::string>& trainer_options, Problems& problems);
+
+/// The word a user types: "fit".
+[[nodiscard]] std::string command_word(Command command);
+
+}  // namespace levin

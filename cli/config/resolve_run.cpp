@@ -1,0 +1,94 @@
+#include "levin/cli/config/resolve_run.h"
+
+#include <algorithm>
+
+#include "levin/cli/config/arguments.h"
+#include "levin/cli/config/old_options.h"
+#include "levin/core/error.h"
+#include "levin/data/data_module.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/plan/resolve_plan.h"
+#include "levin/trainer/plan/run_plan.h"
+
+namespace levin {
+
+namespace {
+
+template <class Interface>
+void resolve_class(std::optional<ClassSpec>& spec, const std::string& path, Problems& problems) {
+  if (spec) spec = Registry<Interface>::instance().resolve(*spec, path, problems);
+}
+
+template <class Interface, class Spec>
+void resolve_class_with_more(std::optional<Spec>& spec, const std::string& path, Problems& problems) {
+  if (!spec) return;
+  const ClassSpec resolved = Registry<Interface>::instance().resolve(spec->spec(), path, problems);
+  spec->class_path = resolved.class_path;
+  spec->init_args = resolved.init_args;
+}
+
+// Options that only the trainer can judge (devices, precision, what does not go together) are judged here too, before
+// anything is created; each problem points at the place in the file that said it.
+void check_plan(const TrainerOptions& options, const ConfigNode& as_written, Problems& problems) {
+  const std::string prefix = "TrainerOptions.";
+  const auto reported = problems.lines();
+  auto is_known = [&](const std::string& path) {
+    return std::any_of(reported.begin(), reported.end(),
+                       [&](const std::string& line) { return line.find(path + ":") != std::string::npos; });
+  };
+  try {
+    (void)resolve_plan(options);
+  } catch (const ConfigError& error) {
+    for (const auto& problem : error.problems()) {
+      const size_t colon = problem.find(": ");
+      if (!problem.starts_with(prefix) || colon == std::string::npos) {
+        problems.add({}, "", problem);
+        continue;
+      }
+      const std::string name = problem.substr(prefix.size(), colon - prefix.size());
+      const ConfigNode* node = as_written.find(name);
+      if (!is_known("trainer." + name)) {
+        problems.add(node != nullptr ? node->mark : Mark{}, "trainer." + name, problem.substr(colon + 2));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+ResolvedRun resolve_run(const std::vector<ConfigSource>& sources, RunPlace place, Problems& problems) {
+  ResolvedRun run;
+  ConfigNode written = assemble_config(sources, problems);
+  if (ConfigNode* trainer = written.find("trainer")) run.notices = translate_old_options(*trainer, problems);
+  run.config = read_run_config(written, problems);
+  read_options(run.config.trainer, run.trainer, "trainer", problems);
+  if (place == RunPlace::here) check_plan(run.trainer, run.config.trainer, problems);
+  resolve_class<LightningModule>(run.config.model, "model", problems);
+  resolve_class<DataModule>(run.config.data, "data", problems);
+  resolve_class_with_more<Optimizer>(run.config.optimizer, "optimizer", problems);
+  resolve_class_with_more<LRScheduler>(run.config.lr_scheduler, "lr_scheduler", problems);
+  run.config.trainer = write_options(run.trainer);
+  run.printed = write_options(run.config);
+  return run;
+}
+
+void require_model(const RunConfig& config, Problems& problems) {
+  const auto known = join(Registry<LightningModule>::instance().names());
+  if (!config.model)
+    problems.add(
+        {}, "model",
+        "no model was given. Write model: {class_path: NAME} in a config file, or --model=NAME. Known: " + known + ".");
+}
+
+FitWords resolve_fit_words(const std::vector<std::string>& words, RunPlace place, Problems& problems) {
+  std::vector<std::string> fit = {"fit"};
+  fit.insert(fit.end(), words.begin(), words.end());
+  FitWords result;
+  result.sources = parse_arguments(fit, field_names<TrainerOptions>(), problems).sources;
+  if (!problems.empty()) return result;
+  result.run = resolve_run(result.sources, place, problems);
+  require_model(result.run.config, problems);
+  return result;
+}
+
+}  // namespace levin

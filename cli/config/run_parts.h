@@ -1,0 +1,26 @@
+// The objects of a run as its run file describes them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "levin/cli/config/run_config.h"
+#include "levin/data/data_module.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+struct RunParts {
+  std::shared_ptr<LightningModule> model;
+  std::shared_ptr<DataModule> data;  // null: the model's own loaders
+};
+
+/// Makes model and data of a configuration that was resolved without problems, after seeding all generators if it says
+/// so. The run file's optimizer and scheduler take the place of the model's.
+[[nodiscard]] RunParts make_parts(const RunConfig& config);
+
+/// Trains the model on the data, or on its own loaders.
+void fit(Trainer& trainer, const RunParts& parts, const std::string& ckpt_path = "");
+
+}  // namespace levin

@@ -1,0 +1,37 @@
+# levin_sources(GROUP FILE…) adds files of the current folder to the library. Those of a group are compiled as one unit
+# (LEVIN_UNITY), so a name in an unnamed namespace is used once within a group; a file more changes no other group.
+#
+# levin_module_sources(GROUP FILE…) does so for files that include torch/nn/module.h or LibTorch's optimizers (17 s and
+# 0.9 GB a file): they are compiled apart, with that header precompiled once for all.
+function(levin_object_library name)
+  add_library(${name} OBJECT ${ARGN})
+  target_compile_features(${name} PRIVATE cxx_std_20)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON UNITY_BUILD_MODE GROUP)
+  target_include_directories(${name} PRIVATE "${PROJECT_BINARY_DIR}/include")
+  target_link_libraries(${name} PRIVATE levin::torch levin_warnings)
+endfunction()
+
+levin_object_library(levin_module_pch "${CMAKE_CURRENT_LIST_DIR}/module_pch.cpp")
+target_precompile_headers(levin_module_pch PRIVATE "${CMAKE_CURRENT_LIST_DIR}/module_pch.h")
+
+function(levin_add_group target group)
+  list(TRANSFORM ARGN PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" OUTPUT_VARIABLE files)
+  target_sources(${target} PRIVATE ${files})
+  set_source_files_properties(${files} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${group})
+endfunction()
+
+function(levin_sources group)
+  get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  levin_add_group(levin ${folder}_${group} ${ARGN})
+endfunction()
+
+function(levin_module_sources group)
+  get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  set(target levin_${folder}_modules)
+  if(NOT TARGET ${target})
+    levin_object_library(${target})
+    target_precompile_headers(${target} REUSE_FROM levin_module_pch)
+    target_sources(levin PRIVATE $<TARGET_OBJECTS:${target}>)
+  endif()
+  levin_add_group(${target} ${group} ${ARGN})
+endfunction()

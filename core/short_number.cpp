@@ -1,0 +1,16 @@
+#include "levin/core/short_number.h"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace levin {
+
+std::string short_number(double value) {
+  if (std::isnan(value)) return "nan";  // printf may write -nan
+  std::array<char, 32> text = {};
+  std::snprintf(text.data(), text.size(), "%.4g", value);
+  return text.data();
+}
+
+}  // namespace levin

@@ -1,0 +1,57 @@
+// One pass of a DataLoader: fetches batch number b, on whatever thread and in whatever order it is asked.
+// Immutable, so the worker threads share one without a lock.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "levin/data/batch.h"
+#include "levin/data/loading/dataset.h"
+
+namespace levin {
+
+/// Makes one batch of samples; called by several workers at once.
+using Collate = std::function<Batch(std::vector<Batch>)>;
+
+/// Stacks each tensor of the samples along a new first dimension. Throws DataError naming the odd sample (its index in
+/// `indices`, or its place in the list where there are none) and both shapes if the samples differ.
+[[nodiscard]] Batch stack_samples(const std::vector<Batch>& samples, const int64_t* indices = nullptr);
+
+class BatchFetcher {
+ public:
+  struct Pass {
+    std::shared_ptr<const Dataset> dataset = nullptr;
+    std::shared_ptr<const Collate> collate = nullptr;  // null: stack
+    at::Tensor order = {};                             // (samples) int64; undefined: 0, 1, 2, …
+    int64_t num_samples = 0;
+    int64_t batch_size = 1;
+    uint64_t seed = 0;
+    int64_t epoch = 0;
+  };
+
+  explicit BatchFetcher(Pass pass) : pass_(std::move(pass)) {}
+
+  /// Throws DataError naming sample, batch, epoch and cause. Returns early, with an empty batch, once `abandoned`.
+  [[nodiscard]] Batch fetch(int64_t batch_idx, const std::atomic<bool>* abandoned = nullptr) const;
+
+ private:
+  [[nodiscard]] Batch gather(int64_t batch_idx) const;
+  [[nodiscard]] Batch get_each(int64_t batch_idx, const std::atomic<bool>* abandoned) const;
+  [[nodiscard]] Batch get_one(int64_t index, int64_t batch_idx) const;
+  [[nodiscard]] int64_t count_of(int64_t batch_idx) const;
+  [[nodiscard]] int64_t index_at(int64_t place) const;
+  [[nodiscard]] uint64_t pass_seed() const;
+  // Rethrows the exception being handled as a DataError that says where.
+  [[noreturn]] void fail(const std::string& what, int64_t batch_idx) const;
+
+  Pass pass_;
+};
+
+}  // namespace levin

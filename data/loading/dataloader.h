@@ -1,0 +1,91 @@
+// The loader of data sets: batches in an order that is a function of (seed, epoch), fetched by next() itself or ahead
+// of it by threads. The number of threads changes the speed and nothing else: same batches, same order, same
+// augmentation.
+//
+//   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true, .num_workers = 2});
+//
+// Without shuffling, batches of a TensorDataset are views of its tensors: do not change them in place.
+// One thread drives the loader; the data set is read by all of its workers at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "levin/core/fields.h"
+#include "levin/data/loader.h"
+#include "levin/data/loading/batch_fetcher.h"
+#include "levin/data/loading/dataset.h"
+#include "levin/data/loading/prefetcher.h"
+#include "levin/data/loading/sampler.h"
+
+namespace levin {
+
+struct DataLoaderOptions {
+  int64_t batch_size = 1;
+  bool shuffle = false;         // a new permutation for every epoch
+  bool drop_last = false;       // leave out a last batch that is not full
+  int64_t num_workers = 0;      // threads that fetch ahead; 0: next() fetches itself
+  int64_t prefetch_factor = 2;  // batches fetched ahead per worker
+  int64_t seed = -1;            // of the order and of sample_generator(); -1: the run's seed
+  static auto fields() {
+    using O = DataLoaderOptions;
+    return levin::fields(field("batch_size", &O::batch_size, "samples of a batch").min(1),
+                         field("shuffle", &O::shuffle, "a new permutation of the samples for every epoch"),
+                         field("drop_last", &O::drop_last, "leave out a last batch that is not full"),
+                         field("num_workers", &O::num_workers, "threads that fetch batches ahead; 0: none")
+                             .min(0)
+                             .max(1024)
+                             .ranks_may_differ(),
+                         field("prefetch_factor", &O::prefetch_factor, "batches fetched ahead per worker")
+                             .min(1)
+                             .max(1024)
+                             .ranks_may_differ(),
+                         field("seed", &O::seed, "of the order and the augmentation; -1: the run's seed").min(-1));
+  }
+};
+
+class DataLoader final : public Loader {
+ public:
+  using Options = DataLoaderOptions;
+
+  /// `sampler`: the order, in place of `shuffle`. `collate`: how samples become a batch, in place of stacking; the data
+  /// set is then asked for single samples. Throws ConfigError for options out of range or a shuffle beside a sampler.
+  explicit DataLoader(std::shared_ptr<Dataset> dataset, DataLoaderOptions options = {},
+                      std::shared_ptr<Sampler> sampler = nullptr, Collate collate = nullptr);
+
+  void start(int64_t epoch, int64_t first_batch = 0) override;
+  bool next(Batch& batch) override;
+  [[nodiscard]] std::optional<int64_t> num_batches() const override { return count_batches(); }
+  [[nodiscard]] std::optional<int64_t> batch_size() const override { return options_.batch_size; }
+  /// Throws ConfigError for less than one sample.
+  bool set_batch_size(int64_t samples) override;
+  void use_sequential_order() override;
+  bool shard(int64_t rank, int64_t world_size, bool padded) override;
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  [[nodiscard]] int64_t num_workers() const override { return options_.num_workers; }
+
+  [[nodiscard]] const DataLoaderOptions& options() const { return options_; }
+  [[nodiscard]] const std::shared_ptr<Dataset>& dataset() const { return dataset_; }
+
+ private:
+  [[nodiscard]] int64_t count_samples() const;  // of this rank
+  [[nodiscard]] int64_t count_batches() const;
+  [[nodiscard]] at::Tensor own_share(const at::Tensor& order) const;
+  [[nodiscard]] std::shared_ptr<const BatchFetcher> make_pass(int64_t epoch) const;
+
+  std::shared_ptr<Dataset> dataset_;
+  DataLoaderOptions options_;
+  std::shared_ptr<const Sampler> sampler_;
+  std::shared_ptr<const Collate> collate_;  // null: stack
+  int64_t rank_ = 0;
+  int64_t world_size_ = 1;
+  bool padded_ = false;      // ranks have the same number of samples
+  bool same_order_ = false;  // every pass in the order of epoch 0
+
+  std::shared_ptr<const BatchFetcher> pass_;  // in progress; null before start() and after a failure
+  int64_t position_ = 0;                      // next batch of the pass
+  std::unique_ptr<Prefetcher> prefetcher_;    // null without worker threads
+};
+
+}  // namespace levin

@@ -1,0 +1,60 @@
+// Samples by index. A subclass gives one sample at a time; one that can gather a whole batch at once says so and is
+// then never asked for single samples (unless the loader has a collate function).
+//
+//   class Squares : public levin::Dataset {
+//     int64_t size() const override { return 100; }
+//     levin::Batch get(int64_t i) const override { return {torch::tensor(float(i)), torch::tensor(float(i * i))}; }
+//   };
+//
+// get() and get_batch() are called by several worker threads at once, with autograd off; within get() it cannot be
+// switched on. Random augmentation draws from sample_generator() (data/loading/sample_generator.h), which makes it
+// independent of the number of workers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "levin/data/batch.h"
+
+namespace levin {
+
+class Dataset {
+ public:
+  static const char* registry_name() { return "data set"; }
+  virtual ~Dataset() = default;
+
+  [[nodiscard]] virtual int64_t size() const = 0;
+
+  /// One sample, without the batch dimension; 0 <= index < size().
+  [[nodiscard]] virtual Batch get(int64_t index) const = 0;
+
+  /// True if get_batch() and get_range() gather a whole batch.
+  [[nodiscard]] virtual bool has_get_batch() const { return false; }
+  /// The samples at `indices` ((batch) int64), stacked.
+  [[nodiscard]] virtual Batch get_batch(const at::Tensor& indices) const;
+  /// The samples first, first + 1, … first + count - 1, stacked; may return views of the data.
+  [[nodiscard]] virtual Batch get_range(int64_t first, int64_t count) const;
+};
+
+/// Tensors in memory, one sample per row of dimension 0. Batches in sequential order are views of these tensors: a
+/// change in place changes the data set.
+class TensorDataset final : public Dataset {
+ public:
+  /// Throws DataError if there is no tensor, one has no dimension or the lengths differ.
+  explicit TensorDataset(std::vector<at::Tensor> tensors);
+
+  [[nodiscard]] int64_t size() const override;
+  [[nodiscard]] Batch get(int64_t index) const override;
+  [[nodiscard]] bool has_get_batch() const override { return true; }
+  [[nodiscard]] Batch get_batch(const at::Tensor& indices) const override;
+  [[nodiscard]] Batch get_range(int64_t first, int64_t count) const override;
+
+  [[nodiscard]] const std::vector<at::Tensor>& tensors() const { return tensors_; }
+
+ private:
+  std::vector<at::Tensor> tensors_;
+};
+
+}  // namespace levin

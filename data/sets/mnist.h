@@ -1,0 +1,118 @@
+// MNIST and Fashion-MNIST: 60000 training and 10000 test images of 28 x 28 grey pixels in ten classes.
+//
+//   trainer.fit(model, levin::FashionMnist({.batch_size = 64}));
+//
+// Batches: x (batch, 1, 28, 28) float32, or (batch, 784) with .flatten, and y (batch) int64.
+// The four archives are looked for in `root`; without one in Debian's folder (package dataset-fashion-mnist), then in
+// Levin's cache folder, where prepare_data() puts them if they are nowhere.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/core/fields.h"
+#include "levin/data/data_module.h"
+#include "levin/data/loading/dataset.h"
+
+namespace levin {
+
+struct MnistOptions {
+  std::string root = "";  // folder of the archives (.gz or unpacked); "": found or downloaded, see above
+  int64_t batch_size = 64;
+  int64_t val_size = 5000;   // training images held out for validation
+  int64_t split_seed = 42;   // which ones; apart from the run's seed, so that runs of several seeds stay comparable
+  int64_t num_workers = 0;   // the images are in memory: more is rarely faster
+  bool normalize = true;     // subtract the mean and divide by the deviation of the training pixels; else 0 to 1
+  bool flatten = false;      // x as (batch, 784)
+  bool shuffle = true;       // the training images
+  bool drop_last = false;    // leave out a last training batch that is not full
+  int64_t crop_padding = 0;  // augmentation: training images move by up to as many pixels in each direction
+  bool flip = false;         // augmentation: every second training image is mirrored, left to right
+  bool download = true;      // if the archives are nowhere
+  std::string url = "";      // folder of the archives on a server; "": the data set's usual one
+  static auto fields() {
+    using O = MnistOptions;
+    return levin::fields(
+        field("root", &O::root, "folder of the archives; \"\": Debian's, else the cache folder").ranks_may_differ(),
+        field("batch_size", &O::batch_size, "samples of a batch").min(1),
+        field("val_size", &O::val_size, "training images held out for validation").min(0).max(59999),
+        field("split_seed", &O::split_seed, "which images are held out").min(0),
+        field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
+        field("normalize", &O::normalize, "to mean 0 and deviation 1 over the training pixels; else 0 to 1"),
+        field("flatten", &O::flatten, "x as (batch, 784) instead of (batch, 1, 28, 28)"),
+        field("shuffle", &O::shuffle, "a new order of the training images every epoch"),
+        field("drop_last", &O::drop_last, "leave out a last training batch that is not full"),
+        field("crop_padding", &O::crop_padding, "training images move by up to as many pixels, anew every epoch")
+            .min(0)
+            .max(27),
+        field("flip", &O::flip, "every second training image, at random, is mirrored left to right"),
+        field("download", &O::download, "fetch the archives if they are nowhere"),
+        field("url", &O::url, "folder of the archives on a server; \"\": the usual one"));
+  }
+};
+
+namespace detail {
+
+/// What tells MNIST and its look-alikes apart.
+struct MnistArchive {
+  const char* name;
+  const char* folder;         // within the cache
+  const char* system_folder;  // of a Debian package, or ""
+  const char* url;
+  const char* md5[4];  // of train images, train labels, test images, test labels
+  double mean;         // of the training pixels, scaled to 0 .. 1
+  double deviation;
+};
+
+class MnistModule : public DataModule {
+ public:
+  void prepare_data() override;
+  void setup(Stage stage) override;
+  void teardown(Stage stage) override;
+  std::shared_ptr<Loader> train_dataloader() override;
+  Loaders val_dataloader() override;
+  Loaders test_dataloader() override;
+  Loaders predict_dataloader() override { return test_dataloader(); }
+
+  [[nodiscard]] const MnistOptions& options() const { return options_; }
+  /// Where the archives are or would be put.
+  [[nodiscard]] std::string folder() const;
+
+ protected:
+  MnistModule(const MnistArchive& archive, MnistOptions options);
+
+ private:
+  [[nodiscard]] std::shared_ptr<TensorDataset> read(bool train) const;
+  [[nodiscard]] std::shared_ptr<Dataset> augmented() const;
+  [[nodiscard]] Loaders in_order(const std::shared_ptr<TensorDataset>& images, const char* hook) const;
+
+  const MnistArchive& archive_;
+  MnistOptions options_;
+  std::shared_ptr<TensorDataset> train_ = nullptr;
+  std::shared_ptr<TensorDataset> val_ = nullptr;  // null if nothing is held out
+  std::shared_ptr<TensorDataset> test_ = nullptr;
+};
+
+}  // namespace detail
+
+class Mnist final : public detail::MnistModule {
+ public:
+  using Options = MnistOptions;
+  explicit Mnist(MnistOptions options = {});
+};
+
+class FashionMnist final : public detail::MnistModule {
+ public:
+  using Options = MnistOptions;
+  explicit FashionMnist(MnistOptions options = {});
+  /// The names of predicted classes, (batch) int64.
+  std::vector<std::string> prediction_text(const at::Tensor& prediction) const override;
+  /// "T-shirt/top", "Trouser", … in the order of the labels.
+  [[nodiscard]] static const std::vector<std::string>& class_names();
+};
+
+}  // namespace levin

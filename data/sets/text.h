@@ -1,0 +1,89 @@
+// A text for language models: read from a file, turned into tokens, cut into blocks.
+//
+//   data: {class_path: TextFile, init_args: {path: book.txt, block_size: 128, batch_size: 16}}
+//
+// Batches: x (batch, block_size) int64 and y, the token that follows each. The end of the text validates, and what
+// test_fraction takes behind that tests. To predict, a batch is the prompt, once per sample wanted: (num_samples,
+// tokens of the prompt).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/core/fields.h"
+#include "levin/data/data_module.h"
+#include "levin/data/text/text_blocks.h"
+#include "levin/data/text/text_tokenizer.h"
+
+namespace levin {
+
+struct TextFileOptions {
+  std::string path = "";                  // plain, gzip or .Z; "": the King James Bible of Debian's bible-kjv-text
+  std::string tokenizer = "byte";         // "byte", a .tiktoken file, or a folder with vocab.json and merges.txt
+  BpePattern pattern = BpePattern::gpt2;  // how a .tiktoken file's BPE cuts words
+  int64_t block_size = 128;               // tokens of a sample
+  int64_t batch_size = 16;                // blocks of a batch
+  double val_fraction = 0.1;              // of the tokens, from the end, before those of the test
+  double test_fraction = 0;               // of the tokens, from the end
+  int64_t num_workers = 0;                // the tokens are in memory: more is rarely faster
+  bool shuffle = true;                    // the training blocks
+  std::string prompt = "\n";              // what predictions continue
+  int64_t num_samples = 1;                // continuations of the prompt
+  static auto fields() {
+    using O = TextFileOptions;
+    return levin::fields(
+        field("path", &O::path, "the text: plain, gzip or .Z; \"\": the King James Bible of Debian's bible-kjv-text")
+            .ranks_may_differ(),
+        field("tokenizer", &O::tokenizer, "byte, a .tiktoken file, or a folder with vocab.json and merges.txt")
+            .not_empty(),
+        field("pattern", &O::pattern, "how the BPE of a .tiktoken file cuts words: as its tokens were made"),
+        field("block_size", &O::block_size, "tokens of a sample").min(1),
+        field("batch_size", &O::batch_size, "blocks of a batch").min(1),
+        field("val_fraction", &O::val_fraction, "of the tokens, before those of the test, for validation")
+            .min(0.0)
+            .below(1.0),
+        field("test_fraction", &O::test_fraction, "of the tokens, from the end, for the test").min(0.0).below(1.0),
+        field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
+        field("shuffle", &O::shuffle, "a new order and a new start of the training blocks every epoch"),
+        field("prompt", &O::prompt, "what predictions continue").not_empty(),
+        field("num_samples", &O::num_samples, "continuations of the prompt").min(1));
+  }
+};
+
+class TextFile final : public DataModule {
+ public:
+  using Options = TextFileOptions;
+  explicit TextFile(TextFileOptions options = {});
+
+  void setup(Stage stage) override;
+  void teardown(Stage stage) override;
+  std::shared_ptr<Loader> train_dataloader() override;
+  Loaders val_dataloader() override;
+  Loaders test_dataloader() override;
+  Loaders predict_dataloader() override;
+  std::vector<std::string> prediction_text(const at::Tensor& prediction) const override;
+
+  [[nodiscard]] const TextFileOptions& options() const { return options_; }
+  /// After setup().
+  [[nodiscard]] int64_t vocab_size() const;
+  /// Of the text, on average; 0 before it is read.
+  [[nodiscard]] double bytes_per_token() const { return bytes_per_token_; }
+
+ private:
+  [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<TokenBlocks>& blocks, bool shuffle) const;
+  [[nodiscard]] std::shared_ptr<TokenBlocks> blocks(const at::Tensor& tokens, const char* part) const;
+  at::Tensor read_tokens();
+
+  TextFileOptions options_;
+  std::shared_ptr<const Tokenizer> tokenizer_ = nullptr;
+  std::shared_ptr<TokenBlocks> train_ = nullptr;
+  std::shared_ptr<TokenBlocks> val_ = nullptr;  // null if nothing is held out
+  std::shared_ptr<TokenBlocks> test_ = nullptr;
+  double bytes_per_token_ = 0;
+};
+
+}  // namespace levin

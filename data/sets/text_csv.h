@@ -1,0 +1,102 @@
+// Texts and their classes from a CSV file, as an encoder reads them.
+//
+//   data: {class_path: TextCsv, init_args: {path: reviews.csv, text: review, label: stars, max_length: 128}}
+//
+// Batches: x (batch, max_length) int64, `<s> tokens </s>` and padding in the numbers of data/text/sentence_piece.h, and
+// y (batch) int64, the class.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/core/fields.h"
+#include "levin/data/data_module.h"
+#include "levin/data/sets/csv.h"
+#include "levin/data/text/padded_texts.h"
+#include "levin/data/text/sentence_piece.h"
+
+namespace levin {
+
+struct TextCsvOptions {
+  std::string path = "";       // "": Debian's bible-kjv-text, a row for each verse: testament, book, verse, text
+  std::string test_path = "";  // of the test and predict stages; "": none
+  bool header = true;
+  std::string delimiter = ",";
+  std::string text = "text";              // a column by name, or by number from 0
+  std::string label = "label";            // a column by name or number
+  std::vector<std::string> classes = {};  // texts of the classes in order; none: those in `path`, sorted
+  std::string tokenizer = "byte";         // "byte" or a SentencePiece model (.model)
+  int64_t max_length = 128;               // tokens of a sample, <s> and </s> included; longer texts are cut
+  int64_t batch_size = 32;
+  double val_fraction = 0.1;  // of the rows of `path`, held out for validation
+  int64_t split_seed = 42;    // which ones; apart from the run's seed
+  int64_t num_workers = 0;
+  bool shuffle = true;  // the training rows
+  static auto fields() {
+    using O = TextCsvOptions;
+    return levin::fields(
+        field("path", &O::path,
+              "the file to train and validate on; \"\": the verses of Debian's bible-kjv-text (testament, book, verse, "
+              "text)")
+            .ranks_may_differ(),
+        field("test_path", &O::test_path, "the file to test and predict on; \"\": none").ranks_may_differ(),
+        field("header", &O::header, "the first row names the columns"),
+        field("delimiter", &O::delimiter, "between the fields")
+            .check([](const std::string& d) { return d.size() == 1 && d != "\"" && d != "\n" && d != "\r"; },
+                   "one character, no quote or line end"),
+        field("text", &O::text, "the texts: a column by name, or by number from 0").not_empty(),
+        field("label", &O::label, "their classes: a column by name or number").not_empty(),
+        field("classes", &O::classes, "texts of the classes in order; none: those in path, sorted"),
+        field("tokenizer", &O::tokenizer, "byte, or a SentencePiece model, a file that ends in .model").not_empty(),
+        field("max_length", &O::max_length, "tokens of a sample with <s> and </s>: longer texts are cut, others padded")
+            .min(2),
+        field("batch_size", &O::batch_size, "samples of a batch").min(1),
+        field("val_fraction", &O::val_fraction, "of the rows, held out for validation").min(0.0).below(1.0),
+        field("split_seed", &O::split_seed, "which rows are held out").min(0),
+        field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
+        field("shuffle", &O::shuffle, "a new order of the training rows every epoch"));
+  }
+};
+
+class TextCsv final : public DataModule {
+ public:
+  using Options = TextCsvOptions;
+  explicit TextCsv(TextCsvOptions options = {});
+
+  /// Throws DataError with file:line:column for a row that cannot be used: another number of fields than the first
+  /// row's, a quote that is not closed, no text, no class or, in test_path, one that is not known.
+  void setup(Stage stage) override;
+  void teardown(Stage stage) override;
+  std::shared_ptr<Loader> train_dataloader() override;
+  Loaders val_dataloader() override;
+  Loaders test_dataloader() override;
+  Loaders predict_dataloader() override { return test_dataloader(); }
+  /// The texts of predicted classes, (batch) int64.
+  std::vector<std::string> prediction_text(const at::Tensor& prediction) const override;
+
+  [[nodiscard]] const TextCsvOptions& options() const { return options_; }
+  /// Texts of the classes, in the order of their numbers. After setup(), as all below.
+  [[nodiscard]] const std::vector<std::string>& classes() const;
+  [[nodiscard]] const Tokenizer& tokenizer() const;
+
+ private:
+  struct Table;
+  [[nodiscard]] Table read(const std::string& path) const;
+  [[nodiscard]] std::shared_ptr<PaddedTexts> encode(const Table& table) const;
+  [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<PaddedTexts>& texts, const at::Tensor& rows,
+                                               bool shuffle) const;
+
+  TextCsvOptions options_;
+  std::shared_ptr<const Tokenizer> tokenizer_ = nullptr;
+  std::vector<std::string> classes_ = {};
+  std::shared_ptr<PaddedTexts> texts_ = nullptr;  // of path
+  std::shared_ptr<PaddedTexts> test_ = nullptr;
+  at::Tensor train_rows_ = {};  // (n) int64, of texts_
+  at::Tensor val_rows_ = {};
+};
+
+}  // namespace levin

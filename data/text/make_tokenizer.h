@@ -1,0 +1,15 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "levin/data/text/text_tokenizer.h"
+
+namespace levin {
+
+/// `name`: "byte"; a file of ranks (.tiktoken); or a folder with vocab.json and merges.txt, as GPT-2's, which may be
+/// called encoder.json and vocab.bpe. `pattern` belongs to a file of ranks. Throws DataError naming file and line.
+[[nodiscard]] std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name,
+                                                              BpePattern pattern = BpePattern::gpt2);
+
+}  // namespace levin

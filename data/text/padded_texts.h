@@ -1,0 +1,36 @@
+// Texts of unequal length with a class each, as samples of one length: kept without padding, padded when gathered.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "levin/data/loading/dataset.h"
+
+namespace levin {
+
+/// Sample i: x, its tokens and then `pad` up to max_length, (max_length) int64, and y, its class, () int64.
+class PaddedTexts final : public Dataset {
+ public:
+  PaddedTexts(int64_t max_length, int32_t pad) : max_length_(max_length), pad_(pad) {}
+
+  /// Tokens beyond max_length are cut off, except for the last: `tokens` ends with </s>, so does what is kept.
+  void add(const std::vector<int32_t>& tokens, int64_t label);
+
+  [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(labels_.size()); }
+  [[nodiscard]] Batch get(int64_t index) const override;
+  [[nodiscard]] bool has_get_batch() const override { return true; }
+  [[nodiscard]] Batch get_batch(const at::Tensor& indices) const override;
+
+ private:
+  void write(int64_t index, int64_t* to) const;
+
+  int64_t max_length_;
+  int32_t pad_;
+  std::vector<int32_t> tokens_;       // of all texts
+  std::vector<size_t> starts_ = {0};  // of each text in tokens_, and the end
+  std::vector<int64_t> labels_;
+};
+
+}  // namespace levin

@@ -1,0 +1,44 @@
+// Texts as rows of numbers and back. Tokenizers are immutable: any thread may use one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "levin/core/fields.h"
+
+namespace levin {
+
+/// How byte-pair encoding cuts a text into words, by the name of tokens that were made so: GPT-2's, or those of
+/// cl100k_base.
+enum class BpePattern { gpt2, cl100k };
+template <>
+struct EnumNames<BpePattern> {
+  static constexpr std::array names{std::pair{"gpt2", BpePattern::gpt2}, std::pair{"cl100k", BpePattern::cl100k}};
+};
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  /// Tokens are 0 … vocab_size - 1.
+  [[nodiscard]] virtual int64_t vocab_size() const = 0;
+  /// Of any bytes, UTF-8 or not: decode() gives the same bytes back.
+  [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  /// Throws DataError naming a token that there is not, and its place.
+  [[nodiscard]] virtual std::string decode(std::span<const int64_t> tokens) const = 0;
+};
+
+/// Every byte is a token: 256 of them.
+class ByteTokenizer final : public Tokenizer {
+ public:
+  [[nodiscard]] int64_t vocab_size() const override { return 256; }
+  [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override;
+  [[nodiscard]] std::string decode(std::span<const int64_t> tokens) const override;
+};
+
+}  // namespace levin

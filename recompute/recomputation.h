@@ -1,0 +1,46 @@
+// trainer.recompute: the named segments of a module are computed again in backward while a fit runs. Internal.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/recompute/recomputed_call.h"
+#include "levin/recompute/segment_names.h"
+
+namespace levin {
+
+/// While it lives, the segments of a module act: blocks of Sequentials, and submodules called through levin::call and
+/// levin::call_chain. Evaluation is not changed, as it makes no gradients.
+class Recomputation {
+ public:
+  /// Throws ConfigError as named_segments does.
+  Recomputation(torch::nn::Module& root, const RecomputeOptions& options);
+  ~Recomputation();
+  Recomputation(const Recomputation&) = delete;
+  Recomputation& operator=(const Recomputation&) = delete;
+
+  /// Lets a copy of the module (a replica of strategy dp), whose submodules have the same names, do the same.
+  void add_replica(torch::nn::Module& copy);
+
+  /// After the first training step: throws ConfigError if it has called no segment where the segments are called, and
+  /// warns of those that it has not called.
+  void check_called();
+
+  /// How often segments were computed in training so far, and how often again.
+  [[nodiscard]] int64_t calls() const;
+  [[nodiscard]] int64_t recomputed() const;
+
+ private:
+  struct Attached {
+    NamedSegment segment;
+    std::shared_ptr<RecomputedCall> action;
+  };
+
+  RecomputeOptions options_;
+  std::vector<Attached> attached_;
+  std::vector<Attached> replicas_;
+  bool checked_ = false;
+};
+
+}  // namespace levin

@@ -1,0 +1,34 @@
+// Blocks of a torch::nn::Sequential that have an action (core/module_call.h) are called through it. Internal.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+class AnyModule;
+class SequentialImpl;
+}  // namespace torch::nn
+
+namespace levin {
+
+/// While it lives, every Sequential within a module calls its blocks by their actions, one chain from the first such
+/// block to the last, and those of a range together. Names, parameters and checkpoints stay as they are; at the end the
+/// blocks are the plain ones.
+class SequentialCalls {
+ public:
+  explicit SequentialCalls(torch::nn::Module& root);
+  /// The same for another module: a replica.
+  void add(torch::nn::Module& root);
+  ~SequentialCalls();
+  SequentialCalls(const SequentialCalls&) = delete;
+  SequentialCalls& operator=(const SequentialCalls&) = delete;
+
+ private:
+  struct Changed;
+  void change(const std::shared_ptr<torch::nn::SequentialImpl>& sequential);
+
+  std::vector<Changed> changed_;
+};
+
+}  // namespace levin

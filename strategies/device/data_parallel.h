@@ -1,0 +1,150 @@
+// A module, or a part of one, computed by replicas on several slots, each on its share of the batch.
+//
+//   levin::DataParallel encoder(encoder_, slots);        // encoder_: a registered submodule with clone()
+//   at::Tensor y = encoder.forward(x);                   // x is scattered, y gathered on slots[0]
+//
+//   levin::DataParallelModel model(net_, slots);         // balanced: the outputs stay where they were computed,
+//   levin::DataParallelCriterion criterion(model.parallel(), &cross_entropy);
+//   at::Tensor loss = criterion.forward(model.forward(x), target);   // … and so does the loss, until it is a number
+//
+// With all outputs on slots[0] that device runs out of memory first, while the others have some left: hence the
+// balanced form, of Hang Zhang's PyTorch-Encoding (https://github.com/zhanghang1989/PyTorch-Encoding,
+// encoding/parallel.py).
+//
+// The wrapped module stays its owner's: register it as ever; its names, its parameters and its checkpoints do not
+// change. Gradients arrive at its parameters, and what the replica on slots[0] changes in its buffers stays. Replicas
+// are made with torch::nn::Module::clone(), which classes derived from torch::nn::Cloneable have. One thread at a time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "levin/strategies/device/parallel_apply.h"
+#include "levin/strategies/device/replicas.h"
+#include "levin/strategies/device/scatter_gather.h"
+
+namespace levin {
+
+namespace detail {
+
+/// The samples of a call: rows of its first tensor that has some; 1 if none has.
+template <class... Args>
+int64_t samples_of(const Args&... args) {
+  int64_t samples = -1;
+  auto look = [&](const auto& arg) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(arg)>, at::Tensor>) {
+      if (samples < 0 && arg.defined() && arg.dim() > 0) samples = arg.size(0);
+    }
+  };
+  (look(args), ...);
+  return samples < 0 ? 1 : samples;
+}
+
+/// Tensors share by share; anything else is the same for all.
+template <class T>
+auto shares_of(const T& value, const std::vector<int64_t>& sizes, const std::vector<DeviceSlot>& slots) {
+  if constexpr (std::is_same_v<T, at::Tensor>) return scatter(value, sizes, slots);
+  if constexpr (!std::is_same_v<T, at::Tensor>) return std::vector<T>(sizes.size(), value);
+}
+
+}  // namespace detail
+
+/// The balanced form: the outputs stay on their slots.
+template <class M>
+class DataParallelModel {
+ public:
+  /// `slots`: at least one; the module is on the first. Throws ConfigError if the module cannot be cloned.
+  DataParallelModel(std::shared_ptr<M> module, std::vector<DeviceSlot> slots)
+      : module_(std::move(module)), parallel_(std::make_shared<ParallelApply>(std::move(slots))) {
+    const auto copies = clone_for(*module_, parallel_->slots());
+    replicas_ = std::make_unique<Replicas>(*module_, copies, parallel_->slots());
+    modules_.push_back(module_);
+    for (const auto& copy : copies) modules_.push_back(std::dynamic_pointer_cast<M>(copy));
+  }
+  /// Of a module holder, as torch::nn::Linear is one.
+  template <class Holder>
+  requires requires(Holder holder) {
+    { holder.ptr() } -> std::convertible_to<std::shared_ptr<M>>;
+  }
+  DataParallelModel(const Holder& holder, std::vector<DeviceSlot> slots)
+      : DataParallelModel(std::shared_ptr<M>(holder.ptr()), std::move(slots)) {}
+
+  /// module->forward(…) of each share, in slot order; tensors are scattered along their first dimension. A batch with
+  /// fewer samples than slots uses as many slots as it has samples. Throws Error naming the replica and its slot.
+  template <class... Args>
+  auto forward(const Args&... args) {
+    using Output = std::decay_t<decltype(module_->forward(args...))>;
+    const auto sizes = share_sizes(detail::samples_of(args...), modules_.size());
+    replicas_->refresh(sizes.size());
+    const auto shares = std::make_tuple(detail::shares_of(args, sizes, parallel_->slots())...);
+    std::vector<Output> outputs(sizes.size());
+    (*parallel_)(sizes.size(), [&](size_t k) {
+      outputs[k] = std::apply([&](const auto&... lists) { return modules_[k]->forward(lists[k]...); }, shares);
+    });
+    return outputs;
+  }
+
+  /// For a DataParallelCriterion on the same threads.
+  [[nodiscard]] const std::shared_ptr<ParallelApply>& parallel() const { return parallel_; }
+  [[nodiscard]] const std::vector<DeviceSlot>& slots() const { return parallel_->slots(); }
+
+ private:
+  std::shared_ptr<M> module_;
+  std::shared_ptr<ParallelApply> parallel_;
+  std::vector<std::shared_ptr<M>> modules_;  // by slot
+  std::unique_ptr<Replicas> replicas_;
+};
+
+template <class Holder>
+DataParallelModel(const Holder&, std::vector<DeviceSlot>) -> DataParallelModel<typename Holder::ContainedType>;
+
+/// PyTorch's DataParallel: the outputs, tensors, are gathered on the first slot.
+template <class M>
+class DataParallel {
+ public:
+  template <class Module>
+  DataParallel(Module module, std::vector<DeviceSlot> slots) : model_(std::move(module), std::move(slots)) {}
+
+  template <class... Args>
+  at::Tensor forward(const Args&... args) {
+    return gather(model_.forward(args...), model_.slots()[0]);
+  }
+  [[nodiscard]] const std::vector<DeviceSlot>& slots() const { return model_.slots(); }
+
+ private:
+  DataParallelModel<M> model_;
+};
+
+template <class M>
+DataParallel(std::shared_ptr<M>, std::vector<DeviceSlot>) -> DataParallel<M>;
+template <class Holder>
+requires requires {
+  typename Holder::ContainedType;
+}
+DataParallel(Holder, std::vector<DeviceSlot>)->DataParallel<typename Holder::ContainedType>;
+
+/// A loss computed where a DataParallelModel has left its outputs.
+class DataParallelCriterion {
+ public:
+  /// `criterion`: the loss of (output, target) of one share, one number: a mean over its samples.
+  using Criterion = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
+  DataParallelCriterion(std::shared_ptr<ParallelApply> parallel, Criterion criterion);
+
+  /// `outputs[k]`: (samples of share k, …) on slot k; `target`: (samples, …), scattered alike. The mean over all
+  /// samples, on the first slot: the only number that leaves the others. Throws Error if rows do not match, or naming
+  /// the slot whose criterion threw.
+  [[nodiscard]] at::Tensor forward(const std::vector<at::Tensor>& outputs, const at::Tensor& target);
+
+ private:
+  std::shared_ptr<ParallelApply> parallel_;
+  Criterion criterion_;
+};
+
+}  // namespace levin

@@ -1,0 +1,155 @@
+#include "levin/strategies/device/model_parallel.h"
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <algorithm>
+
+#include "levin/core/error.h"
+#include "levin/strategies/device/pipeline.h"
+
+namespace levin {
+
+namespace {
+
+std::string places_text(const PlacedPart& part) {
+  std::vector<std::string> slots;
+  for (const auto& slot : part.slots) slots.push_back(slot.text());
+  return part.name + " on " + join(slots);
+}
+
+bool belongs_to(const std::string& name, const PlacedPart& part) {
+  return name.starts_with(part.name + ".");
+}
+
+// The innermost part that a submodule lies in; null: none.
+const PlacedPart* part_around(const std::string& name, const std::vector<PlacedPart>& parts) {
+  const PlacedPart* found = nullptr;
+  for (const auto& part : parts) {
+    if ((name == part.name || belongs_to(name, part)) && (found == nullptr || part.name.size() > found->name.size())) {
+      found = &part;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+ModelParallel::ModelParallel(ModelParallelOptions options)
+    : options_(checked(std::move(options), "ModelParallelOptions")), recorder_(std::make_unique<PlacementRecorder>()) {
+  const auto* placement = std::get_if<Placement>(&options_.placement);
+  if (options_.pipeline && (placement == nullptr || placement->empty())) {
+    throw ConfigError(
+        "ModelParallelOptions.pipeline: it needs a placement, which says what its stages are. Name the parts, or leave "
+        "pipeline unset.");
+  }
+}
+
+ModelParallel::ModelParallel(ModelParallel&&) noexcept = default;
+
+ModelParallel::~ModelParallel() {
+  tear_down();
+}
+
+void ModelParallel::place(torch::nn::Module& module) {
+  const auto* placement = std::get_if<Placement>(&options_.placement);
+  if (placement == nullptr || placement->empty()) return;
+  parts_ = placed_parts(module, *placement, slots(), "ModelParallelOptions.placement");
+  module.to(device());
+  for (const auto& part : parts_) part.module->to(part.slots[0].device);
+  std::vector<Pipeline::Part> stages;
+  for (const auto& part : parts_) {
+    if (!part.inside_another) stages.push_back({part.name, part.slots});
+  }
+  if (options_.pipeline) pipeline_ = std::make_unique<Pipeline>(stages, slots()[0], *recorder_);
+  size_t stage = 0;
+  for (const auto& part : parts_) {
+    add_action(part, part.inside_another ? nullptr : pipeline_.get(), part.inside_another ? 0 : stage++);
+  }
+  fill_sequentials(module, parts_);
+}
+
+void ModelParallel::add_action(const PlacedPart& part, Pipeline* pipeline, size_t index) {
+  auto call = std::make_shared<PlacedCall>(part, *recorder_, pipeline, index);
+  CallActions::add(part.module, call);
+  actions_.push_back({part.module, std::move(call)});
+}
+
+// A block that no pattern names, beside blocks that are placed: it is where what is around its Sequential is, and its
+// input has to be moved there.
+void ModelParallel::fill_sequentials(torch::nn::Module& module, const std::vector<PlacedPart>& parts) {
+  for (const auto& item : module.named_modules("", /*include_self=*/false)) {
+    const auto sequential = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(item.value());
+    if (sequential == nullptr) continue;
+    const auto blocks = sequential->named_children();
+    const bool any = std::any_of(blocks.begin(), blocks.end(),
+                                 [](const auto& block) { return CallActions::of(block.value().get()) != nullptr; });
+    if (!any) continue;
+    const PlacedPart* around = part_around(item.key(), parts);
+    for (const auto& block : blocks) {
+      if (CallActions::of(block.value().get()) != nullptr) continue;
+      const DeviceSlot slot = around == nullptr ? slots()[0] : around->slots[0];
+      add_action({item.key() + "." + block.key(), block.value().get(), {slot}, false}, nullptr, 0);
+    }
+  }
+}
+
+void ModelParallel::set_up(const ModuleTensors& module, bool training) {
+  calls_checked_ = false;
+  if (!pipeline_ || !training) return;
+  for (const auto& [name, parameter] : module.parameters) {
+    const std::string& owned = name;
+    const bool placed =
+        std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) { return belongs_to(owned, part); });
+    if (placed || !parameter.requires_grad()) continue;
+    throw ConfigError(
+        "ModelParallelOptions.placement: " + name +
+        " belongs to no part, and with a pipeline every parameter that is trained must belong to a stage. " +
+        "Name its submodule in the placement, or leave pipeline unset.");
+  }
+}
+
+void ModelParallel::tear_down() {
+  for (const auto& action : actions_) CallActions::remove(action.module, action.call.get());
+  actions_.clear();
+  pipeline_.reset();
+  parts_.clear();
+}
+
+void ModelParallel::check_called() {
+  if (calls_checked_) return;
+  calls_checked_ = true;
+  for (size_t k = 0; k < parts_.size(); ++k) {
+    if (actions_[k].call->calls() > 0) continue;
+    throw Error("ModelParallel: " + places_text(parts_[k]) +
+                " was not called there: the step has called it directly, or not at all. Call it through "
+                "levin::call(module, x), or make it a block of a torch::nn::Sequential.");
+  }
+}
+
+void ModelParallel::backward(const at::Tensor& loss, bool sync) {
+  check_called();
+  SeveralDevices::backward(loss, sync);
+}
+
+int64_t ModelParallel::micro_batches() const {
+  return pipeline_ ? options_.pipeline->micro_batches : 1;
+}
+
+void ModelParallel::run_micro_batches(size_t count, const std::function<at::Tensor(size_t)>& loss) {
+  pipeline_->run(count, loss);
+}
+
+std::vector<PlacedPart> ModelParallel::parts() const {
+  return parts_;
+}
+
+void ModelParallel::set_recording(bool on) {
+  recorder_->set_recording(on);
+}
+
+PlacementTrace ModelParallel::trace() const {
+  return recorder_->trace();
+}
+
+}  // namespace levin

@@ -1,0 +1,65 @@
+#include "levin/strategies/device/parallel_apply.h"
+
+#include <ATen/ThreadLocalState.h>
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "levin/core/error.h"
+#include "levin/core/seed.h"
+#include "levin/strategies/device/random_scope.h"
+#include "levin/strategies/device/worker_thread.h"
+
+namespace levin {
+
+ParallelApply::ParallelApply(std::vector<DeviceSlot> slots) : slots_(std::move(slots)) {
+  if (slots_.empty()) throw ConfigError("ParallelApply.slots: there is none. Give at least one device.");
+}
+
+ParallelApply::~ParallelApply() = default;
+
+void ParallelApply::operator()(size_t count, const std::function<void(size_t)>& task) {
+  while (workers_.size() + 1 < count) workers_.push_back(std::make_unique<WorkerThread>());
+  const at::ThreadLocalState state;
+  const uint64_t seed = count > 1 && slots_[0].device.is_cpu() ? draw_seed() : 0;
+  std::vector<std::exception_ptr> errors(count);
+  auto run = [&](size_t k) {
+    try {
+      const SlotScope scope(slots_[k]);
+      std::optional<RandomScope> random;
+      if (count > 1 && slots_[k].device.is_cpu()) random.emplace(mix_seed(seed, k));
+      task(k);
+    } catch (...) {
+      errors[k] = std::current_exception();
+    }
+  };
+  for (size_t k = 1; k < count; ++k) {
+    workers_[k - 1]->start([&, k] {
+      const at::ThreadLocalStateGuard guard(state);
+      run(k);
+    });
+  }
+  if (count > 0) run(0);
+  for (size_t k = 1; k < count; ++k) workers_[k - 1]->wait();
+  rethrow(errors);
+}
+
+void ParallelApply::rethrow(const std::vector<std::exception_ptr>& errors) const {
+  for (size_t k = 0; k < errors.size(); ++k) {
+    if (!errors[k]) continue;
+    const std::string place =
+        "replica " + std::to_string(k) + " of " + std::to_string(errors.size()) + " on " + slots_[k].text() + ": ";
+    try {
+      std::rethrow_exception(errors[k]);
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const c10::Error& error) {
+      throw Error(place + error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      throw Error(place + error.what());
+    }
+  }
+}
+
+}  // namespace levin

@@ -1,0 +1,148 @@
+#include "levin/strategies/device/replicas.h"
+
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "levin/core/error.h"
+#include "levin/core/tensor_text.h"
+
+namespace levin {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+// Also where it is there already.
+at::Tensor copied(const at::Tensor& source, at::Device device) {
+  return source.to(device, source.scalar_type(), /*non_blocking=*/!device.is_cpu(), /*copy=*/true);
+}
+
+// What PyTorch's Broadcast is for DataParallel, on any device. Gradients are summed in the copies' order, because sums
+// in the order of arrival would differ from run to run.
+class CopyToReplicas : public torch::autograd::Function<CopyToReplicas> {
+ public:
+  static variable_list forward(AutogradContext* context, const at::Tensor& source,
+                               const std::vector<at::Device>* devices, size_t count) {
+    context->set_materialize_grads(false);
+    context->saved_data["device"] = source.device();
+    variable_list copies;
+    for (size_t k = 0; k < count; ++k) {
+      copies.push_back(copied(source, (*devices)[k]));
+    }
+    return copies;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const at::Device device = context->saved_data["device"].toDevice();
+    Variable sum;
+    for (const Variable& gradient : gradients) {
+      if (!gradient.defined()) continue;  // that replica did not use it
+      const Variable here = move_to(gradient, {0, device});
+      sum = sum.defined() ? sum.add(here) : here;
+    }
+    return {sum, Variable(), Variable()};
+  }
+};
+
+std::vector<std::pair<std::string, at::Tensor>> named(const torch::OrderedDict<std::string, at::Tensor>& tensors) {
+  std::vector<std::pair<std::string, at::Tensor>> list;
+  for (const auto& item : tensors) list.emplace_back(item.key(), item.value());
+  return list;
+}
+
+std::string kind_text(const std::pair<std::string, at::Tensor>& item) {
+  return item.first + " " + shape_text(item.second.sizes());
+}
+
+// The tensors of a copy in the module's order.
+std::vector<at::Tensor> matched(const torch::OrderedDict<std::string, at::Tensor>& wanted,
+                                const torch::OrderedDict<std::string, at::Tensor>& given, const std::string& slot) {
+  const auto own = named(wanted), other = named(given);
+  std::vector<at::Tensor> tensors;
+  for (size_t k = 0; k < std::max(own.size(), other.size()); ++k) {
+    const std::string expected = k < own.size() ? kind_text(own[k]) : "nothing";
+    const std::string seen = k < other.size() ? kind_text(other[k]) : "nothing";
+    if (expected != seen) {
+      throw ConfigError("dp: the replica for " + slot + " has " + seen + " where the module has " + expected +
+                        ". clone(), or the constructor with the same options, must build the same layers.");
+    }
+    tensors.push_back(other[k].second);
+  }
+  return tensors;
+}
+
+// From here on `copy` is the value `source`, wherever the module that owns it uses it.
+void become(at::Tensor& copy, const at::Tensor& source) {
+  copy.set_data(source);
+  torch::autograd::impl::set_gradient_edge(
+      copy, source.requires_grad() ? torch::autograd::impl::gradient_edge(source) : torch::autograd::Edge());
+}
+
+void set_mode(torch::nn::Module& copy, const torch::nn::Module& module) {
+  if (copy.is_training() != module.is_training()) copy.train(module.is_training());
+}
+
+}  // namespace
+
+Replicas::Replicas(torch::nn::Module& module, std::vector<std::shared_ptr<torch::nn::Module>> copies,
+                   std::vector<DeviceSlot> slots)
+    : module_(module), copies_(std::move(copies)), parameters_(module.parameters()), buffers_(module.buffers()) {
+  for (size_t k = 0; k < copies_.size(); ++k) {
+    const DeviceSlot& slot = slots.at(k + 1);
+    devices_.push_back(slot.device);
+    copy_parameters_.push_back(matched(module.named_parameters(), copies_[k]->named_parameters(), slot.text()));
+    copy_buffers_.push_back(matched(module.named_buffers(), copies_[k]->named_buffers(), slot.text()));
+    for (at::Tensor& parameter : copy_parameters_.back()) parameter.set_requires_grad(false);
+  }
+}
+
+void Replicas::refresh(size_t count) {
+  const size_t copies = std::min(count == 0 ? 0 : count - 1, copies_.size());
+  if (copies == 0) return;
+  refresh_modes(copies);
+  // Tensors made in inference mode could not take part in training afterwards.
+  const bool with_gradients = at::GradMode::is_enabled() && !c10::InferenceMode::is_enabled();
+  const c10::InferenceMode no_inference(false);
+  const at::AutoGradMode gradients(with_gradients);
+  for (size_t p = 0; p < parameters_.size(); ++p) {
+    const variable_list values = CopyToReplicas::apply(parameters_[p], &devices_, copies);
+    for (size_t k = 0; k < copies; ++k) become(copy_parameters_[k][p], values[k]);
+  }
+  const at::NoGradGuard no_grad;
+  for (size_t b = 0; b < buffers_.size(); ++b) {
+    for (size_t k = 0; k < copies; ++k) {
+      copy_buffers_[k][b].set_data(copied(buffers_[b], devices_[k]));
+    }
+  }
+}
+
+void Replicas::refresh_modes(size_t count) {
+  const auto modules = module_.modules(/*include_self=*/false);  // outer ones first
+  for (size_t k = 0; k < count; ++k) {
+    set_mode(*copies_[k], module_);
+    const auto own = copies_[k]->modules(/*include_self=*/false);
+    for (size_t m = 0; m < std::min(own.size(), modules.size()); ++m) set_mode(*own[m], *modules[m]);
+  }
+}
+
+std::vector<std::shared_ptr<torch::nn::Module>> clone_for(const torch::nn::Module& module,
+                                                          const std::vector<DeviceSlot>& slots) {
+  std::vector<std::shared_ptr<torch::nn::Module>> copies;
+  for (size_t k = 1; k < slots.size(); ++k) {
+    try {
+      copies.push_back(module.clone(slots[k].device));
+    } catch (const c10::Error& error) {
+      throw ConfigError("dp: " + module.name() + " cannot be copied to " + slots[k].text() + ": " +
+                        error.what_without_backtrace());
+    }
+  }
+  return copies;
+}
+
+}  // namespace levin

@@ -1,0 +1,319 @@
+#include "levin/strategies/launch/cluster_environment.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <vector>
+
+#include "levin/core/error.h"
+#include "levin/core/slurm_job.h"
+
+namespace levin {
+
+namespace {
+
+constexpr int64_t kDefaultPort = 12910;  // Lightning's, where a launcher gives an address and no port
+
+class Reader {
+ public:
+  explicit Reader(const Variables& variables) : variables_(variables) {}
+
+  [[nodiscard]] bool has(const std::string& name) const { return variables_(name).has_value(); }
+  [[nodiscard]] std::string text(const std::string& name, const std::string& otherwise) const {
+    return variables_(name).value_or(otherwise);
+  }
+  [[nodiscard]] int64_t number(const std::string& name) const {
+    const auto text = variables_(name);
+    if (!text) throw ConfigError("environment: " + name + " is missing beside the other variables of its launcher.");
+    return environment_number(*text, name);
+  }
+  [[nodiscard]] int64_t number(const std::string& name, int64_t otherwise) const {
+    return has(name) ? number(name) : otherwise;
+  }
+
+ private:
+  const Variables& variables_;
+};
+
+void read_master(const Reader& env, World& world, const std::string& address, int64_t port) {
+  world.master_address = env.text("MASTER_ADDR", address);
+  world.master_port = env.number("MASTER_PORT", port);
+}
+
+// What a launcher calls a rank's place. A variable that it does not have, or has not set, follows from the others: all
+// ranks are on this node, and nodes have their ranks one after another.
+struct Names {
+  const char* rank;
+  const char* size;
+  const char* local_rank = nullptr;
+  const char* local_size = nullptr;
+  const char* node_rank = nullptr;
+  const char* num_nodes = nullptr;
+};
+
+// A launcher that does not say how many nodes there are must fill them alike: else nobody knows which is whose.
+[[noreturn]] void refuse_uneven(const World& world) {
+  throw ConfigError("environment: " + world.source + " has started " + std::to_string(world.size) +
+                    " ranks, of which " + std::to_string(world.local_size) +
+                    " are on this node: the nodes have different numbers of ranks. Start as many on each (mpirun "
+                    "--map-by ppr:2:node, mpiexec -ppn 2), or use torchrun or srun, which say where each rank is.");
+}
+
+World read_place(const Reader& env, const std::string& source, const Names& names,
+                 std::optional<int64_t> num_nodes = std::nullopt) {
+  World world;
+  world.source = source;
+  world.rank = env.number(names.rank);
+  world.size = env.number(names.size);
+  if (names.local_rank != nullptr) world.local_rank = env.number(names.local_rank);
+  world.local_size = num_nodes ? world.size / std::max<int64_t>(1, *num_nodes) : world.size;
+  if (names.local_size != nullptr) world.local_size = env.number(names.local_size, world.local_size);
+  const int64_t per_node = std::max<int64_t>(1, world.local_size);
+  if (names.num_nodes != nullptr && env.has(names.num_nodes)) num_nodes = env.number(names.num_nodes);
+  if (!num_nodes && world.size % per_node != 0) refuse_uneven(world);
+  world.num_nodes = num_nodes.value_or(world.size / per_node);
+  world.node_rank = world.rank / per_node;
+  if (names.node_rank != nullptr) world.node_rank = env.number(names.node_rank, world.node_rank);
+  return world;
+}
+
+World torchrun(const Reader& env) {
+  World world = read_place(env, "torchrun",
+                           {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"});
+  read_master(env, world, "127.0.0.1", kDefaultPort);
+  return world;
+}
+
+bool is_slurm_step(const Reader& env, const Variables& variables) {
+  return env.has("SLURM_NTASKS") && env.has("SLURM_PROCID") && !is_interactive_slurm(variables);
+}
+
+// The job's script itself, which Slurm runs once, whatever the number of tasks.
+void refuse_without_srun(const Reader& env) {
+  if (env.text("ENVIRONMENT", "") != "BATCH" || env.has("SLURM_STEP_ID") || env.number("SLURM_NTASKS") <= 1) return;
+  throw ConfigError("environment: SLURM has " + env.text("SLURM_NTASKS", "") +
+                    " tasks for this job, but the job's script runs on one of them. Write srun before the command.");
+}
+
+// Lightning's: the job's last four digits, so that jobs that share a node do not meet. Here: nor do steps of one job.
+int64_t slurm_port(const Reader& env) {
+  const std::string job = env.text("SLURM_JOB_ID", "");
+  const std::string digits = job.size() > 4 ? job.substr(job.size() - 4) : job;
+  if (digits.empty()) return kDefaultPort;
+  constexpr int64_t kApart = 1009;  // prime to 10000: any two of 10000 steps differ
+  return 15000 + (environment_number(digits, "SLURM_JOB_ID") + env.number("SLURM_STEP_ID", 0) % 10000 * kApart) % 10000;
+}
+
+// Entry `node` of Slurm's list: "2(x3),1" -> 2, 2, 2, 1. Unset: the list is too short.
+std::optional<int64_t> tasks_on(int64_t node, const std::string& list) {
+  for (size_t at = 0; at < list.size();) {
+    const std::string entry = list.substr(at, list.find(',', at) - at);
+    at += entry.size() + 1;
+    const size_t times = entry.find("(x");
+    const int64_t count =
+        times == std::string::npos
+            ? 1
+            : environment_number(entry.substr(times + 2, entry.find(')', times) - times - 2), "SLURM_TASKS_PER_NODE");
+    if (node < count) return environment_number(entry.substr(0, times), "SLURM_TASKS_PER_NODE");
+    node -= count;
+  }
+  return std::nullopt;
+}
+
+// srun may start fewer tasks, on fewer nodes, than the job has: what it says of its step goes before the job's.
+World slurm(const Reader& env) {
+  refuse_without_srun(env);
+  const int64_t nodes =
+      env.number("SLURM_STEP_NUM_NODES", env.number("SLURM_JOB_NUM_NODES", env.number("SLURM_NNODES", 1)));
+  World world =
+      read_place(env, "SLURM", {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_NODEID"}, nodes);
+  const std::string tasks = env.text("SLURM_STEP_TASKS_PER_NODE", env.text("SLURM_TASKS_PER_NODE", ""));
+  if (const auto here = tasks_on(world.node_rank, tasks)) world.local_size = *here;
+  const std::string list =
+      env.text("SLURM_STEP_NODELIST", env.text("SLURM_JOB_NODELIST", env.text("SLURM_NODELIST", "")));
+  const std::string host = list.empty() || nodes == 1 ? "127.0.0.1" : first_host(list);
+  read_master(env, world, host, slurm_port(env));
+  return world;
+}
+
+// The rank file names one host a line, rank by rank; the first is the batch host of jsrun.
+std::vector<std::string> lsf_hosts(const Reader& env) {
+  const std::string path = env.text("LSB_DJOB_RANKFILE", "");
+  std::ifstream file(path);
+  std::vector<std::string> hosts;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty() && (hosts.empty() || hosts.back() != line)) hosts.push_back(line);
+  }
+  if (hosts.empty()) throw ConfigError("environment: LSB_DJOB_RANKFILE is \"" + path + "\", which lists no host.");
+  if (hosts.size() > 1) hosts.erase(hosts.begin());  // where the job script runs
+  return hosts;
+}
+
+World lsf(const Reader& env) {
+  const std::vector<std::string> hosts = lsf_hosts(env);
+  World world = read_place(env, "LSF", {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK"},
+                           static_cast<int64_t>(hosts.size()));
+  read_master(env, world, hosts[0], 10000 + env.number("LSB_JOBID") % 1000);
+  return world;
+}
+
+// OMPI_COMM_WORLD_NODE_RANK is no node's number but a rank's among all jobs of its node, so it is not read.
+World open_mpi(const Reader& env) {
+  World world = read_place(
+      env, "MPI",
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
+  if (world.num_nodes > 1 && !env.has("MASTER_ADDR")) {
+    throw ConfigError("environment: mpirun started " + std::to_string(world.size) + " processes on " +
+                      std::to_string(world.num_nodes) +
+                      " nodes, but MASTER_ADDR does not say where rank 0 is. Pass it: mpirun -x MASTER_ADDR=HOST …");
+  }
+  // One port a job, the same for all of its ranks.
+  const std::string job = env.text("OMPI_MCA_ess_base_jobid", env.text("PMIX_NAMESPACE", ""));
+  uint64_t mixed = 14695981039346656037ULL;
+  for (const char letter : job) mixed = (mixed ^ static_cast<unsigned char>(letter)) * 1099511628211ULL;
+  read_master(env, world, "127.0.0.1", 20000 + static_cast<int64_t>(mixed % 10000));
+  return world;
+}
+
+// MPICH, Intel MPI and others of their family.
+World mpich(const Reader& env) {
+  const bool alone = env.number("PMI_SIZE") == 1;
+  World world = read_place(env, "MPI (PMI)",
+                           {"PMI_RANK", "PMI_SIZE", alone ? nullptr : "MPI_LOCALRANKID",
+                            env.has("MPI_LOCALNRANKS") ? "MPI_LOCALNRANKS" : nullptr});
+  if (!alone && !env.has("MPI_LOCALNRANKS")) (void)env.number("MPI_LOCALNRANKS");  // missing
+  if (world.num_nodes > 1 && !env.has("MASTER_ADDR")) {
+    throw ConfigError(
+        "environment: mpiexec started " + std::to_string(world.size) + " processes on " +
+        std::to_string(world.num_nodes) +
+        " nodes, but MASTER_ADDR does not say where rank 0 is. Pass it: mpiexec -genv MASTER_ADDR HOST …");
+  }
+  read_master(env, world, "127.0.0.1", kDefaultPort);
+  return world;
+}
+
+// What PyTorch's elastic launcher would take its words from, as Kubeflow's trainer sets it in each pod. Where Levin is
+// started in the launcher's place, a pod is a rank. Unset: one pod alone.
+std::optional<World> elastic_pod(const Reader& env) {
+  const std::string nodes = env.text("PET_NNODES", "");
+  const std::string each = env.text("PET_NPROC_PER_NODE", "1");
+  if (each != "1" && each != "auto" && each != "cpu" && each != "gpu") {
+    throw ConfigError("environment: PET_NPROC_PER_NODE is \"" + cut_text(each) +
+                      "\", which is meant for torchrun. Start torchrun --no-python before the command, or set it to 1 "
+                      "and start a pod for each rank.");
+  }
+  if (nodes == "1") return std::nullopt;
+  World world;
+  world.source = "Kubernetes (PET_NNODES)";
+  world.size = world.num_nodes = env.number("PET_NNODES");
+  world.rank = world.node_rank = env.number("PET_NODE_RANK", env.number("JOB_COMPLETION_INDEX", -1));
+  if (world.rank < 0) (void)env.number("PET_NODE_RANK");  // missing
+  if (!env.has("MASTER_ADDR") && !env.has("PET_MASTER_ADDR")) {
+    throw ConfigError("environment: PET_NNODES is " + nodes +
+                      ", but PET_MASTER_ADDR does not say where rank 0 is. Set it, or MASTER_ADDR, in every pod.");
+  }
+  read_master(env, world, env.text("PET_MASTER_ADDR", ""), env.number("PET_MASTER_PORT", kDefaultPort));
+  return world;
+}
+
+// A pod of an indexed job of Kubernetes, which numbers its pods and says no more. Unset: it trains alone.
+std::optional<World> indexed_pod(const Reader& env) {
+  const std::string index = env.text("JOB_COMPLETION_INDEX", "");
+  if (env.has("NODE_RANK") || env.text("WORLD_SIZE", "") == "1") return std::nullopt;
+  if (!env.has("WORLD_SIZE") || !env.has("MASTER_ADDR")) {
+    throw ConfigError("environment: JOB_COMPLETION_INDEX is " + cut_text(index) +
+                      ", so this is a pod of an indexed job of Kubernetes. If its pods train together, set WORLD_SIZE "
+                      "(their number) and MASTER_ADDR (pod 0) in every pod; if each trains alone, set WORLD_SIZE=1.");
+  }
+  World world;
+  world.source = "Kubernetes (JOB_COMPLETION_INDEX)";
+  world.size = world.num_nodes = env.number("WORLD_SIZE");
+  world.rank = world.node_rank = env.number("JOB_COMPLETION_INDEX");
+  read_master(env, world, "", kDefaultPort);
+  return world;
+}
+
+// What Kubeflow's training operator sets in a pod, which holds one rank. Lightning: must be asked for by name; here: is
+// known by what only a pod has.
+bool is_kubeflow(const Reader& env) {
+  return env.has("KUBERNETES_PORT") && env.has("MASTER_ADDR") && env.has("MASTER_PORT") && env.has("RANK") &&
+         env.has("WORLD_SIZE") && !env.has("LOCAL_RANK") && !env.has("LOCAL_WORLD_SIZE") && !env.has("GROUP_RANK");
+}
+
+// Our own launcher's, those of --init-method, and what people set by hand. RANK and WORLD_SIZE alone: one rank a node.
+World plain(const Reader& env, const std::string& source) {
+  const bool several_here = env.has("LOCAL_RANK") || env.has("LOCAL_WORLD_SIZE");
+  const std::optional<int64_t> nodes = several_here ? std::nullopt : std::optional(env.number("WORLD_SIZE"));
+  World world = read_place(env, source,
+                           {"RANK", "WORLD_SIZE", env.has("LOCAL_RANK") ? "LOCAL_RANK" : nullptr, "LOCAL_WORLD_SIZE",
+                            env.has("NODE_RANK") ? "NODE_RANK" : "GROUP_RANK"},
+                           nodes);
+  read_master(env, world, "127.0.0.1", kDefaultPort);
+  return world;
+}
+
+// Several processes that each take themselves for the only one would overwrite each other's files.
+void refuse_half_a_place(const Reader& env) {
+  const bool alone = !env.has("RANK") && (!env.has("WORLD_SIZE") || env.text("WORLD_SIZE", "") == "1");
+  if (alone || env.has("RANK") == env.has("WORLD_SIZE")) return;
+  const std::string there = env.has("RANK") ? "RANK" : "WORLD_SIZE";
+  throw ConfigError("environment: " + there + " is " + cut_text(env.text(there, "")) + ", but " +
+                    (env.has("RANK") ? "WORLD_SIZE" : "RANK") +
+                    " is not set. Set both for a run of several ranks, or unset " + there + " for a single one.");
+}
+
+World checked(World world) {
+  if (world.size >= 1 && world.rank < world.size && world.local_size >= 1 && world.local_rank < world.local_size) {
+    return world;
+  }
+  throw ConfigError("environment: " + world.source + " says that this is rank " + std::to_string(world.rank) + " of " +
+                    std::to_string(world.size) + ", on its node " + std::to_string(world.local_rank) + " of " +
+                    std::to_string(world.local_size) + ", which cannot be. Are variables left over from another job?");
+}
+
+}  // namespace
+
+int64_t environment_number(const std::string& text, const std::string& name) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && value >= 0) return value;
+  throw ConfigError("environment: " + name + " is \"" + text + "\", not a whole number >= 0. Unset it, or correct it.");
+}
+
+std::optional<World> find_world(const Variables& variables) {
+  const Reader env(variables);
+  if (env.has("TORCHELASTIC_RUN_ID")) return checked(torchrun(env));
+  if (env.has("LEVIN_LAUNCHED")) return checked(plain(env, "levin's launcher"));
+  if (is_slurm_step(env, variables)) return checked(slurm(env));
+  if (env.has("LSB_JOBID") && env.has("JSM_NAMESPACE_RANK")) return checked(lsf(env));
+  if (env.has("OMPI_COMM_WORLD_RANK")) return checked(open_mpi(env));
+  if ((env.has("PMI_RANK") || env.has("PMI_SIZE")) && !is_interactive_slurm(variables)) return checked(mpich(env));
+  if (is_kubeflow(env)) return checked(plain(env, "Kubeflow"));
+  if (!env.has("RANK") && env.has("PET_NNODES")) {
+    const auto world = elastic_pod(env);
+    return world ? std::optional(checked(*world)) : std::nullopt;
+  }
+  if (!env.has("RANK") && env.has("JOB_COMPLETION_INDEX")) {
+    const auto world = indexed_pod(env);
+    return world ? std::optional(checked(*world)) : std::nullopt;
+  }
+  refuse_half_a_place(env);
+  if (!env.has("RANK")) return std::nullopt;
+  return checked(plain(env, env.text(kInitMethodVariable, "MASTER_ADDR, RANK and WORLD_SIZE")));
+}
+
+std::string first_host(const std::string& nodelist) {
+  const size_t bracket = nodelist.find('[');
+  const size_t comma = nodelist.find(',');
+  if (bracket == std::string::npos || comma < bracket) return nodelist.substr(0, comma);
+  const size_t end = nodelist.find_first_of(",-]", bracket + 1);
+  const size_t close = nodelist.find(']', bracket);
+  if (end == std::string::npos || close == std::string::npos || end == bracket + 1) {
+    throw ConfigError("environment: SLURM's list of nodes is \"" + nodelist + "\", which cannot be read.");
+  }
+  const size_t after = nodelist.find_first_of(",[", close + 1);
+  return nodelist.substr(0, bracket) + nodelist.substr(bracket + 1, end - bracket - 1) +
+         nodelist.substr(close + 1, after == std::string::npos ? std::string::npos : after - close - 1);
+}
+
+}  // namespace levin

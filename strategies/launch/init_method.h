@@ -1,0 +1,18 @@
+// Ranks that are started by hand, as PyTorch's articles do:
+//   program --init-method tcp://10.0.0.1:23456 --rank 0 --world-size 2
+//
+//   int main(int argc, char** argv) {
+//     const auto others = levin::take_init_method({argv + 1, argv + argc});   // before a Trainer is made
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace levin {
+
+/// Takes --init-method, --rank and --world-size (with "=" or a space, "-" or "_") out of a program's arguments, makes
+/// this process that rank by setting RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and returns the other arguments.
+/// Without them nothing is done. Throws ConfigError for one without the others, a value that cannot be, and, showing
+/// both, where a launcher has made this process another rank.
+[[nodiscard]] std::vector<std::string> take_init_method(const std::vector<std::string>& arguments);
+}  // namespace levin

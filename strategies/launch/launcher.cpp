@@ -1,0 +1,266 @@
+#include "levin/strategies/launch/launcher.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "levin/core/config_node.h"
+#include "levin/core/console.h"
+#include "levin/core/error.h"
+#include "levin/core/rank_status.h"
+#include "levin/core/stop_signal.h"
+#include "levin/core/usable_cores.h"
+#include "levin/core/write_errors.h"
+#include "levin/strategies/launch/cluster_environment.h"
+#include "levin/strategies/launch/launcher_signals.h"
+#include "levin/strategies/launch/listening_socket.h"
+#include "levin/strategies/launch/rank_process.h"
+
+namespace levin {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kRestarts = "LEVIN_RESTART";
+constexpr const char* kStoreSocket = "LEVIN_STORE_FD";
+
+struct Rank {
+  int64_t local_rank = 0;
+  int64_t rank = 0;
+  pid_t pid = -1;
+  bool running = false;
+  int status = 0;  // of waitpid
+};
+
+class Job {
+ public:
+  explicit Job(const LaunchOptions& options) : options_(options), pages_(options.local_ranks) {
+    const Variables variables = process_variables();
+    if (options.num_nodes == 1) return;
+    const auto node = variables("NODE_RANK");
+    if (!node || !variables("MASTER_ADDR") || !variables("MASTER_PORT")) {
+      throw ConfigError("TrainerOptions.num_nodes: " + std::to_string(options.num_nodes) +
+                        " nodes need to know each other: set NODE_RANK, MASTER_ADDR and MASTER_PORT on each, or start "
+                        "the ranks with torchrun, srun or mpirun.");
+    }
+    node_rank_ = environment_number(*node, "NODE_RANK");
+    if (node_rank_ >= options.num_nodes) {
+      throw ConfigError("environment: NODE_RANK is " + *node + ", and TrainerOptions.num_nodes is " +
+                        std::to_string(options.num_nodes) + ". Number the nodes from 0.");
+    }
+  }
+  ~Job() { end_all(); }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  int run() {
+    for (int64_t restart = 0;; ++restart) {
+      start(restart);
+      const int status = watch();
+      if (status == 0 || stops_.any()) return status;
+      if (restart >= options_.max_restarts) return status;
+      Console::instance().warn("All ranks start again from the last checkpoint (restart " +
+                               std::to_string(restart + 1) + " of " + std::to_string(options_.max_restarts) + ").");
+    }
+  }
+
+ private:
+  void start(int64_t restart) {
+    pages_.clear();
+    const ListeningSocket store("127.0.0.1", 0);
+    ::fcntl(store.descriptor(), F_SETFD, 0);  // rank 0 inherits it
+    Environment shared = own_environment();
+    shared[kRestarts] = std::to_string(restart);
+    shared["WORLD_SIZE"] = std::to_string(options_.local_ranks * options_.num_nodes);
+    shared["LOCAL_WORLD_SIZE"] = std::to_string(options_.local_ranks);
+    shared["NODE_RANK"] = std::to_string(node_rank_);
+    shared[RankPages::kVariable] = std::to_string(pages_.descriptor());
+    const int64_t threads = std::max<int64_t>(1, usable_cores().count / options_.local_ranks);
+    shared.emplace("OMP_NUM_THREADS", std::to_string(threads));
+    if (options_.num_nodes == 1) {
+      shared["MASTER_ADDR"] = "127.0.0.1";
+      shared["MASTER_PORT"] = std::to_string(store.port());
+    }
+    ranks_.assign(static_cast<size_t>(options_.local_ranks), {});
+    for (int64_t k = 0; k < options_.local_ranks; ++k) {
+      Environment own = shared;
+      Rank& rank = ranks_[static_cast<size_t>(k)];
+      rank.local_rank = k;
+      rank.rank = node_rank_ * options_.local_ranks + k;
+      own["LOCAL_RANK"] = std::to_string(k);
+      own["RANK"] = std::to_string(rank.rank);
+      const bool keeps_store = options_.num_nodes == 1 && k == 0;
+      if (keeps_store) own[kStoreSocket] = std::to_string(store.descriptor());
+      rank.pid = start_rank_process(own, keeps_store ? -1 : store.descriptor());
+      rank.running = true;
+    }
+  }
+
+  // ---- watching
+
+  // Until no rank runs; the exit status of the job.
+  int watch() {
+    failed_ = nullptr;
+    std::optional<Clock::time_point> kill_at;
+    while (collect()) {
+      if (failed_ != nullptr && !kill_at) kill_at = Clock::now() + options_.grace;
+      // After a stop the ranks that write nothing end first: not even then is a save cut. Where a rank has failed, one
+      // may wait for what that rank will never write.
+      const bool may_save = stops_.any() && failed_ != nullptr && !WIFSIGNALED(failed_->status) && is_saving();
+      if (kill_at && Clock::now() >= *kill_at && !may_save) signal_all(SIGKILL);
+      if (stop_by_ && Clock::now() >= *stop_by_ && !is_saving()) {
+        force_end(graceful_,
+                  "came " + number_text(options_.stop_grace.count()) +
+                      " s ago and these ranks have not ended (trainer.stop_grace is how long they may take)");
+      }
+      const auto number = signals_.wait(std::chrono::milliseconds(kill_at || stop_by_ ? 50 : 1000));
+      if (number && *number != SIGCHLD) hear(*number);
+    }
+    if (forced_ != 0) return 128 + forced_;
+    if (failed_ == nullptr) return 0;
+    if (!stops_.any()) report_failure();
+    return exit_status(failed_->status);
+  }
+
+  // A request to end. The ranks themselves count it once, in whichever ways it reaches them.
+  void hear(int number) {
+    const StopRequests::Kind kind = stops_.note(number);
+    if (kind == StopRequests::Kind::first) {
+      signal_all(number);
+      const bool nobody_asks_again = number == SIGTERM || number == SIGHUP;
+      if (nobody_asks_again && options_.stop_grace.count() > 0 && !stop_by_) {
+        graceful_ = number;
+        stop_by_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::min(options_.stop_grace, std::chrono::duration<double>(1e9)));
+      }
+    }
+    if (kind == StopRequests::Kind::again && number != SIGUSR1) {  // a scheduler repeats its warning
+      force_end(number, "came again, and these ranks had not ended");
+    }
+  }
+
+  [[nodiscard]] bool is_saving() const {
+    return std::any_of(ranks_.begin(), ranks_.end(),
+                       [this](const Rank& rank) { return rank.running && pages_[rank.local_rank].saves > 0; });
+  }
+
+  void force_end(int number, const std::string& why) {
+    signal_all(SIGKILL);
+    stop_by_.reset();
+    if (std::exchange(forced_, number) != 0) return;
+    std::string text = stop_signal_name(number) + " " + why + "; they are killed.";
+    for (const Rank& rank : ranks_) {
+      if (rank.running) text += "\n  " + place_of(rank);
+    }
+    Console::instance().error(text);
+  }
+
+  // Takes in who has ended; whether any still runs.
+  bool collect() {
+    bool running = false;
+    for (Rank& rank : ranks_) {
+      if (rank.running && ::waitpid(rank.pid, &rank.status, WNOHANG) == rank.pid) {
+        rank.running = false;
+        if (exit_status(rank.status) != 0 && comes_first(rank)) failed_ = &rank;
+      }
+      running = running || rank.running;
+    }
+    return running;
+  }
+
+  // Of ranks that ended with an error: a rank that was killed, or noted its error first, is the cause of the others'.
+  [[nodiscard]] bool comes_first(const Rank& rank) const {
+    if (failed_ == nullptr) return true;
+    if (WIFSIGNALED(failed_->status)) return false;
+    const int64_t one = pages_[rank.local_rank].failed_at;
+    const int64_t other = pages_[failed_->local_rank].failed_at;
+    return one != 0 && other != 0 && one < other;
+  }
+
+  void signal_all(int number) {
+    for (const Rank& rank : ranks_) {
+      if (rank.running) ::kill(rank.pid, number);
+    }
+  }
+
+  void end_all() {
+    signal_all(SIGKILL);
+    for (Rank& rank : ranks_) {
+      if (rank.running) ::waitpid(rank.pid, &rank.status, 0);
+      rank.running = false;
+    }
+  }
+
+  static int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+  void report_failure() const {
+    std::array<char, 256> host = {};
+    ::gethostname(host.data(), host.size() - 1);
+    const RankPage& page = pages_[failed_->local_rank];
+    std::string text = "rank " + std::to_string(failed_->rank) + " on " + host.data() + " (process " +
+                       std::to_string(failed_->pid) + ") ";
+    text += WIFSIGNALED(failed_->status) ? "was killed by signal " + std::to_string(WTERMSIG(failed_->status)) + " (" +
+                                               strsignal(WTERMSIG(failed_->status)) + ")"
+                                         : "ended with status " + std::to_string(exit_status(failed_->status));
+    text += " in " + page.text() + ".";
+    if (page.failed_at != 0) text += " Its error: " + std::string(page.error.data());
+    for (const Rank& rank : ranks_) {
+      if (&rank != failed_) text += "\n  " + place_of(rank);
+    }
+    Console::instance().error(text);
+  }
+
+  // "rank 1 stood in train, epoch 0, batch 12, 0.5 s ago"
+  [[nodiscard]] std::string place_of(const Rank& rank) const {
+    const RankPage& page = pages_[rank.local_rank];
+    const double ago = static_cast<double>(Clock::now().time_since_epoch().count() - page.moved_at) * 1e-9;
+    return "rank " + std::to_string(rank.rank) + " stood in " + page.text() +
+           (page.moved_at > 0 ? ", " + number_text(std::round(ago * 10) / 10) + " s ago" : "");
+  }
+
+  LaunchOptions options_;
+  RankPages pages_;
+  const WriteErrorsScope writes_;  // a closed standard error must not end the launcher, and the ranks with it
+  LauncherSignals signals_;
+  StopRequests stops_;
+  int64_t node_rank_ = 0;
+  std::vector<Rank> ranks_;
+  const Rank* failed_ = nullptr;              // whose end was the first cause
+  std::optional<Clock::time_point> stop_by_;  // the end of the grace time after `graceful_`
+  int graceful_ = 0;
+  int forced_ = 0;  // the signal after which ranks were killed
+};
+
+}  // namespace
+
+int launch(const LaunchOptions& options) {
+  return Job(options).run();
+}
+
+int64_t restarts_so_far() {
+  const Variables variables = process_variables();
+  const auto text = variables("TORCHELASTIC_RUN_ID") ? variables("TORCHELASTIC_RESTART_COUNT") : variables(kRestarts);
+  return text ? std::atoll(text->c_str()) : 0;
+}
+
+bool launcher_keeps_store() {
+  return process_variables()("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+}
+
+int inherited_store_socket() {
+  const char* text = std::getenv(kStoreSocket);
+  return text != nullptr ? std::atoi(text) : -1;
+}
+
+}  // namespace levin

@@ -1,0 +1,251 @@
+#include "levin/strategies/launch/store_gate.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "levin/core/console.h"
+#include "levin/core/error.h"
+#include "levin/strategies/launch/exit_guard.h"
+#include "levin/strategies/launch/launcher_signals.h"
+#include "levin/strategies/launch/listening_socket.h"
+#include "levin/strategies/launch/shared_secret.h"
+
+namespace levin {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kVisit(10);  // to prove that one knows the secret
+constexpr int kMostVisitors = 512;          // that have not yet
+
+class Connection {
+ public:
+  explicit Connection(int descriptor = -1) : descriptor_(descriptor) {
+    const int yes = 1;
+    if (descriptor >= 0) ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    if (descriptor >= 0) ::setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  }
+  ~Connection() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  Connection(Connection&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Connection& operator=(Connection&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+  explicit operator bool() const { return descriptor_ >= 0; }
+
+ private:
+  int descriptor_;
+};
+
+// Empty, with errno, where nobody listens.
+Connection connect_to(const std::string& host, int64_t port) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list) != 0) {
+    errno = EHOSTUNREACH;
+    return Connection();
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+  int error = EHOSTUNREACH;
+  for (const addrinfo* one = list; one != nullptr; one = one->ai_next) {
+    const int made = ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
+    if (made < 0) continue;
+    Connection connection(made);
+    const timeval most = {10, 0};
+    ::setsockopt(made, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);  // of connect
+    if (::connect(made, one->ai_addr, one->ai_addrlen) == 0) {
+      const timeval none = {0, 0};
+      ::setsockopt(made, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
+      return connection;
+    }
+    error = errno;
+  }
+  errno = error;
+  return Connection();
+}
+
+// What came on one goes to the other; false once it has ended.
+bool pass_on(int from, int to) {
+  std::array<char, 16384> buffer;  // NOLINT: filled by recv
+  const ssize_t got = ::recv(from, buffer.data(), buffer.size(), 0);
+  if (got < 0 && errno == EINTR) return true;
+  if (got <= 0) return false;
+  for (ssize_t sent = 0; sent < got;) {
+    const ssize_t now = ::send(to, buffer.data() + sent, static_cast<size_t>(got - sent), MSG_NOSIGNAL);
+    if (now < 0 && errno == EINTR) continue;
+    if (now <= 0) return false;
+    sent += now;
+  }
+  return true;
+}
+
+// Until one side closes. The store asks and answers, so that neither side has more to say then.
+void relay(const Connection& one, const Connection& other) {
+  std::array<pollfd, 2> ends = {pollfd{one.descriptor(), POLLIN, 0}, pollfd{other.descriptor(), POLLIN, 0}};
+  for (;;) {
+    if (::poll(ends.data(), ends.size(), -1) < 0 && errno != EINTR) return;
+    for (size_t k = 0; k < ends.size(); ++k) {
+      if (ends[k].revents != 0 && !pass_on(ends[k].fd, ends[1 - k].fd)) return;
+    }
+  }
+}
+
+// Signals belong to the training thread and its launcher.
+template <class Task>
+void in_background(Task task) {
+  const BlockedSignals blocked;
+  std::thread(std::move(task)).detach();
+}
+
+// Calls `serve` with every new connection, and who it is from, in a thread of its own.
+template <class Serve>
+void accept_all(ListeningSocket socket, Serve serve) {
+  in_background([socket = std::move(socket), serve] {
+    for (;;) {
+      sockaddr_storage from = {};
+      socklen_t size = sizeof from;
+      const int made = ::accept4(socket.descriptor(), reinterpret_cast<sockaddr*>(&from), &size, SOCK_CLOEXEC);
+      if (made < 0) {
+        if (errno != EINTR && errno != ECONNABORTED) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        continue;
+      }
+      std::array<char, NI_MAXHOST> name = {};
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&from), size, name.data(), name.size(), nullptr, 0, NI_NUMERICHOST);
+      auto connection = std::make_shared<Connection>(made);
+      try {
+        in_background([serve, connection, who = std::string(name.data())] { serve(*connection, who); });
+      } catch (const std::system_error&) {
+        continue;  // no thread for it: closed
+      }
+    }
+  });
+}
+
+void report_stranger(const std::string& who, const std::string& problem) {
+  const auto lock = before_exit();
+  if (!lock.owns_lock()) return;
+  Console::instance().warn("a stranger at " + who + " wanted to join the ranks and was refused: it " + problem + ".");
+  static std::once_flag first;
+  std::call_once(first, guard_exit);  // the first warning has made what the console writes with
+}
+
+// Rank 0's side: each visitor has a thread and ten seconds, so that none delays another.
+void open_gate(ListeningSocket outside, int64_t store_port, const std::string& secret) {
+  const auto visitors = std::make_shared<std::atomic<int>>(0);
+  accept_all(std::move(outside), [store_port, secret, visitors](const Connection& visitor, const std::string& who) {
+    std::string problem = "came while " + std::to_string(kMostVisitors) + " others had not proved who they are";
+    if (++*visitors <= kMostVisitors) problem = check_visitor(visitor.descriptor(), secret, kVisit);
+    --*visitors;
+    if (!problem.empty()) return report_stranger(who, problem);
+    const Connection store = connect_to("127.0.0.1", store_port);
+    if (store) relay(visitor, store);
+  });
+}
+
+std::string place_of(const World& world) {
+  return world.master_address + ", port " + std::to_string(world.master_port);
+}
+
+// Through the gate; rank 0 may not have come yet.
+Connection enter(const World& world, const std::string& secret, std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  for (;;) {
+    Connection connection = connect_to(world.master_address, world.master_port);
+    if (connection) {
+      const std::string problem = show_secret(connection.descriptor(), secret, kVisit);
+      if (problem.empty()) return connection;
+      throw Error("rank 0 listens at " + place_of(world) + ", but " + problem);
+    }
+    if (Clock::now() >= deadline) {
+      throw Error("nobody has listened at " + place_of(world) + " for " + std::to_string(timeout.count() / 1000) +
+                  " s: " + std::strerror(errno) + ".");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
+// Another rank's side: the port on the loopback that leads through the gate.
+int64_t open_tunnel(const World& world, const std::string& secret, std::chrono::milliseconds timeout) {
+  (void)enter(world, secret, timeout);  // a wrong secret is found here, where it can be reported
+  ListeningSocket inside("127.0.0.1", 0);
+  const int64_t port = inside.port();
+  accept_all(std::move(inside), [world, secret, timeout](const Connection& own, const std::string&) {
+    try {
+      relay(own, enter(world, secret, timeout));
+    } catch (const std::exception& error) {
+      const auto lock = before_exit();
+      if (lock.owns_lock()) Console::instance().error(error.what());
+    }
+  });
+  return port;
+}
+
+// Where rank 0 is to listen, so that the others reach it and nobody else does.
+ListeningSocket listen_for_ranks(const World& world) {
+  const std::string numbers = first_address(world.master_address);
+  const bool meant = world.master_address == numbers || world.master_address == "localhost";
+  std::string reason = " stands for this machine's loopback (" + numbers + ") here";
+  if (world.num_nodes == 1 || meant || !is_loopback_address(numbers)) {
+    int refusal = 0;
+    try {
+      return ListeningSocket(world.master_address, world.master_port, &refusal);
+    } catch (const Error&) {
+      if (refusal != EADDRNOTAVAIL) throw;
+      reason = " is no address of this machine (a forwarded one?)";
+    }
+  }
+  Console::instance().warn(world.master_address + reason +
+                           ", so rank 0 listens at all addresses of this machine, port " +
+                           std::to_string(world.master_port) + ". Give one of its own as MASTER_ADDR.");
+  return ListeningSocket(numbers.find(':') != std::string::npos ? "::" : "0.0.0.0", world.master_port);
+}
+
+bool is_local_job(const World& world) {
+  return world.num_nodes == 1 || is_loopback_address(first_address(world.master_address));
+}
+
+}  // namespace
+
+StoreAddress open_store_address(const World& world, std::chrono::milliseconds timeout) {
+  const std::string secret = shared_secret(process_variables());
+  if (world.rank != 0) {
+    return secret.empty() ? StoreAddress{world.master_address, world.master_port}
+                          : StoreAddress{"127.0.0.1", open_tunnel(world, secret, timeout)};
+  }
+  ListeningSocket outside = listen_for_ranks(world);
+  if (!secret.empty() && world.size > 1) {
+    ListeningSocket inside("127.0.0.1", 0);
+    const int64_t port = inside.port();
+    open_gate(std::move(outside), port, secret);
+    return {"127.0.0.1", port, inside.release()};
+  }
+  if (world.size > 1 && !is_local_job(world)) {
+    Console::instance().warn("ranks meet at " + place_of(world) +
+                             " without a shared secret: whoever reaches that port can join them. Set LEVIN_SECRET, or "
+                             "LEVIN_SECRET_FILE, to the same secret on all nodes.");
+  }
+  const int64_t port = outside.port();
+  return {world.master_address, port, outside.release()};
+}
+
+}  // namespace levin

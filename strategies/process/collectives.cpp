@@ -1,0 +1,304 @@
+// c10d's headers know Gloo where they are told that it is there; Gloo itself is inside libtorch_cpu.
+#define USE_C10D_GLOO
+#include "levin/strategies/process/collectives.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/stack.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <set>
+#include <sstream>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "levin/core/error.h"
+#include "levin/core/gpu.h"
+#include "levin/core/shared_library.h"
+#include "levin/strategies/launch/launcher.h"
+#include "levin/strategies/launch/own_address.h"
+#include "levin/strategies/launch/rank_process.h"
+#include "levin/strategies/launch/store_gate.h"
+#include "levin/strategies/process/nccl.h"
+#include "levin/strategies/process/roll_call.h"
+
+namespace levin {
+
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+c10d::ReduceOp::RedOpType c10d_op(ReduceOp op) {
+  if (op == ReduceOp::min) return c10d::ReduceOp::MIN;
+  if (op == ReduceOp::max) return c10d::ReduceOp::MAX;
+  return c10d::ReduceOp::SUM;
+}
+
+// One a process and address, to its end: a program may make several trainers, one after another.
+c10::intrusive_ptr<c10d::Store>& kept_store(const World& world) {
+  static std::map<std::string, c10::intrusive_ptr<c10d::Store>> stores;
+  return stores[world.master_address + ":" + std::to_string(world.master_port)];
+}
+
+c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeout) {
+  auto& store = kept_store(world);
+  if (store) return store;
+  c10d::TCPStoreOptions options;
+  options.isServer = world.rank == 0 && !launcher_keeps_store();
+  const int socket = inherited_store_socket();
+  StoreAddress address = {world.master_address, world.master_port};
+  if (options.isServer && socket >= 0) address.listening = socket;
+  const bool ours = !launcher_keeps_store() && !(launched_by_levin() && world.num_nodes == 1);
+  if (ours) address = open_store_address(world, timeout);
+  options.port = static_cast<uint16_t>(address.port);
+  options.masterListenFd = address.listening;
+  options.numWorkers = static_cast<size_t>(world.size);
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  options.multiTenant = true;
+  store = c10::make_intrusive<c10d::TCPStore>(address.host, options);
+  return store;
+}
+
+// Keys of their own for every meeting of the same ranks, so that one does not read what another, or a rank that has
+// been started again, has left in a store that outlives it. Under Levin's launchers a store lives as long as one try,
+// and each node's launcher counts for itself (one that was started anew begins at 0), so that no count is in the keys.
+c10::intrusive_ptr<c10d::Store> store_of_meeting(const World& world, int64_t meeting, Milliseconds timeout) {
+  const auto store = store_of(world, timeout);
+  const std::string start = launched_by_levin() ? "levin" : "levin" + std::to_string(restarts_so_far());
+  return c10::make_intrusive<c10d::PrefixStore>(start + "." + std::to_string(meeting), store);
+}
+
+// Whether a meeting that failed may be that of a try which is just ending elsewhere: a node that has come back before
+// rank 0's launcher has ended its own ranks.
+bool may_have_come_early(const World& world, int64_t meeting) {
+  return launched_by_levin() && world.num_nodes > 1 && world.rank != 0 && meeting == 0;
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const World& world,
+                                                 const std::string& name, Milliseconds timeout, int threads,
+                                                 at::Device device = at::kCPU) {
+  const auto own = c10::make_intrusive<c10d::PrefixStore>(name, store);
+  const int rank = static_cast<int>(world.rank);
+  const int size = static_cast<int>(world.size);
+  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  const std::string address = own_address(world);
+  options->devices.push_back(address.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
+                                             : c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  options->threads = threads;
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(own, rank, size);
+  const auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(own, rank, size, options);
+  group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
+  if (device.is_cuda()) group->setBackend(at::kCUDA, c10d::ProcessGroup::BackendType::GLOO, gloo);
+  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+  return group;
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, const World& world,
+                                                 const std::string& name, Milliseconds timeout, at::Device device) {
+  MakeNcclGroup make = nullptr;
+  gpu_library().find(make, kMakeNcclGroup);
+  return make(c10::make_intrusive<c10d::PrefixStore>(name, store), world, timeout, device);
+}
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+struct Collectives::Groups {
+  World world;
+  Milliseconds timeout;
+  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::ProcessGroup> control;
+  std::map<std::string, c10::intrusive_ptr<c10d::ProcessGroup>> others;  // by name
+
+  // Runs one collective to its end.
+  template <class Start>
+  void run(const char* what, Start start) {
+    wait_for(*start(*control), *control, what);
+  }
+};
+
+void wait_for(c10d::Work& work, const c10d::ProcessGroup& group, const std::string& what, const std::string& advice) {
+  try {
+    work.wait();
+  } catch (const std::exception& error) {
+    throw RankError("rank " + std::to_string(group.getRank()) + " of " + std::to_string(group.getSize()) + ": " + what +
+                    " failed: " + first_line(error.what()) + ". " + advice);
+  }
+}
+
+// Rethrows the error if it says enough; for a catch block.
+[[noreturn]] static void report_failed_meeting(const World& world, const std::exception& error) {
+  if (dynamic_cast<const RankError*>(&error) != nullptr) throw;
+  const bool says_what_to_do = dynamic_cast<const Error*>(&error) != nullptr;
+  throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + " (told by " +
+                  world.source + ") cannot meet the others at " + world.master_address + ":" +
+                  std::to_string(world.master_port) + ": " + first_line(error.what()) +
+                  (says_what_to_do ? "" : ". Do all ranks run, and does that port reach rank 0's machine?"));
+}
+
+Collectives::Collectives(const World& world, Milliseconds timeout) : groups_(std::make_unique<Groups>()) {
+  static std::atomic<int64_t> meetings = 0;
+  const int64_t meeting = meetings++;
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  groups_->world = world;
+  groups_->timeout = timeout;
+  while (!groups_->control) {
+    try {
+      groups_->store = store_of_meeting(world, meeting, timeout);
+      call_roll(*groups_->store, world, timeout);
+      groups_->control = make_gloo(groups_->store, world, "control", timeout, 1);
+    } catch (const std::exception& error) {
+      const bool is_final = dynamic_cast<const Error*>(&error) != nullptr &&  // a secret that is refused, say
+                            dynamic_cast<const MeetingIsOver*>(&error) == nullptr;
+      if (is_final || !may_have_come_early(world, meeting) || std::chrono::steady_clock::now() >= deadline) {
+        report_failed_meeting(world, error);
+      }
+      groups_->store.reset();
+      kept_store(world).reset();
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
+  }
+}
+
+Collectives::~Collectives() = default;
+
+const World& Collectives::world() const {
+  return groups_->world;
+}
+
+at::Tensor Collectives::reduce(const at::Tensor& value, ReduceOp op) {
+  std::vector<at::Tensor> tensors = {value.detach().cpu().clone(at::MemoryFormat::Contiguous)};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d_op(op);
+  groups_->run("a reduction", [&](c10d::ProcessGroup& group) { return group.allreduce(tensors, options); });
+  if (op == ReduceOp::mean) tensors[0].div_(static_cast<double>(groups_->world.size));
+  return tensors[0].to(value.device());
+}
+
+at::Tensor Collectives::gather(const at::Tensor& value) {
+  std::vector<at::Tensor> mine = {value.detach().cpu().contiguous()};
+  std::vector<std::vector<at::Tensor>> all(1);
+  for (int64_t k = 0; k < groups_->world.size; ++k) all[0].push_back(at::empty(mine[0].sizes(), mine[0].options()));
+  groups_->run("a gathering", [&](c10d::ProcessGroup& group) { return group.allgather(all, mine); });
+  return at::stack(all[0]);
+}
+
+at::Tensor Collectives::gather_on_rank_zero(const at::Tensor& value) {
+  std::vector<at::Tensor> mine = {value.detach().cpu().contiguous()};
+  std::vector<std::vector<at::Tensor>> all;
+  if (groups_->world.rank == 0) {
+    all.emplace_back();
+    for (int64_t k = 0; k < groups_->world.size; ++k) all[0].push_back(at::empty(mine[0].sizes(), mine[0].options()));
+  }
+  groups_->run("a gathering", [&](c10d::ProcessGroup& group) { return group.gather(all, mine); });
+  return all.empty() ? at::Tensor() : at::stack(all[0]);
+}
+
+// The largest of each number and of its complement, which is the smallest's.
+bool Collectives::same_on_all(const std::string& text) {
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  const std::array<int64_t, 3> own = {static_cast<int64_t>(hash.low64), static_cast<int64_t>(hash.high64),
+                                      static_cast<int64_t>(text.size())};
+  at::Tensor numbers = at::empty({2, 3}, at::kLong);
+  auto* const data = numbers.mutable_data_ptr<int64_t>();
+  for (size_t k = 0; k < own.size(); ++k) {
+    data[k] = own[k];
+    data[own.size() + k] = ~own[k];
+  }
+  const at::Tensor largest = reduce(numbers, ReduceOp::max);
+  const auto* const all = largest.const_data_ptr<int64_t>();
+  bool same = true;
+  for (size_t k = 0; k < own.size(); ++k) same = same && all[k] == ~all[own.size() + k];
+  return same;
+}
+
+std::vector<std::string> Collectives::gather(const std::string& text) {
+  if (same_on_all(text)) return std::vector<std::string>(static_cast<size_t>(groups_->world.size), text);
+  const at::Tensor length = at::empty({1}, at::kLong).fill_(static_cast<int64_t>(text.size()));
+  const at::Tensor lengths = gather(length).flatten();
+  const int64_t longest = std::max<int64_t>(1, lengths.max().item<int64_t>());
+  at::Tensor bytes = at::empty({longest}, at::kByte).zero_();
+  std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  const at::Tensor all = gather(bytes);
+  std::vector<std::string> texts;
+  for (int64_t k = 0; k < groups_->world.size; ++k) {
+    const auto size = static_cast<size_t>(lengths.const_data_ptr<int64_t>()[k]);
+    texts.emplace_back(static_cast<const char*>(all[k].const_data_ptr()), size);
+  }
+  return texts;
+}
+
+std::string Collectives::merge_lines(const std::string& text) {
+  if (same_on_all(text)) return text;
+  const at::Tensor length = at::empty({1}, at::kLong).fill_(static_cast<int64_t>(text.size()));
+  const int64_t longest = reduce(length, ReduceOp::max).item<int64_t>();
+  at::Tensor bytes = at::empty({longest}, at::kByte).fill_('\n');
+  std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  const at::Tensor all = gather_on_rank_zero(bytes);
+  std::set<std::string> lines;
+  if (all.defined()) {
+    std::istringstream stream(std::string(static_cast<const char*>(all.const_data_ptr()), all.nbytes()));
+    for (std::string line; std::getline(stream, line);) lines.insert(line);
+  }
+  std::string merged;
+  for (const std::string& line : lines) merged += line.empty() ? "" : line + "\n";
+  return broadcast(merged);
+}
+
+std::string Collectives::broadcast(const std::string& text) {
+  c10d::BroadcastOptions options;
+  options.rootRank = 0;
+  const auto send = [&](std::vector<at::Tensor> tensors) {
+    groups_->run("a broadcast", [&](c10d::ProcessGroup& group) { return group.broadcast(tensors, options); });
+    return tensors[0];
+  };
+  const int64_t own = static_cast<int64_t>(text.size());
+  const int64_t size = send({at::empty({1}, at::kLong).fill_(own)}).item<int64_t>();
+  if (size == 0) return "";
+  at::Tensor bytes = at::empty({size}, at::kByte);
+  if (groups_->world.rank == 0) std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  bytes = send({bytes});
+  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(size)};
+}
+
+void Collectives::barrier() {
+  (void)reduce(at::empty({1}).zero_(), ReduceOp::sum);
+}
+
+void Collectives::set_timeout(Milliseconds timeout) {
+  groups_->timeout = timeout;
+  groups_->control->setTimeout(timeout);
+  for (auto& [name, group] : groups_->others) group->setTimeout(timeout);
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> Collectives::group(const std::string& name, const std::string& backend,
+                                                          at::Device device) {
+  auto& group = groups_->others[name];
+  if (group) return group;
+  if (backend == "nccl") {
+    if (!device.is_cuda()) {
+      throw ConfigError(
+          "DDPOptions.process_group_backend: nccl sends between GPUs, and this run is on the CPU. Use gloo or auto, or "
+          "accelerator: gpu.");
+    }
+    group = make_nccl(groups_->store, groups_->world, name, groups_->timeout, device);
+  } else {
+    group = make_gloo(groups_->store, groups_->world, name, groups_->timeout, 2, device);
+  }
+  return group;
+}
+
+}  // namespace levin

@@ -1,0 +1,96 @@
+// Data parallel over processes: every rank trains a replica on its share of each batch, and gradients are averaged
+// while backward still computes others. The engine is c10d's Reducer, the one that Python's
+// DistributedDataParallel runs on (Li et al., PyTorch Distributed, VLDB 2020).
+//
+//   levin::Trainer trainer({.devices = 2, .strategy = "ddp"});
+//   .strategy = levin::DDP({.find_unused_parameters = true})
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/core/duration.h"
+#include "levin/core/fields.h"
+#include "levin/strategies/loss_gradient.h"
+#include "levin/strategies/process/parallel_strategy.h"
+
+namespace levin {
+
+enum class CommHook { none, fp16_compress, bf16_compress };
+template <>
+struct EnumNames<CommHook> {
+  static constexpr std::array names{std::pair{"none", CommHook::none},
+                                    std::pair{"fp16_compress", CommHook::fp16_compress},
+                                    std::pair{"bf16_compress", CommHook::bf16_compress}};
+};
+
+struct DDPOptions {
+  std::string process_group_backend = "auto";
+  double bucket_cap_mb = 25;  // MiB
+  bool find_unused_parameters = false;
+  bool static_graph = false;
+  bool gradient_as_bucket_view = false;
+  bool broadcast_buffers = true;
+  CommHook comm_hook = CommHook::none;
+  Seconds timeout = std::chrono::minutes(5);
+  Seconds startup_timeout = std::chrono::minutes(30);
+  static auto fields() {
+    using O = DDPOptions;
+    return levin::fields(
+        field("process_group_backend", &O::process_group_backend, "gloo, nccl, or auto: what suits the device")
+            .check([](const std::string& name) { return name == "auto" || name == "gloo" || name == "nccl"; },
+                   "auto, gloo or nccl"),
+        field("bucket_cap_mb", &O::bucket_cap_mb, "MiB of gradients that are reduced together")
+            .check([](double size) { return size > 0; }, "> 0"),
+        field("find_unused_parameters", &O::find_unused_parameters,
+              "look in every step which parameters the loss does not depend on; needed where some may not be"),
+        field("static_graph", &O::static_graph, "every step uses the same parameters in the same way"),
+        field("gradient_as_bucket_view", &O::gradient_as_bucket_view,
+              "gradients live in the buckets that are sent: a copy and their memory less"),
+        field("broadcast_buffers", &O::broadcast_buffers, "give all ranks rank 0's buffers before each step"),
+        field("comm_hook", &O::comm_hook, "send gradients in half the bytes: none, fp16_compress or bf16_compress"),
+        field("timeout", &O::timeout, "how long a rank waits for the others once training runs"),
+        field("startup_timeout", &O::startup_timeout, "the same until the first step is done"));
+  }
+};
+
+class DDP final : public ParallelStrategy {
+ public:
+  using Options = DDPOptions;
+  explicit DDP(DDPOptions options = {});
+  DDP(DDP&&) noexcept;  // before it is used, so that options can be given in place
+  ~DDP() override;
+
+  [[nodiscard]] std::string name() const override { return "ddp"; }
+  void set_up(const ModuleTensors& module, bool training) override;
+  void tear_down() override;
+  void before_forward(bool sync) override;
+  /// Throws Error naming the parameters that got no gradient, unless find_unused_parameters is set.
+  void backward(const at::Tensor& loss, bool sync) override;
+  void backward_without_loss() override;
+  void note(RankNote what) override { own_notes_[static_cast<size_t>(what)] = 1; }
+  [[nodiscard]] bool heard(RankNote what) const override { return notes_heard_[static_cast<size_t>(what)] > 0; }
+
+ private:
+  struct Engine;  // c10d's part
+  void make_reducer();
+  void backward_of(const at::Tensor& whole);
+  void finish_reduction();
+  [[nodiscard]] std::vector<bool> trained() const;
+  [[nodiscard]] at::Tensor with_notes(const at::Tensor& loss);
+  void read_notes();
+
+  DDPOptions options_;
+  std::unique_ptr<Engine> engine_;
+  ModuleTensors module_;
+  std::vector<bool> trained_;  // by parameter: requires_grad when the reducer was made
+  LossGradient gradient_;
+  bool learns_graph_ = false;  // the reducer has not seen a backward of its static graph
+  at::Tensor notes_;           // (kRankNotes) zeros, one more parameter of the reducer
+  std::array<double, kRankNotes> own_notes_ = {};
+  std::array<double, kRankNotes> notes_heard_ = {};  // sums over ranks, of the last backward with sync
+};
+
+}  // namespace levin

@@ -1,0 +1,310 @@
+#include "levin/strategies/process/fsdp.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "levin/core/console.h"
+#include "levin/core/tensor_text.h"
+#include "levin/strategies/process/operator_watch.h"
+#include "levin/strategies/process/shard_reducer.h"
+#include "levin/strategies/process/unit_gatherer.h"
+
+namespace levin {
+
+namespace {
+
+std::optional<at::ScalarType> scalar_type(ShardDtype dtype) {
+  switch (dtype) {
+    case ShardDtype::same: return std::nullopt;
+    case ShardDtype::float32: return at::kFloat;
+    case ShardDtype::bfloat16: return at::kBFloat16;
+    case ShardDtype::float16: return at::kHalf;
+  }
+  return std::nullopt;
+}
+
+// Note [Memory that is given back]
+// glibc takes large blocks from the system one by one and returns each when it is freed, but raises what it calls
+// large to the size of any that was freed, up to 32 MiB: from then on units, gradients and the module's first weights
+// come from a heap that keeps what lies below a block in use. So the bound stays where it is, whatever is freed; a
+// block above it costs page faults each time. MALLOC_MMAP_THRESHOLD_ in the environment counts instead.
+void keep_freed_memory_small() {
+#ifdef __GLIBC__
+  constexpr int kLargeBlock = 1 << 20;
+  if (std::getenv("MALLOC_MMAP_THRESHOLD_") == nullptr) ::mallopt(M_MMAP_THRESHOLD, kLargeBlock);
+#endif
+}
+
+// What the module's whole weights have left behind.
+void return_freed_memory() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
+}
+
+}  // namespace
+
+struct FSDP::Engine {
+  Group parameters;  // of their own, so that gatherings and reductions need not wait for each other
+  Group gradients;
+  std::unique_ptr<UnitGatherer> gatherer;  // stage 3
+  std::unique_ptr<ShardReducer> reducer;
+};
+
+FSDP::FSDP(FSDPOptions options)
+    : ParallelStrategy(options.process_group_backend, options.timeout, options.startup_timeout),
+      options_(checked(options, "FSDPOptions")) {}
+FSDP::FSDP(FSDP&&) noexcept = default;
+FSDP::~FSDP() {
+  tear_down();
+}
+
+void FSDP::set_up(const ModuleTensors& module, bool training) {
+  module_ = module;
+  check_same_shapes(module_);
+  if (!engine_) engine_ = std::make_unique<Engine>();
+  engine_->parameters = group("parameters");
+  engine_->gradients = group("gradients");
+  std::vector<at::Tensor> all = tensors_of(module_.parameters);
+  for (const auto& [name, tensor] : module_.buffers) all.push_back(tensor);
+  broadcast_tensors(engine_->parameters, std::move(all));
+  set_up_batch_norm(training);
+  await_first_step();
+  // An evaluation outside of fit keeps whole weights: there are no gradients and no optimizer beside them.
+  if (training && world_size() > 1) make_units();
+}
+
+void FSDP::make_units() {
+  if (options_.cpu_offload && device().is_cpu()) {
+    Console::instance().warn(
+        "FSDPOptions.cpu_offload: this run is on the CPU, and so is its optimizer's state: there is nothing to move.");
+  }
+  keep_freed_memory_small();
+  FlatUnit::Options layout{rank(), world_size(), scalar_type(options_.param_dtype), options_.stage < 3, {}};
+  if (options_.cpu_offload) layout.part_device = at::kCPU;
+  const auto bytes = static_cast<int64_t>(options_.unit_mb * (1 << 20));
+  for (const auto& params : unit_parameters(module_.parameters, bytes)) {
+    units_.push_back(std::make_unique<FlatUnit>(params, layout));
+    for (size_t i = 0; i < params.size(); ++i) {
+      index_[params[i].second.unsafeGetTensorImpl()] = {units_.size() - 1, i};
+    }
+  }
+  if (units_.empty()) return;
+  return_freed_memory();
+  ShardReducer::Options reduction;
+  reduction.ranks = world_size();
+  reduction.keeps_whole = options_.stage == 1;
+  reduction.takes_every_backward = options_.stage == 3;
+  reduction.dtype = scalar_type(options_.reduce_dtype);
+  if (options_.stage == 3) {
+    engine_->gatherer =
+        std::make_unique<UnitGatherer>(units_, engine_->parameters, cpu_group("order"), options_.prefetch);
+    reduction.unit_is_done = [this](size_t unit) { engine_->gatherer->free(unit); };
+  }
+  engine_->reducer = std::make_unique<ShardReducer>(units_, engine_->gradients, std::move(reduction));
+}
+
+void FSDP::leave() {
+  if (!is_sharded()) return;
+  const OperatorWatch::Unseen unseen;
+  const at::NoGradGuard no_grad;
+  const bool is_whole = options_.stage < 3 && units_[0]->whole().scalar_type() == units_[0]->part().scalar_type();
+  for (const auto& [param, index] : index_) {
+    // The gradients are parts, which nobody could tell from wholes any more.
+    if (options_.stage >= 2) units_[index.unit]->entries()[index.entry].param.mutable_grad() = at::Tensor();
+  }
+  if (!is_whole) {
+    for (const auto& unit : units_) {
+      for (const auto& entry : unit->entries()) {
+        entry.param.set_data(whole_of(entry.param, part_of(entry.param)).to(unit->whole().device()));
+      }
+    }
+  }
+  engine_->reducer.reset();
+  engine_->gatherer.reset();
+  index_.clear();
+  units_.clear();
+}
+
+// After leave() there are no units. Without it the run has failed: what the module holds then is this rank's part in
+// stage 3, and the whole else.
+void FSDP::tear_down() {
+  if (engine_) {
+    engine_->reducer.reset();
+    engine_->gatherer.reset();
+  }
+  tear_down_batch_norm();
+  if (options_.stage == 3) {
+    for (const auto& unit : units_) unit->show_part();
+  }
+  whole_gradients_.clear();
+  index_.clear();
+  units_.clear();
+  module_ = {};
+}
+
+void FSDP::before_forward(bool sync) {
+  sync_ = sync;
+  if (!is_sharded()) return;
+  if (engine_->gatherer) {
+    begin_first_step();
+    engine_->gatherer->begin_step();
+  }
+  if (sync && options_.broadcast_buffers) broadcast_tensors(engine_->gradients, tensors_of(module_.buffers));
+}
+
+void FSDP::backward(const at::Tensor& loss, bool sync) {
+  // In a window gradients wait for its end, unless those before it were zeroed in place and are parts.
+  const bool reduces = is_sharded() && (sync || options_.stage == 3 || engine_->reducer->has_parts());
+  if (reduces) engine_->reducer->begin();
+  gradient_.backward(loss);
+  if (reduces) finish_backward(sync);
+}
+
+void FSDP::backward_without_loss() {
+  if (!is_sharded() || (!sync_ && options_.stage < 3)) return;
+  engine_->reducer->begin();
+  if (engine_->gatherer) engine_->gatherer->replay_rest();
+  finish_backward(sync_);
+}
+
+void FSDP::finish_backward(bool sync) {
+  if (engine_->gatherer) engine_->gatherer->end_step();
+  if (!sync) return engine_->reducer->end(nullptr);
+  notes_heard_ = std::exchange(own_notes_, {});
+  engine_->reducer->end(&notes_heard_);
+  first_step_done();
+}
+
+void FSDP::begin_evaluation() {
+  if (engine_ && engine_->gatherer) engine_->gatherer->keep_all();
+}
+
+void FSDP::end_evaluation() {
+  if (engine_ && engine_->gatherer) engine_->gatherer->free_all();
+}
+
+void FSDP::begin_update() {
+  if (!is_sharded()) return;
+  const OperatorWatch::Unseen unseen;
+  if (engine_->gatherer) engine_->gatherer->free_all();
+  show_gradient_parts();
+  for (const auto& unit : units_) unit->show_part();
+}
+
+void FSDP::end_update(bool changed) {
+  if (!is_sharded()) return;
+  const OperatorWatch::Unseen unseen;
+  if (changed && !engine_->gatherer) gather_wholes();
+  for (const auto& unit : units_) unit->show_whole();
+  show_gradient_wholes();
+}
+
+void FSDP::gather_wholes() {
+  const at::NoGradGuard no_grad;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  for (const auto& unit : units_) {
+    at::Tensor whole = unit->whole();
+    at::Tensor part = unit->part().to(whole.options());
+    works.push_back(engine_->parameters->_allgather_base(whole, part));
+  }
+  for (const auto& work : works) work->wait();
+}
+
+// Whole gradients (stage 1, or given by the user) become this rank's part of them, in the same memory.
+void FSDP::show_gradient_parts() {
+  whole_gradients_.clear();
+  for (const auto& unit : units_) {
+    for (size_t i = 0; i < unit->entries().size(); ++i) {
+      const auto& entry = unit->entries()[i];
+      const at::Tensor grad = entry.param.grad();
+      const bool is_whole = grad.defined() && (options_.stage == 1 || grad.numel() != unit->place(i).size);
+      if (!is_whole) continue;
+      const PartPlace place = unit->place(i);
+      whole_gradients_.emplace_back(entry.param, grad);
+      at::Tensor part = grad.reshape({-1}).narrow(0, place.begin, place.size).to(unit->part().options());
+      entry.param.mutable_grad() = place.size > 0 ? part : at::Tensor();
+    }
+  }
+}
+
+void FSDP::show_gradient_wholes() {
+  for (auto& [param, grad] : std::exchange(whole_gradients_, {})) param.mutable_grad() = grad;
+}
+
+const FSDP::Index& FSDP::index_of(const at::Tensor& parameter) const {
+  const auto found = index_.find(parameter.unsafeGetTensorImpl());
+  if (found != index_.end()) return found->second;
+  throw Error("fsdp: a tensor of shape " + shape_text(parameter.sizes()) +
+              " is none of the module's parameters. Give optimizers what the module's parameters() returns.");
+}
+
+std::optional<PartPlace> FSDP::place_of(const at::Tensor& parameter) const {
+  const auto found = index_.find(parameter.unsafeGetTensorImpl());
+  if (found == index_.end()) return std::nullopt;
+  return units_[found->second.unit]->place(found->second.entry);
+}
+
+at::Tensor FSDP::part_of(const at::Tensor& parameter) const {
+  const Index& index = index_of(parameter);
+  return units_[index.unit]->in_part(units_[index.unit]->part(), index.entry);
+}
+
+// This rank's part on the CPU, as long as the longest of any rank's.
+at::Tensor FSDP::padded(const at::Tensor& parameter, const at::Tensor& part) const {
+  const Index& index = index_of(parameter);
+  const FlatUnit& unit = *units_[index.unit];
+  int64_t longest = 0;
+  for (int64_t r = 0; r < world_size(); ++r) longest = std::max(longest, unit.place_on(index.entry, r).size);
+  at::Tensor own = at::zeros({longest}, part.options().device(at::kCPU));
+  own.narrow(0, 0, part.numel()).copy_(part);
+  return own;
+}
+
+// `padded_parts`: (ranks, longest).
+at::Tensor FSDP::put_together(const at::Tensor& parameter, const at::Tensor& padded_parts) const {
+  const Index& index = index_of(parameter);
+  const FlatUnit& unit = *units_[index.unit];
+  std::vector<at::Tensor> parts;
+  for (int64_t r = 0; r < world_size(); ++r) {
+    parts.push_back(padded_parts[r].narrow(0, 0, unit.place_on(index.entry, r).size));
+  }
+  return at::cat(parts).view(unit.entries()[index.entry].shape);
+}
+
+at::Tensor FSDP::whole_of(const at::Tensor& parameter, const at::Tensor& part) {
+  const OperatorWatch::Unseen unseen;
+  const at::NoGradGuard no_grad;
+  return put_together(parameter, gather(padded(parameter, part)));
+}
+
+at::Tensor FSDP::whole_on_rank_zero(const at::Tensor& parameter, const at::Tensor& part) {
+  const OperatorWatch::Unseen unseen;
+  const at::NoGradGuard no_grad;
+  const at::Tensor all = gather_on_rank_zero(padded(parameter, part));
+  return all.defined() ? put_together(parameter, all) : at::Tensor();
+}
+
+std::vector<at::Tensor> FSDP::held() const {
+  std::vector<at::Tensor> tensors;
+  for (const auto& unit : units_) {
+    tensors.push_back(unit->whole());
+    tensors.push_back(unit->part());
+  }
+  return tensors;
+}
+
+std::string FSDP::sharding_text() const {
+  if (!is_sharded()) return "";
+  return "fsdp stage " + std::to_string(options_.stage) + " in " + std::to_string(units_.size()) + " unit" +
+         (units_.size() == 1 ? "" : "s");
+}
+
+}  // namespace levin

@@ -1,0 +1,80 @@
+#include "levin/strategies/process/operator_watch.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <utility>
+
+#include "levin/core/error.h"
+
+namespace levin {
+
+namespace {
+
+// Kept free for libraries outside of PyTorch (torchdistx used it), so that nothing else answers to it.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
+
+struct Watcher {
+  std::function<void(const OperatorWatch::Storages&)> before;
+  std::function<void(const OperatorWatch::Storages&)> after;
+};
+std::unique_ptr<Watcher> watcher;  // read by backward's threads only while the training thread waits for them
+
+void add_storage(const at::Tensor& tensor, OperatorWatch::Storages& storages) {
+  if (tensor.defined() && tensor.has_storage()) storages.push_back(tensor.storage().unsafeGetStorageImpl());
+}
+
+void add_storages(const c10::IValue& value, OperatorWatch::Storages& storages) {
+  if (value.isTensor()) {
+    add_storage(value.toTensor(), storages);
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorList()) add_storage(tensor, storages);
+  } else if (value.isList()) {  // of optional tensors: index
+    for (const c10::IValue& item : value.toListRef()) {
+      if (item.isTensor()) add_storage(item.toTensor(), storages);
+    }
+  }
+}
+
+void call_watched(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard inside(kKey);
+  if (!watcher) return op.callBoxed(stack);
+  const auto& arguments = op.schema().arguments();
+  const auto values = torch::jit::last(*stack, arguments.size());
+  OperatorWatch::Storages read;
+  OperatorWatch::Storages written;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    add_storages(values[i], read);
+    const c10::AliasInfo* alias = arguments[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) add_storages(values[i], written);
+  }
+  if (!read.empty()) watcher->before(read);
+  op.callBoxed(stack);
+  if (!written.empty()) watcher->after(written);
+}
+
+// From the first use to the process's end.
+void register_fallback() {
+  static const auto library = [] {
+    torch::Library made(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+    made.fallback(torch::CppFunction::makeFromBoxedFunction<&call_watched>());
+    return made;
+  }();
+}
+
+}  // namespace
+
+OperatorWatch::OperatorWatch(std::function<void(const Storages&)> before, std::function<void(const Storages&)> after)
+    : guard_(c10::DispatchKeySet(kKey)) {
+  if (watcher) throw Error("fsdp: another run with stage 3 is going on in this process. Run one after the other.");
+  register_fallback();
+  watcher = std::make_unique<Watcher>(Watcher{std::move(before), std::move(after)});
+}
+
+OperatorWatch::~OperatorWatch() {
+  watcher.reset();
+}
+
+OperatorWatch::Unseen::Unseen() : guard_(c10::DispatchKeySet(kKey)) {}
+
+}  // namespace levin

@@ -1,0 +1,84 @@
+// What strategies with a process for every device have in common: how their ranks meet and agree. What they do with
+// weights and gradients is each one's own.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/core/duration.h"
+#include "levin/strategies/process/collectives.h"
+#include "levin/strategies/strategy.h"
+
+namespace levin {
+
+class SyncBatchNorm;
+
+class ParallelStrategy : public Strategy {
+ public:
+  [[nodiscard]] at::Device device() const override { return device_; }
+  void use_device(at::Device device) override { device_ = device; }
+  [[nodiscard]] std::shared_ptr<DeviceCopier> make_copier() override;
+  [[nodiscard]] bool is_distributed() const override { return true; }
+  [[nodiscard]] World world() const override { return world_; }
+  [[nodiscard]] int64_t rank() const override { return world_.rank; }
+  [[nodiscard]] int64_t world_size() const override { return world_.size; }
+  void join(const World& world) override;
+  void use_sync_batchnorm() override { sync_batchnorm_ = true; }
+  [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp op) override;
+  [[nodiscard]] bool any(bool value) override;
+  void barrier() override;
+  [[nodiscard]] at::Tensor gather(const at::Tensor& value) override;
+  [[nodiscard]] std::vector<std::string> gather(const std::string& text) override;
+  [[nodiscard]] std::string merge_lines(const std::string& text) override;
+  [[nodiscard]] std::string broadcast(const std::string& text) override;
+
+ protected:
+  using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+  /// `startup`: how long ranks wait for each other until first_step_done().
+  ParallelStrategy(std::string backend, Seconds timeout, Seconds startup);
+  ParallelStrategy(ParallelStrategy&&) noexcept;
+  ~ParallelStrategy() override;
+
+  /// A group among all ranks for tensors on devices; the same for the same name.
+  [[nodiscard]] Group group(const std::string& name);
+  /// The same for small tensors on the CPU.
+  [[nodiscard]] Group cpu_group(const std::string& name);
+  /// Throws ConfigError naming the first parameter or buffer that another rank has in another shape or type: before
+  /// the first message about tensors, which would hang, or mix weights up.
+  void check_same_shapes(const ModuleTensors& module);
+  /// Rank 0's values, in place.
+  void broadcast_tensors(const Group& group, std::vector<at::Tensor> tensors);
+  /// Does what use_sync_batchnorm() has asked for, until tear_down_batch_norm().
+  void set_up_batch_norm(bool training);
+  void tear_down_batch_norm();
+  /// As gather(), on rank 0 alone.
+  [[nodiscard]] at::Tensor gather_on_rank_zero(const at::Tensor& value);
+  /// From now on ranks wait for each other for `timeout` only.
+  void first_step_done();
+  /// The same where a step itself waits for others, once all ranks have begun the first one. Every rank.
+  void begin_first_step();
+  void await_first_step() { first_step_ = true; }
+
+ private:
+  std::string backend_;
+  Seconds timeout_;
+  Seconds startup_timeout_;
+  World world_;
+  at::Device device_ = at::kCPU;
+  std::unique_ptr<Collectives> collectives_;
+  std::unique_ptr<SyncBatchNorm> batch_norm_;  // null: every rank by itself
+  bool sync_batchnorm_ = false;
+  bool first_step_ = true;
+};
+
+/// Why a parameter's gradient cannot be reduced, and what to do.
+[[nodiscard]] std::string sparse_gradient_text(const std::string& parameter);
+
+/// The tensors without their names.
+[[nodiscard]] std::vector<at::Tensor> tensors_of(const std::vector<std::pair<std::string, at::Tensor>>& named);
+
+}  // namespace levin

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "levin/core/error.h"
+
+namespace levin {
+
+/// Another rank did not answer.
+class RankError : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace levin

@@ -1,0 +1,106 @@
+#include "levin/strategies/process/roll_call.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
+
+#include "levin/core/console.h"
+
+namespace levin {
+
+namespace {
+
+using RollClock = std::chrono::steady_clock;
+
+constexpr const char* kArrived = "roll/arrived";
+constexpr const char* kRefused = "roll/refused";
+constexpr const char* kHeard = "roll/heard";
+constexpr size_t kNamedRanks = 8;
+constexpr std::chrono::seconds kQuietWait{30};
+constexpr std::chrono::seconds kFarewell{5};
+
+std::vector<uint8_t> bytes(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+std::string text_of(const std::vector<uint8_t>& data) {
+  return {data.begin(), data.end()};
+}
+
+std::string this_process() {
+  std::array<char, 256> host = {};
+  ::gethostname(host.data(), host.size() - 1);
+  return "process " + std::to_string(::getpid()) + " on " + host.data();
+}
+
+std::string claim_key(int64_t rank) {
+  return "roll/" + std::to_string(rank);
+}
+
+// The store is in rank 0's process: it stays until all that are there know why the roll has failed, and no longer than
+// `kFarewell`. What the others get where it has gone says nothing.
+[[noreturn]] void leave(c10d::Store& store, const World& world, const std::string& text) {
+  const auto start = RollClock::now();
+  store.add(kHeard, 1);
+  while (world.rank == 0 && store.add(kHeard, 0) <= store.add(kArrived, 0) && RollClock::now() - start < kFarewell) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  throw RankError(text);
+}
+
+void claim(c10d::Store& store, const World& world) {
+  const std::string self = this_process();
+  const std::string holder = text_of(store.compareSet(claim_key(world.rank), {}, bytes(self)));
+  if (holder == self) return;
+  const std::string text = "rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) +
+                           " was given to two processes: " + holder + ", and " + self + " (by " + world.source +
+                           "). Give every process a rank of its own: RANK, --rank, or with several nodes NODE_RANK.";
+  if (store.add(kArrived, 0) >= world.size) throw MeetingIsOver(text);
+  store.set(kRefused, bytes(text));
+  leave(store, world, text);
+}
+
+std::string missing_ranks(c10d::Store& store, const World& world) {
+  std::string missing;
+  size_t count = 0;
+  for (int64_t rank = 0; rank < world.size && count <= kNamedRanks; ++rank) {
+    if (store.check({claim_key(rank)})) continue;
+    const std::string name = count < kNamedRanks ? std::to_string(rank) : "…";
+    missing += (count++ > 0 ? ", " : "") + name;
+  }
+  return missing;
+}
+
+}  // namespace
+
+void call_roll(c10d::Store& store, const World& world, std::chrono::milliseconds timeout) {
+  if (world.size <= 1) return;
+  claim(store, world);
+  store.add(kArrived, 1);
+  const auto start = RollClock::now();
+  bool told = world.rank != 0;
+  for (std::chrono::milliseconds pause{1}; store.add(kArrived, 0) < world.size;) {
+    if (store.check({kRefused})) leave(store, world, text_of(store.get(kRefused)));
+    const auto waited = RollClock::now() - start;
+    if (waited >= timeout) {
+      throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) +
+                      " has waited for the others until startup_timeout. Not started: rank " +
+                      missing_ranks(store, world) + ".");
+    }
+    if (waited >= kQuietWait && !std::exchange(told, true)) {
+      Console::instance().print("Waiting for rank " + missing_ranks(store, world) + " of " +
+                                std::to_string(world.size) + " at " + world.master_address + ":" +
+                                std::to_string(world.master_port) + ".");
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::milliseconds(200));
+  }
+}
+
+}  // namespace levin

@@ -1,0 +1,268 @@
+#include "levin/strategies/process/shard_reducer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
+
+#include "levin/strategies/process/operator_watch.h"
+
+namespace levin {
+
+namespace {
+
+// Whole gradients of so many units wait for their message to end; with more, backward waits.
+constexpr size_t kMostMessages = 2;
+
+void drop_gradient(const at::Tensor& param) {
+  param.mutable_grad() = at::Tensor();
+}
+
+}  // namespace
+
+class ShardReducer::Hook final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  Hook(ShardReducer& owner, size_t unit, size_t entry) : owner_(owner), unit_(unit), entry_(entry) {}
+  void operator()(const at::Tensor& /*param*/) override { owner_.on_gradient(unit_, entry_); }
+
+ private:
+  ShardReducer& owner_;
+  size_t unit_;
+  size_t entry_;
+};
+
+struct ShardReducer::Progress {
+  std::vector<bool> seen;              // by entry, in this backward
+  std::vector<bool> used;              // by entry: has a gradient that is not yet handed out
+  size_t missing = 0;                  // gradients that this backward still owes
+  at::Tensor grad;                     // reduced: the flat whole in stage 1, else this rank's part
+  std::vector<at::Tensor> handed_out;  // by entry: what parameters were given as their gradient
+};
+
+struct ShardReducer::Message {
+  size_t unit = 0;
+  at::Tensor flat;  // of this rank's gradients
+  at::Tensor part;  // of the sum; undefined in stage 1, where the sum is in `flat`
+  c10::intrusive_ptr<c10d::Work> work;
+};
+
+ShardReducer::ShardReducer(Units& units, c10::intrusive_ptr<c10d::ProcessGroup> group, Options options)
+    : units_(units), group_(std::move(group)), options_(std::move(options)), progress_(units.size()) {
+  for (size_t u = 0; u < units_.size(); ++u) {
+    const auto& entries = units_[u]->entries();
+    progress_[u].seen.resize(entries.size());
+    progress_[u].used.resize(entries.size());
+    progress_[u].handed_out.resize(entries.size());
+    for (size_t i = 0; i < entries.size(); ++i) {
+      torch::autograd::impl::set_post_acc_grad_hooks(entries[i].param, std::make_unique<Hook>(*this, u, i));
+    }
+  }
+}
+
+ShardReducer::~ShardReducer() {
+  for (const auto& unit : units_) {
+    for (const auto& entry : unit->entries()) {
+      torch::autograd::impl::set_post_acc_grad_hooks(entry.param, nullptr);
+    }
+  }
+  for (Message& message : messages_) {
+    try {
+      message.work->wait();
+    } catch (const std::exception&) {
+      // The run has failed already, and says so.
+    }
+  }
+}
+
+bool ShardReducer::has_parts() const {
+  if (options_.keeps_whole) return false;
+  for (size_t u = 0; u < units_.size(); ++u) {
+    for (size_t i = 0; i < units_[u]->entries().size(); ++i) {
+      const at::Tensor& grad = units_[u]->entries()[i].param.grad();
+      if (grad.defined() && grad.is_same(progress_[u].handed_out[i])) return true;
+    }
+  }
+  return false;
+}
+
+void ShardReducer::begin() {
+  const OperatorWatch::Unseen unseen;
+  const at::NoGradGuard no_grad;
+  messages_.clear();  // of a backward that failed
+  next_ = 0;
+  active_ = true;
+  for (size_t u = 0; u < units_.size(); ++u) {
+    Progress& progress = progress_[u];
+    std::fill(progress.seen.begin(), progress.seen.end(), false);
+    progress.missing = 0;
+    for (const auto& entry : units_[u]->entries()) progress.missing += entry.param.requires_grad() ? 1 : 0;
+    keep_earlier(u);
+  }
+}
+
+// Gradients from before: parts that were handed out stay apart, because autograd would add wholes to them. In stage 3
+// nothing else is left from a backward, so a whole is one that a checkpoint has brought back, reduced already.
+void ShardReducer::keep_earlier(size_t u) {
+  Progress& progress = progress_[u];
+  const auto& entries = units_[u]->entries();
+  bool any = false;
+  if (!options_.keeps_whole) {
+    if (!progress.grad.defined()) progress.grad = at::zeros(units_[u]->part().sizes(), units_[u]->part().options());
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const at::Tensor grad = entries[i].param.grad();
+      const at::Tensor own = units_[u]->in_part(progress.grad, i);
+      const bool is_part = grad.defined() && grad.is_same(progress.handed_out[i]);
+      const bool is_whole = grad.defined() && !is_part && options_.takes_every_backward;
+      if (is_whole) {
+        const PartPlace place = units_[u]->place(i);
+        own.copy_(grad.reshape({-1}).narrow(0, place.begin, place.size));
+        progress.used[i] = true;
+      } else if (!is_part && own.numel() > 0) {
+        own.zero_();
+        progress.used[i] = false;
+      }
+      if (is_part || is_whole) drop_gradient(entries[i].param);
+      any = any || is_part || is_whole;
+    }
+  }
+  progress.handed_out.assign(entries.size(), at::Tensor());
+  if (any) return;
+  progress.grad = at::Tensor();
+  std::fill(progress.used.begin(), progress.used.end(), false);
+}
+
+void ShardReducer::on_gradient(size_t u, size_t i) {
+  if (!active_) return;
+  const OperatorWatch::Unseen unseen;
+  const at::NoGradGuard no_grad;
+  Progress& progress = progress_[u];
+  if (progress.seen[i]) return;
+  progress.seen[i] = true;
+  if (--progress.missing > 0) return;
+  if (options_.unit_is_done) options_.unit_is_done(u);
+  send_complete();
+}
+
+void ShardReducer::send_complete() {
+  while (next_ < units_.size()) {
+    const size_t u = units_.size() - 1 - next_;
+    if (progress_[u].missing > 0) return;
+    ++next_;
+    send(u);
+  }
+}
+
+// The unit's gradients laid flat, divided by the number of ranks as c10d's reducer does before it sums.
+at::Tensor ShardReducer::packed(size_t u) {
+  const FlatUnit& unit = *units_[u];
+  Progress& progress = progress_[u];
+  const auto dtype = options_.dtype.value_or(unit.whole().scalar_type());
+  at::Tensor flat = at::zeros(unit.whole().sizes(), unit.whole().options().dtype(dtype));
+  for (size_t i = 0; i < unit.entries().size(); ++i) {
+    const auto& entry = unit.entries()[i];
+    const at::Tensor grad = entry.param.grad();
+    if (!grad.defined() || !entry.param.requires_grad()) continue;
+    if (grad.is_sparse()) throw Error("fsdp: " + sparse_gradient_text(entry.name));
+    flat.narrow(0, entry.begin, entry.size).copy_(grad.reshape({-1}));
+    drop_gradient(entry.param);
+    progress.used[i] = true;
+  }
+  return flat.div_(options_.ranks);
+}
+
+void ShardReducer::send(size_t u) {
+  bool trains = false;
+  for (const auto& entry : units_[u]->entries()) trains = trains || entry.param.requires_grad();
+  if (!trains) return;
+  while (messages_.size() >= kMostMessages) receive_oldest();
+  Message message{u, packed(u), {}, {}};
+  if (options_.keeps_whole) {
+    std::vector<at::Tensor> tensors = {message.flat};
+    message.work = group_->allreduce(tensors);
+  } else {
+    message.part = at::empty({units_[u]->part_size()}, message.flat.options());
+    message.work = group_->_reduce_scatter_base(message.part, message.flat);
+  }
+  messages_.push_back(std::move(message));
+}
+
+void ShardReducer::receive_oldest() {
+  const Message message = std::move(messages_.front());
+  messages_.erase(messages_.begin());
+  wait_for(*message.work, *group_, "reducing the gradients of " + unit_text(units_, message.unit));
+  Progress& progress = progress_[message.unit];
+  const at::Tensor& part = units_[message.unit]->part();
+  if (options_.keeps_whole) {
+    progress.grad = message.flat.to(part.scalar_type());
+  } else if (progress.grad.defined()) {
+    progress.grad.add_(message.part.to(part.options()));
+  } else {
+    progress.grad = message.part.to(part.options());
+  }
+}
+
+// Which parameters have a gradient on some rank: one that has none on any keeps none, as in a single process, and is
+// not touched by weight decay. The notes go with it.
+at::Tensor ShardReducer::start_agreement(const Notes& notes, c10::intrusive_ptr<c10d::Work>& work) {
+  std::vector<double> own(notes.begin(), notes.end());
+  for (const Progress& progress : progress_) own.insert(own.end(), progress.used.begin(), progress.used.end());
+  const auto device = units_.empty() ? at::Device(at::kCPU) : units_[0]->whole().device();
+  const at::Tensor local = at::empty({static_cast<int64_t>(own.size())}, at::kDouble);
+  std::copy(own.begin(), own.end(), local.mutable_data_ptr<double>());
+  std::vector<at::Tensor> sums = {local.to(device)};
+  work = group_->allreduce(sums);
+  return sums[0];
+}
+
+void ShardReducer::end(Notes* notes) {
+  const OperatorWatch::Unseen unseen;
+  const at::NoGradGuard no_grad;
+  active_ = false;
+  for (Progress& progress : progress_) progress.missing = 0;  // what has not come, the loss does not depend on
+  send_complete();
+  c10::intrusive_ptr<c10d::Work> work;
+  at::Tensor sums;
+  if (notes != nullptr) sums = start_agreement(*notes, work);
+  while (!messages_.empty()) receive_oldest();
+  std::vector<char> used;
+  if (notes != nullptr) {
+    wait_for(*work, *group_, "agreeing on the step's gradients");
+    sums = sums.cpu();
+    const auto* numbers = sums.const_data_ptr<double>();
+    std::copy_n(numbers, notes->size(), notes->begin());
+    for (int64_t k = kRankNotes; k < sums.numel(); ++k) used.push_back(numbers[k] > 0 ? 1 : 0);
+  }
+  size_t first = 0;
+  for (size_t u = 0; u < units_.size(); ++u) {
+    for (size_t i = 0; i < progress_[u].used.size(); ++i) {
+      if (notes != nullptr) progress_[u].used[i] = used[first + i] != 0;
+    }
+    first += progress_[u].used.size();
+    hand_out(u, notes == nullptr);
+  }
+}
+
+// `all`: inside a window nobody has asked yet which parameters have a gradient on another rank.
+void ShardReducer::hand_out(size_t u, bool all) {
+  const FlatUnit& unit = *units_[u];
+  Progress& progress = progress_[u];
+  if (!progress.grad.defined()) return;
+  for (size_t i = 0; i < unit.entries().size(); ++i) {
+    const auto& entry = unit.entries()[i];
+    if (!(all ? entry.param.requires_grad() : progress.used[i])) {
+      drop_gradient(entry.param);
+      continue;
+    }
+    at::Tensor grad = options_.keeps_whole ? progress.grad.narrow(0, entry.begin, entry.size).view(entry.shape)
+                                           : unit.in_part(progress.grad, i);
+    progress.handed_out[i] = grad;
+    if (grad.numel() > 0) entry.param.mutable_grad() = grad;
+  }
+  if (options_.keeps_whole) progress.grad = at::Tensor();
+}
+
+}  // namespace levin

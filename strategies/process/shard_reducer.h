@@ -1,0 +1,70 @@
+// Averages gradients over ranks unit by unit while backward still computes others, and leaves to each rank what its
+// stage of ZeRO lets it keep: the whole (stage 1), or its part (stages 2 and 3), see FlatUnit. It learns of finished
+// gradients from autograd's own hook.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "levin/strategies/process/flat_unit.h"
+#include "levin/strategies/process/parallel_strategy.h"
+
+namespace c10d {
+class Work;
+}
+
+namespace levin {
+
+class ShardReducer {
+ public:
+  using Units = std::vector<std::unique_ptr<FlatUnit>>;
+  using Notes = std::array<double, kRankNotes>;
+  struct Options {
+    int64_t ranks = 1;
+    bool keeps_whole = false;                       // stage 1
+    bool takes_every_backward = false;              // stage 3: also inside an accumulation window
+    std::optional<at::ScalarType> dtype = {};       // what is sent; unset: the gradients' own
+    std::function<void(size_t)> unit_is_done = {};  // all its gradients have been computed
+  };
+
+  /// `units` outlive it.
+  ShardReducer(Units& units, c10::intrusive_ptr<c10d::ProcessGroup> group, Options options);
+  ~ShardReducer();
+  ShardReducer(const ShardReducer&) = delete;
+  ShardReducer& operator=(const ShardReducer&) = delete;
+
+  /// Whether parameters have parts as their gradients, to which a backward of its own could not add.
+  [[nodiscard]] bool has_parts() const;
+  /// Before a backward whose gradients are to be reduced, together with those that the parameters have already.
+  void begin();
+  /// After it: the parameters' gradients are the means over ranks. `notes`, if given, become their sums over ranks.
+  /// Blocks until all ranks arrive.
+  void end(Notes* notes);
+
+ private:
+  class Hook;
+  struct Progress;
+  struct Message;
+
+  void on_gradient(size_t unit, size_t entry);
+  void keep_earlier(size_t unit);
+  void send_complete();
+  void send(size_t unit);
+  void receive_oldest();
+  [[nodiscard]] at::Tensor packed(size_t unit);
+  [[nodiscard]] at::Tensor start_agreement(const Notes& notes, c10::intrusive_ptr<c10d::Work>& work);
+  void hand_out(size_t unit, bool all);
+
+  Units& units_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  Options options_;
+  std::vector<Progress> progress_;  // by unit
+  std::vector<Message> messages_;   // on their way, oldest first
+  bool active_ = false;
+  size_t next_ = 0;  // in the order of sending, which is the same on all ranks: last unit first
+};
+
+}  // namespace levin

@@ -1,0 +1,197 @@
+#include "levin/strategies/process/sync_batch_norm.h"
+
+#include <ATen/ops/batch_norm_native.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/instance_norm_native.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/var_mean.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "levin/core/error.h"
+
+namespace levin {
+
+namespace {
+
+using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+// Read by the training thread, and by backward's (which compute segments again) while it waits for them.
+const Group* active = nullptr;
+
+// Whether this thread is inside instance_norm, which is one batch_norm over all its instances' channels.
+thread_local bool in_instance_norm = false;
+
+std::vector<int64_t> all_but_channels(const at::Tensor& x) {
+  std::vector<int64_t> dims;
+  for (int64_t d = 0; d < x.dim(); ++d) {
+    if (d != 1) dims.push_back(d);
+  }
+  return dims;
+}
+
+// (C) as (1, C, 1, …).
+at::Tensor over_channels(const at::Tensor& values, const at::Tensor& like) {
+  std::vector<int64_t> shape(static_cast<size_t>(like.dim()), 1);
+  shape[1] = values.numel();
+  return values.reshape(shape);
+}
+
+// Sums are taken in float32 where the values are narrower.
+at::Tensor widened(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
+}
+
+struct Statistics {
+  at::Tensor mean, var;  // (C); var divides by count
+  double count = 0;      // values behind each
+};
+
+// Of all ranks' values: those of every rank, put together as Chan, Golub and LeVeque (1979) do.
+Statistics statistics_of_all(const at::Tensor& x, const Group& group) {
+  const int64_t channels = x.size(1);
+  const int64_t own = channels > 0 ? x.numel() / channels : 0;
+  at::Tensor var = at::zeros({channels}, x.options());
+  at::Tensor mean = at::zeros({channels}, x.options());
+  if (own > 0) std::tie(var, mean) = at::var_mean(x, all_but_channels(x), /*correction=*/0);
+  std::vector<at::Tensor> mine = {at::cat({mean, var, at::full({1}, static_cast<double>(own), x.options())})};
+  std::vector<std::vector<at::Tensor>> theirs(1);
+  for (int k = 0; k < group->getSize(); ++k) theirs[0].push_back(at::empty_like(mine[0]));
+  group->allgather(theirs, mine)->wait();
+  const at::Tensor all = at::stack(theirs[0]);  // (ranks, 2 C + 1)
+  const at::Tensor counts = all.narrow(1, 2 * channels, 1);
+  const at::Tensor means = all.narrow(1, 0, channels);
+  Statistics whole;
+  whole.count = counts.sum().item<double>();
+  whole.mean = (means * counts).sum(0) / whole.count;
+  whole.var = ((all.narrow(1, channels, channels) + (means - whole.mean).square()) * counts).sum(0) / whole.count;
+  return whole;
+}
+
+// Unset where it is undefined too: autograd asks every tensor that a Function is given for its device.
+using MaybeTensor = std::optional<at::Tensor>;
+MaybeTensor if_defined(const MaybeTensor& tensor) {
+  return tensor && tensor->defined() ? tensor : std::nullopt;
+}
+
+void move_running(const MaybeTensor& running, const at::Tensor& value, double momentum) {
+  if (running) running->mul_(1 - momentum).add_(value.to(running->scalar_type()), momentum);
+}
+
+class Normalize : public torch::autograd::Function<Normalize> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& input, const MaybeTensor& weight,
+                            const MaybeTensor& bias, const MaybeTensor& running_mean, const MaybeTensor& running_var,
+                            double momentum, double eps, const Group& group) {
+    const at::Tensor x = widened(input);
+    const Statistics all = statistics_of_all(x, group);
+    if (all.count <= 1) {
+      throw Error("sync_batchnorm: all ranks together have " + std::to_string(static_cast<int64_t>(all.count)) +
+                  " value a channel, which has no variance. Use larger batches.");
+    }
+    move_running(running_mean, all.mean, momentum);
+    move_running(running_var, all.var * (all.count / (all.count - 1)), momentum);
+    const at::Tensor scale = at::rsqrt(all.var + eps);
+    at::Tensor y = (x - over_channels(all.mean, x)) * over_channels(scale, x);
+    ctx->save_for_backward({input, weight.value_or(at::Tensor()), all.mean, scale});
+    if (bias) ctx->saved_data["bias_type"] = bias->scalar_type();
+    ctx->saved_data["count"] = all.count;
+    ctx->saved_data["group"] = c10::IValue::make_capsule(group);
+    if (weight) y = y * over_channels(widened(*weight), x);
+    if (bias) y = y + over_channels(widened(*bias), x);
+    return y.to(input.scalar_type());
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor& weight = saved[1];
+    const at::Tensor x = widened(saved[0]);
+    const double count = ctx->saved_data["count"].toDouble();
+    const auto group = c10::static_intrusive_pointer_cast<c10d::ProcessGroup>(ctx->saved_data["group"].toCapsule());
+    const at::Tensor dy = widened(grads[0]);
+    const at::Tensor normal = (x - over_channels(saved[2], x)) * over_channels(saved[3], x);
+    const auto dims = all_but_channels(x);
+    const at::Tensor sum_dy = dy.sum(dims);
+    const at::Tensor sum_dy_normal = (dy * normal).sum(dims);
+    std::vector<at::Tensor> sums = {at::cat({sum_dy, sum_dy_normal})};
+    group->allreduce(sums)->wait();
+    const auto of_all = (sums[0] / count).chunk(2);
+    at::Tensor dx = dy - over_channels(of_all[0], x) - normal * over_channels(of_all[1], x);
+    dx = dx * over_channels(weight.defined() ? saved[3] * widened(weight) : saved[3], x);
+    at::Tensor dweight;
+    at::Tensor dbias;
+    if (weight.defined()) dweight = sum_dy_normal.to(weight.scalar_type());
+    const auto bias_type = ctx->saved_data.find("bias_type");
+    if (bias_type != ctx->saved_data.end()) dbias = sum_dy.to(bias_type->second.toScalarType());
+    return {dx.to(saved[0].scalar_type()), dweight, dbias, {}, {}, {}, {}, {}};
+  }
+};
+
+at::Tensor batch_norm(const at::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
+                      const MaybeTensor& running_mean, const MaybeTensor& running_var, bool training, double momentum,
+                      double eps, bool cudnn_enabled) {
+  if (!training || active == nullptr || in_instance_norm) {
+    return at::native::batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps,
+                                  cudnn_enabled);
+  }
+  return Normalize::apply(input, if_defined(weight), if_defined(bias), if_defined(running_mean),
+                          if_defined(running_var), momentum, eps, *active);
+}
+
+class InstanceNormScope {
+ public:
+  InstanceNormScope() : before_(std::exchange(in_instance_norm, true)) {}
+  ~InstanceNormScope() { in_instance_norm = before_; }
+  InstanceNormScope(const InstanceNormScope&) = delete;
+  InstanceNormScope& operator=(const InstanceNormScope&) = delete;
+
+ private:
+  bool before_;
+};
+
+// LibTorch's own, which calls batch_norm with every instance as channels of its own: none of them is another rank's.
+at::Tensor instance_norm(const at::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
+                         const MaybeTensor& running_mean, const MaybeTensor& running_var, bool use_input_stats,
+                         double momentum, double eps, bool cudnn_enabled) {
+  const InstanceNormScope scope;
+  return at::native::instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps,
+                                   cudnn_enabled);
+}
+
+// From the first use to the process's end, beside the operators' own kernels, which they call where they are not
+// wanted.
+void register_kernel() {
+  static const auto kernels = [] {
+    std::vector<torch::Library> made;
+    for (const auto key : {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA}) {
+      made.emplace_back(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+      made.back().impl("batch_norm", TORCH_FN(batch_norm));
+      made.back().impl("instance_norm", TORCH_FN(instance_norm));
+    }
+    return made;
+  }();
+}
+
+}  // namespace
+
+SyncBatchNorm::SyncBatchNorm(Group group) : group_(std::move(group)) {
+  register_kernel();
+  active = &group_;
+}
+
+SyncBatchNorm::~SyncBatchNorm() {
+  active = nullptr;
+}
+
+}  // namespace levin

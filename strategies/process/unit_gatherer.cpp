@@ -1,0 +1,160 @@
+#include "levin/strategies/process/unit_gatherer.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
+
+namespace levin {
+
+namespace {
+
+// Besides those that the running operator reads: the one before it, whose last operators may still come.
+constexpr int64_t kKeptUnits = 2;
+
+}  // namespace
+
+struct UnitGatherer::Place {
+  c10::StorageImpl* storage = nullptr;
+  c10::intrusive_ptr<c10d::Work> work = {};  // of a gathering that nobody has waited for
+  int64_t last_use = 0;
+};
+
+UnitGatherer::UnitGatherer(Units& units, c10::intrusive_ptr<c10d::ProcessGroup> group,
+                           c10::intrusive_ptr<c10d::ProcessGroup> order, bool prefetch)
+    : units_(units), group_(std::move(group)), order_(units, std::move(order)), prefetch_(prefetch) {
+  for (const auto& unit : units_) {
+    places_.push_back({unit->whole().storage().unsafeGetStorageImpl()});
+    unit->free_whole();
+  }
+  watch_ = std::make_unique<OperatorWatch>([this](const auto& read) { before(read); },
+                                           [this](const auto& written) { after(written); });
+}
+
+UnitGatherer::~UnitGatherer() {
+  watch_.reset();
+  for (auto& place : places_) {
+    if (!place.work) continue;
+    try {
+      place.work->wait();  // it writes to memory that is about to go
+    } catch (const std::exception&) {
+      // The run has failed already, and says so.
+    }
+  }
+}
+
+void UnitGatherer::begin_step() {
+  end_step();  // of a batch without a backward
+  records_ = true;
+  as_expected_ = true;
+}
+
+// Every step begins without any whole, so that ranks send for the same units.
+void UnitGatherer::end_step() {
+  free_all();
+  if (!std::exchange(records_, false)) return;
+  expected_ = std::exchange(needed_, {});
+  expected_messages_ = std::exchange(messages_, {});
+}
+
+void UnitGatherer::replay_rest() {
+  const OperatorWatch::Unseen unseen;
+  const std::vector<size_t> all = expected_messages_;
+  for (size_t k = messages_.size(); k < all.size(); ++k) {
+    free(all[k]);
+    start(all[k]);
+  }
+}
+
+void UnitGatherer::keep_all() {
+  const OperatorWatch::Unseen unseen;
+  keeps_all_ = true;
+  for (size_t k = 0; k < units_.size(); ++k) start(k);
+  for (size_t k = 0; k < units_.size(); ++k) wait(k);
+}
+
+void UnitGatherer::before(const OperatorWatch::Storages& storages) {
+  std::vector<size_t> needed;
+  for (const c10::StorageImpl* storage : storages) {
+    for (size_t k = 0; k < places_.size(); ++k) {
+      if (places_[k].storage == storage) needed.push_back(k);
+    }
+  }
+  if (needed.empty()) return;
+  ++clock_;
+  bool gathers = false;
+  for (const size_t unit : needed) {
+    places_[unit].last_use = clock_;
+    if (units_[unit]->has_whole() && !places_[unit].work) continue;
+    demand(unit);
+    gathers = true;
+  }
+  if (gathers) give_back_others(needed);
+}
+
+// What is written to weights from outside of the optimizer is written to this rank's part too.
+void UnitGatherer::after(const OperatorWatch::Storages& storages) {
+  const at::NoGradGuard no_grad;
+  for (const c10::StorageImpl* storage : storages) {
+    for (size_t k = 0; k < places_.size(); ++k) {
+      if (places_[k].storage == storage) units_[k]->part().copy_(units_[k]->own_stretch(units_[k]->whole()));
+    }
+  }
+}
+
+void UnitGatherer::demand(size_t unit) {
+  bool announced = false;
+  if (records_) {
+    as_expected_ = as_expected_ && needed_.size() < expected_.size() && expected_[needed_.size()] == unit;
+    announced = as_expected_;
+    needed_.push_back(unit);
+  }
+  if (!announced && !units_[unit]->has_whole()) order_.agree(unit);
+  start(unit);
+  if (prefetch_ && announced && needed_.size() < expected_.size()) start(expected_[needed_.size()]);
+  wait(unit);
+}
+
+void UnitGatherer::start(size_t unit) {
+  FlatUnit& flat = *units_[unit];
+  if (flat.has_whole()) return;  // there, or on its way
+  const at::NoGradGuard no_grad;
+  if (records_) messages_.push_back(unit);
+  flat.allocate_whole();
+  at::Tensor whole = flat.whole();
+  at::Tensor part = flat.part().to(whole.options());
+  places_[unit].work = group_->_allgather_base(whole, part);
+  places_[unit].last_use = clock_;
+}
+
+void UnitGatherer::wait(size_t unit) {
+  const auto work = std::exchange(places_[unit].work, {});
+  if (!work) return;
+  wait_for(*work, *group_, "gathering " + unit_text(units_, unit),
+           "Another rank ended, hangs, or reads other weights; see its output.");
+}
+
+void UnitGatherer::give_back_others(const std::vector<size_t>& needed) {
+  if (keeps_all_) return;
+  std::vector<size_t> others;
+  for (size_t k = 0; k < units_.size(); ++k) {
+    const bool idle = units_[k]->has_whole() && !places_[k].work;
+    if (idle && std::find(needed.begin(), needed.end(), k) == needed.end()) others.push_back(k);
+  }
+  std::sort(others.begin(), others.end(),
+            [&](size_t a, size_t b) { return places_[a].last_use > places_[b].last_use; });
+  for (size_t k = kKeptUnits - 1; k < others.size(); ++k) free(others[k]);
+}
+
+void UnitGatherer::free(size_t unit) {
+  wait(unit);
+  if (units_[unit]->has_whole()) units_[unit]->free_whole();
+}
+
+void UnitGatherer::free_all() {
+  keeps_all_ = false;
+  for (size_t k = 0; k < units_.size(); ++k) free(k);
+}
+
+}  // namespace levin

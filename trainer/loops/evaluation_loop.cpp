@@ -1,0 +1,272 @@
+#include "levin/trainer/loops/evaluation_loop.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+
+#include "levin/core/stop_signal.h"
+#include "levin/trainer/run/batch_stream.h"
+#include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/run/loader_set.h"
+#include "levin/trainer/run/ranks.h"
+#include "levin/trainer/step/module_replicas.h"
+
+namespace levin {
+
+namespace {
+
+// The hooks of one stage, so that the loop is written once.
+struct StageHooks {
+  using Plain = void (Callback::*)(Trainer&, LightningModule&);
+  using ModulePlain = void (LightningModule::*)();
+  using BatchHook = void (Callback::*)(Trainer&, LightningModule&, const Batch&, int64_t, int64_t);
+  using ModuleBatchHook = void (LightningModule::*)(const Batch&, int64_t, int64_t);
+
+  Phase phase;
+  Hook start, end, epoch_start, epoch_end, batch_start, batch_end, step;
+  Plain on_start, on_end, on_epoch_start, on_epoch_end;
+  ModulePlain module_start, module_end, module_epoch_start, module_epoch_end;
+  BatchHook on_batch_start;
+  ModuleBatchHook module_batch_start;
+  const char* action;
+};
+
+const StageHooks& hooks_of(Stage stage) {
+  using C = Callback;
+  using M = LightningModule;
+  static const StageHooks validate{Phase::validate,
+                                   Hook::on_validation_start,
+                                   Hook::on_validation_end,
+                                   Hook::on_validation_epoch_start,
+                                   Hook::on_validation_epoch_end,
+                                   Hook::on_validation_batch_start,
+                                   Hook::on_validation_batch_end,
+                                   Hook::validation_step,
+                                   &C::on_validation_start,
+                                   &C::on_validation_end,
+                                   &C::on_validation_epoch_start,
+                                   &C::on_validation_epoch_end,
+                                   &M::on_validation_start,
+                                   &M::on_validation_end,
+                                   &M::on_validation_epoch_start,
+                                   &M::on_validation_epoch_end,
+                                   &C::on_validation_batch_start,
+                                   &M::on_validation_batch_start,
+                                   "validation_step"};
+  static const StageHooks test{Phase::test,
+                               Hook::on_test_start,
+                               Hook::on_test_end,
+                               Hook::on_test_epoch_start,
+                               Hook::on_test_epoch_end,
+                               Hook::on_test_batch_start,
+                               Hook::on_test_batch_end,
+                               Hook::test_step,
+                               &C::on_test_start,
+                               &C::on_test_end,
+                               &C::on_test_epoch_start,
+                               &C::on_test_epoch_end,
+                               &M::on_test_start,
+                               &M::on_test_end,
+                               &M::on_test_epoch_start,
+                               &M::on_test_epoch_end,
+                               &C::on_test_batch_start,
+                               &M::on_test_batch_start,
+                               "test_step"};
+  static const StageHooks predict{Phase::predict,
+                                  Hook::on_predict_start,
+                                  Hook::on_predict_end,
+                                  Hook::on_predict_epoch_start,
+                                  Hook::on_predict_epoch_end,
+                                  Hook::on_predict_batch_start,
+                                  Hook::on_predict_batch_end,
+                                  Hook::predict_step,
+                                  &C::on_predict_start,
+                                  &C::on_predict_end,
+                                  &C::on_predict_epoch_start,
+                                  &C::on_predict_epoch_end,
+                                  &M::on_predict_start,
+                                  &M::on_predict_end,
+                                  &M::on_predict_epoch_start,
+                                  &M::on_predict_epoch_end,
+                                  &C::on_predict_batch_start,
+                                  &M::on_predict_batch_start,
+                                  "predict_step"};
+  return stage == Stage::test ? test : stage == Stage::predict ? predict : validate;
+}
+
+// No graphs while evaluating; in inference mode tensors do without version counters too.
+// Inside fit it is always no_grad, because inference tensors could not be used in training afterwards.
+class GradientsOff {
+ public:
+  explicit GradientsOff(bool inference) {
+    if (inference) inference_.emplace(true);
+    if (!inference) no_grad_.emplace(false);
+  }
+
+ private:
+  std::optional<c10::InferenceMode> inference_ = std::nullopt;
+  std::optional<at::AutoGradMode> no_grad_ = std::nullopt;
+};
+
+class WholeWeights {
+ public:
+  explicit WholeWeights(Strategy& strategy) : strategy_(strategy) { strategy_.begin_evaluation(); }
+  ~WholeWeights() { strategy_.end_evaluation(); }
+  WholeWeights(const WholeWeights&) = delete;
+  WholeWeights& operator=(const WholeWeights&) = delete;
+
+ private:
+  Strategy& strategy_;
+};
+
+// Puts every submodule into eval mode and afterwards back into the mode it had: a layer that the user keeps in eval
+// mode stays there.
+class EvalMode {
+ public:
+  explicit EvalMode(LightningModule& module) : module_(module) {
+    for (const auto& child : module.modules(/*include_self=*/false))
+      modes_.emplace_back(child.get(), child->is_training());
+    self_was_training_ = module.is_training();
+    module.eval();
+  }
+  ~EvalMode() {
+    module_.train(self_was_training_);
+    for (const auto& [child, was_training] : modes_) child->train(was_training);
+  }
+  EvalMode(const EvalMode&) = delete;
+  EvalMode& operator=(const EvalMode&) = delete;
+
+ private:
+  LightningModule& module_;
+  bool self_was_training_ = true;
+  std::vector<std::pair<torch::nn::Module*, bool>> modes_ = {};
+};
+
+}  // namespace
+
+std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
+  const StageHooks& hooks = hooks_of(stage_);
+  const bool inside_fit = run_.stage == Stage::fit;
+  const int64_t every = run_.plan.reload_dataloaders_every_n_epochs;
+  if (inside_fit && every > 0 && run_.progress.epoch - run_.eval_loaded_in_epoch >= every)
+    load_eval_loaders(run_, stage_);
+  const GradientsOff gradients_off(run_.plan.inference_mode && !inside_fit);
+  const EvalMode eval_mode(*run_.module);
+  const WholeWeights whole_weights(*run_.strategy);
+  run_.refresh_callback_metrics();
+  run_.phase = hooks.phase;
+  run_.eval_metrics.reset();
+  run_.eval_on_step = true;
+  run_.place = {Hook::none, 1, -1, 1};
+  call_plain(run_, hooks.start, hooks.on_start, hooks.module_start);
+  call_plain(run_, hooks.epoch_start, hooks.on_epoch_start, hooks.module_epoch_start);
+  run_batches(limit);
+  if (run_.has_peers()) answer_together();
+  run_.eval_on_step = false;
+  run_.place = {Hook::none, 1, -1, 1};
+  call_plain(run_, hooks.epoch_end, hooks.on_epoch_end, hooks.module_epoch_end);
+  std::vector<Metrics> results = finish_metrics();
+  if (inside_fit && !run_.sanity_checking) {
+    run_.before_validation.reset();
+    run_.progress.rest = BatchRest::schedulers;
+  }
+  call_plain(run_, hooks.end, hooks.on_end, hooks.module_end);
+  run_.eval_metrics.reset();
+  return results;
+}
+
+void EvaluationLoop::run_batches(int64_t limit) {
+  const auto count = static_cast<int64_t>(run_.eval.loaders.size());
+  predictions_.assign(static_cast<size_t>(count), {});
+  run_.eval_batches_seen.resize(static_cast<size_t>(count));
+  for (int64_t k = 0; k < count; ++k) {
+    BatchStream stream(*run_.eval.loaders[static_cast<size_t>(k)],
+                       std::min(limit, run_.eval.num_batches[static_cast<size_t>(k)]));
+    copy_ahead(run_, stream);
+    stream.start(run_.progress.epoch);
+    Batch batch;
+    while (stream.next(batch)) {
+      run_.place = {Hook::none, std::max<int64_t>(1, batch.size()), k, count};
+      run_batch(std::move(batch), stream.index(), k);
+      if (!run_.has_peers()) answer_outside();
+    }
+  }
+}
+
+// Inside fit a stop saves first; a test or a prediction has nothing to save.
+void EvaluationLoop::answer_outside() {
+  if (outside_ != nullptr) return outside_->answer();
+  if (stop_signal() != 0) throw Interrupted(stop_signal());
+}
+
+// Ranks may have different numbers of batches, so they ask each other once, at the end.
+void EvaluationLoop::answer_together() {
+  if (outside_ != nullptr) return outside_->answer_together();
+  if (run_.strategy->any(stop_signal() != 0)) throw Interrupted(stop_signal());
+}
+
+void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loader_idx) {
+  const StageHooks& hooks = hooks_of(stage_);
+  note_place(run_, batch_idx);
+  const Batch batch = transfer_batch(run_, std::move(fetched), loader_idx);
+  call_hook(
+      run_, hooks.batch_start,
+      [&](Callback& c) { (c.*hooks.on_batch_start)(run_.trainer, *run_.module, batch, batch_idx, loader_idx); },
+      [&](LightningModule& m) { (m.*hooks.module_batch_start)(batch, batch_idx, loader_idx); });
+  at::Tensor prediction;
+  {
+    const ProfilerScope profile(run_.profiler.get(), hooks.action);
+    const ForwardScope forward(*run_.precision, run_.strategy->device().type());
+    const HookScope scope(run_, hooks.step);
+    prediction = run_step(run_, batch, ModuleReplicas::Result::outputs, [&](LightningModule& m, const Batch& b) {
+      if (stage_ == Stage::predict) return m.predict_step(b, batch_idx);
+      if (stage_ == Stage::test) m.test_step(b, batch_idx);
+      if (stage_ == Stage::validate) m.validation_step(b, batch_idx);
+      return at::Tensor();
+    });
+  }
+  call_hook(
+      run_, hooks.batch_end,
+      [&](Callback& c) {
+        if (stage_ == Stage::predict)
+          c.on_predict_batch_end(run_.trainer, *run_.module, prediction, batch, batch_idx, loader_idx);
+        if (stage_ == Stage::test) c.on_test_batch_end(run_.trainer, *run_.module, batch, batch_idx, loader_idx);
+        if (stage_ == Stage::validate)
+          c.on_validation_batch_end(run_.trainer, *run_.module, batch, batch_idx, loader_idx);
+      },
+      [&](LightningModule& m) {
+        if (stage_ == Stage::predict) m.on_predict_batch_end(prediction, batch, batch_idx, loader_idx);
+        if (stage_ == Stage::test) m.on_test_batch_end(batch, batch_idx, loader_idx);
+        if (stage_ == Stage::validate) m.on_validation_batch_end(batch, batch_idx, loader_idx);
+      });
+  if (stage_ == Stage::predict) {
+    if (prediction.defined()) predictions_[static_cast<size_t>(loader_idx)].push_back(prediction.cpu());
+    return;
+  }
+  write_step_metrics(loader_idx);
+}
+
+// Lightning: eval step metrics stand at a count of evaluation batches that grows over the whole run, without an epoch.
+void EvaluationLoop::write_step_metrics(int64_t loader_idx) {
+  int64_t& seen = run_.eval_batches_seen[static_cast<size_t>(loader_idx)];
+  const int64_t step = seen++;
+  if (run_.sanity_checking || run_.loggers.empty()) return;
+  const Metrics metrics = run_.eval_metrics.logged(true, loader_idx);
+  if (!metrics.empty()) run_.write_metrics(metrics, step);
+}
+
+std::vector<Metrics> EvaluationLoop::finish_metrics() {
+  sync_epoch_metrics(run_, run_.eval_metrics);
+  const Metrics of_the_epoch = run_.eval_metrics.logged(false, -1);
+  std::vector<Metrics> results;
+  for (size_t k = 0; k < run_.eval.loaders.size(); ++k) {
+    results.push_back(run_.eval_metrics.logged(false, static_cast<int64_t>(k)));
+    results.back().insert(of_the_epoch.begin(), of_the_epoch.end());
+  }
+  run_.refresh_callback_metrics();
+  if (!run_.sanity_checking) run_.write_metrics(run_.eval_metrics.logged(false));
+  return results;
+}
+
+}  // namespace levin

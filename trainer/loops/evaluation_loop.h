@@ -1,0 +1,37 @@
+// One pass over the evaluation loaders: validation inside fit, validate, test, predict.
+#pragma once
+
+#include "levin/trainer/loops/outside_requests.h"
+#include "levin/trainer/run/run.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+class EvaluationLoop {
+ public:
+  /// `stage`: validate, test or predict.
+  /// `outside`: of the fit that the validation belongs to, asked after each batch; null outside of fit.
+  EvaluationLoop(Run& run, Stage stage, OutsideRequests* outside = nullptr)
+      : run_(run), stage_(stage), outside_(outside) {}
+
+  /// At most `limit` batches of each loader, besides the run's own limits. Returns each loader's metrics.
+  std::vector<Metrics> run(int64_t limit);
+
+  /// What predict_step returned, after run().
+  [[nodiscard]] Predictions take_predictions() { return std::move(predictions_); }
+
+ private:
+  void run_batches(int64_t limit);
+  void run_batch(Batch&& fetched, int64_t batch_idx, int64_t loader_idx);
+  void answer_outside();
+  void answer_together();
+  void write_step_metrics(int64_t loader_idx);
+  [[nodiscard]] std::vector<Metrics> finish_metrics();
+
+  Run& run_;
+  Stage stage_;
+  OutsideRequests* outside_;
+  Predictions predictions_ = {};
+};
+
+}  // namespace levin

@@ -1,0 +1,52 @@
+// Epochs of training batches with validation in between, until a limit is reached or somebody asks to stop.
+#pragma once
+
+#include "levin/trainer/loops/outside_requests.h"
+#include "levin/trainer/run/batch_stream.h"
+#include "levin/trainer/run/run.h"
+#include "levin/trainer/step/window.h"
+
+namespace levin {
+
+class FitLoop {
+ public:
+  explicit FitLoop(Run& run) : run_(run), outside_(run) {}
+
+  /// Everything between on_fit_start and on_fit_end: the sanity check, the epochs, on_train_end.
+  void run();
+
+ private:
+  void sanity_check();
+  [[nodiscard]] bool is_done() const;
+  [[nodiscard]] bool must_stop() const;
+  void end_training();
+  void finish_again();
+  void prepare_loaders();
+  void warn_of_unlogged_epochs() const;
+  void start_epoch();
+  void train_epoch(bool resumed);
+  [[nodiscard]] bool epoch_must_end() const;
+  void train_batch(BatchStream& stream, Batch&& fetched);
+  [[nodiscard]] at::Tensor run_step(const Batch& batch, const Window& window);
+  [[nodiscard]] Window open_window(const BatchStream& stream);
+  /// What follows the update of a batch: metrics, validation, schedulers; from where Progress::rest says.
+  void finish_batch();
+  /// Between two batches: checkpoints, and what was asked for from outside.
+  void border();
+  void end_epoch();
+  void run_epoch_end_hooks();
+  [[nodiscard]] bool epoch_validates() const;
+  [[nodiscard]] bool validation_is_due() const;
+  void validate();
+  void write_step_metrics();
+
+  Run& run_;
+  OutsideRequests outside_;
+  int64_t validation_interval_ = kUnlimited;  // of the loader at hand
+};
+
+/// How many training batches lie between two validations; kUnlimited: only at the end of an epoch.
+/// Throws ConfigError where the interval does not fit the loader.
+[[nodiscard]] int64_t validation_interval(const RunPlan& plan, int64_t num_training_batches);
+
+}  // namespace levin

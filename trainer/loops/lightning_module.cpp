@@ -1,0 +1,196 @@
+#include "levin/trainer/lightning_module.h"
+
+#include <ATen/ops/scalar_tensor.h>
+
+#include <algorithm>
+
+#include "levin/core/console.h"
+#include "levin/optim/clip_grad.h"
+#include "levin/precision/autocast.h"
+#include "levin/recompute/segment.h"
+#include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/state/sharded_state.h"
+#include "levin/trainer/step/backward.h"
+#include "levin/trainer/step/loss_weights.h"
+#include "levin/trainer/step/nonfinite_loss.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace {
+
+[[noreturn]] void missing(const char* step, const char* entry) {
+  throw Error(std::string(entry) + " needs " + step + ": override it in your LightningModule.");
+}
+
+}  // namespace
+
+LightningModule::~LightningModule() {
+  if (trainer_ != nullptr) trainer_->detach(*this);
+}
+
+at::Tensor LightningModule::training_step(const Batch&, int64_t) {
+  missing("training_step", "fit");
+}
+void LightningModule::validation_step(const Batch&, int64_t) {
+  missing("validation_step", "validation");
+}
+void LightningModule::test_step(const Batch&, int64_t) {
+  missing("test_step", "test");
+}
+at::Tensor LightningModule::predict_step(const Batch& batch, int64_t) {
+  return forward(batch[0]);
+}
+at::Tensor LightningModule::forward(const at::Tensor&) {
+  missing("forward or predict_step", "predict");
+}
+
+Batch LightningModule::transfer_batch_to_device(Batch batch, at::Device device, int64_t) {
+  for (at::Tensor& tensor : batch.tensors) {
+    if (tensor.device() != device) tensor = tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
+  }
+  return batch;
+}
+
+void LightningModule::configure_gradient_clipping(Optimizer& optimizer, double clip_val, ClipAlgorithm algorithm) {
+  if (clip_val > 0) clip_gradients(optimizer, clip_val, algorithm);
+}
+
+void LightningModule::clip_gradients(Optimizer& optimizer, double clip_val, ClipAlgorithm algorithm) {
+  if (!automatic_optimization_ && trainer_ != nullptr) {
+    for (auto& wrapped : optimizers()) {
+      if (&wrapped.optimizer() == &optimizer) wrapped.unscale_gradients();
+    }
+  }
+  if (algorithm == ClipAlgorithm::norm && trainer_ != nullptr && trainer_->strategy().has_sharded_gradients()) {
+    const at::Tensor norm = norm_over_ranks(trainer_->strategy(), optimizer.parameters());
+    return clip_grads_with_norm_(optimizer.parameters(), clip_val, norm);
+  }
+  if (algorithm == ClipAlgorithm::norm) clip_grad_norm_(optimizer.parameters(), clip_val);
+  if (algorithm == ClipAlgorithm::value) clip_grad_value_(optimizer.parameters(), clip_val);
+}
+
+void LightningModule::optimizer_zero_grad(Optimizer& optimizer) {
+  optimizer.zero_grad();
+}
+
+void LightningModule::lr_scheduler_step(LRScheduler& scheduler, std::optional<double> metric) {
+  if (metric) scheduler.step(*metric);
+  if (!metric) scheduler.step();
+}
+
+// A segment that backward computes again has logged already.
+void LightningModule::log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
+  if (trainer_ != nullptr && !is_recomputing()) trainer_->log(name, value, options);
+}
+
+void LightningModule::log(std::string_view name, double value, const LogOptions& options) {
+  if (trainer_ != nullptr && !is_recomputing()) trainer_->log(name, value, options);
+}
+
+void LightningModule::log_dict(const std::map<std::string, at::Tensor>& values, const LogOptions& options) {
+  for (const auto& [name, value] : values) log(name, value, options);
+}
+
+void LightningModule::log_dict(const std::map<std::string, double>& values, const LogOptions& options) {
+  for (const auto& [name, value] : values) log(name, value, options);
+}
+
+void LightningModule::set_loss_weight(double weight) {
+  if (trainer_ != nullptr) note_loss_weight(*trainer_->run_, at::scalar_tensor(weight, at::kDouble));
+}
+
+void LightningModule::set_loss_weight(const at::Tensor& weight) {
+  if (trainer_ != nullptr) note_loss_weight(*trainer_->run_, weight);
+}
+
+void LightningModule::manual_backward(const at::Tensor& loss) {
+  if (automatic_optimization_) {
+    throw Error(
+        "manual_backward: the module uses automatic optimization, where the trainer runs backward. Call "
+        "set_automatic_optimization(false) in the constructor.");
+  }
+  (void)keep_or_note(*trainer().run_, loss);
+  // The step runs under the precision's autocast; backward repeats the types of the forward pass by itself.
+  const Autocast plain(device().type(), std::nullopt, {.enabled = false});
+  run_backward(*trainer().run_, loss, true);
+  trainer().run_->time_split.enter(StepPart::forward);  // what is left of training_step
+}
+
+LightningOptimizer& LightningModule::optimizer(size_t index) {
+  auto& all = optimizers();
+  if (index >= all.size()) {
+    throw Error("optimizer(" + std::to_string(index) + "): configure_optimizers returned " +
+                std::to_string(all.size()) + " optimizers.");
+  }
+  return all[index];
+}
+
+std::vector<LightningOptimizer>& LightningModule::optimizers() {
+  return trainer().optimizers();
+}
+std::vector<LRSchedulerConfig>& LightningModule::lr_schedulers() {
+  return trainer().lr_schedulers();
+}
+
+void LightningModule::toggle_optimizer(Optimizer& optimizer) {
+  if (!toggled_.empty()) throw Error("toggle_optimizer: another optimizer is toggled. Call untoggle_optimizer first.");
+  const std::vector<at::Tensor> wanted = optimizer.parameters();
+  auto belongs = [&](const at::Tensor& p) {
+    return std::any_of(wanted.begin(), wanted.end(), [&](const at::Tensor& w) { return w.is_same(p); });
+  };
+  for (auto& wrapped : optimizers()) {
+    for (at::Tensor parameter : wrapped.optimizer().parameters()) {
+      if (belongs(parameter)) continue;
+      toggled_.emplace_back(parameter, parameter.requires_grad());
+      parameter.set_requires_grad(false);
+    }
+  }
+}
+
+void LightningModule::untoggle_optimizer(Optimizer&) {
+  // In reverse: a parameter of two other optimizers was noted twice, first with the flag it really had.
+  for (auto it = toggled_.rbegin(); it != toggled_.rend(); ++it) it->first.set_requires_grad(it->second);
+  toggled_.clear();
+}
+
+void LightningModule::freeze() {
+  for (at::Tensor& parameter : parameters()) parameter.set_requires_grad(false);
+  eval();
+}
+
+void LightningModule::unfreeze() {
+  for (at::Tensor& parameter : parameters()) parameter.set_requires_grad(true);
+  train();
+}
+
+void LightningModule::print(const std::string& text) const {
+  Console::instance().print(text);
+}
+
+Trainer& LightningModule::trainer() const {
+  if (trainer_ == nullptr)
+    throw Error("trainer(): the module is not attached to a Trainer. Call fit, validate, test or predict.");
+  return *trainer_;
+}
+
+int64_t LightningModule::current_epoch() const {
+  return trainer_ != nullptr ? trainer_->current_epoch() : 0;
+}
+int64_t LightningModule::global_step() const {
+  return trainer_ != nullptr ? trainer_->global_step() : 0;
+}
+int64_t LightningModule::global_rank() const {
+  return trainer_ != nullptr ? trainer_->global_rank() : 0;
+}
+int64_t LightningModule::dataloader_idx() const {
+  return trainer_ != nullptr ? std::max<int64_t>(0, trainer_->run_->place.dataloader_idx) : 0;
+}
+
+at::Device LightningModule::device() const {
+  if (trainer_ != nullptr) return trainer_->device();
+  for (const auto& parameter : parameters()) return parameter.device();
+  return at::kCPU;
+}
+
+}  // namespace levin

@@ -1,0 +1,24 @@
+// Measures what the blocks of a run's module cost: runs training_step and backward a few times on the first batch.
+// Internal.
+#pragma once
+
+#include <optional>
+
+#include "levin/recompute/chain_cost.h"
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+struct MeasuredChain {
+  ChainCost cost = {};     // of the whole first batch
+  ChainCost smaller = {};  // of its first half; of one sample: batch 0, which takes nothing that grows
+};
+
+/// Of the run's module on the batch that comes next, on this rank. Weights, buffers, gradients, random numbers, metrics
+/// and the loader are afterwards what they were; what else the module keeps in its members is not known here. Waits
+/// for the device. Unset if there is no batch. Every rank calls it, since layers may wait for all (sync_batchnorm).
+/// Throws ConfigError, naming the option, where a step is not one forward and one backward pass of this module here:
+/// manual optimization, an optimizer with a closure, shared-out weights, several devices in one process.
+[[nodiscard]] std::optional<MeasuredChain> measure_chain(Run& run);
+
+}  // namespace levin

@@ -1,0 +1,138 @@
+#include "levin/trainer/loops/outside_requests.h"
+
+#include <filesystem>
+
+#include "levin/checkpoint/save_in_progress.h"
+#include "levin/core/console.h"
+#include "levin/core/stop_signal.h"
+#include "levin/trainer/plan/auto_requeue.h"
+#include "levin/trainer/run/ranks.h"
+#include "levin/trainer/state/checkpoint.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::chrono::seconds kBetweenLooks(1);
+
+// Where the checkpoint of a stop goes; "" without a checkpoint callback.
+std::string interrupted_path(const Run& run) {
+  for (const auto& callback : run.callbacks) {
+    if (callback->is_checkpoint()) return callback->checkpoint_path(run.trainer, "interrupted");
+  }
+  return "";
+}
+
+// The logger's folder, else the checkpoints': never the working directory, where a "stop" may mean something else.
+std::string run_folder(const Run& run) {
+  if (!run.loggers.empty() && !run.loggers[0]->log_dir().empty()) return run.loggers[0]->log_dir();
+  return fs::path(interrupted_path(run)).parent_path().string();
+}
+
+std::string signal_name(int signal_number) {
+  return signal_number == 0 ? "the file called stop" : stop_signal_name(signal_number);
+}
+
+std::string stopped_at(const Run& run) {
+  return "epoch " + std::to_string(run.progress.epoch) + ", step " + std::to_string(run.progress.global_step);
+}
+
+}  // namespace
+
+bool OutsideRequests::file_is_there(const char* name) {
+  const std::string folder = run_folder(run_);
+  std::error_code code;
+  return !folder.empty() && fs::remove(fs::path(folder) / name, code);  // whoever removes it has been asked
+}
+
+OutsideRequests::Wishes OutsideRequests::look() {
+  Wishes wishes{stop_signal()};
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_look_ || run_.strategy->rank() != 0) return wishes;
+  next_look_ = now + kBetweenLooks;
+  wishes.stop_file = file_is_there("stop");
+  wishes.save_file = file_is_there("save");
+  return wishes;
+}
+
+// With several ranks a signal may reach one of them only, and files are seen by the first; all must act after the same
+// batch. What a rank sees goes out with the next gradients, and what came with the last ones is done.
+void OutsideRequests::answer() {
+  const Wishes wishes = look();
+  if (!run_.has_peers())
+    return act(wishes.save_file, wishes.signal_number != 0 || wishes.stop_file, wishes.signal_number);
+  act(run_.strategy->heard(RankNote::save_file), run_.strategy->heard(RankNote::signal), wishes.signal_number);
+  if (wishes.save_file) run_.strategy->note(RankNote::save_file);
+  if (wishes.signal_number != 0 || wishes.stop_file) run_.strategy->note(RankNote::signal);
+}
+
+void OutsideRequests::answer_together() {
+  const Wishes wishes = look();
+  const bool stops = run_.strategy->any(wishes.signal_number != 0 || wishes.stop_file);
+  act(run_.strategy->any(wishes.save_file), stops, wishes.signal_number);
+}
+
+void OutsideRequests::act(bool save_asked, bool stop_asked, int signal_number) {
+  if (save_asked) save();
+  if (stop_asked) stop(signal_number);
+}
+
+std::string OutsideRequests::save_now(const std::string& path) {
+  std::string problem;
+  try {
+    run_.checkpoint_writer.finish();
+    CheckpointRequest request{path};
+    request.asynchronous = false;
+    request.done = [&problem](const std::string& error) { problem = error; };
+    request_checkpoint(run_, std::move(request));
+    capture_checkpoints(run_);
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  return problem;
+}
+
+void OutsideRequests::save() {
+  const std::string stopped = interrupted_path(run_);
+  if (stopped.empty()) {
+    Console::instance().warn("a file called save was found, but the run has no checkpoint callback. Nothing is saved.");
+    return;
+  }
+  const std::string name = "saved-epoch=" + std::to_string(run_.progress.epoch) +
+                           "-step=" + std::to_string(run_.progress.global_step) + ".ckpt";
+  const std::string path = (fs::path(stopped).parent_path() / name).string();
+  const std::string problem = save_now(path);
+  if (!problem.empty()) return Console::instance().error(problem + " Training goes on.");
+  Console::instance().print("Saved as asked for: " + path + ".");
+}
+
+void OutsideRequests::stop(int own_signal) {
+  const SaveInProgress saving;  // also on ranks that wait for another's save
+  const int signal_number = agreed_signal(run_, own_signal);
+  std::string text = "fit was stopped by " + signal_name(signal_number) + " in " + stopped_at(run_) + ".";
+  const std::string path = interrupted_path(run_);
+  const bool trained = run_.progress.total_batches > 0;
+  std::string problem;
+  if (path.empty()) {
+    problem = "There is no checkpoint callback, so nothing was saved.";
+  } else if (!trained || run_.sanity_checking) {
+    text += " Nothing was trained yet, so nothing was saved.";
+  } else {
+    problem = save_now(path);
+    if (problem.empty()) text += " Continue with trainer.auto_resume: true or ckpt_path: " + path + ".";
+  }
+  if (!problem.empty()) text += " " + problem;
+  if (asks_for_requeue(run_.options, signal_number)) {
+    text += on_rank_zero(run_, [&] {
+      if (!problem.empty()) return std::string();  // a job that cannot save would begin anew for ever
+      Console::instance().print(text + " Slurm is asked to start the job again.");  // it may end all at once
+      return " " + requeue_job();
+    });
+  }
+  throw Interrupted(signal_number, text);
+}
+
+}  // namespace levin

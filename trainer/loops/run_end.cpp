@@ -1,0 +1,125 @@
+#include "levin/trainer/loops/run_end.h"
+
+#include <c10/util/Exception.h>
+
+#include "levin/core/component.h"
+#include "levin/core/console.h"
+#include "levin/core/exception_text.h"
+#include "levin/core/rank_status.h"
+#include "levin/trainer/run/failed_place.h"
+#include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/run/memory_report.h"
+#include "levin/trainer/state/checkpoint.h"
+
+namespace levin {
+
+namespace {
+
+std::string failure_text() {
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (...) {
+    return exception_text(std::current_exception());
+  }
+}
+
+// Runs `task` in a run that has failed already: what it throws is a warning that names `what`.
+template <class Task>
+void although_failing(const std::string& what, Task task) {
+  try {
+    task();
+  } catch (...) {
+    Console::instance().warn(what + " failed while the run was ending with an error: " + failure_text() +
+                             ". The run ends with its first error.");
+  }
+}
+
+template <class Object, class Task>
+void although_failing(Run& run, Hook hook, Object& object, Task task) {
+  although_failing(std::string(hook_name(hook)) + " of " + detail::readable_type_name(typeid(object)), [&] {
+    run.caller = &typeid(object);
+    task(object);
+  });
+}
+
+// Of data module, callbacks and module in this order, the next that has not heard of it; false: all have.
+template <class Call>
+bool tear_down_next(Run& run, Call call) {
+  const Stage stage = *run.stage;
+  const size_t at = run.torn_down++;
+  if (at == 0) {
+    if (run.data != nullptr) call(*run.data, [&](DataModule& data) { data.teardown(stage); });
+  } else if (at <= run.callbacks.size()) {
+    call(*run.callbacks[at - 1], [&](Callback& callback) { callback.teardown(run.trainer, *run.module, stage); });
+  } else if (at == run.callbacks.size() + 1) {
+    call(*run.module, [&](LightningModule& module) { module.teardown(stage); });
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void report_exception(Run& run, const std::exception& error) {
+  const HookScope scope(run, Hook::on_exception);
+  run.failing = true;
+  RankStatus::instance().set_error(error.what());
+  const bool interrupted = dynamic_cast<const Interrupted*>(&error) != nullptr;
+  run.checkpoint_requests.clear();
+  for (const auto& callback : run.callbacks) {
+    although_failing(run, Hook::on_exception, *callback,
+                     [&](Callback& one) { one.on_exception(run.trainer, *run.module, error); });
+  }
+  although_failing("saving a checkpoint", [&] { capture_checkpoints(run); });
+  although_failing("saving a checkpoint", [&] { run.checkpoint_writer.finish(); });
+  if (run.data != nullptr) {
+    although_failing(run, Hook::on_exception, *run.data, [&](DataModule& data) { data.on_exception(error); });
+  }
+  although_failing(run, Hook::on_exception, *run.module, [&](LightningModule& module) { module.on_exception(error); });
+  for (const auto& logger : run.loggers) {
+    Logger& one = *logger;
+    although_failing("finalize of " + detail::readable_type_name(typeid(one)),
+                     [&] { one.finalize(interrupted ? "interrupted" : "failed"); });
+  }
+  // Lightning: an exception skips teardown; here it runs, so that what setup opened is closed.
+  const HookScope ending(run, Hook::teardown);
+  while (tear_down_next(run, [&](auto& object, auto call) { although_failing(run, Hook::teardown, object, call); })) {
+  }
+}
+
+}  // namespace
+
+void tear_down(Run& run) {
+  const HookScope scope(run, Hook::teardown);
+  while (tear_down_next(run, [&](auto& object, auto call) {
+    run.caller = &typeid(object);
+    call(object);
+  })) {
+  }
+}
+
+void fail_run(Run& run) {
+  try {
+    throw;
+  } catch (const c10::OutOfMemoryError& error) {
+    const OutOfMemoryError wrapped(memory_report(run, failed_place(run), error));
+    report_exception(run, wrapped);
+    throw wrapped;
+  } catch (const c10::Error& error) {
+    const Error wrapped(failed_place(run) + ": " + error.what_without_backtrace());
+    report_exception(run, wrapped);
+    throw wrapped;
+  } catch (const std::exception& error) {
+    report_exception(run, error);
+    throw;
+  } catch (...) {
+    const Error described(failed_place(run) + ": " + exception_text(std::current_exception()) +
+                          ". Throw levin::Error, or another std::exception, to say what went wrong.");
+    Console::instance().warn(described.what());  // what is thrown on cannot say it
+    report_exception(run, described);
+    throw;
+  }
+}
+
+}  // namespace levin

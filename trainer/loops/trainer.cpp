@@ -1,0 +1,372 @@
+#include "levin/trainer/trainer.h"
+
+#include <ATen/Context.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "levin/core/console.h"
+#include "levin/core/standard_streams.h"
+#include "levin/core/stop_signal.h"
+#include "levin/core/write_errors.h"
+#include "levin/strategies/launch/rank_process.h"
+#include "levin/trainer/loops/attach_calls.h"
+#include "levin/trainer/loops/evaluation_loop.h"
+#include "levin/trainer/loops/fit_loop.h"
+#include "levin/trainer/loops/make_run.h"
+#include "levin/trainer/loops/run_end.h"
+#include "levin/trainer/plan/backend_settings.h"
+#include "levin/trainer/run/failed_place.h"
+#include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/run/loader_set.h"
+#include "levin/trainer/run/memory_format.h"
+#include "levin/trainer/run/profiled_stage.h"
+#include "levin/trainer/run/rank_options.h"
+#include "levin/trainer/run/ranks.h"
+#include "levin/trainer/run/run_folders.h"
+#include "levin/trainer/state/checkpoint.h"
+#include "levin/trainer/state/checkpoint_search.h"
+#include "levin/trainer/state/run_records.h"
+#include "levin/trainer/step/loss_scaling.h"
+#include "levin/trainer/step/module_replicas.h"
+#include "levin/trainer/step/set_up_optimizers.h"
+#include "levin/trainer/step/step_graph.h"
+
+namespace levin {
+
+namespace {
+
+// A data module made of loaders that were passed in.
+class LoadersDataModule final : public DataModule {
+ public:
+  LoadersDataModule(std::shared_ptr<Loader> train, Loaders eval) : train_(std::move(train)), eval_(std::move(eval)) {}
+  std::shared_ptr<Loader> train_dataloader() override { return train_; }
+  Loaders val_dataloader() override { return eval_; }
+  Loaders test_dataloader() override { return eval_; }
+  Loaders predict_dataloader() override { return eval_; }
+
+ private:
+  std::shared_ptr<Loader> train_;
+  Loaders eval_;
+};
+
+TrainerOptions with_builtins(TrainerOptions options) {
+  open_standard_streams();  // before a file gets the number of one
+  add_builtins();
+  return options;
+}
+
+void set_deterministic(const TrainerOptions& options) {
+  const auto* flag = std::get_if<bool>(&options.deterministic);
+  if (flag != nullptr && !*flag) return;
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/flag == nullptr);
+}
+
+class AnomalyScope {
+ public:
+  explicit AnomalyScope(bool on) : outer_(torch::autograd::AnomalyMode::is_enabled()) {
+    if (on) torch::autograd::AnomalyMode::set_enabled(true);
+  }
+  ~AnomalyScope() { torch::autograd::AnomalyMode::set_enabled(outer_); }
+  AnomalyScope(const AnomalyScope&) = delete;
+  AnomalyScope& operator=(const AnomalyScope&) = delete;
+
+ private:
+  bool outer_;
+};
+
+bool same_class(const Callback& one, const Callback& other) {
+  return typeid(one) == typeid(other);
+}
+
+// The module's callbacks take the place of the trainer's of the same class; checkpoint callbacks come last, so that
+// they save what the others have done.
+void assemble_callbacks(Run& run) {
+  std::vector<std::shared_ptr<Callback>> own;
+  Callbacks given =
+      call_module(run, Hook::configure_callbacks, [](LightningModule& m) { return m.configure_callbacks(); });
+  for (auto& callback : given) own.push_back(callback.object("configure_callbacks"));
+  std::vector<std::shared_ptr<Callback>> all;
+  for (const auto& callback : run.trainer_callbacks) {
+    const bool replaced = std::any_of(own.begin(), own.end(), [&](const auto& o) { return same_class(*o, *callback); });
+    if (!replaced) all.push_back(callback);
+  }
+  all.insert(all.end(), own.begin(), own.end());
+  std::stable_partition(all.begin(), all.end(), [](const auto& callback) { return !callback->is_checkpoint(); });
+  std::map<std::string, int> keys;
+  for (const auto& callback : all) {
+    if (!callback->state_key().empty() && ++keys[callback->state_key()] > 1) {
+      throw ConfigError("TrainerOptions.callbacks: two callbacks keep their state as \"" + callback->state_key() +
+                        "\". Give them options that differ, or drop one.");
+    }
+  }
+  run.callbacks = std::move(all);
+}
+
+StartingPoint set_up(Run& run) {
+  const Stage stage = *run.stage;
+  const bool is_file = !run.ckpt_path.empty() && run.ckpt_path != "best" && run.ckpt_path != "last";
+  std::error_code code;
+  if (is_file && !std::filesystem::exists(run.ckpt_path, code)) {  // before anything is created
+    throw CheckpointError("ckpt_path: there is no file " + run.ckpt_path +
+                          ". Give the path of a checkpoint, \"best\" or \"last\".");
+  }
+  const auto weights = std::exchange(run.weights, std::nullopt);
+  if (weights && run.ckpt_path.empty() && !std::filesystem::exists(weights->path, code)) {
+    throw CheckpointError("weights.path: there is no file or folder " + weights->path + ".");
+  }
+  check_same_options(run);
+  assemble_callbacks(run);
+  {
+    const HookScope scope(run, Hook::prepare_data);
+    once_per_node(run, [&] {
+      if (run.data != nullptr) note_caller(run, *run.data).prepare_data();
+      note_caller(run, *run.module).prepare_data();
+    });
+  }
+  start_loggers(run);
+  {
+    const HookScope scope(run, Hook::setup);
+    if (run.data != nullptr) note_caller(run, *run.data).setup(stage);
+    for (const auto& callback : run.callbacks) note_caller(run, *callback).setup(run.trainer, *run.module, stage);
+    note_caller(run, *run.module).setup(stage);
+  }
+  call_module(run, Hook::configure_model, [](LightningModule& m) { m.configure_model(); });
+  // First, so that saved weights reach the module in their own precision.
+  if (const auto dtype = run.precision->dtype()) run.module->to(*dtype);
+  const std::string asked_for = run.ckpt_path;
+  StartingPoint start = find_start(run);
+  check_changed_options(run, start, /*own=*/start.path != asked_for);
+  begin_records(run);
+  run.ckpt_path = start.path;
+  if (start.path.empty() && weights) load_weights(*run.module, *weights);
+  if (!start.path.empty()) {
+    call_module(run, Hook::on_load_checkpoint, [&](LightningModule& m) { m.on_load_checkpoint(start.checkpoint); });
+    restore_weights(*run.module, start.checkpoint, start.path);
+    restore_callbacks(run, start.checkpoint);
+  }
+  run.strategy->place(*run.module);
+  if (run.options.sync_batchnorm) run.strategy->use_sync_batchnorm();
+  if (run.plan.channels_last) use_channels_last(*run.module);
+  make_replicas(run);
+  if (stage == Stage::fit) start_recomputation(run);
+  start_sequential_calls(run);
+  run.strategy->set_up(module_tensors(*run.module), stage == Stage::fit);
+  return start;
+}
+
+void run_fit(Run& run, const StartingPoint& start) {
+  run.progress.in_epoch = run.progress.in_batch = false;  // of a fit that failed
+  run.progress.rest = BatchRest::none;
+  run.progress.window_seen = run.progress.next_batch = 0;
+  run.unread_loss = at::Tensor();
+  run.loss_weights = LossWeights();
+  run.tuning = Tuning();
+  run.resumed_world_size = run.resumed_batch_size = 0;
+  set_up_optimizers(run);
+  check_same_optimizers(run);
+  call_plain(run, Hook::on_fit_start, &Callback::on_fit_start, &LightningModule::on_fit_start);
+  record_hyper_parameters(run);
+  if (!start.path.empty()) restore_training(run, start.checkpoint, start.path);
+  if (!run.resumed) separate_random_numbers(run);
+  agree_on_stop(run);
+  if (run.plan.cuda_graph) run.step_graph = std::make_shared<StepGraph>(run);
+  const AnomalyScope anomaly(run.plan.detect_anomaly);
+  run.module->train();
+  FitLoop(run).run();
+  report_skipped_steps(run);
+  call_plain(run, Hook::on_fit_end, &Callback::on_fit_end, &LightningModule::on_fit_end);
+}
+
+// However a run ends, nothing of it stays: the data module may end with the call, loaders' threads end with the run.
+class StageScope {
+ public:
+  explicit StageScope(Run& run) : run_(run) { run.entered = true; }
+  ~StageScope() {
+    run_.entered = false;
+    run_.replicas.reset();
+    run_.sequential_calls.reset();
+    run_.recomputation.reset();
+    run_.strategy->tear_down();
+    run_.step_graph.reset();
+    run_.data = nullptr;
+    run_.train = run_.eval = LoaderSet();
+    run_.elapsed = std::chrono::steady_clock::now() - run_.started;
+    run_.phase = Phase::idle;
+    run_.sanity_checking = false;
+    release_folders(run_);
+  }
+  StageScope(const StageScope&) = delete;
+  StageScope& operator=(const StageScope&) = delete;
+
+ private:
+  Run& run_;
+};
+
+// Runs one entry point from setup to teardown, whatever happens in between.
+template <class Body>
+void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage, const std::string& ckpt_path,
+               Body body) {
+  run.module = &module;
+  run.data = data;
+  run.stage = stage;
+  run.resumed = false;
+  run.saves = Saves();
+  run.before_validation.reset();
+  run.ckpt_path = ckpt_path;
+  run.phase = Phase::idle;
+  run.stop = run.stop_agreed = run.cut_wanted = run.failing = run.told_memory = false;
+  run.stop_reason.clear();
+  run.callback_metrics.clear();
+  run.bar_metrics.clear();
+  run.train = run.eval = LoaderSet();
+  run.place = MetricStore::Place();
+  run.train_metrics = run.eval_metrics = MetricStore();  // another run may have other loaders and log in other ways
+  run.failed_hook.reset();
+  run.torn_down = 0;
+  run.started = std::chrono::steady_clock::now();
+  run.time_split.reset();
+  const StageScope scope(run);
+  const BackendSettings settings(run.plan);
+  const WriteErrorsScope writes;
+  const StopSignalScope signals({.grace = run.options.stop_grace, .launcher_decides = launched_by_levin()});
+  try {
+    const StartingPoint start = set_up(run);
+    {
+      const ProfiledStage profiled(run);
+      body(start);
+    }
+    capture_checkpoints(run);
+    run.checkpoint_writer.finish();
+    check_saves(run);
+    run.strategy->leave();
+    tear_down(run);
+    for (const auto& logger : run.loggers) logger->finalize("success");
+  } catch (...) {
+    fail_run(run);
+  }
+  if (run.profiler != nullptr) Console::instance().print(run.profiler->summary());
+}
+
+std::vector<Metrics> evaluate(Run& run, LightningModule& module, DataModule* data, Stage stage,
+                              const std::string& ckpt_path, Predictions* predictions = nullptr) {
+  std::vector<Metrics> results;
+  run_stage(run, module, data, stage, ckpt_path, [&](const StartingPoint&) {
+    load_eval_loaders(run, stage);
+    EvaluationLoop loop(run, stage);
+    results = loop.run(kUnlimited);
+    if (predictions != nullptr) *predictions = loop.take_predictions();
+  });
+  return results;
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainerOptions options) : run_(make_run(*this, with_builtins(std::move(options)))) {
+  set_deterministic(run_->options);
+}
+
+Trainer::~Trainer() {
+  if (run_->module != nullptr) run_->module->trainer_ = nullptr;
+}
+
+void Trainer::detach(LightningModule& module) {
+  if (run_->module == &module) run_->module = nullptr;
+}
+
+// Before anything of the run is touched: a hook that calls an entry point gets an error, and its run can go on.
+void Trainer::attach(LightningModule& module, Stage stage) {
+  const std::string call = "Trainer::" + enum_word(stage);
+  if (run_->entered) {
+    throw Error(call + " was called in " + calling_hook(*run_) + ", while the same trainer runs " +
+                enum_word(*run_->stage) +
+                ". Call it after that has returned, or use another Trainer with another module.");
+  }
+  if (module.has_trainer() && module.trainer_->run_->entered) {
+    const Run& other = *module.trainer_->run_;
+    throw Error(call + " was called in " + calling_hook(other) + ", for a module that another trainer runs " +
+                enum_word(*other.stage) + " with. Call it after that has returned, or give it a module of its own.");
+  }
+  if (run_->module != nullptr && run_->module != &module) run_->module->trainer_ = nullptr;
+  module.trainer_ = this;
+}
+
+void Trainer::start_from(WeightsOptions weights) {
+  run_->weights = checked(std::move(weights), "WeightsOptions");
+}
+
+void Trainer::keep_config(KeptConfig config) {
+  run_->kept_config = std::move(config);
+}
+
+void Trainer::fit(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
+  attach(module, Stage::fit);
+  run_stage(*run_, module, &data, Stage::fit, ckpt_path, [&](const StartingPoint& start) { run_fit(*run_, start); });
+}
+
+void Trainer::fit(LightningModule& module, DataModule&& data, const std::string& ckpt_path) {
+  fit(module, data, ckpt_path);
+}
+
+void Trainer::fit(LightningModule& module, std::shared_ptr<Loader> train, Loaders val, const std::string& ckpt_path) {
+  LoadersDataModule data(std::move(train), std::move(val));
+  fit(module, data, ckpt_path);
+}
+
+void Trainer::fit(LightningModule& module, const std::string& ckpt_path) {
+  attach(module, Stage::fit);
+  run_stage(*run_, module, nullptr, Stage::fit, ckpt_path, [&](const StartingPoint& start) { run_fit(*run_, start); });
+}
+
+std::vector<Metrics> Trainer::validate(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
+  attach(module, Stage::validate);
+  return evaluate(*run_, module, &data, Stage::validate, ckpt_path);
+}
+
+std::vector<Metrics> Trainer::validate(LightningModule& module, Loaders loaders, const std::string& ckpt_path) {
+  LoadersDataModule data(nullptr, std::move(loaders));
+  return validate(module, data, ckpt_path);
+}
+
+std::vector<Metrics> Trainer::test(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
+  attach(module, Stage::test);
+  return evaluate(*run_, module, &data, Stage::test, ckpt_path);
+}
+
+std::vector<Metrics> Trainer::test(LightningModule& module, Loaders loaders, const std::string& ckpt_path) {
+  LoadersDataModule data(nullptr, std::move(loaders));
+  return test(module, data, ckpt_path);
+}
+
+std::vector<Metrics> Trainer::validate(LightningModule& module, const std::string& ckpt_path) {
+  attach(module, Stage::validate);
+  return evaluate(*run_, module, nullptr, Stage::validate, ckpt_path);
+}
+
+std::vector<Metrics> Trainer::test(LightningModule& module, const std::string& ckpt_path) {
+  attach(module, Stage::test);
+  return evaluate(*run_, module, nullptr, Stage::test, ckpt_path);
+}
+
+Predictions Trainer::predict(LightningModule& module, const std::string& ckpt_path) {
+  attach(module, Stage::predict);
+  Predictions predictions;
+  evaluate(*run_, module, nullptr, Stage::predict, ckpt_path, &predictions);
+  return predictions;
+}
+
+Predictions Trainer::predict(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
+  attach(module, Stage::predict);
+  Predictions predictions;
+  evaluate(*run_, module, &data, Stage::predict, ckpt_path, &predictions);
+  return predictions;
+}
+
+Predictions Trainer::predict(LightningModule& module, Loaders loaders, const std::string& ckpt_path) {
+  LoadersDataModule data(nullptr, std::move(loaders));
+  return predict(module, data, ckpt_path);
+}
+
+}  // namespace levin

@@ -1,0 +1,82 @@
+// What callbacks and modules may ask a Trainer to do in between: checkpoints, and a pass over the training batches.
+#include <algorithm>
+#include <utility>
+
+#include "levin/checkpoint/checkpoint_file.h"
+#include "levin/trainer/random_state.h"
+#include "levin/trainer/run/batch_stream.h"
+#include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/run/loader_set.h"
+#include "levin/trainer/state/checkpoint.h"
+#include "levin/trainer/state/sharded_state.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+void Trainer::forward_training_batches() {
+  Run& run = *run_;
+  if (run.train.loaders.empty()) {
+    throw Error("forward_training_batches: there are no training batches here. Call it in a hook of fit.");
+  }
+  const RandomState random_state;  // the pass is no part of training
+  const at::AutoGradMode no_gradients(false);
+  const auto place = run.place;
+  const Phase phase = std::exchange(run.phase, Phase::train);  // `log` goes where it is dropped
+  BatchStream stream(*run.train.loaders[0], run.train.num_batches[0]);
+  stream.start(run.progress.epoch);
+  for (Batch fetched; stream.next(fetched);) {
+    run.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
+    const Batch batch = transfer_batch(run, fetched, 0);
+    const ForwardScope forward(*run.precision, run.strategy->device().type());
+    call_module(run, Hook::training_step, [&](LightningModule& m) { return m.training_step(batch, stream.index()); });
+  }
+  run.place = place;
+  run.phase = phase;
+  run.train_metrics.reset();
+}
+
+void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
+  if (run_->module == nullptr) throw Error("save_checkpoint: there is no module yet. Call fit or an evaluation first.");
+  if (run_->failing && run_->strategy->is_sharded()) {
+    throw CheckpointError("checkpoint " + path + ": " + run_->strategy->name() +
+                          " needs all ranks for one, and after a failure they cannot be asked. Continue from an older "
+                          "one.");
+  }
+  CheckpointRequest request{path};
+  request.state = gather_checkpoint(*run_, weights_only);
+  prepare_for_writing(*run_, request);
+  if (request.shard) {
+    write_sharded_checkpoint(path, request.state, *request.shard);
+    run_->strategy->barrier();  // no rank goes on before the record is there
+  } else if (run_->strategy->rank() == 0 || !run_->strategy->is_sharded()) {
+    write_checkpoint(path, request.state);
+  }
+  ++run_->saves.good;
+  if (!weights_only) run_->newest_checkpoint = path;
+}
+
+void Trainer::request_checkpoint(CheckpointRequest request) {
+  levin::request_checkpoint(*run_, std::move(request));
+}
+
+uint64_t Trainer::estimated_checkpoint_bytes() const {
+  uint64_t weights = 0;
+  uint64_t trained = 0;
+  for (const auto& parameter : run_->module->parameters()) {
+    weights += parameter.nbytes();
+    if (parameter.requires_grad()) trained += parameter.nbytes();
+  }
+  for (const auto& buffer : run_->module->buffers()) weights += buffer.nbytes();
+  uint64_t saved_state = 0;
+  for (auto& wrapped : run_->optimizers) {
+    for (const auto& [name, tensor] : wrapped.optimizer().state().tensors) saved_state += tensor.nbytes();
+  }
+  // Most optimizers keep two numbers a weight, and none before their first step.
+  return weights + (saved_state > 0 ? saved_state : 2 * trained);
+}
+
+void Trainer::finish_checkpoints() {
+  run_->checkpoint_writer.finish();
+}
+
+}  // namespace levin

@@ -1,0 +1,202 @@
+// What a Trainer tells about itself: counters, metrics, parts.
+#include <algorithm>
+
+#include "levin/core/error.h"
+#include "levin/core/utf8.h"
+#include "levin/trainer/run/loader_set.h"
+#include "levin/trainer/run/run.h"
+#include "levin/trainer/step/log_value.h"
+#include "levin/trainer/step/micro_batching.h"
+#include "levin/trainer/step/step_share.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+int64_t Trainer::current_epoch() const {
+  return run_->progress.epoch;
+}
+int64_t Trainer::global_step() const {
+  return run_->progress.global_step;
+}
+int64_t Trainer::skipped_steps() const {
+  return run_->progress.skipped_steps;
+}
+int64_t Trainer::logging_step() const {
+  return run_->progress.windows;
+}
+int64_t Trainer::seen_batches() const {
+  return run_->progress.total_batches;
+}
+int64_t Trainer::batch_idx() const {
+  return run_->progress.batch_idx;
+}
+bool Trainer::is_last_batch() const {
+  return run_->last_batch_of_epoch;
+}
+bool Trainer::ends_logged_window() const {
+  return run_->progress.window_ended() && run_->plan.is_logged_step(run_->progress.windows);
+}
+std::optional<Stage> Trainer::stage() const {
+  return run_->stage;
+}
+bool Trainer::sanity_checking() const {
+  return run_->sanity_checking;
+}
+bool Trainer::training() const {
+  return run_->phase == Phase::train;
+}
+const std::string& Trainer::stop_reason() const {
+  return run_->stop_reason;
+}
+bool Trainer::should_stop() const {
+  return run_->stop;
+}
+
+void Trainer::request_stop(const std::string& reason) {
+  if (!run_->stop) run_->stop_reason = reason;
+  run_->stop = true;
+}
+
+void Trainer::skip_batch() {
+  run_->skip_batch = true;
+}
+
+void Trainer::skip_rest_of_epoch() {
+  (run_->has_peers() ? run_->cut_wanted : run_->epoch_cut) = true;
+}
+
+int64_t Trainer::num_training_batches() const {
+  return levin::num_training_batches(*run_);
+}
+
+std::vector<int64_t> Trainer::num_val_batches() const {
+  return run_->stage == Stage::fit || run_->stage == Stage::validate ? run_->eval.num_batches : std::vector<int64_t>{};
+}
+
+std::vector<int64_t> Trainer::num_eval_batches() const {
+  std::vector<int64_t> batches = run_->eval.num_batches;
+  if (run_->sanity_checking) {
+    for (int64_t& n : batches) n = std::min(n, run_->plan.num_sanity_val_steps);
+  }
+  return batches;
+}
+
+int64_t Trainer::estimated_stepping_batches() const {
+  return levin::estimated_stepping_batches(*run_);
+}
+
+int64_t Trainer::accumulate_grad_batches() const {
+  return run_->progress.accumulate;
+}
+void Trainer::set_accumulate_grad_batches(int64_t batches) {
+  run_->progress.accumulate = batches;
+}
+
+int64_t Trainer::micro_batch_size() const {
+  return levin::micro_batch_size(*run_);
+}
+
+bool Trainer::has_validation() const {
+  return std::any_of(run_->eval.num_batches.begin(), run_->eval.num_batches.end(), [](int64_t n) { return n > 0; });
+}
+
+bool Trainer::validates_only_at_epoch_end() const {
+  const RunPlan& plan = run_->plan;
+  return plan.check_val_every_n_epoch == std::optional<int64_t>(1) && plan.val_check_interval == BatchLimit(1.0);
+}
+
+Metrics Trainer::callback_metrics() const {
+  run_->refresh_callback_metrics();
+  return run_->callback_metrics;
+}
+
+const Metrics& Trainer::logged_metrics() const {
+  return run_->logged_metrics;
+}
+
+Metrics Trainer::progress_bar_metrics() const {
+  if (run_->phase != Phase::idle) {
+    for (const auto& [name, value] : run_->store().shown(run_->on_step())) run_->bar_metrics[name] = value;
+  }
+  return run_->bar_metrics;
+}
+
+void Trainer::log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
+  log_value(*run_, name, value, options);
+}
+
+void Trainer::log(std::string_view name, double value, const LogOptions& options) {
+  log_value(*run_, name, value, options);
+}
+
+void Trainer::log_now(const Metrics& metrics, int64_t step) {
+  for (const auto& [name, value] : metrics) {
+    if (!has_control_character(name)) continue;
+    throw Error("log_now(\"" + cut_text(name) +
+                "\"): the name holds a line end or another control character, which no table can show. Choose another "
+                "name.");
+  }
+  for (const auto& [name, value] : metrics) run_->callback_metrics[name] = value;
+  run_->write_metrics(metrics, step);
+}
+
+const RunPlan& Trainer::plan() const {
+  return run_->plan;
+}
+const TrainerOptions& Trainer::options() const {
+  return run_->options;
+}
+Strategy& Trainer::strategy() const {
+  return *run_->strategy;
+}
+int64_t Trainer::global_rank() const {
+  return run_->strategy->rank();
+}
+int64_t Trainer::world_size() const {
+  return run_->strategy->world_size();
+}
+at::Device Trainer::device() const {
+  if (const StepShare* share = this_share()) return share->slot.device;
+  return run_->strategy->device();
+}
+const std::vector<std::shared_ptr<Logger>>& Trainer::loggers() const {
+  return run_->loggers;
+}
+
+std::string Trainer::log_dir() const {
+  return run_->log_dir();
+}
+
+const std::vector<std::shared_ptr<Callback>>& Trainer::callbacks() const {
+  return run_->callbacks.empty() ? run_->trainer_callbacks : run_->callbacks;
+}
+
+std::vector<LightningOptimizer>& Trainer::optimizers() {
+  return run_->optimizers;
+}
+std::vector<LRSchedulerConfig>& Trainer::lr_schedulers() {
+  return run_->schedulers;
+}
+const TimeSplit& Trainer::time_split() const {
+  return run_->time_split;
+}
+std::shared_ptr<Loader> Trainer::train_dataloader() const {
+  return run_->train.loaders.empty() ? nullptr : run_->train.loaders[0];
+}
+Profiler* Trainer::profiler() const {
+  return run_->profiler.get();
+}
+LightningModule* Trainer::module() const {
+  return run_->module;
+}
+DataModule* Trainer::datamodule() const {
+  return run_->data;
+}
+const std::string& Trainer::ckpt_path() const {
+  return run_->ckpt_path;
+}
+Seconds Trainer::elapsed() const {
+  return run_->elapsed;
+}
+
+}  // namespace levin

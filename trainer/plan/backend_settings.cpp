@@ -1,0 +1,39 @@
+#include "levin/trainer/plan/backend_settings.h"
+
+#include <ATen/Context.h>
+
+namespace levin {
+
+namespace {
+
+MatmulPrecision matmul_precision() {
+  switch (at::globalContext().float32MatmulPrecision()) {
+    case at::Float32MatmulPrecision::HIGH: return MatmulPrecision::high;
+    case at::Float32MatmulPrecision::MEDIUM: return MatmulPrecision::medium;
+    default: return MatmulPrecision::highest;
+  }
+}
+
+void set_matmul_precision(MatmulPrecision precision) {
+  for (const auto& [name, value] : EnumNames<MatmulPrecision>::names) {
+    if (value == precision) at::globalContext().setFloat32MatmulPrecision(name);
+  }
+}
+
+}  // namespace
+
+BackendSettings::BackendSettings(const RunPlan& plan)
+    : sets_benchmark_(plan.benchmark.has_value()),
+      outer_benchmark_(at::globalContext().benchmarkCuDNN()),
+      sets_precision_(plan.float32_matmul_precision.has_value()),
+      outer_precision_(sets_precision_ ? matmul_precision() : MatmulPrecision::highest) {
+  if (sets_benchmark_) at::globalContext().setBenchmarkCuDNN(*plan.benchmark);
+  if (sets_precision_) set_matmul_precision(*plan.float32_matmul_precision);
+}
+
+BackendSettings::~BackendSettings() {
+  if (sets_benchmark_) at::globalContext().setBenchmarkCuDNN(outer_benchmark_);
+  if (sets_precision_) set_matmul_precision(outer_precision_);
+}
+
+}  // namespace levin

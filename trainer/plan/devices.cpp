@@ -1,0 +1,147 @@
+#include "levin/trainer/plan/devices.h"
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <set>
+
+#include "levin/core/gpu.h"
+
+namespace levin {
+
+namespace {
+
+// What was asked for: a number of devices, their indices, or neither (auto).
+struct Wish {
+  std::optional<int64_t> count = std::nullopt;  // -1: all
+  std::vector<int64_t> indices = {};
+  bool on_cpu = false;
+};
+
+std::optional<int64_t> whole_number(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// Lightning's rule: "2" is a number of devices, "0,1" and "2," are indices.
+std::optional<Wish> read_text(const std::string& text) {
+  if (text == "auto") return Wish{};
+  if (text.find(',') == std::string::npos) {
+    const auto count = whole_number(text);
+    return count ? std::optional(Wish{.count = *count}) : std::nullopt;
+  }
+  Wish wish;
+  for (size_t start = 0; start < text.size();) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    const auto index = whole_number(std::string_view(text).substr(start, end - start));
+    if (!index) return std::nullopt;
+    wish.indices.push_back(*index);
+    start = end + 1;
+  }
+  return wish;
+}
+
+// [cpu, cpu]: logical CPU devices.
+std::optional<Wish> read_words(const std::vector<std::string>& words) {
+  const bool all_cpu = std::all_of(words.begin(), words.end(), [](const std::string& word) { return word == "cpu"; });
+  if (!all_cpu) return std::nullopt;
+  return Wish{.count = static_cast<int64_t>(words.size()), .on_cpu = true};
+}
+
+std::optional<Wish> read_wish(const TrainerOptions& o) {
+  if (const auto* count = std::get_if<int64_t>(&o.devices)) return Wish{.count = *count};
+  if (const auto* list = std::get_if<std::vector<int64_t>>(&o.devices)) return Wish{.indices = *list};
+  if (const auto* words = std::get_if<std::vector<std::string>>(&o.devices)) return read_words(*words);
+  return read_text(std::get<std::string>(o.devices));
+}
+
+std::string seen_text(const TrainerOptions& o) {
+  if (const auto* count = std::get_if<int64_t>(&o.devices)) return std::to_string(*count);
+  if (const auto* words = std::get_if<std::vector<std::string>>(&o.devices)) return "[" + join(*words) + "]";
+  if (std::holds_alternative<std::vector<int64_t>>(o.devices)) return "an empty list";
+  return "\"" + std::get<std::string>(o.devices) + "\"";
+}
+
+void add_problem(Problems& problems, const std::string& text) {
+  problems.add({}, "TrainerOptions.devices", text);
+}
+
+std::string gpus_text(int64_t count) {
+  return count == 1 ? "there is 1 GPU (0)"
+                    : "there are " + std::to_string(count) + " GPUs (0 to " + std::to_string(count - 1) + ")";
+}
+
+std::vector<int64_t> first_gpus(int64_t count) {
+  std::vector<int64_t> all(static_cast<size_t>(count));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+void check_indices(const std::vector<int64_t>& indices, int64_t present, Problems& problems) {
+  std::set<int64_t> seen;
+  for (const int64_t index : indices) {
+    if (index < 0 || index >= present) {
+      add_problem(problems, "GPU " + std::to_string(index) + " was asked for; " + gpus_text(present) + ".");
+    } else if (!seen.insert(index).second) {
+      add_problem(problems, "GPU " + std::to_string(index) + " is named twice. Name each once.");
+    }
+  }
+}
+
+std::optional<int64_t> resolve_gpus(const Wish& wish, RunPlan& plan, Problems& problems) {
+  const int64_t present = ask_gpu_driver().count;
+  if (!wish.indices.empty()) {
+    check_indices(wish.indices, present, problems);
+    plan.gpus = wish.indices;
+    return static_cast<int64_t>(wish.indices.size());
+  }
+  const int64_t count = wish.count.value_or(-1) == -1 ? present : *wish.count;
+  if (count > present) {
+    add_problem(problems, std::to_string(count) + " were asked for; " + gpus_text(present) + ".");
+  }
+  plan.gpus = first_gpus(std::min(count, present));
+  return wish.count ? std::optional(count) : std::nullopt;
+}
+
+}  // namespace
+
+void resolve_accelerator(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
+  plan.device = "cpu";
+  if (o.accelerator == "cpu") return;
+  if (o.accelerator == "auto") {
+    if (why_no_gpu().empty()) plan.device = "cuda";
+    return;
+  }
+  if (o.accelerator == "gpu" || o.accelerator == "cuda") {
+    const std::string problem = why_no_gpu();
+    if (!problem.empty()) problems.add({}, "TrainerOptions.accelerator", o.accelerator + ": " + problem);
+    if (problem.empty()) plan.device = "cuda";
+    return;
+  }
+  const std::vector<std::string> known = {"auto", "cpu", "gpu", "cuda"};
+  problems.add(
+      {}, "TrainerOptions.accelerator",
+      "\"" + o.accelerator + "\" is not known." + did_you_mean(o.accelerator, known) + " Known: " + join(known) + ".");
+}
+
+std::optional<int64_t> resolve_devices(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
+  const std::optional<Wish> wish = read_wish(o);
+  const auto* list = std::get_if<std::vector<int64_t>>(&o.devices);
+  const bool is_count = wish && wish->count && (*wish->count >= 1 || *wish->count == -1);
+  const bool is_nothing = !wish || (list != nullptr && list->empty()) || (wish->count && !is_count);
+  if (is_nothing) {
+    add_problem(problems,
+                seen_text(o) + " is not a number of devices, nor a list of them. Use auto, 1, [0] or [cpu, cpu].");
+    return 1;
+  }
+  if (wish->on_cpu) plan.device = "cpu";
+  if (plan.device == "cuda") return resolve_gpus(*wish, plan, problems);
+  if (!wish->indices.empty()) return static_cast<int64_t>(wish->indices.size());
+  return wish->count && *wish->count == -1 ? std::nullopt : wish->count;
+}
+
+}  // namespace levin

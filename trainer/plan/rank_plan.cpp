@@ -1,0 +1,123 @@
+#include "levin/trainer/plan/rank_plan.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "levin/core/usable_cores.h"
+#include "levin/strategies/launch/cluster_environment.h"
+#include "levin/trainer/plan/devices.h"
+
+namespace levin {
+
+namespace {
+
+// What the options and the launcher say must be one.
+void check_world(const World& world, std::optional<int64_t> devices, int64_t num_nodes, Problems& problems) {
+  const bool nodes_given = num_nodes != 1;
+  const int64_t per_node = devices.value_or(world.local_size);
+  const int64_t nodes = nodes_given ? num_nodes : devices ? std::max<int64_t>(1, world.num_nodes) : world.num_nodes;
+  const bool devices_agree = !devices || *devices == world.local_size;
+  const bool nodes_agree = !nodes_given || num_nodes == world.num_nodes;
+  if (devices_agree && nodes_agree) return;  // nodes may have different numbers of ranks
+  problems.add({}, "TrainerOptions.devices",
+               std::to_string(per_node) + " devices x " + std::to_string(nodes) + " nodes are " +
+                   std::to_string(per_node * nodes) + " ranks, but " + world.source + " has started " +
+                   std::to_string(world.size) + " (" + std::to_string(world.local_size) +
+                   " on this node). Make both the same, or leave devices and num_nodes unset.");
+}
+
+// Slot k of a strategy that runs several devices in this process: the k-th GPU of the plan, or a logical CPU device.
+std::vector<DeviceSlot> slots_of(const RunPlan& plan, std::optional<int64_t> devices) {
+  if (plan.device == "cpu") return cpu_slots(devices.value_or(1));
+  std::vector<DeviceSlot> slots;
+  for (const int64_t gpu : plan.gpus) {
+    slots.push_back({static_cast<int64_t>(slots.size()), at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu))});
+  }
+  return slots;
+}
+
+// One process does it all, whatever has started it.
+void check_one_process(const TrainerOptions& o, const std::optional<World>& world, const RunPlan& plan,
+                       Problems& problems) {
+  const bool too_many_ranks = world && world->size > 1;
+  if (too_many_ranks) {
+    problems.add({}, "TrainerOptions.strategy",
+                 plan.strategy + " is one process on several devices, but " + world->source + " has started " +
+                     std::to_string(world->size) + ". Start one, or use ddp.");
+  }
+  if (o.num_nodes > 1) {
+    problems.add({}, "TrainerOptions.num_nodes",
+                 std::to_string(o.num_nodes) + " nodes need a distributed strategy; " + plan.strategy +
+                     " is one process on one node. Use ddp, or 1.");
+  }
+}
+
+// Processes that Levin would start. One core for two ranks is slow; a thousand ranks take the machine down.
+void check_cores(const TrainerOptions& o, const RunPlan& plan, Problems& problems) {
+  const UsableCores cores = usable_cores();
+  if (o.oversubscribe || plan.devices <= cores.count) return;
+  const std::string limit = cores.limit.empty() ? "" : ", by " + cores.limit;
+  problems.add({}, "TrainerOptions.devices",
+               std::to_string(plan.devices) + " ranks on this machine, and it has " + std::to_string(cores.count) +
+                   (cores.count == 1 ? " core" : " cores") + " for them" + limit +
+                   ". Start fewer, or set oversubscribe: true if that many are meant to share the cores.");
+}
+
+}  // namespace
+
+void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
+  const std::optional<int64_t> devices = resolve_devices(o, plan, problems);
+  const int64_t present = plan.gpus.empty() ? 1 : static_cast<int64_t>(plan.gpus.size());  // what auto stands for
+  std::optional<World> world;
+  try {
+    world = find_world(process_variables());
+  } catch (const ConfigError& error) {
+    for (const auto& problem : error.problems()) problems.add({}, "", problem);
+    return;
+  }
+  const bool several = world ? world->size > 1 : devices.value_or(present) * o.num_nodes > 1;
+  const bool by_itself = o.strategy.empty() || o.strategy.is_name("auto");
+  bool distributed = by_itself && several;
+  plan.strategy = distributed ? "ddp" : "single_device";
+  if (!by_itself) {
+    try {
+      Component<Strategy> choice = o.strategy;
+      const auto strategy = choice.object("TrainerOptions.strategy");
+      distributed = strategy->is_distributed();
+      plan.strategy = strategy->name();
+      if (strategy->takes_several_devices()) {
+        check_one_process(o, world, plan, problems);
+        plan.slots = slots_of(plan, devices);
+        return;
+      }
+    } catch (const ConfigError& error) {
+      for (const auto& problem : error.problems()) problems.add({}, "", problem);
+      return;
+    }
+  }
+  if (!distributed) {
+    if (!plan.gpus.empty()) plan.gpus.resize(1);
+    const std::string one = plan.strategy + " runs on one";
+    if (devices.value_or(1) > 1) {
+      problems.add({}, "TrainerOptions.devices",
+                   std::to_string(*devices) + " devices were asked for; " + one + ". Use 1, or strategy: ddp.");
+    }
+    if (o.num_nodes > 1) {
+      problems.add(
+          {}, "TrainerOptions.num_nodes",
+          std::to_string(o.num_nodes) + " nodes need a distributed strategy; " + one + " node. Use ddp, or 1.");
+    }
+    return;
+  }
+  if (world) check_world(*world, devices, o.num_nodes, problems);
+  plan.devices = world ? world->local_size : devices.value_or(present);
+  plan.num_nodes = world ? world->num_nodes : o.num_nodes;
+  if (!world && plan.device == "cpu") check_cores(o, plan, problems);
+  if (plan.device == "cuda" && present < plan.devices) {
+    problems.add({}, "TrainerOptions.devices",
+                 std::to_string(plan.devices) + " ranks on this node need a GPU each, and there are " +
+                     std::to_string(plan.gpus.size()) + ". Start fewer ranks, or use accelerator: cpu.");
+  }
+}
+
+}  // namespace levin

@@ -1,0 +1,175 @@
+#include "levin/trainer/plan/resolve_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "levin/precision/precision.h"
+#include "levin/trainer/plan/devices.h"
+#include "levin/trainer/plan/rank_plan.h"
+
+namespace levin {
+
+namespace {
+
+bool is_on(const std::variant<bool, int64_t>& fast_dev_run) {
+  const auto* flag = std::get_if<bool>(&fast_dev_run);
+  return flag != nullptr ? *flag : std::get<int64_t>(fast_dev_run) > 0;
+}
+
+void resolve_limits(const TrainerOptions& o, RunPlan& plan) {
+  const bool open_end = o.max_steps >= 0 || o.max_time.has_value();
+  const int64_t epochs = o.max_epochs.value_or(open_end ? -1 : 1000);
+  plan.max_epochs = epochs < 0 ? kUnlimited : epochs;
+  plan.max_steps = o.max_steps < 0 ? kUnlimited : o.max_steps;
+  plan.min_epochs = o.min_epochs.value_or(0);
+  plan.min_steps = o.min_steps.value_or(0);
+  plan.limit_train_batches = o.limit_train_batches.value_or(1.0);
+  plan.limit_val_batches = o.limit_val_batches.value_or(1.0);
+  plan.limit_test_batches = o.limit_test_batches.value_or(1.0);
+  plan.limit_predict_batches = o.limit_predict_batches.value_or(1.0);
+  plan.val_check_interval = o.val_check_interval.value_or(1.0);
+  plan.check_val_every_n_epoch = o.check_val_every_n_epoch;
+  const int64_t sanity = o.num_sanity_val_steps.value_or(2);
+  plan.num_sanity_val_steps = sanity < 0 ? kUnlimited : sanity;
+  plan.overfit = o.overfit_batches != BatchLimit(0.0) && o.overfit_batches != BatchLimit(int64_t{0});
+  if (plan.overfit) plan.limit_train_batches = plan.limit_val_batches = o.overfit_batches;
+}
+
+void check_limits(const RunPlan& plan, Problems& problems) {
+  auto check = [&](const char* unit, int64_t least, int64_t most) {
+    if (least <= most) return;
+    const std::string name = std::string("min_") + unit, other = std::string("max_") + unit;
+    problems.add({}, "TrainerOptions." + name,
+                 std::to_string(least) + " is more than " + other + ", " + std::to_string(most) + ". Set a smaller " +
+                     name + " or a larger " + other + ".");
+  };
+  check("epochs", plan.min_epochs, plan.max_epochs);
+  check("steps", plan.min_steps, plan.max_steps);
+}
+
+void resolve_fast_dev_run(const TrainerOptions& o, RunPlan& plan) {
+  plan.fast_dev_run = is_on(o.fast_dev_run);
+  if (!plan.fast_dev_run) return;
+  const auto* count = std::get_if<int64_t>(&o.fast_dev_run);
+  const int64_t batches = count != nullptr ? *count : 1;
+  plan.limit_train_batches = plan.limit_val_batches = plan.limit_test_batches = plan.limit_predict_batches = batches;
+  plan.max_steps = batches;
+  plan.max_epochs = 1;
+  plan.num_sanity_val_steps = 0;
+  plan.val_check_interval = 1.0;
+  plan.check_val_every_n_epoch = 1;
+}
+
+void resolve_barebones(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
+  if (!o.barebones) return;
+  auto clash = [&](bool asked, const char* option, const char* seen) {
+    if (asked) {
+      problems.add(
+          {}, std::string("TrainerOptions.") + option,
+          std::string(seen) + " was asked for together with barebones, which turns it off. Drop one of the two.");
+    }
+  };
+  clash(o.enable_checkpointing.value_or(false), "enable_checkpointing", "true");
+  clash(o.enable_progress_bar.value_or(false), "enable_progress_bar", "true");
+  clash(o.enable_model_summary.value_or(false), "enable_model_summary", "true");
+  clash(!o.logger.loggers.empty(), "logger", "a logger");
+  clash(o.log_every_n_steps.value_or(0) != 0, "log_every_n_steps", "a number");
+  clash(o.num_sanity_val_steps.value_or(0) != 0, "num_sanity_val_steps", "a number");
+  clash(plan.fast_dev_run, "fast_dev_run", "it");
+  clash(o.detect_anomaly, "detect_anomaly", "true");
+  clash(!o.profiler.empty(), "profiler", "a profiler");
+  plan.checkpointing = plan.progress_bar = plan.model_summary = plan.logging = false;
+  plan.num_sanity_val_steps = 0;
+  plan.log_every_n_steps = 0;
+}
+
+void resolve_precision(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
+  if (o.precision.empty()) return;
+  if (falls_back_to_bfloat16(o, plan)) {
+    plan.precision = "bf16-mixed";
+    return;
+  }
+  try {
+    Component<Precision> choice = o.precision;
+    plan.precision = choice.object("TrainerOptions.precision")->name();
+  } catch (const ConfigError& error) {
+    for (const auto& problem : error.problems()) problems.add({}, "", problem);
+  }
+}
+
+void resolve_batch_sizes(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
+  if (const auto* count = std::get_if<int64_t>(&o.accumulate_grad_batches)) plan.accumulate_grad_batches = *count;
+  if (const auto* size = std::get_if<EffectiveBatchSize>(&o.accumulate_grad_batches)) {
+    plan.effective_batch_size = size->effective_batch_size;
+    check_options(*size, "TrainerOptions.accumulate_grad_batches", problems);
+  }
+  plan.lr_scale = o.lr_scale;
+  if (!o.micro_batch_size) return;
+  const auto* size = std::get_if<int64_t>(&*o.micro_batch_size);
+  plan.micro_batch_size = size != nullptr ? *size : kAutoMicroBatch;
+}
+
+}  // namespace
+
+bool falls_back_to_bfloat16(const TrainerOptions& options, const RunPlan& plan) {
+  return plan.device == "cpu" && (options.precision.is_name("16-mixed") || options.precision.is_name("16"));
+}
+
+RunPlan resolve_plan(const TrainerOptions& o) {
+  Problems problems;
+  check_options(o, "TrainerOptions", problems);
+  RunPlan plan;
+  plan.log_every_n_steps = o.log_every_n_steps.value_or(50);
+  plan.checkpointing = o.enable_checkpointing.value_or(true);
+  plan.progress_bar = o.enable_progress_bar.value_or(true);
+  plan.model_summary = o.enable_model_summary.value_or(true);
+  resolve_batch_sizes(o, plan, problems);
+  plan.gradient_clip_val = o.gradient_clip_val.value_or(0);
+  plan.gradient_clip_algorithm = o.gradient_clip_algorithm;
+  plan.inference_mode = o.inference_mode;
+  plan.detect_anomaly = o.detect_anomaly;
+  plan.reload_dataloaders_every_n_epochs = o.reload_dataloaders_every_n_epochs;
+  plan.nonfinite_loss = o.nonfinite_loss;
+  plan.benchmark = o.benchmark;
+  plan.float32_matmul_precision = o.float32_matmul_precision;
+  plan.channels_last = o.channels_last;
+  plan.cuda_graph = o.cuda_graph;
+  plan.root_dir = o.default_root_dir.empty() ? "." : o.default_root_dir;
+  resolve_limits(o, plan);
+  if (!is_on(o.fast_dev_run)) check_limits(plan, problems);
+  resolve_fast_dev_run(o, plan);
+  const bool* continues = std::get_if<bool>(&o.auto_resume);  // null: the word warn
+  plan.auto_resume = (continues == nullptr || *continues) && !plan.fast_dev_run;
+  resolve_barebones(o, plan, problems);
+  resolve_accelerator(o, plan, problems);
+  resolve_ranks(o, plan, problems);
+  plan.use_distributed_sampler = o.use_distributed_sampler;
+  resolve_precision(o, plan, problems);
+  if (!plan.check_val_every_n_epoch && std::holds_alternative<double>(plan.val_check_interval)) {
+    problems.add({}, "TrainerOptions.val_check_interval",
+                 "a share of an epoch (" + number_text(std::get<double>(plan.val_check_interval)) +
+                     ") cannot be counted across epochs. Use a number of batches, or set check_val_every_n_epoch.");
+  }
+  problems.throw_if_any();
+  return plan;
+}
+
+int64_t limited_batches(const BatchLimit& limit, std::optional<int64_t> length, const std::string& option) {
+  if (const auto* count = std::get_if<int64_t>(&limit)) return std::min(*count, length.value_or(kUnlimited));
+  const double share = std::get<double>(limit);
+  if (!length) {
+    if (share == 1.0) return kUnlimited;
+    if (share == 0.0) return 0;
+    throw ConfigError("TrainerOptions." + option + ": a share (" + number_text(share) +
+                      ") of a loader of unknown length is not known either. Use a number of batches, or 1.0.");
+  }
+  const auto batches = static_cast<int64_t>(std::floor(static_cast<double>(*length) * share));
+  if (batches == 0 && share > 0 && *length > 0) {
+    throw ConfigError("TrainerOptions." + option + ": " + number_text(share) + " of " + std::to_string(*length) +
+                      " batches leaves none. Use at least " + number_text(1.0 / static_cast<double>(*length)) +
+                      ", or a number of batches.");
+  }
+  return batches;
+}
+
+}  // namespace levin

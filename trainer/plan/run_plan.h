@@ -1,0 +1,65 @@
+// The numbers a run goes by: TrainerOptions with every "auto" and unset value decided. Made once, before
+// anything runs, and all that the loops look at.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/trainer/trainer_options.h"
+
+namespace levin {
+
+inline constexpr int64_t kAutoMicroBatch = -1;
+
+struct RunPlan {
+  std::string strategy = "single_device";
+  std::string precision = "32-true";
+  std::string device = "cpu";      // or "cuda"
+  int64_t devices = 1;             // on this node: ranks of a distributed strategy
+  std::vector<int64_t> gpus = {};  // with cuda: the GPU of every local rank
+  int64_t num_nodes = 1;
+  std::vector<DeviceSlot> slots = {};  // of a strategy that runs several devices in this process
+  bool use_distributed_sampler = true;
+  int64_t max_epochs = 1000;  // kUnlimited: no limit
+  int64_t min_epochs = 0;
+  int64_t max_steps = kUnlimited;  // optimizer steps
+  int64_t min_steps = 0;
+  BatchLimit limit_train_batches = 1.0;
+  BatchLimit limit_val_batches = 1.0;
+  BatchLimit limit_test_batches = 1.0;
+  BatchLimit limit_predict_batches = 1.0;
+  bool overfit = false;  // training and validation batches in order, the same every epoch
+  BatchLimit val_check_interval = 1.0;
+  std::optional<int64_t> check_val_every_n_epoch = 1;
+  int64_t num_sanity_val_steps = 2;  // per loader; kUnlimited: all
+  int64_t log_every_n_steps = 50;
+  int64_t accumulate_grad_batches = 1;
+  int64_t effective_batch_size = 0;  // samples of one optimizer step on all devices; 0: accumulate_grad_batches says it
+  int64_t micro_batch_size = 0;      // samples of one pass; 0: whole batches; kAutoMicroBatch: what fits
+  LrScale lr_scale = LrScale::none;
+  double gradient_clip_val = 0;  // 0: no clipping
+  ClipAlgorithm gradient_clip_algorithm = ClipAlgorithm::norm;
+  bool inference_mode = true;
+  bool detect_anomaly = false;
+  int64_t reload_dataloaders_every_n_epochs = 0;
+  bool checkpointing = true;
+  bool progress_bar = true;
+  bool model_summary = true;
+  bool logging = true;  // whether log() keeps anything
+  bool fast_dev_run = false;
+  std::string root_dir = ".";
+  bool auto_resume = false;
+  NonFiniteLoss nonfinite_loss = NonFiniteLoss::stop;
+  std::optional<bool> benchmark = std::nullopt;
+  std::optional<MatmulPrecision> float32_matmul_precision = std::nullopt;
+  bool channels_last = false;
+  bool cuda_graph = false;
+
+  /// Whether what happens at a step, counted from 0, goes to the loggers: every log_every_n_steps-th.
+  [[nodiscard]] bool is_logged_step(int64_t step) const {
+    return log_every_n_steps > 0 && (step + 1) % log_every_n_steps == 0;
+  }
+};
+
+}  // namespace levin

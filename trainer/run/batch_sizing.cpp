@@ -1,0 +1,40 @@
+#include "levin/trainer/run/batch_sizing.h"
+
+#include <string>
+
+#include "levin/core/error.h"
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+void apply_batch_size(Run& run, Loader& loader) {
+  Tuning& tuning = run.tuning;
+  if (tuning.configured_batch_size == 0) tuning.configured_batch_size = loader.batch_size().value_or(0);
+  if (tuning.batch_size == 0 || loader.batch_size() == tuning.batch_size) return;
+  if (loader.set_batch_size(tuning.batch_size)) return;
+  throw ConfigError(
+      "BatchSizeFinder: the training loader cannot change its batch size. Override "
+      "Loader::set_batch_size and Loader::batch_size, or drop the callback.");
+}
+
+void resolve_effective_batch(Run& run, const Loader& loader) {
+  const int64_t effective = run.plan.effective_batch_size;
+  if (effective == 0) return;
+  const std::string option = "TrainerOptions.accumulate_grad_batches.effective_batch_size: ";
+  const int64_t batch = loader.batch_size().value_or(0);
+  if (batch == 0) {
+    throw ConfigError(option + std::to_string(effective) +
+                      " samples cannot be counted, because the training loader does not tell its batch size "
+                      "(Loader::batch_size). Give accumulate_grad_batches a number of batches.");
+  }
+  const int64_t ranks = run.strategy->world_size();
+  if (effective % (batch * ranks) != 0) {
+    throw ConfigError(option + std::to_string(effective) + " samples are no whole number of batches of " +
+                      std::to_string(batch) + " samples on " + std::to_string(ranks) +
+                      (ranks == 1 ? " rank" : " ranks") + ". Use a multiple of " + std::to_string(batch * ranks) +
+                      ", or another batch size.");
+  }
+  run.plan.accumulate_grad_batches = run.progress.accumulate = effective / (batch * ranks);
+}
+
+}  // namespace levin

@@ -1,0 +1,43 @@
+#include "levin/trainer/run/batch_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace levin {
+
+void BatchStream::start(int64_t epoch, int64_t first) {
+  loader_.start(epoch, first);
+  index_ = first - 1;
+  is_last_ = false;
+  has_ahead_ = ahead_mode_ && first < limit_ && fetch_ahead();
+}
+
+bool BatchStream::fetch_ahead() {
+  const bool more = loader_.next(ahead_);
+  if (more && copier_ != nullptr) copier_->send(ahead_.tensors);
+  return all_have_ && !sized_ ? all_have_(more) : more;
+}
+
+bool BatchStream::next(Batch& batch) {
+  if (index_ + 1 >= limit_) return false;
+  if (!ahead_mode_) {
+    if (!loader_.next(batch)) return false;
+    ++index_;
+    is_last_ = index_ + 1 >= std::min(limit_, *loader_.num_batches());
+    return true;
+  }
+  if (!has_ahead_) return false;
+  batch = std::move(ahead_);
+  if (copier_ != nullptr) copier_->receive(batch.tensors);
+  ++index_;
+  has_ahead_ = index_ + 1 < limit_ && fetch_ahead();
+  is_last_ = !has_ahead_;
+  return true;
+}
+
+bool BatchStream::has_next() const {
+  if (ahead_mode_) return has_ahead_;
+  return index_ + 1 < std::min(limit_, *loader_.num_batches());
+}
+
+}  // namespace levin

@@ -1,0 +1,16 @@
+// Where in a run an error struck, for errors that LibTorch or user code throws without saying so.
+#pragma once
+
+#include <string>
+
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+/// "training_step, epoch 0, batch 3, global step 3"
+[[nodiscard]] std::string failed_place(const Run& run);
+
+/// "on_train_batch_end of StopEarly": the hook that is running.
+[[nodiscard]] std::string calling_hook(const Run& run);
+
+}  // namespace levin

@@ -1,0 +1,175 @@
+#include "levin/trainer/run/loader_set.h"
+
+#include <algorithm>
+
+#include "levin/core/console.h"
+#include "levin/trainer/plan/resolve_plan.h"
+#include "levin/trainer/run/batch_sizing.h"
+#include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/run/memory_format.h"
+#include "levin/trainer/run/override.h"
+#include "levin/trainer/run/rank_options.h"
+#include "levin/trainer/run/ranks.h"
+
+namespace levin {
+
+namespace {
+
+// A data module's own loaders win; the module's are asked for otherwise.
+Loaders ask_eval_loaders(Run& run, Stage stage) {
+  const HookScope scope(run, Hook::dataloader);
+  if (run.data != nullptr) {
+    if (stage == Stage::test) return run.data->test_dataloader();
+    if (stage == Stage::predict) return run.data->predict_dataloader();
+    return run.data->val_dataloader();
+  }
+  if (stage == Stage::test) return run.module->test_dataloader();
+  if (stage == Stage::predict) return run.module->predict_dataloader();
+  return run.module->val_dataloader();
+}
+
+std::string dataloader_hook(Stage stage) {
+  if (stage == Stage::test) return "test_dataloader";
+  if (stage == Stage::predict) return "predict_dataloader";
+  return "val_dataloader";
+}
+
+// Every rank its share of the samples. Training ranks must take the same number of steps; an evaluation counts every
+// sample once. Lightning: evaluation is padded too, so that some samples count twice.
+void share_out(Run& run, Loader& loader, bool padded) {
+  if (!run.has_peers() || !run.plan.use_distributed_sampler) return;
+  if (loader.shard(run.strategy->rank(), run.strategy->world_size(), padded)) return;
+  Console::instance().warn(
+      "a loader of a class of its own gives every rank what it gives one: override Loader::shard(), or set "
+      "use_distributed_sampler: false if it shares the samples out itself.");
+}
+
+// A run that continues with another number of ranks keeps its global batches, and so the place where it stopped: each
+// rank's batches become larger or smaller. Who has changed batch_size too has decided otherwise.
+void keep_global_batches(const Run& run, Loader& loader) {
+  const int64_t before = run.resumed_world_size;
+  const int64_t now = run.strategy->world_size();
+  const int64_t global = before * run.resumed_batch_size;
+  if (global == 0 || before == now || loader.batch_size() != run.resumed_batch_size) return;
+  const std::string seen = "the run was trained by " + std::to_string(before) + " ranks with batches of " +
+                           std::to_string(run.resumed_batch_size) + ", and continues with " + std::to_string(now);
+  if (global % now != 0) {
+    throw ConfigError("fit: " + seen + ", among which its global batches of " + std::to_string(global) +
+                      " cannot be shared out. Use a number of ranks that divides " + std::to_string(global) + ".");
+  }
+  if (!loader.set_batch_size(global / now)) {
+    Console::instance().warn(seen +
+                             "; its loader cannot change the batch size (Loader::set_batch_size), so its "
+                             "global batches are others from here on.");
+    return;
+  }
+  Console::instance().print("Because " + seen + ", each of them takes batches of " + std::to_string(global / now) +
+                            ": the global batches stay " + std::to_string(global) + ".");
+}
+
+bool is_zero(const BatchLimit& limit) {
+  return limit == BatchLimit(0.0) || limit == BatchLimit(int64_t{0});
+}
+
+}  // namespace
+
+bool has_validation_hooks(const Run& run) {
+  if (is_zero(run.plan.limit_val_batches)) return false;
+  if (run.data != nullptr) return detail::overrides<DataModule>(*run.data, &DataModule::val_dataloader);
+  return detail::overrides<LightningModule>(*run.module, &LightningModule::val_dataloader);
+}
+
+void load_train_loader(Run& run) {
+  if (is_zero(run.plan.limit_train_batches)) {
+    run.train = {{}, {0}, true};
+    return;
+  }
+  const HookScope scope(run, Hook::dataloader);
+  const ProfilerScope profile(run.profiler.get(), "train_dataloader");
+  std::shared_ptr<Loader> loader = run.data != nullptr ? run.data->train_dataloader() : run.module->train_dataloader();
+  if (loader == nullptr) {
+    throw ConfigError(
+        "fit: there is no training loader. Override train_dataloader() in the data module or the module, or "
+        "pass a loader to fit.");
+  }
+  if (run.plan.overfit) loader->use_sequential_order();
+  share_out(run, *loader, /*padded=*/true);
+  apply_batch_size(run, *loader);
+  keep_global_batches(run, *loader);
+  resolve_effective_batch(run, *loader);
+  const int64_t batches = limited_batches(run.plan.limit_train_batches, loader->num_batches(), "limit_train_batches");
+  if (batches == 0) {
+    throw ConfigError("fit: the training loader has no batches. Check the data set's size, batch_size and drop_last.");
+  }
+  check_same_batches(run, batches);
+  check_same_loaders(run, "train_dataloader", loader);
+  run.train = {};
+  run.train.loaders.push_back(std::move(loader));
+  run.train.num_batches = {batches};
+  run.train.loaded = true;
+  run.train_loaded_in_epoch = run.progress.epoch;
+}
+
+void load_eval_loaders(Run& run, Stage stage) {
+  const BatchLimit limit = stage == Stage::test      ? run.plan.limit_test_batches
+                           : stage == Stage::predict ? run.plan.limit_predict_batches
+                                                     : run.plan.limit_val_batches;
+  const char* option = stage == Stage::test      ? "limit_test_batches"
+                       : stage == Stage::predict ? "limit_predict_batches"
+                                                 : "limit_val_batches";
+  LoaderSet set;
+  set.loaders = is_zero(limit) ? Loaders{} : ask_eval_loaders(run, stage);
+  if (set.loaders.empty() && run.stage != Stage::fit && !is_zero(limit)) {
+    throw ConfigError("there is no loader to run on. Override " + dataloader_hook(stage) +
+                      "() in the data module or the module, or pass loaders.");
+  }
+  for (const auto& loader : set.loaders) {
+    if (run.plan.overfit) loader->use_sequential_order();
+    share_out(run, *loader, /*padded=*/false);
+    set.num_batches.push_back(limited_batches(limit, loader->num_batches(), option));
+  }
+  check_same_loaders(run, dataloader_hook(stage), set.loaders);
+  set.loaded = true;
+  run.eval = std::move(set);
+  run.eval_loaded_in_epoch = run.progress.epoch;
+}
+
+void copy_ahead(Run& run, BatchStream& stream) {
+  if (run.copier == nullptr) return;
+  using M = LightningModule;
+  const M& module = *run.module;
+  if (detail::overrides<M>(module, &M::on_before_batch_transfer)) return;
+  if (detail::overrides<M>(module, &M::transfer_batch_to_device)) return;
+  if (run.data != nullptr && detail::overrides<DataModule>(*run.data, &DataModule::on_before_batch_transfer)) return;
+  stream.copy_ahead(*run.copier);
+}
+
+Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
+  const HookScope scope(run, Hook::transfer);
+  if (run.data != nullptr) batch = run.data->on_before_batch_transfer(std::move(batch), dataloader_idx);
+  batch = run.module->on_before_batch_transfer(std::move(batch), dataloader_idx);
+  batch = run.module->transfer_batch_to_device(std::move(batch), run.strategy->device(), dataloader_idx);
+  if (const auto dtype = run.precision->dtype()) {
+    for (at::Tensor& tensor : batch.tensors) {
+      if (tensor.is_floating_point()) tensor = tensor.to(*dtype);
+    }
+  }
+  if (run.plan.channels_last) use_channels_last(batch);
+  if (run.data != nullptr) batch = run.data->on_after_batch_transfer(std::move(batch), dataloader_idx);
+  return run.module->on_after_batch_transfer(std::move(batch), dataloader_idx);
+}
+
+int64_t num_training_batches(const Run& run) {
+  return run.train.num_batches.empty() ? 0 : run.train.num_batches[0];
+}
+
+int64_t estimated_stepping_batches(Run& run) {
+  if (run.stage != Stage::fit) return 0;
+  if (!run.train.loaded) load_train_loader(run);
+  const int64_t batches = num_training_batches(run);
+  const RunPlan& plan = run.plan;
+  if (batches == kUnlimited || plan.max_epochs == kUnlimited) return plan.max_steps;
+  return std::min(plan.max_steps, windows_in(batches, run.progress.accumulate) * plan.max_epochs);
+}
+
+}  // namespace levin

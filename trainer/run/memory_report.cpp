@@ -1,0 +1,135 @@
+#include "levin/trainer/run/memory_report.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "levin/core/tensor_text.h"
+#include "levin/trainer/lightning_module.h"
+
+namespace levin {
+
+namespace {
+
+constexpr size_t kNamed = 4;  // layers that are named of each kind
+
+// Bytes by layer: "net.0" for the parameter "net.0.weight".
+using Layers = std::map<std::string, uint64_t>;
+
+std::string layer_of(const std::string& parameter) {
+  const size_t dot = parameter.rfind('.');
+  return dot == std::string::npos ? parameter : parameter.substr(0, dot);
+}
+
+uint64_t sum(const Layers& layers) {
+  uint64_t bytes = 0;
+  for (const auto& [name, size] : layers) bytes += size;
+  return bytes;
+}
+
+// "gradients 1.5 GiB (head 1.2 GiB, net.0 0.3 GiB)"
+std::string users_text(const std::string& kind, const Layers& layers) {
+  std::vector<std::pair<std::string, uint64_t>> sorted(layers.begin(), layers.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text = kind + " " + bytes_text(sum(layers));
+  for (size_t k = 0; k < std::min(kNamed, sorted.size()); ++k) {
+    text += (k == 0 ? " (" : ", ") + sorted[k].first + " " + bytes_text(sorted[k].second);
+  }
+  if (sorted.size() > kNamed) text += ", …";
+  return sorted.empty() ? text : text + ")";
+}
+
+struct Users {
+  Layers parameters = {}, gradients = {}, optimizer_state = {}, buffers = {};
+  [[nodiscard]] uint64_t bytes() const {
+    return sum(parameters) + sum(gradients) + sum(optimizer_state) + sum(buffers);
+  }
+};
+
+// Optimizers number their tensors through all groups: "3.exp_avg".
+void add_optimizer_state(const Run& run, const std::unordered_map<const c10::TensorImpl*, std::string>& layers,
+                         Users& users) {
+  for (const auto& wrapped : run.optimizers) {
+    const std::vector<at::Tensor> parameters = wrapped.shared()->parameters();
+    for (const auto& [key, tensor] : wrapped.shared()->state().tensors) {
+      size_t index = 0;
+      try {
+        index = std::stoul(key);
+      } catch (const std::exception&) {
+        continue;
+      }
+      if (index >= parameters.size() || tensor.device() != parameters[index].device()) continue;
+      const auto found = layers.find(parameters[index].unsafeGetTensorImpl());
+      users.optimizer_state[found == layers.end() ? "other" : found->second] += tensor.nbytes();
+    }
+  }
+}
+
+Users find_users(const Run& run) {
+  Users users;
+  std::unordered_map<const c10::TensorImpl*, std::string> layers;
+  for (const auto& item : run.module->named_parameters()) {
+    const std::string layer = layer_of(item.key());
+    layers[item.value().unsafeGetTensorImpl()] = layer;
+    users.parameters[layer] += item.value().nbytes();
+    const at::Tensor& gradient = item.value().grad();
+    if (gradient.defined()) users.gradients[layer] += gradient.nbytes();
+  }
+  for (const auto& item : run.module->named_buffers()) users.buffers[layer_of(item.key())] += item.value().nbytes();
+  try {
+    add_optimizer_state(run, layers, users);
+  } catch (const std::exception&) {  // an optimizer of a user's own need not tell its state
+    users.optimizer_state.clear();
+  }
+  return users;
+}
+
+const char* phase_text(const Run& run) {
+  switch (run.failed_hook.value_or(run.place.hook)) {
+    case Hook::backward: return "backward";
+    case Hook::optimizer_step:
+    case Hook::configure_gradient_clipping: return "the optimizer's step";
+    case Hook::transfer: return "copying a batch to the device";
+    case Hook::training_step:
+    case Hook::validation_step:
+    case Hook::test_step:
+    case Hook::predict_step: return "forward";
+    default: return "a hook";
+  }
+}
+
+std::string allocator_text(const GpuMemory& memory) {
+  auto bytes = [](int64_t count) { return bytes_text(static_cast<uint64_t>(std::max<int64_t>(0, count))); };
+  return " " + bytes(memory.wanted) + " more were asked for, where " + bytes(memory.allocated) +
+         " are allocated (at most " + bytes(memory.peak) + " so far), " + bytes(memory.reserved) +
+         " are reserved, and " + bytes(memory.free) + " of the device's " + bytes(memory.total) + " are free.";
+}
+
+}  // namespace
+
+std::string memory_report(const Run& run, const std::string& place, const c10::OutOfMemoryError& error,
+                          const GpuMemory& memory) {
+  const Users users = find_users(run);
+  std::string text = place + ": out of memory in " + phase_text(run) + " on " + run.strategy->device().str() + ".";
+  const std::string told = error.what_without_backtrace();
+  text += memory.wanted > 0 ? allocator_text(memory) : " " + told.substr(0, told.find('\n'));
+  text += " Largest users: " + users_text("parameters", users.parameters) + "; " +
+          users_text("gradients", users.gradients) + "; " + users_text("optimizer state", users.optimizer_state);
+  if (!users.buffers.empty()) text += "; " + users_text("buffers", users.buffers);
+  const auto held = static_cast<int64_t>(users.bytes());
+  if (memory.allocated > held) {
+    text += "; activations, batches and the rest " + bytes_text(static_cast<uint64_t>(memory.allocated - held));
+  }
+  return text +
+         ". Use a smaller batch_size or micro_batch_size: auto, precision: bf16-mixed, or an optimizer with less "
+         "state.";
+}
+
+std::string memory_report(const Run& run, const std::string& place, const c10::OutOfMemoryError& error) {
+  const at::Device device = run.strategy->device();
+  const GpuMemory memory = device.is_cuda() && gpu_is_open() ? open_gpu().memory_at_failure(device) : GpuMemory();
+  return memory_report(run, place, error, memory);
+}
+
+}  // namespace levin

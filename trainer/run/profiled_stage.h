@@ -1,0 +1,32 @@
+// Brings a run's profiler along: it hears where the run begins, and that it has ended in whatever way.
+#pragma once
+
+#include <array>
+
+#include "levin/trainer/run/run.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+class ProfiledStage {
+ public:
+  explicit ProfiledStage(Run& run) : profiler_(run.profiler.get()) {
+    static constexpr std::array kStages{"fit", "validate", "test", "predict"};
+    if (profiler_ == nullptr) return;
+    profiler_->begin({.stage = kStages[static_cast<size_t>(*run.stage)],
+                      .log_dir = run.trainer.log_dir(),
+                      .rank = run.strategy->rank(),
+                      .on_gpu = run.strategy->device().is_cuda(),
+                      .time_split = &run.time_split});
+  }
+  ~ProfiledStage() {
+    if (profiler_ != nullptr) profiler_->end();
+  }
+  ProfiledStage(const ProfiledStage&) = delete;
+  ProfiledStage& operator=(const ProfiledStage&) = delete;
+
+ private:
+  Profiler* profiler_;
+};
+
+}  // namespace levin

@@ -1,0 +1,194 @@
+#include "levin/trainer/run/ranks.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/tensor.h>
+
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+
+#include "levin/core/console.h"
+#include "levin/core/exception_text.h"
+#include "levin/core/rank_status.h"
+#include "levin/core/seed.h"
+#include "levin/strategies/launch/cluster_environment.h"
+#include "levin/strategies/launch/launcher.h"
+#include "levin/strategies/launch/rank_process.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/plan/auto_requeue.h"
+#include "levin/trainer/random_state.h"
+
+namespace levin {
+
+namespace {
+
+constexpr char kFailed = '!';  // an error's text follows; else a result's
+constexpr char kDone = '=';
+
+const char* phase_name(const Run& run) {
+  if (run.sanity_checking) return "sanity check";
+  switch (run.phase) {
+    case Phase::idle: return "between phases";
+    case Phase::train: return "train";
+    case Phase::validate: return "validate";
+    case Phase::test: return "test";
+    case Phase::predict: return "predict";
+  }
+  return "";
+}
+
+// What became of a task on this rank: a text that can be sent, and the exception that is thrown here as it is.
+struct Outcome {
+  std::string text = std::string(1, kDone);
+  std::exception_ptr error = nullptr;
+};
+
+Outcome attempt(const std::function<std::string()>& task) {
+  Outcome outcome;
+  try {
+    outcome.text += task();
+  } catch (const std::exception& error) {
+    outcome.text = kFailed + std::string(error.what());
+    outcome.error = std::current_exception();
+  } catch (...) {  // the others must hear of it
+    outcome.error = std::current_exception();
+    outcome.text = kFailed + exception_text(outcome.error);
+  }
+  return outcome;
+}
+
+// The result that rank `rank` has sent; throws what went wrong there.
+std::string result_of(size_t rank, const std::string& text) {
+  if (text[0] == kFailed) throw Error("rank " + std::to_string(rank) + ": " + text.substr(1));
+  return text.substr(1);
+}
+
+// A node that was replaced has a launcher that has started its ranks once; the others' have started theirs again.
+double agreed_restarts(Run& run) {
+  const auto own = static_cast<double>(restarts_so_far());
+  if (!launched_by_levin() || run.plan.num_nodes == 1 || !run.has_peers()) return own;
+  return run.strategy->reduce(at::tensor({own}), ReduceOp::max).item<double>();
+}
+
+}  // namespace
+
+void start_ranks(Run& run) {
+  run.started_again = is_requeued(run.options) && !run.plan.fast_dev_run;
+  if (!run.strategy->is_distributed()) return;
+  std::optional<World> world = find_world(process_variables());
+  if (!world && run.plan.devices * run.plan.num_nodes > 1) {
+    LaunchOptions options;
+    options.local_ranks = run.plan.devices;
+    options.num_nodes = run.plan.num_nodes;
+    options.max_restarts = run.options.max_restarts;
+    options.stop_grace = run.options.stop_grace;
+    std::exit(launch(options));
+  }
+  if (launched_by_levin()) stay_with_launcher();
+  if (world) Console::instance().set_rank(static_cast<int>(world->rank));
+  run.strategy->join(world.value_or(World()));
+  if (agreed_restarts(run) > 0) run.started_again = run.plan.auto_resume = true;
+}
+
+void check_same_batches(Run& run, int64_t batches) {
+  if (!run.has_peers()) return;
+  const at::Tensor all = run.strategy->gather(at::tensor(batches, at::kLong));
+  std::string counts;
+  bool same = true;
+  for (int64_t rank = 0; rank < all.size(0); ++rank) {
+    const auto count = all.const_data_ptr<int64_t>()[rank];
+    same = same && count == batches;
+    counts += (rank > 0 ? ", " : "") + (count == kUnlimited ? std::string("unknown") : std::to_string(count));
+  }
+  if (same) return;
+  throw ConfigError("fit: the ranks' training loaders have different numbers of batches (rank by rank: " + counts +
+                    "), so some would wait for others for ever. Give every rank the same number of samples, set "
+                    "limit_train_batches, or leave the sharding to use_distributed_sampler.");
+}
+
+ModuleTensors module_tensors(const LightningModule& module) {
+  ModuleTensors all;
+  for (const auto& item : module.named_parameters()) all.parameters.emplace_back(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) all.buffers.emplace_back(item.key(), item.value());
+  return all;
+}
+
+std::string on_rank_zero(Run& run, const std::function<std::string()>& task) {
+  if (!run.has_peers()) return task();
+  const Outcome own = run.strategy->rank() == 0 ? attempt(task) : Outcome();
+  const std::string text = run.strategy->broadcast(own.text);
+  if (own.error) std::rethrow_exception(own.error);
+  return result_of(0, text);
+}
+
+void once_per_node(Run& run, const std::function<void()>& task) {
+  if (!run.has_peers()) return task();
+  Outcome own;
+  if (run.strategy->world().local_rank == 0) {
+    own = attempt([&] {
+      task();
+      return std::string();
+    });
+  }
+  const auto all = run.strategy->gather(own.text);
+  if (own.error) std::rethrow_exception(own.error);
+  for (size_t rank = 0; rank < all.size(); ++rank) (void)result_of(rank, all[rank]);
+}
+
+// Lightning: all ranks draw the same numbers, so that dropout masks the same units of every rank's samples.
+void separate_random_numbers(Run& run) {
+  const int64_t rank = run.strategy->rank();
+  if (!run.has_peers() || rank == 0) return;
+  const uint64_t seed =
+      mix_seed(mix_seed(default_seed(), static_cast<uint64_t>(rank)), static_cast<uint64_t>(run.progress.global_step));
+  seed_gpus(seed);
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+void note_place(const Run& run, int64_t batch) {
+  if (!run.has_peers()) return;
+  RankStatus::instance().set_place(phase_name(run), run.progress.epoch, batch, run.progress.global_step);
+}
+
+void send_notes(Run& run) {
+  if (!run.has_peers()) return;
+  if (run.stop) run.strategy->note(RankNote::stop);
+  if (run.cut_wanted) run.strategy->note(RankNote::cut_epoch);
+}
+
+void hear_notes(Run& run) {
+  if (!run.has_peers()) return;
+  if (run.strategy->heard(RankNote::stop)) run.stop_agreed = true;
+  if (run.strategy->heard(RankNote::cut_epoch)) run.epoch_cut = true;
+}
+
+int agreed_signal(Run& run, int own) {
+  if (!run.has_peers()) return own;
+  const at::Tensor most = run.strategy->reduce(at::tensor({static_cast<double>(own)}), ReduceOp::max);
+  return static_cast<int>(most.item<double>());
+}
+
+void agree_on_stop(Run& run) {
+  if (!run.has_peers()) return;
+  run.time_split.enter(StepPart::communication);
+  const at::Tensor wishes = at::tensor({run.stop ? 1.0 : 0.0, run.cut_wanted ? 1.0 : 0.0});
+  const at::Tensor all = run.strategy->reduce(wishes, ReduceOp::max);
+  run.stop = run.stop_agreed = all[0].item<double>() > 0;
+  if (all[1].item<double>() > 0) run.epoch_cut = true;
+  run.time_split.enter(StepPart::other);
+}
+
+void sync_epoch_metrics(Run& run, MetricStore& store) {
+  if (run.has_peers()) store.sync_epoch(*run.strategy);
+}
+
+void sync_step_metrics(Run& run, MetricStore& store) {
+  if (!run.has_peers() || !store.syncs_steps()) return;
+  run.time_split.enter(StepPart::communication);
+  store.sync_step(*run.strategy);
+  run.time_split.enter(StepPart::other);
+}
+
+}  // namespace levin

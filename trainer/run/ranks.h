@@ -1,0 +1,49 @@
+// What a run does because it has several ranks: starting them, finding out early that they differ, agreeing on what
+// one of them decides. Every function is called by every rank, at the same place; with one rank they do nothing.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "levin/strategies/strategy.h"
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+/// Starts this program once per device if nobody has, and then never returns: the process ends when its ranks have.
+/// In a rank: meets the others.
+void start_ranks(Run& run);
+
+/// Throws ConfigError if the ranks have different numbers of training batches in an epoch.
+void check_same_batches(Run& run, int64_t batches);
+
+/// The weights and buffers by name.
+[[nodiscard]] ModuleTensors module_tensors(const LightningModule& module);
+
+/// `task` on rank 0 alone; its result, or its error, on every rank.
+std::string on_rank_zero(Run& run, const std::function<std::string()>& task);
+/// `task` on the first rank of every node; an error of one is thrown on all.
+void once_per_node(Run& run, const std::function<void()>& task);
+
+/// Different random numbers on every rank, whatever seed the program began with. Rank 0 keeps its own.
+void separate_random_numbers(Run& run);
+
+/// For the launcher, which says it if this rank dies or freezes.
+void note_place(const Run& run, int64_t batch);
+
+/// Before a backward with gradients: what this rank has to say. After it: what all have heard.
+void send_notes(Run& run);
+void hear_notes(Run& run);
+/// Waits for all: from here on they agree on whether to stop, and on whether the epoch is cut.
+void agree_on_stop(Run& run);
+/// Waits for all. The signal that one of them has received, `own` on this rank (0: none), which may not have reached
+/// all; of several the highest number, so that SIGTERM, an end for good, counts before SIGUSR1.
+[[nodiscard]] int agreed_signal(Run& run, int own);
+
+/// Epoch values that ranks have logged with sync_dist become those of all samples of all ranks, the others rank 0's,
+/// so that what callbacks decide by them is the same everywhere. Throws Error naming a metric that one rank lacks.
+void sync_epoch_metrics(Run& run, MetricStore& store);
+/// The same for the last batch's values.
+void sync_step_metrics(Run& run, MetricStore& store);
+
+}  // namespace levin

@@ -1,0 +1,21 @@
+// The folders that a run writes into: where its loggers keep theirs, and that no other run is alive in them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+/// Starts the loggers, once per run, and takes their folders for the running entry point. Throws Error naming the
+/// process that another run of a folder has. Every rank calls it; rank 0 holds the locks.
+void start_loggers(Run& run);
+
+/// Takes the folders too; rank 0 alone calls it. For those that a run continues in without a logger's being there.
+void claim_folders(Run& run, const std::vector<std::string>& folders);
+
+/// Gives all folders back.
+void release_folders(Run& run);
+
+}  // namespace levin

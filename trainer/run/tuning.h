@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstdint>
+
+namespace levin {
+
+/// What was found out before a fit in place of what the user wrote (BatchSizeFinder, LearningRateFinder).
+struct Tuning {
+  int64_t batch_size = 0;             // of each rank; 0: the loader's own
+  int64_t configured_batch_size = 0;  // the loader's own; 0: not known
+  double lr_factor = 1;               // of every group's learning rate
+};
+
+}  // namespace levin

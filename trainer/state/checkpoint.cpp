@@ -1,0 +1,294 @@
+#include "levin/trainer/state/checkpoint.h"
+
+#include <torch/nn/module.h>
+#include <torch/version.h>
+
+#include <utility>
+
+#include "levin/core/console.h"
+#include "levin/core/tensor_text.h"
+#include "levin/trainer/random_state.h"
+#include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/run/update_scope.h"
+#include "levin/trainer/state/missing_state.h"
+#include "levin/trainer/state/progress_state.h"
+#include "levin/trainer/state/sharded_state.h"
+#include "levin/trainer/step/loss_weights.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace {
+
+State module_state(const LightningModule& module) {
+  State state;
+  for (const auto& item : module.named_parameters()) state.tensors[item.key()] = item.value();
+  for (const auto& item : module.named_buffers()) state.tensors[item.key()] = item.value();
+  return state;
+}
+
+// The gradients of an accumulation window that is still open: the batches seen so far. Ranks have not reduced theirs
+// yet; each continues with the mean, because the window's last backward averages what they hold.
+State window_gradients(Run& run) {
+  State state;
+  if (run.progress.window_ended() || run.progress.in_batch) return state;
+  if (run.strategy->has_sharded_weights()) return reduced_gradients(run);
+  const bool together = run.has_peers() && !run.failing;
+  for (const auto& item : run.module->named_parameters()) {
+    const at::Tensor grad = item.value().grad();
+    if (grad.defined()) state.tensors[item.key()] = together ? run.strategy->reduce(grad, ReduceOp::mean) : grad;
+  }
+  return state;
+}
+
+void restore_optimizers(Run& run, const State& checkpoint) {
+  const UpdateScope update(*run.strategy);
+  for (size_t i = 0; i < run.optimizers.size(); ++i) {
+    Optimizer& optimizer = run.optimizers[i].optimizer();
+    State saved = checkpoint.part("optimizers." + std::to_string(i));
+    if (run.strategy->is_sharded()) saved = optimizer_parts(*run.strategy, optimizer, saved);
+    optimizer.load_state(saved);
+  }
+}
+
+// What the other ranks know and this one does not: their random numbers, those of their GPUs included.
+void put_other_ranks(Run& run, State& checkpoint) {
+  if (!run.has_peers() || run.failing) return;
+  const State own = random_state();
+  auto put = [&](const std::string& kind, const at::Tensor& state) {
+    const at::Tensor states = run.strategy->gather(state);  // (world, bytes)
+    for (int64_t rank = 1; rank < states.size(0); ++rank) {
+      checkpoint.tensors["rng." + kind + ".rank" + std::to_string(rank)] = states[rank].clone();
+    }
+  };
+  put("cpu", own.tensors.at("cpu"));
+  const at::Device device = run.strategy->device();
+  if (device.is_cuda()) put("cuda", own.tensors.at("cuda." + std::to_string(device.index())));
+}
+
+}  // namespace
+
+State run_state(Run& run) {
+  // Before gradients of several ranks are averaged.
+  if (!run.failing && !run.progress.in_batch && !run.progress.window_ended()) agree_on_weights(run, true);
+  State checkpoint;
+  checkpoint.set<int64_t>("epoch", run.progress.epoch);
+  checkpoint.set<int64_t>("global_step", run.progress.global_step);
+  checkpoint.put("progress", progress_state(run));
+  checkpoint.put("metrics", metrics_state(run));
+  for (size_t i = 0; i < run.loggers.size(); ++i) {
+    checkpoint.put("loggers." + std::to_string(i), run.loggers[i]->state());
+  }
+  for (size_t i = 0; i < run.optimizers.size(); ++i) {
+    checkpoint.put("optimizers." + std::to_string(i), run.optimizers[i].optimizer().state());
+  }
+  for (size_t i = 0; i < run.schedulers.size(); ++i) {
+    checkpoint.put("lr_schedulers." + std::to_string(i), run.schedulers[i].scheduler->state());
+  }
+  for (const auto& callback : run.callbacks) {
+    const State state = callback->state();
+    if (!state.empty()) checkpoint.put("callbacks." + callback->state_key(), state);
+  }
+  checkpoint.put("precision", run.precision->state());
+  if (run.data != nullptr) checkpoint.put("data", run.data->state());
+  checkpoint.put("gradients", window_gradients(run));
+  checkpoint.put("rng", random_state());
+  put_other_ranks(run, checkpoint);
+  return checkpoint;
+}
+
+namespace {
+
+// Puts the parts of `state` into the checkpoint, in the place of those that are there.
+void replace_parts(State& checkpoint, const State& state) {
+  for (const auto& entry : state.values.entries) {
+    if (entry.value.kind == ConfigNode::Kind::map) {
+      checkpoint.put(entry.key, state.part(entry.key));
+    } else {
+      checkpoint.values.set(entry.key, entry.value);
+    }
+  }
+}
+
+void put_run_state(Run& run, State& checkpoint) {
+  replace_parts(checkpoint, run.before_validation ? *run.before_validation : run_state(run));
+}
+
+}  // namespace
+
+State gather_checkpoint(Run& run, bool weights_only) {
+  State checkpoint;
+  checkpoint.set<std::string>("levin_version", "0.1.0");
+  checkpoint.set<std::string>("torch_version", TORCH_VERSION);
+  checkpoint.set<int64_t>("epoch", run.progress.epoch);
+  checkpoint.set<int64_t>("global_step", run.progress.global_step);
+  checkpoint.set<bool>("weights_only", weights_only);
+  checkpoint.values.set("hyper_parameters", run.module->hparams());
+  checkpoint.put("model", module_state(*run.module));
+  if (!weights_only) put_run_state(run, checkpoint);
+  call_hook(
+      run, Hook::on_save_checkpoint,
+      [&](Callback& callback) { callback.on_save_checkpoint(run.trainer, *run.module, checkpoint); },
+      [&](LightningModule& module) { module.on_save_checkpoint(checkpoint); });
+  return checkpoint;
+}
+
+namespace {
+
+// A rollback goes to the newest file that is on the disk.
+void note_when_done(Run& run, CheckpointRequest& request) {
+  const bool whole = !request.weights_only;
+  request.done = [&run, whole, path = request.path, then = std::move(request.done)](const std::string& error) {
+    ++(error.empty() ? run.saves.good : run.saves.failed);
+    if (!error.empty()) run.saves.last_failure = error;
+    if (error.empty() && whole) run.newest_checkpoint = path;
+    if (error.empty() && whole) run.rollbacks = 0;
+    if (then) then(error);
+  };
+}
+
+}  // namespace
+
+void request_checkpoint(Run& run, CheckpointRequest request) {
+  if (run.failing && run.strategy->is_sharded()) {
+    return Console::instance().warn("checkpoint " + request.path + ": " + run.strategy->name() +
+                                    " needs all ranks for one, and after a failure they cannot be asked. It is not "
+                                    "saved; continue from an older one.");
+  }
+  if (request.link_to.empty()) request.state = gather_checkpoint(run, request.weights_only);
+  run.checkpoint_requests.push_back(std::move(request));
+}
+
+void capture_checkpoints(Run& run) {
+  if (run.checkpoint_requests.empty()) return;
+  std::vector<CheckpointRequest> requests = std::exchange(run.checkpoint_requests, {});
+  std::vector<std::string> files;
+  for (const auto& logger : run.loggers) {
+    logger->save();  // the rows that the checkpoint counts on
+    for (std::string& file : logger->files()) files.push_back(std::move(file));
+  }
+  for (CheckpointRequest& request : requests) {
+    if (request.link_to.empty() && !request.weights_only) put_run_state(run, request.state);
+  }
+  for (CheckpointRequest& request : requests) prepare_for_writing(run, request);
+  for (CheckpointRequest& request : requests) note_when_done(run, request);
+  run.checkpoint_writer.submit(std::move(requests), std::move(files));
+}
+
+void check_saves(Run& run) {
+  if (run.stage != Stage::fit) return;
+  const Saves& saves = run.saves;
+  const std::string of_all = std::to_string(saves.failed) + " of " + std::to_string(saves.good + saves.failed);
+  std::string problem;
+  if (saves.failed > 0 && saves.good == 0) {
+    problem = "the fit has ended, but nothing of it is saved: all of its checkpoints failed (" + of_all +
+              "). The last failure: " + saves.last_failure +
+              (run.newest_checkpoint.empty() ? " There is no checkpoint to continue from."
+                                             : " It can be continued from " + run.newest_checkpoint + " alone.") +
+              " Make room, or set another dirpath, and train again.";
+  }
+  if (run.has_peers()) {
+    for (const std::string& text : run.strategy->gather(problem)) problem = problem.empty() ? text : problem;
+  }
+  if (!problem.empty()) throw CheckpointError(problem);
+  if (saves.failed == 0) return;
+  Console::instance().warn(of_all +
+                           " checkpoints of this fit could not be saved. The last failure: " + saves.last_failure);
+}
+
+void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path) {
+  const State saved = checkpoint.part("model");
+  const State own = module_state(module);
+  std::vector<std::string> wrong;
+  for (const auto& [name, tensor] : own.tensors) {
+    const auto found = saved.tensors.find(name);
+    if (found == saved.tensors.end()) {
+      wrong.push_back("missing " + name + " " + shape_text(tensor.sizes()));
+    } else if (found->second.sizes() != tensor.sizes()) {
+      wrong.push_back(name + " is " + shape_text(found->second.sizes()) + " in the file and " +
+                      shape_text(tensor.sizes()) + " in the module");
+    }
+  }
+  for (const auto& [name, tensor] : saved.tensors) {
+    if (!own.tensors.contains(name)) wrong.push_back("unexpected " + name + " " + shape_text(tensor.sizes()));
+  }
+  if (!wrong.empty()) {
+    throw CheckpointError(path + ": its weights do not fit the module: " + join(wrong) +
+                          ". Make the module with the hyper-parameters it was saved with.");
+  }
+  const at::AutoGradMode no_grad(false);
+  for (const auto& [name, tensor] : own.tensors) at::Tensor(tensor).copy_(saved.tensors.at(name));
+}
+
+void restore_callbacks(Run& run, const State& checkpoint) {
+  call_hook(
+      run, Hook::on_load_checkpoint,
+      [&](Callback& callback) { callback.on_load_checkpoint(run.trainer, *run.module, checkpoint); },
+      [](LightningModule&) {});
+  naming_checkpoint(run.ckpt_path, [&] {
+    for (const auto& callback : run.callbacks) {
+      const State state = checkpoint.part("callbacks." + callback->state_key());
+      if (!state.empty()) callback->load_state(state);
+    }
+    const State data = checkpoint.part("data");
+    if (run.data != nullptr && !data.empty()) run.data->load_state(data);
+  });
+}
+
+namespace {
+
+void restore_run(Run& run, const State& checkpoint, const std::string& path) {
+  if (checkpoint.get<bool>("weights_only")) {
+    throw CheckpointError(path +
+                          ": it holds weights only, so training cannot continue from it. Use a full checkpoint, or "
+                          "load the weights and start a new fit.");
+  }
+  load_progress(run, checkpoint.part("progress"));
+  // A run that had decided to end does so when it is resumed by itself; whoever names a checkpoint wants to go on.
+  if (!run.plan.auto_resume && !run.progress.in_epoch) run.stop = false;
+  if (run.progress.epoch > run.plan.max_epochs) {
+    throw CheckpointError(path + ": it was saved after " + std::to_string(run.progress.epoch) +
+                          " epochs, and TrainerOptions.max_epochs is " + std::to_string(run.plan.max_epochs) +
+                          ". Raise max_epochs to continue.");
+  }
+  restore_optimizers(run, checkpoint);
+  for (size_t i = 0; i < run.schedulers.size(); ++i) {
+    run.schedulers[i].scheduler->load_state(checkpoint.part("lr_schedulers." + std::to_string(i)));
+  }
+  run.precision->load_state(checkpoint.part("precision"));
+  load_metrics(run, checkpoint.part("metrics"));
+  for (size_t i = 0; i < run.loggers.size(); ++i) {
+    run.loggers[i]->load_state(checkpoint.part("loggers." + std::to_string(i)));
+  }
+  const State gradients = checkpoint.part("gradients");
+  for (auto& item : run.module->named_parameters()) {
+    const auto found = gradients.tensors.find(item.key());
+    if (found != gradients.tensors.end()) item.value().mutable_grad() = found->second.to(item.value().options());
+  }
+  run.resumed = true;
+  run.resumed_rng = checkpoint.part("rng");
+  run.newest_checkpoint = path;
+}
+
+}  // namespace
+
+void restore_training(Run& run, const State& checkpoint, const std::string& path) {
+  naming_checkpoint(path, [&] { restore_run(run, checkpoint, path); });
+  warn_of_missing_state(run, checkpoint, path);
+}
+
+void restore_random_numbers(Run& run) {
+  if (run.resumed_rng.tensors.empty()) return;
+  const State saved = std::exchange(run.resumed_rng, {});
+  naming_checkpoint(run.newest_checkpoint, [&] { restore_random_state(saved, run.strategy->rank()); });
+}
+
+void roll_back(Run& run, const State& checkpoint, const std::string& path) {
+  State weights = checkpoint;
+  const State training = checkpoint.part("current_model");  // where "model" is an average of weights
+  if (!training.empty()) weights.put("model", training);
+  run.strategy->is_sharded() ? restore_parts(run, weights) : restore_weights(*run.module, weights, path);
+  restore_optimizers(run, checkpoint);
+}
+
+}  // namespace levin

@@ -1,0 +1,51 @@
+// Gathers the state of a run and puts it back. The file format is checkpoint_file's matter.
+//
+// Layout: values {levin_version, torch_version, epoch, global_step, hyper_parameters, progress, metrics, loggers.<i>,
+// callbacks.<key>, optimizers.<i>, lr_schedulers.<i>, precision, data}, tensors model.<name>, optimizers.<i>.<…>,
+// gradients.<name> (of an open accumulation window), rng.cpu, rng.cuda.<i>.
+#pragma once
+
+#include <string>
+
+#include "levin/core/state.h"
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+/// Everything needed to continue; `weights_only`: the module's parameters and buffers alone. Its tensors are the run's
+/// own, not copies. Calls on_save_checkpoint, which may change the weights and add keys.
+[[nodiscard]] State gather_checkpoint(Run& run, bool weights_only);
+
+/// Everything but the weights, as it is now. Tensors are the run's own, but for the random numbers.
+[[nodiscard]] State run_state(Run& run);
+
+/// Asks for a file that holds the run as it stands at the next border between two batches (or before the next
+/// validation), so that nothing is lost or done twice when it is continued. on_save_checkpoint is called now.
+void request_checkpoint(Run& run, CheckpointRequest request);
+
+/// Captures what was asked for; the loops call it at the borders. Throws what a request's `done` throws.
+void capture_checkpoints(Run& run);
+
+/// At the end of a fit, every rank: throws CheckpointError if it asked for checkpoints and none could be saved; says
+/// how many of them are missing otherwise.
+void check_saves(Run& run);
+
+/// Copies the module's parameters and buffers. Throws CheckpointError listing every name that is missing, unexpected or
+/// of another shape.
+void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path);
+
+/// The callbacks' states and the data module's.
+void restore_callbacks(Run& run, const State& checkpoint);
+
+/// Position, counters, metrics, loggers, optimizers and schedulers. Throws CheckpointError for a file with weights
+/// only.
+void restore_training(Run& run, const State& checkpoint, const std::string& path);
+
+/// The random numbers that restore_training found; called just before the first batch, so that nothing else uses them
+/// up.
+void restore_random_numbers(Run& run);
+
+/// Weights and optimizers alone go back to what `checkpoint` holds; the run's position stays.
+void roll_back(Run& run, const State& checkpoint, const std::string& path);
+
+}  // namespace levin

@@ -1,0 +1,39 @@
+#include "levin/trainer/state/missing_state.h"
+
+#include "levin/core/console.h"
+
+namespace levin {
+
+bool has_random_state(const State& checkpoint) {
+  return checkpoint.tensors.contains("rng.cpu");
+}
+
+namespace {
+
+bool lacks_random_state(const Run& run, const State& checkpoint) {
+  if (!has_random_state(checkpoint)) return true;
+  const int64_t ranks = run.strategy->world_size();
+  if (run.resumed_world_size != ranks) return false;  // others share the samples, so nothing is drawn as it was
+  for (int64_t rank = 1; rank < ranks; ++rank) {
+    if (!checkpoint.tensors.contains("rng.cpu.rank" + std::to_string(rank))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void warn_of_missing_state(const Run& run, const State& checkpoint, const std::string& path) {
+  std::vector<std::string> missing;
+  if (lacks_random_state(run, checkpoint)) missing.emplace_back("the random numbers");
+  for (const auto& callback : run.callbacks) {
+    const std::string key = callback->state_key();
+    const bool saved = !checkpoint.part("callbacks." + key).empty();
+    if (!saved && !callback->state().empty()) missing.push_back("the callback " + key);
+  }
+  if (missing.empty()) return;
+  Console::instance().warn(path + ": it holds no state of " + join(missing) + ". " +
+                           (missing.size() == 1 ? "It starts" : "They start") +
+                           " anew, so that the run does not go on exactly as it would have.");
+}
+
+}  // namespace levin

@@ -1,0 +1,36 @@
+#include "levin/trainer/state/rollback.h"
+
+#include <utility>
+
+#include "levin/checkpoint/sharded_checkpoint.h"
+#include "levin/core/console.h"
+#include "levin/trainer/state/checkpoint.h"
+
+namespace levin {
+
+namespace {
+
+constexpr int64_t kMostRollbacks = 3;  // to one checkpoint; a loss that diverges again and again is no accident
+
+}  // namespace
+
+void roll_back_if_due(Run& run) {
+  if (run.rollback_due.empty()) return;
+  const std::string found = std::exchange(run.rollback_due, "");
+  run.checkpoint_writer.finish();
+  // Rank 0 writes: once its path is here, the file that all read is on the disk.
+  const std::string path = run.strategy->broadcast(run.newest_checkpoint);
+  if (path.empty()) {
+    throw Error(found +
+                " nonfinite_loss is rollback, but there is no checkpoint yet. Save more often (every_n_train_steps), "
+                "or set nonfinite_loss to skip.");
+  }
+  if (++run.rollbacks > kMostRollbacks) {
+    throw Error(found + " It is the " + std::to_string(run.rollbacks) + "th time since " + path +
+                " was saved, and going back to it did not help. Lower the learning rate or clip gradients.");
+  }
+  roll_back(run, load_checkpoint(path), path);
+  Console::instance().warn(found + " The weights go back to " + path + ", and training goes on with the next batches.");
+}
+
+}  // namespace levin

@@ -1,0 +1,211 @@
+#include "levin/trainer/state/sharded_state.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <sstream>
+#include <utility>
+
+#include "levin/checkpoint/checkpoint_writer.h"
+#include "levin/core/console.h"
+#include "levin/optim/clip_grad.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/run/update_scope.h"
+
+namespace levin {
+
+namespace {
+
+// Which parameter of which optimizer a tensor "optimizers.0.3.exp_avg" of a checkpoint belongs to.
+struct OptimizerKey {
+  size_t optimizer = 0;
+  size_t param = 0;
+  std::string name;
+};
+
+std::optional<size_t> leading_number(std::string_view& text) {
+  size_t number = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto length = static_cast<size_t>(end - text.data());
+  if (code != std::errc{} || length >= text.size() || text[length] != '.') return std::nullopt;
+  text.remove_prefix(length + 1);
+  return number;
+}
+
+std::optional<OptimizerKey> optimizer_key(std::string_view key) {
+  constexpr std::string_view prefix = "optimizers.";
+  if (!key.starts_with(prefix)) return std::nullopt;
+  key.remove_prefix(prefix.size());
+  const auto optimizer = leading_number(key);
+  if (!optimizer) return std::nullopt;
+  const auto param = leading_number(key);
+  if (!param) return std::nullopt;
+  return OptimizerKey{*optimizer, *param, std::string(key)};
+}
+
+at::Tensor parameter_of(Run& run, const OptimizerKey& key) {
+  return run.optimizers.at(key.optimizer).optimizer().parameters().at(key.param);
+}
+
+// Counters and the like, one number whatever the parameter is.
+bool is_counter(const std::string& name) {
+  return name == "step" || name == "mu_product";
+}
+
+// ---- wholes --------------------------------------------------------------------------------------------------------
+
+// What some rank keeps for a parameter: another may hold nothing of it.
+struct KeptTensor {
+  at::ScalarType type = at::kFloat;
+  double counter = 0;
+};
+
+// Every rank's tensors of optimizers' state, by key; counters with their values.
+std::map<std::string, KeptTensor> kept_by_any(Run& run, const State& checkpoint) {
+  std::string own;
+  for (const auto& [key, tensor] : checkpoint.tensors) {
+    const auto parsed = optimizer_key(key);
+    if (!parsed) continue;
+    char value[64];
+    std::snprintf(value, sizeof value, "%a", is_counter(parsed->name) ? tensor.item().toDouble() : 0.0);
+    own += key + " " + std::to_string(static_cast<int>(tensor.scalar_type())) + " " + value + "\n";
+  }
+  std::map<std::string, KeptTensor> all;
+  std::istringstream lines(run.strategy->merge_lines(own));
+  std::string key;
+  std::string value;
+  for (int type = 0; lines >> key >> type >> value;) {
+    all[key] = {static_cast<at::ScalarType>(type), std::strtod(value.c_str(), nullptr)};
+  }
+  return all;
+}
+
+void put(Run& run, State& checkpoint, const std::string& key, at::Tensor whole) {
+  if (run.strategy->rank() == 0) checkpoint.tensors[key] = std::move(whole);
+  if (run.strategy->rank() != 0) checkpoint.tensors.erase(key);
+}
+
+void make_whole(Run& run, State& checkpoint) {
+  Strategy& strategy = *run.strategy;
+  const std::map<std::string, at::Tensor> tensors = checkpoint.tensors;
+  for (const auto& [key, tensor] : tensors) {
+    if (!tensor.defined() || !strategy.place_of(tensor)) continue;
+    put(run, checkpoint, key, strategy.whole_on_rank_zero(tensor, strategy.part_of(tensor)));
+  }
+  for (const auto& [key, kept] : kept_by_any(run, checkpoint)) {
+    const OptimizerKey parsed = *optimizer_key(key);
+    if (is_counter(parsed.name)) {
+      put(run, checkpoint, key, at::scalar_tensor(kept.counter, kept.type));
+      continue;
+    }
+    const at::Tensor param = parameter_of(run, parsed);
+    if (!strategy.place_of(param)) continue;
+    const auto own = tensors.find(key);
+    const at::Tensor part = own == tensors.end() ? at::empty({0}, kept.type) : own->second;
+    put(run, checkpoint, key, strategy.whole_on_rank_zero(param, part));
+  }
+}
+
+// ---- parts ---------------------------------------------------------------------------------------------------------
+
+ConfigNode place_node(const PartPlace& place) {
+  ConfigNode node = ConfigNode::map();
+  node.set("begin", ValueType<int64_t>::write(place.begin));
+  node.set("shape", ValueType<std::vector<int64_t>>::write(place.shape));
+  return node;
+}
+
+// What is the same on all ranks is rank 0's to write; a counter every rank's, as rank 0 may have none.
+State parts_to_write(Run& run, const State& checkpoint) {
+  const Strategy& strategy = *run.strategy;
+  State own;
+  if (strategy.rank() == 0) own.values = checkpoint.values;
+  ConfigNode parts = ConfigNode::map();
+  for (const auto& [key, tensor] : checkpoint.tensors) {
+    if (!tensor.defined()) continue;
+    const auto parsed = optimizer_key(key);
+    const bool is_part = parsed && !is_counter(parsed->name);
+    const auto place = strategy.place_of(is_part ? parameter_of(run, *parsed) : tensor);
+    if (place && place->size > 0) {
+      own.tensors[key] = is_part ? tensor : strategy.part_of(tensor);
+      parts.set(key, place_node(*place));
+    } else if (!place && (strategy.rank() == 0 || parsed)) {
+      own.tensors[key] = tensor;
+    }
+  }
+  own.values.set("parts", parts);
+  return own;
+}
+
+}  // namespace
+
+void prepare_for_writing(Run& run, CheckpointRequest& request) {
+  Strategy& strategy = *run.strategy;
+  if (!strategy.is_sharded() || !request.link_to.empty()) return;
+  if (!strategy.saves_shards()) return make_whole(run, request.state);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  char save[32];
+  std::snprintf(save, sizeof save, "%llx",
+                static_cast<unsigned long long>(std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
+  request.shard = ShardPlace{strategy.rank(), strategy.world_size(), strategy.broadcast(save)};
+  request.state = parts_to_write(run, request.state);
+}
+
+State reduced_gradients(Run& run) {
+  Strategy& strategy = *run.strategy;
+  State state;
+  for (const auto& item : run.module->named_parameters()) {
+    const auto place = strategy.place_of(item.value());
+    if (!place || !item.value().requires_grad()) continue;
+    const at::Tensor part = item.value().grad();
+    const at::Tensor none = at::zeros({place->size}, strategy.part_of(item.value()).options());
+    state.tensors[item.key()] = strategy.whole_of(item.value(), part.defined() ? part : none);
+  }
+  return state;
+}
+
+State optimizer_parts(const Strategy& strategy, const Optimizer& optimizer, const State& whole) {
+  State parts;
+  parts.values = whole.values;
+  const auto params = optimizer.parameters();
+  for (const auto& [key, tensor] : whole.tensors) {
+    std::string_view name = key;
+    const auto index = leading_number(name);
+    const auto place = index && *index < params.size() ? strategy.place_of(params[*index]) : std::nullopt;
+    const bool fits = place && tensor.sizes() == at::IntArrayRef(place->shape);
+    if (!place || (!fits && !is_counter(std::string(name)))) {
+      parts.tensors[key] = tensor;  // the optimizer says what is wrong with it
+    } else if (place->size > 0) {   // who has nothing of a parameter keeps nothing for it
+      const bool counts = is_counter(std::string(name));
+      parts.tensors[key] = counts ? tensor : tensor.reshape({-1}).narrow(0, place->begin, place->size);
+    }
+  }
+  return parts;
+}
+
+void restore_parts(Run& run, const State& checkpoint) {
+  const at::NoGradGuard no_grad;
+  Strategy& strategy = *run.strategy;
+  const State saved = checkpoint.part("model");
+  for (const auto& item : run.module->named_parameters()) {
+    const auto place = strategy.place_of(item.value());
+    if (!place) continue;
+    strategy.part_of(item.value()).copy_(saved.tensor(item.key()).reshape({-1}).narrow(0, place->begin, place->size));
+  }
+  UpdateScope update(strategy);
+  update.changed();
+}
+
+at::Tensor norm_over_ranks(Strategy& strategy, const std::vector<at::Tensor>& params) {
+  const at::Tensor own = get_total_norm(params);
+  return strategy.reduce(own.square(), ReduceOp::sum).sqrt_();
+}
+
+}  // namespace levin

@@ -1,0 +1,16 @@
+// One training batch: step, backward, and at the end of an accumulation window the update. The order of a step can be
+// read in automatic_step (automatic_step.cpp).
+#pragma once
+
+#include "levin/trainer/run/run.h"
+#include "levin/trainer/step/window.h"
+
+namespace levin {
+
+/// Runs training_step and what belongs to it; returns the detached loss divided by the window (undefined if none).
+at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const Window& window);
+
+/// The same for modules with manual optimization: the step does everything itself.
+at::Tensor manual_step(Run& run, const Batch& batch, int64_t batch_idx);
+
+}  // namespace levin

@@ -1,0 +1,61 @@
+#include "levin/trainer/lightning_optimizer.h"
+
+#include <utility>
+
+#include "levin/core/error.h"
+#include "levin/precision/grad_scaler.h"
+#include "levin/trainer/step/update.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+void LightningOptimizer::step(const Optimizer::Closure& closure) {
+  Run& run = *trainer_->run_;
+  if (closure) return step_with(closure);
+  run.time_split.enter(StepPart::optimizer);
+  unscale_gradients();
+  const bool overflow = read_window(run, std::exchange(found_inf_, at::Tensor())) == Finding::overflow;
+  run.batch_overflowed = run.batch_overflowed.value_or(false) || overflow;
+  stepped_in_batch_ = true;
+  if (overflow) {
+    ++run.progress.skipped_steps;
+  } else {
+    before_update(run, *optimizer_);
+    step_optimizer(run, *optimizer_);
+    count_step(run);
+  }
+  run.time_split.enter(StepPart::forward);  // what is left of training_step
+}
+
+void LightningOptimizer::step_with(const Optimizer::Closure& closure) {
+  Run& run = *trainer_->run_;
+  if (run.precision->scaler() != nullptr) {
+    throw Error(optimizer_->name() + ": step(closure) is not possible with " + run.precision->name() +
+                ", which has to look at the gradients between the closure and the update. Call manual_backward and "
+                "then step(), or use bf16-mixed.");
+  }
+  optimizer_->step([&] {
+    at::Tensor loss = closure();
+    (void)read_window(run, {});
+    before_update(run, *optimizer_);
+    return loss;
+  });
+  run.time_split.enter(StepPart::forward);
+  count_step(run);
+}
+
+void LightningOptimizer::zero_grad() {
+  optimizer_->zero_grad();
+  found_inf_ = at::Tensor();
+}
+
+void LightningOptimizer::unscale_gradients() {
+  GradScaler* scaler = trainer_->run_->precision->scaler();
+  if (scaler != nullptr && !found_inf_.defined()) found_inf_ = scaler->unscale_(optimizer_->parameters());
+}
+
+bool LightningOptimizer::end_batch() {
+  return std::exchange(stepped_in_batch_, false) || found_inf_.defined();
+}
+
+}  // namespace levin

@@ -1,0 +1,143 @@
+#include "levin/trainer/step/loss_scaling.h"
+
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "levin/core/console.h"
+#include "levin/core/gradients.h"
+#include "levin/precision/grad_scaler.h"
+#include "levin/trainer/step/nonfinite_loss.h"
+
+namespace levin {
+
+namespace {
+
+// Times this, gradients of a thousand million still fit into float16: those that overflow are inf or nan by themselves.
+// From 2^16 it is 31 skipped steps away.
+constexpr double kSmallestScale = 1.0 / 16384;
+
+std::string place_text(const Run& run) {
+  return "epoch " + std::to_string(run.progress.epoch) + ", batch " + std::to_string(run.progress.batch_idx) +
+         ", global step " + std::to_string(run.progress.global_step);
+}
+
+// With what all ranks agreed on, which is known here already: their scales stay equal.
+void update_scale(GradScaler& scaler, bool overflow) {
+  scaler.update(at::full({1}, overflow ? 1.0 : 0.0, scaler.scale_tensor().options()));
+}
+
+// Reads the scale, which waits for the device: only after a skipped step.
+void watch_scale(const Run& run, const GradScaler& scaler) {
+  const double scale = scaler.scale_value();
+  const std::string name = run.precision->name();
+  if (scale < kSmallestScale) {
+    throw Error(name + ": gradients are inf or nan at a loss scale of " + number_text(scale) + " (" + place_text(run) +
+                ", " + std::to_string(run.progress.skipped_steps) +
+                " steps skipped so far), so it is not the scale that makes them overflow. Find the operation with "
+                "detect_anomaly, lower the learning rate, or use bf16-mixed.");
+  }
+  if (scale < 1 && scale >= scaler.options().backoff_factor) {
+    Console::instance().warn(name +
+                             ": the loss scale has fallen below 1: gradients are larger than float16 can hold. " +
+                             "If steps go on being skipped, lower the learning rate or use bf16-mixed.");
+  }
+}
+
+}  // namespace
+
+void check_scaling(const Run& run, const std::vector<std::shared_ptr<Optimizer>>& optimizers) {
+  if (run.precision->scaler() == nullptr) return;
+  for (const auto& optimizer : optimizers) {
+    if (!optimizer->needs_closure()) continue;
+    throw ConfigError("TrainerOptions.precision: " + run.precision->name() + " scales the loss, and " +
+                      optimizer->name() +
+                      " evaluates it several times in one step, where the scale cannot be undone. Use bf16-mixed or "
+                      "32-true, or another optimizer.");
+  }
+}
+
+namespace {
+
+// On a CPU ranks have told each other already, and their reduced gradients are the same, unless each has a part.
+Finding read_notes(Run& run, const at::Tensor& loss, at::Tensor found_inf) {
+  if (found_inf.defined() && run.strategy->has_sharded_gradients()) {
+    found_inf = run.strategy->reduce(found_inf, ReduceOp::max);
+  }
+  if (run.strategy->heard(RankNote::nonfinite_loss)) {
+    act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
+    return Finding::nonfinite_loss;
+  }
+  return found_inf.defined() && found_inf.item().toDouble() != 0 ? Finding::overflow : Finding::good;
+}
+
+}  // namespace
+
+at::Tensor window_flags(Run& run, const at::Tensor& loss, const at::Tensor& found_inf) {
+  // Ranks ask together, also one that has no loss in this batch.
+  const bool asked = found_inf.defined() || (run.has_peers() ? notes_losses(run) : loss.defined());
+  if (!asked) return {};
+  const at::NoGradGuard no_grad;
+  const auto flag = at::TensorOptions(at::kFloat).device(run.strategy->device());
+  const at::Tensor none = at::zeros({}, flag);
+  const at::Tensor flags = at::stack({loss.defined() ? at::isfinite(loss).logical_not().to(flag) : none,
+                                      found_inf.defined() ? found_inf.reshape({}).to(flag) : none});  // (2)
+  return run.has_peers() ? run.strategy->reduce(flags, ReduceOp::max) : flags;
+}
+
+Finding judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss) {
+  const at::Tensor here = flags.cpu();
+  const auto* read = static_cast<const float*>(here.const_data_ptr());
+  if (read[0] != 0) {
+    act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
+    return Finding::nonfinite_loss;
+  }
+  return read[1] != 0 ? Finding::overflow : Finding::good;
+}
+
+Finding read_window(Run& run, const at::Tensor& found_inf) {
+  const at::Tensor loss = std::exchange(run.unread_loss, at::Tensor());
+  if (run.has_peers() && run.strategy->device().is_cpu()) return read_notes(run, loss, found_inf);
+  const at::Tensor flags = window_flags(run, loss, found_inf);
+  return flags.defined() ? judge_window(run, flags, loss) : Finding::good;
+}
+
+void move_scale(Run& run, bool overflow) {
+  GradScaler& scaler = *run.precision->scaler();
+  update_scale(scaler, overflow);
+  if (!overflow) return;
+  ++run.progress.skipped_steps;
+  watch_scale(run, scaler);
+}
+
+// Gradients that an optimizer goes on adding up over several batches keep step with the scale.
+void move_scale_of_batch(Run& run) {
+  const std::optional<bool> overflow = std::exchange(run.batch_overflowed, std::nullopt);
+  if (!overflow || run.precision->scaler() == nullptr) return;
+  GradScaler& scaler = *run.precision->scaler();
+  const at::Tensor before = scaler.scale_tensor().clone();
+  update_scale(scaler, *overflow);
+  for (auto& wrapped : run.optimizers) {
+    if (wrapped.end_batch()) continue;
+    const std::vector<at::Tensor> grads = gradients_of(wrapped.optimizer().parameters());
+    const at::NoGradGuard no_grad;
+    if (!grads.empty()) at::_foreach_mul_(grads, scaler.scale_tensor().div(before));
+  }
+  if (*overflow) watch_scale(run, scaler);
+}
+
+void report_skipped_steps(Run& run) {
+  const int64_t skipped = run.progress.skipped_steps;
+  if (skipped == 0 || run.precision->scaler() == nullptr) return;
+  Console::instance().print(run.precision->name() + ": " + std::to_string(skipped) + " of " +
+                            std::to_string(run.progress.global_step + skipped) +
+                            " optimizer steps were skipped, because a scaled gradient overflowed. The loss scale is " +
+                            number_text(run.precision->scaler()->scale_value()) + ".");
+}
+
+}  // namespace levin

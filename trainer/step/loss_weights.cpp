@@ -1,0 +1,222 @@
+#include "levin/trainer/step/loss_weights.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "levin/core/error.h"
+#include "levin/core/gradients.h"
+#include "levin/core/short_number.h"
+#include "levin/strategies/device/scatter_gather.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/run/run.h"
+#include "levin/trainer/step/step_share.h"
+
+namespace levin {
+
+namespace {
+
+using Kind = LossWeights::Kind;
+
+std::string batch_text(const Run& run) {
+  return "batch " + std::to_string(run.progress.batch_idx) + " of epoch " + std::to_string(run.progress.epoch);
+}
+
+[[noreturn]] void refuse_mixture(const Run& run, const std::string& what) {
+  const std::string others = run.has_peers() ? "of this fit, on all ranks," : "of its accumulation window";
+  throw Error("training_step: " + batch_text(run) + " " + what + ", unlike others " + others +
+              ". Call set_loss_weight for every batch that has a loss, or for none.");
+}
+
+// Host numbers are looked at now; a device's when the window ends, so that nobody waits.
+void check_weight(const at::Tensor& weight) {
+  if (!weight.defined() || weight.numel() != 1) {
+    throw Error("set_loss_weight: a weight is one number, got " +
+                (weight.defined() ? std::to_string(weight.numel()) + " elements" : std::string("no tensor")) +
+                ". Sum it up first, e.g. mask.sum().");
+  }
+  if (!weight.is_cpu()) return;
+  const double value = weight.item().toDouble();
+  if (std::isfinite(value) && value >= 0) return;
+  throw Error("set_loss_weight: a weight must be a finite number >= 0, got " + short_number(value) +
+              ". Give what the batch's loss is a mean over, e.g. its number of tokens.");
+}
+
+// 2^k next to what the whole window will probably weigh. Reads the weight: once a fit.
+double unit_for(const Run& run, const at::Tensor& weight, int64_t parts) {
+  const double window = weight.item().toDouble() * static_cast<double>(parts * run.progress.window_size);
+  return std::isfinite(window) && window > 0 ? std::exp2(std::round(std::log2(window))) : 1;
+}
+
+// A power of two, mostly: gradients of a unit become those of another.
+void multiply_gradients(Run& run, double factor) {
+  if (factor == 1) return;
+  const at::NoGradGuard no_grad;
+  for (auto& wrapped : run.optimizers) {
+    const std::vector<at::Tensor> grads = gradients_of(wrapped.optimizer().parameters());
+    if (!grads.empty()) at::_foreach_mul_(grads, factor);
+  }
+}
+
+bool is_zero_here(const at::Tensor& weight) {
+  return weight.defined() && weight.is_cpu() && weight.item().toDouble() == 0;
+}
+
+// In float64, so that token counts add up exactly. A bad one makes the sum nan.
+at::Tensor as_summand(const at::Tensor& weight) {
+  const at::Tensor value = weight.detach().to(at::kDouble).reshape({});
+  if (value.is_cpu()) return value;
+  const at::Tensor bad = at::scalar_tensor(std::numeric_limits<double>::quiet_NaN(), value.options());
+  return at::where(at::isfinite(value).logical_and(value.ge(0)), value, bad);
+}
+
+}  // namespace
+
+void open_loss_weights(Run& run) {
+  LossWeights& weights = run.loss_weights;
+  weights.total = at::Tensor();
+  if (!weights.agreed) weights.kind = Kind::open;
+}
+
+void note_loss_weight(Run& run, const at::Tensor& weight) {
+  if (run.phase != Phase::train || run.place.hook != Hook::training_step) return;
+  if (!run.module->automatic_optimization()) {
+    throw Error(
+        "set_loss_weight: with manual optimization training_step itself decides what a batch counts. Multiply the loss "
+        "before manual_backward.");
+  }
+  if (run.step_graph != nullptr) {
+    throw Error(
+        "set_loss_weight: the sum of a window's weights is read by the host, which a recorded step cannot wait for. "
+        "Turn TrainerOptions.cuda_graph off.");
+  }
+  check_weight(weight);
+  if (StepShare* share = this_share()) {
+    share->loss_weight = weight.detach();
+  } else {
+    run.loss_weights.said = weight.detach();
+  }
+}
+
+at::Tensor take_loss_weight(Run& run) {
+  return std::exchange(run.loss_weights.said, at::Tensor());
+}
+
+at::Tensor weigh(Run& run, const at::Tensor& loss, const at::Tensor& weight, int64_t parts) {
+  LossWeights& weights = run.loss_weights;
+  if (!loss.defined()) return loss;
+  const Kind kind = weight.defined() ? Kind::weighted : Kind::plain;
+  if (weights.kind != Kind::open && weights.kind != kind) {
+    refuse_mixture(run, weight.defined() ? "says a loss weight" : "says no loss weight");
+  }
+  weights.kind = kind;
+  if (kind == Kind::plain) return loss;
+  if (is_zero_here(weight)) return {};
+  if (weights.unit == 0) weights.unit = unit_for(run, weight, parts);
+  const at::Tensor own = as_summand(weight);
+  weights.total = weights.total.defined() ? weights.total + own.to(weights.total.device()) : own;
+  return loss;
+}
+
+void agree_on_weights(Run& run, bool sync) {
+  LossWeights& weights = run.loss_weights;
+  if (!run.has_peers() || weights.agreed || !(sync || run.strategy->has_sharded_weights())) return;
+  const bool weighted = weights.kind == Kind::weighted, plain = weights.kind == Kind::plain;
+  const at::Tensor all = run.strategy->reduce(
+      at::tensor({weights.unit, weighted ? 1.0 : 0.0, plain ? 1.0 : 0.0}, at::kDouble), ReduceOp::max);
+  const auto* found = all.const_data_ptr<double>();
+  if (found[1] > 0 && found[2] > 0) {
+    refuse_mixture(run, "is the first that all ranks know of, and some of them say a loss weight and some do not");
+  }
+  if (found[1] == 0 && found[2] == 0) return;  // no rank has had a loss yet
+  weights.agreed = true;
+  weights.kind = found[1] > 0 ? Kind::weighted : Kind::plain;
+  if (weights.kind == Kind::plain) return;
+  const double unit = found[0] > 0 ? found[0] : 1;
+  if (weights.unit > 0) multiply_gradients(run, weights.unit / unit);
+  weights.unit = unit;
+}
+
+at::Tensor counted_loss(Run& run, const at::Tensor& loss, const at::Tensor& weight, double share) {
+  if (!weight.defined()) {
+    const auto window = static_cast<double>(run.progress.window_size);
+    if (share != 1) return loss * (share / window);
+    return window > 1 ? loss / window : loss;
+  }
+  const double unit = run.loss_weights.unit;
+  if (weight.is_cpu()) return loss * (weight.item().toDouble() / unit);
+  return loss * (weight.reshape({}).to(loss.options()) / unit);
+}
+
+bool normalize_gradients(Run& run) {
+  LossWeights& weights = run.loss_weights;
+  if (weights.kind != Kind::weighted) return false;
+  double total = weights.total.defined() ? weights.total.item().toDouble() : 0;
+  if (run.has_peers()) {
+    const at::Tensor own = at::scalar_tensor(total, at::kDouble);
+    total = run.strategy->reduce(own, ReduceOp::sum).item().toDouble();
+  }
+  if (!std::isfinite(total)) {
+    throw Error("set_loss_weight: a weight of the window that ends with " + batch_text(run) +
+                " is negative or not a finite number. Give what the batch's loss is a mean over, e.g. its number of "
+                "tokens.");
+  }
+  // Ranks' gradients were averaged. Without any weight there are no gradients but zeros.
+  if (total > 0) multiply_gradients(run, weights.unit * static_cast<double>(run.strategy->world_size()) / total);
+  weights.total = at::Tensor();
+  return true;
+}
+
+at::Tensor mean_of_shares(Run& run, const std::vector<at::Tensor>& losses, const std::vector<StepShare>& shares,
+                          bool note) {
+  std::vector<int64_t> sizes;
+  at::Tensor sum, mean;
+  bool weighted = false, plain = false;
+  for (size_t k = 0; k < losses.size(); ++k) {
+    sizes.push_back(shares[k].samples);
+    if (!losses[k].defined()) continue;
+    const at::Tensor& weight = shares[k].loss_weight;
+    (weight.defined() ? weighted : plain) = true;
+    if (!weight.defined() || is_zero_here(weight)) continue;
+    const at::Tensor own = move_to(weight.reshape({}).to(at::kDouble), shares[0].slot);
+    const at::Tensor part = move_to(losses[k], shares[0].slot) * own.to(losses[k].scalar_type());
+    sum = sum.defined() ? sum + own : own;
+    mean = mean.defined() ? mean + part : part;
+  }
+  if (weighted && plain) refuse_mixture(run, "says a loss weight in some of its parts only");
+  if (!weighted) return mean_loss(losses, sizes, shares.empty() ? DeviceSlot() : shares[0].slot);
+  if (note) note_loss_weight(run, sum.defined() ? sum : at::scalar_tensor(0.0, at::kDouble));
+  return mean.defined() ? mean / sum.to(mean.scalar_type()) : mean;
+}
+
+void save_loss_weights(const Run& run, State& progress) {
+  const LossWeights& weights = run.loss_weights;
+  if (weights.kind == Kind::open || (run.has_peers() && !weights.agreed)) return;
+  progress.set("loss_weights", weights.kind == Kind::weighted);
+  if (weights.kind == Kind::plain) return;
+  progress.set("loss_weight_unit", weights.unit);
+  double total = weights.total.defined() ? weights.total.item().toDouble() : 0;
+  if (run.has_peers() && !run.failing) {
+    total = run.strategy->reduce(at::scalar_tensor(total, at::kDouble), ReduceOp::mean).item().toDouble();
+  }
+  progress.set("loss_weight_total", run.progress.in_batch ? 0.0 : total);
+}
+
+void load_loss_weights(Run& run, const State& progress) {
+  LossWeights& weights = run.loss_weights = LossWeights();
+  if (!progress.has("loss_weights")) return;
+  weights.kind = progress.get<bool>("loss_weights") ? Kind::weighted : Kind::plain;
+  if (weights.kind == Kind::plain) return;
+  weights.unit = progress.get<double>("loss_weight_unit");
+  weights.total = at::scalar_tensor(progress.get<double>("loss_weight_total"), at::kDouble);
+}
+
+}  // namespace levin

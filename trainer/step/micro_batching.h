@@ -1,0 +1,65 @@
+// TrainerOptions::micro_batch_size: a batch as parts that are run forward and backward one after another, so that only
+// one part's activations are in memory. The gradients are those of the batch's mean loss. Internal.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "levin/data/batch.h"
+#include "levin/trainer/run/run.h"
+#include "levin/trainer/step/step_share.h"
+#include "levin/trainer/step/window.h"
+
+namespace levin {
+
+// Note [A micro-batch that does not fit]
+// With `auto` a batch begins as a whole. When its passes run out of memory, everything they have changed is undone
+// (StepState; metrics are kept back until all parts are through), and the same batch is run in parts of half the size:
+// bit for bit as though that size had been given. Ranks must not wait for the gradients of one that has failed, so with
+// several ranks no part reduces any: after the passes ranks tell each other how they went, one message a batch, and
+// when all are through a backward of zeros reduces what was added up. The largest part that fits the poorest rank is
+// what all use from there on.
+
+class MicroBatching {
+ public:
+  /// Throws ConfigError for strategies and optimizers that cannot have it.
+  explicit MicroBatching(Run& run);
+
+  /// What automatic_step does of a batch before the update; returns the detached mean loss divided by the window.
+  /// `skipped`: this rank has nothing to compute. Every rank. Throws OutOfMemoryError if one sample does not fit.
+  [[nodiscard]] at::Tensor step(const Batch& batch, int64_t batch_idx, const Window& window, bool skipped);
+
+  /// Samples of one pass; 0: a whole batch.
+  [[nodiscard]] int64_t size() const { return size_; }
+  /// With auto, a size that an earlier run has found; 0: none.
+  void continue_with(int64_t size);
+
+ private:
+  /// What the parts of a batch have left.
+  struct Passes {
+    std::vector<StepShare> shares = {};
+    std::vector<at::Tensor> losses = {};  // detached; undefined: none
+  };
+
+  [[nodiscard]] at::Tensor step_of_size(const Batch& batch, int64_t batch_idx, const Window& window, bool skipped);
+  [[nodiscard]] at::Tensor step_that_fits(const Batch& batch, int64_t batch_idx, const Window& window, bool skipped);
+  [[nodiscard]] bool run_passes(const Batch& batch, int64_t batch_idx, bool sync, bool skipped, Passes& passes);
+  void backward(const at::Tensor& loss, const at::Tensor& weight, double share, bool sync);
+  [[nodiscard]] int64_t agreed_size(bool failed, int64_t largest);
+  void reduce(const Window& window);
+  void log_parts(const Passes& passes);
+  [[nodiscard]] at::Tensor finish(const Passes& passes);
+
+  Run& run_;
+  bool automatic_;
+  int64_t size_;
+};
+
+/// Samples of one forward and backward pass of the running fit; 0: a whole batch.
+[[nodiscard]] inline int64_t micro_batch_size(const Run& run) {
+  return run.micro_batching != nullptr ? run.micro_batching->size() : 0;
+}
+
+}  // namespace levin

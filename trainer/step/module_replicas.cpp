@@ -1,0 +1,110 @@
+#include "levin/trainer/step/module_replicas.h"
+
+#include <utility>
+
+#include "levin/core/component.h"
+#include "levin/strategies/device/scatter_gather.h"
+#include "levin/trainer/random_state.h"
+#include "levin/trainer/step/log_value.h"
+#include "levin/trainer/step/step_share.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace {
+
+// clone() of a class that overrides it; null where it is torch::nn::Module's, which only throws.
+std::shared_ptr<LightningModule> cloned(const LightningModule& module, const DeviceSlot& slot) {
+  std::shared_ptr<torch::nn::Module> copy;
+  try {
+    copy = module.clone(slot.device);
+  } catch (const c10::Error& error) {
+    if (std::string(error.what()).find("clone() has not been implemented") == std::string::npos) throw;
+    return nullptr;
+  }
+  auto replica = std::dynamic_pointer_cast<LightningModule>(copy);
+  if (replica == nullptr || replica.get() == &module) {
+    throw ConfigError("dp: clone() of " + module.name() + " must return a new " + module.name() + ", got " +
+                      (copy == nullptr      ? "nothing"
+                       : replica == nullptr ? copy->name()
+                                            : "the module itself") +
+                      ".");
+  }
+  return replica;
+}
+
+// The shares' predictions as rows of one tensor on the CPU; not on the first device, where they might not fit.
+at::Tensor outputs_on_cpu(std::vector<at::Tensor> outputs) {
+  for (at::Tensor& output : outputs) output = output.defined() ? output.cpu() : output;
+  return gather(outputs, DeviceSlot());
+}
+
+}  // namespace
+
+ModuleReplicas::ModuleReplicas(Run& run, const std::vector<DeviceSlot>& slots) : parallel_(slots) {
+  if (run.stage == Stage::fit && !run.module->automatic_optimization()) {
+    throw ConfigError("TrainerOptions.strategy: " + run.strategy->name() +
+                      " needs automatic optimization, because a step that runs on several replicas at once cannot step "
+                      "optimizers. Use ddp, or one device.");
+  }
+  const RandomState random_state;  // making weights that are never used must not change the run
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;
+  for (size_t k = 1; k < slots.size(); ++k) {
+    copies_.push_back(copy_of(run, slots[k]));
+    modules.push_back(copies_.back());
+  }
+  replicas_ = std::make_unique<Replicas>(*run.module, std::move(modules), slots);
+}
+
+std::shared_ptr<LightningModule> ModuleReplicas::copy_of(Run& run, const DeviceSlot& slot) const {
+  const LightningModule& module = *run.module;
+  std::shared_ptr<LightningModule> copy = cloned(module, slot);
+  if (copy == nullptr && !module.made_from().empty()) {
+    copy = Registry<LightningModule>::instance().make(module.made_from(), "model");
+  }
+  if (copy == nullptr) {
+    const std::string name = detail::readable_type_name(typeid(module));
+    throw ConfigError("TrainerOptions.strategy: " + run.strategy->name() + " needs a replica of " + name +
+                      " for each device, and does not know how to make one. Override clone() in it: "
+                      "std::shared_ptr<torch::nn::Module> "
+                      "clone(const std::optional<torch::Device>&) const override { return std::make_shared<" +
+                      name + ">(options_); } (weights are copied by the trainer), or name the model in a run file.");
+  }
+  copy->trainer_ = module.trainer_;
+  copy->setup(*run.stage);
+  copy->configure_model();
+  copy->to(slot.device);
+  if (const auto dtype = run.precision->dtype()) copy->to(*dtype);
+  return copy;
+}
+
+at::Tensor ModuleReplicas::run_step(Run& run, const Batch& batch, Result result, const Step& step) {
+  const auto& slots = parallel_.slots();
+  const auto sizes = share_sizes(batch.size(), slots.size());
+  const size_t count = sizes.size();
+  std::vector<Batch> batches(count);
+  for (const at::Tensor& tensor : batch.tensors) {
+    const auto parts = scatter(tensor, sizes, slots);
+    for (size_t k = 0; k < count; ++k) batches[k].tensors.push_back(parts[k]);
+  }
+  replicas_->refresh(count);
+  std::vector<StepShare> shares(count);
+  std::vector<at::Tensor> results(count);
+  parallel_(count, [&](size_t k) {
+    shares[k].slot = slots[k];
+    shares[k].samples = sizes[k];
+    const ShareScope scope(shares[k]);
+    results[k] = step(k == 0 ? *run.module : *copies_[k - 1], batches[k]);
+  });
+  log_shares(run, shares);
+  if (result == Result::loss) return mean_of_shares(run, results, shares, /*note=*/true);
+  return run.strategy->gathers_outputs() ? gather(results, slots[0]) : outputs_on_cpu(std::move(results));
+}
+
+void make_replicas(Run& run) {
+  run.replicas.reset();
+  const auto slots = run.strategy->replica_slots();
+  if (slots.size() > 1) run.replicas = std::make_shared<ModuleReplicas>(run, slots);
+}
+
+}  // namespace levin

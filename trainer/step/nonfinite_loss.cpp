@@ -1,0 +1,82 @@
+#include "levin/trainer/step/nonfinite_loss.h"
+
+#include <cmath>
+
+#include "levin/core/console.h"
+#include "levin/trainer/nonfinite_loss_error.h"
+
+namespace levin {
+
+namespace {
+
+double loss_value(const at::Tensor& loss) {
+  if (loss.is_cpu() && loss.scalar_type() == at::kFloat) return *static_cast<const float*>(loss.const_data_ptr());
+  return loss.item().toDouble();
+}
+
+std::string found_text(const Run& run, double value, bool noted) {
+  const Progress& progress = run.progress;
+  const std::string text = std::isfinite(value) ? "not finite on another rank"
+                           : std::isnan(value)  ? "nan"
+                           : value > 0          ? "inf"
+                                                : "-inf";
+  const std::string batch = std::to_string(progress.batch_idx);
+  const std::string batches = noted && progress.window_seen > 1
+                                  ? "one of batches " + std::to_string(progress.window_first_batch) + " to " + batch
+                                  : "batch " + batch;
+  return "training_step: the loss is " + text + " in epoch " + std::to_string(progress.epoch) + ", " + batches +
+         ", global step " + std::to_string(progress.global_step) + ".";
+}
+
+[[noreturn]] void stop(const std::string& found) {
+  throw NonFiniteLossError(found +
+                           " Nothing was updated with it. Look at that batch, lower the learning rate, clip gradients, "
+                           "or set TrainerOptions.nonfinite_loss to skip, rollback or ignore.");
+}
+
+void follow_policy(Run& run, const std::string& found) {
+  const NonFiniteLoss policy = run.plan.nonfinite_loss;
+  if (policy == NonFiniteLoss::stop) stop(found);
+  run.progress.window_spoilt = true;
+  if (policy == NonFiniteLoss::skip) Console::instance().warn(found + " Its update is skipped.");
+  if (policy == NonFiniteLoss::rollback) run.rollback_due = found;
+}
+
+}  // namespace
+
+bool keep_if_finite(Run& run, const at::Tensor& loss) {
+  if (run.plan.nonfinite_loss == NonFiniteLoss::ignore) return true;
+  const double value = loss_value(loss);
+  // Ranks must agree on what follows; a single one need not ask.
+  const bool finite = run.has_peers() ? !run.strategy->any(!std::isfinite(value)) : std::isfinite(value);
+  if (!finite) follow_policy(run, found_text(run, value, false));
+  return finite;
+}
+
+bool notes_losses(const Run& run) {
+  const bool waits = !run.strategy->device().is_cpu() || run.precision->scaler() != nullptr || run.has_peers() ||
+                     run.recording != nullptr;
+  return waits && run.plan.nonfinite_loss != NonFiniteLoss::ignore;
+}
+
+bool keep_or_note(Run& run, const at::Tensor& loss) {
+  if (!notes_losses(run)) return keep_if_finite(run, loss);
+  if (run.has_peers() && loss.is_cpu()) {  // told with the gradients; a device is asked at the window's end
+    const double own = loss_value(loss);
+    if (!std::isfinite(own)) run.strategy->note(RankNote::nonfinite_loss);
+  }
+  // The sum is not finite if one of them is not; in double precision finite ones do not overflow.
+  // In place, in a tensor of its own: where steps are recorded, all batches of a window must use the same memory.
+  if (run.unread_loss.defined()) {
+    run.unread_loss.add_(loss.detach().reshape({}));
+  } else {
+    run.unread_loss = loss.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).reshape({});
+  }
+  return true;
+}
+
+void act_on_nonfinite(Run& run, double value) {
+  follow_policy(run, found_text(run, value, true));
+}
+
+}  // namespace levin

@@ -1,0 +1,26 @@
+// What a run does about a loss that is nan or inf: TrainerOptions::nonfinite_loss.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+/// Whether the loss (one element) is finite, or the policy is to ignore it. Else the policy is followed. Reads the
+/// value: waits for a device.
+[[nodiscard]] bool keep_if_finite(Run& run, const at::Tensor& loss);
+
+/// The same where that makes nobody wait; elsewhere notes the loss for read_window and returns true. See Note [A loss,
+/// or a gradient] in loss_scaling.h.
+[[nodiscard]] bool keep_or_note(Run& run, const at::Tensor& loss);
+
+/// Follows the policy for a loss that is not finite. The run stops (throws NonFiniteLossError before the update, naming
+/// epoch, batch, step and value), or the window's update is given up: with `rollback`, the weights and the optimizers'
+/// state go back to the newest checkpoint, and training goes on with the batches that follow.
+void act_on_nonfinite(Run& run, double value);
+
+/// Whether keep_or_note notes: wherever reading a loss makes the host wait, or gradients are read anyway.
+[[nodiscard]] bool notes_losses(const Run& run);
+
+}  // namespace levin

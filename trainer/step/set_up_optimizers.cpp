@@ -1,0 +1,69 @@
+#include "levin/trainer/step/set_up_optimizers.h"
+
+#include <string>
+
+#include "levin/core/console.h"
+#include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/run/loader_set.h"
+#include "levin/trainer/step/loss_scaling.h"
+#include "levin/trainer/step/lr_scaling.h"
+#include "levin/trainer/step/lr_schedulers.h"
+#include "levin/trainer/step/micro_batching.h"
+
+namespace levin {
+
+void set_up_optimizers(Run& run) {
+  if (run.plan.effective_batch_size > 0 && !run.train.loaded) load_train_loader(run);
+  OptimizerConfig config =
+      call_module(run, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
+  if (config.optimizers().empty()) {
+    Console::instance().warn("configure_optimizers returned no optimizer: the weights will not change.");
+  }
+  if (run.module->automatic_optimization() && config.optimizers().size() > 1) {
+    throw ConfigError(
+        "configure_optimizers returned " + std::to_string(config.optimizers().size()) +
+        " optimizers, and automatic optimization steps one. Call set_automatic_optimization(false) in the "
+        "module's constructor and step them in training_step.");
+  }
+  if (!run.module->automatic_optimization()) {
+    auto refuse = [](const char* option, const std::string& value) {
+      throw ConfigError(
+          std::string("TrainerOptions.") + option + ": " + value +
+          " has no meaning with manual optimization. Do it in training_step, and leave the option unset.");
+    };
+    if (run.plan.accumulate_grad_batches > 1)
+      refuse("accumulate_grad_batches", std::to_string(run.plan.accumulate_grad_batches));
+    if (run.plan.effective_batch_size > 0) {
+      refuse("accumulate_grad_batches", "effective_batch_size " + std::to_string(run.plan.effective_batch_size));
+    }
+    if (run.plan.micro_batch_size != 0) {
+      const int64_t size = run.plan.micro_batch_size;
+      refuse("micro_batch_size", size == kAutoMicroBatch ? "auto" : std::to_string(size));
+    }
+    if (run.plan.gradient_clip_val > 0) refuse("gradient_clip_val", number_text(run.plan.gradient_clip_val));
+    const bool skips = run.plan.nonfinite_loss == NonFiniteLoss::skip;
+    if (skips || run.plan.nonfinite_loss == NonFiniteLoss::rollback)
+      refuse("nonfinite_loss", skips ? "skip" : "rollback");
+  }
+  if (run.module->automatic_optimization() && run.plan.accumulate_grad_batches > 1 && !config.optimizers().empty() &&
+      config.optimizers()[0]->needs_closure()) {
+    throw ConfigError("TrainerOptions.accumulate_grad_batches: " + std::to_string(run.plan.accumulate_grad_batches) +
+                      " is not possible with " + config.optimizers()[0]->name() +
+                      ", which evaluates its batch several times. Use 1 and a larger batch.");
+  }
+  for (const auto& optimizer : config.optimizers()) {
+    if (!run.strategy->is_sharded() || !optimizer->needs_closure()) continue;
+    throw ConfigError("TrainerOptions.strategy: " + run.strategy->name() +
+                      " gives each rank a part of the weights, and " + optimizer->name() +
+                      " needs all of them in one step. Use ddp, or another optimizer.");
+  }
+  check_scaling(run, config.optimizers());
+  scale_learning_rates(run, config);
+  run.optimizers.clear();
+  for (const auto& optimizer : config.optimizers()) run.optimizers.emplace_back(run.trainer, optimizer);
+  run.schedulers = config.schedulers();
+  attach_schedulers(run);
+  run.micro_batching = run.plan.micro_batch_size != 0 ? std::make_shared<MicroBatching>(run) : nullptr;
+}
+
+}  // namespace levin

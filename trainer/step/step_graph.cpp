@@ -1,0 +1,245 @@
+#include "levin/trainer/step/step_graph.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+#include "levin/core/component.h"
+#include "levin/core/console.h"
+#include "levin/core/tensor_text.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/run/override.h"
+#include "levin/trainer/step/automatic_step.h"
+#include "levin/trainer/step/update.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace {
+
+[[noreturn]] void cannot(const std::string& why) {
+  throw ConfigError(about_graphs(why));
+}
+
+// A callback that acts inside the step would act once, when it is recorded.
+bool acts_inside_step(const Callback& callback) {
+  using C = Callback;
+  return detail::overrides<C>(callback, &C::on_before_zero_grad) ||
+         detail::overrides<C>(callback, &C::on_before_backward) ||
+         detail::overrides<C>(callback, &C::on_after_backward) ||
+         detail::overrides<C>(callback, &C::on_before_optimizer_step);
+}
+
+// One sentence each.
+void check_recordable(const Run& run) {
+  if (run.strategy->is_distributed()) {
+    cannot("steps of " + run.strategy->name() +
+           " cannot be recorded, because ranks agree within them; use one GPU with strategy: single_device.");
+  }
+  if (!run.module->automatic_optimization()) {
+    cannot("with manual optimization training_step decides on the host what is updated, so it cannot be recorded.");
+  }
+  if (run.optimizers.empty()) cannot("configure_optimizers returned no optimizer, so there is no step to record.");
+  const Optimizer& optimizer = *run.optimizers[0].shared();
+  if (optimizer.needs_closure()) {
+    cannot(optimizer.name() + " evaluates the model as often as the losses ask for, so its step cannot be recorded.");
+  }
+  if (!optimizer.is_recordable()) {
+    cannot(optimizer.name() +
+           " computes parts of its update on the host, so it cannot be recorded; SGD, Adam, AdamW and "
+           "Adagrad can.");
+  }
+  if (run.plan.detect_anomaly) {
+    cannot("detect_anomaly looks at gradients on the host, so steps cannot be recorded with it.");
+  }
+  for (const auto& callback : run.callbacks) {
+    if (!acts_inside_step(*callback)) continue;
+    cannot("the callback " + detail::readable_type_name(typeid(*callback)) +
+           " acts between backward and update, and a recorded step does not call it.");
+  }
+}
+
+// Notes go to `notes` while it lives.
+class RecordingScope {
+ public:
+  RecordingScope(Run& run, StepNotes& notes) : run_(run), outer_(std::exchange(run.recording, &notes)) {}
+  ~RecordingScope() { run_.recording = outer_; }
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
+
+ private:
+  Run& run_;
+  StepNotes* outer_;
+};
+
+size_t part_index(const Window& window) {
+  return (window.first ? 0U : 1U) + (window.last ? 0U : 2U);
+}
+
+bool same_kind(const at::Tensor& one, const at::Tensor& other) {
+  return one.sizes() == other.sizes() && one.strides() == other.strides() && one.scalar_type() == other.scalar_type() &&
+         one.device() == other.device();
+}
+
+std::string shapes_text(const Batch& batch) {
+  std::string text;
+  for (const auto& tensor : batch.tensors) text += (text.empty() ? "" : ", ") + shape_text(tensor.sizes());
+  return text;
+}
+
+}  // namespace
+
+StepGraph::StepGraph(Run& run)
+    : run_(run),
+      optimizer_((check_recordable(run), run.optimizers[0].optimizer())),
+      recorder_(run.strategy->make_recorder()),
+      parameters_(optimizer_.parameters()) {
+  if (recorder_ == nullptr) {
+    cannot("a step is recorded by a GPU, and this run is on " + run.strategy->device().str() + ".");
+  }
+  for (const auto& module : run_.module->modules(/*include_self=*/false)) modules_.push_back(module.get());
+  optimizer_.make_recordable();
+}
+
+at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const Window& window) {
+  if (window.first) window_repeats_ = !run_.skip_batch && may_repeat(batch);
+  const bool cut = window.last && run_.progress.window_seen < run_.progress.window_size;
+  if (!window_repeats_ || run_.skip_batch || cut || !fits(batch)) return run_as_it_is(batch, batch_idx, window);
+  return repeat(parts_[part_index(window)], batch, batch_idx, window);
+}
+
+// Asked once a window: its batches must all use the same memory for gradients. Later ones may still differ in shape.
+bool StepGraph::may_repeat(const Batch& batch) {
+  warms_up_ = warm_up_left_ > 0 && changes_ <= kMostChanges;
+  if (changes_ > kMostChanges) return false;
+  if (warms_up_) {
+    --warm_up_left_;
+    return false;
+  }
+  // A window that the epoch's end makes shorter divides its losses by another number.
+  if (run_.progress.window_size != run_.progress.accumulate) return false;
+  Settings now = settings();
+  if (inputs_.empty()) {
+    settings_ = std::move(now);
+    for (const auto& tensor : batch.tensors) inputs_.tensors.push_back(tensor.clone());
+    return true;
+  }
+  if (now != settings_) {
+    forget();
+    return false;
+  }
+  return fits(batch);
+}
+
+StepGraph::Settings StepGraph::settings() const {
+  Settings now;
+  now.window_size = run_.progress.accumulate;
+  now.optimizer_version = optimizer_.version();
+  for (const auto& group : optimizer_.groups()) {
+    now.numbers.push_back(group.momentum);
+    now.numbers.push_back(group.weight_decay);
+  }
+  for (const auto& parameter : parameters_) now.flags.push_back(parameter.requires_grad());
+  now.flags.push_back(run_.module->is_training());
+  for (const auto* module : modules_) now.flags.push_back(module->is_training());
+  return now;
+}
+
+void StepGraph::forget() {
+  parts_ = {};
+  inputs_ = Batch();
+  gradients_.clear();
+  warm_up_left_ = 1;
+  if (++changes_ <= kMostChanges) return;
+  Console::instance().warn(about_graphs(
+      "what a step depends on (momentum, weight decay, frozen layers, the optimizer's tensors) has changed " +
+      std::to_string(changes_) + " times since training began, so the steps are not recorded any more."));
+}
+
+bool StepGraph::fits(const Batch& batch) const {
+  if (batch.count() != inputs_.count()) return false;
+  for (size_t i = 0; i < batch.count(); ++i) {
+    if (!same_kind(batch.tensors[i], inputs_.tensors[i])) return false;
+  }
+  return true;
+}
+
+at::Tensor StepGraph::run_as_it_is(const Batch& batch, int64_t batch_idx, const Window& window) {
+  if (!inputs_.empty() && !run_.skip_batch && !fits(batch) && !std::exchange(told_of_shape_, true)) {
+    Console::instance().warn(about_graphs(
+        "batch " + std::to_string(batch_idx) + " has the shapes " + shapes_text(batch) + " and the recorded step " +
+        shapes_text(inputs_) + ", so such batches are not repeated from the recording (drop_last leaves them out)."));
+  }
+  if (!warms_up_) return automatic_step(run_, batch, batch_idx, window);
+  at::Tensor loss;
+  recorder_->warm_up([&] { loss = automatic_step(run_, batch, batch_idx, window); });
+  return loss;
+}
+
+at::Tensor StepGraph::repeat(Part& part, const Batch& batch, int64_t batch_idx, const Window& window) {
+  {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < batch.count(); ++i) inputs_.tensors[i].copy_(batch.tensors[i], /*non_blocking=*/true);
+    if (window.last) optimizer_.send_learning_rates();
+  }
+  if (window.first) hold_gradients();
+  if (part.recording == nullptr) record(part, batch_idx, window);
+  run_.time_split.enter(StepPart::forward);  // all of the step, which the host cannot tell apart
+  {
+    const ProfilerScope profile(run_.profiler.get(), "recorded_step");
+    part.recording->replay();
+  }
+  ++repeated_;
+  run_.unread_loss = part.unread_loss;
+  take_notes(part, window);
+  return part.loss.clone();  // the next repetition writes to the same memory
+}
+
+void StepGraph::record(Part& part, int64_t batch_idx, const Window& window) {
+  try {
+    part.recording = recorder_->record([this, &part, batch_idx, window] { run_recorded(part, batch_idx, window); });
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    throw Error(about_graphs(
+        "the step cannot be recorded, because something in it waits for the GPU (item(), cpu(), a branch on a tensor's "
+        "value, or a copy from the host): " +
+        text.substr(0, text.find('\n'))));
+  }
+  ++recorded_;
+  if (!window.first) return;
+  gradients_.clear();
+  for (const auto& parameter : parameters_) gradients_.push_back(parameter.grad());
+}
+
+void StepGraph::run_recorded(Part& part, int64_t batch_idx, const Window& window) {
+  part.notes = StepNotes();
+  const RecordingScope scope(run_, part.notes);
+  part.loss = automatic_step(run_, inputs_, batch_idx, window);
+  if (!part.loss.defined()) {
+    throw Error(about_graphs("training_step returned no loss for batch " + std::to_string(batch_idx) +
+                             ", and whether a batch counts cannot be decided inside a recorded step."));
+  }
+  part.unread_loss = run_.unread_loss;
+}
+
+// A step that ran as it is has put other tensors there, and a validation none.
+void StepGraph::hold_gradients() {
+  for (size_t i = 0; i < gradients_.size(); ++i) parameters_[i].mutable_grad() = gradients_[i];
+}
+
+void StepGraph::take_notes(const Part& part, const Window& window) {
+  for (const auto& value : part.notes.logged) {
+    MetricStore::Place place = run_.place;
+    place.hook = value.hook;
+    run_.train_metrics.log(place, value.name, value.value, value.options);
+  }
+  if (!window.last) return;
+  const at::Tensor& flags = part.notes.flags;
+  count_window(run_, flags.defined() ? judge_window(run_, flags, part.notes.loss) : Finding::good);
+  run_.progress.window_spoilt = false;
+}
+
+}  // namespace levin

@@ -1,0 +1,42 @@
+#include "levin/trainer/step/step_share.h"
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+namespace levin {
+
+namespace {
+
+StepShare*& thread_share() {
+  thread_local StepShare* share = nullptr;
+  return share;
+}
+
+}  // namespace
+
+void StepShare::log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
+  StepShare::Logged entry{std::string(name), {}, 0, static_cast<double>(options.batch_size.value_or(samples)), options};
+  if (value.defined() && value.numel() == 1 && value.is_cpu()) {
+    entry.number = value.item().toDouble();
+  } else {
+    entry.value = value.defined() ? value.detach().to(at::kDouble) : at::empty({0});
+  }
+  logged.push_back(std::move(entry));
+}
+
+void StepShare::log(std::string_view name, double value, const LogOptions& options) {
+  logged.push_back({std::string(name), {}, value, static_cast<double>(options.batch_size.value_or(samples)), options});
+}
+
+StepShare* this_share() {
+  return thread_share();
+}
+
+ShareScope::ShareScope(StepShare& share) : outer_(std::exchange(thread_share(), &share)) {}
+
+ShareScope::~ShareScope() {
+  thread_share() = outer_;
+}
+
+}  // namespace levin

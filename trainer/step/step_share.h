@@ -1,0 +1,49 @@
+// What one of several replicas (or micro-batches) logs while it computes its share of a batch, and what becomes of it:
+// one value for the batch. Internal.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/strategies/device_slot.h"
+#include "levin/trainer/metrics.h"
+
+namespace levin {
+
+struct StepShare {
+  struct Logged {
+    std::string name;
+    at::Tensor value;  // on a device, or not one number; else undefined
+    double number = 0;
+    double weight = 1;  // samples behind it
+    LogOptions options = {};
+  };
+
+  DeviceSlot slot = {};
+  int64_t samples = 1;
+  std::vector<Logged> logged = {};
+  at::Tensor loss_weight = {};  // () what its training_step said; undefined: nothing
+
+  void log(std::string_view name, const at::Tensor& value, const LogOptions& options);
+  void log(std::string_view name, double value, const LogOptions& options);
+};
+
+/// The share that the calling thread computes; null: a whole batch.
+[[nodiscard]] StepShare* this_share();
+
+/// Makes the calling thread compute `share` until it ends.
+class ShareScope {
+ public:
+  explicit ShareScope(StepShare& share);
+  ~ShareScope();
+  ShareScope(const ShareScope&) = delete;
+  ShareScope& operator=(const ShareScope&) = delete;
+
+ private:
+  StepShare* outer_;
+};
+
+}  // namespace levin

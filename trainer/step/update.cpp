@@ -1,0 +1,101 @@
+#include "levin/trainer/step/update.h"
+
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/amax.h>
+
+#include <utility>
+
+#include "levin/core/gradients.h"
+#include "levin/precision/grad_scaler.h"
+#include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/run/update_scope.h"
+#include "levin/trainer/step/loss_weights.h"
+#include "levin/trainer/step/step_notes.h"
+
+namespace levin {
+
+void before_update(Run& run, Optimizer& optimizer) {
+  run.time_split.enter(StepPart::callbacks);
+  call_hook(
+      run, Hook::on_before_optimizer_step,
+      [&](Callback& callback) { callback.on_before_optimizer_step(run.trainer, *run.module, optimizer); },
+      [&](LightningModule& module) { module.on_before_optimizer_step(optimizer); });
+  run.time_split.enter(StepPart::optimizer);
+  const HookScope scope(run, Hook::configure_gradient_clipping);
+  run.module->configure_gradient_clipping(optimizer, run.plan.gradient_clip_val, run.plan.gradient_clip_algorithm);
+}
+
+// Where ranks share out what is updated, the optimizer sees its rank's part alone.
+void step_optimizer(Run& run, Optimizer& optimizer) {
+  UpdateScope update(*run.strategy);
+  optimizer.step();
+  tell_memory(run);
+  update.changed();
+}
+
+void count_step(Run& run) {
+  ++run.progress.global_step;
+  ++run.progress.steps_in_epoch;
+}
+
+namespace {
+
+// A window cut short by the end of a loader whose length was not known: its gradients were divided by the full size.
+void rescale_gradients(Run& run, double factor) {
+  for (auto& wrapped : run.optimizers) {
+    const std::vector<at::Tensor> grads = gradients_of(wrapped.optimizer().parameters());
+    if (!grads.empty()) at::_foreach_mul_(grads, factor);
+  }
+}
+
+// See Note [What a recorded step leaves to the host] in step_graph.h: the device decides here, and the host reads
+// later.
+void record_update(Run& run, const at::Tensor& found_inf) {
+  StepNotes& notes = *run.recording;
+  notes.loss = std::exchange(run.unread_loss, at::Tensor());
+  notes.flags = window_flags(run, notes.loss, found_inf);
+  Optimizer& optimizer = run.optimizers[0].optimizer();
+  before_update(run, optimizer);
+  const HookScope scope(run, Hook::optimizer_step);
+  if (notes.flags.defined()) {
+    optimizer.step_unless(at::amax(notes.flags));
+  } else {
+    optimizer.step();
+  }
+}
+
+}  // namespace
+
+void update(Run& run, const Window& window) {
+  const Progress& progress = run.progress;
+  run.time_split.enter(StepPart::optimizer);
+  const bool weighted = normalize_gradients(run);
+  if (!weighted && !window.size_known && progress.window_seen < progress.window_size) {
+    rescale_gradients(run, static_cast<double>(progress.window_size) / static_cast<double>(progress.window_seen));
+  }
+  const ProfilerScope profile(run.profiler.get(), "optimizer_step");
+  GradScaler* scaler = run.precision->scaler();
+  at::Tensor found_inf;
+  if (scaler != nullptr && !run.optimizers.empty()) {
+    found_inf = scaler->unscale_(run.optimizers[0].optimizer().parameters());  // automatic: one optimizer
+  }
+  if (run.recording != nullptr) return record_update(run, found_inf);
+  const Finding finding = read_window(run, found_inf);
+  if (finding == Finding::good) {
+    for (auto& wrapped : run.optimizers) {
+      before_update(run, wrapped.optimizer());
+      const HookScope scope(run, Hook::optimizer_step);
+      step_optimizer(run, wrapped.optimizer());
+    }
+  }
+  count_window(run, finding);
+}
+
+// Lightning: a skipped step moves global_step and the schedulers; here they stay, because nothing was trained.
+void count_window(Run& run, Finding finding) {
+  if (finding == Finding::nonfinite_loss) return;
+  if (finding == Finding::good) count_step(run);
+  if (run.precision->scaler() != nullptr) move_scale(run, finding == Finding::overflow);
+}
+
+}  // namespace levin

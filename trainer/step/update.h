@@ -1,0 +1,21 @@
+// What ends an accumulation window: unscaling, clipping, the optimizers' steps, and the counters.
+#pragma once
+
+#include "levin/trainer/step/loss_scaling.h"
+#include "levin/trainer/step/window.h"
+
+namespace levin {
+
+/// The hooks before an optimizer's update, and clipping.
+void before_update(Run& run, Optimizer& optimizer);
+/// The update itself. Every rank.
+void step_optimizer(Run& run, Optimizer& optimizer);
+/// The update of automatic optimization, or what stands in its place while a step is recorded.
+void update(Run& run, const Window& window);
+/// One more optimizer step.
+void count_step(Run& run);
+
+/// What follows the update of a window, or its absence: counters, and the loss scale.
+void count_window(Run& run, Finding finding);
+
+}  // namespace levin
