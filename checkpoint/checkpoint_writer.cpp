@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/save_in_progress.h"
@@ -77,9 +78,9 @@ State CheckpointWriter::staged(const State& state) {
   for (const auto& [name, tensor] : state.tensors) {
     const void* data = tensor.defined() ? tensor.const_data_ptr() : nullptr;
     const auto earlier = copied_.find(data);
-    if (data != nullptr && earlier != copied_.end() && earlier->second.sizes() == tensor.sizes() &&
-        earlier->second.scalar_type() == tensor.scalar_type()) {
-      copy.tensors[name] = earlier->second;
+    if (data != nullptr && earlier != copied_.end() && earlier->second.strides == tensor.strides() &&
+        earlier->second.copy.sizes() == tensor.sizes() && earlier->second.copy.scalar_type() == tensor.scalar_type()) {
+      copy.tensors[name] = earlier->second.copy;
       continue;
     }
     at::Tensor& buffer = staging_[name];
@@ -87,7 +88,7 @@ State CheckpointWriter::staged(const State& state) {
                       buffer.scalar_type() == tensor.scalar_type() && buffer.use_count() == 1;
     if (!fits) buffer = at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()));
     buffer.copy_(tensor.detach());
-    if (data != nullptr) copied_[data] = buffer;
+    if (data != nullptr) copied_[data] = {buffer, tensor.strides().vec()};
     copy.tensors[name] = buffer;
   }
   return copy;
@@ -114,14 +115,42 @@ void CheckpointWriter::submit(std::vector<CheckpointRequest> requests, std::vect
   }
   copied_.clear();
   group->requests = std::move(requests);
+  if (!start_thread()) {  // the system gives no more threads: training waits for this save
+    write(*group);
+    return report(std::move(*group));
+  }
   {
     const std::lock_guard lock(mutex_);
     waiting_ = std::move(group);
     busy_ = true;
-    if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
   }
   changed_.notify_all();
   if (wait) finish();
+}
+
+bool CheckpointWriter::start_thread() {
+  if (thread_.joinable()) return true;
+  try {
+    thread_ = std::thread([this] { work(); });
+  } catch (const std::system_error& error) {
+    Console::instance().warn(std::string("checkpoints: no thread could be started to write beside the training (") +
+                             error.what() + "), so training waits while this one is written.");
+    return false;
+  }
+  return true;
+}
+
+void CheckpointWriter::write(Group& group) const {
+  for (const std::string& path : group.sync_first) sync_file(path);
+  for (size_t k = 0; k < group.requests.size(); ++k) {
+    try {
+      if (writes_ || group.requests[k].shard) write_one(group.requests[k]);
+    } catch (const std::exception& error) {
+      group.errors[k] = error.what();
+    }
+    if (group.errors[k].empty()) remove_obsolete(group.requests[k]);
+    group.requests[k].state = State();  // gives the buffers back
+  }
 }
 
 void CheckpointWriter::work() {
@@ -131,16 +160,7 @@ void CheckpointWriter::work() {
     if (waiting_ == nullptr) return;  // a stop finishes what is waiting first
     std::unique_ptr<Group> group = std::move(waiting_);
     lock.unlock();
-    for (const std::string& path : group->sync_first) sync_file(path);
-    for (size_t k = 0; k < group->requests.size(); ++k) {
-      try {
-        if (writes_ || group->requests[k].shard) write_one(group->requests[k]);
-      } catch (const std::exception& error) {
-        group->errors[k] = error.what();
-      }
-      if (group->errors[k].empty()) remove_obsolete(group->requests[k]);
-      group->requests[k].state = State();  // gives the buffers back
-    }
+    write(*group);
     lock.lock();
     finished_ = std::move(group);
     busy_ = false;

@@ -65,7 +65,9 @@ class CheckpointWriter {
   };
 
   [[nodiscard]] State staged(const State& state);
+  [[nodiscard]] bool start_thread();
   void work();
+  void write(Group& group) const;
   void report(Group group);
 
   bool writes_ = true;
@@ -78,7 +80,11 @@ class CheckpointWriter {
   bool stop_ = false;
   // Buffers of the copies, kept from save to save: fresh memory costs more than the copy.
   std::unordered_map<std::string, at::Tensor> staging_ = {};
-  std::unordered_map<const void*, at::Tensor> copied_ = {};  // of the running submit: where a tensor's data went
+  struct Copied {
+    at::Tensor copy;
+    std::vector<int64_t> strides;  // of the tensor: a matrix and its transpose have the same data and shape
+  };
+  std::unordered_map<const void*, Copied> copied_ = {};  // of the running submit: where a tensor's data went
 };
 
 }  // namespace levin

@@ -18,6 +18,7 @@
 #include "levin/cli/config/run_parts.h"
 #include "levin/core/console.h"
 #include "levin/core/exception_text.h"
+#include "levin/core/version.h"
 #include "levin/core/write_errors.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "levin/strategies/launch/init_method.h"
@@ -120,7 +121,9 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
   Console& console = Console::instance();
   const int width = console.width();
   switch (arguments.command) {
-    case Command::version: console.print(std::string("levin 0.1.0, LibTorch ") + TORCH_VERSION); return kExitOk;
+    case Command::version:
+      console.print(std::string("levin ") + version() + ", LibTorch " + TORCH_VERSION);
+      return kExitOk;
     case Command::checkpoint:
       return run_checkpoint_tool(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::submit:

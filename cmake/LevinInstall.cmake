@@ -30,5 +30,6 @@ configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/levinConfig.cmake.in"
 # Before 1.0 a minor version may break: 0.1 answers for 0.1.x only.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/levinConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/levinConfig.cmake" "${PROJECT_BINARY_DIR}/levinConfigVersion.cmake"
-  "${PROJECT_SOURCE_DIR}/cmake/LevinTorch.cmake" DESTINATION "${_levin_package}")
+  "${PROJECT_SOURCE_DIR}/cmake/LevinTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/libtorch-cpu.txt"
+  DESTINATION "${_levin_package}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/levin")

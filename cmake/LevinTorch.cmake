@@ -18,15 +18,21 @@ else()
   set(_levin_home "$ENV{HOME}/.cache/levin")
 endif()
 
+# The version is pinned in one place, the list of wheels that ./dev setup fetches.
+file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/libtorch-cpu.txt" _levin_torch_pinned REGEX "^torch==")
+string(REGEX REPLACE "^torch==([0-9.]+) .*" "\\1" _levin_torch_pinned "${_levin_torch_pinned}")
+string(REGEX REPLACE "[.][0-9]+$" "" _levin_torch_wanted "${_levin_torch_pinned}")
+
 set(_levin_torch_suffixes include/torch/csrc/api/include torch/include/torch/csrc/api/include)
 find_path(LEVIN_TORCH_INCLUDE torch/torch.h
   HINTS "${LEVIN_TORCH_DIR}" "$ENV{LEVIN_TORCH_DIR}"
-  PATHS "${LEVIN_TORCH_BUILT_WITH}" "${_levin_home}/libtorch-2.11.0-cuda" "${_levin_home}/libtorch-2.11.0-cpu"
+  PATHS "${LEVIN_TORCH_BUILT_WITH}" "${_levin_home}/libtorch-${_levin_torch_pinned}-cuda"
+    "${_levin_home}/libtorch-${_levin_torch_pinned}-cpu"
   PATH_SUFFIXES ${_levin_torch_suffixes}
   NO_SYSTEM_ENVIRONMENT_PATH NO_CMAKE_SYSTEM_PATH)
 if(NOT LEVIN_TORCH_INCLUDE)
   message(FATAL_ERROR "LibTorch was not found. Run ./dev setup, or pass -DLEVIN_TORCH_DIR=FOLDER where FOLDER holds "
-    "include/ and lib/ of LibTorch 2.11 (or of the torch wheel: its site-packages folder).")
+    "include/ and lib/ of LibTorch ${_levin_torch_wanted} (or of the torch wheel: its site-packages folder).")
 endif()
 string(REGEX REPLACE "/include/torch/csrc/api/include$" "" LEVIN_TORCH_ROOT "${LEVIN_TORCH_INCLUDE}")
 find_library(LEVIN_TORCH_CPU torch_cpu HINTS "${LEVIN_TORCH_ROOT}/lib" NO_DEFAULT_PATH REQUIRED)
@@ -44,8 +50,8 @@ foreach(header IN LISTS _levin_torch_version_headers)
     list(JOIN LEVIN_TORCH_VERSION "." LEVIN_TORCH_VERSION)
   endif()
 endforeach()
-if(LEVIN_TORCH_VERSION AND NOT LEVIN_TORCH_VERSION STREQUAL "2.11")
-  message(WARNING "LibTorch in ${LEVIN_TORCH_ROOT} is ${LEVIN_TORCH_VERSION}; Levin is tested with 2.11 only. "
+if(LEVIN_TORCH_VERSION AND NOT LEVIN_TORCH_VERSION STREQUAL _levin_torch_wanted)
+  message(WARNING "LibTorch in ${LEVIN_TORCH_ROOT} is ${LEVIN_TORCH_VERSION}; Levin is tested with ${_levin_torch_wanted} only. "
     "Run ./dev setup and leave LEVIN_TORCH_DIR empty to use that.")
 endif()
 

@@ -32,6 +32,9 @@ class Loader {
   /// The next batch; false: the pass is over. Throws DataError if a sample fails; start() begins anew.
   virtual bool next(Batch& batch) = 0;
 
+  /// Ends the threads that fetch batches ahead; start() begins anew.
+  virtual void stop() {}
+
   /// Batches of a whole pass; nullopt: unknown (streams).
   [[nodiscard]] virtual std::optional<int64_t> num_batches() const = 0;
 

@@ -26,7 +26,7 @@ struct EnumNames<ReduceFx> {
 /// Of two values, or of two totals of a mean; a nan stays.
 [[nodiscard]] double reduced(ReduceFx reduce, double a, double b);
 
-class Strategy;
+class RankCollectives;
 
 /// Lightning's flags of self.log.
 struct LogOptions {
@@ -68,9 +68,9 @@ class MetricStore {
   /// With several ranks, every rank: epoch values logged with sync_dist become those of all samples of all ranks,
   /// other epoch values rank 0's, in one message. Values that were made so before are left alone. Throws Error naming
   /// the metrics where ranks have logged different ones.
-  void sync_epoch(Strategy& strategy);
+  void sync_epoch(RankCollectives& ranks);
   /// The last batch's values of on_step metrics with sync_dist, over all ranks.
-  void sync_step(Strategy& strategy);
+  void sync_step(RankCollectives& ranks);
   /// Whether a metric wants sync_step().
   [[nodiscard]] bool syncs_steps() const { return any_step_sync_; }
 

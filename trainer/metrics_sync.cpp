@@ -5,7 +5,7 @@
 
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
-#include "levin/strategies/strategy.h"
+#include "levin/strategies/rank_collectives.h"
 #include "levin/trainer/metrics.h"
 
 namespace levin {
@@ -24,7 +24,7 @@ double hash_of(const std::string& text) {
   return static_cast<double>(mixed >> 12);
 }
 
-void check_same_names(Strategy& strategy, const at::Tensor& all, const std::string& names) {
+void check_same_names(RankCollectives& ranks, const at::Tensor& all, const std::string& names) {
   bool same = true;
   for (int64_t rank = 1; rank < all.size(0); ++rank) {
     same = same && all[rank][0].item<double>() == all[0][0].item<double>() &&
@@ -32,7 +32,7 @@ void check_same_names(Strategy& strategy, const at::Tensor& all, const std::stri
   }
   if (same) return;
   std::string seen;
-  const auto texts = strategy.gather(names);
+  const auto texts = ranks.gather(names);
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     seen +=
         (rank > 0 ? "; rank " : "rank ") + std::to_string(rank) + ": " + (texts[rank].empty() ? "none" : texts[rank]);
@@ -42,25 +42,24 @@ void check_same_names(Strategy& strategy, const at::Tensor& all, const std::stri
 }
 
 // (world, count, 2) of the (count, 2) numbers in `own`, which are those of `names` on every rank.
-at::Tensor exchange(Strategy& strategy, const std::vector<double>& own, const std::string& names) {
+at::Tensor exchange(RankCollectives& ranks, const std::vector<double>& own, const std::string& names) {
   const auto count = static_cast<int64_t>(own.size() / 2);
   at::Tensor message = at::full({kHeader + 2 * kAtOnce}, 0.0, at::kDouble);
   auto* numbers = message.mutable_data_ptr<double>();
   numbers[0] = static_cast<double>(count);
   numbers[1] = hash_of(names);
   std::copy_n(own.begin(), 2 * std::min(count, kAtOnce), numbers + kHeader);
-  at::Tensor all = strategy.gather(message);
-  check_same_names(strategy, all, names);
-  if (count <= kAtOnce)
-    return all.narrow(1, kHeader, 2 * count).reshape({strategy.world_size(), count, 2}).contiguous();
+  at::Tensor all = ranks.gather(message);
+  check_same_names(ranks, all, names);
+  if (count <= kAtOnce) return all.narrow(1, kHeader, 2 * count).reshape({ranks.world_size(), count, 2}).contiguous();
   message = at::full({2 * count}, 0.0, at::kDouble);
   std::copy_n(own.begin(), 2 * count, message.mutable_data_ptr<double>());
-  return strategy.gather(message).reshape({strategy.world_size(), count, 2}).contiguous();
+  return ranks.gather(message).reshape({ranks.world_size(), count, 2}).contiguous();
 }
 
 }  // namespace
 
-void MetricStore::sync_epoch(Strategy& strategy) {
+void MetricStore::sync_epoch(RankCollectives& ranks) {
   std::vector<Slot*> slots;
   std::vector<double> own;
   std::string names;
@@ -71,7 +70,7 @@ void MetricStore::sync_epoch(Strategy& strategy) {
     own.push_back(s.device_total.defined() ? s.device_total.item().toDouble() : s.total);
     own.push_back(s.weight);
   }
-  const at::Tensor all = exchange(strategy, own, names);
+  const at::Tensor all = exchange(ranks, own, names);
   const auto* numbers = all.const_data_ptr<double>();
   for (size_t k = 0; k < slots.size(); ++k) {
     Slot& s = *slots[k];
@@ -90,7 +89,7 @@ void MetricStore::sync_epoch(Strategy& strategy) {
   }
 }
 
-void MetricStore::sync_step(Strategy& strategy) {
+void MetricStore::sync_step(RankCollectives& ranks) {
   std::vector<Slot*> slots;
   std::vector<double> own;
   std::string names;
@@ -101,7 +100,7 @@ void MetricStore::sync_step(Strategy& strategy) {
     own.push_back(step_value(s));
     own.push_back(s.last_weight);
   }
-  const at::Tensor all = exchange(strategy, own, names);
+  const at::Tensor all = exchange(ranks, own, names);
   const auto* numbers = all.const_data_ptr<double>();
   for (size_t k = 0; k < slots.size(); ++k) {
     Slot& s = *slots[k];

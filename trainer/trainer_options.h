@@ -181,7 +181,7 @@ struct TrainerOptions {
               "word cpu"),
         field("num_nodes", &O::num_nodes, "machines that take part").min(1),
         field("strategy", &O::strategy,
-              "how devices work together: auto, single_device, ddp, dp, dp_balanced or ModelParallel"),
+              "how devices work together: auto, single_device, ddp, fsdp, dp, dp_balanced or ModelParallel"),
         field("use_distributed_sampler", &O::use_distributed_sampler,
               "give every rank its own share of the samples; false: the loaders do so themselves"),
         field("sync_batchnorm", &O::sync_batchnorm, "batch normalization by the batches of all ranks"),

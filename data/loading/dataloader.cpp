@@ -69,6 +69,13 @@ void DataLoader::start(int64_t epoch, int64_t first_batch) {
                      first_batch, count_batches());
 }
 
+void DataLoader::stop() {
+  pass_ = nullptr;
+  if (prefetcher_ != nullptr) {
+    prefetcher_ = std::make_unique<Prefetcher>(options_.num_workers, options_.prefetch_factor);
+  }
+}
+
 bool DataLoader::next(Batch& batch) {
   if (pass_ == nullptr || position_ >= count_batches()) return false;
   try {

@@ -56,6 +56,7 @@ class DataLoader final : public Loader {
 
   void start(int64_t epoch, int64_t first_batch = 0) override;
   bool next(Batch& batch) override;
+  void stop() override;
   [[nodiscard]] std::optional<int64_t> num_batches() const override { return count_batches(); }
   [[nodiscard]] std::optional<int64_t> batch_size() const override { return options_.batch_size; }
   /// Throws ConfigError for less than one sample.

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
@@ -54,12 +55,8 @@ class PartialFile {
   }
 
   bool move_to(const std::string& path) {
-    const int fd = fd_;
-    fd_ = -1;
-    if (::fsync(fd) != 0 || ::close(fd) != 0 || ::rename(path_.c_str(), path.c_str()) != 0) {
-      error_ = errno;
-      return false;
-    }
+    if (::fsync(fd_) != 0) return failed();
+    if (::close(std::exchange(fd_, -1)) != 0 || ::rename(path_.c_str(), path.c_str()) != 0) return failed();
     path_.clear();
     return true;
   }
@@ -67,6 +64,11 @@ class PartialFile {
   [[nodiscard]] int error() const { return error_; }
 
  private:
+  bool failed() {
+    error_ = errno;
+    return false;
+  }
+
   std::string path_;
   int fd_ = -1;
   int error_ = 0;

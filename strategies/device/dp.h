@@ -24,7 +24,10 @@ class SeveralDevices : public Strategy {
   [[nodiscard]] int64_t world_size() const override { return 1; }
   [[nodiscard]] bool takes_several_devices() const override { return true; }
   void use_slots(std::vector<DeviceSlot> slots) override;
-  void backward(const at::Tensor& loss, bool /*sync*/) override { gradient_.backward(loss); }
+  [[nodiscard]] RankNotes backward(const at::Tensor& loss, bool sync, const RankNotes& own) override {
+    gradient_.backward(loss);
+    return sync ? own : RankNotes();
+  }
   [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp /*op*/) override { return value; }
   [[nodiscard]] bool any(bool value) override { return value; }
   void barrier() override {}

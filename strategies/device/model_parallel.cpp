@@ -127,9 +127,9 @@ void ModelParallel::check_called() {
   }
 }
 
-void ModelParallel::backward(const at::Tensor& loss, bool sync) {
+RankNotes ModelParallel::backward(const at::Tensor& loss, bool sync, const RankNotes& own) {
   check_called();
-  SeveralDevices::backward(loss, sync);
+  return SeveralDevices::backward(loss, sync, own);
 }
 
 int64_t ModelParallel::micro_batches() const {

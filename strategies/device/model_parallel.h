@@ -67,7 +67,7 @@ class ModelParallel final : public SeveralDevices {
   void set_up(const ModuleTensors& module, bool training) override;
   void tear_down() override;
   /// Throws Error naming a part that no forward pass has called: it would have been computed on the caller's device.
-  void backward(const at::Tensor& loss, bool sync) override;
+  [[nodiscard]] RankNotes backward(const at::Tensor& loss, bool sync, const RankNotes& own) override;
   [[nodiscard]] int64_t micro_batches() const override;
   void run_micro_batches(size_t count, const std::function<at::Tensor(size_t)>& loss) override;
 

@@ -12,8 +12,9 @@ std::shared_ptr<StepRecorder> SingleDeviceStrategy::make_recorder() {
   return device_.is_cuda() ? open_gpu().make_recorder(device_) : nullptr;
 }
 
-void SingleDeviceStrategy::backward(const at::Tensor& loss, bool /*sync*/) {
+RankNotes SingleDeviceStrategy::backward(const at::Tensor& loss, bool sync, const RankNotes& own) {
   gradient_.backward(loss);
+  return sync ? own : RankNotes();
 }
 
 at::Tensor SingleDeviceStrategy::reduce(const at::Tensor& value, ReduceOp /*op*/) {

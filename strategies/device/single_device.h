@@ -19,7 +19,7 @@ class SingleDeviceStrategy final : public Strategy {
   [[nodiscard]] std::shared_ptr<StepRecorder> make_recorder() override;
   [[nodiscard]] int64_t rank() const override { return 0; }
   [[nodiscard]] int64_t world_size() const override { return 1; }
-  void backward(const at::Tensor& loss, bool sync) override;
+  [[nodiscard]] RankNotes backward(const at::Tensor& loss, bool sync, const RankNotes& own) override;
   [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp op) override;
   [[nodiscard]] bool any(bool value) override { return value; }
   void barrier() override {}

@@ -96,7 +96,8 @@ void DDP::make_reducer() {
   }
   notes_ = at::Tensor();
   if (params.empty()) return;
-  notes_ = at::zeros({kRankNotes}, params[0].options().requires_grad(false)).set_requires_grad(true);
+  notes_ =
+      at::zeros({static_cast<int64_t>(kRankNotes)}, params[0].options().requires_grad(false)).set_requires_grad(true);
   names[params.size()] = "the notes of ranks";
   engine_->names.push_back(names[params.size()]);
   params.push_back(notes_);
@@ -135,17 +136,20 @@ void DDP::before_forward(bool sync) {
   if (options_.broadcast_buffers) broadcast_tensors(engine_->group, tensors_of(module_.buffers));
 }
 
-void DDP::backward(const at::Tensor& loss, bool sync) {
-  if (!sync || !engine_ || !engine_->reducer) return gradient_.backward(loss);
-  const at::Tensor whole = with_notes(loss);
+RankNotes DDP::backward(const at::Tensor& loss, bool sync, const RankNotes& own) {
+  if (!sync || !engine_ || !engine_->reducer) {
+    gradient_.backward(loss);
+    return {};
+  }
+  const at::Tensor whole = with_notes(loss, own);
   engine_->reducer->prepare_for_backward(options_.find_unused_parameters ? std::vector<at::Tensor>{whole}
                                                                          : std::vector<at::Tensor>{});
   backward_of(whole);
   // The first step of a static graph only learns its order; Python queues this call in backward itself.
   if (std::exchange(learns_graph_, false)) engine_->reducer->delay_all_reduce();
   finish_reduction();
-  read_notes();
   first_step_done();
+  return read_notes();
 }
 
 void DDP::backward_of(const at::Tensor& whole) {
@@ -159,32 +163,33 @@ void DDP::backward_of(const at::Tensor& whole) {
   }
 }
 
-void DDP::backward_without_loss() {
+RankNotes DDP::backward_without_loss(bool sync, const RankNotes& own) {
+  if (!sync) return {};
   at::Tensor nothing;
   for (const auto& [name, tensor] : module_.parameters) {
     if (!tensor.requires_grad()) continue;
     const at::Tensor part = tensor.sum().mul(0);
     nothing = nothing.defined() ? nothing.add(part) : part;
   }
-  if (nothing.defined()) backward(nothing, true);
+  return nothing.defined() ? backward(nothing, true, own) : RankNotes();
 }
 
 // Note [Notes travel with gradients]
 // Ranks must agree, before each update, on whether a loss was not finite or somebody wants to stop. A message of its
 // own costs as much as reducing a small model, so the notes are the gradient of one more parameter: the loss gets
 // sum(parameter * notes), which is 0, added to it, and the reducer sums the notes over ranks as it does gradients.
-at::Tensor DDP::with_notes(const at::Tensor& loss) {
-  if (!notes_.defined()) return loss;
+at::Tensor DDP::with_notes(const at::Tensor& loss, const RankNotes& own) {
   notes_.mutable_grad() = at::Tensor();
-  const at::Tensor own = at::tensor(at::ArrayRef<double>(own_notes_.data(), own_notes_.size()));
-  own_notes_.fill(0);
-  return loss + (notes_ * own.to(notes_.options())).sum().to(loss.scalar_type());
+  const auto numbers = own.numbers();
+  const at::Tensor said = at::tensor(at::ArrayRef<double>(numbers.data(), numbers.size()));
+  return loss + (notes_ * said.to(notes_.options())).sum().to(loss.scalar_type());
 }
 
-void DDP::read_notes() {
-  if (!notes_.defined()) return;
+RankNotes DDP::read_notes() const {
   const at::Tensor sums = notes_.grad().to(at::kCPU, at::kDouble).contiguous();
-  std::copy_n(sums.const_data_ptr<double>(), notes_heard_.size(), notes_heard_.begin());
+  std::array<double, kRankNotes> numbers = {};
+  std::copy_n(sums.const_data_ptr<double>(), numbers.size(), numbers.begin());
+  return RankNotes::from(numbers);
 }
 
 // rebuild_buckets() looks whether every bucket was reduced. Python does it before the next forward, when the step with

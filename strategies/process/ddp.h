@@ -68,10 +68,8 @@ class DDP final : public ParallelStrategy {
   void tear_down() override;
   void before_forward(bool sync) override;
   /// Throws Error naming the parameters that got no gradient, unless find_unused_parameters is set.
-  void backward(const at::Tensor& loss, bool sync) override;
-  void backward_without_loss() override;
-  void note(RankNote what) override { own_notes_[static_cast<size_t>(what)] = 1; }
-  [[nodiscard]] bool heard(RankNote what) const override { return notes_heard_[static_cast<size_t>(what)] > 0; }
+  [[nodiscard]] RankNotes backward(const at::Tensor& loss, bool sync, const RankNotes& own) override;
+  [[nodiscard]] RankNotes backward_without_loss(bool sync, const RankNotes& own) override;
 
  private:
   struct Engine;  // c10d's part
@@ -79,8 +77,8 @@ class DDP final : public ParallelStrategy {
   void backward_of(const at::Tensor& whole);
   void finish_reduction();
   [[nodiscard]] std::vector<bool> trained() const;
-  [[nodiscard]] at::Tensor with_notes(const at::Tensor& loss);
-  void read_notes();
+  [[nodiscard]] at::Tensor with_notes(const at::Tensor& loss, const RankNotes& own);
+  [[nodiscard]] RankNotes read_notes() const;
 
   DDPOptions options_;
   std::unique_ptr<Engine> engine_;
@@ -89,8 +87,6 @@ class DDP final : public ParallelStrategy {
   LossGradient gradient_;
   bool learns_graph_ = false;  // the reducer has not seen a backward of its static graph
   at::Tensor notes_;           // (kRankNotes) zeros, one more parameter of the reducer
-  std::array<double, kRankNotes> own_notes_ = {};
-  std::array<double, kRankNotes> notes_heard_ = {};  // sums over ranks, of the last backward with sync
 };
 
 }  // namespace levin

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/strategies/strategy.h"
+#include "levin/strategies/sharding.h"
 
 namespace levin {
 

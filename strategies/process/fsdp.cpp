@@ -151,7 +151,6 @@ void FSDP::tear_down() {
 }
 
 void FSDP::before_forward(bool sync) {
-  sync_ = sync;
   if (!is_sharded()) return;
   if (engine_->gatherer) {
     begin_first_step();
@@ -160,27 +159,31 @@ void FSDP::before_forward(bool sync) {
   if (sync && options_.broadcast_buffers) broadcast_tensors(engine_->gradients, tensors_of(module_.buffers));
 }
 
-void FSDP::backward(const at::Tensor& loss, bool sync) {
+RankNotes FSDP::backward(const at::Tensor& loss, bool sync, const RankNotes& own) {
   // In a window gradients wait for its end, unless those before it were zeroed in place and are parts.
   const bool reduces = is_sharded() && (sync || options_.stage == 3 || engine_->reducer->has_parts());
   if (reduces) engine_->reducer->begin();
   gradient_.backward(loss);
-  if (reduces) finish_backward(sync);
+  return reduces ? finish_backward(sync, own) : RankNotes();
 }
 
-void FSDP::backward_without_loss() {
-  if (!is_sharded() || (!sync_ && options_.stage < 3)) return;
+RankNotes FSDP::backward_without_loss(bool sync, const RankNotes& own) {
+  if (!is_sharded() || (!sync && options_.stage < 3)) return {};
   engine_->reducer->begin();
   if (engine_->gatherer) engine_->gatherer->replay_rest();
-  finish_backward(sync_);
+  return finish_backward(sync, own);
 }
 
-void FSDP::finish_backward(bool sync) {
+RankNotes FSDP::finish_backward(bool sync, const RankNotes& own) {
   if (engine_->gatherer) engine_->gatherer->end_step();
-  if (!sync) return engine_->reducer->end(nullptr);
-  notes_heard_ = std::exchange(own_notes_, {});
-  engine_->reducer->end(&notes_heard_);
+  if (!sync) {
+    engine_->reducer->end(nullptr);
+    return {};
+  }
+  auto numbers = own.numbers();
+  engine_->reducer->end(&numbers);
   first_step_done();
+  return RankNotes::from(numbers);
 }
 
 void FSDP::begin_evaluation() {

@@ -84,10 +84,8 @@ class FSDP final : public ParallelStrategy {
   void leave() override;
   void tear_down() override;
   void before_forward(bool sync) override;
-  void backward(const at::Tensor& loss, bool sync) override;
-  void backward_without_loss() override;
-  void note(RankNote what) override { own_notes_[static_cast<size_t>(what)] = 1; }
-  [[nodiscard]] bool heard(RankNote what) const override { return notes_heard_[static_cast<size_t>(what)] > 0; }
+  [[nodiscard]] RankNotes backward(const at::Tensor& loss, bool sync, const RankNotes& own) override;
+  [[nodiscard]] RankNotes backward_without_loss(bool sync, const RankNotes& own) override;
 
   [[nodiscard]] bool is_sharded() const override { return !units_.empty(); }
   [[nodiscard]] bool has_sharded_gradients() const override { return is_sharded() && options_.stage >= 2; }
@@ -114,7 +112,7 @@ class FSDP final : public ParallelStrategy {
   };
 
   void make_units();
-  void finish_backward(bool sync);
+  [[nodiscard]] RankNotes finish_backward(bool sync, const RankNotes& own);
   void gather_wholes();
   [[nodiscard]] at::Tensor padded(const at::Tensor& parameter, const at::Tensor& part) const;
   [[nodiscard]] at::Tensor put_together(const at::Tensor& parameter, const at::Tensor& padded_parts) const;
@@ -129,9 +127,6 @@ class FSDP final : public ParallelStrategy {
   std::unique_ptr<Engine> engine_;
   std::vector<std::pair<at::Tensor, at::Tensor>> whole_gradients_;  // during an update: parameter and its gradient
   LossGradient gradient_;
-  bool sync_ = false;  // of the running batch
-  std::array<double, kRankNotes> own_notes_ = {};
-  std::array<double, kRankNotes> notes_heard_ = {};  // sums over ranks, of the last backward with sync
 };
 
 }  // namespace levin

@@ -234,7 +234,7 @@ void ShardReducer::end(Notes* notes) {
     sums = sums.cpu();
     const auto* numbers = sums.const_data_ptr<double>();
     std::copy_n(numbers, notes->size(), notes->begin());
-    for (int64_t k = kRankNotes; k < sums.numel(); ++k) used.push_back(numbers[k] > 0 ? 1 : 0);
+    for (auto k = static_cast<int64_t>(kRankNotes); k < sums.numel(); ++k) used.push_back(numbers[k] > 0 ? 1 : 0);
   }
   size_t first = 0;
   for (size_t u = 0; u < units_.size(); ++u) {

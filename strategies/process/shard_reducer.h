@@ -11,6 +11,7 @@
 
 #include "levin/strategies/process/flat_unit.h"
 #include "levin/strategies/process/parallel_strategy.h"
+#include "levin/strategies/rank_notes.h"
 
 namespace c10d {
 class Work;

@@ -264,5 +264,28 @@ TEST(BatchSizeFinder, PassesOnAnErrorAndPutsTheModuleBack) {
   EXPECT_TRUE(torch::equal(net.parameters()[0], before));
 }
 
+// Takes its own batch size back but once.
+struct Stubborn final : Loader {
+  explicit Stubborn(std::shared_ptr<DataLoader> loader) : inner(std::move(loader)) {}
+  void start(int64_t epoch, int64_t first) override { inner->start(epoch, first); }
+  bool next(Batch& batch) override { return inner->next(batch); }
+  [[nodiscard]] std::optional<int64_t> num_batches() const override { return inner->num_batches(); }
+  [[nodiscard]] std::optional<int64_t> batch_size() const override { return inner->batch_size(); }
+  bool set_batch_size(int64_t samples) override {
+    if (samples == 4 && ++returns > 1) throw Error("Stubborn: it stays as it is");
+    return inner->set_batch_size(samples);
+  }
+  std::shared_ptr<DataLoader> inner;
+  int returns = 0;
+};
+
+TEST(BatchSizeFinder, AFitDoesNotGoOnWhereTheRunCouldNotBePutBack) {
+  const CapturedConsole console;
+  Net net;
+  auto loader = std::make_shared<Stubborn>(shuffled(32, 4));
+  const std::string error = error_of([&] { Trainer(quiet(1, {BatchSizeFinder({.max_val = 8})})).fit(net, loader); });
+  EXPECT_TRUE(has(error, "it stays as it is")) << error;
+}
+
 }  // namespace
 }  // namespace levin::batch_size_finder_test

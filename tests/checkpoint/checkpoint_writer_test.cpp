@@ -1,9 +1,12 @@
 // Files written beside the training: what is copied, what is removed, and who learns of a failure.
 #include "levin/checkpoint/checkpoint_writer.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <torch/torch.h>
 
+#include <cerrno>
 #include <filesystem>
 
 #include "levin/checkpoint/checkpoint_file.h"
@@ -11,6 +14,17 @@
 #include "support/captured_console.h"
 #include "support/io_faults.h"
 #include "support/temporary_folder.h"
+
+// Stands in front of libc's for this program and its libraries: a system without threads to give cannot be had
+// otherwise.
+static bool refuse_threads = false;
+extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* thread,
+                                                                     const pthread_attr_t* attributes,
+                                                                     void* (*start)(void*), void* argument) {
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const auto real = reinterpret_cast<Create>(::dlsym(RTLD_NEXT, "pthread_create"));
+  return refuse_threads ? EAGAIN : real(thread, attributes, start, argument);
+}
 
 namespace levin::checkpoint_writer_test {
 namespace {
@@ -57,6 +71,34 @@ TEST(CheckpointWriter, ReusesItsBuffersWithoutMixingSaves) {
     EXPECT_TRUE(torch::equal(read_checkpoint(folder / "a.ckpt").tensor("w"), torch::full({100 + k}, double(k))));
     EXPECT_TRUE(torch::equal(read_checkpoint(folder / "b.ckpt").tensor("w"), torch::full({100 + k}, -double(k))));
   }
+}
+
+TEST(CheckpointWriter, WritesAMatrixAndItsTransposeAsTwo) {
+  const TemporaryFolder folder;
+  CheckpointWriter writer;
+  const auto weights = torch::arange(9, torch::kFloat).view({3, 3});
+  State state = state_of(weights);
+  state.tensors["transposed"] = weights.t();
+  writer.submit({request(folder / "a.ckpt", state)}, {});
+  writer.finish();
+  const State read = read_checkpoint(folder / "a.ckpt");
+  EXPECT_TRUE(torch::equal(read.tensor("w"), weights));
+  EXPECT_TRUE(torch::equal(read.tensor("transposed"), weights.t()));
+}
+
+TEST(CheckpointWriter, WritesAtOnceWhereTheSystemGivesNoThread) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  CheckpointWriter writer;
+  std::string outcome;
+  refuse_threads = true;
+  writer.submit({request(folder / "a.ckpt", state_of(torch::ones({3})), &outcome)}, {});
+  refuse_threads = false;
+  EXPECT_EQ(outcome, "good");
+  EXPECT_TRUE(console.has("no thread could be started")) << console.text();
+  writer.submit({request(folder / "b.ckpt", state_of(torch::ones({3})), &outcome)}, {});
+  writer.finish();
+  EXPECT_TRUE(fs::exists(folder / "a.ckpt") && fs::exists(folder / "b.ckpt"));
 }
 
 TEST(CheckpointWriter, WritesViewsOfOneStorageEachWithItsOwnShape) {

@@ -1,3 +1,4 @@
+#include "levin/core/scalar_text.h"
 #include "levin/core/value.h"
 
 #include <gtest/gtest.h>

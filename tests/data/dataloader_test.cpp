@@ -15,7 +15,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <thread>
 
@@ -158,6 +160,23 @@ TEST(DataLoader, AbandonsAPassAndEndsWithoutFetchingTheRest) {
     loader.start(1);
   }
   EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(1000));
+}
+
+TEST(DataLoader, StopEndsItsThreadsAndStartBeginsAnew) {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  const auto before = threads();
+  DataLoader loader(counting(12), {.batch_size = 2, .num_workers = 2});
+  loader.start(0);
+  Batch batch;
+  ASSERT_TRUE(loader.next(batch));
+  EXPECT_EQ(threads(), before + 2);
+  loader.stop();
+  EXPECT_EQ(threads(), before);
+  EXPECT_FALSE(loader.next(batch));
+  EXPECT_EQ(pass(loader, 1).size(), 6U);
 }
 
 TEST(DataLoader, HoldsNoMoreThanItsShareAhead) {

@@ -17,12 +17,15 @@
 #include "levin/levin.h"
 #include "levin/strategies/launch/launcher.h"
 #include "ranks/hanging_data.h"
+#include "ranks/samples.h"
 #include "ranks/stream.h"
 #include "ranks/words.h"
 #include "support/limited_allocator.h"
 
 namespace {
 
+using levin::test::interleaved;
+using levin::test::make_data;
 using levin::test::Stream;
 using levin::test::Words;
 namespace F = torch::nn::functional;
@@ -91,6 +94,7 @@ class Net : public levin::LightningModule {
       hparams.set("temperature", levin::ConfigNode::scalar(words.text("hparam", "")));
       save_hyperparameters(hparams);
     }
+    if (kind_ == "sometimes") sometimes_ = register_module("sometimes", torch::nn::Linear(8, 1));
     if (kind_ == "unused") unused_ = register_module("spare", torch::nn::Linear(2, 2));
   }
 
@@ -99,6 +103,7 @@ class Net : public levin::LightningModule {
     seen_.push_back(batch[0].size(0));
     if (kind_ == "article") return (batch[0] * article_).sum();
     auto loss = words_.has("weighted") ? token_mean(batch) : F::cross_entropy(net_->forward(batch[0]), batch[1]);
+    if (is_time(words_, "nan", *this)) loss = loss * std::numeric_limits<float>::quiet_NaN();
     if (kind_ == "manual") {  // two losses, each with a forward of its own, for one update
       manual_backward(loss);
       manual_backward(net_->forward(batch[0]).square().mean());
@@ -106,7 +111,7 @@ class Net : public levin::LightningModule {
       optimizer().zero_grad();
       return {};
     }
-    if (is_time(words_, "nan", *this)) loss = loss * std::numeric_limits<float>::quiet_NaN();
+    if (kind_ == "sometimes" && trainer().global_rank() == 0) loss = loss + sometimes_->forward(batch[0]).mean();
     log("loss", loss, {.on_step = true, .on_epoch = true, .sync_dist = true});
     log("samples", batch[0].sum(),
         {.on_step = false, .on_epoch = true, .reduce_fx = levin::ReduceFx::sum, .sync_dist = true});
@@ -138,6 +143,7 @@ class Net : public levin::LightningModule {
     if (batch_idx == words_.number("save_at", -1) && trainer().current_epoch() == 0) {
       trainer().save_checkpoint(words_.text("out", ".") + "/mid.ckpt");
     }
+    if (is_time(words_, "signal_at", *this) && !std::exchange(signalled_, true)) std::raise(SIGTERM);
     if (is_time(words_, "stop_after", *this)) trainer().request_stop("asked by one rank");
   }
   void on_before_optimizer_step(levin::Optimizer&) override {
@@ -186,30 +192,14 @@ class Net : public levin::LightningModule {
   torch::Tensor article_;
   torch::nn::Sequential net_;
   torch::nn::Linear unused_ = nullptr;
+  torch::nn::Linear sometimes_ = nullptr;  // rank 0's batches alone use it
+  bool signalled_ = false;
   std::vector<int64_t> seen_;
   std::vector<int64_t> reductions_;
   int64_t reductions_before_ = 0;
   levin::HeldMemory held_;
   int64_t most_parameters_ = 0;
 };
-
-levin::Batch make_data(const Words& words) {
-  torch::manual_seed(0);
-  const int64_t samples = words.number("samples", 8);
-  auto x = torch::rand({samples, 8});
-  return {x, torch::arange(samples).remainder(3)};
-}
-
-// The order that two ranks see, in one process.
-std::shared_ptr<levin::Sampler> interleaved(int64_t samples, int64_t batch, int64_t ranks) {
-  std::vector<int64_t> order;
-  for (int64_t start = 0; start < samples; start += batch * ranks) {
-    for (int64_t rank = 0; rank < ranks; ++rank) {
-      for (int64_t k = start + rank; k < std::min(samples, start + batch * ranks); k += ranks) order.push_back(k);
-    }
-  }
-  return std::make_shared<levin::SubsetSampler>(order);
-}
 
 std::shared_ptr<levin::Loader> make_loader(const Words& words, const levin::Batch& data) {
   const int64_t batch = words.number("batch", 4);
@@ -318,7 +308,7 @@ levin::TrainerOptions trainer_options(const Words& words) {
   return options;
 }
 
-void write_report(const Words& words, const levin::Trainer& trainer, Net& net) {
+void write_report(const Words& words, const levin::Trainer& trainer, Net& net, int64_t steps_before) {
   nlohmann::json report;
   std::vector<double> weights;
   for (const auto& item : net.named_parameters()) {
@@ -333,6 +323,7 @@ void write_report(const Words& words, const levin::Trainer& trainer, Net& net) {
   for (const auto& item : net.named_buffers()) report["buffers"][item.key()] = item.value().sum().item<double>();
   report["weights"] = weights;
   report["global_step"] = trainer.global_step();
+  report["steps_before"] = steps_before;  // of a fit that was stopped
   report["epoch"] = trainer.current_epoch();
   report["seen"] = net.seen();
   report["reductions"] = net.reductions_seen();
@@ -362,10 +353,17 @@ void train(const Words& words) {
   std::optional<levin::test::MemoryLimit> memory;
   const std::string limit = words.text("limit", "-1:0");  // "rank:bytes"
   if (trainer.global_rank() == std::stoll(limit)) memory.emplace().set(std::stoull(limit.substr(limit.find(':') + 1)));
-  trainer.fit(net, make_loader(words, data), val, words.text("ckpt", ""));
+  int64_t steps_before = 0;
+  try {
+    trainer.fit(net, make_loader(words, data), val, words.text("ckpt", ""));
+  } catch (const levin::Interrupted&) {
+    if (!words.has("again")) throw;
+    steps_before = trainer.global_step();
+    trainer.fit(net, make_loader(words, data), val);
+  }
   memory.reset();
   if (words.has("best_of")) trainer.validate(net, val, "best");
-  write_report(words, trainer, net);
+  write_report(words, trainer, net, steps_before);
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ TEST(SingleDeviceStrategy, CollectivesAreIdentities) {
 TEST(SingleDeviceStrategy, BackwardAddsToTheGradients) {
   SingleDeviceStrategy strategy;
   at::Tensor weight = at::ones({3}).set_requires_grad(true);
-  strategy.backward(weight.mul(2).sum(), /*sync=*/false);
-  strategy.backward(weight.mul(5).sum(), /*sync=*/true);
+  (void)strategy.backward(weight.mul(2).sum(), /*sync=*/false, {});
+  (void)strategy.backward(weight.mul(5).sum(), /*sync=*/true, {});
   EXPECT_TRUE(weight.grad().equal(at::ones({3}).mul(7)));
 }
 

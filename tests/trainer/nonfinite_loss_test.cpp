@@ -79,6 +79,55 @@ TEST(NonFiniteLoss, SkipGivesUpTheWholeAccumulationWindow) {
   EXPECT_EQ(module.updates, 2);  // of three windows
 }
 
+// With an optimizer that evaluates its batch several times.
+struct PoisonedSearch : Poisoned {
+  OptimizerConfig configure_optimizers() override { return LBFGS(parameters(), {.max_iter = 3}); }
+};
+
+TEST(NonFiniteLoss, SkipGivesUpTheUpdateOfAnOptimizerWithAClosure) {
+  const CapturedConsole console;
+  PoisonedSearch module;
+  EXPECT_EQ(run(module, NonFiniteLoss::skip), "");
+  EXPECT_TRUE(console.has("the loss is nan in epoch 0, batch 2") && console.has("skipped"));
+  EXPECT_EQ(module.updates, 5);
+  EXPECT_TRUE(module.layer->weight.isfinite().all().item<bool>());
+  PoisonedSearch without;  // what is left if the batch is not there
+  without.bad = -1;
+  TrainerOptions options =
+      quiet(1, {LambdaCallback({.on_train_batch_start = [](Trainer& t, LightningModule&, const Batch&, int64_t b) {
+              if (b == 2) t.skip_batch();
+            }})});
+  Trainer(options).fit(without, tiny_loader(24));
+  EXPECT_TRUE(torch::equal(module.layer->weight, without.layer->weight));
+}
+
+TEST(NonFiniteLoss, RollbackOfAnOptimizerWithAClosureGoesBackToTheCheckpoint) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  PoisonedSearch module;
+  module.bad = 3;
+  EXPECT_EQ(run(module, NonFiniteLoss::rollback,
+                {ModelCheckpoint({.dirpath = folder.path(), .save_top_k = -1, .every_n_train_steps = 2})}),
+            "");
+  EXPECT_TRUE(console.has("epoch=0-step=2.ckpt")) << console.text();
+  EXPECT_TRUE(module.layer->weight.isfinite().all().item<bool>());
+}
+
+TEST(NonFiniteLoss, AWindowThatWasCutDoesNotSpoilTheNextOne) {
+  const CapturedConsole console;
+  Poisoned module;
+  module.bad = 0;  // the first of two batches; the epoch ends with it
+  TrainerOptions options =
+      quiet(2, {LambdaCallback(
+                   {.on_train_batch_end = [](Trainer& t, LightningModule&, const at::Tensor&, const Batch&, int64_t b) {
+                     if (t.current_epoch() == 0 && b == 0) t.skip_rest_of_epoch();
+                   }})});
+  options.nonfinite_loss = NonFiniteLoss::skip;
+  options.accumulate_grad_batches = 2;
+  Trainer(options).fit(module, tiny_loader(24));
+  EXPECT_EQ(module.updates, 3);  // the second epoch's windows, all of them
+}
+
 TEST(NonFiniteLoss, RollbackReturnsToTheNewestCheckpoint) {
   const TemporaryFolder folder;
   const CapturedConsole console;

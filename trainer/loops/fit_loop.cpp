@@ -132,7 +132,8 @@ void FitLoop::start_epoch() {
     if (!run_.eval.loaders.empty()) validation_interval_ = validation_interval(run_.plan, run_.train.num_batches[0]);
   }
   progress.batch_idx = -1;
-  progress.next_batch = progress.steps_in_epoch = progress.window_seen = 0;
+  progress.next_batch = progress.steps_in_epoch = 0;
+  progress.window = Window();
   progress.rest = BatchRest::none;
   progress.in_epoch = true;
   run_.epoch_cut = run_.cut_wanted = false;
@@ -186,21 +187,21 @@ void FitLoop::train_epoch(bool resumed) {
 // Note [Size of an accumulation window]
 // The last window of an epoch may hold fewer batches; its mean is over those it holds, so that N micro-batches are
 // always one big batch. Lightning: divides by accumulate_grad_batches whatever the window holds.
-Window FitLoop::open_window(const BatchStream& stream) {
+WindowPart FitLoop::open_window(const BatchStream& stream) {
   Progress& progress = run_.progress;
   const int64_t batches = run_.train.num_batches[0];
   const int64_t left = batches == kUnlimited ? kUnlimited : batches - progress.batch_idx;
-  if (progress.window_ended()) {
-    progress.window_size = std::min(progress.accumulate, left);
-    progress.window_first_batch = progress.batch_idx;
-    progress.window_total_batches = progress.total_batches;
+  Window& window = progress.window;
+  if (window.ended()) {
+    window = {.size = std::min(progress.accumulate, left),
+              .first_batch = progress.batch_idx,
+              .total_batches = progress.total_batches};
   }
-  ++progress.window_seen;
-  return {progress.window_seen == 1, progress.window_seen == progress.window_size || stream.is_last(),
-          left != kUnlimited};
+  ++window.seen;
+  return {window.seen == 1, window.seen == window.size || stream.is_last(), left != kUnlimited};
 }
 
-at::Tensor FitLoop::run_step(const Batch& batch, const Window& window) {
+at::Tensor FitLoop::run_step(const Batch& batch, const WindowPart& window) {
   const int64_t index = run_.progress.batch_idx;
   if (run_.step_graph != nullptr) return run_.step_graph->step(batch, index, window);
   return run_.module->automatic_optimization() ? automatic_step(run_, batch, index, window)
@@ -211,7 +212,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   Progress& progress = run_.progress;
   run_.time_split.begin_step();
   progress.batch_idx = stream.index();
-  const Window window = open_window(stream);
+  const WindowPart window = open_window(stream);
   progress.in_batch = true;
   note_place(run_, progress.batch_idx);
   run_.last_batch_of_epoch = stream.is_last();
@@ -228,7 +229,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   const at::Tensor loss = run_step(batch, window);
   roll_back_if_due(run_);
   if (window.last) {
-    progress.window_seen = 0;
+    progress.window = Window();
     progress.window_stepped = progress.global_step > steps_before;
   }
   if (automatic && progress.global_step > steps_before) step_schedulers(run_, Interval::step, false);
@@ -248,7 +249,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
 void FitLoop::finish_batch() {
   Progress& progress = run_.progress;
   run_.time_split.enter(StepPart::other);
-  const bool window_ends = progress.window_ended();
+  const bool window_ends = progress.window.ended();
   if (progress.rest == BatchRest::metrics && window_ends) write_step_metrics();
   if (progress.rest <= BatchRest::validation) {
     progress.rest = BatchRest::validation;
@@ -263,7 +264,7 @@ void FitLoop::finish_batch() {
 
 void FitLoop::validate() {
   capture_checkpoints(run_);  // a validation may be long: what was asked for is saved before it
-  if (run_.progress.window_ended()) {
+  if (run_.progress.window.ended()) {
     call_module(run_, Hook::none, [](LightningModule& m) { m.on_validation_model_zero_grad(); });
   }
   const auto place = run_.place;
@@ -325,7 +326,7 @@ void FitLoop::end_epoch() {
   run_.refresh_callback_metrics();  // the last step's values, before the epoch's take their plain names
   run_.train_on_step = false;
   ++progress.processed;
-  progress.window_seen = 0;  // the gradients of a window that the epoch's end cuts are dropped
+  progress.window = Window();  // the gradients of one that the epoch's end cuts are dropped
   run_.place = {Hook::none, 1, -1, 1};
   run_epoch_end_hooks();
   if (automatic && (cut || run_.last_batch_of_epoch)) step_schedulers(run_, Interval::epoch, true);

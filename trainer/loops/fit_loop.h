@@ -4,7 +4,7 @@
 #include "levin/trainer/loops/outside_requests.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/run.h"
-#include "levin/trainer/step/window.h"
+#include "levin/trainer/run/window.h"
 
 namespace levin {
 
@@ -27,8 +27,8 @@ class FitLoop {
   void train_epoch(bool resumed);
   [[nodiscard]] bool epoch_must_end() const;
   void train_batch(BatchStream& stream, Batch&& fetched);
-  [[nodiscard]] at::Tensor run_step(const Batch& batch, const Window& window);
-  [[nodiscard]] Window open_window(const BatchStream& stream);
+  [[nodiscard]] at::Tensor run_step(const Batch& batch, const WindowPart& window);
+  [[nodiscard]] WindowPart open_window(const BatchStream& stream);
   /// What follows the update of a batch: metrics, validation, schedulers; from where Progress::rest says.
   void finish_batch();
   /// Between two batches: checkpoints, and what was asked for from outside.

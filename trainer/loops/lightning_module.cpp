@@ -10,9 +10,9 @@
 #include "levin/recompute/segment.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/state/sharded_state.h"
-#include "levin/trainer/step/backward.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/nonfinite_loss.h"
+#include "levin/trainer/step/pass.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {

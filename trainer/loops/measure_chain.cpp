@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "levin/core/console.h"
 #include "levin/core/gradients.h"
 #include "levin/recompute/chain_blocks.h"
 #include "levin/recompute/chain_recorder.h"
@@ -19,7 +20,7 @@
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/step/automatic_step.h"
-#include "levin/trainer/step/backward.h"
+#include "levin/trainer/step/pass.h"
 
 namespace levin {
 
@@ -84,7 +85,17 @@ class Restored {
     }
     run.module->train();
   }
+  /// On the way of an exception it must not throw one of its own.
   ~Restored() {
+    try {
+      if (!done_) restore();
+    } catch (const std::exception& error) {
+      Console::instance().warn(std::string("putting the weights back after measuring failed: ") + error.what());
+    }
+  }
+  /// Once, at the end; throws what goes wrong.
+  void restore() {
+    done_ = true;
     const at::AutoGradMode no_gradients(false);
     for (const auto& [tensor, copy] : copies_) tensor.copy_(copy);
     for (auto& [parameter, gradient] : gradients_) parameter.mutable_grad() = gradient;
@@ -103,6 +114,7 @@ class Restored {
   MetricStore::Place place_;
   Phase phase_;
   bool training_;
+  bool done_ = false;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_ = {};
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients_ = {};
 };
@@ -329,34 +341,33 @@ std::optional<Batch> next_batch(Run& run) {
   BatchStream stream(*run.train.loaders[0], run.train.num_batches[0]);
   stream.start(run.progress.epoch, run.progress.next_batch);
   Batch fetched;
-  if (!stream.next(fetched)) return std::nullopt;
+  const bool found = stream.next(fetched);
+  // What their threads allocate would be counted, while the process's allocator is changed under them.
+  for (const LoaderSet* set : {&run.train, &run.eval}) {
+    for (const auto& loader : set->loaders) loader->stop();
+  }
+  if (!found) return std::nullopt;
   run.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
   return transfer_batch(run, std::move(fetched), 0);
 }
 
-}  // namespace
-
-std::optional<MeasuredChain> measure_chain(Run& run) {
-  check_measurable(run);
-  const Restored restored(run);
-  const std::optional<Batch> batch = next_batch(run);
-  if (!batch) return std::nullopt;
+MeasuredChain measure(Run& run, const Batch& batch) {
   const auto meter = MemoryMeter::make(run.strategy->device());
   ChainBlocks blocks(*run.module);
   const SequentialCalls calls(*run.module);
   std::set<const torch::nn::Module*> seen;
-  for (const Station& station : pass(run, blocks, *meter, *batch)) seen.insert(station.module);
+  for (const Station& station : pass(run, blocks, *meter, batch)) seen.insert(station.module);
   drop_gradients(run);
   blocks.keep_only(seen);
   MeasuredChain measured;
-  measured.cost = chain_cost(blocks, measure_passes(run, blocks, *meter, *batch), *batch);
-  if (batch->size() >= 2) {
-    const Batch half = half_of(*batch);
+  measured.cost = chain_cost(blocks, measure_passes(run, blocks, *meter, batch), batch);
+  if (batch.size() >= 2) {
+    const Batch half = half_of(batch);
     measured.smaller = chain_cost(blocks, measure_passes(run, blocks, *meter, half), half);
   } else {
     measured.smaller = without_samples(measured.cost);
   }
-  (void)pass(run, blocks, *meter, *batch);  // gradients to update with
+  (void)pass(run, blocks, *meter, batch);  // gradients to update with
   for (ChainCost* cost : {&measured.cost, &measured.smaller}) {
     cost->parameters = bytes_of(weights_of(*run.module));
     cost->gradients = bytes_of(gradients_of(run.module->parameters()));
@@ -366,6 +377,17 @@ std::optional<MeasuredChain> measure_chain(Run& run) {
   measured.smaller.optimizer_state = measured.cost.optimizer_state;
   measured.smaller.optimizer_peak = measured.cost.optimizer_peak;
   measured.smaller.optimizer_s = measured.cost.optimizer_s;
+  return measured;
+}
+
+}  // namespace
+
+std::optional<MeasuredChain> measure_chain(Run& run) {
+  check_measurable(run);
+  Restored restored(run);
+  std::optional<MeasuredChain> measured;
+  if (const std::optional<Batch> batch = next_batch(run)) measured = measure(run, *batch);
+  restored.restore();
   return measured;
 }
 

@@ -64,9 +64,10 @@ void OutsideRequests::answer() {
   const Wishes wishes = look();
   if (!run_.has_peers())
     return act(wishes.save_file, wishes.signal_number != 0 || wishes.stop_file, wishes.signal_number);
-  act(run_.strategy->heard(RankNote::save_file), run_.strategy->heard(RankNote::signal), wishes.signal_number);
-  if (wishes.save_file) run_.strategy->note(RankNote::save_file);
-  if (wishes.signal_number != 0 || wishes.stop_file) run_.strategy->note(RankNote::signal);
+  const bool save_asked = run_.heard.take(RankNote::save_file);
+  act(save_asked, run_.heard.take(RankNote::signal), wishes.signal_number);
+  if (wishes.save_file) run_.to_say.add(RankNote::save_file);
+  if (wishes.signal_number != 0 || wishes.stop_file) run_.to_say.add(RankNote::signal);
 }
 
 void OutsideRequests::answer_together() {

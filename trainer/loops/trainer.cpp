@@ -160,14 +160,16 @@ StartingPoint set_up(Run& run) {
 void run_fit(Run& run, const StartingPoint& start) {
   run.progress.in_epoch = run.progress.in_batch = false;  // of a fit that failed
   run.progress.rest = BatchRest::none;
-  run.progress.window_seen = run.progress.next_batch = 0;
-  run.unread_loss = at::Tensor();
+  run.progress.next_batch = 0;
+  run.progress.window = Window();
   run.loss_weights = LossWeights();
   run.tuning = Tuning();
   run.resumed_world_size = run.resumed_batch_size = 0;
   set_up_optimizers(run);
   check_same_optimizers(run);
+  run.restore_failed = nullptr;
   call_plain(run, Hook::on_fit_start, &Callback::on_fit_start, &LightningModule::on_fit_start);
+  if (run.restore_failed) std::rethrow_exception(run.restore_failed);
   record_hyper_parameters(run);
   if (!start.path.empty()) restore_training(run, start.checkpoint, start.path);
   if (!run.resumed) separate_random_numbers(run);
@@ -217,7 +219,9 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
   run.before_validation.reset();
   run.ckpt_path = ckpt_path;
   run.phase = Phase::idle;
-  run.stop = run.stop_agreed = run.cut_wanted = run.failing = run.told_memory = false;
+  run.stop = run.stop_agreed = run.cut_wanted = run.failing = run.told_memory = run.skip_batch = false;
+  run.to_say = run.heard = RankNotes();
+  run.rollback_due.clear();
   run.stop_reason.clear();
   run.callback_metrics.clear();
   run.bar_metrics.clear();

@@ -34,7 +34,7 @@ bool Trainer::is_last_batch() const {
   return run_->last_batch_of_epoch;
 }
 bool Trainer::ends_logged_window() const {
-  return run_->progress.window_ended() && run_->plan.is_logged_step(run_->progress.windows);
+  return run_->progress.window.ended() && run_->plan.is_logged_step(run_->progress.windows);
 }
 std::optional<Stage> Trainer::stage() const {
   return run_->stage;

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -143,7 +144,6 @@ struct TrialRuns::Kept {
     run.stop_reason = stop_reason;
     run.phase = Phase::idle;
     run.skip_batch = false;
-    run.unread_loss = at::Tensor();
     run.batch_overflowed.reset();
     run.failed_hook.reset();
   }
@@ -186,13 +186,21 @@ TrialRuns::TrialRuns(Trainer& trainer, std::string who) : who_(std::move(who)) {
     load_train_loader(run);
     kept_->original_batch_size = run.train.loaders[0]->batch_size().value_or(0);
   } catch (...) {
-    kept_->restore();
+    try {
+      kept_->restore();
+    } catch (...) {  // the first error says more
+    }
     throw;
   }
 }
 
+// A destructor cannot throw: the fit does, before it trains with what is left.
 TrialRuns::~TrialRuns() {
-  kept_->restore();
+  try {
+    kept_->restore();
+  } catch (...) {
+    kept_->run.restore_failed = std::current_exception();
+  }
 }
 
 // Where the fit begins, with optimizers that have not made a step.
@@ -219,21 +227,21 @@ double TrialRuns::run_step(TrialStream& stream, int64_t accumulate) {
   Run& run = kept_->run;
   Progress& progress = run.progress;
   double sum = std::numeric_limits<double>::quiet_NaN();
-  progress.window_size = accumulate;
+  progress.window = {.size = accumulate};
   for (int64_t k = 0; k < accumulate; ++k) {
     Batch fetched = stream.next();
     progress.batch_idx = stream.index();
-    progress.window_seen = k + 1;
+    progress.window.seen = k + 1;
     run.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
     const Batch batch = transfer_batch(run, std::move(fetched), 0);
-    const Window window{k == 0, k + 1 == accumulate, true};
+    const WindowPart window{k == 0, k + 1 == accumulate, true};
     const at::Tensor loss = run.module->automatic_optimization()
                                 ? automatic_step(run, batch, progress.batch_idx, window)
                                 : manual_step(run, batch, progress.batch_idx);
     if (loss.defined()) sum = (k == 0 ? 0 : sum) + loss.item().toDouble();
     ++progress.total_batches;
   }
-  progress.window_seen = 0;
+  progress.window = Window();
   return sum;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <utility>
 
 #include "levin/core/console.h"
 #include "levin/core/exception_text.h"
@@ -152,16 +153,18 @@ void note_place(const Run& run, int64_t batch) {
   RankStatus::instance().set_place(phase_name(run), run.progress.epoch, batch, run.progress.global_step);
 }
 
-void send_notes(Run& run) {
-  if (!run.has_peers()) return;
-  if (run.stop) run.strategy->note(RankNote::stop);
-  if (run.cut_wanted) run.strategy->note(RankNote::cut_epoch);
+RankNotes take_notes(Run& run) {
+  RankNotes own = std::exchange(run.to_say, RankNotes());
+  if (run.stop) own.add(RankNote::stop);
+  if (run.cut_wanted) own.add(RankNote::cut_epoch);
+  return own;
 }
 
-void hear_notes(Run& run) {
+void hear(Run& run, const RankNotes& said) {
   if (!run.has_peers()) return;
-  if (run.strategy->heard(RankNote::stop)) run.stop_agreed = true;
-  if (run.strategy->heard(RankNote::cut_epoch)) run.epoch_cut = true;
+  run.heard |= said;
+  if (run.heard.take(RankNote::stop)) run.stop_agreed = true;
+  if (run.heard.take(RankNote::cut_epoch)) run.epoch_cut = true;
 }
 
 int agreed_signal(Run& run, int own) {

@@ -31,9 +31,10 @@ void separate_random_numbers(Run& run);
 /// For the launcher, which says it if this rank dies or freezes.
 void note_place(const Run& run, int64_t batch);
 
-/// Before a backward with gradients: what this rank has to say. After it: what all have heard.
-void send_notes(Run& run);
-void hear_notes(Run& run);
+/// What this rank has to say with the next gradients that ranks reduce; it is said then. After them: takes in what any
+/// rank has said, which stays there (Run::heard) until somebody acts on it, however many more gradients come.
+[[nodiscard]] RankNotes take_notes(Run& run);
+void hear(Run& run, const RankNotes& said);
 /// Waits for all: from here on they agree on whether to stop, and on whether the epoch is cut.
 void agree_on_stop(Run& run);
 /// Waits for all. The signal that one of them has received, `own` on this rank (0: none), which may not have reached

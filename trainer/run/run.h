@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,6 +27,7 @@
 #include "levin/trainer/optimizer_config.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/run/tuning.h"
+#include "levin/trainer/run/window.h"
 #include "levin/trainer/run/window_weights.h"
 
 namespace levin {
@@ -66,17 +68,9 @@ struct Progress {
   bool in_epoch = false;       // between on_train_epoch_start and on_train_epoch_end
   bool in_batch = false;       // a batch is in the works: its update is not done
   BatchRest rest = BatchRest::none;
-  int64_t window_seen = 0;  // batches of the open accumulation window
-  int64_t window_size = 1;
-  bool window_spoilt = false;   // a loss of it was not finite, and the update is skipped
+  Window window = {};           // the open accumulation window
   bool window_stepped = false;  // the last window that ended made an optimizer step
   int64_t accumulate = 1;       // batches of a window, from the next window on
-
-  // Where the open window began.
-  int64_t window_first_batch = 0;
-  int64_t window_total_batches = 0;
-
-  [[nodiscard]] bool window_ended() const { return window_seen == 0; }
 };
 
 /// What became of the checkpoints that a fit asked for.
@@ -146,14 +140,16 @@ struct Run {
   bool stop = false;
   bool stop_agreed = false;  // with several ranks: all know that one wants to stop
   bool cut_wanted = false;   // with several ranks: skip_rest_of_epoch was called, and the others do not know yet
-  bool told_memory = false;  // what this rank holds was printed in this fit
-  bool failing = false;      // an exception is on its way out: the other ranks cannot be asked any more
-  bool skip_batch = false;   // the running batch counts for nothing
+  RankNotes to_say;          // with the next gradients that ranks reduce
+  RankNotes heard;           // what any rank has said since somebody acted on it
+  std::exception_ptr restore_failed;      // of trial runs (TrialRuns): the fit ends with it
+  bool told_memory = false;               // what this rank holds was printed in this fit
+  bool failing = false;                   // an exception is on its way out: the other ranks cannot be asked any more
+  bool skip_batch = false;                // the running batch counts for nothing
   std::shared_ptr<StepGraph> step_graph;  // with cuda_graph; null: every step is launched by the host
   StepNotes* recording = nullptr;         // while a step is recorded: what the host must do after each repetition
   int64_t rollbacks = 0;                  // since the last update with a finite loss
   std::string rollback_due;               // why the loop is to go back to the newest checkpoint; "": it is not
-  at::Tensor unread_loss;  // () the sum of the losses that are judged at the window's end; undefined: none
   LossWeights loss_weights;
   Tuning tuning;
   // Manual optimization with a loss scaler: whether a scaled gradient of the running batch overflowed; unset: no

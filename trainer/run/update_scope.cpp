@@ -8,12 +8,12 @@
 namespace levin {
 
 UpdateScope::~UpdateScope() {
-  if (open_) strategy_.end_update(false);
+  if (open_) sharding_.end_update(false);
 }
 
 void UpdateScope::changed() {
   open_ = false;
-  strategy_.end_update(true);
+  sharding_.end_update(true);
 }
 
 void tell_memory(Run& run) {

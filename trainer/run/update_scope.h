@@ -8,7 +8,7 @@ namespace levin {
 /// While one lives, parameters are what this rank updates (Strategy::begin_update).
 class UpdateScope {
  public:
-  explicit UpdateScope(Strategy& strategy) : strategy_(strategy) { strategy_.begin_update(); }
+  explicit UpdateScope(Sharding& sharding) : sharding_(sharding) { sharding_.begin_update(); }
   ~UpdateScope();
   UpdateScope(const UpdateScope&) = delete;
   UpdateScope& operator=(const UpdateScope&) = delete;
@@ -17,7 +17,7 @@ class UpdateScope {
   void changed();
 
  private:
-  Strategy& strategy_;
+  Sharding& sharding_;
   bool open_ = true;
 };
 

@@ -1,5 +1,7 @@
 #include "levin/trainer/state/checkpoint.h"
 
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/nn/module.h>
 #include <torch/version.h>
 
@@ -7,6 +9,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/tensor_text.h"
+#include "levin/core/version.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/update_scope.h"
@@ -27,16 +30,36 @@ State module_state(const LightningModule& module) {
   return state;
 }
 
+// Ranks whose batches used other parameters have other gradients, and every message needs all of them.
+std::vector<bool> has_gradient_on_any_rank(Run& run, const std::vector<at::Tensor>& parameters) {
+  const at::Tensor own = at::zeros({static_cast<int64_t>(parameters.size())}, at::kDouble);
+  auto* numbers = own.mutable_data_ptr<double>();
+  for (size_t k = 0; k < parameters.size(); ++k) numbers[k] = parameters[k].grad().defined() ? 1 : 0;
+  const at::Tensor all = run.strategy->reduce(own, ReduceOp::max);
+  std::vector<bool> somewhere;
+  for (size_t k = 0; k < parameters.size(); ++k) somewhere.push_back(all.const_data_ptr<double>()[k] > 0);
+  return somewhere;
+}
+
 // The gradients of an accumulation window that is still open: the batches seen so far. Ranks have not reduced theirs
 // yet; each continues with the mean, because the window's last backward averages what they hold.
 State window_gradients(Run& run) {
   State state;
-  if (run.progress.window_ended() || run.progress.in_batch) return state;
+  if (run.progress.window.ended() || run.progress.in_batch) return state;
   if (run.strategy->has_sharded_weights()) return reduced_gradients(run);
-  const bool together = run.has_peers() && !run.failing;
-  for (const auto& item : run.module->named_parameters()) {
-    const at::Tensor grad = item.value().grad();
-    if (grad.defined()) state.tensors[item.key()] = together ? run.strategy->reduce(grad, ReduceOp::mean) : grad;
+  const auto parameters = run.module->named_parameters();
+  if (!run.has_peers() || run.failing) {
+    for (const auto& item : parameters) {
+      if (item.value().grad().defined()) state.tensors[item.key()] = item.value().grad();
+    }
+    return state;
+  }
+  const std::vector<bool> somewhere = has_gradient_on_any_rank(run, parameters.values());
+  for (size_t k = 0; k < somewhere.size(); ++k) {
+    if (!somewhere[k]) continue;
+    const at::Tensor& parameter = parameters[k].value();
+    const at::Tensor own = parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter.detach());
+    state.tensors[parameters[k].key()] = run.strategy->reduce(own, ReduceOp::mean);
   }
   return state;
 }
@@ -70,7 +93,7 @@ void put_other_ranks(Run& run, State& checkpoint) {
 
 State run_state(Run& run) {
   // Before gradients of several ranks are averaged.
-  if (!run.failing && !run.progress.in_batch && !run.progress.window_ended()) agree_on_weights(run, true);
+  if (!run.failing && !run.progress.in_batch && !run.progress.window.ended()) agree_on_weights(run, true);
   State checkpoint;
   checkpoint.set<int64_t>("epoch", run.progress.epoch);
   checkpoint.set<int64_t>("global_step", run.progress.global_step);
@@ -118,7 +141,7 @@ void put_run_state(Run& run, State& checkpoint) {
 
 State gather_checkpoint(Run& run, bool weights_only) {
   State checkpoint;
-  checkpoint.set<std::string>("levin_version", "0.1.0");
+  checkpoint.set<std::string>("levin_version", version());
   checkpoint.set<std::string>("torch_version", TORCH_VERSION);
   checkpoint.set<int64_t>("epoch", run.progress.epoch);
   checkpoint.set<int64_t>("global_step", run.progress.global_step);
@@ -126,10 +149,12 @@ State gather_checkpoint(Run& run, bool weights_only) {
   checkpoint.values.set("hyper_parameters", run.module->hparams());
   checkpoint.put("model", module_state(*run.module));
   if (!weights_only) put_run_state(run, checkpoint);
-  call_hook(
-      run, Hook::on_save_checkpoint,
-      [&](Callback& callback) { callback.on_save_checkpoint(run.trainer, *run.module, checkpoint); },
-      [&](LightningModule& module) { module.on_save_checkpoint(checkpoint); });
+  // As Lightning: weights alone are the module's matter.
+  if (!weights_only) {
+    call_callbacks(run, Hook::on_save_checkpoint,
+                   [&](Callback& callback) { callback.on_save_checkpoint(run.trainer, *run.module, checkpoint); });
+  }
+  call_module(run, Hook::on_save_checkpoint, [&](LightningModule& module) { module.on_save_checkpoint(checkpoint); });
   return checkpoint;
 }
 

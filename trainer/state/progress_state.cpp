@@ -17,18 +17,19 @@ State progress_state(const Run& run) {
   auto set = [&](const char* name, int64_t value) { state.set<int64_t>(name, value); };
   set("epochs", p.processed);
   state.set("in_epoch", p.in_epoch && !epoch_is_over);
-  set("next_batch", epoch_is_over ? 0 : back_to_window ? p.window_first_batch : p.next_batch);
+  set("next_batch", epoch_is_over ? 0 : back_to_window ? p.window.first_batch : p.next_batch);
   set("global_step", p.global_step);
   set("skipped_steps", p.skipped_steps);
   set("windows", p.windows);
-  set("total_batches", back_to_window ? p.window_total_batches : p.total_batches);
+  set("total_batches", back_to_window ? p.window.total_batches : p.total_batches);
   set("steps_in_epoch", epoch_is_over ? 0 : p.steps_in_epoch);
   set("rest", epoch_is_over ? 0 : static_cast<int64_t>(p.rest));
-  set("window_seen", back_to_window ? 0 : p.window_seen);
-  set("window_size", p.window_size);
-  state.set("window_spoilt", p.window_spoilt && !back_to_window);
+  set("window_seen", back_to_window ? 0 : p.window.seen);
+  set("window_size", p.window.size);
+  state.set("window_spoilt", p.window.spoilt && !back_to_window);
   state.set("window_stepped", p.window_stepped);
-  if (run.unread_loss.defined() && !back_to_window) state.set("unread_loss", run.unread_loss.item().toDouble());
+  if (p.window.unread_loss.defined() && !back_to_window)
+    state.set("unread_loss", p.window.unread_loss.item().toDouble());
   save_loss_weights(run, state);
   set("micro_batch_size", micro_batch_size(run));
   set("accumulate", p.accumulate);
@@ -60,11 +61,11 @@ void load_progress(Run& run, const State& saved) {
     throw CheckpointError("saved state: rest is " + std::to_string(rest) + ". The checkpoint is from another Levin.");
   }
   p.rest = static_cast<BatchRest>(rest);
-  p.window_seen = saved.get<int64_t>("window_seen");
-  p.window_size = saved.get<int64_t>("window_size");
-  p.window_spoilt = saved.get<bool>("window_spoilt");
+  p.window.seen = saved.get<int64_t>("window_seen");
+  p.window.size = saved.get<int64_t>("window_size");
+  p.window.spoilt = saved.get<bool>("window_spoilt");
   p.window_stepped = saved.get<bool>("window_stepped");
-  run.unread_loss =
+  p.window.unread_loss =
       saved.has("unread_loss") ? at::scalar_tensor(saved.get<double>("unread_loss"), at::kDouble) : at::Tensor();
   load_loss_weights(run, saved);
   if (run.micro_batching != nullptr && saved.has("micro_batch_size")) {
@@ -73,8 +74,8 @@ void load_progress(Run& run, const State& saved) {
   p.accumulate = saved.get<int64_t>("accumulate");
   run.resumed_world_size = saved.get<int64_t>("world_size");
   run.resumed_batch_size = saved.get<int64_t>("batch_size");
-  p.window_first_batch = p.next_batch - p.window_seen;
-  p.window_total_batches = p.total_batches - p.window_seen;
+  p.window.first_batch = p.next_batch - p.window.seen;
+  p.window.total_batches = p.total_batches - p.window.seen;
   run.train_loaded_in_epoch = saved.get<int64_t>("train_loaded_in_epoch");
   set_default_seed(static_cast<uint64_t>(saved.get<int64_t>("seed")));
   run.epoch_cut = saved.get<bool>("epoch_cut");

@@ -171,14 +171,14 @@ State reduced_gradients(Run& run) {
   return state;
 }
 
-State optimizer_parts(const Strategy& strategy, const Optimizer& optimizer, const State& whole) {
+State optimizer_parts(const Sharding& sharding, const Optimizer& optimizer, const State& whole) {
   State parts;
   parts.values = whole.values;
   const auto params = optimizer.parameters();
   for (const auto& [key, tensor] : whole.tensors) {
     std::string_view name = key;
     const auto index = leading_number(name);
-    const auto place = index && *index < params.size() ? strategy.place_of(params[*index]) : std::nullopt;
+    const auto place = index && *index < params.size() ? sharding.place_of(params[*index]) : std::nullopt;
     const bool fits = place && tensor.sizes() == at::IntArrayRef(place->shape);
     if (!place || (!fits && !is_counter(std::string(name)))) {
       parts.tensors[key] = tensor;  // the optimizer says what is wrong with it
@@ -203,9 +203,9 @@ void restore_parts(Run& run, const State& checkpoint) {
   update.changed();
 }
 
-at::Tensor norm_over_ranks(Strategy& strategy, const std::vector<at::Tensor>& params) {
+at::Tensor norm_over_ranks(RankCollectives& ranks, const std::vector<at::Tensor>& params) {
   const at::Tensor own = get_total_norm(params);
-  return strategy.reduce(own.square(), ReduceOp::sum).sqrt_();
+  return ranks.reduce(own.square(), ReduceOp::sum).sqrt_();
 }
 
 }  // namespace levin

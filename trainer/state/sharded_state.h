@@ -17,12 +17,12 @@ void prepare_for_writing(Run& run, CheckpointRequest& request);
 [[nodiscard]] State reduced_gradients(Run& run);
 
 /// This rank's parts of a whole optimizer state, as its load_state wants them in an UpdateScope.
-[[nodiscard]] State optimizer_parts(const Strategy& strategy, const Optimizer& optimizer, const State& whole);
+[[nodiscard]] State optimizer_parts(const Sharding& sharding, const Optimizer& optimizer, const State& whole);
 
 /// The weights of a checkpoint into this rank's parts and the module, during a run.
 void restore_parts(Run& run, const State& checkpoint);
 
 /// The gradients' norm over all ranks, each of which has parts of them; a scalar tensor.
-[[nodiscard]] at::Tensor norm_over_ranks(Strategy& strategy, const std::vector<at::Tensor>& params);
+[[nodiscard]] at::Tensor norm_over_ranks(RankCollectives& ranks, const std::vector<at::Tensor>& params);
 
 }  // namespace levin

@@ -3,12 +3,12 @@
 #pragma once
 
 #include "levin/trainer/run/run.h"
-#include "levin/trainer/step/window.h"
+#include "levin/trainer/run/window.h"
 
 namespace levin {
 
 /// Runs training_step and what belongs to it; returns the detached loss divided by the window (undefined if none).
-at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const Window& window);
+at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const WindowPart& window);
 
 /// The same for modules with manual optimization: the step does everything itself.
 at::Tensor manual_step(Run& run, const Batch& batch, int64_t batch_idx);

@@ -4,6 +4,7 @@
 
 #include "levin/core/error.h"
 #include "levin/precision/grad_scaler.h"
+#include "levin/trainer/step/closure_step.h"
 #include "levin/trainer/step/update.h"
 #include "levin/trainer/trainer.h"
 
@@ -38,7 +39,7 @@ void LightningOptimizer::step_with(const Optimizer::Closure& closure) {
     at::Tensor loss = closure();
     (void)read_window(run, {});
     before_update(run, *optimizer_);
-    return loss;
+    return loss_of_ranks(run, loss);
   });
   run.time_split.enter(StepPart::forward);
   count_step(run);

@@ -69,7 +69,7 @@ Finding read_notes(Run& run, const at::Tensor& loss, at::Tensor found_inf) {
   if (found_inf.defined() && run.strategy->has_sharded_gradients()) {
     found_inf = run.strategy->reduce(found_inf, ReduceOp::max);
   }
-  if (run.strategy->heard(RankNote::nonfinite_loss)) {
+  if (run.heard.take(RankNote::nonfinite_loss)) {
     act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
     return Finding::nonfinite_loss;
   }
@@ -101,7 +101,7 @@ Finding judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss) 
 }
 
 Finding read_window(Run& run, const at::Tensor& found_inf) {
-  const at::Tensor loss = std::exchange(run.unread_loss, at::Tensor());
+  const at::Tensor loss = std::exchange(run.progress.window.unread_loss, at::Tensor());
   if (run.has_peers() && run.strategy->device().is_cpu()) return read_notes(run, loss, found_inf);
   const at::Tensor flags = window_flags(run, loss, found_inf);
   return flags.defined() ? judge_window(run, flags, loss) : Finding::good;

@@ -52,7 +52,7 @@ void check_weight(const at::Tensor& weight) {
 
 // 2^k next to what the whole window will probably weigh. Reads the weight: once a fit.
 double unit_for(const Run& run, const at::Tensor& weight, int64_t parts) {
-  const double window = weight.item().toDouble() * static_cast<double>(parts * run.progress.window_size);
+  const double window = weight.item().toDouble() * static_cast<double>(parts * run.progress.window.size);
   return std::isfinite(window) && window > 0 ? std::exp2(std::round(std::log2(window))) : 1;
 }
 
@@ -147,7 +147,7 @@ void agree_on_weights(Run& run, bool sync) {
 
 at::Tensor counted_loss(Run& run, const at::Tensor& loss, const at::Tensor& weight, double share) {
   if (!weight.defined()) {
-    const auto window = static_cast<double>(run.progress.window_size);
+    const auto window = static_cast<double>(run.progress.window.size);
     if (share != 1) return loss * (share / window);
     return window > 1 ? loss / window : loss;
   }

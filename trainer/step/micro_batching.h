@@ -9,8 +9,8 @@
 
 #include "levin/data/batch.h"
 #include "levin/trainer/run/run.h"
-#include "levin/trainer/step/step_share.h"
-#include "levin/trainer/step/window.h"
+#include "levin/trainer/run/window.h"
+#include "levin/trainer/step/batch_parts.h"
 
 namespace levin {
 
@@ -29,7 +29,7 @@ class MicroBatching {
 
   /// What automatic_step does of a batch before the update; returns the detached mean loss divided by the window.
   /// `skipped`: this rank has nothing to compute. Every rank. Throws OutOfMemoryError if one sample does not fit.
-  [[nodiscard]] at::Tensor step(const Batch& batch, int64_t batch_idx, const Window& window, bool skipped);
+  [[nodiscard]] at::Tensor step(const Batch& batch, int64_t batch_idx, const WindowPart& window, bool skipped);
 
   /// Samples of one pass; 0: a whole batch.
   [[nodiscard]] int64_t size() const { return size_; }
@@ -37,20 +37,13 @@ class MicroBatching {
   void continue_with(int64_t size);
 
  private:
-  /// What the parts of a batch have left.
-  struct Passes {
-    std::vector<StepShare> shares = {};
-    std::vector<at::Tensor> losses = {};  // detached; undefined: none
-  };
-
-  [[nodiscard]] at::Tensor step_of_size(const Batch& batch, int64_t batch_idx, const Window& window, bool skipped);
-  [[nodiscard]] at::Tensor step_that_fits(const Batch& batch, int64_t batch_idx, const Window& window, bool skipped);
-  [[nodiscard]] bool run_passes(const Batch& batch, int64_t batch_idx, bool sync, bool skipped, Passes& passes);
-  void backward(const at::Tensor& loss, const at::Tensor& weight, double share, bool sync);
+  [[nodiscard]] BatchParts cut(const Batch& batch) const;
+  [[nodiscard]] at::Tensor step_of_size(const Batch& batch, int64_t batch_idx, const WindowPart& window, bool skipped);
+  [[nodiscard]] at::Tensor step_that_fits(const Batch& batch, int64_t batch_idx, const WindowPart& window,
+                                          bool skipped);
+  [[nodiscard]] bool run_passes(BatchParts& parts, int64_t batch_idx, bool sync, bool skipped);
+  [[nodiscard]] bool judge(const BatchParts& parts);
   [[nodiscard]] int64_t agreed_size(bool failed, int64_t largest);
-  void reduce(const Window& window);
-  void log_parts(const Passes& passes);
-  [[nodiscard]] at::Tensor finish(const Passes& passes);
 
   Run& run_;
   bool automatic_;

@@ -7,8 +7,8 @@
 
 namespace levin {
 
-/// Whether the loss (one element) is finite, or the policy is to ignore it. Else the policy is followed. Reads the
-/// value: waits for a device.
+/// Whether the losses (one element, or undefined: none) of all ranks are finite, or the policy is to ignore them. Else
+/// the policy is followed. Reads the value: waits for a device, and with several ranks for the others. Every rank.
 [[nodiscard]] bool keep_if_finite(Run& run, const at::Tensor& loss);
 
 /// The same where that makes nobody wait; elsewhere notes the loss for read_window and returns true. See Note [A loss,

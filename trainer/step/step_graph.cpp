@@ -73,7 +73,7 @@ class RecordingScope {
   StepNotes* outer_;
 };
 
-size_t part_index(const Window& window) {
+size_t part_index(const WindowPart& window) {
   return (window.first ? 0U : 1U) + (window.last ? 0U : 2U);
 }
 
@@ -102,9 +102,9 @@ StepGraph::StepGraph(Run& run)
   optimizer_.make_recordable();
 }
 
-at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const Window& window) {
+at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
   if (window.first) window_repeats_ = !run_.skip_batch && may_repeat(batch);
-  const bool cut = window.last && run_.progress.window_seen < run_.progress.window_size;
+  const bool cut = window.last && run_.progress.window.seen < run_.progress.window.size;
   if (!window_repeats_ || run_.skip_batch || cut || !fits(batch)) return run_as_it_is(batch, batch_idx, window);
   return repeat(parts_[part_index(window)], batch, batch_idx, window);
 }
@@ -118,7 +118,7 @@ bool StepGraph::may_repeat(const Batch& batch) {
     return false;
   }
   // A window that the epoch's end makes shorter divides its losses by another number.
-  if (run_.progress.window_size != run_.progress.accumulate) return false;
+  if (run_.progress.window.size != run_.progress.accumulate) return false;
   Settings now = settings();
   if (inputs_.empty()) {
     settings_ = std::move(now);
@@ -165,7 +165,7 @@ bool StepGraph::fits(const Batch& batch) const {
   return true;
 }
 
-at::Tensor StepGraph::run_as_it_is(const Batch& batch, int64_t batch_idx, const Window& window) {
+at::Tensor StepGraph::run_as_it_is(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
   if (!inputs_.empty() && !run_.skip_batch && !fits(batch) && !std::exchange(told_of_shape_, true)) {
     Console::instance().warn(about_graphs(
         "batch " + std::to_string(batch_idx) + " has the shapes " + shapes_text(batch) + " and the recorded step " +
@@ -177,7 +177,7 @@ at::Tensor StepGraph::run_as_it_is(const Batch& batch, int64_t batch_idx, const 
   return loss;
 }
 
-at::Tensor StepGraph::repeat(Part& part, const Batch& batch, int64_t batch_idx, const Window& window) {
+at::Tensor StepGraph::repeat(Part& part, const Batch& batch, int64_t batch_idx, const WindowPart& window) {
   {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < batch.count(); ++i) inputs_.tensors[i].copy_(batch.tensors[i], /*non_blocking=*/true);
@@ -191,12 +191,12 @@ at::Tensor StepGraph::repeat(Part& part, const Batch& batch, int64_t batch_idx, 
     part.recording->replay();
   }
   ++repeated_;
-  run_.unread_loss = part.unread_loss;
+  run_.progress.window.unread_loss = part.unread_loss;
   take_notes(part, window);
   return part.loss.clone();  // the next repetition writes to the same memory
 }
 
-void StepGraph::record(Part& part, int64_t batch_idx, const Window& window) {
+void StepGraph::record(Part& part, int64_t batch_idx, const WindowPart& window) {
   try {
     part.recording = recorder_->record([this, &part, batch_idx, window] { run_recorded(part, batch_idx, window); });
   } catch (const c10::OutOfMemoryError&) {
@@ -214,7 +214,7 @@ void StepGraph::record(Part& part, int64_t batch_idx, const Window& window) {
   for (const auto& parameter : parameters_) gradients_.push_back(parameter.grad());
 }
 
-void StepGraph::run_recorded(Part& part, int64_t batch_idx, const Window& window) {
+void StepGraph::run_recorded(Part& part, int64_t batch_idx, const WindowPart& window) {
   part.notes = StepNotes();
   const RecordingScope scope(run_, part.notes);
   part.loss = automatic_step(run_, inputs_, batch_idx, window);
@@ -222,7 +222,7 @@ void StepGraph::run_recorded(Part& part, int64_t batch_idx, const Window& window
     throw Error(about_graphs("training_step returned no loss for batch " + std::to_string(batch_idx) +
                              ", and whether a batch counts cannot be decided inside a recorded step."));
   }
-  part.unread_loss = run_.unread_loss;
+  part.unread_loss = run_.progress.window.unread_loss;
 }
 
 // A step that ran as it is has put other tensors there, and a validation none.
@@ -230,7 +230,7 @@ void StepGraph::hold_gradients() {
   for (size_t i = 0; i < gradients_.size(); ++i) parameters_[i].mutable_grad() = gradients_[i];
 }
 
-void StepGraph::take_notes(const Part& part, const Window& window) {
+void StepGraph::take_notes(const Part& part, const WindowPart& window) {
   for (const auto& value : part.notes.logged) {
     MetricStore::Place place = run_.place;
     place.hook = value.hook;
@@ -239,7 +239,6 @@ void StepGraph::take_notes(const Part& part, const Window& window) {
   if (!window.last) return;
   const at::Tensor& flags = part.notes.flags;
   count_window(run_, flags.defined() ? judge_window(run_, flags, part.notes.loss) : Finding::good);
-  run_.progress.window_spoilt = false;
 }
 
 }  // namespace levin

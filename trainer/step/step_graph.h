@@ -18,8 +18,8 @@
 #include "levin/core/device_work.h"
 #include "levin/trainer/metrics.h"
 #include "levin/trainer/run/run.h"
+#include "levin/trainer/run/window.h"
 #include "levin/trainer/step/step_notes.h"
-#include "levin/trainer/step/window.h"
 
 namespace torch::nn {
 class Module;
@@ -46,7 +46,7 @@ class StepGraph {
 
   /// automatic_step, repeated by the device where a recording fits. Throws Error saying in one sentence what cannot be
   /// recorded when recording fails.
-  [[nodiscard]] at::Tensor step(const Batch& batch, int64_t batch_idx, const Window& window);
+  [[nodiscard]] at::Tensor step(const Batch& batch, int64_t batch_idx, const WindowPart& window);
 
   /// Batches that the device has repeated.
   [[nodiscard]] int64_t repeated() const { return repeated_; }
@@ -72,12 +72,12 @@ class StepGraph {
 
   [[nodiscard]] bool may_repeat(const Batch& batch);
   [[nodiscard]] bool fits(const Batch& batch) const;
-  [[nodiscard]] at::Tensor run_as_it_is(const Batch& batch, int64_t batch_idx, const Window& window);
-  [[nodiscard]] at::Tensor repeat(Part& part, const Batch& batch, int64_t batch_idx, const Window& window);
-  void record(Part& part, int64_t batch_idx, const Window& window);
-  void run_recorded(Part& part, int64_t batch_idx, const Window& window);
+  [[nodiscard]] at::Tensor run_as_it_is(const Batch& batch, int64_t batch_idx, const WindowPart& window);
+  [[nodiscard]] at::Tensor repeat(Part& part, const Batch& batch, int64_t batch_idx, const WindowPart& window);
+  void record(Part& part, int64_t batch_idx, const WindowPart& window);
+  void run_recorded(Part& part, int64_t batch_idx, const WindowPart& window);
   void hold_gradients();
-  void take_notes(const Part& part, const Window& window);
+  void take_notes(const Part& part, const WindowPart& window);
   [[nodiscard]] Settings settings() const;
   void forget();
 

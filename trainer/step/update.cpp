@@ -52,7 +52,7 @@ void rescale_gradients(Run& run, double factor) {
 // later.
 void record_update(Run& run, const at::Tensor& found_inf) {
   StepNotes& notes = *run.recording;
-  notes.loss = std::exchange(run.unread_loss, at::Tensor());
+  notes.loss = std::exchange(run.progress.window.unread_loss, at::Tensor());
   notes.flags = window_flags(run, notes.loss, found_inf);
   Optimizer& optimizer = run.optimizers[0].optimizer();
   before_update(run, optimizer);
@@ -66,12 +66,12 @@ void record_update(Run& run, const at::Tensor& found_inf) {
 
 }  // namespace
 
-void update(Run& run, const Window& window) {
+void update(Run& run, const WindowPart& window) {
   const Progress& progress = run.progress;
   run.time_split.enter(StepPart::optimizer);
   const bool weighted = normalize_gradients(run);
-  if (!weighted && !window.size_known && progress.window_seen < progress.window_size) {
-    rescale_gradients(run, static_cast<double>(progress.window_size) / static_cast<double>(progress.window_seen));
+  if (!weighted && !window.size_known && progress.window.seen < progress.window.size) {
+    rescale_gradients(run, static_cast<double>(progress.window.size) / static_cast<double>(progress.window.seen));
   }
   const ProfilerScope profile(run.profiler.get(), "optimizer_step");
   GradScaler* scaler = run.precision->scaler();

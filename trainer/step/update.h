@@ -1,8 +1,8 @@
 // What ends an accumulation window: unscaling, clipping, the optimizers' steps, and the counters.
 #pragma once
 
+#include "levin/trainer/run/window.h"
 #include "levin/trainer/step/loss_scaling.h"
-#include "levin/trainer/step/window.h"
 
 namespace levin {
 
@@ -11,7 +11,7 @@ void before_update(Run& run, Optimizer& optimizer);
 /// The update itself. Every rank.
 void step_optimizer(Run& run, Optimizer& optimizer);
 /// The update of automatic optimization, or what stands in its place while a step is recorded.
-void update(Run& run, const Window& window);
+void update(Run& run, const WindowPart& window);
 /// One more optimizer step.
 void count_step(Run& run);
 

@@ -1,0 +1,43 @@
+// What ranks send each other outside of gradients. A world of one is an ordinary one whose collectives are identities.
+// Every function that blocks is called by every rank.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "levin/strategies/world.h"
+
+namespace levin {
+
+enum class ReduceOp { mean, sum, min, max };
+
+class RankCollectives {
+ public:
+  virtual ~RankCollectives() = default;
+
+  [[nodiscard]] virtual World world() const { return {}; }
+  [[nodiscard]] virtual int64_t rank() const = 0;
+  [[nodiscard]] virtual int64_t world_size() const = 0;
+
+  /// Reduces over all ranks; every rank gets the result. Blocks until all arrive.
+  [[nodiscard]] virtual at::Tensor reduce(const at::Tensor& value, ReduceOp op) = 0;
+
+  /// True on every rank if it is true on any. Blocks until all arrive.
+  [[nodiscard]] virtual bool any(bool value) = 0;
+
+  virtual void barrier() = 0;
+
+  /// (world_size, …): the CPU tensor of every rank, rank by rank; same shape and type on all. Blocks until all arrive.
+  [[nodiscard]] virtual at::Tensor gather(const at::Tensor& value) { return value.unsqueeze(0); }
+  /// Every rank's text, rank by rank. Blocks until all arrive.
+  [[nodiscard]] virtual std::vector<std::string> gather(const std::string& text) { return {text}; }
+  /// Every line that some rank has, once, the same on all ranks. Blocks until all arrive.
+  [[nodiscard]] virtual std::string merge_lines(const std::string& text) { return text; }
+  /// Rank 0's text. Blocks until all arrive.
+  [[nodiscard]] virtual std::string broadcast(const std::string& text) { return text; }
+};
+
+}  // namespace levin

@@ -1,0 +1,48 @@
+#include "levin/trainer/step/batch_parts.h"
+
+#include <algorithm>
+
+#include "levin/strategies/device/scatter_gather.h"
+#include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/step/log_value.h"
+#include "levin/trainer/step/loss_weights.h"
+
+namespace levin {
+
+BatchParts::BatchParts(const Batch& batch, const std::vector<int64_t>& sizes, const DeviceSlot& home)
+    : shares(sizes.size()), losses(sizes.size()), samples(batch.size()) {
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    shares[k].slot = home;
+    shares[k].samples = sizes[k];
+  }
+  if (sizes.size() == 1) {
+    batches = {batch};
+    return;
+  }
+  batches.resize(sizes.size());
+  const std::vector<DeviceSlot> slots(sizes.size(), home);
+  for (const at::Tensor& tensor : batch.tensors) {
+    const auto cut = scatter(tensor, sizes, slots);
+    for (size_t k = 0; k < sizes.size(); ++k) batches[k].tensors.push_back(cut[k]);
+  }
+}
+
+double BatchParts::share_of(size_t k) const {
+  return static_cast<double>(shares[k].samples) / static_cast<double>(std::max<int64_t>(1, samples));
+}
+
+at::Tensor mean_loss(Run& run, const BatchParts& parts) {
+  return mean_of_shares(run, parts.losses, parts.shares, /*note=*/false);
+}
+
+at::Tensor finish_parts(Run& run, const BatchParts& parts) {
+  {
+    const HookScope scope(run, Hook::training_step);  // as the whole batch's would have
+    log_shares(run, parts.shares);
+  }
+  const at::Tensor mean = mean_loss(run, parts);
+  const int64_t window = run.progress.window.size;
+  return mean.defined() && window > 1 ? mean / window : mean;
+}
+
+}  // namespace levin

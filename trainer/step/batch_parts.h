@@ -1,0 +1,34 @@
+// A batch cut into parts with passes of their own.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "levin/data/batch.h"
+#include "levin/strategies/device_slot.h"
+#include "levin/trainer/step/step_share.h"
+
+namespace levin {
+
+struct Run;
+
+struct BatchParts {
+  std::vector<Batch> batches = {};
+  std::vector<StepShare> shares = {};   // how many samples each has, and what it logs
+  std::vector<at::Tensor> losses = {};  // () detached; undefined: none
+  int64_t samples = 0;
+
+  /// `sizes`: samples of each. All on `home`.
+  BatchParts(const Batch& batch, const std::vector<int64_t>& sizes, const DeviceSlot& home);
+
+  [[nodiscard]] size_t count() const { return shares.size(); }
+  /// Of the batch's samples.
+  [[nodiscard]] double share_of(size_t k) const;
+};
+
+/// The parts' mean loss, as judged and shown; undefined if none had one.
+[[nodiscard]] at::Tensor mean_loss(Run& run, const BatchParts& parts);
+/// Logs for the batch what its parts have logged. Returns the mean loss divided by the window.
+[[nodiscard]] at::Tensor finish_parts(Run& run, const BatchParts& parts);
+
+}  // namespace levin

@@ -1,0 +1,25 @@
+// A step of an optimizer that evaluates its batch several times (LBFGS).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+
+#include "levin/data/batch.h"
+
+namespace levin {
+
+class Optimizer;
+struct Run;
+
+/// Automatic optimization: a pass for each evaluation; returns the first loss, detached. `skipped`: this rank has
+/// nothing to compute. A first loss that is not finite is judged by TrainerOptions::nonfinite_loss before anything is
+/// updated; later ones are trial points of a line search, which may be anything. Every rank.
+[[nodiscard]] at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx, bool skipped);
+
+/// The mean of what the ranks' losses are, so that all of them search along the same line: gradients are means too. A
+/// rank without a loss (undefined) counts as 0, as its gradients do. Undefined where no rank has one. Every rank.
+[[nodiscard]] at::Tensor loss_of_ranks(Run& run, const at::Tensor& loss);
+
+}  // namespace levin

@@ -1,0 +1,133 @@
+#include "levin/trainer/step/pass.h"
+
+#include <optional>
+
+#include "levin/core/error.h"
+#include "levin/precision/grad_scaler.h"
+#include "levin/recompute/recomputation.h"
+#include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/run/ranks.h"
+#include "levin/trainer/step/loss_weights.h"
+#include "levin/trainer/step/module_replicas.h"
+#include "levin/trainer/step/step_share.h"
+
+namespace levin {
+
+namespace {
+
+void refuse_weight(const Optimizer& optimizer) {
+  throw Error("set_loss_weight: " + optimizer.name() +
+              " evaluates one batch several times for an update, and the batch has nothing beside it to be weighed "
+              "against. Drop the call, or use another optimizer.");
+}
+
+at::Tensor scaled(Run& run, const at::Tensor& loss) {
+  GradScaler* scaler = run.precision->scaler();
+  return scaler == nullptr || !loss.defined() ? loss : scaler->scale(loss);
+}
+
+// What follows training_step, up to backward.
+void count(Run& run, const Pass& pass, PassLoss& result) {
+  result.weight = pass.part != nullptr ? pass.part->loss_weight : take_loss_weight(run);
+  check_loss(result.loss);
+  if (pass.closure != nullptr && result.weight.defined()) refuse_weight(*pass.closure);
+  result.loss = weigh(run, result.loss, result.weight, pass.parts);
+  if (pass.judge && !pass.judge(result.loss)) result.loss = at::Tensor();
+  if (pass.opens_window) zero_gradients(run);
+  agree_on_weights(run, pass.sync);
+  if (result.loss.defined()) result.counted = counted_loss(run, result.loss, result.weight, pass.share);
+}
+
+}  // namespace
+
+void check_loss(const at::Tensor& loss) {
+  if (!loss.defined()) return;
+  if (loss.numel() != 1) {
+    throw Error("training_step: the loss must be one number, got " + std::to_string(loss.numel()) +
+                " elements. Reduce it, e.g. loss.mean().");
+  }
+  if (!loss.requires_grad()) {
+    throw Error(
+        "training_step: the loss has no gradient. Compute it from the module's parameters, without detach() or "
+        "NoGradGuard; to train without gradients use set_automatic_optimization(false).");
+  }
+}
+
+at::Tensor run_training_step(Run& run, const Batch& batch, int64_t batch_idx) {
+  run.time_split.enter(StepPart::forward);
+  (void)take_loss_weight(run);  // of a step that failed
+  const ProfilerScope profile(run.profiler.get(), "training_step");
+  const ForwardScope forward(*run.precision, run.strategy->device().type());
+  const HookScope scope(run, Hook::training_step);
+  at::Tensor loss = run_step(run, batch, ModuleReplicas::Result::loss,
+                             [&](LightningModule& m, const Batch& b) { return m.training_step(b, batch_idx); });
+  if (run.recomputation) run.recomputation->check_called();
+  return loss;
+}
+
+void zero_gradients(Run& run) {
+  run.time_split.enter(StepPart::optimizer);
+  for (auto& wrapped : run.optimizers) {
+    Optimizer& optimizer = wrapped.optimizer();
+    call_hook(
+        run, Hook::on_before_zero_grad,
+        [&](Callback& callback) { callback.on_before_zero_grad(run.trainer, *run.module, optimizer); },
+        [&](LightningModule& module) { module.on_before_zero_grad(optimizer); });
+    run.module->optimizer_zero_grad(optimizer);
+  }
+}
+
+void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
+  if (has_hooks) {
+    run.time_split.enter(StepPart::callbacks);
+    call_hook(
+        run, Hook::on_before_backward,
+        [&](Callback& callback) { callback.on_before_backward(run.trainer, *run.module, loss); },
+        [&](LightningModule& module) { module.on_before_backward(loss); });
+  }
+  run.time_split.enter(StepPart::backward);
+  {
+    const ProfilerScope profile(run.profiler.get(), "backward");
+    const HookScope scope(run, Hook::backward);
+    hear(run, run.strategy->backward(scaled(run, loss), sync, sync ? take_notes(run) : RankNotes()));
+  }
+  if (has_hooks) {
+    run.time_split.enter(StepPart::callbacks);
+    call_plain(run, Hook::on_after_backward, &Callback::on_after_backward, &LightningModule::on_after_backward);
+  }
+}
+
+void run_backward_without_loss(Run& run, bool sync) {
+  if (!run.has_peers() || !(sync || run.strategy->has_sharded_weights())) return;
+  run.time_split.enter(StepPart::backward);
+  hear(run, run.strategy->backward_without_loss(sync, sync ? take_notes(run) : RankNotes()));
+}
+
+PassLoss run_pass(Run& run, const Pass& pass) {
+  PassLoss result;
+  if (run.has_peers()) run.strategy->before_forward(pass.sync);
+  if (pass.batch != nullptr) {
+    std::optional<ShareScope> part;
+    if (pass.part != nullptr) part.emplace(*pass.part);
+    result.loss = run_training_step(run, *pass.batch, pass.batch_idx);
+  }
+  count(run, pass, result);
+  if (result.counted.defined()) {
+    run_backward(run, result.counted, pass.sync, pass.has_hooks);
+  } else {
+    run_backward_without_loss(run, pass.sync);  // the others wait for this rank's gradients
+  }
+  return result;
+}
+
+at::Tensor begin_piped_pass(Run& run, const Pass& pass, PassLoss& result) {
+  const ShareScope part(*pass.part);
+  {
+    const ForwardScope forward(*run.precision, run.strategy->device().type());
+    result.loss = run.module->training_step(*pass.batch, pass.batch_idx);
+  }
+  count(run, pass, result);
+  return scaled(run, result.counted);
+}
+
+}  // namespace levin
