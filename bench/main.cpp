@@ -20,6 +20,7 @@ constexpr Program kPrograms[] = {
     {"plan", bench::plan::run_program},
     {"recompute", bench::recompute::run_program},
 #endif
+    {"devices", bench::devices::run_program},
     {"loader", bench::loader::run_program},
     {"optimizers", bench::optimizers::run_program},
     {"overhead", bench::overhead::run_program},

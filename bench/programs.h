@@ -9,6 +9,9 @@ int run_program(int argc, char** argv);
 namespace ddp {
 int run_program(int argc, char** argv);
 }
+namespace devices {
+int run_program(int argc, char** argv);
+}
 namespace gpt {
 int run_program(int argc, char** argv);
 }

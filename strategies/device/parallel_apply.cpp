@@ -8,6 +8,7 @@
 
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
+#include "levin/strategies/device/op_threads.h"
 #include "levin/strategies/device/random_scope.h"
 #include "levin/strategies/device/worker_thread.h"
 
@@ -20,15 +21,28 @@ ParallelApply::ParallelApply(std::vector<DeviceSlot> slots) : slots_(std::move(s
 ParallelApply::~ParallelApply() = default;
 
 void ParallelApply::operator()(size_t count, const std::function<void(size_t)>& task) {
+  seed_ = count > 1 && slots_[0].device.is_cpu() ? draw_seed() : 0;
+  run(count, seed_, task);
+}
+
+void ParallelApply::go_on(size_t count, const std::function<void(size_t)>& task) {
+  run(count, mix_seed(~seed_, count), task);
+}
+
+void ParallelApply::run(size_t count, uint64_t seed, const std::function<void(size_t)>& task) {
   while (workers_.size() + 1 < count) workers_.push_back(std::make_unique<WorkerThread>());
   const at::ThreadLocalState state;
-  const uint64_t seed = count > 1 && slots_[0].device.is_cpu() ? draw_seed() : 0;
+  const int threads = op_threads_share(count);
   std::vector<std::exception_ptr> errors(count);
-  auto run = [&](size_t k) {
+  const auto guarded = [&](size_t k) {
     try {
       const SlotScope scope(slots_[k]);
       std::optional<RandomScope> random;
-      if (count > 1 && slots_[k].device.is_cpu()) random.emplace(mix_seed(seed, k));
+      std::optional<OpThreads> share;
+      if (count > 1 && slots_[k].device.is_cpu()) {
+        random.emplace(mix_seed(seed, k));
+        share.emplace(threads);
+      }
       task(k);
     } catch (...) {
       errors[k] = std::current_exception();
@@ -37,10 +51,10 @@ void ParallelApply::operator()(size_t count, const std::function<void(size_t)>& 
   for (size_t k = 1; k < count; ++k) {
     workers_[k - 1]->start([&, k] {
       const at::ThreadLocalStateGuard guard(state);
-      run(k);
+      guarded(k);
     });
   }
-  if (count > 0) run(0);
+  if (count > 0) guarded(0);
   for (size_t k = 1; k < count; ++k) workers_[k - 1]->wait();
   rethrow(errors);
 }

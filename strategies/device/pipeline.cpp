@@ -14,6 +14,9 @@
 
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
+#include "levin/strategies/device/kept_memory.h"
+#include "levin/strategies/device/op_threads.h"
+#include "levin/strategies/device/placed_call.h"
 #include "levin/strategies/device/placement_recorder.h"
 #include "levin/strategies/device/random_scope.h"
 #include "levin/strategies/device/worker_thread.h"
@@ -172,6 +175,9 @@ Pipeline::Pipeline(std::vector<Part> parts, DeviceSlot home, PlacementRecorder& 
     stage.parts.push_back(p);
     stage_of_.push_back(stages_.size() - 1);
   }
+  const auto on_cpu = [](const Stage& stage) { return stage.slot.device.is_cpu(); };
+  stages_on_cpu_ = static_cast<size_t>(std::count_if(stages_.begin(), stages_.end(), on_cpu));
+  if (stages_on_cpu_ > 1) keep_freed_memory();
 }
 
 Pipeline::~Pipeline() = default;
@@ -188,9 +194,11 @@ bool Pipeline::is_running_here() const {
 
 void Pipeline::run(size_t count, const std::function<at::Tensor(size_t)>& loss) {
   Step step(count);
+  const int op_threads = op_threads_share(stages_on_cpu_);
   const auto guarded = [&](size_t who, const std::function<void()>& work) {
     try {
       const at::ThreadLocalStateGuard state(step.state);
+      const OpThreads share(op_threads);
       work();
     } catch (const Abandoned&) {
     } catch (...) {

@@ -76,6 +76,7 @@ class Pipeline {
   std::vector<Part> parts_;
   std::vector<Stage> stages_;
   std::vector<size_t> stage_of_;  // by part
+  size_t stages_on_cpu_ = 0;      // which share its cores
   DeviceSlot home_;
   PlacementRecorder& recorder_;
   std::vector<std::unique_ptr<WorkerThread>> threads_;  // of the stages, then of micro-batches; they stay

@@ -26,6 +26,10 @@ OWN = {
     "recompute": {"time_to_plain", "memory_to_plain", "selective_time_to_plain", "selective_memory_to_plain"},
     "ddp": {"trainer_to_loop", "gpt_trainer_to_loop", "gpt_scaling_efficiency", "gpt_scaling_efficiency_no_overlap",
             "fsdp_memory_to_ddp", "predicted_to_measured_1", "predicted_to_measured_2", "predicted_to_measured_4"},
+    "devices": {f"{model}_{key}" for model in ("rows", "weights")
+                for key in ("pipeline_4_formula", "pipeline_4_to_micro_batches", "pipeline_4_to_whole_batch",
+                            "pipeline_8_formula", "pipeline_8_to_micro_batches", "pipeline_8_to_whole_batch", "dp",
+                            "two_threads")},
     "plan": {f"{shape}_{plan}_off" for shape in ("MLP", "GPT", "encoder", "ResNet")
              for plan in ("nothing", "each_block", "square_root", "half_way")},
     "xlmr": {"memory_of_recomputation", "time_of_recomputation", "predicted_memory_of_recomputation",

@@ -43,6 +43,23 @@ TEST(ParallelApply, RunsItsTasksAtTheSameTime) {
   EXPECT_EQ(there, 2);
 }
 
+TEST(ParallelApply, SharesOutTheThreadsOfOperators) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(6);
+  ParallelApply apply(cpu_slots(3));
+  std::vector<int> seen(3);
+  auto look = [&](size_t k) { seen[k] = at::get_num_threads(); };
+  apply(look);
+  EXPECT_EQ(seen, (std::vector<int>{2, 2, 2}));
+  apply(2, look);
+  EXPECT_EQ(seen, (std::vector<int>{3, 3, 2}));
+  EXPECT_EQ(at::get_num_threads(), 6);
+  at::set_num_threads(2);
+  apply(look);
+  EXPECT_EQ(seen, (std::vector<int>{1, 1, 1}));
+  at::set_num_threads(before);
+}
+
 TEST(ParallelApply, CarriesGradModeInferenceModeAndAutocastIntoItsThreads) {
   ParallelApply apply(cpu_slots(2));
   const at::Tensor x = torch::ones({2, 2}, at::requires_grad());

@@ -197,6 +197,19 @@ TEST(Pipeline, StagesWorkAtTheSameTime) {
   EXPECT_TRUE(module.overlapped);
 }
 
+TEST(Pipeline, StagesShareTheThreadsOfOperators) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(6);
+  Meeters module;
+  std::vector<int> seen(2);
+  module.first->watch = [&](int) { seen[0] = at::get_num_threads(); };
+  module.second->watch = [&](int) { seen[1] = at::get_num_threads(); };
+  Trainer(parts_options(piped(2, {{"first", 0}, {"second", 1}}), 2)).fit(module, classes(16, 16));
+  EXPECT_EQ(seen, (std::vector<int>{3, 3}));
+  EXPECT_EQ(at::get_num_threads(), 6);
+  at::set_num_threads(before);
+}
+
 TEST(Pipeline, TheStepsOwnPartsBetweenAndAroundTheStagesGetTheirGradients) {
   // The input of the first part needs a gradient too, and the first part's result is used twice.
   class Skipping : public PartedModule {
