@@ -16,7 +16,6 @@
 #include "levin/core/seed.h"
 #include "levin/strategies/device/kept_memory.h"
 #include "levin/strategies/device/op_threads.h"
-#include "levin/strategies/device/placed_call.h"
 #include "levin/strategies/device/placement_recorder.h"
 #include "levin/strategies/device/random_scope.h"
 #include "levin/strategies/device/worker_thread.h"

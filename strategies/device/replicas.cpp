@@ -79,6 +79,9 @@ std::vector<at::Tensor> matched(const torch::OrderedDict<std::string, at::Tensor
 
 // From here on `copy` is the value `source`, wherever the module that owns it uses it.
 void become(at::Tensor& copy, const at::Tensor& source) {
+  torch::autograd::impl::set_gradient_edge(copy, torch::autograd::Edge());
+  copy.set_requires_grad(false);  // it may have been a leaf
+  copy.mutable_grad().reset();
   copy.set_data(source);
   torch::autograd::impl::set_gradient_edge(
       copy, source.requires_grad() ? torch::autograd::impl::gradient_edge(source) : torch::autograd::Edge());
@@ -102,8 +105,27 @@ Replicas::Replicas(torch::nn::Module& module, std::vector<std::shared_ptr<torch:
   }
 }
 
+size_t Replicas::copies_for(size_t count) const {
+  return std::min(count == 0 ? 0 : count - 1, copies_.size());
+}
+
+void Replicas::refresh_leaves(size_t count) {
+  const size_t copies = copies_for(count);
+  if (copies == 0) return;
+  refresh_modes(copies);
+  const at::NoGradGuard no_grad;
+  for (size_t p = 0; p < parameters_.size(); ++p) {
+    for (size_t k = 0; k < copies; ++k) {
+      at::Tensor& copy = copy_parameters_[k][p];
+      become(copy, copied(parameters_[p].detach(), devices_[k]));
+      copy.set_requires_grad(parameters_[p].requires_grad());
+    }
+  }
+  refresh_buffers(copies);
+}
+
 void Replicas::refresh(size_t count) {
-  const size_t copies = std::min(count == 0 ? 0 : count - 1, copies_.size());
+  const size_t copies = copies_for(count);
   if (copies == 0) return;
   refresh_modes(copies);
   // Tensors made in inference mode could not take part in training afterwards.
@@ -114,9 +136,13 @@ void Replicas::refresh(size_t count) {
     const variable_list values = CopyToReplicas::apply(parameters_[p], &devices_, copies);
     for (size_t k = 0; k < copies; ++k) become(copy_parameters_[k][p], values[k]);
   }
+  refresh_buffers(copies);
+}
+
+void Replicas::refresh_buffers(size_t count) {
   const at::NoGradGuard no_grad;
   for (size_t b = 0; b < buffers_.size(); ++b) {
-    for (size_t k = 0; k < copies; ++k) {
+    for (size_t k = 0; k < count; ++k) {
       copy_buffers_[k][b].set_data(copied(buffers_[b], devices_[k]));
     }
   }

@@ -30,8 +30,17 @@ class Replicas {
   /// each call begins a graph of its own; with gradients off they are plain values.
   void refresh(size_t count);
 
+  /// The same, with copies that begin graphs of their own: for parallel_backward(), which adds their gradients.
+  void refresh_leaves(size_t count);
+
+  /// The module's, and in the same order those of each copy.
+  [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  [[nodiscard]] const std::vector<at::Tensor>& parameters_of_copy(size_t k) const { return copy_parameters_.at(k); }
+
  private:
+  [[nodiscard]] size_t copies_for(size_t count) const;
   void refresh_modes(size_t count);
+  void refresh_buffers(size_t count);
 
   torch::nn::Module& module_;
   std::vector<std::shared_ptr<torch::nn::Module>> copies_;

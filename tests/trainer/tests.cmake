@@ -48,6 +48,8 @@ levin_test(several_devices TORCH FILES
   core/module_call_test.cpp
   strategies/data_parallel_test.cpp
   strategies/parallel_apply_test.cpp
+  strategies/parallel_backward_test.cpp
+  trainer/dp_backward_test.cpp
   trainer/dp_test.cpp
   trainer/model_parallel_test.cpp
   trainer/pipeline_test.cpp)

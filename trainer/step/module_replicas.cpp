@@ -1,8 +1,11 @@
 #include "levin/trainer/step/module_replicas.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "levin/core/component.h"
+#include "levin/strategies/device/kept_memory.h"
+#include "levin/strategies/device/parallel_backward.h"
 #include "levin/strategies/device/scatter_gather.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/step/log_value.h"
@@ -41,19 +44,22 @@ at::Tensor outputs_on_cpu(std::vector<at::Tensor> outputs) {
 
 }  // namespace
 
-ModuleReplicas::ModuleReplicas(Run& run, const std::vector<DeviceSlot>& slots) : parallel_(slots) {
+ModuleReplicas::ModuleReplicas(Run& run, const std::vector<DeviceSlot>& slots)
+    : parallel_(std::make_shared<ParallelApply>(slots)) {
   if (run.stage == Stage::fit && !run.module->automatic_optimization()) {
     throw ConfigError("TrainerOptions.strategy: " + run.strategy->name() +
                       " needs automatic optimization, because a step that runs on several replicas at once cannot step "
                       "optimizers. Use ddp, or one device.");
   }
+  const auto on_cpu = [](const DeviceSlot& slot) { return slot.device.is_cpu(); };
+  if (std::all_of(slots.begin(), slots.end(), on_cpu)) keep_freed_memory();
   const RandomState random_state;  // making weights that are never used must not change the run
   std::vector<std::shared_ptr<torch::nn::Module>> modules;
   for (size_t k = 1; k < slots.size(); ++k) {
     copies_.push_back(copy_of(run, slots[k]));
     modules.push_back(copies_.back());
   }
-  replicas_ = std::make_unique<Replicas>(*run.module, std::move(modules), slots);
+  replicas_ = std::make_shared<Replicas>(*run.module, std::move(modules), slots);
 }
 
 std::shared_ptr<LightningModule> ModuleReplicas::copy_of(Run& run, const DeviceSlot& slot) const {
@@ -79,7 +85,7 @@ std::shared_ptr<LightningModule> ModuleReplicas::copy_of(Run& run, const DeviceS
 }
 
 at::Tensor ModuleReplicas::run_step(Run& run, const Batch& batch, Result result, const Step& step) {
-  const auto& slots = parallel_.slots();
+  const auto& slots = parallel_->slots();
   const auto sizes = share_sizes(batch.size(), slots.size());
   const size_t count = sizes.size();
   std::vector<Batch> batches(count);
@@ -87,15 +93,21 @@ at::Tensor ModuleReplicas::run_step(Run& run, const Batch& batch, Result result,
     const auto parts = scatter(tensor, sizes, slots);
     for (size_t k = 0; k < count; ++k) batches[k].tensors.push_back(parts[k]);
   }
-  replicas_->refresh(count);
+  const bool cut = result == Result::loss && can_run_backward_in_parallel(*replicas_, *parallel_, count);
+  if (cut) {
+    replicas_->refresh_leaves(count);
+  } else {
+    replicas_->refresh(count);
+  }
   std::vector<StepShare> shares(count);
   std::vector<at::Tensor> results(count);
-  parallel_(count, [&](size_t k) {
+  (*parallel_)(count, [&](size_t k) {
     shares[k].slot = slots[k];
     shares[k].samples = sizes[k];
     const ShareScope scope(shares[k]);
     results[k] = step(k == 0 ? *run.module : *copies_[k - 1], batches[k]);
   });
+  if (cut) results = with_parallel_backward(replicas_, parallel_, std::move(results));
   log_shares(run, shares);
   if (result == Result::loss) return mean_of_shares(run, results, shares, /*note=*/true);
   return run.strategy->gathers_outputs() ? gather(results, slots[0]) : outputs_on_cpu(std::move(results));

@@ -36,8 +36,8 @@ class ModuleReplicas {
   [[nodiscard]] std::shared_ptr<LightningModule> copy_of(Run& run, const DeviceSlot& slot) const;
 
   std::vector<std::shared_ptr<LightningModule>> copies_;
-  ParallelApply parallel_;
-  std::unique_ptr<Replicas> replicas_;
+  std::shared_ptr<ParallelApply> parallel_;
+  std::shared_ptr<Replicas> replicas_;
 };
 
 /// Makes the replicas that the strategy wants. After the module is on its device and all its layers are made.

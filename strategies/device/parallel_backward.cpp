@@ -1,0 +1,173 @@
+#include "levin/strategies/device/parallel_backward.h"
+
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "levin/core/error.h"
+
+namespace levin {
+
+namespace {
+
+using torch::autograd::PostAccumulateGradHook;
+using torch::autograd::variable_list;
+using Hooks = std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>;
+
+bool is_trained(const at::Tensor& parameter) {
+  return parameter.requires_grad();
+}
+
+// What the last backward has left at leaves, which forget it. Of a tensor that is listed twice: once.
+variable_list take_gradients(const std::vector<at::Tensor>& leaves) {
+  variable_list gradients;
+  for (const at::Tensor& leaf : leaves) {
+    gradients.push_back(is_trained(leaf) ? std::exchange(leaf.mutable_grad(), at::Tensor()) : at::Tensor());
+  }
+  return gradients;
+}
+
+// The module itself is the first replica: while that runs backward, its parameters have no gradients of earlier batches
+// and no hooks, both of which are for the sum over all replicas.
+class PutAside {
+ public:
+  explicit PutAside(const std::vector<at::Tensor>& parameters)
+      : parameters_(parameters), gradients_(take_gradients(parameters)), hooks_(parameters.size()) {
+    after_.resize(parameters.size());
+    swap_hooks();
+  }
+  ~PutAside() {
+    swap_hooks();
+    for (size_t p = 0; p < parameters_.size(); ++p) {
+      if (is_trained(parameters_[p])) parameters_[p].mutable_grad().reset();
+    }
+    for (size_t p = 0; p < parameters_.size(); ++p) {
+      if (gradients_[p].defined()) parameters_[p].mutable_grad() = std::move(gradients_[p]);
+    }
+  }
+  PutAside(const PutAside&) = delete;
+  PutAside& operator=(const PutAside&) = delete;
+
+ private:
+  void swap_hooks() {
+    for (size_t p = 0; p < parameters_.size(); ++p) {
+      if (!is_trained(parameters_[p])) continue;
+      std::swap(torch::autograd::impl::hooks(parameters_[p]), hooks_[p]);
+      std::swap(torch::autograd::impl::post_acc_grad_hooks(parameters_[p]), after_[p]);
+    }
+  }
+
+  const std::vector<at::Tensor>& parameters_;
+  variable_list gradients_;
+  std::vector<Hooks> hooks_;
+  std::vector<std::unique_ptr<PostAccumulateGradHook>> after_;
+};
+
+// Nobody else sees its numbers, so that they may become the sum's.
+bool is_own(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
+         tensor.is_non_overlapping_and_dense();
+}
+
+void add_to(at::Tensor& sum, at::Tensor gradient) {
+  if (!gradient.defined()) return;
+  if (!sum.defined()) {
+    sum = std::move(gradient);
+  } else if (is_own(sum) && gradient.layout() == at::kStrided) {
+    sum.add_(gradient);
+  } else {
+    sum = sum.add(gradient);
+  }
+}
+
+// Its inputs in backward: the losses' gradients; its outputs: those of the module's parameters.
+class ReplicaGraphs final : public torch::autograd::Node {
+ public:
+  ReplicaGraphs(std::shared_ptr<Replicas> replicas, std::shared_ptr<ParallelApply> parallel, variable_list losses)
+      : replicas_(std::move(replicas)), parallel_(std::move(parallel)), losses_(std::move(losses)) {
+    set_next_edges(torch::autograd::collect_next_edges(replicas_->parameters()));
+  }
+
+  std::string name() const override { return "ReplicaGraphs"; }
+  void release_variables() override { losses_.clear(); }
+
+  variable_list apply(variable_list&& gradients) override {
+    if (at::GradMode::is_enabled()) {
+      throw Error(
+          "dp: backward of a batch's loss was called with create_graph, which is not supported on CPUs. Take gradients "
+          "of gradients in training_step, of the replica's own loss.");
+    }
+    if (losses_.empty()) {
+      throw Error(
+          "dp: backward went through the graph of a batch's loss a second time, after it was freed. Give the "
+          "first backward retain_graph.");
+    }
+    auto found = run_all(gradients);
+    variable_list sums(replicas_->parameters().size());
+    for (size_t p = 0; p < sums.size(); ++p) {
+      at::Tensor others;
+      for (size_t k = 1; k < found.size(); ++k) add_to(others, std::move(found[k][p]));
+      sums[p] = std::move(found[0][p]);
+      add_to(sums[p], std::move(others));
+    }
+    return sums;
+  }
+
+ private:
+  std::vector<variable_list> run_all(const variable_list& gradients) {
+    const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
+    const PutAside aside(replicas_->parameters());
+    std::vector<variable_list> found(losses_.size());
+    parallel_->go_on(losses_.size(), [&](size_t k) {
+      const auto& leaves = k == 0 ? replicas_->parameters() : replicas_->parameters_of_copy(k - 1);
+      (void)take_gradients(leaves);  // of a backward that has failed
+      const bool counts = losses_[k].defined() && losses_[k].requires_grad() && gradients[k].defined();
+      if (counts) torch::autograd::backward({losses_[k]}, {gradients[k]}, keep_graph);
+      found[k] = take_gradients(leaves);
+    });
+    return found;
+  }
+
+  std::shared_ptr<Replicas> replicas_;
+  std::shared_ptr<ParallelApply> parallel_;
+  variable_list losses_;  // by replica; undefined: it had none
+};
+
+}  // namespace
+
+bool can_run_backward_in_parallel(const Replicas& replicas, const ParallelApply& parallel, size_t count) {
+  if (count < 2 || !at::GradMode::is_enabled() || c10::InferenceMode::is_enabled()) return false;
+  const auto& slots = parallel.slots();
+  const auto& parameters = replicas.parameters();
+  return std::all_of(slots.begin(), slots.end(), [](const DeviceSlot& slot) { return slot.device.is_cpu(); }) &&
+         std::any_of(parameters.begin(), parameters.end(), is_trained);
+}
+
+std::vector<at::Tensor> with_parallel_backward(std::shared_ptr<Replicas> replicas,
+                                               std::shared_ptr<ParallelApply> parallel,
+                                               std::vector<at::Tensor> losses) {
+  const auto has_graph = [](const at::Tensor& loss) { return loss.defined() && loss.requires_grad(); };
+  if (std::none_of(losses.begin(), losses.end(), has_graph)) return losses;
+  const auto node = std::shared_ptr<ReplicaGraphs>(new ReplicaGraphs(std::move(replicas), std::move(parallel), losses),
+                                                   torch::autograd::deleteNode);
+  for (at::Tensor& loss : losses) {
+    // A place for each replica's gradient, also of one that has no loss.
+    const at::Tensor own = loss;
+    loss = own.defined() ? own.detach().clone() : at::Tensor();
+    if (!has_graph(own)) {
+      node->add_input_metadata(torch::autograd::Node::undefined_input());
+    } else {
+      torch::autograd::create_gradient_edge(loss, node);
+    }
+  }
+  return losses;
+}
+
+}  // namespace levin
