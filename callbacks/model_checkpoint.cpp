@@ -95,7 +95,7 @@ void ModelCheckpoint::on_fit_start(Trainer& trainer, LightningModule&) {
   if (trainer.plan().fast_dev_run) return;
   finish_save_point(trainer);
   // Killed after the run had got over a stop, but before the stop's checkpoint was removed.
-  const bool got_over = trainer.plan().auto_resume && !trainer.ckpt_path().empty();
+  const bool got_over = trainer.auto_resumes() && !trainer.ckpt_path().empty();
   if (got_over && trainer.ckpt_path() != interrupted_path() && may_remove(trainer, interrupted_path())) {
     (void)remove_checkpoint(interrupted_path());
   }

@@ -77,7 +77,7 @@ bool ModelCheckpoint::may_remove(Trainer& trainer, const std::string& path) cons
   if (trainer.global_rank() != 0 || !is_inside(path, dirpath_)) return false;
   std::error_code code;
   if (!fs::exists(fs::symlink_status(path, code))) return false;
-  const bool named = !trainer.plan().auto_resume && !trainer.ckpt_path().empty();
+  const bool named = !trainer.auto_resumes() && !trainer.ckpt_path().empty();
   return !named || path == interrupted_path() || !fs::equivalent(path, trainer.ckpt_path(), code);
 }
 

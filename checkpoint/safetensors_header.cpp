@@ -5,6 +5,8 @@
 #include <optional>
 #include <unordered_set>
 
+#include "levin/core/error.h"
+
 namespace levin {
 
 namespace {

@@ -181,8 +181,7 @@ class LightningModule : public torch::nn::Module {
   [[nodiscard]] at::Device device() const;
 
  private:
-  friend class Trainer;
-  friend class ModuleReplicas;
+  friend class RunAccess;
 
   Trainer* trainer_ = nullptr;
   bool automatic_optimization_ = true;

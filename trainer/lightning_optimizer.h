@@ -9,7 +9,6 @@
 namespace levin {
 
 class Trainer;
-struct Run;
 
 class LightningOptimizer {
  public:
@@ -29,12 +28,12 @@ class LightningOptimizer {
   [[nodiscard]] Optimizer& optimizer() { return *optimizer_; }
   [[nodiscard]] std::shared_ptr<Optimizer> shared() const { return optimizer_; }
 
- private:
-  friend void move_scale_of_batch(Run& run);
-
-  void step_with(const Optimizer::Closure& closure);
-  /// Whether it was stepped in the batch, or its gradients are unscaled; forgets the former.
+  /// For the trainer, after each batch: whether it was stepped in the batch, or its gradients are unscaled; forgets the
+  /// former.
   bool end_batch();
+
+ private:
+  void step_with(const Optimizer::Closure& closure);
 
   Trainer* trainer_;
   std::shared_ptr<Optimizer> optimizer_;

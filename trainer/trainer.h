@@ -90,6 +90,9 @@ class Trainer {
   [[nodiscard]] bool sanity_checking() const;
   /// A training epoch is running, and no validation inside it.
   [[nodiscard]] bool training() const;
+  /// Whether a fit continues by itself where an earlier one stood: TrainerOptions::auto_resume, or because the launcher
+  /// or Slurm has started this program again.
+  [[nodiscard]] bool auto_resumes() const;
   /// Why the run ends early ("" if nobody asked).
   [[nodiscard]] const std::string& stop_reason() const;
   [[nodiscard]] bool should_stop() const;
@@ -184,12 +187,7 @@ class Trainer {
   [[nodiscard]] Seconds elapsed() const;
 
  private:
-  friend class LightningModule;
-  friend class LightningOptimizer;
-  friend class TrialRuns;
-
-  void attach(LightningModule& module, Stage stage);
-  void detach(LightningModule& module);
+  friend class RunAccess;
 
   std::unique_ptr<Run> run_;
 };

@@ -1,6 +1,7 @@
 #include "levin/strategies/device/kept_memory.h"
 
 #include <cstdlib>
+#include <initializer_list>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif

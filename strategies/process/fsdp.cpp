@@ -92,6 +92,7 @@ void FSDP::make_units() {
   const auto bytes = static_cast<int64_t>(options_.unit_mb * (1 << 20));
   for (const auto& params : unit_parameters(module_.parameters, bytes)) {
     units_.push_back(std::make_unique<FlatUnit>(params, layout));
+    if (options_.stage == 3) units_.back()->free_whole();  // before the next one's: never all of them at once
     for (size_t i = 0; i < params.size(); ++i) {
       index_[params[i].second.unsafeGetTensorImpl()] = {units_.size() - 1, i};
     }

@@ -58,7 +58,7 @@ class NotesTest(RanksTest):
         self.assertEqual(len(self.files("saved-*.ckpt")), 1, errors)
 
     def test_a_nan_in_the_first_of_two_losses_stops_before_the_update(self):
-        status, errors = self.run_words("model=manual", "nan=1:1", "devices=2")
+        status, errors = self.run_words("samples=32", "model=manual", "nan=1:1", "devices=2")
         self.assertNotEqual(status, 0)
         self.assertRegex(errors, r"the loss is (nan|not finite on another rank) in epoch 0, batch 1")
 

@@ -152,7 +152,7 @@ class Net : public levin::LightningModule {
   void optimizer_zero_grad(levin::Optimizer& optimizer) override { optimizer.zero_grad(!words_.has("zero_in_place")); }
   levin::OptimizerConfig configure_optimizers() override {
     const std::string optimizer = words_.text("optimizer", "sgd");
-    if (optimizer == "lbfgs") return levin::LBFGS(parameters());
+    if (optimizer == "lbfgs") return levin::LBFGS(parameters(), {.lr = 0.1, .max_iter = 4});
     if (optimizer == "adamw_groups") {
       return levin::AdamW(
           levin::param_groups(*this, {{.params = {"*.weight"}, .weight_decay = 0.5}}, /*no_decay=*/true), {.lr = 0.01});

@@ -52,7 +52,10 @@ struct Own : Strategy {
   [[nodiscard]] at::Device device() const override { return at::kCPU; }
   [[nodiscard]] int64_t rank() const override { return 0; }
   [[nodiscard]] int64_t world_size() const override { return 1; }
-  void backward(const at::Tensor& loss, bool) override { loss.backward(); }
+  [[nodiscard]] RankNotes backward(const at::Tensor& loss, bool, const RankNotes& own) override {
+    loss.backward();
+    return own;
+  }
   [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp) override { return value; }
   [[nodiscard]] bool any(bool value) override { return value; }
   void barrier() override {}

@@ -6,6 +6,7 @@
 #include "callbacks/quiet_trainer.h"
 #include "levin/core/tensor_text.h"
 #include "levin/optim/adamw.h"
+#include "levin/trainer/loops/make_run.h"
 #include "support/tiny_module.h"
 
 namespace levin::memory_report_test {
@@ -79,8 +80,9 @@ TEST(MemoryReport, ShowsTheAllocatorsFiguresAndWhatIsLeftForActivations) {
   struct Asks : Callback {
     Asks(const c10::OutOfMemoryError& e, std::string& t) : error(e), text(t) {}
     void on_train_end(Trainer& trainer, LightningModule& module) override {
-      levin::Run run(trainer, quiet(1, {}));
-      run.module = &module;
+      const auto made = make_run(trainer, quiet(1, {}));
+      levin::Run& run = *made;
+      run.entry.module = &module;
       text = memory_report(run, "here", error,
                            {.wanted = 2LL << 30,
                             .allocated = (10LL << 30) + 20020,

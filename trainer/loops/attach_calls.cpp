@@ -16,7 +16,7 @@ namespace {
 // A stage of a pipeline computes its parts on a thread of its own, with random numbers of its own.
 void check_pipeline(const Run& run, const RecomputeOptions& options) {
   if (run.strategy->micro_batches() < 2) return;
-  for (const NamedSegment& segment : named_segments(*run.module, options)) {
+  for (const NamedSegment& segment : named_segments(*run.entry.module, options)) {
     for (torch::nn::Module* module : segment.modules) {
       bool placed = segment.modules.size() > 1 && CallActions::of(module) != nullptr;
       for (const auto& inner : module->modules(/*include_self=*/false)) {
@@ -41,15 +41,15 @@ void start_recomputation(Run& run) {
         "forward pass. Set one of the two.");
   }
   check_pipeline(run, *options);
-  run.recomputation = std::make_shared<Recomputation>(*run.module, *options);
-  if (!run.replicas) return;
-  for (const auto& copy : run.replicas->copies()) run.recomputation->add_replica(*copy);
+  run.entry.recomputation = std::make_shared<Recomputation>(*run.entry.module, *options);
+  if (!run.entry.replicas) return;
+  for (const auto& copy : run.entry.replicas->copies()) run.entry.recomputation->add_replica(*copy);
 }
 
 void start_sequential_calls(Run& run) {
-  run.sequential_calls = std::make_shared<SequentialCalls>(*run.module);
-  if (!run.replicas) return;
-  for (const auto& copy : run.replicas->copies()) run.sequential_calls->add(*copy);
+  run.entry.sequential_calls = std::make_shared<SequentialCalls>(*run.entry.module);
+  if (!run.entry.replicas) return;
+  for (const auto& copy : run.entry.replicas->copies()) run.entry.sequential_calls->add(*copy);
 }
 
 }  // namespace levin

@@ -5,12 +5,12 @@ namespace levin {
 
 struct Run;
 
-/// Makes run.recomputation as the options say. After the module is on its device, before its Sequentials are changed
-/// (SequentialCalls). Throws ConfigError with cuda_graph, which cannot repeat random numbers.
+/// Makes run.entry.recomputation as the options say. After the module is on its device, before its Sequentials are
+/// changed (SequentialCalls). Throws ConfigError with cuda_graph, which cannot repeat random numbers.
 void start_recomputation(Run& run);
 
-/// Makes run.sequential_calls for the module and its replicas. After these are made: what stands in for a block cannot
-/// be copied.
+/// Makes run.entry.sequential_calls for the module and its replicas. After these are made: what stands in for a block
+/// cannot be copied.
 void start_sequential_calls(Run& run);
 
 }  // namespace levin

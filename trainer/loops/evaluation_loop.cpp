@@ -147,47 +147,47 @@ class EvalMode {
 
 std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   const StageHooks& hooks = hooks_of(stage_);
-  const bool inside_fit = run_.stage == Stage::fit;
+  const bool inside_fit = run_.entry.stage == Stage::fit;
   const int64_t every = run_.plan.reload_dataloaders_every_n_epochs;
-  if (inside_fit && every > 0 && run_.progress.epoch - run_.eval_loaded_in_epoch >= every)
+  if (inside_fit && every > 0 && run_.progress.epoch - run_.fit.eval_loaded_in_epoch >= every)
     load_eval_loaders(run_, stage_);
   const GradientsOff gradients_off(run_.plan.inference_mode && !inside_fit);
-  const EvalMode eval_mode(*run_.module);
+  const EvalMode eval_mode(*run_.entry.module);
   const WholeWeights whole_weights(*run_.strategy);
   run_.refresh_callback_metrics();
-  run_.phase = hooks.phase;
-  run_.eval_metrics.reset();
-  run_.eval_on_step = true;
-  run_.place = {Hook::none, 1, -1, 1};
+  run_.entry.phase = hooks.phase;
+  run_.entry.eval_metrics.reset();
+  run_.entry.eval_on_step = true;
+  run_.entry.place = {Hook::none, 1, -1, 1};
   call_plain(run_, hooks.start, hooks.on_start, hooks.module_start);
   call_plain(run_, hooks.epoch_start, hooks.on_epoch_start, hooks.module_epoch_start);
   run_batches(limit);
   if (run_.has_peers()) answer_together();
-  run_.eval_on_step = false;
-  run_.place = {Hook::none, 1, -1, 1};
+  run_.entry.eval_on_step = false;
+  run_.entry.place = {Hook::none, 1, -1, 1};
   call_plain(run_, hooks.epoch_end, hooks.on_epoch_end, hooks.module_epoch_end);
   std::vector<Metrics> results = finish_metrics();
-  if (inside_fit && !run_.sanity_checking) {
-    run_.before_validation.reset();
-    run_.progress.rest = BatchRest::schedulers;
+  if (inside_fit && !run_.entry.sanity_checking) {
+    run_.entry.before_validation.reset();
+    run_.fit.epoch.rest = BatchRest::schedulers;
   }
   call_plain(run_, hooks.end, hooks.on_end, hooks.module_end);
-  run_.eval_metrics.reset();
+  run_.entry.eval_metrics.reset();
   return results;
 }
 
 void EvaluationLoop::run_batches(int64_t limit) {
-  const auto count = static_cast<int64_t>(run_.eval.loaders.size());
+  const auto count = static_cast<int64_t>(run_.entry.eval.loaders.size());
   predictions_.assign(static_cast<size_t>(count), {});
   run_.eval_batches_seen.resize(static_cast<size_t>(count));
   for (int64_t k = 0; k < count; ++k) {
-    BatchStream stream(*run_.eval.loaders[static_cast<size_t>(k)],
-                       std::min(limit, run_.eval.num_batches[static_cast<size_t>(k)]));
+    BatchStream stream(*run_.entry.eval.loaders[static_cast<size_t>(k)],
+                       std::min(limit, run_.entry.eval.num_batches[static_cast<size_t>(k)]));
     copy_ahead(run_, stream);
     stream.start(run_.progress.epoch);
     Batch batch;
     while (stream.next(batch)) {
-      run_.place = {Hook::none, std::max<int64_t>(1, batch.size()), k, count};
+      run_.entry.place = {Hook::none, std::max<int64_t>(1, batch.size()), k, count};
       run_batch(std::move(batch), stream.index(), k);
       if (!run_.has_peers()) answer_outside();
     }
@@ -212,7 +212,7 @@ void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loade
   const Batch batch = transfer_batch(run_, std::move(fetched), loader_idx);
   call_hook(
       run_, hooks.batch_start,
-      [&](Callback& c) { (c.*hooks.on_batch_start)(run_.trainer, *run_.module, batch, batch_idx, loader_idx); },
+      [&](Callback& c) { (c.*hooks.on_batch_start)(run_.trainer, *run_.entry.module, batch, batch_idx, loader_idx); },
       [&](LightningModule& m) { (m.*hooks.module_batch_start)(batch, batch_idx, loader_idx); });
   at::Tensor prediction;
   {
@@ -230,10 +230,10 @@ void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loade
       run_, hooks.batch_end,
       [&](Callback& c) {
         if (stage_ == Stage::predict)
-          c.on_predict_batch_end(run_.trainer, *run_.module, prediction, batch, batch_idx, loader_idx);
-        if (stage_ == Stage::test) c.on_test_batch_end(run_.trainer, *run_.module, batch, batch_idx, loader_idx);
+          c.on_predict_batch_end(run_.trainer, *run_.entry.module, prediction, batch, batch_idx, loader_idx);
+        if (stage_ == Stage::test) c.on_test_batch_end(run_.trainer, *run_.entry.module, batch, batch_idx, loader_idx);
         if (stage_ == Stage::validate)
-          c.on_validation_batch_end(run_.trainer, *run_.module, batch, batch_idx, loader_idx);
+          c.on_validation_batch_end(run_.trainer, *run_.entry.module, batch, batch_idx, loader_idx);
       },
       [&](LightningModule& m) {
         if (stage_ == Stage::predict) m.on_predict_batch_end(prediction, batch, batch_idx, loader_idx);
@@ -251,21 +251,21 @@ void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loade
 void EvaluationLoop::write_step_metrics(int64_t loader_idx) {
   int64_t& seen = run_.eval_batches_seen[static_cast<size_t>(loader_idx)];
   const int64_t step = seen++;
-  if (run_.sanity_checking || run_.loggers.empty()) return;
-  const Metrics metrics = run_.eval_metrics.logged(true, loader_idx);
+  if (run_.entry.sanity_checking || run_.loggers.empty()) return;
+  const Metrics metrics = run_.entry.eval_metrics.logged(true, loader_idx);
   if (!metrics.empty()) run_.write_metrics(metrics, step);
 }
 
 std::vector<Metrics> EvaluationLoop::finish_metrics() {
-  sync_epoch_metrics(run_, run_.eval_metrics);
-  const Metrics of_the_epoch = run_.eval_metrics.logged(false, -1);
+  sync_epoch_metrics(run_, run_.entry.eval_metrics);
+  const Metrics of_the_epoch = run_.entry.eval_metrics.logged(false, -1);
   std::vector<Metrics> results;
-  for (size_t k = 0; k < run_.eval.loaders.size(); ++k) {
-    results.push_back(run_.eval_metrics.logged(false, static_cast<int64_t>(k)));
+  for (size_t k = 0; k < run_.entry.eval.loaders.size(); ++k) {
+    results.push_back(run_.entry.eval_metrics.logged(false, static_cast<int64_t>(k)));
     results.back().insert(of_the_epoch.begin(), of_the_epoch.end());
   }
   run_.refresh_callback_metrics();
-  if (!run_.sanity_checking) run_.write_metrics(run_.eval_metrics.logged(false));
+  if (!run_.entry.sanity_checking) run_.write_metrics(run_.entry.eval_metrics.logged(false));
   return results;
 }
 

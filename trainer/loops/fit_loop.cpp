@@ -45,17 +45,17 @@ int64_t validation_interval(const RunPlan& plan, int64_t num_training_batches) {
 void FitLoop::run() {
   sanity_check();
   prepare_loaders();
-  const bool inside_epoch = run_.progress.in_epoch;  // an epoch that was begun is ended, whatever the limits say
-  if (run_.train.num_batches[0] == 0) return;
+  const bool inside_epoch = run_.fit.epoch.running;  // an epoch that was begun is ended, whatever the limits say
+  if (run_.fit.train.num_batches[0] == 0) return;
   if (is_done() && !inside_epoch) return finish_again();
-  if (!run_.resumed) run_.progress.accumulate = run_.plan.accumulate_grad_batches;
+  if (!run_.fit.resumed) run_.progress.accumulate = run_.fit.accumulate_grad_batches;
   if (!plan_recomputation(run_)) return;
   renew_records(run_);
-  run_.phase = Phase::train;
+  run_.entry.phase = Phase::train;
   call_plain(run_, Hook::on_train_start, &Callback::on_train_start, &LightningModule::on_train_start);
   restore_random_numbers(run_);
   do {
-    const bool resumed = std::exchange(run_.resumed, false) && run_.progress.in_epoch;
+    const bool resumed = std::exchange(run_.fit.resumed, false) && run_.fit.epoch.running;
     if (!resumed) start_epoch();
     train_epoch(resumed);
     end_epoch();
@@ -71,7 +71,7 @@ void FitLoop::end_training() {
 // A run that was killed after its last epoch, but before on_train_end had done its part (a last checkpoint, an average
 // of weights): resumed by itself, it does that part. Lightning: nothing runs.
 void FitLoop::finish_again() {
-  if (!run_.resumed || !run_.plan.auto_resume) return;
+  if (!run_.fit.resumed || !run_.auto_resume) return;
   restore_random_numbers(run_);
   end_training();
 }
@@ -85,38 +85,40 @@ bool FitLoop::is_done() const {
 }
 
 void FitLoop::sanity_check() {
-  if (run_.plan.num_sanity_val_steps == 0 || run_.progress.in_epoch || is_done() || !has_validation_hooks(run_)) return;
+  if (run_.plan.num_sanity_val_steps == 0 || run_.fit.epoch.running || is_done() || !has_validation_hooks(run_)) return;
   const RandomState random_state;  // restored at the end: training must not depend on the check
-  const auto logged = std::tuple(run_.callback_metrics, run_.logged_metrics, run_.bar_metrics, run_.eval_batches_seen);
-  run_.sanity_checking = true;
-  run_.before_validation = run_state(run_);
+  const auto logged =
+      std::tuple(run_.entry.callback_metrics, run_.logged_metrics, run_.entry.bar_metrics, run_.eval_batches_seen);
+  run_.entry.sanity_checking = true;
+  run_.entry.before_validation = run_state(run_);
   call_callbacks(run_, Hook::on_sanity_check_start,
-                 [&](Callback& callback) { callback.on_sanity_check_start(run_.trainer, *run_.module); });
+                 [&](Callback& callback) { callback.on_sanity_check_start(run_.trainer, *run_.entry.module); });
   load_eval_loaders(run_, Stage::validate);
   EvaluationLoop(run_, Stage::validate, &outside_).run(run_.plan.num_sanity_val_steps);
   call_callbacks(run_, Hook::on_sanity_check_end,
-                 [&](Callback& callback) { callback.on_sanity_check_end(run_.trainer, *run_.module); });
-  run_.eval_metrics.reset();
-  std::tie(run_.callback_metrics, run_.logged_metrics, run_.bar_metrics, run_.eval_batches_seen) = logged;
-  run_.before_validation.reset();
-  run_.sanity_checking = false;
+                 [&](Callback& callback) { callback.on_sanity_check_end(run_.trainer, *run_.entry.module); });
+  run_.entry.eval_metrics.reset();
+  std::tie(run_.entry.callback_metrics, run_.logged_metrics, run_.entry.bar_metrics, run_.eval_batches_seen) = logged;
+  run_.entry.before_validation.reset();
+  run_.entry.sanity_checking = false;
 }
 
 void FitLoop::prepare_loaders() {
-  const int64_t loaded_in_epoch = run_.train_loaded_in_epoch;
+  const int64_t loaded_in_epoch = run_.fit.train_loaded_in_epoch;
   load_train_loader(run_);
-  if (run_.resumed) run_.train_loaded_in_epoch = loaded_in_epoch;  // reloads come when they would have come
-  if (has_validation_hooks(run_) && !run_.eval.loaded) load_eval_loaders(run_, Stage::validate);
-  if (!run_.eval.loaders.empty()) validation_interval_ = validation_interval(run_.plan, run_.train.num_batches[0]);
+  if (run_.fit.resumed) run_.fit.train_loaded_in_epoch = loaded_in_epoch;  // reloads come when they would have come
+  if (has_validation_hooks(run_) && !run_.entry.eval.loaded) load_eval_loaders(run_, Stage::validate);
+  if (!run_.entry.eval.loaders.empty())
+    validation_interval_ = validation_interval(run_.plan, run_.fit.train.num_batches[0]);
   warn_of_unlogged_epochs();
 }
 
 // A user who sees no metrics of training should know why.
 void FitLoop::warn_of_unlogged_epochs() const {
   const int64_t every = run_.plan.log_every_n_steps;
-  const int64_t batches = run_.train.num_batches[0];
+  const int64_t batches = run_.fit.train.num_batches[0];
   if (run_.loggers.empty() || run_.plan.fast_dev_run || batches == 0 || batches == kUnlimited) return;
-  const int64_t steps = windows_in(batches, run_.plan.accumulate_grad_batches);
+  const int64_t steps = windows_in(batches, run_.fit.accumulate_grad_batches);
   if (steps >= every) return;
   Console::instance().warn("TrainerOptions.log_every_n_steps: " + std::to_string(every) + " is more than the " +
                            std::to_string(steps) +
@@ -125,44 +127,38 @@ void FitLoop::warn_of_unlogged_epochs() const {
 }
 
 void FitLoop::start_epoch() {
-  Progress& progress = run_.progress;
   const int64_t every = run_.plan.reload_dataloaders_every_n_epochs;
-  if (every > 0 && progress.epoch - run_.train_loaded_in_epoch >= every) {
+  if (every > 0 && run_.progress.epoch - run_.fit.train_loaded_in_epoch >= every) {
     load_train_loader(run_);
-    if (!run_.eval.loaders.empty()) validation_interval_ = validation_interval(run_.plan, run_.train.num_batches[0]);
+    if (!run_.entry.eval.loaders.empty())
+      validation_interval_ = validation_interval(run_.plan, run_.fit.train.num_batches[0]);
   }
-  progress.batch_idx = -1;
-  progress.next_batch = progress.steps_in_epoch = 0;
-  progress.window = Window();
-  progress.rest = BatchRest::none;
-  progress.in_epoch = true;
-  run_.epoch_cut = run_.cut_wanted = false;
-  run_.last_batch_of_epoch = false;
-  run_.train_on_step = true;
-  run_.train_metrics.reset();
-  run_.place = {Hook::none, 1, -1, 1};
+  run_.fit.epoch = {.running = true};
+  run_.entry.train_metrics.reset();
+  run_.entry.place = {Hook::none, 1, -1, 1};
   call_plain(run_, Hook::on_train_epoch_start, &Callback::on_train_epoch_start, &LightningModule::on_train_epoch_start);
 }
 
 bool FitLoop::epoch_must_end() const {
-  return run_.epoch_cut || run_.progress.global_step >= run_.plan.max_steps || must_stop();
+  return run_.fit.epoch.cut || run_.progress.global_step >= run_.plan.max_steps || must_stop();
 }
 
 void FitLoop::train_epoch(bool resumed) {
+  Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
-  const TimeSplit::Running timed(run_.time_split);
-  BatchStream stream(*run_.train.loaders[0], run_.train.num_batches[0]);
+  const TimeSplit::Running timed(run_.entry.time_split);
+  BatchStream stream(*run_.fit.train.loaders[0], run_.fit.train.num_batches[0]);
   copy_ahead(run_, stream);
   if (run_.has_peers()) stream.agree_by([this](bool more) { return !run_.strategy->any(!more); });
   {
     const ProfilerScope profile(run_.profiler.get(), "train_dataloader_start");
-    stream.start(progress.epoch, progress.next_batch);
+    stream.start(progress.epoch, epoch.next_batch);
   }
   if (resumed) {
-    run_.train_on_step = true;
-    run_.place = {Hook::none, 1, -1, 1};
-    run_.last_batch_of_epoch = !stream.has_next();  // all were seen before the restart
-    if (progress.rest != BatchRest::none) {
+    epoch.logs_steps = true;
+    run_.entry.place = {Hook::none, 1, -1, 1};
+    epoch.last_batch = !stream.has_next();  // all were seen before the restart
+    if (epoch.rest != BatchRest::none) {
       finish_batch();
       border();
     }
@@ -170,7 +166,7 @@ void FitLoop::train_epoch(bool resumed) {
   }
   Batch batch;
   while (true) {
-    run_.time_split.enter(StepPart::data);
+    run_.entry.time_split.enter(StepPart::data);
     {
       const ProfilerScope profile(run_.profiler.get(), "train_dataloader_next");
       if (!stream.next(batch)) break;
@@ -188,13 +184,14 @@ void FitLoop::train_epoch(bool resumed) {
 // The last window of an epoch may hold fewer batches; its mean is over those it holds, so that N micro-batches are
 // always one big batch. Lightning: divides by accumulate_grad_batches whatever the window holds.
 WindowPart FitLoop::open_window(const BatchStream& stream) {
+  Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
-  const int64_t batches = run_.train.num_batches[0];
-  const int64_t left = batches == kUnlimited ? kUnlimited : batches - progress.batch_idx;
-  Window& window = progress.window;
+  const int64_t batches = run_.fit.train.num_batches[0];
+  const int64_t left = batches == kUnlimited ? kUnlimited : batches - epoch.batch_idx;
+  Window& window = epoch.window;
   if (window.ended()) {
     window = {.size = std::min(progress.accumulate, left),
-              .first_batch = progress.batch_idx,
+              .first_batch = epoch.batch_idx,
               .total_batches = progress.total_batches};
   }
   ++window.seen;
@@ -202,79 +199,81 @@ WindowPart FitLoop::open_window(const BatchStream& stream) {
 }
 
 at::Tensor FitLoop::run_step(const Batch& batch, const WindowPart& window) {
-  const int64_t index = run_.progress.batch_idx;
-  if (run_.step_graph != nullptr) return run_.step_graph->step(batch, index, window);
-  return run_.module->automatic_optimization() ? automatic_step(run_, batch, index, window)
-                                               : manual_step(run_, batch, index);
+  const int64_t index = run_.fit.epoch.batch_idx;
+  if (run_.fit.step_graph != nullptr) return run_.fit.step_graph->step(batch, index, window);
+  return run_.entry.module->automatic_optimization() ? automatic_step(run_, batch, index, window)
+                                                     : manual_step(run_, batch, index);
 }
 
 void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
+  Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
-  run_.time_split.begin_step();
-  progress.batch_idx = stream.index();
+  run_.entry.time_split.begin_step();
+  epoch.batch_idx = stream.index();
   const WindowPart window = open_window(stream);
-  progress.in_batch = true;
-  note_place(run_, progress.batch_idx);
-  run_.last_batch_of_epoch = stream.is_last();
-  run_.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
+  epoch.batch_running = true;
+  note_place(run_, epoch.batch_idx);
+  epoch.last_batch = stream.is_last();
+  run_.entry.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
   const Batch batch = transfer_batch(run_, std::move(fetched), 0);
-  run_.time_split.enter(StepPart::callbacks);
+  run_.entry.time_split.enter(StepPart::callbacks);
   call_hook(
       run_, Hook::on_train_batch_start,
-      [&](Callback& c) { c.on_train_batch_start(run_.trainer, *run_.module, batch, progress.batch_idx); },
-      [&](LightningModule& m) { m.on_train_batch_start(batch, progress.batch_idx); });
+      [&](Callback& c) { c.on_train_batch_start(run_.trainer, *run_.entry.module, batch, epoch.batch_idx); },
+      [&](LightningModule& m) { m.on_train_batch_start(batch, epoch.batch_idx); });
 
-  const bool automatic = run_.module->automatic_optimization();
+  const bool automatic = run_.entry.module->automatic_optimization();
   const int64_t steps_before = progress.global_step;
   const at::Tensor loss = run_step(batch, window);
   roll_back_if_due(run_);
   if (window.last) {
-    progress.window = Window();
+    epoch.window = Window();
     progress.window_stepped = progress.global_step > steps_before;
   }
   if (automatic && progress.global_step > steps_before) step_schedulers(run_, Interval::step, false);
   if (automatic && stream.is_last()) step_schedulers(run_, Interval::epoch, false);
-  progress.next_batch = progress.batch_idx + 1;
+  epoch.next_batch = epoch.batch_idx + 1;
   ++progress.total_batches;
-  progress.in_batch = false;
-  progress.rest = BatchRest::metrics;
-  run_.time_split.enter(StepPart::callbacks);
+  epoch.batch_running = false;
+  epoch.rest = BatchRest::metrics;
+  run_.entry.time_split.enter(StepPart::callbacks);
   call_hook(
       run_, Hook::on_train_batch_end,
-      [&](Callback& c) { c.on_train_batch_end(run_.trainer, *run_.module, loss, batch, progress.batch_idx); },
-      [&](LightningModule& m) { m.on_train_batch_end(loss, batch, progress.batch_idx); });
+      [&](Callback& c) { c.on_train_batch_end(run_.trainer, *run_.entry.module, loss, batch, epoch.batch_idx); },
+      [&](LightningModule& m) { m.on_train_batch_end(loss, batch, epoch.batch_idx); });
   finish_batch();
 }
 
 void FitLoop::finish_batch() {
+  Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
-  run_.time_split.enter(StepPart::other);
-  const bool window_ends = progress.window.ended();
-  if (progress.rest == BatchRest::metrics && window_ends) write_step_metrics();
-  if (progress.rest <= BatchRest::validation) {
-    progress.rest = BatchRest::validation;
+  run_.entry.time_split.enter(StepPart::other);
+  const bool window_ends = epoch.window.ended();
+  if (epoch.rest == BatchRest::metrics && window_ends) write_step_metrics();
+  if (epoch.rest <= BatchRest::validation) {
+    epoch.rest = BatchRest::validation;
     if (validation_is_due()) validate();
   }
-  progress.rest = BatchRest::schedulers;
+  epoch.rest = BatchRest::schedulers;
   const bool stepped = window_ends && progress.window_stepped;
-  if (run_.module->automatic_optimization() && stepped) step_schedulers(run_, Interval::step, true);
+  if (run_.entry.module->automatic_optimization() && stepped) step_schedulers(run_, Interval::step, true);
   if (window_ends) ++progress.windows;
-  progress.rest = BatchRest::none;
+  epoch.rest = BatchRest::none;
 }
 
 void FitLoop::validate() {
   capture_checkpoints(run_);  // a validation may be long: what was asked for is saved before it
-  if (run_.progress.window.ended()) {
+  if (run_.fit.epoch.window.ended()) {
     call_module(run_, Hook::none, [](LightningModule& m) { m.on_validation_model_zero_grad(); });
   }
-  const auto place = run_.place;
-  run_.before_validation = run_state(run_);
-  run_.time_split.enter(StepPart::validation);
+  const auto place = run_.entry.place;
+  run_.entry.before_validation = run_state(run_);
+  run_.entry.time_split.enter(StepPart::validation);
   EvaluationLoop(run_, Stage::validate, &outside_).run(kUnlimited);
   agree_on_stop(run_);
-  run_.time_split.enter(StepPart::other);
-  run_.phase = Phase::train;
-  run_.place = place;
+  run_.entry.time_split.enter(StepPart::other);
+  run_.entry.phase = Phase::train;
+  run_.entry.place = place;
 }
 
 void FitLoop::border() {
@@ -285,58 +284,59 @@ void FitLoop::border() {
 
 bool FitLoop::epoch_validates() const {
   const auto& every = run_.plan.check_val_every_n_epoch;
-  return !run_.eval.loaders.empty() && (!every || (run_.progress.epoch + 1) % *every == 0);
+  return !run_.entry.eval.loaders.empty() && (!every || (run_.progress.epoch + 1) % *every == 0);
 }
 
 bool FitLoop::validation_is_due() const {
   if (!epoch_validates()) return false;
   if (must_stop()) return true;
-  const bool ends_epoch = run_.last_batch_of_epoch || run_.epoch_cut;
+  const bool ends_epoch = run_.fit.epoch.last_batch || run_.fit.epoch.cut;
   if (validation_interval_ == kUnlimited) return ends_epoch;
   if (!run_.plan.check_val_every_n_epoch) return run_.progress.total_batches % validation_interval_ == 0;
-  return (run_.progress.batch_idx + 1) % validation_interval_ == 0 || run_.epoch_cut;
+  return (run_.fit.epoch.batch_idx + 1) % validation_interval_ == 0 || run_.fit.epoch.cut;
 }
 
 void FitLoop::write_step_metrics() {
   if (run_.loggers.empty() || run_.plan.log_every_n_steps == 0) return;
   if (!run_.stops() && !run_.plan.is_logged_step(run_.progress.windows)) return;
-  sync_step_metrics(run_, run_.train_metrics);
-  run_.write_metrics(run_.train_metrics.logged(true));
+  sync_step_metrics(run_, run_.entry.train_metrics);
+  run_.write_metrics(run_.entry.train_metrics.logged(true));
 }
 
 void FitLoop::run_epoch_end_hooks() {
   const HookScope scope(run_, Hook::on_train_epoch_end);
   // Those that monitor a metric run after the module, so that they see what its on_train_epoch_end logged.
-  for (const auto& c : run_.callbacks) {
-    if (!c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.module);
+  for (const auto& c : run_.entry.callbacks) {
+    if (!c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.entry.module);
   }
-  run_.module->on_train_epoch_end();
-  sync_epoch_metrics(run_, run_.train_metrics);
-  for (const auto& c : run_.callbacks) {
-    if (c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.module);
+  run_.entry.module->on_train_epoch_end();
+  sync_epoch_metrics(run_, run_.entry.train_metrics);
+  for (const auto& c : run_.entry.callbacks) {
+    if (c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.entry.module);
   }
 }
 
 void FitLoop::end_epoch() {
+  Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
-  const bool automatic = run_.module->automatic_optimization();
+  const bool automatic = run_.entry.module->automatic_optimization();
   // Of an epoch that ran to its end they have moved in its last batch.
-  const bool cut = run_.epoch_cut && !run_.last_batch_of_epoch;
+  const bool cut = epoch.cut && !epoch.last_batch;
   if (automatic && cut) step_schedulers(run_, Interval::epoch, false);
   run_.refresh_callback_metrics();  // the last step's values, before the epoch's take their plain names
-  run_.train_on_step = false;
+  epoch.logs_steps = false;
   ++progress.processed;
-  progress.window = Window();  // the gradients of one that the epoch's end cuts are dropped
-  run_.place = {Hook::none, 1, -1, 1};
+  epoch.window = Window();  // the gradients of one that the epoch's end cuts are dropped
+  run_.entry.place = {Hook::none, 1, -1, 1};
   run_epoch_end_hooks();
-  if (automatic && (cut || run_.last_batch_of_epoch)) step_schedulers(run_, Interval::epoch, true);
+  if (automatic && (cut || epoch.last_batch)) step_schedulers(run_, Interval::epoch, true);
   run_.refresh_callback_metrics();
   // Loggers count completed windows from 0, so the epoch's row stands at its last one.
-  run_.write_metrics(run_.train_metrics.logged(false), std::max<int64_t>(0, progress.windows - 1), true);
+  run_.write_metrics(run_.entry.train_metrics.logged(false), std::max<int64_t>(0, progress.windows - 1), true);
   for (const auto& logger : run_.loggers) logger->save();  // what a killed run leaves is whole up to its last epoch
-  run_.train_metrics.reset();
+  run_.entry.train_metrics.reset();
   ++progress.epoch;
-  progress.in_epoch = false;
+  epoch.running = false;
   agree_on_stop(run_);
   if (!is_done()) return border();
   capture_checkpoints(run_);  // nothing is left that could be stopped

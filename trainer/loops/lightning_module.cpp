@@ -9,6 +9,7 @@
 #include "levin/precision/autocast.h"
 #include "levin/recompute/segment.h"
 #include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/run/run_access.h"
 #include "levin/trainer/state/sharded_state.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/nonfinite_loss.h"
@@ -26,7 +27,9 @@ namespace {
 }  // namespace
 
 LightningModule::~LightningModule() {
-  if (trainer_ != nullptr) trainer_->detach(*this);
+  if (trainer_ == nullptr) return;
+  Run& run = RunAccess::of(*trainer_);
+  if (run.entry.module == this) run.entry.module = nullptr;
 }
 
 at::Tensor LightningModule::training_step(const Batch&, int64_t) {
@@ -97,11 +100,11 @@ void LightningModule::log_dict(const std::map<std::string, double>& values, cons
 }
 
 void LightningModule::set_loss_weight(double weight) {
-  if (trainer_ != nullptr) note_loss_weight(*trainer_->run_, at::scalar_tensor(weight, at::kDouble));
+  if (trainer_ != nullptr) note_loss_weight(RunAccess::of(*trainer_), at::scalar_tensor(weight, at::kDouble));
 }
 
 void LightningModule::set_loss_weight(const at::Tensor& weight) {
-  if (trainer_ != nullptr) note_loss_weight(*trainer_->run_, weight);
+  if (trainer_ != nullptr) note_loss_weight(RunAccess::of(*trainer_), weight);
 }
 
 void LightningModule::manual_backward(const at::Tensor& loss) {
@@ -110,11 +113,11 @@ void LightningModule::manual_backward(const at::Tensor& loss) {
         "manual_backward: the module uses automatic optimization, where the trainer runs backward. Call "
         "set_automatic_optimization(false) in the constructor.");
   }
-  (void)keep_or_note(*trainer().run_, loss);
+  (void)keep_or_note(RunAccess::of(trainer()), loss);
   // The step runs under the precision's autocast; backward repeats the types of the forward pass by itself.
   const Autocast plain(device().type(), std::nullopt, {.enabled = false});
-  run_backward(*trainer().run_, loss, true);
-  trainer().run_->time_split.enter(StepPart::forward);  // what is left of training_step
+  run_backward(RunAccess::of(trainer()), loss, true);
+  RunAccess::of(trainer()).entry.time_split.enter(StepPart::forward);  // what is left of training_step
 }
 
 LightningOptimizer& LightningModule::optimizer(size_t index) {
@@ -184,7 +187,7 @@ int64_t LightningModule::global_rank() const {
   return trainer_ != nullptr ? trainer_->global_rank() : 0;
 }
 int64_t LightningModule::dataloader_idx() const {
-  return trainer_ != nullptr ? std::max<int64_t>(0, trainer_->run_->place.dataloader_idx) : 0;
+  return trainer_ != nullptr ? std::max<int64_t>(0, RunAccess::of(*trainer_).entry.place.dataloader_idx) : 0;
 }
 
 at::Device LightningModule::device() const {

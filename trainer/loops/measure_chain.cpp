@@ -37,12 +37,12 @@ constexpr double kEnoughSeconds = 0.3;  // of passes to take times from
 
 void check_measurable(const Run& run) {
   const std::string strategy = run.strategy->name();
-  if (!run.module->automatic_optimization()) refuse("a step with manual optimization cannot be planned.");
+  if (!run.entry.module->automatic_optimization()) refuse("a step with manual optimization cannot be planned.");
   if (run.strategy->is_sharded())
     refuse("with strategy " + strategy + " ranks share the weights out, which is not planned.");
   if (run.strategy->takes_several_devices())
     refuse("strategy " + strategy + " computes on several devices, which is not planned.");
-  for (const auto& wrapped : run.optimizers) {
+  for (const auto& wrapped : run.fit.optimizers) {
     if (wrapped.shared()->needs_closure())
       refuse(wrapped.shared()->name() + " runs several passes a step, which is not planned.");
   }
@@ -70,20 +70,20 @@ class Restored {
  public:
   explicit Restored(Run& run)
       : run_(run),
-        metrics_(std::exchange(run.train_metrics, MetricStore())),
-        place_(run.place),
-        phase_(std::exchange(run.phase, Phase::train)),
-        training_(run.module->is_training()) {
-    for (const at::Tensor& tensor : weights_of(*run.module)) {
+        metrics_(std::exchange(run.entry.train_metrics, MetricStore())),
+        place_(run.entry.place),
+        phase_(std::exchange(run.entry.phase, Phase::train)),
+        training_(run.entry.module->is_training()) {
+    for (const at::Tensor& tensor : weights_of(*run.entry.module)) {
       const at::Tensor own = tensor.detach();
       // A copy on the host leaves a GPU's memory to the step.
       copies_.emplace_back(own, own.is_cpu() ? own.clone() : own.to(at::kCPU));
     }
-    for (at::Tensor& parameter : run.module->parameters()) {
+    for (at::Tensor& parameter : run.entry.module->parameters()) {
       gradients_.emplace_back(parameter, parameter.mutable_grad());
       parameter.mutable_grad() = at::Tensor();
     }
-    run.module->train();
+    run.entry.module->train();
   }
   /// On the way of an exception it must not throw one of its own.
   ~Restored() {
@@ -99,10 +99,10 @@ class Restored {
     const at::AutoGradMode no_gradients(false);
     for (const auto& [tensor, copy] : copies_) tensor.copy_(copy);
     for (auto& [parameter, gradient] : gradients_) parameter.mutable_grad() = gradient;
-    run_.train_metrics = std::move(metrics_);
-    run_.place = place_;
-    run_.phase = phase_;
-    run_.module->train(training_);
+    run_.entry.train_metrics = std::move(metrics_);
+    run_.entry.place = place_;
+    run_.entry.phase = phase_;
+    run_.entry.module->train(training_);
   }
   Restored(const Restored&) = delete;
   Restored& operator=(const Restored&) = delete;
@@ -120,17 +120,17 @@ class Restored {
 };
 
 void drop_gradients(Run& run) {
-  for (at::Tensor& parameter : run.module->parameters()) parameter.mutable_grad() = at::Tensor();
+  for (at::Tensor& parameter : run.entry.module->parameters()) parameter.mutable_grad() = at::Tensor();
 }
 
 using Stations = std::vector<Station>;
 
 // training_step and backward; the gradients are left behind.
 Stations pass(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& batch) {
-  std::vector<at::Tensor> known = weights_of(*run.module);
+  std::vector<at::Tensor> known = weights_of(*run.entry.module);
   known.insert(known.end(), batch.tensors.begin(), batch.tensors.end());
   ChainRecorder recorder(meter, known);
-  run.place = {Hook::none, std::max<int64_t>(1, batch.size()), 0, 1};
+  run.entry.place = {Hook::none, std::max<int64_t>(1, batch.size()), 0, 1};
   blocks.set_recorder(&recorder);
   recorder.begin_forward();
   at::Tensor loss;
@@ -198,7 +198,7 @@ Passes measure_passes(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const B
     drop_gradients(run);
     const RecomputeOptions options = each_of(blocks, plain.back());
     std::optional<Recomputation> segments;
-    if (!options.modules.empty()) segments.emplace(*run.module, options);
+    if (!options.modules.empty()) segments.emplace(*run.entry.module, options);
     again.push_back(pass(run, blocks, meter, batch));
     drop_gradients(run);
     seconds += seconds_of(plain.back());
@@ -327,7 +327,8 @@ void measure_update(Run& run, MemoryMeter& meter, ChainCost& cost) {
     const int64_t held = meter.held();
     const auto begun = std::chrono::steady_clock::now();
     for (const auto& optimizer : config.optimizers()) {
-      run.module->configure_gradient_clipping(*optimizer, run.plan.gradient_clip_val, run.plan.gradient_clip_algorithm);
+      run.entry.module->configure_gradient_clipping(*optimizer, run.plan.gradient_clip_val,
+                                                    run.plan.gradient_clip_algorithm);
       optimizer->step();
     }
     meter.wait();
@@ -338,23 +339,23 @@ void measure_update(Run& run, MemoryMeter& meter, ChainCost& cost) {
 }
 
 std::optional<Batch> next_batch(Run& run) {
-  BatchStream stream(*run.train.loaders[0], run.train.num_batches[0]);
-  stream.start(run.progress.epoch, run.progress.next_batch);
+  BatchStream stream(*run.fit.train.loaders[0], run.fit.train.num_batches[0]);
+  stream.start(run.progress.epoch, run.fit.epoch.next_batch);
   Batch fetched;
   const bool found = stream.next(fetched);
   // What their threads allocate would be counted, while the process's allocator is changed under them.
-  for (const LoaderSet* set : {&run.train, &run.eval}) {
+  for (const LoaderSet* set : {&run.fit.train, &run.entry.eval}) {
     for (const auto& loader : set->loaders) loader->stop();
   }
   if (!found) return std::nullopt;
-  run.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
+  run.entry.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
   return transfer_batch(run, std::move(fetched), 0);
 }
 
 MeasuredChain measure(Run& run, const Batch& batch) {
   const auto meter = MemoryMeter::make(run.strategy->device());
-  ChainBlocks blocks(*run.module);
-  const SequentialCalls calls(*run.module);
+  ChainBlocks blocks(*run.entry.module);
+  const SequentialCalls calls(*run.entry.module);
   std::set<const torch::nn::Module*> seen;
   for (const Station& station : pass(run, blocks, *meter, batch)) seen.insert(station.module);
   drop_gradients(run);
@@ -369,9 +370,9 @@ MeasuredChain measure(Run& run, const Batch& batch) {
   }
   (void)pass(run, blocks, *meter, batch);  // gradients to update with
   for (ChainCost* cost : {&measured.cost, &measured.smaller}) {
-    cost->parameters = bytes_of(weights_of(*run.module));
-    cost->gradients = bytes_of(gradients_of(run.module->parameters()));
-    cost->gradients_stay = run.has_peers() || run.plan.accumulate_grad_batches > 1;
+    cost->parameters = bytes_of(weights_of(*run.entry.module));
+    cost->gradients = bytes_of(gradients_of(run.entry.module->parameters()));
+    cost->gradients_stay = run.has_peers() || run.fit.accumulate_grad_batches > 1;
   }
   measure_update(run, *meter, measured.cost);
   measured.smaller.optimizer_state = measured.cost.optimizer_state;

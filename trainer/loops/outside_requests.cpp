@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kBetweenLooks(1);
 
 // Where the checkpoint of a stop goes; "" without a checkpoint callback.
 std::string interrupted_path(const Run& run) {
-  for (const auto& callback : run.callbacks) {
+  for (const auto& callback : run.entry.callbacks) {
     if (callback->is_checkpoint()) return callback->checkpoint_path(run.trainer, "interrupted");
   }
   return "";
@@ -64,10 +64,10 @@ void OutsideRequests::answer() {
   const Wishes wishes = look();
   if (!run_.has_peers())
     return act(wishes.save_file, wishes.signal_number != 0 || wishes.stop_file, wishes.signal_number);
-  const bool save_asked = run_.heard.take(RankNote::save_file);
-  act(save_asked, run_.heard.take(RankNote::signal), wishes.signal_number);
-  if (wishes.save_file) run_.to_say.add(RankNote::save_file);
-  if (wishes.signal_number != 0 || wishes.stop_file) run_.to_say.add(RankNote::signal);
+  const bool save_asked = run_.fit.heard.take(RankNote::save_file);
+  act(save_asked, run_.fit.heard.take(RankNote::signal), wishes.signal_number);
+  if (wishes.save_file) run_.fit.to_say.add(RankNote::save_file);
+  if (wishes.signal_number != 0 || wishes.stop_file) run_.fit.to_say.add(RankNote::signal);
 }
 
 void OutsideRequests::answer_together() {
@@ -119,7 +119,7 @@ void OutsideRequests::stop(int own_signal) {
   std::string problem;
   if (path.empty()) {
     problem = "There is no checkpoint callback, so nothing was saved.";
-  } else if (!trained || run_.sanity_checking) {
+  } else if (!trained || run_.entry.sanity_checking) {
     text += " Nothing was trained yet, so nothing was saved.";
   } else {
     problem = save_now(path);

@@ -74,9 +74,9 @@ void recompute(Run& run, std::vector<std::string> modules) {
   RecomputeOptions options;
   options.modules = std::move(modules);
   const RecomputeChoice asked = std::exchange(run.options.recompute, RecomputeChoice(options));
-  run.sequential_calls.reset();
+  run.entry.sequential_calls.reset();
   start_recomputation(run);
-  run.sequential_calls = std::make_shared<SequentialCalls>(*run.module);
+  run.entry.sequential_calls = std::make_shared<SequentialCalls>(*run.entry.module);
   run.options.recompute = asked;  // another fit of this trainer plans anew
 }
 

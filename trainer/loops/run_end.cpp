@@ -39,7 +39,7 @@ void although_failing(const std::string& what, Task task) {
 template <class Object, class Task>
 void although_failing(Run& run, Hook hook, Object& object, Task task) {
   although_failing(std::string(hook_name(hook)) + " of " + detail::readable_type_name(typeid(object)), [&] {
-    run.caller = &typeid(object);
+    run.entry.caller = &typeid(object);
     task(object);
   });
 }
@@ -47,14 +47,15 @@ void although_failing(Run& run, Hook hook, Object& object, Task task) {
 // Of data module, callbacks and module in this order, the next that has not heard of it; false: all have.
 template <class Call>
 bool tear_down_next(Run& run, Call call) {
-  const Stage stage = *run.stage;
-  const size_t at = run.torn_down++;
+  const Stage stage = *run.entry.stage;
+  const size_t at = run.entry.torn_down++;
   if (at == 0) {
-    if (run.data != nullptr) call(*run.data, [&](DataModule& data) { data.teardown(stage); });
-  } else if (at <= run.callbacks.size()) {
-    call(*run.callbacks[at - 1], [&](Callback& callback) { callback.teardown(run.trainer, *run.module, stage); });
-  } else if (at == run.callbacks.size() + 1) {
-    call(*run.module, [&](LightningModule& module) { module.teardown(stage); });
+    if (run.entry.data != nullptr) call(*run.entry.data, [&](DataModule& data) { data.teardown(stage); });
+  } else if (at <= run.entry.callbacks.size()) {
+    call(*run.entry.callbacks[at - 1],
+         [&](Callback& callback) { callback.teardown(run.trainer, *run.entry.module, stage); });
+  } else if (at == run.entry.callbacks.size() + 1) {
+    call(*run.entry.module, [&](LightningModule& module) { module.teardown(stage); });
   } else {
     return false;
   }
@@ -63,20 +64,21 @@ bool tear_down_next(Run& run, Call call) {
 
 void report_exception(Run& run, const std::exception& error) {
   const HookScope scope(run, Hook::on_exception);
-  run.failing = true;
+  run.entry.failing = true;
   RankStatus::instance().set_error(error.what());
   const bool interrupted = dynamic_cast<const Interrupted*>(&error) != nullptr;
-  run.checkpoint_requests.clear();
-  for (const auto& callback : run.callbacks) {
+  run.entry.checkpoint_requests.clear();
+  for (const auto& callback : run.entry.callbacks) {
     although_failing(run, Hook::on_exception, *callback,
-                     [&](Callback& one) { one.on_exception(run.trainer, *run.module, error); });
+                     [&](Callback& one) { one.on_exception(run.trainer, *run.entry.module, error); });
   }
   although_failing("saving a checkpoint", [&] { capture_checkpoints(run); });
   although_failing("saving a checkpoint", [&] { run.checkpoint_writer.finish(); });
-  if (run.data != nullptr) {
-    although_failing(run, Hook::on_exception, *run.data, [&](DataModule& data) { data.on_exception(error); });
+  if (run.entry.data != nullptr) {
+    although_failing(run, Hook::on_exception, *run.entry.data, [&](DataModule& data) { data.on_exception(error); });
   }
-  although_failing(run, Hook::on_exception, *run.module, [&](LightningModule& module) { module.on_exception(error); });
+  although_failing(run, Hook::on_exception, *run.entry.module,
+                   [&](LightningModule& module) { module.on_exception(error); });
   for (const auto& logger : run.loggers) {
     Logger& one = *logger;
     although_failing("finalize of " + detail::readable_type_name(typeid(one)),
@@ -93,7 +95,7 @@ void report_exception(Run& run, const std::exception& error) {
 void tear_down(Run& run) {
   const HookScope scope(run, Hook::teardown);
   while (tear_down_next(run, [&](auto& object, auto call) {
-    run.caller = &typeid(object);
+    run.entry.caller = &typeid(object);
     call(object);
   })) {
   }

@@ -25,6 +25,7 @@
 #include "levin/trainer/run/profiled_stage.h"
 #include "levin/trainer/run/rank_options.h"
 #include "levin/trainer/run/ranks.h"
+#include "levin/trainer/run/run_access.h"
 #include "levin/trainer/run/run_folders.h"
 #include "levin/trainer/state/checkpoint.h"
 #include "levin/trainer/state/checkpoint_search.h"
@@ -102,19 +103,19 @@ void assemble_callbacks(Run& run) {
                         "\". Give them options that differ, or drop one.");
     }
   }
-  run.callbacks = std::move(all);
+  run.entry.callbacks = std::move(all);
 }
 
 StartingPoint set_up(Run& run) {
-  const Stage stage = *run.stage;
-  const bool is_file = !run.ckpt_path.empty() && run.ckpt_path != "best" && run.ckpt_path != "last";
+  const Stage stage = *run.entry.stage;
+  const bool is_file = !run.entry.ckpt_path.empty() && run.entry.ckpt_path != "best" && run.entry.ckpt_path != "last";
   std::error_code code;
-  if (is_file && !std::filesystem::exists(run.ckpt_path, code)) {  // before anything is created
-    throw CheckpointError("ckpt_path: there is no file " + run.ckpt_path +
+  if (is_file && !std::filesystem::exists(run.entry.ckpt_path, code)) {  // before anything is created
+    throw CheckpointError("ckpt_path: there is no file " + run.entry.ckpt_path +
                           ". Give the path of a checkpoint, \"best\" or \"last\".");
   }
   const auto weights = std::exchange(run.weights, std::nullopt);
-  if (weights && run.ckpt_path.empty() && !std::filesystem::exists(weights->path, code)) {
+  if (weights && run.entry.ckpt_path.empty() && !std::filesystem::exists(weights->path, code)) {
     throw CheckpointError("weights.path: there is no file or folder " + weights->path + ".");
   }
   check_same_options(run);
@@ -122,86 +123,81 @@ StartingPoint set_up(Run& run) {
   {
     const HookScope scope(run, Hook::prepare_data);
     once_per_node(run, [&] {
-      if (run.data != nullptr) note_caller(run, *run.data).prepare_data();
-      note_caller(run, *run.module).prepare_data();
+      if (run.entry.data != nullptr) note_caller(run, *run.entry.data).prepare_data();
+      note_caller(run, *run.entry.module).prepare_data();
     });
   }
   start_loggers(run);
   {
     const HookScope scope(run, Hook::setup);
-    if (run.data != nullptr) note_caller(run, *run.data).setup(stage);
-    for (const auto& callback : run.callbacks) note_caller(run, *callback).setup(run.trainer, *run.module, stage);
-    note_caller(run, *run.module).setup(stage);
+    if (run.entry.data != nullptr) note_caller(run, *run.entry.data).setup(stage);
+    for (const auto& callback : run.entry.callbacks)
+      note_caller(run, *callback).setup(run.trainer, *run.entry.module, stage);
+    note_caller(run, *run.entry.module).setup(stage);
   }
   call_module(run, Hook::configure_model, [](LightningModule& m) { m.configure_model(); });
   // First, so that saved weights reach the module in their own precision.
-  if (const auto dtype = run.precision->dtype()) run.module->to(*dtype);
-  const std::string asked_for = run.ckpt_path;
+  if (const auto dtype = run.precision->dtype()) run.entry.module->to(*dtype);
+  const std::string asked_for = run.entry.ckpt_path;
   StartingPoint start = find_start(run);
   check_changed_options(run, start, /*own=*/start.path != asked_for);
   begin_records(run);
-  run.ckpt_path = start.path;
-  if (start.path.empty() && weights) load_weights(*run.module, *weights);
+  run.entry.ckpt_path = start.path;
+  if (start.path.empty() && weights) load_weights(*run.entry.module, *weights);
   if (!start.path.empty()) {
     call_module(run, Hook::on_load_checkpoint, [&](LightningModule& m) { m.on_load_checkpoint(start.checkpoint); });
-    restore_weights(*run.module, start.checkpoint, start.path);
+    restore_weights(*run.entry.module, start.checkpoint, start.path);
     restore_callbacks(run, start.checkpoint);
   }
-  run.strategy->place(*run.module);
+  run.strategy->place(*run.entry.module);
   if (run.options.sync_batchnorm) run.strategy->use_sync_batchnorm();
-  if (run.plan.channels_last) use_channels_last(*run.module);
+  if (run.plan.channels_last) use_channels_last(*run.entry.module);
   make_replicas(run);
   if (stage == Stage::fit) start_recomputation(run);
   start_sequential_calls(run);
-  run.strategy->set_up(module_tensors(*run.module), stage == Stage::fit);
+  run.strategy->set_up(module_tensors(*run.entry.module), stage == Stage::fit);
   return start;
 }
 
 void run_fit(Run& run, const StartingPoint& start) {
-  run.progress.in_epoch = run.progress.in_batch = false;  // of a fit that failed
-  run.progress.rest = BatchRest::none;
-  run.progress.next_batch = 0;
-  run.progress.window = Window();
-  run.loss_weights = LossWeights();
-  run.tuning = Tuning();
-  run.resumed_world_size = run.resumed_batch_size = 0;
+  run.fit = Fit(run.plan);
   set_up_optimizers(run);
   check_same_optimizers(run);
-  run.restore_failed = nullptr;
   call_plain(run, Hook::on_fit_start, &Callback::on_fit_start, &LightningModule::on_fit_start);
-  if (run.restore_failed) std::rethrow_exception(run.restore_failed);
+  if (run.fit.restore_failed) std::rethrow_exception(run.fit.restore_failed);
   record_hyper_parameters(run);
   if (!start.path.empty()) restore_training(run, start.checkpoint, start.path);
-  if (!run.resumed) separate_random_numbers(run);
+  if (!run.fit.resumed) separate_random_numbers(run);
   agree_on_stop(run);
-  if (run.plan.cuda_graph) run.step_graph = std::make_shared<StepGraph>(run);
+  if (run.plan.cuda_graph) run.fit.step_graph = std::make_shared<StepGraph>(run);
   const AnomalyScope anomaly(run.plan.detect_anomaly);
-  run.module->train();
+  run.entry.module->train();
   FitLoop(run).run();
   report_skipped_steps(run);
   call_plain(run, Hook::on_fit_end, &Callback::on_fit_end, &LightningModule::on_fit_end);
 }
 
-// However a run ends, nothing of it stays: the data module may end with the call, loaders' threads end with the run.
-class StageScope {
+// However an entry point ends, nothing stays of what it has used: the data module may end with the call, loaders'
+// threads end with it. What it has found out stays to be read.
+class EntryScope {
  public:
-  explicit StageScope(Run& run) : run_(run) { run.entered = true; }
-  ~StageScope() {
-    run_.entered = false;
-    run_.replicas.reset();
-    run_.sequential_calls.reset();
-    run_.recomputation.reset();
+  EntryScope(Run& run, EntryPoint made) : run_(run) { run.entry = std::move(made); }
+  ~EntryScope() {
+    EntryPoint& entry = run_.entry;
+    entry.replicas.reset();
+    entry.sequential_calls.reset();
+    entry.recomputation.reset();
     run_.strategy->tear_down();
-    run_.step_graph.reset();
-    run_.data = nullptr;
-    run_.train = run_.eval = LoaderSet();
-    run_.elapsed = std::chrono::steady_clock::now() - run_.started;
-    run_.phase = Phase::idle;
-    run_.sanity_checking = false;
+    run_.fit.step_graph.reset();
+    run_.fit.train = entry.eval = LoaderSet();
+    entry.data = nullptr;
+    entry.elapsed = std::chrono::steady_clock::now() - entry.started;
+    entry.phase = Phase::idle;
+    entry.running = entry.sanity_checking = false;
     release_folders(run_);
   }
-  StageScope(const StageScope&) = delete;
-  StageScope& operator=(const StageScope&) = delete;
+  EntryScope(const EntryScope&) = delete;
+  EntryScope& operator=(const EntryScope&) = delete;
 
  private:
   Run& run_;
@@ -209,30 +205,14 @@ class StageScope {
 
 // Runs one entry point from setup to teardown, whatever happens in between.
 template <class Body>
-void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage, const std::string& ckpt_path,
-               Body body) {
-  run.module = &module;
-  run.data = data;
-  run.stage = stage;
-  run.resumed = false;
-  run.saves = Saves();
-  run.before_validation.reset();
-  run.ckpt_path = ckpt_path;
-  run.phase = Phase::idle;
-  run.stop = run.stop_agreed = run.cut_wanted = run.failing = run.told_memory = run.skip_batch = false;
-  run.to_say = run.heard = RankNotes();
-  run.rollback_due.clear();
-  run.stop_reason.clear();
-  run.callback_metrics.clear();
-  run.bar_metrics.clear();
-  run.train = run.eval = LoaderSet();
-  run.place = MetricStore::Place();
-  run.train_metrics = run.eval_metrics = MetricStore();  // another run may have other loaders and log in other ways
-  run.failed_hook.reset();
-  run.torn_down = 0;
-  run.started = std::chrono::steady_clock::now();
-  run.time_split.reset();
-  const StageScope scope(run);
+void run_entry_point(Run& run, LightningModule& module, DataModule* data, Stage stage, const std::string& ckpt_path,
+                     Body body) {
+  const EntryScope scope(run, {.module = &module,
+                               .data = data,
+                               .stage = stage,
+                               .ckpt_path = ckpt_path,
+                               .started = std::chrono::steady_clock::now(),
+                               .running = true});
   const BackendSettings settings(run.plan);
   const WriteErrorsScope writes;
   const StopSignalScope signals({.grace = run.options.stop_grace, .launcher_decides = launched_by_levin()});
@@ -257,7 +237,7 @@ void run_stage(Run& run, LightningModule& module, DataModule* data, Stage stage,
 std::vector<Metrics> evaluate(Run& run, LightningModule& module, DataModule* data, Stage stage,
                               const std::string& ckpt_path, Predictions* predictions = nullptr) {
   std::vector<Metrics> results;
-  run_stage(run, module, data, stage, ckpt_path, [&](const StartingPoint&) {
+  run_entry_point(run, module, data, stage, ckpt_path, [&](const StartingPoint&) {
     load_eval_loaders(run, stage);
     EvaluationLoop loop(run, stage);
     results = loop.run(kUnlimited);
@@ -273,29 +253,33 @@ Trainer::Trainer(TrainerOptions options) : run_(make_run(*this, with_builtins(st
 }
 
 Trainer::~Trainer() {
-  if (run_->module != nullptr) run_->module->trainer_ = nullptr;
+  if (run_->entry.module != nullptr) RunAccess::trainer_of(*run_->entry.module) = nullptr;
 }
 
-void Trainer::detach(LightningModule& module) {
-  if (run_->module == &module) run_->module = nullptr;
-}
+namespace {
 
 // Before anything of the run is touched: a hook that calls an entry point gets an error, and its run can go on.
-void Trainer::attach(LightningModule& module, Stage stage) {
+void attach(Trainer& trainer, LightningModule& module, Stage stage) {
   const std::string call = "Trainer::" + enum_word(stage);
-  if (run_->entered) {
-    throw Error(call + " was called in " + calling_hook(*run_) + ", while the same trainer runs " +
-                enum_word(*run_->stage) +
+  Run& run = RunAccess::of(trainer);
+  if (run.entry.running) {
+    throw Error(call + " was called in " + calling_hook(run) + ", while the same trainer runs " +
+                enum_word(*run.entry.stage) +
                 ". Call it after that has returned, or use another Trainer with another module.");
   }
-  if (module.has_trainer() && module.trainer_->run_->entered) {
-    const Run& other = *module.trainer_->run_;
+  Trainer*& owner = RunAccess::trainer_of(module);
+  if (owner != nullptr && RunAccess::of(*owner).entry.running) {
+    const Run& other = RunAccess::of(*owner);
     throw Error(call + " was called in " + calling_hook(other) + ", for a module that another trainer runs " +
-                enum_word(*other.stage) + " with. Call it after that has returned, or give it a module of its own.");
+                enum_word(*other.entry.stage) +
+                " with. Call it after that has returned, or give it a module of its own.");
   }
-  if (run_->module != nullptr && run_->module != &module) run_->module->trainer_ = nullptr;
-  module.trainer_ = this;
+  LightningModule* before = run.entry.module;
+  if (before != nullptr && before != &module) RunAccess::trainer_of(*before) = nullptr;
+  owner = &trainer;
 }
+
+}  // namespace
 
 void Trainer::start_from(WeightsOptions weights) {
   run_->weights = checked(std::move(weights), "WeightsOptions");
@@ -306,8 +290,9 @@ void Trainer::keep_config(KeptConfig config) {
 }
 
 void Trainer::fit(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
-  attach(module, Stage::fit);
-  run_stage(*run_, module, &data, Stage::fit, ckpt_path, [&](const StartingPoint& start) { run_fit(*run_, start); });
+  attach(*this, module, Stage::fit);
+  run_entry_point(*run_, module, &data, Stage::fit, ckpt_path,
+                  [&](const StartingPoint& start) { run_fit(*run_, start); });
 }
 
 void Trainer::fit(LightningModule& module, DataModule&& data, const std::string& ckpt_path) {
@@ -320,12 +305,13 @@ void Trainer::fit(LightningModule& module, std::shared_ptr<Loader> train, Loader
 }
 
 void Trainer::fit(LightningModule& module, const std::string& ckpt_path) {
-  attach(module, Stage::fit);
-  run_stage(*run_, module, nullptr, Stage::fit, ckpt_path, [&](const StartingPoint& start) { run_fit(*run_, start); });
+  attach(*this, module, Stage::fit);
+  run_entry_point(*run_, module, nullptr, Stage::fit, ckpt_path,
+                  [&](const StartingPoint& start) { run_fit(*run_, start); });
 }
 
 std::vector<Metrics> Trainer::validate(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
-  attach(module, Stage::validate);
+  attach(*this, module, Stage::validate);
   return evaluate(*run_, module, &data, Stage::validate, ckpt_path);
 }
 
@@ -335,7 +321,7 @@ std::vector<Metrics> Trainer::validate(LightningModule& module, Loaders loaders,
 }
 
 std::vector<Metrics> Trainer::test(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
-  attach(module, Stage::test);
+  attach(*this, module, Stage::test);
   return evaluate(*run_, module, &data, Stage::test, ckpt_path);
 }
 
@@ -345,24 +331,24 @@ std::vector<Metrics> Trainer::test(LightningModule& module, Loaders loaders, con
 }
 
 std::vector<Metrics> Trainer::validate(LightningModule& module, const std::string& ckpt_path) {
-  attach(module, Stage::validate);
+  attach(*this, module, Stage::validate);
   return evaluate(*run_, module, nullptr, Stage::validate, ckpt_path);
 }
 
 std::vector<Metrics> Trainer::test(LightningModule& module, const std::string& ckpt_path) {
-  attach(module, Stage::test);
+  attach(*this, module, Stage::test);
   return evaluate(*run_, module, nullptr, Stage::test, ckpt_path);
 }
 
 Predictions Trainer::predict(LightningModule& module, const std::string& ckpt_path) {
-  attach(module, Stage::predict);
+  attach(*this, module, Stage::predict);
   Predictions predictions;
   evaluate(*run_, module, nullptr, Stage::predict, ckpt_path, &predictions);
   return predictions;
 }
 
 Predictions Trainer::predict(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
-  attach(module, Stage::predict);
+  attach(*this, module, Stage::predict);
   Predictions predictions;
   evaluate(*run_, module, &data, Stage::predict, ckpt_path, &predictions);
   return predictions;

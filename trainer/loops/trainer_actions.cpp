@@ -15,29 +15,30 @@ namespace levin {
 
 void Trainer::forward_training_batches() {
   Run& run = *run_;
-  if (run.train.loaders.empty()) {
+  if (run.fit.train.loaders.empty()) {
     throw Error("forward_training_batches: there are no training batches here. Call it in a hook of fit.");
   }
   const RandomState random_state;  // the pass is no part of training
   const at::AutoGradMode no_gradients(false);
-  const auto place = run.place;
-  const Phase phase = std::exchange(run.phase, Phase::train);  // `log` goes where it is dropped
-  BatchStream stream(*run.train.loaders[0], run.train.num_batches[0]);
+  const auto place = run.entry.place;
+  const Phase phase = std::exchange(run.entry.phase, Phase::train);  // `log` goes where it is dropped
+  BatchStream stream(*run.fit.train.loaders[0], run.fit.train.num_batches[0]);
   stream.start(run.progress.epoch);
   for (Batch fetched; stream.next(fetched);) {
-    run.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
+    run.entry.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
     const Batch batch = transfer_batch(run, fetched, 0);
     const ForwardScope forward(*run.precision, run.strategy->device().type());
     call_module(run, Hook::training_step, [&](LightningModule& m) { return m.training_step(batch, stream.index()); });
   }
-  run.place = place;
-  run.phase = phase;
-  run.train_metrics.reset();
+  run.entry.place = place;
+  run.entry.phase = phase;
+  run.entry.train_metrics.reset();
 }
 
 void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
-  if (run_->module == nullptr) throw Error("save_checkpoint: there is no module yet. Call fit or an evaluation first.");
-  if (run_->failing && run_->strategy->is_sharded()) {
+  if (run_->entry.module == nullptr)
+    throw Error("save_checkpoint: there is no module yet. Call fit or an evaluation first.");
+  if (run_->entry.failing && run_->strategy->is_sharded()) {
     throw CheckpointError("checkpoint " + path + ": " + run_->strategy->name() +
                           " needs all ranks for one, and after a failure they cannot be asked. Continue from an older "
                           "one.");
@@ -51,7 +52,7 @@ void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
   } else if (run_->strategy->rank() == 0 || !run_->strategy->is_sharded()) {
     write_checkpoint(path, request.state);
   }
-  ++run_->saves.good;
+  ++run_->entry.saves.good;
   if (!weights_only) run_->newest_checkpoint = path;
 }
 
@@ -62,13 +63,13 @@ void Trainer::request_checkpoint(CheckpointRequest request) {
 uint64_t Trainer::estimated_checkpoint_bytes() const {
   uint64_t weights = 0;
   uint64_t trained = 0;
-  for (const auto& parameter : run_->module->parameters()) {
+  for (const auto& parameter : run_->entry.module->parameters()) {
     weights += parameter.nbytes();
     if (parameter.requires_grad()) trained += parameter.nbytes();
   }
-  for (const auto& buffer : run_->module->buffers()) weights += buffer.nbytes();
+  for (const auto& buffer : run_->entry.module->buffers()) weights += buffer.nbytes();
   uint64_t saved_state = 0;
-  for (auto& wrapped : run_->optimizers) {
+  for (auto& wrapped : run_->fit.optimizers) {
     for (const auto& [name, tensor] : wrapped.optimizer().state().tensors) saved_state += tensor.nbytes();
   }
   // Most optimizers keep two numbers a weight, and none before their first step.

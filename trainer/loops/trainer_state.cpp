@@ -28,41 +28,44 @@ int64_t Trainer::seen_batches() const {
   return run_->progress.total_batches;
 }
 int64_t Trainer::batch_idx() const {
-  return run_->progress.batch_idx;
+  return run_->fit.epoch.batch_idx;
 }
 bool Trainer::is_last_batch() const {
-  return run_->last_batch_of_epoch;
+  return run_->fit.epoch.last_batch;
 }
 bool Trainer::ends_logged_window() const {
-  return run_->progress.window.ended() && run_->plan.is_logged_step(run_->progress.windows);
+  return run_->fit.epoch.window.ended() && run_->plan.is_logged_step(run_->progress.windows);
 }
 std::optional<Stage> Trainer::stage() const {
-  return run_->stage;
+  return run_->entry.stage;
 }
 bool Trainer::sanity_checking() const {
-  return run_->sanity_checking;
+  return run_->entry.sanity_checking;
 }
 bool Trainer::training() const {
-  return run_->phase == Phase::train;
+  return run_->entry.phase == Phase::train;
+}
+bool Trainer::auto_resumes() const {
+  return run_->auto_resume;
 }
 const std::string& Trainer::stop_reason() const {
-  return run_->stop_reason;
+  return run_->entry.stop_reason;
 }
 bool Trainer::should_stop() const {
-  return run_->stop;
+  return run_->entry.stop;
 }
 
 void Trainer::request_stop(const std::string& reason) {
-  if (!run_->stop) run_->stop_reason = reason;
-  run_->stop = true;
+  if (!run_->entry.stop) run_->entry.stop_reason = reason;
+  run_->entry.stop = true;
 }
 
 void Trainer::skip_batch() {
-  run_->skip_batch = true;
+  run_->fit.skip_batch = true;
 }
 
 void Trainer::skip_rest_of_epoch() {
-  (run_->has_peers() ? run_->cut_wanted : run_->epoch_cut) = true;
+  (run_->has_peers() ? run_->fit.epoch.cut_wanted : run_->fit.epoch.cut) = true;
 }
 
 int64_t Trainer::num_training_batches() const {
@@ -70,12 +73,13 @@ int64_t Trainer::num_training_batches() const {
 }
 
 std::vector<int64_t> Trainer::num_val_batches() const {
-  return run_->stage == Stage::fit || run_->stage == Stage::validate ? run_->eval.num_batches : std::vector<int64_t>{};
+  return run_->entry.stage == Stage::fit || run_->entry.stage == Stage::validate ? run_->entry.eval.num_batches
+                                                                                 : std::vector<int64_t>{};
 }
 
 std::vector<int64_t> Trainer::num_eval_batches() const {
-  std::vector<int64_t> batches = run_->eval.num_batches;
-  if (run_->sanity_checking) {
+  std::vector<int64_t> batches = run_->entry.eval.num_batches;
+  if (run_->entry.sanity_checking) {
     for (int64_t& n : batches) n = std::min(n, run_->plan.num_sanity_val_steps);
   }
   return batches;
@@ -97,7 +101,8 @@ int64_t Trainer::micro_batch_size() const {
 }
 
 bool Trainer::has_validation() const {
-  return std::any_of(run_->eval.num_batches.begin(), run_->eval.num_batches.end(), [](int64_t n) { return n > 0; });
+  return std::any_of(run_->entry.eval.num_batches.begin(), run_->entry.eval.num_batches.end(),
+                     [](int64_t n) { return n > 0; });
 }
 
 bool Trainer::validates_only_at_epoch_end() const {
@@ -107,7 +112,7 @@ bool Trainer::validates_only_at_epoch_end() const {
 
 Metrics Trainer::callback_metrics() const {
   run_->refresh_callback_metrics();
-  return run_->callback_metrics;
+  return run_->entry.callback_metrics;
 }
 
 const Metrics& Trainer::logged_metrics() const {
@@ -115,10 +120,10 @@ const Metrics& Trainer::logged_metrics() const {
 }
 
 Metrics Trainer::progress_bar_metrics() const {
-  if (run_->phase != Phase::idle) {
-    for (const auto& [name, value] : run_->store().shown(run_->on_step())) run_->bar_metrics[name] = value;
+  if (run_->entry.phase != Phase::idle) {
+    for (const auto& [name, value] : run_->store().shown(run_->on_step())) run_->entry.bar_metrics[name] = value;
   }
-  return run_->bar_metrics;
+  return run_->entry.bar_metrics;
 }
 
 void Trainer::log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
@@ -136,7 +141,7 @@ void Trainer::log_now(const Metrics& metrics, int64_t step) {
                 "\"): the name holds a line end or another control character, which no table can show. Choose another "
                 "name.");
   }
-  for (const auto& [name, value] : metrics) run_->callback_metrics[name] = value;
+  for (const auto& [name, value] : metrics) run_->entry.callback_metrics[name] = value;
   run_->write_metrics(metrics, step);
 }
 
@@ -168,35 +173,35 @@ std::string Trainer::log_dir() const {
 }
 
 const std::vector<std::shared_ptr<Callback>>& Trainer::callbacks() const {
-  return run_->callbacks.empty() ? run_->trainer_callbacks : run_->callbacks;
+  return run_->entry.callbacks.empty() ? run_->trainer_callbacks : run_->entry.callbacks;
 }
 
 std::vector<LightningOptimizer>& Trainer::optimizers() {
-  return run_->optimizers;
+  return run_->fit.optimizers;
 }
 std::vector<LRSchedulerConfig>& Trainer::lr_schedulers() {
-  return run_->schedulers;
+  return run_->fit.schedulers;
 }
 const TimeSplit& Trainer::time_split() const {
-  return run_->time_split;
+  return run_->entry.time_split;
 }
 std::shared_ptr<Loader> Trainer::train_dataloader() const {
-  return run_->train.loaders.empty() ? nullptr : run_->train.loaders[0];
+  return run_->fit.train.loaders.empty() ? nullptr : run_->fit.train.loaders[0];
 }
 Profiler* Trainer::profiler() const {
   return run_->profiler.get();
 }
 LightningModule* Trainer::module() const {
-  return run_->module;
+  return run_->entry.module;
 }
 DataModule* Trainer::datamodule() const {
-  return run_->data;
+  return run_->entry.data;
 }
 const std::string& Trainer::ckpt_path() const {
-  return run_->ckpt_path;
+  return run_->entry.ckpt_path;
 }
 Seconds Trainer::elapsed() const {
-  return run_->elapsed;
+  return run_->entry.elapsed;
 }
 
 }  // namespace levin

@@ -13,6 +13,7 @@
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/out_of_memory.h"
+#include "levin/trainer/run/run_access.h"
 #include "levin/trainer/step/automatic_step.h"
 #include "levin/trainer/step/micro_batching.h"
 #include "levin/trainer/step/set_up_optimizers.h"
@@ -34,7 +35,7 @@ struct KeptGradient {
 };
 
 void check_place(const Run& run, const std::string& who) {
-  if (run.stage != Stage::fit || run.phase != Phase::idle || run.optimizers.empty()) {
+  if (run.entry.stage != Stage::fit || run.entry.phase != Phase::idle || run.fit.optimizers.empty()) {
     throw ConfigError(who + ": it tries training steps, in on_fit_start of a fit that has an optimizer. Call fit.");
   }
   if (run.has_peers()) {
@@ -49,7 +50,7 @@ void check_place(const Run& run, const std::string& who) {
 // Batches without end: one pass after another.
 class TrialStream {
  public:
-  explicit TrialStream(Run& run) : stream_(*run.train.loaders[0], run.train.num_batches[0]) {
+  explicit TrialStream(Run& run) : stream_(*run.fit.train.loaders[0], run.fit.train.num_batches[0]) {
     copy_ahead(run, stream_);
     stream_.start(epoch_);
   }
@@ -67,42 +68,52 @@ class TrialStream {
   int64_t epoch_ = 0;
 };
 
-// What a trial may change. Optimizers and schedulers are put aside as they are: trials have their own.
+// Trials have an entry point and a fit of their own, in which no callback is called; those of the run are put aside.
 struct TrialRuns::Kept {
   explicit Kept(Run& given)
       : run(given),
-        plan(run.plan),
-        random(random_state()),
-        precision(run.precision->state()),
+        entry(std::exchange(run.entry, own_entry())),
+        fit(std::exchange(run.fit, Fit(run.plan))),
         progress(run.progress),
-        optimizers(run.optimizers),
-        schedulers(run.schedulers),
-        train(std::exchange(run.train, {})),
-        callbacks(std::exchange(run.callbacks, {})),
+        logged_metrics(run.logged_metrics),
         loggers(std::exchange(run.loggers, {})),
         profiler(std::exchange(run.profiler, nullptr)),
-        micro_batching(run.micro_batching),
-        time_split(run.time_split),
-        train_metrics(std::exchange(run.train_metrics, {})),
-        callback_metrics(run.callback_metrics),
-        logged_metrics(run.logged_metrics),
-        bar_metrics(run.bar_metrics),
-        place(run.place),
-        loss_weights(run.loss_weights),
-        tuning(run.tuning),
-        train_loaded_in_epoch(run.train_loaded_in_epoch),
-        stop(run.stop),
-        epoch_cut(run.epoch_cut),
-        stop_reason(run.stop_reason) {
+        random(random_state()),
+        precision(run.precision->state()) {
     const at::NoGradGuard no_grad;
-    for (const auto& parameter : run.module->parameters()) {
+    LightningModule& root = *entry.module;
+    for (const auto& parameter : root.parameters()) {
       tensors.push_back({parameter, parameter.detach().clone()});
       gradients.push_back({parameter, parameter.grad()});
     }
-    for (const auto& buffer : run.module->buffers()) tensors.push_back({buffer, buffer.clone()});
-    training.emplace_back(run.module, run.module->is_training());
-    for (const auto& module : run.module->modules(/*include_self=*/false))
+    for (const auto& buffer : root.buffers()) tensors.push_back({buffer, buffer.clone()});
+    training.emplace_back(&root, root.is_training());
+    for (const auto& module : root.modules(/*include_self=*/false))
       training.emplace_back(module.get(), module->is_training());
+    begin_fit();
+  }
+
+  [[nodiscard]] EntryPoint own_entry() const {
+    return {.module = run.entry.module,
+            .data = run.entry.data,
+            .stage = run.entry.stage,
+            .running = true,
+            .phase = Phase::train,
+            .replicas = run.entry.replicas,
+            .sequential_calls = run.entry.sequential_calls,
+            .recomputation = run.entry.recomputation};
+  }
+
+  // Of a trial; its loader stays for the next one.
+  void begin_fit() {
+    LoaderSet train = std::move(run.fit.train);
+    run.fit = Fit(run.plan);
+    run.fit.train = std::move(train);
+    run.fit.tuning = fit.tuning;
+    run.fit.accumulate_grad_batches = fit.accumulate_grad_batches;
+    run.fit.effective_batch_size = 0;
+    run.fit.nonfinite_loss = NonFiniteLoss::ignore;
+    run.fit.lr_scale = LrScale::none;
   }
 
   // The state of the module and the random numbers.
@@ -115,59 +126,29 @@ struct TrialRuns::Kept {
   }
 
   void restore() {
-    if (original_batch_size > 0 && !run.train.loaders.empty()) {
-      run.train.loaders[0]->set_batch_size(original_batch_size);  // it may be the user's own
-    }
-    run.optimizers = std::move(optimizers);
-    run.schedulers = std::move(schedulers);
+    const LoaderSet tried = std::move(run.fit.train);
+    run.entry = std::move(entry);
+    run.fit = std::move(fit);
+    run.progress = progress;
+    run.logged_metrics = std::move(logged_metrics);
+    run.loggers = std::move(loggers);
+    run.profiler = std::move(profiler);
     restore_module();
     for (const auto& [parameter, gradient] : gradients) parameter.mutable_grad() = gradient;
     for (const auto& [module, was_training] : training) module->train(was_training);  // parents before children
-    run.plan = plan;
-    run.progress = progress;
-    run.train = std::move(train);
-    run.callbacks = std::move(callbacks);
-    run.loggers = std::move(loggers);
-    run.profiler = std::move(profiler);
-    run.micro_batching = std::move(micro_batching);
-    run.time_split = time_split;
-    run.train_metrics = std::move(train_metrics);
-    run.callback_metrics = std::move(callback_metrics);
-    run.logged_metrics = std::move(logged_metrics);
-    run.bar_metrics = std::move(bar_metrics);
-    run.place = place;
-    run.loss_weights = loss_weights;
-    run.tuning = tuning;
-    run.train_loaded_in_epoch = train_loaded_in_epoch;
-    run.stop = stop;
-    run.epoch_cut = epoch_cut;
-    run.stop_reason = stop_reason;
-    run.phase = Phase::idle;
-    run.skip_batch = false;
-    run.batch_overflowed.reset();
-    run.failed_hook.reset();
+    if (original_batch_size > 0 && !tried.loaders.empty()) {
+      tried.loaders[0]->set_batch_size(original_batch_size);  // it may be the user's own
+    }
   }
 
   Run& run;
-  RunPlan plan;
-  State random, precision;
+  EntryPoint entry;
+  Fit fit;
   Progress progress;
-  std::vector<LightningOptimizer> optimizers;
-  std::vector<LRSchedulerConfig> schedulers;
-  LoaderSet train;
-  std::vector<std::shared_ptr<Callback>> callbacks;
+  Metrics logged_metrics;
   std::vector<std::shared_ptr<Logger>> loggers;
   std::shared_ptr<Profiler> profiler;
-  std::shared_ptr<MicroBatching> micro_batching;
-  TimeSplit time_split;
-  MetricStore train_metrics;
-  Metrics callback_metrics, logged_metrics, bar_metrics;
-  MetricStore::Place place;
-  LossWeights loss_weights;
-  Tuning tuning;
-  int64_t train_loaded_in_epoch;
-  bool stop, epoch_cut;
-  std::string stop_reason;
+  State random, precision;
   std::vector<TensorCopy> tensors;
   std::vector<KeptGradient> gradients;
   std::vector<std::pair<torch::nn::Module*, bool>> training;
@@ -175,16 +156,12 @@ struct TrialRuns::Kept {
 };
 
 TrialRuns::TrialRuns(Trainer& trainer, std::string who) : who_(std::move(who)) {
-  Run& run = *trainer.run_;
+  Run& run = RunAccess::of(trainer);
   check_place(run, who_);
   kept_ = std::make_unique<Kept>(run);
   try {
-    run.phase = Phase::train;
-    run.plan.nonfinite_loss = NonFiniteLoss::ignore;
-    run.plan.lr_scale = LrScale::none;
-    run.plan.effective_batch_size = 0;
     load_train_loader(run);
-    kept_->original_batch_size = run.train.loaders[0]->batch_size().value_or(0);
+    kept_->original_batch_size = run.fit.train.loaders[0]->batch_size().value_or(0);
   } catch (...) {
     try {
       kept_->restore();
@@ -199,7 +176,7 @@ TrialRuns::~TrialRuns() {
   try {
     kept_->restore();
   } catch (...) {
-    kept_->run.restore_failed = std::current_exception();
+    kept_->run.fit.restore_failed = std::current_exception();
   }
 }
 
@@ -207,48 +184,49 @@ TrialRuns::~TrialRuns() {
 void TrialRuns::begin_trial() {
   Run& run = kept_->run;
   kept_->restore_module();
+  kept_->begin_fit();
   run.progress = kept_->progress;
-  run.progress.accumulate = kept_->plan.accumulate_grad_batches;
-  run.loss_weights = LossWeights();
+  run.progress.accumulate = run.fit.accumulate_grad_batches;
   set_up_optimizers(run);
-  for (const auto& own : run.optimizers) {
-    for (const auto& original : kept_->optimizers) {
+  for (const auto& own : run.fit.optimizers) {
+    for (const auto& original : kept_->fit.optimizers) {
       if (own.shared() != original.shared()) continue;
       throw ConfigError(who_ +
                         ": configure_optimizers returned the same optimizer a second time, so its steps could not be "
                         "tried. Make a new one in each call.");
     }
   }
-  run.module->train();
+  run.entry.module->train();
 }
 
 // The mean loss of a window, and the update; nan if no batch had a loss.
 double TrialRuns::run_step(TrialStream& stream, int64_t accumulate) {
   Run& run = kept_->run;
+  Epoch& epoch = run.fit.epoch;
   Progress& progress = run.progress;
   double sum = std::numeric_limits<double>::quiet_NaN();
-  progress.window = {.size = accumulate};
+  epoch.window = {.size = accumulate};
   for (int64_t k = 0; k < accumulate; ++k) {
     Batch fetched = stream.next();
-    progress.batch_idx = stream.index();
-    progress.window.seen = k + 1;
-    run.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
+    epoch.batch_idx = stream.index();
+    epoch.window.seen = k + 1;
+    run.entry.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
     const Batch batch = transfer_batch(run, std::move(fetched), 0);
     const WindowPart window{k == 0, k + 1 == accumulate, true};
-    const at::Tensor loss = run.module->automatic_optimization()
-                                ? automatic_step(run, batch, progress.batch_idx, window)
-                                : manual_step(run, batch, progress.batch_idx);
+    const at::Tensor loss = run.entry.module->automatic_optimization()
+                                ? automatic_step(run, batch, epoch.batch_idx, window)
+                                : manual_step(run, batch, epoch.batch_idx);
     if (loss.defined()) sum = (k == 0 ? 0 : sum) + loss.item().toDouble();
     ++progress.total_batches;
   }
-  progress.window = Window();
+  epoch.window = Window();
   return sum;
 }
 
 int64_t TrialRuns::batch_size() const {
   const std::string fix = " Override Loader::batch_size and Loader::set_batch_size, or drop the callback.";
   if (kept_->original_batch_size == 0) throw ConfigError(who_ + ": the training loader has no batch size." + fix);
-  if (!kept_->run.train.loaders[0]->set_batch_size(kept_->original_batch_size)) {
+  if (!kept_->run.fit.train.loaders[0]->set_batch_size(kept_->original_batch_size)) {
     throw ConfigError(who_ + ": the training loader cannot change its batch size." + fix);
   }
   return kept_->original_batch_size;
@@ -257,59 +235,59 @@ int64_t TrialRuns::batch_size() const {
 TrialRuns::Outcome TrialRuns::try_batch_size(int64_t samples, int64_t steps) {
   Run& run = kept_->run;
   Outcome outcome = Outcome::fits;
-  run.train.loaders[0]->set_batch_size(samples);
-  run.train.num_batches[0] = run.train.loaders[0]->num_batches().value_or(kUnlimited);
-  if (run.train.num_batches[0] == 0) return Outcome::larger_than_data;
+  run.fit.train.loaders[0]->set_batch_size(samples);
+  run.fit.train.num_batches[0] = run.fit.train.loaders[0]->num_batches().value_or(kUnlimited);
+  if (run.fit.train.num_batches[0] == 0) return Outcome::larger_than_data;
   try {
     begin_trial();
     TrialStream stream(run);
     for (int64_t k = 0; k < steps && outcome == Outcome::fits; ++k) {
       (void)run_step(stream, 1);
       // A last batch that is not full tells nothing, unless it is the only one.
-      if (k == 0 && run.place.batch_size < samples) outcome = Outcome::larger_than_data;
+      if (k == 0 && run.entry.place.batch_size < samples) outcome = Outcome::larger_than_data;
     }
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
     outcome = Outcome::out_of_memory;
   }
   kept_->restore_module();  // gradients, and what a step that failed has left, make place
-  run.optimizers.clear();
-  run.schedulers.clear();
+  run.fit.optimizers.clear();
+  run.fit.schedulers.clear();
   free_cached_memory(run.strategy->device());
   return outcome;
 }
 
 double TrialRuns::learning_rate() const {
-  return kept_->optimizers[0].shared()->groups()[0].lr;
+  return kept_->fit.optimizers[0].shared()->groups()[0].lr;
 }
 
 void TrialRuns::try_learning_rates(int64_t steps, const std::function<double(int64_t)>& lrs,
                                    const std::function<bool(int64_t, double)>& seen) {
   Run& run = kept_->run;
   begin_trial();
-  auto& groups = run.optimizers[0].optimizer().groups();
+  auto& groups = run.fit.optimizers[0].optimizer().groups();
   const double first = learning_rate();
   std::vector<double> ratios;
-  for (const auto& group : kept_->optimizers[0].shared()->groups()) ratios.push_back(group.lr / first);
+  for (const auto& group : kept_->fit.optimizers[0].shared()->groups()) ratios.push_back(group.lr / first);
   TrialStream stream(run);
   for (int64_t k = 0; k < steps; ++k) {
     for (size_t g = 0; g < groups.size(); ++g) groups[g].lr = lrs(k) * ratios[g];
-    if (!seen(k, run_step(stream, kept_->plan.accumulate_grad_batches))) return;
+    if (!seen(k, run_step(stream, kept_->fit.accumulate_grad_batches))) return;
   }
 }
 
 void TrialRuns::keep_batch_size(Trainer& trainer, int64_t found, int64_t configured) {
-  Run& run = *trainer.run_;
-  run.tuning.batch_size = found;
-  run.tuning.configured_batch_size = configured;
+  Run& run = RunAccess::of(trainer);
+  run.fit.tuning.batch_size = found;
+  run.fit.tuning.configured_batch_size = configured;
   if (found == configured) return;
-  run.train = LoaderSet();
+  run.fit.train = LoaderSet();
   set_up_optimizers(run);
 }
 
 void TrialRuns::keep_learning_rate(Trainer& trainer, double factor) {
-  Run& run = *trainer.run_;
-  run.tuning.lr_factor = factor;
+  Run& run = RunAccess::of(trainer);
+  run.fit.tuning.lr_factor = factor;
   if (factor != 1) set_up_optimizers(run);
 }
 

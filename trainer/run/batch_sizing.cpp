@@ -8,7 +8,7 @@
 namespace levin {
 
 void apply_batch_size(Run& run, Loader& loader) {
-  Tuning& tuning = run.tuning;
+  Tuning& tuning = run.fit.tuning;
   if (tuning.configured_batch_size == 0) tuning.configured_batch_size = loader.batch_size().value_or(0);
   if (tuning.batch_size == 0 || loader.batch_size() == tuning.batch_size) return;
   if (loader.set_batch_size(tuning.batch_size)) return;
@@ -18,7 +18,7 @@ void apply_batch_size(Run& run, Loader& loader) {
 }
 
 void resolve_effective_batch(Run& run, const Loader& loader) {
-  const int64_t effective = run.plan.effective_batch_size;
+  const int64_t effective = run.fit.effective_batch_size;
   if (effective == 0) return;
   const std::string option = "TrainerOptions.accumulate_grad_batches.effective_batch_size: ";
   const int64_t batch = loader.batch_size().value_or(0);
@@ -34,7 +34,7 @@ void resolve_effective_batch(Run& run, const Loader& loader) {
                       (ranks == 1 ? " rank" : " ranks") + ". Use a multiple of " + std::to_string(batch * ranks) +
                       ", or another batch size.");
   }
-  run.plan.accumulate_grad_batches = run.progress.accumulate = effective / (batch * ranks);
+  run.fit.accumulate_grad_batches = run.progress.accumulate = effective / (batch * ranks);
 }
 
 }  // namespace levin

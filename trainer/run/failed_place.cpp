@@ -8,22 +8,22 @@
 namespace levin {
 
 std::string failed_place(const Run& run) {
-  std::string text = hook_name(run.failed_hook.value_or(run.place.hook));
-  if (run.phase == Phase::train || run.stage == Stage::fit) {
-    text += ", epoch " + std::to_string(run.progress.epoch) + ", batch " + std::to_string(run.progress.batch_idx) +
+  std::string text = hook_name(run.entry.failed_hook.value_or(run.entry.place.hook));
+  if (run.entry.phase == Phase::train || run.entry.stage == Stage::fit) {
+    text += ", epoch " + std::to_string(run.progress.epoch) + ", batch " + std::to_string(run.fit.epoch.batch_idx) +
             ", global step " + std::to_string(run.progress.global_step);
   }
-  if (run.phase != Phase::train && run.place.dataloader_idx >= 0) {
-    text += ", dataloader " + std::to_string(run.place.dataloader_idx);
+  if (run.entry.phase != Phase::train && run.entry.place.dataloader_idx >= 0) {
+    text += ", dataloader " + std::to_string(run.entry.place.dataloader_idx);
   }
   return text;
 }
 
 std::string calling_hook(const Run& run) {
-  const std::string hook = hook_name(run.place.hook);
-  if (run.place.hook == Hook::none) return hook;
-  if (run.caller != nullptr) return hook + " of " + detail::readable_type_name(*run.caller);
-  const LightningModule& module = *run.module;
+  const std::string hook = hook_name(run.entry.place.hook);
+  if (run.entry.place.hook == Hook::none) return hook;
+  if (run.entry.caller != nullptr) return hook + " of " + detail::readable_type_name(*run.entry.caller);
+  const LightningModule& module = *run.entry.module;
   return hook + " of " + detail::readable_type_name(typeid(module));
 }
 

@@ -14,15 +14,15 @@ namespace levin {
 /// innermost hook's.
 class HookScope {
  public:
-  HookScope(Run& run, Hook hook) : run_(run), outer_(run.place.hook), outer_caller_(run.caller) {
-    run_.place.hook = hook;
-    run_.caller = nullptr;
-    run_.failed_hook.reset();  // an earlier exception was caught by user code
+  HookScope(Run& run, Hook hook) : run_(run), outer_(run.entry.place.hook), outer_caller_(run.entry.caller) {
+    run_.entry.place.hook = hook;
+    run_.entry.caller = nullptr;
+    run_.entry.failed_hook.reset();  // an earlier exception was caught by user code
   }
   ~HookScope() {
-    if (std::uncaught_exceptions() > 0 && !run_.failed_hook) run_.failed_hook = run_.place.hook;
-    run_.place.hook = outer_;
-    run_.caller = outer_caller_;
+    if (std::uncaught_exceptions() > 0 && !run_.entry.failed_hook) run_.entry.failed_hook = run_.entry.place.hook;
+    run_.entry.place.hook = outer_;
+    run_.entry.caller = outer_caller_;
   }
   HookScope(const HookScope&) = delete;
   HookScope& operator=(const HookScope&) = delete;
@@ -36,7 +36,7 @@ class HookScope {
 /// `object`, noted as the one whose hook is running.
 template <class Object>
 Object& note_caller(Run& run, Object& object) {
-  run.caller = &typeid(object);
+  run.entry.caller = &typeid(object);
   return object;
 }
 
@@ -44,22 +44,22 @@ Object& note_caller(Run& run, Object& object) {
 template <class OnCallback, class OnModule>
 void call_hook(Run& run, Hook hook, OnCallback on_callback, OnModule on_module) {
   const HookScope scope(run, hook);
-  for (const auto& callback : run.callbacks) on_callback(note_caller(run, *callback));
-  on_module(note_caller(run, *run.module));
+  for (const auto& callback : run.entry.callbacks) on_callback(note_caller(run, *callback));
+  on_module(note_caller(run, *run.entry.module));
 }
 
 /// Only the callbacks.
 template <class OnCallback>
 void call_callbacks(Run& run, Hook hook, OnCallback on_callback) {
   const HookScope scope(run, hook);
-  for (const auto& callback : run.callbacks) on_callback(note_caller(run, *callback));
+  for (const auto& callback : run.entry.callbacks) on_callback(note_caller(run, *callback));
 }
 
 /// Only the module.
 template <class OnModule>
 auto call_module(Run& run, Hook hook, OnModule on_module) {
   const HookScope scope(run, hook);
-  return on_module(note_caller(run, *run.module));
+  return on_module(note_caller(run, *run.entry.module));
 }
 
 /// A hook that takes nothing but the trainer and the module: call_plain(run, Hook::on_fit_start,
@@ -67,7 +67,7 @@ auto call_module(Run& run, Hook hook, OnModule on_module) {
 inline void call_plain(Run& run, Hook hook, void (Callback::*on_callback)(Trainer&, LightningModule&),
                        void (LightningModule::*on_module)()) {
   call_hook(
-      run, hook, [&](Callback& callback) { (callback.*on_callback)(run.trainer, *run.module); },
+      run, hook, [&](Callback& callback) { (callback.*on_callback)(run.trainer, *run.entry.module); },
       [&](LightningModule& module) { (module.*on_module)(); });
 }
 

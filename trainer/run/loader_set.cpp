@@ -18,14 +18,14 @@ namespace {
 // A data module's own loaders win; the module's are asked for otherwise.
 Loaders ask_eval_loaders(Run& run, Stage stage) {
   const HookScope scope(run, Hook::dataloader);
-  if (run.data != nullptr) {
-    if (stage == Stage::test) return run.data->test_dataloader();
-    if (stage == Stage::predict) return run.data->predict_dataloader();
-    return run.data->val_dataloader();
+  if (run.entry.data != nullptr) {
+    if (stage == Stage::test) return run.entry.data->test_dataloader();
+    if (stage == Stage::predict) return run.entry.data->predict_dataloader();
+    return run.entry.data->val_dataloader();
   }
-  if (stage == Stage::test) return run.module->test_dataloader();
-  if (stage == Stage::predict) return run.module->predict_dataloader();
-  return run.module->val_dataloader();
+  if (stage == Stage::test) return run.entry.module->test_dataloader();
+  if (stage == Stage::predict) return run.entry.module->predict_dataloader();
+  return run.entry.module->val_dataloader();
 }
 
 std::string dataloader_hook(Stage stage) {
@@ -47,12 +47,12 @@ void share_out(Run& run, Loader& loader, bool padded) {
 // A run that continues with another number of ranks keeps its global batches, and so the place where it stopped: each
 // rank's batches become larger or smaller. Who has changed batch_size too has decided otherwise.
 void keep_global_batches(const Run& run, Loader& loader) {
-  const int64_t before = run.resumed_world_size;
+  const int64_t before = run.fit.resumed_world_size;
   const int64_t now = run.strategy->world_size();
-  const int64_t global = before * run.resumed_batch_size;
-  if (global == 0 || before == now || loader.batch_size() != run.resumed_batch_size) return;
+  const int64_t global = before * run.fit.resumed_batch_size;
+  if (global == 0 || before == now || loader.batch_size() != run.fit.resumed_batch_size) return;
   const std::string seen = "the run was trained by " + std::to_string(before) + " ranks with batches of " +
-                           std::to_string(run.resumed_batch_size) + ", and continues with " + std::to_string(now);
+                           std::to_string(run.fit.resumed_batch_size) + ", and continues with " + std::to_string(now);
   if (global % now != 0) {
     throw ConfigError("fit: " + seen + ", among which its global batches of " + std::to_string(global) +
                       " cannot be shared out. Use a number of ranks that divides " + std::to_string(global) + ".");
@@ -75,18 +75,19 @@ bool is_zero(const BatchLimit& limit) {
 
 bool has_validation_hooks(const Run& run) {
   if (is_zero(run.plan.limit_val_batches)) return false;
-  if (run.data != nullptr) return detail::overrides<DataModule>(*run.data, &DataModule::val_dataloader);
-  return detail::overrides<LightningModule>(*run.module, &LightningModule::val_dataloader);
+  if (run.entry.data != nullptr) return detail::overrides<DataModule>(*run.entry.data, &DataModule::val_dataloader);
+  return detail::overrides<LightningModule>(*run.entry.module, &LightningModule::val_dataloader);
 }
 
 void load_train_loader(Run& run) {
   if (is_zero(run.plan.limit_train_batches)) {
-    run.train = {{}, {0}, true};
+    run.fit.train = {{}, {0}, true};
     return;
   }
   const HookScope scope(run, Hook::dataloader);
   const ProfilerScope profile(run.profiler.get(), "train_dataloader");
-  std::shared_ptr<Loader> loader = run.data != nullptr ? run.data->train_dataloader() : run.module->train_dataloader();
+  std::shared_ptr<Loader> loader =
+      run.entry.data != nullptr ? run.entry.data->train_dataloader() : run.entry.module->train_dataloader();
   if (loader == nullptr) {
     throw ConfigError(
         "fit: there is no training loader. Override train_dataloader() in the data module or the module, or "
@@ -103,11 +104,11 @@ void load_train_loader(Run& run) {
   }
   check_same_batches(run, batches);
   check_same_loaders(run, "train_dataloader", loader);
-  run.train = {};
-  run.train.loaders.push_back(std::move(loader));
-  run.train.num_batches = {batches};
-  run.train.loaded = true;
-  run.train_loaded_in_epoch = run.progress.epoch;
+  run.fit.train = {};
+  run.fit.train.loaders.push_back(std::move(loader));
+  run.fit.train.num_batches = {batches};
+  run.fit.train.loaded = true;
+  run.fit.train_loaded_in_epoch = run.progress.epoch;
 }
 
 void load_eval_loaders(Run& run, Stage stage) {
@@ -119,7 +120,7 @@ void load_eval_loaders(Run& run, Stage stage) {
                                                  : "limit_val_batches";
   LoaderSet set;
   set.loaders = is_zero(limit) ? Loaders{} : ask_eval_loaders(run, stage);
-  if (set.loaders.empty() && run.stage != Stage::fit && !is_zero(limit)) {
+  if (set.loaders.empty() && run.entry.stage != Stage::fit && !is_zero(limit)) {
     throw ConfigError("there is no loader to run on. Override " + dataloader_hook(stage) +
                       "() in the data module or the module, or pass loaders.");
   }
@@ -130,42 +131,44 @@ void load_eval_loaders(Run& run, Stage stage) {
   }
   check_same_loaders(run, dataloader_hook(stage), set.loaders);
   set.loaded = true;
-  run.eval = std::move(set);
-  run.eval_loaded_in_epoch = run.progress.epoch;
+  run.entry.eval = std::move(set);
+  run.fit.eval_loaded_in_epoch = run.progress.epoch;
 }
 
 void copy_ahead(Run& run, BatchStream& stream) {
   if (run.copier == nullptr) return;
   using M = LightningModule;
-  const M& module = *run.module;
+  const M& module = *run.entry.module;
   if (detail::overrides<M>(module, &M::on_before_batch_transfer)) return;
   if (detail::overrides<M>(module, &M::transfer_batch_to_device)) return;
-  if (run.data != nullptr && detail::overrides<DataModule>(*run.data, &DataModule::on_before_batch_transfer)) return;
+  if (run.entry.data != nullptr &&
+      detail::overrides<DataModule>(*run.entry.data, &DataModule::on_before_batch_transfer))
+    return;
   stream.copy_ahead(*run.copier);
 }
 
 Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
   const HookScope scope(run, Hook::transfer);
-  if (run.data != nullptr) batch = run.data->on_before_batch_transfer(std::move(batch), dataloader_idx);
-  batch = run.module->on_before_batch_transfer(std::move(batch), dataloader_idx);
-  batch = run.module->transfer_batch_to_device(std::move(batch), run.strategy->device(), dataloader_idx);
+  if (run.entry.data != nullptr) batch = run.entry.data->on_before_batch_transfer(std::move(batch), dataloader_idx);
+  batch = run.entry.module->on_before_batch_transfer(std::move(batch), dataloader_idx);
+  batch = run.entry.module->transfer_batch_to_device(std::move(batch), run.strategy->device(), dataloader_idx);
   if (const auto dtype = run.precision->dtype()) {
     for (at::Tensor& tensor : batch.tensors) {
       if (tensor.is_floating_point()) tensor = tensor.to(*dtype);
     }
   }
   if (run.plan.channels_last) use_channels_last(batch);
-  if (run.data != nullptr) batch = run.data->on_after_batch_transfer(std::move(batch), dataloader_idx);
-  return run.module->on_after_batch_transfer(std::move(batch), dataloader_idx);
+  if (run.entry.data != nullptr) batch = run.entry.data->on_after_batch_transfer(std::move(batch), dataloader_idx);
+  return run.entry.module->on_after_batch_transfer(std::move(batch), dataloader_idx);
 }
 
 int64_t num_training_batches(const Run& run) {
-  return run.train.num_batches.empty() ? 0 : run.train.num_batches[0];
+  return run.fit.train.num_batches.empty() ? 0 : run.fit.train.num_batches[0];
 }
 
 int64_t estimated_stepping_batches(Run& run) {
-  if (run.stage != Stage::fit) return 0;
-  if (!run.train.loaded) load_train_loader(run);
+  if (run.entry.stage != Stage::fit) return 0;
+  if (!run.fit.train.loaded) load_train_loader(run);
   const int64_t batches = num_training_batches(run);
   const RunPlan& plan = run.plan;
   if (batches == kUnlimited || plan.max_epochs == kUnlimited) return plan.max_steps;

@@ -50,7 +50,7 @@ struct Users {
 // Optimizers number their tensors through all groups: "3.exp_avg".
 void add_optimizer_state(const Run& run, const std::unordered_map<const c10::TensorImpl*, std::string>& layers,
                          Users& users) {
-  for (const auto& wrapped : run.optimizers) {
+  for (const auto& wrapped : run.fit.optimizers) {
     const std::vector<at::Tensor> parameters = wrapped.shared()->parameters();
     for (const auto& [key, tensor] : wrapped.shared()->state().tensors) {
       size_t index = 0;
@@ -69,14 +69,15 @@ void add_optimizer_state(const Run& run, const std::unordered_map<const c10::Ten
 Users find_users(const Run& run) {
   Users users;
   std::unordered_map<const c10::TensorImpl*, std::string> layers;
-  for (const auto& item : run.module->named_parameters()) {
+  for (const auto& item : run.entry.module->named_parameters()) {
     const std::string layer = layer_of(item.key());
     layers[item.value().unsafeGetTensorImpl()] = layer;
     users.parameters[layer] += item.value().nbytes();
     const at::Tensor& gradient = item.value().grad();
     if (gradient.defined()) users.gradients[layer] += gradient.nbytes();
   }
-  for (const auto& item : run.module->named_buffers()) users.buffers[layer_of(item.key())] += item.value().nbytes();
+  for (const auto& item : run.entry.module->named_buffers())
+    users.buffers[layer_of(item.key())] += item.value().nbytes();
   try {
     add_optimizer_state(run, layers, users);
   } catch (const std::exception&) {  // an optimizer of a user's own need not tell its state
@@ -86,7 +87,7 @@ Users find_users(const Run& run) {
 }
 
 const char* phase_text(const Run& run) {
-  switch (run.failed_hook.value_or(run.place.hook)) {
+  switch (run.entry.failed_hook.value_or(run.entry.place.hook)) {
     case Hook::backward: return "backward";
     case Hook::optimizer_step:
     case Hook::configure_gradient_clipping: return "the optimizer's step";

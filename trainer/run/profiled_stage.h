@@ -13,11 +13,11 @@ class ProfiledStage {
   explicit ProfiledStage(Run& run) : profiler_(run.profiler.get()) {
     static constexpr std::array kStages{"fit", "validate", "test", "predict"};
     if (profiler_ == nullptr) return;
-    profiler_->begin({.stage = kStages[static_cast<size_t>(*run.stage)],
+    profiler_->begin({.stage = kStages[static_cast<size_t>(*run.entry.stage)],
                       .log_dir = run.trainer.log_dir(),
                       .rank = run.strategy->rank(),
                       .on_gpu = run.strategy->device().is_cuda(),
-                      .time_split = &run.time_split});
+                      .time_split = &run.entry.time_split});
   }
   ~ProfiledStage() {
     if (profiler_ != nullptr) profiler_->end();

@@ -79,17 +79,17 @@ ConfigNode describe(const LRSchedulerConfig& config) {
 void check_same_options(Run& run) {
   if (!run.has_peers()) return;
   ConfigNode own = ConfigNode::map();
-  own.set("stage", quoted_text(enum_word(*run.stage)));
+  own.set("stage", quoted_text(enum_word(*run.entry.stage)));
   own.set("trainer", write_options(run.options));
   own.set("seed", ConfigNode::scalar(std::to_string(default_seed())));
-  own.set("ckpt_path", quoted_text(run.ckpt_path));
+  own.set("ckpt_path", quoted_text(run.entry.ckpt_path));
   if (run.kept_config) {
     for (const auto& entry : run.kept_config->config.entries) {
       if (entry.key != "trainer") own.set(entry.key, entry.value);  // the options of this Trainer say more
     }
   }
-  if (own.find("model") == nullptr) own.set("model", describe(*run.module));
-  if (own.find("data") == nullptr && run.data != nullptr) own.set("data", describe(*run.data));
+  if (own.find("model") == nullptr) own.set("model", describe(*run.entry.module));
+  if (own.find("data") == nullptr && run.entry.data != nullptr) own.set("data", describe(*run.entry.data));
   compare_options(run, own);
 }
 
@@ -97,9 +97,9 @@ void check_same_optimizers(Run& run) {
   if (!run.has_peers()) return;
   ConfigNode own = ConfigNode::map();
   ConfigNode& optimizers = own.set("optimizer", ConfigNode::list());
-  for (const auto& wrapped : run.optimizers) optimizers.items.push_back(describe(*wrapped.shared()));
+  for (const auto& wrapped : run.fit.optimizers) optimizers.items.push_back(describe(*wrapped.shared()));
   ConfigNode& schedulers = own.set("lr_scheduler", ConfigNode::list());
-  for (const auto& config : run.schedulers) schedulers.items.push_back(describe(config));
+  for (const auto& config : run.fit.schedulers) schedulers.items.push_back(describe(config));
   compare_options(run, own);
 }
 

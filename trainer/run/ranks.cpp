@@ -27,8 +27,8 @@ constexpr char kFailed = '!';  // an error's text follows; else a result's
 constexpr char kDone = '=';
 
 const char* phase_name(const Run& run) {
-  if (run.sanity_checking) return "sanity check";
-  switch (run.phase) {
+  if (run.entry.sanity_checking) return "sanity check";
+  switch (run.entry.phase) {
     case Phase::idle: return "between phases";
     case Phase::train: return "train";
     case Phase::validate: return "validate";
@@ -88,7 +88,7 @@ void start_ranks(Run& run) {
   if (launched_by_levin()) stay_with_launcher();
   if (world) Console::instance().set_rank(static_cast<int>(world->rank));
   run.strategy->join(world.value_or(World()));
-  if (agreed_restarts(run) > 0) run.started_again = run.plan.auto_resume = true;
+  if (agreed_restarts(run) > 0) run.started_again = run.auto_resume = true;
 }
 
 void check_same_batches(Run& run, int64_t batches) {
@@ -154,17 +154,17 @@ void note_place(const Run& run, int64_t batch) {
 }
 
 RankNotes take_notes(Run& run) {
-  RankNotes own = std::exchange(run.to_say, RankNotes());
-  if (run.stop) own.add(RankNote::stop);
-  if (run.cut_wanted) own.add(RankNote::cut_epoch);
+  RankNotes own = std::exchange(run.fit.to_say, RankNotes());
+  if (run.entry.stop) own.add(RankNote::stop);
+  if (run.fit.epoch.cut_wanted) own.add(RankNote::cut_epoch);
   return own;
 }
 
 void hear(Run& run, const RankNotes& said) {
   if (!run.has_peers()) return;
-  run.heard |= said;
-  if (run.heard.take(RankNote::stop)) run.stop_agreed = true;
-  if (run.heard.take(RankNote::cut_epoch)) run.epoch_cut = true;
+  run.fit.heard |= said;
+  if (run.fit.heard.take(RankNote::stop)) run.entry.stop_agreed = true;
+  if (run.fit.heard.take(RankNote::cut_epoch)) run.fit.epoch.cut = true;
 }
 
 int agreed_signal(Run& run, int own) {
@@ -175,12 +175,12 @@ int agreed_signal(Run& run, int own) {
 
 void agree_on_stop(Run& run) {
   if (!run.has_peers()) return;
-  run.time_split.enter(StepPart::communication);
-  const at::Tensor wishes = at::tensor({run.stop ? 1.0 : 0.0, run.cut_wanted ? 1.0 : 0.0});
+  run.entry.time_split.enter(StepPart::communication);
+  const at::Tensor wishes = at::tensor({run.entry.stop ? 1.0 : 0.0, run.fit.epoch.cut_wanted ? 1.0 : 0.0});
   const at::Tensor all = run.strategy->reduce(wishes, ReduceOp::max);
-  run.stop = run.stop_agreed = all[0].item<double>() > 0;
-  if (all[1].item<double>() > 0) run.epoch_cut = true;
-  run.time_split.enter(StepPart::other);
+  run.entry.stop = run.entry.stop_agreed = all[0].item<double>() > 0;
+  if (all[1].item<double>() > 0) run.fit.epoch.cut = true;
+  run.entry.time_split.enter(StepPart::other);
 }
 
 void sync_epoch_metrics(Run& run, MetricStore& store) {
@@ -189,9 +189,9 @@ void sync_epoch_metrics(Run& run, MetricStore& store) {
 
 void sync_step_metrics(Run& run, MetricStore& store) {
   if (!run.has_peers() || !store.syncs_steps()) return;
-  run.time_split.enter(StepPart::communication);
+  run.entry.time_split.enter(StepPart::communication);
   store.sync_step(*run.strategy);
-  run.time_split.enter(StepPart::other);
+  run.entry.time_split.enter(StepPart::other);
 }
 
 }  // namespace levin

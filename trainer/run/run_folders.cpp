@@ -29,18 +29,18 @@ bool is_below(const fs::path& path, const fs::path& folder) {
 void claim_folders(Run& run, const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
     const fs::path wanted = fs::absolute(folder).lexically_normal();
-    const bool has_it = std::any_of(run.folder_locks.begin(), run.folder_locks.end(),
+    const bool has_it = std::any_of(run.entry.folder_locks.begin(), run.entry.folder_locks.end(),
                                     [&](const auto& lock) { return is_below(wanted, lock->folder()); });
-    if (!has_it) run.folder_locks.push_back(std::make_unique<FolderLock>(wanted.string(), patience(run)));
+    if (!has_it) run.entry.folder_locks.push_back(std::make_unique<FolderLock>(wanted.string(), patience(run)));
   }
 }
 
 void release_folders(Run& run) {
-  run.folder_locks.clear();
+  run.entry.folder_locks.clear();
 }
 
 void start_loggers(Run& run) {
-  const bool resume = run.plan.auto_resume && run.stage == Stage::fit;
+  const bool resume = run.auto_resume && run.entry.stage == Stage::fit;
   const std::string log_dir = on_rank_zero(run, [&] {
     for (const auto& logger : run.loggers) {
       if (!run.loggers_started) {

@@ -17,7 +17,7 @@ void UpdateScope::changed() {
 }
 
 void tell_memory(Run& run) {
-  if (!run.strategy->is_sharded() || std::exchange(run.told_memory, true) || run.strategy->rank() != 0) return;
+  if (!run.strategy->is_sharded() || std::exchange(run.fit.told_memory, true) || run.strategy->rank() != 0) return;
   Console::instance().print(run.strategy->sharding_text() + ": rank 0 of " +
                             std::to_string(run.strategy->world_size()) + " holds " + held_memory(run.trainer).str() +
                             ".");

@@ -45,10 +45,10 @@ std::vector<bool> has_gradient_on_any_rank(Run& run, const std::vector<at::Tenso
 // yet; each continues with the mean, because the window's last backward averages what they hold.
 State window_gradients(Run& run) {
   State state;
-  if (run.progress.window.ended() || run.progress.in_batch) return state;
+  if (run.fit.epoch.window.ended() || run.fit.epoch.batch_running) return state;
   if (run.strategy->has_sharded_weights()) return reduced_gradients(run);
-  const auto parameters = run.module->named_parameters();
-  if (!run.has_peers() || run.failing) {
+  const auto parameters = run.entry.module->named_parameters();
+  if (!run.has_peers() || run.entry.failing) {
     for (const auto& item : parameters) {
       if (item.value().grad().defined()) state.tensors[item.key()] = item.value().grad();
     }
@@ -66,8 +66,8 @@ State window_gradients(Run& run) {
 
 void restore_optimizers(Run& run, const State& checkpoint) {
   const UpdateScope update(*run.strategy);
-  for (size_t i = 0; i < run.optimizers.size(); ++i) {
-    Optimizer& optimizer = run.optimizers[i].optimizer();
+  for (size_t i = 0; i < run.fit.optimizers.size(); ++i) {
+    Optimizer& optimizer = run.fit.optimizers[i].optimizer();
     State saved = checkpoint.part("optimizers." + std::to_string(i));
     if (run.strategy->is_sharded()) saved = optimizer_parts(*run.strategy, optimizer, saved);
     optimizer.load_state(saved);
@@ -76,7 +76,7 @@ void restore_optimizers(Run& run, const State& checkpoint) {
 
 // What the other ranks know and this one does not: their random numbers, those of their GPUs included.
 void put_other_ranks(Run& run, State& checkpoint) {
-  if (!run.has_peers() || run.failing) return;
+  if (!run.has_peers() || run.entry.failing) return;
   const State own = random_state();
   auto put = [&](const std::string& kind, const at::Tensor& state) {
     const at::Tensor states = run.strategy->gather(state);  // (world, bytes)
@@ -93,7 +93,7 @@ void put_other_ranks(Run& run, State& checkpoint) {
 
 State run_state(Run& run) {
   // Before gradients of several ranks are averaged.
-  if (!run.failing && !run.progress.in_batch && !run.progress.window.ended()) agree_on_weights(run, true);
+  if (!run.entry.failing && !run.fit.epoch.batch_running && !run.fit.epoch.window.ended()) agree_on_weights(run, true);
   State checkpoint;
   checkpoint.set<int64_t>("epoch", run.progress.epoch);
   checkpoint.set<int64_t>("global_step", run.progress.global_step);
@@ -102,18 +102,18 @@ State run_state(Run& run) {
   for (size_t i = 0; i < run.loggers.size(); ++i) {
     checkpoint.put("loggers." + std::to_string(i), run.loggers[i]->state());
   }
-  for (size_t i = 0; i < run.optimizers.size(); ++i) {
-    checkpoint.put("optimizers." + std::to_string(i), run.optimizers[i].optimizer().state());
+  for (size_t i = 0; i < run.fit.optimizers.size(); ++i) {
+    checkpoint.put("optimizers." + std::to_string(i), run.fit.optimizers[i].optimizer().state());
   }
-  for (size_t i = 0; i < run.schedulers.size(); ++i) {
-    checkpoint.put("lr_schedulers." + std::to_string(i), run.schedulers[i].scheduler->state());
+  for (size_t i = 0; i < run.fit.schedulers.size(); ++i) {
+    checkpoint.put("lr_schedulers." + std::to_string(i), run.fit.schedulers[i].scheduler->state());
   }
-  for (const auto& callback : run.callbacks) {
+  for (const auto& callback : run.entry.callbacks) {
     const State state = callback->state();
     if (!state.empty()) checkpoint.put("callbacks." + callback->state_key(), state);
   }
   checkpoint.put("precision", run.precision->state());
-  if (run.data != nullptr) checkpoint.put("data", run.data->state());
+  if (run.entry.data != nullptr) checkpoint.put("data", run.entry.data->state());
   checkpoint.put("gradients", window_gradients(run));
   checkpoint.put("rng", random_state());
   put_other_ranks(run, checkpoint);
@@ -134,7 +134,7 @@ void replace_parts(State& checkpoint, const State& state) {
 }
 
 void put_run_state(Run& run, State& checkpoint) {
-  replace_parts(checkpoint, run.before_validation ? *run.before_validation : run_state(run));
+  replace_parts(checkpoint, run.entry.before_validation ? *run.entry.before_validation : run_state(run));
 }
 
 }  // namespace
@@ -146,15 +146,13 @@ State gather_checkpoint(Run& run, bool weights_only) {
   checkpoint.set<int64_t>("epoch", run.progress.epoch);
   checkpoint.set<int64_t>("global_step", run.progress.global_step);
   checkpoint.set<bool>("weights_only", weights_only);
-  checkpoint.values.set("hyper_parameters", run.module->hparams());
-  checkpoint.put("model", module_state(*run.module));
+  checkpoint.values.set("hyper_parameters", run.entry.module->hparams());
+  checkpoint.put("model", module_state(*run.entry.module));
   if (!weights_only) put_run_state(run, checkpoint);
-  // As Lightning: weights alone are the module's matter.
-  if (!weights_only) {
-    call_callbacks(run, Hook::on_save_checkpoint,
-                   [&](Callback& callback) { callback.on_save_checkpoint(run.trainer, *run.module, checkpoint); });
-  }
-  call_module(run, Hook::on_save_checkpoint, [&](LightningModule& module) { module.on_save_checkpoint(checkpoint); });
+  call_hook(
+      run, Hook::on_save_checkpoint,
+      [&](Callback& callback) { callback.on_save_checkpoint(run.trainer, *run.entry.module, checkpoint); },
+      [&](LightningModule& module) { module.on_save_checkpoint(checkpoint); });
   return checkpoint;
 }
 
@@ -164,10 +162,10 @@ namespace {
 void note_when_done(Run& run, CheckpointRequest& request) {
   const bool whole = !request.weights_only;
   request.done = [&run, whole, path = request.path, then = std::move(request.done)](const std::string& error) {
-    ++(error.empty() ? run.saves.good : run.saves.failed);
-    if (!error.empty()) run.saves.last_failure = error;
+    ++(error.empty() ? run.entry.saves.good : run.entry.saves.failed);
+    if (!error.empty()) run.entry.saves.last_failure = error;
     if (error.empty() && whole) run.newest_checkpoint = path;
-    if (error.empty() && whole) run.rollbacks = 0;
+    if (error.empty() && whole) run.fit.rollbacks = 0;
     if (then) then(error);
   };
 }
@@ -175,18 +173,18 @@ void note_when_done(Run& run, CheckpointRequest& request) {
 }  // namespace
 
 void request_checkpoint(Run& run, CheckpointRequest request) {
-  if (run.failing && run.strategy->is_sharded()) {
+  if (run.entry.failing && run.strategy->is_sharded()) {
     return Console::instance().warn("checkpoint " + request.path + ": " + run.strategy->name() +
                                     " needs all ranks for one, and after a failure they cannot be asked. It is not "
                                     "saved; continue from an older one.");
   }
   if (request.link_to.empty()) request.state = gather_checkpoint(run, request.weights_only);
-  run.checkpoint_requests.push_back(std::move(request));
+  run.entry.checkpoint_requests.push_back(std::move(request));
 }
 
 void capture_checkpoints(Run& run) {
-  if (run.checkpoint_requests.empty()) return;
-  std::vector<CheckpointRequest> requests = std::exchange(run.checkpoint_requests, {});
+  if (run.entry.checkpoint_requests.empty()) return;
+  std::vector<CheckpointRequest> requests = std::exchange(run.entry.checkpoint_requests, {});
   std::vector<std::string> files;
   for (const auto& logger : run.loggers) {
     logger->save();  // the rows that the checkpoint counts on
@@ -201,8 +199,8 @@ void capture_checkpoints(Run& run) {
 }
 
 void check_saves(Run& run) {
-  if (run.stage != Stage::fit) return;
-  const Saves& saves = run.saves;
+  if (run.entry.stage != Stage::fit) return;
+  const Saves& saves = run.entry.saves;
   const std::string of_all = std::to_string(saves.failed) + " of " + std::to_string(saves.good + saves.failed);
   std::string problem;
   if (saves.failed > 0 && saves.good == 0) {
@@ -248,15 +246,15 @@ void restore_weights(LightningModule& module, const State& checkpoint, const std
 void restore_callbacks(Run& run, const State& checkpoint) {
   call_hook(
       run, Hook::on_load_checkpoint,
-      [&](Callback& callback) { callback.on_load_checkpoint(run.trainer, *run.module, checkpoint); },
+      [&](Callback& callback) { callback.on_load_checkpoint(run.trainer, *run.entry.module, checkpoint); },
       [](LightningModule&) {});
-  naming_checkpoint(run.ckpt_path, [&] {
-    for (const auto& callback : run.callbacks) {
+  naming_checkpoint(run.entry.ckpt_path, [&] {
+    for (const auto& callback : run.entry.callbacks) {
       const State state = checkpoint.part("callbacks." + callback->state_key());
       if (!state.empty()) callback->load_state(state);
     }
     const State data = checkpoint.part("data");
-    if (run.data != nullptr && !data.empty()) run.data->load_state(data);
+    if (run.entry.data != nullptr && !data.empty()) run.entry.data->load_state(data);
   });
 }
 
@@ -270,15 +268,15 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
   }
   load_progress(run, checkpoint.part("progress"));
   // A run that had decided to end does so when it is resumed by itself; whoever names a checkpoint wants to go on.
-  if (!run.plan.auto_resume && !run.progress.in_epoch) run.stop = false;
+  if (!run.auto_resume && !run.fit.epoch.running) run.entry.stop = false;
   if (run.progress.epoch > run.plan.max_epochs) {
     throw CheckpointError(path + ": it was saved after " + std::to_string(run.progress.epoch) +
                           " epochs, and TrainerOptions.max_epochs is " + std::to_string(run.plan.max_epochs) +
                           ". Raise max_epochs to continue.");
   }
   restore_optimizers(run, checkpoint);
-  for (size_t i = 0; i < run.schedulers.size(); ++i) {
-    run.schedulers[i].scheduler->load_state(checkpoint.part("lr_schedulers." + std::to_string(i)));
+  for (size_t i = 0; i < run.fit.schedulers.size(); ++i) {
+    run.fit.schedulers[i].scheduler->load_state(checkpoint.part("lr_schedulers." + std::to_string(i)));
   }
   run.precision->load_state(checkpoint.part("precision"));
   load_metrics(run, checkpoint.part("metrics"));
@@ -286,12 +284,12 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
     run.loggers[i]->load_state(checkpoint.part("loggers." + std::to_string(i)));
   }
   const State gradients = checkpoint.part("gradients");
-  for (auto& item : run.module->named_parameters()) {
+  for (auto& item : run.entry.module->named_parameters()) {
     const auto found = gradients.tensors.find(item.key());
     if (found != gradients.tensors.end()) item.value().mutable_grad() = found->second.to(item.value().options());
   }
-  run.resumed = true;
-  run.resumed_rng = checkpoint.part("rng");
+  run.fit.resumed = true;
+  run.fit.resumed_rng = checkpoint.part("rng");
   run.newest_checkpoint = path;
 }
 
@@ -303,8 +301,8 @@ void restore_training(Run& run, const State& checkpoint, const std::string& path
 }
 
 void restore_random_numbers(Run& run) {
-  if (run.resumed_rng.tensors.empty()) return;
-  const State saved = std::exchange(run.resumed_rng, {});
+  if (run.fit.resumed_rng.tensors.empty()) return;
+  const State saved = std::exchange(run.fit.resumed_rng, {});
   naming_checkpoint(run.newest_checkpoint, [&] { restore_random_state(saved, run.strategy->rank()); });
 }
 
@@ -312,7 +310,7 @@ void roll_back(Run& run, const State& checkpoint, const std::string& path) {
   State weights = checkpoint;
   const State training = checkpoint.part("current_model");  // where "model" is an average of weights
   if (!training.empty()) weights.put("model", training);
-  run.strategy->is_sharded() ? restore_parts(run, weights) : restore_weights(*run.module, weights, path);
+  run.strategy->is_sharded() ? restore_parts(run, weights) : restore_weights(*run.entry.module, weights, path);
   restore_optimizers(run, checkpoint);
 }
 

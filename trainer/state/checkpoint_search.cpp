@@ -24,7 +24,7 @@ constexpr const char* kSuffix = ".ckpt";
 // The folders where this run's checkpoint callbacks write, and the same below the folders of earlier runs.
 std::vector<std::string> folders_of(Run& run, bool earlier_runs) {
   std::vector<std::string> own;
-  for (const auto& callback : run.callbacks) {
+  for (const auto& callback : run.entry.callbacks) {
     if (!callback->is_checkpoint()) continue;
     const std::string path = callback->checkpoint_path(run.trainer, "interrupted");
     const std::string folder = fs::path(path).parent_path().string();
@@ -79,13 +79,13 @@ StartingPoint read_start(const std::string& path) {
 
 // The best of this trainer's fit, else the one that the newest checkpoint of an earlier run knows of.
 StartingPoint find_best(Run& run) {
-  for (const auto& callback : run.callbacks) {
+  for (const auto& callback : run.entry.callbacks) {
     if (!callback->is_checkpoint()) continue;
     const std::string path = callback->checkpoint_path(run.trainer, "best");
     if (!path.empty()) return read_start(path);
   }
   const StartingPoint newest = newest_of_all(run, true);
-  for (const auto& callback : run.callbacks) {
+  for (const auto& callback : run.entry.callbacks) {
     if (newest.path.empty() || !callback->is_checkpoint()) continue;
     const State saved = newest.checkpoint.part("callbacks." + callback->state_key());
     if (!saved.has("best_model_path")) continue;
@@ -101,7 +101,7 @@ StartingPoint find_best(Run& run) {
 StartingPoint find_last(Run& run) {
   StartingPoint start = newest_of_all(run, true);
   if (!start.path.empty()) return start;
-  if (run.stage == Stage::fit) {
+  if (run.entry.stage == Stage::fit) {
     Console::instance().warn(
         "ckpt_path: last was asked for, but there is no checkpoint yet. Training starts from the beginning.");
     return {};
@@ -175,14 +175,14 @@ StartingPoint continue_run(Run& run) {
 
 StartingPoint find_start_alone(Run& run) {
   // The same command as the first time: its ckpt_path is where the run began, not where it stood.
-  if (run.started_again && run.stage == Stage::fit) {
+  if (run.started_again && run.entry.stage == Stage::fit) {
     StartingPoint start = continue_run(run);
-    if (!start.path.empty() || run.ckpt_path.empty()) return start;
+    if (!start.path.empty() || run.entry.ckpt_path.empty()) return start;
   }
-  if (run.ckpt_path == "best") return find_best(run);
-  if (run.ckpt_path == "last") return find_last(run);
-  if (!run.ckpt_path.empty()) return read_start(run.ckpt_path);
-  if (!run.plan.auto_resume || run.stage != Stage::fit) return {};
+  if (run.entry.ckpt_path == "best") return find_best(run);
+  if (run.entry.ckpt_path == "last") return find_last(run);
+  if (!run.entry.ckpt_path.empty()) return read_start(run.entry.ckpt_path);
+  if (!run.auto_resume || run.entry.stage != Stage::fit) return {};
   return continue_run(run);
 }
 

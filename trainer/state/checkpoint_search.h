@@ -26,8 +26,8 @@ struct StartingPoint {
   State checkpoint = {};
 };
 
-/// What run.ckpt_path stands for. A damaged newest checkpoint is named in a warning, and the one before it is taken;
-/// a path that was given must be good. Throws CheckpointError where there is none.
+/// What run.entry.ckpt_path stands for. A damaged newest checkpoint is named in a warning, and the one before it is
+/// taken; a path that was given must be good. Throws CheckpointError where there is none.
 [[nodiscard]] StartingPoint find_start(Run& run);
 
 }  // namespace levin

@@ -13,7 +13,7 @@ namespace {
 bool lacks_random_state(const Run& run, const State& checkpoint) {
   if (!has_random_state(checkpoint)) return true;
   const int64_t ranks = run.strategy->world_size();
-  if (run.resumed_world_size != ranks) return false;  // others share the samples, so nothing is drawn as it was
+  if (run.fit.resumed_world_size != ranks) return false;  // others share the samples, so nothing is drawn as it was
   for (int64_t rank = 1; rank < ranks; ++rank) {
     if (!checkpoint.tensors.contains("rng.cpu.rank" + std::to_string(rank))) return true;
   }
@@ -25,7 +25,7 @@ bool lacks_random_state(const Run& run, const State& checkpoint) {
 void warn_of_missing_state(const Run& run, const State& checkpoint, const std::string& path) {
   std::vector<std::string> missing;
   if (lacks_random_state(run, checkpoint)) missing.emplace_back("the random numbers");
-  for (const auto& callback : run.callbacks) {
+  for (const auto& callback : run.entry.callbacks) {
     const std::string key = callback->state_key();
     const bool saved = !checkpoint.part("callbacks." + key).empty();
     if (!saved && !callback->state().empty()) missing.push_back("the callback " + key);

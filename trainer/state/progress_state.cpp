@@ -10,77 +10,80 @@
 namespace levin {
 
 State progress_state(const Run& run) {
+  const Epoch& epoch = run.fit.epoch;
   const Progress& p = run.progress;
   const bool epoch_is_over = p.processed > p.epoch;
-  const bool back_to_window = p.in_batch;
+  const bool back_to_window = epoch.batch_running;
   State state;
   auto set = [&](const char* name, int64_t value) { state.set<int64_t>(name, value); };
   set("epochs", p.processed);
-  state.set("in_epoch", p.in_epoch && !epoch_is_over);
-  set("next_batch", epoch_is_over ? 0 : back_to_window ? p.window.first_batch : p.next_batch);
+  state.set("in_epoch", epoch.running && !epoch_is_over);
+  set("next_batch", epoch_is_over ? 0 : back_to_window ? epoch.window.first_batch : epoch.next_batch);
   set("global_step", p.global_step);
   set("skipped_steps", p.skipped_steps);
   set("windows", p.windows);
-  set("total_batches", back_to_window ? p.window.total_batches : p.total_batches);
-  set("steps_in_epoch", epoch_is_over ? 0 : p.steps_in_epoch);
-  set("rest", epoch_is_over ? 0 : static_cast<int64_t>(p.rest));
-  set("window_seen", back_to_window ? 0 : p.window.seen);
-  set("window_size", p.window.size);
-  state.set("window_spoilt", p.window.spoilt && !back_to_window);
+  set("total_batches", back_to_window ? epoch.window.total_batches : p.total_batches);
+  set("steps_in_epoch", epoch_is_over ? 0 : epoch.steps);
+  set("rest", epoch_is_over ? 0 : static_cast<int64_t>(epoch.rest));
+  set("window_seen", back_to_window ? 0 : epoch.window.seen);
+  set("window_size", epoch.window.size);
+  state.set("window_spoilt", epoch.window.spoilt && !back_to_window);
   state.set("window_stepped", p.window_stepped);
-  if (p.window.unread_loss.defined() && !back_to_window)
-    state.set("unread_loss", p.window.unread_loss.item().toDouble());
+  if (epoch.window.unread_loss.defined() && !back_to_window)
+    state.set("unread_loss", epoch.window.unread_loss.item().toDouble());
   save_loss_weights(run, state);
   set("micro_batch_size", micro_batch_size(run));
   set("accumulate", p.accumulate);
   set("world_size", run.strategy->world_size());
-  set("batch_size", run.train.loaded ? run.train.loaders[0]->batch_size().value_or(0) : 0);  // of each rank
-  set("train_loaded_in_epoch", run.train_loaded_in_epoch);
+  set("batch_size", run.fit.train.loaded ? run.fit.train.loaders[0]->batch_size().value_or(0) : 0);  // of each rank
+  set("train_loaded_in_epoch", run.fit.train_loaded_in_epoch);
   set("seed", static_cast<int64_t>(default_seed()));
-  state.set("epoch_cut", run.epoch_cut && !epoch_is_over);
-  state.set("stop", run.stop);
-  state.set("stop_reason", run.stop_reason);
+  state.set("epoch_cut", epoch.cut && !epoch_is_over);
+  state.set("stop", run.entry.stop);
+  state.set("stop_reason", run.entry.stop_reason);
   state.set("eval_batches_seen", run.eval_batches_seen);
   return state;
 }
 
 void load_progress(Run& run, const State& saved) {
+  Epoch& epoch = run.fit.epoch;
   Progress& p = run.progress;
   p = Progress();
+  epoch = Epoch();
   p.epoch = p.processed = saved.get<int64_t>("epochs");
-  p.in_epoch = saved.get<bool>("in_epoch");
-  p.next_batch = saved.get<int64_t>("next_batch");
-  p.batch_idx = p.next_batch - 1;
+  epoch.running = saved.get<bool>("in_epoch");
+  epoch.next_batch = saved.get<int64_t>("next_batch");
+  epoch.batch_idx = epoch.next_batch - 1;
   p.global_step = saved.get<int64_t>("global_step");
   p.skipped_steps = saved.get<int64_t>("skipped_steps");
   p.windows = saved.get<int64_t>("windows");
   p.total_batches = saved.get<int64_t>("total_batches");
-  p.steps_in_epoch = saved.get<int64_t>("steps_in_epoch");
+  epoch.steps = saved.get<int64_t>("steps_in_epoch");
   const auto rest = saved.get<int64_t>("rest");
   if (rest < 0 || rest > static_cast<int64_t>(BatchRest::schedulers)) {
     throw CheckpointError("saved state: rest is " + std::to_string(rest) + ". The checkpoint is from another Levin.");
   }
-  p.rest = static_cast<BatchRest>(rest);
-  p.window.seen = saved.get<int64_t>("window_seen");
-  p.window.size = saved.get<int64_t>("window_size");
-  p.window.spoilt = saved.get<bool>("window_spoilt");
+  epoch.rest = static_cast<BatchRest>(rest);
+  epoch.window.seen = saved.get<int64_t>("window_seen");
+  epoch.window.size = saved.get<int64_t>("window_size");
+  epoch.window.spoilt = saved.get<bool>("window_spoilt");
   p.window_stepped = saved.get<bool>("window_stepped");
-  p.window.unread_loss =
+  epoch.window.unread_loss =
       saved.has("unread_loss") ? at::scalar_tensor(saved.get<double>("unread_loss"), at::kDouble) : at::Tensor();
   load_loss_weights(run, saved);
-  if (run.micro_batching != nullptr && saved.has("micro_batch_size")) {
-    run.micro_batching->continue_with(saved.get<int64_t>("micro_batch_size"));
+  if (run.fit.micro_batching != nullptr && saved.has("micro_batch_size")) {
+    run.fit.micro_batching->continue_with(saved.get<int64_t>("micro_batch_size"));
   }
   p.accumulate = saved.get<int64_t>("accumulate");
-  run.resumed_world_size = saved.get<int64_t>("world_size");
-  run.resumed_batch_size = saved.get<int64_t>("batch_size");
-  p.window.first_batch = p.next_batch - p.window.seen;
-  p.window.total_batches = p.total_batches - p.window.seen;
-  run.train_loaded_in_epoch = saved.get<int64_t>("train_loaded_in_epoch");
+  run.fit.resumed_world_size = saved.get<int64_t>("world_size");
+  run.fit.resumed_batch_size = saved.get<int64_t>("batch_size");
+  epoch.window.first_batch = epoch.next_batch - epoch.window.seen;
+  epoch.window.total_batches = p.total_batches - epoch.window.seen;
+  run.fit.train_loaded_in_epoch = saved.get<int64_t>("train_loaded_in_epoch");
   set_default_seed(static_cast<uint64_t>(saved.get<int64_t>("seed")));
-  run.epoch_cut = saved.get<bool>("epoch_cut");
-  run.stop = saved.get<bool>("stop");
-  run.stop_reason = saved.get<std::string>("stop_reason");
+  epoch.cut = saved.get<bool>("epoch_cut");
+  run.entry.stop = saved.get<bool>("stop");
+  run.entry.stop_reason = saved.get<std::string>("stop_reason");
   run.eval_batches_seen = saved.get<std::vector<int64_t>>("eval_batches_seen");
 }
 
@@ -102,7 +105,7 @@ Metrics read_metrics(const State& saved, const char* key) {
 
 // The running sums of an epoch, of all ranks' samples; every rank goes on with its own.
 ConfigNode state_of_all_ranks(const Run& run) {
-  MetricStore all = run.train_metrics;
+  MetricStore all = run.entry.train_metrics;
   all.sync_epoch(*run.strategy);
   return all.state().values;
 }
@@ -112,13 +115,13 @@ ConfigNode state_of_all_ranks(const Run& run) {
 State metrics_state(const Run& run) {
   State state;
   // The store of an epoch that is over is empty for the next one.
-  if (run.progress.in_epoch) {
-    const bool together = run.has_peers() && !run.failing;
-    state.values.set("train", together ? state_of_all_ranks(run) : run.train_metrics.state().values);
+  if (run.fit.epoch.running) {
+    const bool together = run.has_peers() && !run.entry.failing;
+    state.values.set("train", together ? state_of_all_ranks(run) : run.entry.train_metrics.state().values);
   }
-  state.values.set("callback_metrics", metrics_node(run.callback_metrics));
+  state.values.set("callback_metrics", metrics_node(run.entry.callback_metrics));
   state.values.set("logged_metrics", metrics_node(run.logged_metrics));
-  state.values.set("progress_bar_metrics", metrics_node(run.bar_metrics));
+  state.values.set("progress_bar_metrics", metrics_node(run.entry.bar_metrics));
   return state;
 }
 
@@ -126,12 +129,12 @@ void load_metrics(Run& run, const State& saved) {
   State train;
   if (saved.has("train")) {
     train.values = saved.get<ConfigNode>("train");
-    run.train_metrics.load_state(train);
-    if (run.strategy->rank() != 0) run.train_metrics.drop_totals();  // rank 0 has those of all
+    run.entry.train_metrics.load_state(train);
+    if (run.strategy->rank() != 0) run.entry.train_metrics.drop_totals();  // rank 0 has those of all
   }
-  run.callback_metrics = read_metrics(saved, "callback_metrics");
+  run.entry.callback_metrics = read_metrics(saved, "callback_metrics");
   run.logged_metrics = read_metrics(saved, "logged_metrics");
-  run.bar_metrics = read_metrics(saved, "progress_bar_metrics");
+  run.entry.bar_metrics = read_metrics(saved, "progress_bar_metrics");
 }
 
 HowFar how_far(const ConfigNode& checkpoint_values) {

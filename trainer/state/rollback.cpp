@@ -15,8 +15,8 @@ constexpr int64_t kMostRollbacks = 3;  // to one checkpoint; a loss that diverge
 }  // namespace
 
 void roll_back_if_due(Run& run) {
-  if (run.rollback_due.empty()) return;
-  const std::string found = std::exchange(run.rollback_due, "");
+  if (run.fit.rollback_due.empty()) return;
+  const std::string found = std::exchange(run.fit.rollback_due, "");
   run.checkpoint_writer.finish();
   // Rank 0 writes: once its path is here, the file that all read is on the disk.
   const std::string path = run.strategy->broadcast(run.newest_checkpoint);
@@ -25,8 +25,8 @@ void roll_back_if_due(Run& run) {
                 " nonfinite_loss is rollback, but there is no checkpoint yet. Save more often (every_n_train_steps), "
                 "or set nonfinite_loss to skip.");
   }
-  if (++run.rollbacks > kMostRollbacks) {
-    throw Error(found + " It is the " + std::to_string(run.rollbacks) + "th time since " + path +
+  if (++run.fit.rollbacks > kMostRollbacks) {
+    throw Error(found + " It is the " + std::to_string(run.fit.rollbacks) + "th time since " + path +
                 " was saved, and going back to it did not help. Lower the learning rate or clip gradients.");
   }
   roll_back(run, load_checkpoint(path), path);

@@ -87,8 +87,8 @@ void write_config(Run& run) {
 }
 
 void write_hyper_parameters(Run& run) {
-  if (run.module->hparams().is_null()) return;
-  for (const auto& logger : run.loggers) logger->log_hyperparams(run.module->hparams());
+  if (run.entry.module->hparams().is_null()) return;
+  for (const auto& logger : run.loggers) logger->log_hyperparams(run.entry.module->hparams());
 }
 
 std::vector<ChangedOption> changes_of_config(const Run& run) {
@@ -106,7 +106,7 @@ std::vector<ChangedOption> find_changes(const Run& run, const StartingPoint& sta
     return is_there(config_path(run)) ? changes_of_config(run) : std::vector<ChangedOption>();
   }
   const ConfigNode* before = start.checkpoint.values.find("hyper_parameters");
-  const ConfigNode& now = run.module->hparams();
+  const ConfigNode& now = run.entry.module->hparams();
   if (!own || before == nullptr || before->is_null() || now.is_null()) return {};
   return changed_options(*before, now, "hyper_parameters");
 }
@@ -161,7 +161,7 @@ bool may_change(const std::string& path) {
 }
 
 void check_changed_options(Run& run, const StartingPoint& start, bool own) {
-  if (!run.plan.auto_resume || run.stage != Stage::fit || start.path.empty()) return;
+  if (!run.auto_resume || run.entry.stage != Stage::fit || start.path.empty()) return;
   (void)on_rank_zero(run, [&] {
     judge(run, start, find_changes(run, start, own));
     return std::string();
@@ -171,16 +171,16 @@ void check_changed_options(Run& run, const StartingPoint& start, bool own) {
 // Evaluations leave the record of a fit alone too: it says how the folder's checkpoints were made.
 void begin_records(Run& run) {
   const fs::path hparams = fs::path(config_path(run)).replace_filename("hparams.yaml");
-  run.records_due = writes_records(run) && (is_there(config_path(run)) || is_there(hparams));
-  if (!run.records_due) write_config(run);
+  run.entry.records_due = writes_records(run) && (is_there(config_path(run)) || is_there(hparams));
+  if (!run.entry.records_due) write_config(run);
 }
 
 void record_hyper_parameters(Run& run) {
-  if (!run.records_due) write_hyper_parameters(run);
+  if (!run.entry.records_due) write_hyper_parameters(run);
 }
 
 void renew_records(Run& run) {
-  if (!std::exchange(run.records_due, false)) return;
+  if (!std::exchange(run.entry.records_due, false)) return;
   write_config(run);
   write_hyper_parameters(run);
 }

@@ -51,7 +51,7 @@ std::optional<OptimizerKey> optimizer_key(std::string_view key) {
 }
 
 at::Tensor parameter_of(Run& run, const OptimizerKey& key) {
-  return run.optimizers.at(key.optimizer).optimizer().parameters().at(key.param);
+  return run.fit.optimizers.at(key.optimizer).optimizer().parameters().at(key.param);
 }
 
 // Counters and the like, one number whatever the parameter is.
@@ -161,7 +161,7 @@ void prepare_for_writing(Run& run, CheckpointRequest& request) {
 State reduced_gradients(Run& run) {
   Strategy& strategy = *run.strategy;
   State state;
-  for (const auto& item : run.module->named_parameters()) {
+  for (const auto& item : run.entry.module->named_parameters()) {
     const auto place = strategy.place_of(item.value());
     if (!place || !item.value().requires_grad()) continue;
     const at::Tensor part = item.value().grad();
@@ -194,7 +194,7 @@ void restore_parts(Run& run, const State& checkpoint) {
   const at::NoGradGuard no_grad;
   Strategy& strategy = *run.strategy;
   const State saved = checkpoint.part("model");
-  for (const auto& item : run.module->named_parameters()) {
+  for (const auto& item : run.entry.module->named_parameters()) {
     const auto place = strategy.place_of(item.value());
     if (!place) continue;
     strategy.part_of(item.value()).copy_(saved.tensor(item.key()).reshape({-1}).narrow(0, place->begin, place->size));

@@ -25,7 +25,7 @@ at::Tensor run_whole_batch(Run& run, const Batch& batch, int64_t batch_idx, cons
                      .judge = [&run](const at::Tensor& loss) { return !loss.defined() || keep_or_note(run, loss); }});
   if (!pass.counted.defined()) return {};
   if (!pass.weight.defined()) return pass.counted.variable_data();  // detached, past the dispatcher
-  return pass.loss.detach() / run.progress.window.size;
+  return pass.loss.detach() / run.fit.epoch.window.size;
 }
 
 }  // namespace
@@ -34,26 +34,26 @@ at::Tensor run_whole_batch(Run& run, const Batch& batch, int64_t batch_idx, cons
 // backward of the loss divided by the window (and scaled). At the window's end follow unscaling, clipping and the
 // update.
 at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const WindowPart& window) {
-  const bool skipped = std::exchange(run.skip_batch, false);
+  const bool skipped = std::exchange(run.fit.skip_batch, false);
   if (window.first) open_loss_weights(run);
-  if (!run.optimizers.empty() && run.optimizers[0].optimizer().needs_closure()) {
+  if (!run.fit.optimizers.empty() && run.fit.optimizers[0].optimizer().needs_closure()) {
     return step_with_closure(run, batch, batch_idx, skipped);
   }
   at::Tensor loss;
-  if (run.micro_batching != nullptr) {
-    loss = run.micro_batching->step(batch, batch_idx, window, skipped);
+  if (run.fit.micro_batching != nullptr) {
+    loss = run.fit.micro_batching->step(batch, batch_idx, window, skipped);
   } else if (run.strategy->micro_batches() > 1 && !skipped) {
     loss = run_pipelined_batch(run, batch, batch_idx, window);
   } else {
     loss = run_whole_batch(run, batch, batch_idx, window, skipped);
   }
-  if (window.last && !run.progress.window.spoilt) update(run, window);
+  if (window.last && !run.fit.epoch.window.spoilt) update(run, window);
   return loss;
 }
 
 at::Tensor manual_step(Run& run, const Batch& batch, int64_t batch_idx) {
-  if (std::exchange(run.skip_batch, false)) return {};
-  run.batch_overflowed.reset();  // of a batch that failed
+  if (std::exchange(run.fit.skip_batch, false)) return {};
+  run.fit.batch_overflowed.reset();  // of a batch that failed
   if (run.has_peers()) run.strategy->before_forward(true);
   at::Tensor result = run_training_step(run, batch, batch_idx);
   move_scale_of_batch(run);

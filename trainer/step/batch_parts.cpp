@@ -41,7 +41,7 @@ at::Tensor finish_parts(Run& run, const BatchParts& parts) {
     log_shares(run, parts.shares);
   }
   const at::Tensor mean = mean_loss(run, parts);
-  const int64_t window = run.progress.window.size;
+  const int64_t window = run.fit.epoch.window.size;
   return mean.defined() && window > 1 ? mean / window : mean;
 }
 

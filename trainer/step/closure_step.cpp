@@ -31,7 +31,7 @@ at::Tensor loss_of_ranks(Run& run, const at::Tensor& loss) {
 
 at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx, bool skipped) {
   if (skipped && !run.has_peers()) return {};
-  Optimizer& optimizer = run.optimizers[0].optimizer();
+  Optimizer& optimizer = run.fit.optimizers[0].optimizer();
   at::Tensor first_loss;
   bool is_first = true;
   const auto judge = [&](const at::Tensor& loss) {

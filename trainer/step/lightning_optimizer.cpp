@@ -4,19 +4,19 @@
 
 #include "levin/core/error.h"
 #include "levin/precision/grad_scaler.h"
+#include "levin/trainer/run/run_access.h"
 #include "levin/trainer/step/closure_step.h"
 #include "levin/trainer/step/update.h"
-#include "levin/trainer/trainer.h"
 
 namespace levin {
 
 void LightningOptimizer::step(const Optimizer::Closure& closure) {
-  Run& run = *trainer_->run_;
+  Run& run = RunAccess::of(*trainer_);
   if (closure) return step_with(closure);
-  run.time_split.enter(StepPart::optimizer);
+  run.entry.time_split.enter(StepPart::optimizer);
   unscale_gradients();
   const bool overflow = read_window(run, std::exchange(found_inf_, at::Tensor())) == Finding::overflow;
-  run.batch_overflowed = run.batch_overflowed.value_or(false) || overflow;
+  run.fit.batch_overflowed = run.fit.batch_overflowed.value_or(false) || overflow;
   stepped_in_batch_ = true;
   if (overflow) {
     ++run.progress.skipped_steps;
@@ -25,11 +25,11 @@ void LightningOptimizer::step(const Optimizer::Closure& closure) {
     step_optimizer(run, *optimizer_);
     count_step(run);
   }
-  run.time_split.enter(StepPart::forward);  // what is left of training_step
+  run.entry.time_split.enter(StepPart::forward);  // what is left of training_step
 }
 
 void LightningOptimizer::step_with(const Optimizer::Closure& closure) {
-  Run& run = *trainer_->run_;
+  Run& run = RunAccess::of(*trainer_);
   if (run.precision->scaler() != nullptr) {
     throw Error(optimizer_->name() + ": step(closure) is not possible with " + run.precision->name() +
                 ", which has to look at the gradients between the closure and the update. Call manual_backward and "
@@ -41,7 +41,7 @@ void LightningOptimizer::step_with(const Optimizer::Closure& closure) {
     before_update(run, *optimizer_);
     return loss_of_ranks(run, loss);
   });
-  run.time_split.enter(StepPart::forward);
+  run.entry.time_split.enter(StepPart::forward);
   count_step(run);
 }
 
@@ -51,7 +51,7 @@ void LightningOptimizer::zero_grad() {
 }
 
 void LightningOptimizer::unscale_gradients() {
-  GradScaler* scaler = trainer_->run_->precision->scaler();
+  GradScaler* scaler = RunAccess::of(*trainer_).precision->scaler();
   if (scaler != nullptr && !found_inf_.defined()) found_inf_ = scaler->unscale_(optimizer_->parameters());
 }
 

@@ -23,7 +23,7 @@ namespace {
 constexpr double kSmallestScale = 1.0 / 16384;
 
 std::string place_text(const Run& run) {
-  return "epoch " + std::to_string(run.progress.epoch) + ", batch " + std::to_string(run.progress.batch_idx) +
+  return "epoch " + std::to_string(run.progress.epoch) + ", batch " + std::to_string(run.fit.epoch.batch_idx) +
          ", global step " + std::to_string(run.progress.global_step);
 }
 
@@ -69,7 +69,7 @@ Finding read_notes(Run& run, const at::Tensor& loss, at::Tensor found_inf) {
   if (found_inf.defined() && run.strategy->has_sharded_gradients()) {
     found_inf = run.strategy->reduce(found_inf, ReduceOp::max);
   }
-  if (run.heard.take(RankNote::nonfinite_loss)) {
+  if (run.fit.heard.take(RankNote::nonfinite_loss)) {
     act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
     return Finding::nonfinite_loss;
   }
@@ -101,7 +101,7 @@ Finding judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss) 
 }
 
 Finding read_window(Run& run, const at::Tensor& found_inf) {
-  const at::Tensor loss = std::exchange(run.progress.window.unread_loss, at::Tensor());
+  const at::Tensor loss = std::exchange(run.fit.epoch.window.unread_loss, at::Tensor());
   if (run.has_peers() && run.strategy->device().is_cpu()) return read_notes(run, loss, found_inf);
   const at::Tensor flags = window_flags(run, loss, found_inf);
   return flags.defined() ? judge_window(run, flags, loss) : Finding::good;
@@ -117,12 +117,12 @@ void move_scale(Run& run, bool overflow) {
 
 // Gradients that an optimizer goes on adding up over several batches keep step with the scale.
 void move_scale_of_batch(Run& run) {
-  const std::optional<bool> overflow = std::exchange(run.batch_overflowed, std::nullopt);
+  const std::optional<bool> overflow = std::exchange(run.fit.batch_overflowed, std::nullopt);
   if (!overflow || run.precision->scaler() == nullptr) return;
   GradScaler& scaler = *run.precision->scaler();
   const at::Tensor before = scaler.scale_tensor().clone();
   update_scale(scaler, *overflow);
-  for (auto& wrapped : run.optimizers) {
+  for (auto& wrapped : run.fit.optimizers) {
     if (wrapped.end_batch()) continue;
     const std::vector<at::Tensor> grads = gradients_of(wrapped.optimizer().parameters());
     const at::NoGradGuard no_grad;

@@ -27,7 +27,7 @@ namespace {
 using Kind = LossWeights::Kind;
 
 std::string batch_text(const Run& run) {
-  return "batch " + std::to_string(run.progress.batch_idx) + " of epoch " + std::to_string(run.progress.epoch);
+  return "batch " + std::to_string(run.fit.epoch.batch_idx) + " of epoch " + std::to_string(run.progress.epoch);
 }
 
 [[noreturn]] void refuse_mixture(const Run& run, const std::string& what) {
@@ -52,7 +52,7 @@ void check_weight(const at::Tensor& weight) {
 
 // 2^k next to what the whole window will probably weigh. Reads the weight: once a fit.
 double unit_for(const Run& run, const at::Tensor& weight, int64_t parts) {
-  const double window = weight.item().toDouble() * static_cast<double>(parts * run.progress.window.size);
+  const double window = weight.item().toDouble() * static_cast<double>(parts * run.fit.epoch.window.size);
   return std::isfinite(window) && window > 0 ? std::exp2(std::round(std::log2(window))) : 1;
 }
 
@@ -60,7 +60,7 @@ double unit_for(const Run& run, const at::Tensor& weight, int64_t parts) {
 void multiply_gradients(Run& run, double factor) {
   if (factor == 1) return;
   const at::NoGradGuard no_grad;
-  for (auto& wrapped : run.optimizers) {
+  for (auto& wrapped : run.fit.optimizers) {
     const std::vector<at::Tensor> grads = gradients_of(wrapped.optimizer().parameters());
     if (!grads.empty()) at::_foreach_mul_(grads, factor);
   }
@@ -81,19 +81,19 @@ at::Tensor as_summand(const at::Tensor& weight) {
 }  // namespace
 
 void open_loss_weights(Run& run) {
-  LossWeights& weights = run.loss_weights;
+  LossWeights& weights = run.fit.loss_weights;
   weights.total = at::Tensor();
   if (!weights.agreed) weights.kind = Kind::open;
 }
 
 void note_loss_weight(Run& run, const at::Tensor& weight) {
-  if (run.phase != Phase::train || run.place.hook != Hook::training_step) return;
-  if (!run.module->automatic_optimization()) {
+  if (run.entry.phase != Phase::train || run.entry.place.hook != Hook::training_step) return;
+  if (!run.entry.module->automatic_optimization()) {
     throw Error(
         "set_loss_weight: with manual optimization training_step itself decides what a batch counts. Multiply the loss "
         "before manual_backward.");
   }
-  if (run.step_graph != nullptr) {
+  if (run.fit.step_graph != nullptr) {
     throw Error(
         "set_loss_weight: the sum of a window's weights is read by the host, which a recorded step cannot wait for. "
         "Turn TrainerOptions.cuda_graph off.");
@@ -102,16 +102,16 @@ void note_loss_weight(Run& run, const at::Tensor& weight) {
   if (StepShare* share = this_share()) {
     share->loss_weight = weight.detach();
   } else {
-    run.loss_weights.said = weight.detach();
+    run.fit.loss_weights.said = weight.detach();
   }
 }
 
 at::Tensor take_loss_weight(Run& run) {
-  return std::exchange(run.loss_weights.said, at::Tensor());
+  return std::exchange(run.fit.loss_weights.said, at::Tensor());
 }
 
 at::Tensor weigh(Run& run, const at::Tensor& loss, const at::Tensor& weight, int64_t parts) {
-  LossWeights& weights = run.loss_weights;
+  LossWeights& weights = run.fit.loss_weights;
   if (!loss.defined()) return loss;
   const Kind kind = weight.defined() ? Kind::weighted : Kind::plain;
   if (weights.kind != Kind::open && weights.kind != kind) {
@@ -127,7 +127,7 @@ at::Tensor weigh(Run& run, const at::Tensor& loss, const at::Tensor& weight, int
 }
 
 void agree_on_weights(Run& run, bool sync) {
-  LossWeights& weights = run.loss_weights;
+  LossWeights& weights = run.fit.loss_weights;
   if (!run.has_peers() || weights.agreed || !(sync || run.strategy->has_sharded_weights())) return;
   const bool weighted = weights.kind == Kind::weighted, plain = weights.kind == Kind::plain;
   const at::Tensor all = run.strategy->reduce(
@@ -147,17 +147,17 @@ void agree_on_weights(Run& run, bool sync) {
 
 at::Tensor counted_loss(Run& run, const at::Tensor& loss, const at::Tensor& weight, double share) {
   if (!weight.defined()) {
-    const auto window = static_cast<double>(run.progress.window.size);
+    const auto window = static_cast<double>(run.fit.epoch.window.size);
     if (share != 1) return loss * (share / window);
     return window > 1 ? loss / window : loss;
   }
-  const double unit = run.loss_weights.unit;
+  const double unit = run.fit.loss_weights.unit;
   if (weight.is_cpu()) return loss * (weight.item().toDouble() / unit);
   return loss * (weight.reshape({}).to(loss.options()) / unit);
 }
 
 bool normalize_gradients(Run& run) {
-  LossWeights& weights = run.loss_weights;
+  LossWeights& weights = run.fit.loss_weights;
   if (weights.kind != Kind::weighted) return false;
   double total = weights.total.defined() ? weights.total.item().toDouble() : 0;
   if (run.has_peers()) {
@@ -198,20 +198,20 @@ at::Tensor mean_of_shares(Run& run, const std::vector<at::Tensor>& losses, const
 }
 
 void save_loss_weights(const Run& run, State& progress) {
-  const LossWeights& weights = run.loss_weights;
+  const LossWeights& weights = run.fit.loss_weights;
   if (weights.kind == Kind::open || (run.has_peers() && !weights.agreed)) return;
   progress.set("loss_weights", weights.kind == Kind::weighted);
   if (weights.kind == Kind::plain) return;
   progress.set("loss_weight_unit", weights.unit);
   double total = weights.total.defined() ? weights.total.item().toDouble() : 0;
-  if (run.has_peers() && !run.failing) {
+  if (run.has_peers() && !run.entry.failing) {
     total = run.strategy->reduce(at::scalar_tensor(total, at::kDouble), ReduceOp::mean).item().toDouble();
   }
-  progress.set("loss_weight_total", run.progress.in_batch ? 0.0 : total);
+  progress.set("loss_weight_total", run.fit.epoch.batch_running ? 0.0 : total);
 }
 
 void load_loss_weights(Run& run, const State& progress) {
-  LossWeights& weights = run.loss_weights = LossWeights();
+  LossWeights& weights = run.fit.loss_weights = LossWeights();
   if (!progress.has("loss_weights")) return;
   weights.kind = progress.get<bool>("loss_weights") ? Kind::weighted : Kind::plain;
   if (weights.kind == Kind::plain) return;

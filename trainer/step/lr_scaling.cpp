@@ -19,10 +19,10 @@ namespace {
 // on one device and on eight. Else only a change counts: the batch size that BatchSizeFinder has found over the
 // configured one; accumulate_grad_batches and ranks, which the user wrote himself, are in both.
 double size_ratio(const Run& run) {
-  const Tuning& tuning = run.tuning;
+  const Tuning& tuning = run.fit.tuning;
   const auto configured = static_cast<double>(tuning.configured_batch_size);
   if (configured == 0) return 1;
-  if (run.plan.effective_batch_size > 0) return static_cast<double>(run.plan.effective_batch_size) / configured;
+  if (run.fit.effective_batch_size > 0) return static_cast<double>(run.fit.effective_batch_size) / configured;
   return tuning.batch_size > 0 ? static_cast<double>(tuning.batch_size) / configured : 1;
 }
 
@@ -34,10 +34,10 @@ double factor_for(LrScale scale, double ratio) {
 }
 
 void say_scale(const Run& run, double ratio, double factor) {
-  const Tuning& tuning = run.tuning;
-  const bool effective = run.plan.effective_batch_size > 0;
-  const int64_t samples = effective ? run.plan.effective_batch_size : tuning.batch_size;
-  Console::instance().print("lr_scale " + std::string(run.plan.lr_scale == LrScale::linear ? "linear" : "sqrt") + ": " +
+  const Tuning& tuning = run.fit.tuning;
+  const bool effective = run.fit.effective_batch_size > 0;
+  const int64_t samples = effective ? run.fit.effective_batch_size : tuning.batch_size;
+  Console::instance().print("lr_scale " + std::string(run.fit.lr_scale == LrScale::linear ? "linear" : "sqrt") + ": " +
                             (effective ? "an optimizer step takes " : "batches have ") + std::to_string(samples) +
                             " samples, " + short_number(ratio) + " times the configured batch size of " +
                             std::to_string(tuning.configured_batch_size) + ": learning rates are multiplied by " +
@@ -48,7 +48,7 @@ void refuse_own_rates(const Run& run, const OptimizerConfig& config) {
   for (const auto& scheduled : config.schedulers()) {
     const std::string name = scheduled.scheduler->name();
     if (name != "OneCycleLR" && name != "CyclicLR") continue;
-    const bool scaled = run.plan.lr_scale != LrScale::none;
+    const bool scaled = run.fit.lr_scale != LrScale::none;
     throw ConfigError(
         (scaled ? "TrainerOptions.lr_scale: " : "LearningRateFinder: ") + name +
         " takes its learning rates from its own options, and not from the optimizer's. Set them for the " +
@@ -59,10 +59,10 @@ void refuse_own_rates(const Run& run, const OptimizerConfig& config) {
 }  // namespace
 
 void scale_learning_rates(Run& run, const OptimizerConfig& config) {
-  if (run.plan.lr_scale != LrScale::none && !run.train.loaded) load_train_loader(run);
+  if (run.fit.lr_scale != LrScale::none && !run.fit.train.loaded) load_train_loader(run);
   const double ratio = size_ratio(run);
-  const double scale = factor_for(run.plan.lr_scale, ratio);
-  const double factor = scale * run.tuning.lr_factor;
+  const double scale = factor_for(run.fit.lr_scale, ratio);
+  const double factor = scale * run.fit.tuning.lr_factor;
   if (factor == 1) return;
   refuse_own_rates(run, config);
   if (scale != 1) say_scale(run, ratio, scale);

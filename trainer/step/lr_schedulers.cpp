@@ -13,16 +13,16 @@ namespace {
 // because a step interval means steps.
 bool is_due(const Run& run, const LRSchedulerOptions& options, Interval interval) {
   if (options.interval != interval) return false;
-  const int64_t count = interval == Interval::step ? run.progress.steps_in_epoch : run.progress.epoch + 1;
+  const int64_t count = interval == Interval::step ? run.fit.epoch.steps : run.progress.epoch + 1;
   return count % options.frequency == 0;
 }
 
 std::optional<double> monitored_value(Run& run, const LRSchedulerConfig& config) {
   run.refresh_callback_metrics();
-  const auto found = run.callback_metrics.find(config.options.monitor);
-  if (found != run.callback_metrics.end()) return found->second;
+  const auto found = run.entry.callback_metrics.find(config.options.monitor);
+  if (found != run.entry.callback_metrics.end()) return found->second;
   std::vector<std::string> names;
-  for (const auto& [name, value] : run.callback_metrics) names.push_back(name);
+  for (const auto& [name, value] : run.entry.callback_metrics) names.push_back(name);
   const std::string what = config.scheduler->name() + ": metric \"" + config.options.monitor +
                            "\" was never logged by epoch " + std::to_string(run.progress.epoch) +
                            ". Logged: " + join(names) + "." + did_you_mean(config.options.monitor, names);
@@ -47,7 +47,7 @@ int64_t scheduled_steps(Run& run, const LRSchedulerOptions& options) {
 }
 
 void fill_total_steps(Run& run, LRScheduler& scheduler, const LRSchedulerOptions& options) {
-  if (!scheduler.wants_total_steps() || !run.module->automatic_optimization()) return;
+  if (!scheduler.wants_total_steps() || !run.entry.module->automatic_optimization()) return;
   const int64_t steps = scheduled_steps(run, options);
   if (steps == kUnlimited) {
     throw ConfigError(scheduler.name() +
@@ -60,15 +60,15 @@ void fill_total_steps(Run& run, LRScheduler& scheduler, const LRSchedulerOptions
 }  // namespace
 
 void attach_schedulers(Run& run) {
-  for (auto& config : run.schedulers) {
+  for (auto& config : run.fit.schedulers) {
     if (config.scheduler->attached()) continue;
     fill_total_steps(run, *config.scheduler, config.options);
-    config.scheduler->attach(run.optimizers[config.optimizer_index].optimizer());
+    config.scheduler->attach(run.fit.optimizers[config.optimizer_index].optimizer());
   }
 }
 
 void step_schedulers(Run& run, Interval interval, bool plateau) {
-  for (auto& config : run.schedulers) {
+  for (auto& config : run.fit.schedulers) {
     if (config.scheduler->wants_metric() != plateau || !is_due(run, config.options, interval)) continue;
     std::optional<double> metric;
     if (plateau) {
@@ -76,7 +76,7 @@ void step_schedulers(Run& run, Interval interval, bool plateau) {
       if (!metric) continue;
     }
     const HookScope scope(run, Hook::lr_scheduler_step);
-    run.module->lr_scheduler_step(*config.scheduler, metric);
+    run.entry.module->lr_scheduler_step(*config.scheduler, metric);
   }
 }
 

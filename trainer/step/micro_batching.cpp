@@ -51,8 +51,8 @@ MicroBatching::MicroBatching(Run& run)
   }
   if (run.plan.cuda_graph)
     refuse_micro_batches("recorded steps take whole batches. Turn TrainerOptions.cuda_graph off.");
-  if (!run.optimizers.empty() && run.optimizers[0].optimizer().needs_closure()) {
-    refuse_micro_batches(run.optimizers[0].optimizer().name() +
+  if (!run.fit.optimizers.empty() && run.fit.optimizers[0].optimizer().needs_closure()) {
+    refuse_micro_batches(run.fit.optimizers[0].optimizer().name() +
                          " evaluates its batch several times in one step. Use another optimizer.");
   }
   if (!automatic_ || !run.has_peers()) return;
@@ -77,7 +77,7 @@ at::Tensor MicroBatching::step(const Batch& batch, int64_t batch_idx, const Wind
   if (window.first) zero_gradients(run_);
   const at::Tensor loss =
       automatic_ ? step_that_fits(batch, batch_idx, window, skipped) : step_of_size(batch, batch_idx, window, skipped);
-  run_.time_split.enter(StepPart::callbacks);
+  run_.entry.time_split.enter(StepPart::callbacks);
   call_plain(run_, Hook::on_after_backward, &Callback::on_after_backward, &LightningModule::on_after_backward);
   return loss;
 }
@@ -139,7 +139,7 @@ bool MicroBatching::judge(const BatchParts& parts) {
 int64_t MicroBatching::agreed_size(bool failed, int64_t largest) {
   const int64_t own = !failed ? kFits : largest <= 1 ? kNothingFits : (largest + 1) / 2;
   if (!run_.has_peers()) return own;
-  run_.time_split.enter(StepPart::communication);
+  run_.entry.time_split.enter(StepPart::communication);
   const at::Tensor number = at::scalar_tensor(static_cast<double>(own), at::kDouble);
   return static_cast<int64_t>(run_.strategy->reduce(number, ReduceOp::min).item().toDouble());
 }

@@ -52,7 +52,7 @@ class MicroBatching {
 
 /// Samples of one forward and backward pass of the running fit; 0: a whole batch.
 [[nodiscard]] inline int64_t micro_batch_size(const Run& run) {
-  return run.micro_batching != nullptr ? run.micro_batching->size() : 0;
+  return run.fit.micro_batching != nullptr ? run.fit.micro_batching->size() : 0;
 }
 
 }  // namespace levin

@@ -8,6 +8,7 @@
 #include "levin/strategies/device/parallel_backward.h"
 #include "levin/strategies/device/scatter_gather.h"
 #include "levin/trainer/random_state.h"
+#include "levin/trainer/run/run_access.h"
 #include "levin/trainer/step/log_value.h"
 #include "levin/trainer/step/step_share.h"
 #include "levin/trainer/trainer.h"
@@ -46,7 +47,7 @@ at::Tensor outputs_on_cpu(std::vector<at::Tensor> outputs) {
 
 ModuleReplicas::ModuleReplicas(Run& run, const std::vector<DeviceSlot>& slots)
     : parallel_(std::make_shared<ParallelApply>(slots)) {
-  if (run.stage == Stage::fit && !run.module->automatic_optimization()) {
+  if (run.entry.stage == Stage::fit && !run.entry.module->automatic_optimization()) {
     throw ConfigError("TrainerOptions.strategy: " + run.strategy->name() +
                       " needs automatic optimization, because a step that runs on several replicas at once cannot step "
                       "optimizers. Use ddp, or one device.");
@@ -59,11 +60,11 @@ ModuleReplicas::ModuleReplicas(Run& run, const std::vector<DeviceSlot>& slots)
     copies_.push_back(copy_of(run, slots[k]));
     modules.push_back(copies_.back());
   }
-  replicas_ = std::make_shared<Replicas>(*run.module, std::move(modules), slots);
+  replicas_ = std::make_shared<Replicas>(*run.entry.module, std::move(modules), slots);
 }
 
 std::shared_ptr<LightningModule> ModuleReplicas::copy_of(Run& run, const DeviceSlot& slot) const {
-  const LightningModule& module = *run.module;
+  const LightningModule& module = *run.entry.module;
   std::shared_ptr<LightningModule> copy = cloned(module, slot);
   if (copy == nullptr && !module.made_from().empty()) {
     copy = Registry<LightningModule>::instance().make(module.made_from(), "model");
@@ -76,8 +77,8 @@ std::shared_ptr<LightningModule> ModuleReplicas::copy_of(Run& run, const DeviceS
                       "clone(const std::optional<torch::Device>&) const override { return std::make_shared<" +
                       name + ">(options_); } (weights are copied by the trainer), or name the model in a run file.");
   }
-  copy->trainer_ = module.trainer_;
-  copy->setup(*run.stage);
+  RunAccess::trainer_of(*copy) = &run.trainer;
+  copy->setup(*run.entry.stage);
   copy->configure_model();
   copy->to(slot.device);
   if (const auto dtype = run.precision->dtype()) copy->to(*dtype);
@@ -105,7 +106,7 @@ at::Tensor ModuleReplicas::run_step(Run& run, const Batch& batch, Result result,
     shares[k].slot = slots[k];
     shares[k].samples = sizes[k];
     const ShareScope scope(shares[k]);
-    results[k] = step(k == 0 ? *run.module : *copies_[k - 1], batches[k]);
+    results[k] = step(k == 0 ? *run.entry.module : *copies_[k - 1], batches[k]);
   });
   if (cut) results = with_parallel_backward(replicas_, parallel_, std::move(results));
   log_shares(run, shares);
@@ -114,9 +115,9 @@ at::Tensor ModuleReplicas::run_step(Run& run, const Batch& batch, Result result,
 }
 
 void make_replicas(Run& run) {
-  run.replicas.reset();
+  run.entry.replicas.reset();
   const auto slots = run.strategy->replica_slots();
-  if (slots.size() > 1) run.replicas = std::make_shared<ModuleReplicas>(run, slots);
+  if (slots.size() > 1) run.entry.replicas = std::make_shared<ModuleReplicas>(run, slots);
 }
 
 }  // namespace levin

@@ -46,8 +46,8 @@ void make_replicas(Run& run);
 /// One step of the run's module on a batch, by replicas where there are some.
 template <class Step>
 at::Tensor run_step(Run& run, const Batch& batch, ModuleReplicas::Result result, const Step& step) {
-  if (!run.replicas) return step(*run.module, batch);
-  return run.replicas->run_step(run, batch, result, step);
+  if (!run.entry.replicas) return step(*run.entry.module, batch);
+  return run.entry.replicas->run_step(run, batch, result, step);
 }
 
 }  // namespace levin

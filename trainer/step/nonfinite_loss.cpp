@@ -15,14 +15,15 @@ double loss_value(const at::Tensor& loss) {
 }
 
 std::string found_text(const Run& run, double value, bool noted) {
+  const Epoch& epoch = run.fit.epoch;
   const Progress& progress = run.progress;
   const std::string text = std::isfinite(value) ? "not finite on another rank"
                            : std::isnan(value)  ? "nan"
                            : value > 0          ? "inf"
                                                 : "-inf";
-  const std::string batch = std::to_string(progress.batch_idx);
-  const std::string batches = noted && progress.window.seen > 1
-                                  ? "one of batches " + std::to_string(progress.window.first_batch) + " to " + batch
+  const std::string batch = std::to_string(epoch.batch_idx);
+  const std::string batches = noted && epoch.window.seen > 1
+                                  ? "one of batches " + std::to_string(epoch.window.first_batch) + " to " + batch
                                   : "batch " + batch;
   return "training_step: the loss is " + text + " in epoch " + std::to_string(progress.epoch) + ", " + batches +
          ", global step " + std::to_string(progress.global_step) + ".";
@@ -35,17 +36,17 @@ std::string found_text(const Run& run, double value, bool noted) {
 }
 
 void follow_policy(Run& run, const std::string& found) {
-  const NonFiniteLoss policy = run.plan.nonfinite_loss;
+  const NonFiniteLoss policy = run.fit.nonfinite_loss;
   if (policy == NonFiniteLoss::stop) stop(found);
-  run.progress.window.spoilt = true;
+  run.fit.epoch.window.spoilt = true;
   if (policy == NonFiniteLoss::skip) Console::instance().warn(found + " Its update is skipped.");
-  if (policy == NonFiniteLoss::rollback) run.rollback_due = found;
+  if (policy == NonFiniteLoss::rollback) run.fit.rollback_due = found;
 }
 
 }  // namespace
 
 bool keep_if_finite(Run& run, const at::Tensor& loss) {
-  if (run.plan.nonfinite_loss == NonFiniteLoss::ignore) return true;
+  if (run.fit.nonfinite_loss == NonFiniteLoss::ignore) return true;
   const double value = loss.defined() ? loss_value(loss) : 0;
   // Ranks must agree on what follows; a single one need not ask.
   const bool finite = run.has_peers() ? !run.strategy->any(!std::isfinite(value)) : std::isfinite(value);
@@ -55,22 +56,22 @@ bool keep_if_finite(Run& run, const at::Tensor& loss) {
 
 bool notes_losses(const Run& run) {
   const bool waits = !run.strategy->device().is_cpu() || run.precision->scaler() != nullptr || run.has_peers() ||
-                     run.recording != nullptr;
-  return waits && run.plan.nonfinite_loss != NonFiniteLoss::ignore;
+                     run.fit.recording != nullptr;
+  return waits && run.fit.nonfinite_loss != NonFiniteLoss::ignore;
 }
 
 bool keep_or_note(Run& run, const at::Tensor& loss) {
   if (!notes_losses(run)) return keep_if_finite(run, loss);
   if (run.has_peers() && loss.is_cpu()) {  // told with the gradients; a device is asked at the window's end
     const double own = loss_value(loss);
-    if (!std::isfinite(own)) run.to_say.add(RankNote::nonfinite_loss);
+    if (!std::isfinite(own)) run.fit.to_say.add(RankNote::nonfinite_loss);
   }
   // The sum is not finite if one of them is not; in double precision finite ones do not overflow.
   // In place, in a tensor of its own: where steps are recorded, all batches of a window must use the same memory.
-  if (run.progress.window.unread_loss.defined()) {
-    run.progress.window.unread_loss.add_(loss.detach().reshape({}));
+  if (run.fit.epoch.window.unread_loss.defined()) {
+    run.fit.epoch.window.unread_loss.add_(loss.detach().reshape({}));
   } else {
-    run.progress.window.unread_loss = loss.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).reshape({});
+    run.fit.epoch.window.unread_loss = loss.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).reshape({});
   }
   return true;
 }

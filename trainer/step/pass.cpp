@@ -54,52 +54,52 @@ void check_loss(const at::Tensor& loss) {
 }
 
 at::Tensor run_training_step(Run& run, const Batch& batch, int64_t batch_idx) {
-  run.time_split.enter(StepPart::forward);
+  run.entry.time_split.enter(StepPart::forward);
   (void)take_loss_weight(run);  // of a step that failed
   const ProfilerScope profile(run.profiler.get(), "training_step");
   const ForwardScope forward(*run.precision, run.strategy->device().type());
   const HookScope scope(run, Hook::training_step);
   at::Tensor loss = run_step(run, batch, ModuleReplicas::Result::loss,
                              [&](LightningModule& m, const Batch& b) { return m.training_step(b, batch_idx); });
-  if (run.recomputation) run.recomputation->check_called();
+  if (run.entry.recomputation) run.entry.recomputation->check_called();
   return loss;
 }
 
 void zero_gradients(Run& run) {
-  run.time_split.enter(StepPart::optimizer);
-  for (auto& wrapped : run.optimizers) {
+  run.entry.time_split.enter(StepPart::optimizer);
+  for (auto& wrapped : run.fit.optimizers) {
     Optimizer& optimizer = wrapped.optimizer();
     call_hook(
         run, Hook::on_before_zero_grad,
-        [&](Callback& callback) { callback.on_before_zero_grad(run.trainer, *run.module, optimizer); },
+        [&](Callback& callback) { callback.on_before_zero_grad(run.trainer, *run.entry.module, optimizer); },
         [&](LightningModule& module) { module.on_before_zero_grad(optimizer); });
-    run.module->optimizer_zero_grad(optimizer);
+    run.entry.module->optimizer_zero_grad(optimizer);
   }
 }
 
 void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
   if (has_hooks) {
-    run.time_split.enter(StepPart::callbacks);
+    run.entry.time_split.enter(StepPart::callbacks);
     call_hook(
         run, Hook::on_before_backward,
-        [&](Callback& callback) { callback.on_before_backward(run.trainer, *run.module, loss); },
+        [&](Callback& callback) { callback.on_before_backward(run.trainer, *run.entry.module, loss); },
         [&](LightningModule& module) { module.on_before_backward(loss); });
   }
-  run.time_split.enter(StepPart::backward);
+  run.entry.time_split.enter(StepPart::backward);
   {
     const ProfilerScope profile(run.profiler.get(), "backward");
     const HookScope scope(run, Hook::backward);
     hear(run, run.strategy->backward(scaled(run, loss), sync, sync ? take_notes(run) : RankNotes()));
   }
   if (has_hooks) {
-    run.time_split.enter(StepPart::callbacks);
+    run.entry.time_split.enter(StepPart::callbacks);
     call_plain(run, Hook::on_after_backward, &Callback::on_after_backward, &LightningModule::on_after_backward);
   }
 }
 
 void run_backward_without_loss(Run& run, bool sync) {
   if (!run.has_peers() || !(sync || run.strategy->has_sharded_weights())) return;
-  run.time_split.enter(StepPart::backward);
+  run.entry.time_split.enter(StepPart::backward);
   hear(run, run.strategy->backward_without_loss(sync, sync ? take_notes(run) : RankNotes()));
 }
 
@@ -124,7 +124,7 @@ at::Tensor begin_piped_pass(Run& run, const Pass& pass, PassLoss& result) {
   const ShareScope part(*pass.part);
   {
     const ForwardScope forward(*run.precision, run.strategy->device().type());
-    result.loss = run.module->training_step(*pass.batch, pass.batch_idx);
+    result.loss = run.entry.module->training_step(*pass.batch, pass.batch_idx);
   }
   count(run, pass, result);
   return scaled(run, result.counted);

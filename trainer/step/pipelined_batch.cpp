@@ -13,7 +13,7 @@ namespace levin {
 // a loss that is not finite is seen when its gradients are there: its update is not made all the same.
 at::Tensor run_pipelined_batch(Run& run, const Batch& batch, int64_t batch_idx, const WindowPart& window) {
   if (window.first) zero_gradients(run);
-  run.time_split.enter(StepPart::forward);
+  run.entry.time_split.enter(StepPart::forward);
   const auto sizes = share_sizes(batch.size(), static_cast<size_t>(run.strategy->micro_batches()));
   BatchParts parts(batch, sizes, {0, run.strategy->device()});
   {
@@ -31,9 +31,9 @@ at::Tensor run_pipelined_batch(Run& run, const Batch& batch, int64_t batch_idx, 
       return start;
     });
   }
-  if (run.recomputation) run.recomputation->check_called();
+  if (run.entry.recomputation) run.entry.recomputation->check_called();
   const at::Tensor mean = finish_parts(run, parts);
-  run.time_split.enter(StepPart::callbacks);
+  run.entry.time_split.enter(StepPart::callbacks);
   call_plain(run, Hook::on_after_backward, &Callback::on_after_backward, &LightningModule::on_after_backward);
   if (mean.defined()) (void)keep_or_note(run, mean);
   return mean;

@@ -13,41 +13,41 @@
 namespace levin {
 
 void set_up_optimizers(Run& run) {
-  if (run.plan.effective_batch_size > 0 && !run.train.loaded) load_train_loader(run);
+  if (run.fit.effective_batch_size > 0 && !run.fit.train.loaded) load_train_loader(run);
   OptimizerConfig config =
       call_module(run, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
   if (config.optimizers().empty()) {
     Console::instance().warn("configure_optimizers returned no optimizer: the weights will not change.");
   }
-  if (run.module->automatic_optimization() && config.optimizers().size() > 1) {
+  if (run.entry.module->automatic_optimization() && config.optimizers().size() > 1) {
     throw ConfigError(
         "configure_optimizers returned " + std::to_string(config.optimizers().size()) +
         " optimizers, and automatic optimization steps one. Call set_automatic_optimization(false) in the "
         "module's constructor and step them in training_step.");
   }
-  if (!run.module->automatic_optimization()) {
+  if (!run.entry.module->automatic_optimization()) {
     auto refuse = [](const char* option, const std::string& value) {
       throw ConfigError(
           std::string("TrainerOptions.") + option + ": " + value +
           " has no meaning with manual optimization. Do it in training_step, and leave the option unset.");
     };
-    if (run.plan.accumulate_grad_batches > 1)
-      refuse("accumulate_grad_batches", std::to_string(run.plan.accumulate_grad_batches));
-    if (run.plan.effective_batch_size > 0) {
-      refuse("accumulate_grad_batches", "effective_batch_size " + std::to_string(run.plan.effective_batch_size));
+    if (run.fit.accumulate_grad_batches > 1)
+      refuse("accumulate_grad_batches", std::to_string(run.fit.accumulate_grad_batches));
+    if (run.fit.effective_batch_size > 0) {
+      refuse("accumulate_grad_batches", "effective_batch_size " + std::to_string(run.fit.effective_batch_size));
     }
     if (run.plan.micro_batch_size != 0) {
       const int64_t size = run.plan.micro_batch_size;
       refuse("micro_batch_size", size == kAutoMicroBatch ? "auto" : std::to_string(size));
     }
     if (run.plan.gradient_clip_val > 0) refuse("gradient_clip_val", number_text(run.plan.gradient_clip_val));
-    const bool skips = run.plan.nonfinite_loss == NonFiniteLoss::skip;
-    if (skips || run.plan.nonfinite_loss == NonFiniteLoss::rollback)
+    const bool skips = run.fit.nonfinite_loss == NonFiniteLoss::skip;
+    if (skips || run.fit.nonfinite_loss == NonFiniteLoss::rollback)
       refuse("nonfinite_loss", skips ? "skip" : "rollback");
   }
-  if (run.module->automatic_optimization() && run.plan.accumulate_grad_batches > 1 && !config.optimizers().empty() &&
-      config.optimizers()[0]->needs_closure()) {
-    throw ConfigError("TrainerOptions.accumulate_grad_batches: " + std::to_string(run.plan.accumulate_grad_batches) +
+  if (run.entry.module->automatic_optimization() && run.fit.accumulate_grad_batches > 1 &&
+      !config.optimizers().empty() && config.optimizers()[0]->needs_closure()) {
+    throw ConfigError("TrainerOptions.accumulate_grad_batches: " + std::to_string(run.fit.accumulate_grad_batches) +
                       " is not possible with " + config.optimizers()[0]->name() +
                       ", which evaluates its batch several times. Use 1 and a larger batch.");
   }
@@ -59,11 +59,11 @@ void set_up_optimizers(Run& run) {
   }
   check_scaling(run, config.optimizers());
   scale_learning_rates(run, config);
-  run.optimizers.clear();
-  for (const auto& optimizer : config.optimizers()) run.optimizers.emplace_back(run.trainer, optimizer);
-  run.schedulers = config.schedulers();
+  run.fit.optimizers.clear();
+  for (const auto& optimizer : config.optimizers()) run.fit.optimizers.emplace_back(run.trainer, optimizer);
+  run.fit.schedulers = config.schedulers();
   attach_schedulers(run);
-  run.micro_batching = run.plan.micro_batch_size != 0 ? std::make_shared<MicroBatching>(run) : nullptr;
+  run.fit.micro_batching = run.plan.micro_batch_size != 0 ? std::make_shared<MicroBatching>(run) : nullptr;
 }
 
 }  // namespace levin

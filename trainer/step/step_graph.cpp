@@ -37,11 +37,11 @@ void check_recordable(const Run& run) {
     cannot("steps of " + run.strategy->name() +
            " cannot be recorded, because ranks agree within them; use one GPU with strategy: single_device.");
   }
-  if (!run.module->automatic_optimization()) {
+  if (!run.entry.module->automatic_optimization()) {
     cannot("with manual optimization training_step decides on the host what is updated, so it cannot be recorded.");
   }
-  if (run.optimizers.empty()) cannot("configure_optimizers returned no optimizer, so there is no step to record.");
-  const Optimizer& optimizer = *run.optimizers[0].shared();
+  if (run.fit.optimizers.empty()) cannot("configure_optimizers returned no optimizer, so there is no step to record.");
+  const Optimizer& optimizer = *run.fit.optimizers[0].shared();
   if (optimizer.needs_closure()) {
     cannot(optimizer.name() + " evaluates the model as often as the losses ask for, so its step cannot be recorded.");
   }
@@ -53,7 +53,7 @@ void check_recordable(const Run& run) {
   if (run.plan.detect_anomaly) {
     cannot("detect_anomaly looks at gradients on the host, so steps cannot be recorded with it.");
   }
-  for (const auto& callback : run.callbacks) {
+  for (const auto& callback : run.entry.callbacks) {
     if (!acts_inside_step(*callback)) continue;
     cannot("the callback " + detail::readable_type_name(typeid(*callback)) +
            " acts between backward and update, and a recorded step does not call it.");
@@ -63,8 +63,8 @@ void check_recordable(const Run& run) {
 // Notes go to `notes` while it lives.
 class RecordingScope {
  public:
-  RecordingScope(Run& run, StepNotes& notes) : run_(run), outer_(std::exchange(run.recording, &notes)) {}
-  ~RecordingScope() { run_.recording = outer_; }
+  RecordingScope(Run& run, StepNotes& notes) : run_(run), outer_(std::exchange(run.fit.recording, &notes)) {}
+  ~RecordingScope() { run_.fit.recording = outer_; }
   RecordingScope(const RecordingScope&) = delete;
   RecordingScope& operator=(const RecordingScope&) = delete;
 
@@ -92,20 +92,20 @@ std::string shapes_text(const Batch& batch) {
 
 StepGraph::StepGraph(Run& run)
     : run_(run),
-      optimizer_((check_recordable(run), run.optimizers[0].optimizer())),
+      optimizer_((check_recordable(run), run.fit.optimizers[0].optimizer())),
       recorder_(run.strategy->make_recorder()),
       parameters_(optimizer_.parameters()) {
   if (recorder_ == nullptr) {
     cannot("a step is recorded by a GPU, and this run is on " + run.strategy->device().str() + ".");
   }
-  for (const auto& module : run_.module->modules(/*include_self=*/false)) modules_.push_back(module.get());
+  for (const auto& module : run_.entry.module->modules(/*include_self=*/false)) modules_.push_back(module.get());
   optimizer_.make_recordable();
 }
 
 at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
-  if (window.first) window_repeats_ = !run_.skip_batch && may_repeat(batch);
-  const bool cut = window.last && run_.progress.window.seen < run_.progress.window.size;
-  if (!window_repeats_ || run_.skip_batch || cut || !fits(batch)) return run_as_it_is(batch, batch_idx, window);
+  if (window.first) window_repeats_ = !run_.fit.skip_batch && may_repeat(batch);
+  const bool cut = window.last && run_.fit.epoch.window.seen < run_.fit.epoch.window.size;
+  if (!window_repeats_ || run_.fit.skip_batch || cut || !fits(batch)) return run_as_it_is(batch, batch_idx, window);
   return repeat(parts_[part_index(window)], batch, batch_idx, window);
 }
 
@@ -118,7 +118,7 @@ bool StepGraph::may_repeat(const Batch& batch) {
     return false;
   }
   // A window that the epoch's end makes shorter divides its losses by another number.
-  if (run_.progress.window.size != run_.progress.accumulate) return false;
+  if (run_.fit.epoch.window.size != run_.progress.accumulate) return false;
   Settings now = settings();
   if (inputs_.empty()) {
     settings_ = std::move(now);
@@ -141,7 +141,7 @@ StepGraph::Settings StepGraph::settings() const {
     now.numbers.push_back(group.weight_decay);
   }
   for (const auto& parameter : parameters_) now.flags.push_back(parameter.requires_grad());
-  now.flags.push_back(run_.module->is_training());
+  now.flags.push_back(run_.entry.module->is_training());
   for (const auto* module : modules_) now.flags.push_back(module->is_training());
   return now;
 }
@@ -166,7 +166,7 @@ bool StepGraph::fits(const Batch& batch) const {
 }
 
 at::Tensor StepGraph::run_as_it_is(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
-  if (!inputs_.empty() && !run_.skip_batch && !fits(batch) && !std::exchange(told_of_shape_, true)) {
+  if (!inputs_.empty() && !run_.fit.skip_batch && !fits(batch) && !std::exchange(told_of_shape_, true)) {
     Console::instance().warn(about_graphs(
         "batch " + std::to_string(batch_idx) + " has the shapes " + shapes_text(batch) + " and the recorded step " +
         shapes_text(inputs_) + ", so such batches are not repeated from the recording (drop_last leaves them out)."));
@@ -185,13 +185,13 @@ at::Tensor StepGraph::repeat(Part& part, const Batch& batch, int64_t batch_idx, 
   }
   if (window.first) hold_gradients();
   if (part.recording == nullptr) record(part, batch_idx, window);
-  run_.time_split.enter(StepPart::forward);  // all of the step, which the host cannot tell apart
+  run_.entry.time_split.enter(StepPart::forward);  // all of the step, which the host cannot tell apart
   {
     const ProfilerScope profile(run_.profiler.get(), "recorded_step");
     part.recording->replay();
   }
   ++repeated_;
-  run_.progress.window.unread_loss = part.unread_loss;
+  run_.fit.epoch.window.unread_loss = part.unread_loss;
   take_notes(part, window);
   return part.loss.clone();  // the next repetition writes to the same memory
 }
@@ -222,7 +222,7 @@ void StepGraph::run_recorded(Part& part, int64_t batch_idx, const WindowPart& wi
     throw Error(about_graphs("training_step returned no loss for batch " + std::to_string(batch_idx) +
                              ", and whether a batch counts cannot be decided inside a recorded step."));
   }
-  part.unread_loss = run_.progress.window.unread_loss;
+  part.unread_loss = run_.fit.epoch.window.unread_loss;
 }
 
 // A step that ran as it is has put other tensors there, and a validation none.
@@ -232,9 +232,9 @@ void StepGraph::hold_gradients() {
 
 void StepGraph::take_notes(const Part& part, const WindowPart& window) {
   for (const auto& value : part.notes.logged) {
-    MetricStore::Place place = run_.place;
+    MetricStore::Place place = run_.entry.place;
     place.hook = value.hook;
-    run_.train_metrics.log(place, value.name, value.value, value.options);
+    run_.entry.train_metrics.log(place, value.name, value.value, value.options);
   }
   if (!window.last) return;
   const at::Tensor& flags = part.notes.flags;

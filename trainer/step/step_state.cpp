@@ -8,14 +8,14 @@
 
 namespace levin {
 
-StepState::StepState(Run& run) : run_(run), random_(random_state()), weights_(run.loss_weights) {
+StepState::StepState(Run& run) : run_(run), random_(random_state()), weights_(run.fit.loss_weights) {
   const at::NoGradGuard no_grad;
-  for (const auto& parameter : run.module->parameters()) {
+  for (const auto& parameter : run.entry.module->parameters()) {
     if (!parameter.requires_grad()) continue;
     const at::Tensor gradient = parameter.grad();
     gradients_.push_back({parameter, gradient, gradient.defined() ? gradient.clone() : at::Tensor()});
   }
-  for (const auto& buffer : run.module->buffers()) {
+  for (const auto& buffer : run.entry.module->buffers()) {
     if (buffer.defined()) buffers_.emplace_back(buffer, buffer.clone());
   }
 }
@@ -28,7 +28,7 @@ void StepState::restore() {
   }
   for (auto& [buffer, copy] : buffers_) buffer.copy_(copy);
   restore_random_state(random_);
-  run_.loss_weights = weights_;
+  run_.fit.loss_weights = weights_;
 }
 
 }  // namespace levin

@@ -15,14 +15,15 @@
 namespace levin {
 
 void before_update(Run& run, Optimizer& optimizer) {
-  run.time_split.enter(StepPart::callbacks);
+  run.entry.time_split.enter(StepPart::callbacks);
   call_hook(
       run, Hook::on_before_optimizer_step,
-      [&](Callback& callback) { callback.on_before_optimizer_step(run.trainer, *run.module, optimizer); },
+      [&](Callback& callback) { callback.on_before_optimizer_step(run.trainer, *run.entry.module, optimizer); },
       [&](LightningModule& module) { module.on_before_optimizer_step(optimizer); });
-  run.time_split.enter(StepPart::optimizer);
+  run.entry.time_split.enter(StepPart::optimizer);
   const HookScope scope(run, Hook::configure_gradient_clipping);
-  run.module->configure_gradient_clipping(optimizer, run.plan.gradient_clip_val, run.plan.gradient_clip_algorithm);
+  run.entry.module->configure_gradient_clipping(optimizer, run.plan.gradient_clip_val,
+                                                run.plan.gradient_clip_algorithm);
 }
 
 // Where ranks share out what is updated, the optimizer sees its rank's part alone.
@@ -35,14 +36,14 @@ void step_optimizer(Run& run, Optimizer& optimizer) {
 
 void count_step(Run& run) {
   ++run.progress.global_step;
-  ++run.progress.steps_in_epoch;
+  ++run.fit.epoch.steps;
 }
 
 namespace {
 
 // A window cut short by the end of a loader whose length was not known: its gradients were divided by the full size.
 void rescale_gradients(Run& run, double factor) {
-  for (auto& wrapped : run.optimizers) {
+  for (auto& wrapped : run.fit.optimizers) {
     const std::vector<at::Tensor> grads = gradients_of(wrapped.optimizer().parameters());
     if (!grads.empty()) at::_foreach_mul_(grads, factor);
   }
@@ -51,10 +52,10 @@ void rescale_gradients(Run& run, double factor) {
 // See Note [What a recorded step leaves to the host] in step_graph.h: the device decides here, and the host reads
 // later.
 void record_update(Run& run, const at::Tensor& found_inf) {
-  StepNotes& notes = *run.recording;
-  notes.loss = std::exchange(run.progress.window.unread_loss, at::Tensor());
+  StepNotes& notes = *run.fit.recording;
+  notes.loss = std::exchange(run.fit.epoch.window.unread_loss, at::Tensor());
   notes.flags = window_flags(run, notes.loss, found_inf);
-  Optimizer& optimizer = run.optimizers[0].optimizer();
+  Optimizer& optimizer = run.fit.optimizers[0].optimizer();
   before_update(run, optimizer);
   const HookScope scope(run, Hook::optimizer_step);
   if (notes.flags.defined()) {
@@ -67,22 +68,22 @@ void record_update(Run& run, const at::Tensor& found_inf) {
 }  // namespace
 
 void update(Run& run, const WindowPart& window) {
-  const Progress& progress = run.progress;
-  run.time_split.enter(StepPart::optimizer);
+  Epoch& epoch = run.fit.epoch;
+  run.entry.time_split.enter(StepPart::optimizer);
   const bool weighted = normalize_gradients(run);
-  if (!weighted && !window.size_known && progress.window.seen < progress.window.size) {
-    rescale_gradients(run, static_cast<double>(progress.window.size) / static_cast<double>(progress.window.seen));
+  if (!weighted && !window.size_known && epoch.window.seen < epoch.window.size) {
+    rescale_gradients(run, static_cast<double>(epoch.window.size) / static_cast<double>(epoch.window.seen));
   }
   const ProfilerScope profile(run.profiler.get(), "optimizer_step");
   GradScaler* scaler = run.precision->scaler();
   at::Tensor found_inf;
-  if (scaler != nullptr && !run.optimizers.empty()) {
-    found_inf = scaler->unscale_(run.optimizers[0].optimizer().parameters());  // automatic: one optimizer
+  if (scaler != nullptr && !run.fit.optimizers.empty()) {
+    found_inf = scaler->unscale_(run.fit.optimizers[0].optimizer().parameters());  // automatic: one optimizer
   }
-  if (run.recording != nullptr) return record_update(run, found_inf);
+  if (run.fit.recording != nullptr) return record_update(run, found_inf);
   const Finding finding = read_window(run, found_inf);
   if (finding == Finding::good) {
-    for (auto& wrapped : run.optimizers) {
+    for (auto& wrapped : run.fit.optimizers) {
       before_update(run, wrapped.optimizer());
       const HookScope scope(run, Hook::optimizer_step);
       step_optimizer(run, wrapped.optimizer());

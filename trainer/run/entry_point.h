@@ -1,0 +1,83 @@
+// What lives as long as one entry point, a fit or an evaluation: made anew for the next, never reset. What it has found
+// out can be read until then.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <typeinfo>
+#include <vector>
+
+#include "levin/checkpoint/checkpoint_writer.h"
+#include "levin/core/folder_lock.h"
+#include "levin/core/state.h"
+#include "levin/data/data_module.h"
+#include "levin/profilers/time_split.h"
+#include "levin/trainer/hook.h"
+#include "levin/trainer/metrics.h"
+#include "levin/trainer/run/loaders.h"
+
+namespace levin {
+
+class Callback;
+class LightningModule;
+class ModuleReplicas;
+class Recomputation;
+class SequentialCalls;
+
+/// Which loop user code is called from; decides where `log` goes.
+enum class Phase { idle, train, validate, test, predict };
+
+/// What became of the checkpoints that an entry point asked for.
+struct Saves {
+  int64_t good = 0;
+  int64_t failed = 0;
+  std::string last_failure = "";
+};
+
+struct EntryPoint {
+  LightningModule* module = nullptr;
+  DataModule* data = nullptr;  // while it runs
+  std::optional<Stage> stage = std::nullopt;
+  std::string ckpt_path = "";
+  std::chrono::steady_clock::time_point started = {};
+  Seconds elapsed = Seconds(0);
+  bool running = false;
+  Phase phase = Phase::idle;
+  bool sanity_checking = false;
+  bool failing = false;      // an exception is on its way out: the other ranks cannot be asked any more
+  bool records_due = false;  // those of an earlier run are there, and are renewed once training goes on
+
+  std::vector<std::shared_ptr<Callback>> callbacks = {};       // with the module's own, checkpoints last
+  std::vector<std::unique_ptr<FolderLock>> folder_locks = {};  // no other run is alive in them
+  std::shared_ptr<ModuleReplicas> replicas = nullptr;          // null: the module computes whole batches
+  std::shared_ptr<SequentialCalls> sequential_calls = nullptr;
+  std::shared_ptr<Recomputation> recomputation = nullptr;  // null: nothing is computed again
+  LoaderSet eval = {};                                     // in fit: the validation loaders
+
+  bool stop = false;
+  bool stop_agreed = false;  // with several ranks: all know that one wants to stop
+  std::string stop_reason = "";
+
+  MetricStore train_metrics = {};
+  MetricStore eval_metrics = {};
+  MetricStore::Place place = {};
+  bool eval_on_step = true;
+  Metrics callback_metrics = {};
+  Metrics bar_metrics = {};
+  TimeSplit time_split = {};  // of its training steps
+
+  std::optional<Hook> failed_hook = std::nullopt;  // the innermost hook that an exception has left
+  const std::type_info* caller = nullptr;          // the class whose hook is running; null: the module's, or not known
+  size_t torn_down = 0;                            // how many had their teardown called
+
+  // Checkpoints that were asked for and are captured at the next border between two batches.
+  std::vector<CheckpointRequest> checkpoint_requests = {};
+  Saves saves = {};
+  // The state (without weights) that a running validation began with: a stop inside it goes back there, and the
+  // validation is run again.
+  std::optional<State> before_validation = std::nullopt;
+};
+
+}  // namespace levin

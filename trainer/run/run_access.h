@@ -1,0 +1,16 @@
+// The way from what users see to what is behind it: the one friend of Trainer and LightningModule.
+#pragma once
+
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+class RunAccess {
+ public:
+  [[nodiscard]] static Run& of(const Trainer& trainer) { return *trainer.run_; }
+  /// The trainer that a module is attached to; null: none.
+  [[nodiscard]] static Trainer*& trainer_of(LightningModule& module) { return module.trainer_; }
+};
+
+}  // namespace levin
