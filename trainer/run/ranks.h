@@ -32,7 +32,7 @@ void separate_random_numbers(Run& run);
 void note_place(const Run& run, int64_t batch);
 
 /// What this rank has to say with the next gradients that ranks reduce; it is said then. After them: takes in what any
-/// rank has said, which stays there (Run::heard) until somebody acts on it, however many more gradients come.
+/// rank has said, which stays there (Fit::heard) until somebody acts on it, however many more gradients come.
 [[nodiscard]] RankNotes take_notes(Run& run);
 void hear(Run& run, const RankNotes& said);
 /// Waits for all: from here on they agree on whether to stop, and on whether the epoch is cut.

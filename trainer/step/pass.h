@@ -55,7 +55,7 @@ void check_loss(const at::Tensor& loss);
 void zero_gradients(Run& run);
 
 /// Backward of a loss that is not scaled yet; `sync` is false inside an accumulation window. What ranks have said with
-/// the gradients is in Run::heard afterwards.
+/// the gradients is in Fit::heard afterwards.
 void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks = true);
 
 /// The same on a rank that has no loss, while others have one.

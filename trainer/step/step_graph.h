@@ -59,7 +59,7 @@ class StepGraph {
     std::unique_ptr<Recording> recording = nullptr;
     StepNotes notes = {};
     at::Tensor loss = {};
-    at::Tensor unread_loss = {};  // Run::unread_loss after it
+    at::Tensor unread_loss = {};  // Window::unread_loss after it
   };
   /// What recordings depend on besides the batch's shape.
   struct Settings {
