@@ -1,4 +1,3 @@
-#include "levin/core/scalar_text.h"
 #include "levin/core/value.h"
 
 #include <gtest/gtest.h>
@@ -6,6 +5,7 @@
 #include <cmath>
 
 #include "levin/core/error.h"
+#include "levin/core/scalar_text.h"
 
 namespace levin::value_test {
 enum class Mode { min, max };
