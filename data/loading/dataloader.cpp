@@ -71,9 +71,7 @@ void DataLoader::start(int64_t epoch, int64_t first_batch) {
 
 void DataLoader::stop() {
   pass_ = nullptr;
-  if (prefetcher_ != nullptr) {
-    prefetcher_ = std::make_unique<Prefetcher>(options_.num_workers, options_.prefetch_factor);
-  }
+  if (prefetcher_ != nullptr) prefetcher_->stop();
 }
 
 bool DataLoader::next(Batch& batch) {

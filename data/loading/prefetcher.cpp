@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <dlfcn.h>
 #include <pthread.h>
 
 #include <exception>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/core/openmp_threads.h"
 
 namespace levin {
 
@@ -22,12 +22,9 @@ struct Slot {
   std::exception_ptr failure = nullptr;
 };
 
-// at::set_num_threads() would also change the number for the threads that train; OpenMP's own counts for the calling
-// thread alone. LibTorch sets a thread's number when it is first asked for it, so it is asked before. Looked up by
-// name, for it must be the OpenMP runtime that LibTorch brings; a LibTorch built without OpenMP has none.
 void use_one_thread_per_operation() {
   (void)at::get_num_threads();
-  if (void* function = ::dlsym(RTLD_DEFAULT, "omp_set_num_threads")) reinterpret_cast<void (*)(int)>(function)(1);
+  set_openmp_threads(1);
 }
 
 }  // namespace
@@ -51,7 +48,7 @@ Prefetcher::Prefetcher(int64_t num_workers, int64_t prefetch_factor)
     : num_workers_(num_workers), capacity_(num_workers * prefetch_factor) {}
 
 Prefetcher::~Prefetcher() {
-  stop_threads();
+  stop();
 }
 
 void Prefetcher::start(Fetch fetch, int64_t first, int64_t end) {
@@ -99,13 +96,13 @@ void Prefetcher::start_threads() {
     for (int64_t i = 0; i < num_workers_; ++i) threads_.emplace_back([this, i] { work(i); });
   } catch (const std::system_error& error) {
     const size_t started = threads_.size();
-    stop_threads();
+    stop();
     throw DataError("DataLoader: cannot start worker thread " + std::to_string(started + 1) + " of " +
                     std::to_string(num_workers_) + ": " + error.what() + ". Set a smaller num_workers.");
   }
 }
 
-void Prefetcher::stop_threads() {
+void Prefetcher::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

@@ -31,13 +31,15 @@ class Prefetcher {
   /// Throws DataError if a thread cannot be started.
   void start(Fetch fetch, int64_t first, int64_t end);
 
+  /// Abandons a pass in progress and ends the threads; start() begins anew.
+  void stop();
+
   /// Blocks until the next batch is there; false: the pass is over. Throws what its fetch threw and abandons the pass.
   bool next(Batch& batch);
 
  private:
   struct Pass;
   void start_threads();
-  void stop_threads();
   void work(int64_t worker);
   void work_on(std::shared_ptr<Pass> pass, std::unique_lock<std::mutex>& lock);
   void abandon_pass();

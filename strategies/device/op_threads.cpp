@@ -5,21 +5,19 @@
 
 #include <algorithm>
 
+#include "levin/core/openmp_threads.h"
+
 namespace levin {
 
 namespace {
 
-// at::set_num_threads() would also change the number of threads that are yet to come; OpenMP's and MKL's own count for
-// the calling thread alone. Looked up by name, for they must be those that LibTorch brings; one built without them has
-// none, and its operators stay as they are.
 int set_openmp(int count) {
-  using Set = void (*)(int);
-  static const auto set = reinterpret_cast<Set>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-  const int before = at::get_num_threads();  // LibTorch sets a thread's number when it is first asked for it
-  if (set != nullptr) set(count);
+  const int before = at::get_num_threads();
+  set_openmp_threads(count);
   return before;
 }
 
+// MKL's own number counts for the calling thread alone too; looked up by name as OpenMP's is.
 int set_mkl(int count) {
   using Set = int (*)(int);
   static const auto set = reinterpret_cast<Set>(::dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
@@ -38,6 +39,15 @@ std::string run(Poisoned& module, NonFiniteLoss policy, Callbacks callbacks = {}
   return error_of([&] { Trainer(options).fit(module, tiny_loader(24)); });
 }
 
+// What is left if these batches are not there.
+void fit_without(Poisoned& module, const std::set<int64_t>& batches) {
+  module.bad = -1;
+  const auto skip = [batches](Trainer& trainer, LightningModule&, const Batch&, int64_t batch_idx) {
+    if (batches.contains(batch_idx)) trainer.skip_batch();
+  };
+  Trainer(quiet(1, {LambdaCallback({.on_train_batch_start = skip})})).fit(module, tiny_loader(24));
+}
+
 TEST(NonFiniteLoss, StopsBeforeTheUpdateByDefault) {
   for (const double value : {NAN, INFINITY, -INFINITY}) {
     Poisoned module;
@@ -61,14 +71,8 @@ TEST(NonFiniteLoss, SkipGivesUpTheUpdateOfItsWindowAndSaysWhich) {
   EXPECT_TRUE(console.has("the loss is nan in epoch 0, batch 2, global step 2") && console.has("skipped"));
   EXPECT_EQ(module.updates, 5);
   EXPECT_EQ(module.steps.size(), 6U);
-  Poisoned without;  // what is left if the batch is not there
-  without.bad = -1;
-  auto tensors = tiny_loader(24);
-  TrainerOptions options =
-      quiet(1, {LambdaCallback({.on_train_batch_start = [](Trainer& t, LightningModule&, const Batch&, int64_t b) {
-              if (b == 2) t.skip_batch();
-            }})});
-  Trainer(options).fit(without, tensors);
+  Poisoned without;
+  fit_without(without, {2});
   EXPECT_TRUE(torch::equal(module.layer->weight, without.layer->weight));
 }
 
@@ -91,13 +95,8 @@ TEST(NonFiniteLoss, SkipGivesUpTheUpdateOfAnOptimizerWithAClosure) {
   EXPECT_TRUE(console.has("the loss is nan in epoch 0, batch 2") && console.has("skipped"));
   EXPECT_EQ(module.updates, 5);
   EXPECT_TRUE(module.layer->weight.isfinite().all().item<bool>());
-  PoisonedSearch without;  // what is left if the batch is not there
-  without.bad = -1;
-  TrainerOptions options =
-      quiet(1, {LambdaCallback({.on_train_batch_start = [](Trainer& t, LightningModule&, const Batch&, int64_t b) {
-              if (b == 2) t.skip_batch();
-            }})});
-  Trainer(options).fit(without, tiny_loader(24));
+  PoisonedSearch without;
+  fit_without(without, {2});
   EXPECT_TRUE(torch::equal(module.layer->weight, without.layer->weight));
 }
 
@@ -140,12 +139,7 @@ TEST(NonFiniteLoss, RollbackReturnsToTheNewestCheckpoint) {
   EXPECT_EQ(module.steps.size(), 6U);
   // Batch 2 was undone, batch 3 gave nothing.
   Poisoned same;
-  same.bad = -1;
-  TrainerOptions options =
-      quiet(1, {LambdaCallback({.on_train_batch_start = [](Trainer& t, LightningModule&, const Batch&, int64_t b) {
-              if (b == 2 || b == 3) t.skip_batch();
-            }})});
-  Trainer(options).fit(same, tiny_loader(24));
+  fit_without(same, {2, 3});
   EXPECT_TRUE(torch::equal(module.layer->weight, same.layer->weight));
 }
 

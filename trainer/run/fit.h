@@ -28,10 +28,10 @@ struct StepNotes;
 enum class BatchRest { none, metrics, validation, schedulers };
 
 // Note [Where a checkpoint continues]
-// Progress says exactly what has been done and what comes next, so a checkpoint saved between two batches, after a
-// batch's update, before its validation or inside an accumulation window continues right there: the window's gradients
-// are saved too. Only while a batch is in the works (a hook of its step, an exception in it) there is no such place:
-// then the checkpoint goes back to the start of the batch's accumulation window, which is trained again.
+// Progress and Epoch say exactly what has been done and what comes next, so a checkpoint saved between two batches,
+// after a batch's update, before its validation or inside an accumulation window continues right there: the window's
+// gradients are saved too. Only while a batch is in the works (a hook of its step, an exception in it) there is no such
+// place: then the checkpoint goes back to the start of the batch's accumulation window, which is trained again.
 
 /// The running epoch of a fit, and the place in it.
 struct Epoch {

@@ -153,7 +153,8 @@ void note_place(const Run& run, int64_t batch) {
   RankStatus::instance().set_place(phase_name(run), run.progress.epoch, batch, run.progress.global_step);
 }
 
-RankNotes take_notes(Run& run) {
+RankNotes take_notes(Run& run, bool sync) {
+  if (!sync) return {};
   RankNotes own = std::exchange(run.fit.to_say, RankNotes());
   if (run.entry.stop) own.add(RankNote::stop);
   if (run.fit.epoch.cut_wanted) own.add(RankNote::cut_epoch);

@@ -31,9 +31,10 @@ void separate_random_numbers(Run& run);
 /// For the launcher, which says it if this rank dies or freezes.
 void note_place(const Run& run, int64_t batch);
 
-/// What this rank has to say with the next gradients that ranks reduce; it is said then. After them: takes in what any
-/// rank has said, which stays there (Fit::heard) until somebody acts on it, however many more gradients come.
-[[nodiscard]] RankNotes take_notes(Run& run);
+/// What this rank has to say with the gradients that ranks reduce (`sync`), and has said then; nothing with others.
+/// After them: takes in what any rank has said, which stays there (Fit::heard) until somebody acts on it, however many
+/// more gradients come.
+[[nodiscard]] RankNotes take_notes(Run& run, bool sync);
 void hear(Run& run, const RankNotes& said);
 /// Waits for all: from here on they agree on whether to stop, and on whether the epoch is cut.
 void agree_on_stop(Run& run);

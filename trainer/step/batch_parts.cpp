@@ -9,22 +9,22 @@
 
 namespace levin {
 
-BatchParts::BatchParts(const Batch& batch, const std::vector<int64_t>& sizes, const DeviceSlot& home)
-    : shares(sizes.size()), losses(sizes.size()), samples(batch.size()) {
+BatchParts::BatchParts(const Batch& batch, const std::vector<int64_t>& sizes, const std::vector<DeviceSlot>& slots)
+    : batches(sizes.size()), shares(sizes.size()), losses(sizes.size()), samples(batch.size()) {
   for (size_t k = 0; k < sizes.size(); ++k) {
-    shares[k].slot = home;
+    shares[k].slot = slots[k];
     shares[k].samples = sizes[k];
   }
-  if (sizes.size() == 1) {
-    batches = {batch};
-    return;
-  }
-  batches.resize(sizes.size());
-  const std::vector<DeviceSlot> slots(sizes.size(), home);
   for (const at::Tensor& tensor : batch.tensors) {
     const auto cut = scatter(tensor, sizes, slots);
     for (size_t k = 0; k < sizes.size(); ++k) batches[k].tensors.push_back(cut[k]);
   }
+}
+
+BatchParts::BatchParts(const Batch& batch, const DeviceSlot& home)
+    : batches({batch}), shares(1), losses(1), samples(batch.size()) {
+  shares[0].slot = home;
+  shares[0].samples = samples;
 }
 
 double BatchParts::share_of(size_t k) const {

@@ -1,4 +1,4 @@
-// A batch cut into parts with passes of their own.
+// A batch cut into parts that are computed apart: with passes of their own, or by replicas.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,10 @@ struct BatchParts {
   std::vector<at::Tensor> losses = {};  // () detached; undefined: none
   int64_t samples = 0;
 
-  /// `sizes`: samples of each. All on `home`.
-  BatchParts(const Batch& batch, const std::vector<int64_t>& sizes, const DeviceSlot& home);
+  /// `sizes`: samples of each, on the slot of its number. Throws Error for a tensor with another number of rows.
+  BatchParts(const Batch& batch, const std::vector<int64_t>& sizes, const std::vector<DeviceSlot>& slots);
+  /// One part, which is the batch as it is.
+  BatchParts(const Batch& batch, const DeviceSlot& home);
 
   [[nodiscard]] size_t count() const { return shares.size(); }
   /// Of the batch's samples.

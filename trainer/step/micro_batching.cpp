@@ -83,7 +83,10 @@ at::Tensor MicroBatching::step(const Batch& batch, int64_t batch_idx, const Wind
 }
 
 BatchParts MicroBatching::cut(const Batch& batch) const {
-  return {batch, part_sizes(batch.size(), size_), DeviceSlot{0, run_.strategy->device()}};
+  const DeviceSlot home{0, run_.strategy->device()};
+  const auto sizes = part_sizes(batch.size(), size_);
+  if (sizes.size() == 1) return {batch, home};
+  return {batch, sizes, std::vector<DeviceSlot>(sizes.size(), home)};
 }
 
 at::Tensor MicroBatching::step_of_size(const Batch& batch, int64_t batch_idx, const WindowPart& window, bool skipped) {

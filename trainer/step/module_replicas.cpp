@@ -9,6 +9,7 @@
 #include "levin/strategies/device/scatter_gather.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/run_access.h"
+#include "levin/trainer/step/batch_parts.h"
 #include "levin/trainer/step/log_value.h"
 #include "levin/trainer/step/step_share.h"
 #include "levin/trainer/trainer.h"
@@ -89,28 +90,21 @@ at::Tensor ModuleReplicas::run_step(Run& run, const Batch& batch, Result result,
   const auto& slots = parallel_->slots();
   const auto sizes = share_sizes(batch.size(), slots.size());
   const size_t count = sizes.size();
-  std::vector<Batch> batches(count);
-  for (const at::Tensor& tensor : batch.tensors) {
-    const auto parts = scatter(tensor, sizes, slots);
-    for (size_t k = 0; k < count; ++k) batches[k].tensors.push_back(parts[k]);
-  }
+  BatchParts parts(batch, sizes, slots);
   const bool cut = result == Result::loss && can_run_backward_in_parallel(*replicas_, *parallel_, count);
   if (cut) {
     replicas_->refresh_leaves(count);
   } else {
     replicas_->refresh(count);
   }
-  std::vector<StepShare> shares(count);
   std::vector<at::Tensor> results(count);
   (*parallel_)(count, [&](size_t k) {
-    shares[k].slot = slots[k];
-    shares[k].samples = sizes[k];
-    const ShareScope scope(shares[k]);
-    results[k] = step(k == 0 ? *run.entry.module : *copies_[k - 1], batches[k]);
+    const ShareScope scope(parts.shares[k]);
+    results[k] = step(k == 0 ? *run.entry.module : *copies_[k - 1], parts.batches[k]);
   });
   if (cut) results = with_parallel_backward(replicas_, parallel_, std::move(results));
-  log_shares(run, shares);
-  if (result == Result::loss) return mean_of_shares(run, results, shares, /*note=*/true);
+  log_shares(run, parts.shares);
+  if (result == Result::loss) return mean_of_shares(run, results, parts.shares, /*note=*/true);
   return run.strategy->gathers_outputs() ? gather(results, slots[0]) : outputs_on_cpu(std::move(results));
 }
 

@@ -16,8 +16,8 @@ namespace levin {
 [[nodiscard]] bool keep_or_note(Run& run, const at::Tensor& loss);
 
 /// Follows the policy for a loss that is not finite. The run stops (throws NonFiniteLossError before the update, naming
-/// epoch, batch, step and value), or the window's update is given up: with `rollback`, the weights and the optimizers'
-/// state go back to the newest checkpoint, and training goes on with the batches that follow.
+/// epoch, batch, step and value), or the window's update is given up; with `rollback` the loop is asked to go back to
+/// the newest checkpoint (Fit::rollback_due).
 void act_on_nonfinite(Run& run, double value);
 
 /// Whether keep_or_note notes: wherever reading a loss makes the host wait, or gradients are read anyway.

@@ -89,7 +89,7 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
   {
     const ProfilerScope profile(run.profiler.get(), "backward");
     const HookScope scope(run, Hook::backward);
-    hear(run, run.strategy->backward(scaled(run, loss), sync, sync ? take_notes(run) : RankNotes()));
+    hear(run, run.strategy->backward(scaled(run, loss), sync, take_notes(run, sync)));
   }
   if (has_hooks) {
     run.entry.time_split.enter(StepPart::callbacks);
@@ -100,7 +100,7 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
 void run_backward_without_loss(Run& run, bool sync) {
   if (!run.has_peers() || !(sync || run.strategy->has_sharded_weights())) return;
   run.entry.time_split.enter(StepPart::backward);
-  hear(run, run.strategy->backward_without_loss(sync, sync ? take_notes(run) : RankNotes()));
+  hear(run, run.strategy->backward_without_loss(sync, take_notes(run, sync)));
 }
 
 PassLoss run_pass(Run& run, const Pass& pass) {

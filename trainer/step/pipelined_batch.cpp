@@ -15,7 +15,7 @@ at::Tensor run_pipelined_batch(Run& run, const Batch& batch, int64_t batch_idx, 
   if (window.first) zero_gradients(run);
   run.entry.time_split.enter(StepPart::forward);
   const auto sizes = share_sizes(batch.size(), static_cast<size_t>(run.strategy->micro_batches()));
-  BatchParts parts(batch, sizes, {0, run.strategy->device()});
+  BatchParts parts(batch, sizes, std::vector<DeviceSlot>(sizes.size(), {0, run.strategy->device()}));
   {
     const HookScope scope(run, Hook::training_step);
     run.strategy->run_micro_batches(parts.count(), [&](size_t k) {
