@@ -12,7 +12,6 @@ namespace levin {
 
 namespace {
 
-constexpr const char* kModel = "model.";
 constexpr const char* kCurrentModel = "current_model";
 
 // Validation runs in inference mode, whose tensors could not be trained with afterwards.
@@ -158,13 +157,14 @@ void AveragingCallback::on_exception(Trainer&, LightningModule&, const std::exce
   if (fitting_ && !ended_) weights_.swap_out();
 }
 
+State AveragingCallback::weights_to_save(const LightningModule& module) const {
+  const bool is_in_module = weights_.swapped();
+  return weights_.holds(module) && saves_average_as_model() && !is_in_module ? weights_.state() : State();
+}
+
 void AveragingCallback::on_save_checkpoint(Trainer&, LightningModule& module, State& checkpoint) {
   if (!weights_.holds(module) || weights_.count() == 0) return;
-  const bool is_in_model = weights_.swapped();
-  if (!is_in_model && !saves_average_as_model()) return;
-  if (!checkpoint.get<bool>("weights_only")) checkpoint.put(kCurrentModel, weights_.weights());
-  if (is_in_model) return;
-  for (const auto& [name, average] : weights_.state().tensors) checkpoint.tensors[kModel + name] = average;
+  if (weights_.swapped() || saves_average_as_model()) checkpoint.put(kCurrentModel, weights_.weights());
 }
 
 void AveragingCallback::on_load_checkpoint(Trainer&, LightningModule& module, const State& checkpoint) {

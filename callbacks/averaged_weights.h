@@ -86,6 +86,7 @@ class AveragingCallback : public Callback {
   void on_fit_end(Trainer& trainer, LightningModule& module) override;
   /// The module gets its own weights back if a validation with the average failed.
   void on_exception(Trainer&, LightningModule&, const std::exception&) override;
+  [[nodiscard]] State weights_to_save(const LightningModule& module) const override;
   void on_save_checkpoint(Trainer&, LightningModule& module, State& checkpoint) override;
   void on_load_checkpoint(Trainer& trainer, LightningModule& module, const State& checkpoint) override;
 

@@ -84,6 +84,10 @@ class Callback {
   virtual void load_state(const State&) {}
   /// Unique among a trainer's callbacks that have state: the class name, with what tells two of a class apart.
   [[nodiscard]] virtual std::string state_key() const { return ""; }
+  /// What checkpoints hold as the model, by the module's names, in the place of its own weights, as an average of them
+  /// does; in those of weights only too. Names that are missing, or all: the module's own.
+  [[nodiscard]] virtual State weights_to_save(const LightningModule&) const { return {}; }
+  /// Not for checkpoints of weights only (Lightning: the same).
   virtual void on_save_checkpoint(Trainer&, LightningModule&, State& /*checkpoint*/) {}
   virtual void on_load_checkpoint(Trainer&, LightningModule&, const State& /*checkpoint*/) {}
 

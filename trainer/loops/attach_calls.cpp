@@ -46,10 +46,10 @@ void start_recomputation(Run& run) {
   for (const auto& copy : run.entry.replicas->copies()) run.entry.recomputation->add_replica(*copy);
 }
 
-void start_sequential_calls(Run& run) {
-  run.entry.sequential_calls = std::make_shared<SequentialCalls>(*run.entry.module);
-  if (!run.entry.replicas) return;
-  for (const auto& copy : run.entry.replicas->copies()) run.entry.sequential_calls->add(*copy);
+void start_sequential_calls(EntryPoint& entry) {
+  entry.sequential_calls = std::make_shared<SequentialCalls>(*entry.module);
+  if (!entry.replicas) return;
+  for (const auto& copy : entry.replicas->copies()) entry.sequential_calls->add(*copy);
 }
 
 }  // namespace levin

@@ -3,6 +3,7 @@
 
 namespace levin {
 
+struct EntryPoint;
 struct Run;
 
 /// Makes run.entry.recomputation as the options say. After the module is on its device, before its Sequentials are
@@ -11,6 +12,6 @@ void start_recomputation(Run& run);
 
 /// Makes run.entry.sequential_calls for the module and its replicas. After these are made: what stands in for a block
 /// cannot be copied.
-void start_sequential_calls(Run& run);
+void start_sequential_calls(EntryPoint& entry);
 
 }  // namespace levin

@@ -211,14 +211,14 @@ void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loade
   note_place(run_, batch_idx);
   const Batch batch = transfer_batch(run_, std::move(fetched), loader_idx);
   call_hook(
-      run_, hooks.batch_start,
+      run_.entry, hooks.batch_start,
       [&](Callback& c) { (c.*hooks.on_batch_start)(run_.trainer, *run_.entry.module, batch, batch_idx, loader_idx); },
       [&](LightningModule& m) { (m.*hooks.module_batch_start)(batch, batch_idx, loader_idx); });
   at::Tensor prediction;
   {
     const ProfilerScope profile(run_.profiler.get(), hooks.action);
     const ForwardScope forward(*run_.precision, run_.strategy->device().type());
-    const HookScope scope(run_, hooks.step);
+    const HookScope scope(run_.entry, hooks.step);
     prediction = run_step(run_, batch, ModuleReplicas::Result::outputs, [&](LightningModule& m, const Batch& b) {
       if (stage_ == Stage::predict) return m.predict_step(b, batch_idx);
       if (stage_ == Stage::test) m.test_step(b, batch_idx);
@@ -227,7 +227,7 @@ void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loade
     });
   }
   call_hook(
-      run_, hooks.batch_end,
+      run_.entry, hooks.batch_end,
       [&](Callback& c) {
         if (stage_ == Stage::predict)
           c.on_predict_batch_end(run_.trainer, *run_.entry.module, prediction, batch, batch_idx, loader_idx);
@@ -257,7 +257,7 @@ void EvaluationLoop::write_step_metrics(int64_t loader_idx) {
 }
 
 std::vector<Metrics> EvaluationLoop::finish_metrics() {
-  sync_epoch_metrics(run_, run_.entry.eval_metrics);
+  sync_epoch_metrics(*run_.strategy, run_.entry.eval_metrics);
   const Metrics of_the_epoch = run_.entry.eval_metrics.logged(false, -1);
   std::vector<Metrics> results;
   for (size_t k = 0; k < run_.entry.eval.loaders.size(); ++k) {

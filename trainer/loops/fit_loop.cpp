@@ -85,17 +85,19 @@ bool FitLoop::is_done() const {
 }
 
 void FitLoop::sanity_check() {
-  if (run_.plan.num_sanity_val_steps == 0 || run_.fit.epoch.running || is_done() || !has_validation_hooks(run_)) return;
+  if (run_.plan.num_sanity_val_steps == 0 || run_.fit.epoch.running || is_done() ||
+      !has_validation_hooks(run_.plan, run_.entry))
+    return;
   const RandomState random_state;  // restored at the end: training must not depend on the check
   const auto logged =
       std::tuple(run_.entry.callback_metrics, run_.logged_metrics, run_.entry.bar_metrics, run_.eval_batches_seen);
   run_.entry.sanity_checking = true;
   run_.entry.before_validation = run_state(run_);
-  call_callbacks(run_, Hook::on_sanity_check_start,
+  call_callbacks(run_.entry, Hook::on_sanity_check_start,
                  [&](Callback& callback) { callback.on_sanity_check_start(run_.trainer, *run_.entry.module); });
   load_eval_loaders(run_, Stage::validate);
   EvaluationLoop(run_, Stage::validate, &outside_).run(run_.plan.num_sanity_val_steps);
-  call_callbacks(run_, Hook::on_sanity_check_end,
+  call_callbacks(run_.entry, Hook::on_sanity_check_end,
                  [&](Callback& callback) { callback.on_sanity_check_end(run_.trainer, *run_.entry.module); });
   run_.entry.eval_metrics.reset();
   std::tie(run_.entry.callback_metrics, run_.logged_metrics, run_.entry.bar_metrics, run_.eval_batches_seen) = logged;
@@ -107,7 +109,7 @@ void FitLoop::prepare_loaders() {
   const int64_t loaded_in_epoch = run_.fit.train_loaded_in_epoch;
   load_train_loader(run_);
   if (run_.fit.resumed) run_.fit.train_loaded_in_epoch = loaded_in_epoch;  // reloads come when they would have come
-  if (has_validation_hooks(run_) && !run_.entry.eval.loaded) load_eval_loaders(run_, Stage::validate);
+  if (has_validation_hooks(run_.plan, run_.entry) && !run_.entry.eval.loaded) load_eval_loaders(run_, Stage::validate);
   if (!run_.entry.eval.loaders.empty())
     validation_interval_ = validation_interval(run_.plan, run_.fit.train.num_batches[0]);
   warn_of_unlogged_epochs();
@@ -149,7 +151,7 @@ void FitLoop::train_epoch(bool resumed) {
   const TimeSplit::Running timed(run_.entry.time_split);
   BatchStream stream(*run_.fit.train.loaders[0], run_.fit.train.num_batches[0]);
   copy_ahead(run_, stream);
-  if (run_.has_peers()) stream.agree_by([this](bool more) { return !run_.strategy->any(!more); });
+  end_together(*run_.strategy, stream);
   {
     const ProfilerScope profile(run_.profiler.get(), "train_dataloader_start");
     stream.start(progress.epoch, epoch.next_batch);
@@ -218,7 +220,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   const Batch batch = transfer_batch(run_, std::move(fetched), 0);
   run_.entry.time_split.enter(StepPart::callbacks);
   call_hook(
-      run_, Hook::on_train_batch_start,
+      run_.entry, Hook::on_train_batch_start,
       [&](Callback& c) { c.on_train_batch_start(run_.trainer, *run_.entry.module, batch, epoch.batch_idx); },
       [&](LightningModule& m) { m.on_train_batch_start(batch, epoch.batch_idx); });
 
@@ -238,7 +240,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   epoch.rest = BatchRest::metrics;
   run_.entry.time_split.enter(StepPart::callbacks);
   call_hook(
-      run_, Hook::on_train_batch_end,
+      run_.entry, Hook::on_train_batch_end,
       [&](Callback& c) { c.on_train_batch_end(run_.trainer, *run_.entry.module, loss, batch, epoch.batch_idx); },
       [&](LightningModule& m) { m.on_train_batch_end(loss, batch, epoch.batch_idx); });
   finish_batch();
@@ -264,7 +266,7 @@ void FitLoop::finish_batch() {
 void FitLoop::validate() {
   capture_checkpoints(run_);  // a validation may be long: what was asked for is saved before it
   if (run_.fit.epoch.window.ended()) {
-    call_module(run_, Hook::none, [](LightningModule& m) { m.on_validation_model_zero_grad(); });
+    call_module(run_.entry, Hook::none, [](LightningModule& m) { m.on_validation_model_zero_grad(); });
   }
   const auto place = run_.entry.place;
   run_.entry.before_validation = run_state(run_);
@@ -304,13 +306,13 @@ void FitLoop::write_step_metrics() {
 }
 
 void FitLoop::run_epoch_end_hooks() {
-  const HookScope scope(run_, Hook::on_train_epoch_end);
+  const HookScope scope(run_.entry, Hook::on_train_epoch_end);
   // Those that monitor a metric run after the module, so that they see what its on_train_epoch_end logged.
   for (const auto& c : run_.entry.callbacks) {
     if (!c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.entry.module);
   }
   run_.entry.module->on_train_epoch_end();
-  sync_epoch_metrics(run_, run_.entry.train_metrics);
+  sync_epoch_metrics(*run_.strategy, run_.entry.train_metrics);
   for (const auto& c : run_.entry.callbacks) {
     if (c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.entry.module);
   }

@@ -136,7 +136,7 @@ Stations pass(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& ba
   at::Tensor loss;
   {
     const ForwardScope forward(*run.precision, run.strategy->device().type());
-    loss = call_module(run, Hook::training_step, [&](LightningModule& m) { return m.training_step(batch, 0); });
+    loss = call_module(run.entry, Hook::training_step, [&](LightningModule& m) { return m.training_step(batch, 0); });
   }
   recorder.end_forward(loss);
   blocks.set_recorder(nullptr);
@@ -320,7 +320,7 @@ ChainCost without_samples(ChainCost cost) {
 void measure_update(Run& run, MemoryMeter& meter, ChainCost& cost) {
   const int64_t before = meter.held();
   OptimizerConfig config =
-      call_module(run, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
+      call_module(run.entry, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
   for (int round = 0; round < 2; ++round) {  // the first makes the state
     meter.wait();
     meter.mark();

@@ -112,7 +112,7 @@ void OutsideRequests::save() {
 
 void OutsideRequests::stop(int own_signal) {
   const SaveInProgress saving;  // also on ranks that wait for another's save
-  const int signal_number = agreed_signal(run_, own_signal);
+  const int signal_number = agreed_signal(*run_.strategy, own_signal);
   std::string text = "fit was stopped by " + signal_name(signal_number) + " in " + stopped_at(run_) + ".";
   const std::string path = interrupted_path(run_);
   const bool trained = run_.progress.total_batches > 0;
@@ -127,7 +127,7 @@ void OutsideRequests::stop(int own_signal) {
   }
   if (!problem.empty()) text += " " + problem;
   if (asks_for_requeue(run_.options, signal_number)) {
-    text += on_rank_zero(run_, [&] {
+    text += on_rank_zero(*run_.strategy, [&] {
       if (!problem.empty()) return std::string();  // a job that cannot save would begin anew for ever
       Console::instance().print(text + " Slurm is asked to start the job again.");  // it may end all at once
       return " " + requeue_job();

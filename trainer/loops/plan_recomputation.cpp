@@ -103,7 +103,7 @@ bool plan_recomputation(Run& run) {
     return false;
   }
   const MemoryBudget budget = by_number ? MemoryBudget{asked.options->budget->bytes} : free;
-  const std::string names = on_rank_zero(run, [&] {
+  const std::string names = on_rank_zero(*run.strategy, [&] {
     const auto segments = best_segments(measured->cost, budget.bytes);
     if (!segments)
       throw ConfigError("TrainerOptions.recompute.budget: " + cannot_meet(measured->cost, measured->smaller, budget));

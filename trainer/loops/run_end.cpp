@@ -63,7 +63,7 @@ bool tear_down_next(Run& run, Call call) {
 }
 
 void report_exception(Run& run, const std::exception& error) {
-  const HookScope scope(run, Hook::on_exception);
+  const HookScope scope(run.entry, Hook::on_exception);
   run.entry.failing = true;
   RankStatus::instance().set_error(error.what());
   const bool interrupted = dynamic_cast<const Interrupted*>(&error) != nullptr;
@@ -85,7 +85,7 @@ void report_exception(Run& run, const std::exception& error) {
                      [&] { one.finalize(interrupted ? "interrupted" : "failed"); });
   }
   // Lightning: an exception skips teardown; here it runs, so that what setup opened is closed.
-  const HookScope ending(run, Hook::teardown);
+  const HookScope ending(run.entry, Hook::teardown);
   while (tear_down_next(run, [&](auto& object, auto call) { although_failing(run, Hook::teardown, object, call); })) {
   }
 }
@@ -93,7 +93,7 @@ void report_exception(Run& run, const std::exception& error) {
 }  // namespace
 
 void tear_down(Run& run) {
-  const HookScope scope(run, Hook::teardown);
+  const HookScope scope(run.entry, Hook::teardown);
   while (tear_down_next(run, [&](auto& object, auto call) {
     run.entry.caller = &typeid(object);
     call(object);

@@ -87,7 +87,7 @@ bool same_class(const Callback& one, const Callback& other) {
 void assemble_callbacks(Run& run) {
   std::vector<std::shared_ptr<Callback>> own;
   Callbacks given =
-      call_module(run, Hook::configure_callbacks, [](LightningModule& m) { return m.configure_callbacks(); });
+      call_module(run.entry, Hook::configure_callbacks, [](LightningModule& m) { return m.configure_callbacks(); });
   for (auto& callback : given) own.push_back(callback.object("configure_callbacks"));
   std::vector<std::shared_ptr<Callback>> all;
   for (const auto& callback : run.trainer_callbacks) {
@@ -121,21 +121,21 @@ StartingPoint set_up(Run& run) {
   check_same_options(run);
   assemble_callbacks(run);
   {
-    const HookScope scope(run, Hook::prepare_data);
-    once_per_node(run, [&] {
-      if (run.entry.data != nullptr) note_caller(run, *run.entry.data).prepare_data();
-      note_caller(run, *run.entry.module).prepare_data();
+    const HookScope scope(run.entry, Hook::prepare_data);
+    once_per_node(*run.strategy, [&] {
+      if (run.entry.data != nullptr) note_caller(run.entry, *run.entry.data).prepare_data();
+      note_caller(run.entry, *run.entry.module).prepare_data();
     });
   }
   start_loggers(run);
   {
-    const HookScope scope(run, Hook::setup);
-    if (run.entry.data != nullptr) note_caller(run, *run.entry.data).setup(stage);
+    const HookScope scope(run.entry, Hook::setup);
+    if (run.entry.data != nullptr) note_caller(run.entry, *run.entry.data).setup(stage);
     for (const auto& callback : run.entry.callbacks)
-      note_caller(run, *callback).setup(run.trainer, *run.entry.module, stage);
-    note_caller(run, *run.entry.module).setup(stage);
+      note_caller(run.entry, *callback).setup(run.trainer, *run.entry.module, stage);
+    note_caller(run.entry, *run.entry.module).setup(stage);
   }
-  call_module(run, Hook::configure_model, [](LightningModule& m) { m.configure_model(); });
+  call_module(run.entry, Hook::configure_model, [](LightningModule& m) { m.configure_model(); });
   // First, so that saved weights reach the module in their own precision.
   if (const auto dtype = run.precision->dtype()) run.entry.module->to(*dtype);
   const std::string asked_for = run.entry.ckpt_path;
@@ -145,7 +145,8 @@ StartingPoint set_up(Run& run) {
   run.entry.ckpt_path = start.path;
   if (start.path.empty() && weights) load_weights(*run.entry.module, *weights);
   if (!start.path.empty()) {
-    call_module(run, Hook::on_load_checkpoint, [&](LightningModule& m) { m.on_load_checkpoint(start.checkpoint); });
+    call_module(run.entry, Hook::on_load_checkpoint,
+                [&](LightningModule& m) { m.on_load_checkpoint(start.checkpoint); });
     restore_weights(*run.entry.module, start.checkpoint, start.path);
     restore_callbacks(run, start.checkpoint);
   }
@@ -154,7 +155,7 @@ StartingPoint set_up(Run& run) {
   if (run.plan.channels_last) use_channels_last(*run.entry.module);
   make_replicas(run);
   if (stage == Stage::fit) start_recomputation(run);
-  start_sequential_calls(run);
+  start_sequential_calls(run.entry);
   run.strategy->set_up(module_tensors(*run.entry.module), stage == Stage::fit);
   return start;
 }
@@ -162,18 +163,18 @@ StartingPoint set_up(Run& run) {
 void run_fit(Run& run, const StartingPoint& start) {
   run.fit = Fit(run.plan);
   set_up_optimizers(run);
-  check_same_optimizers(run);
+  check_same_optimizers(*run.strategy, run.fit);
   call_plain(run, Hook::on_fit_start, &Callback::on_fit_start, &LightningModule::on_fit_start);
   if (run.fit.restore_failed) std::rethrow_exception(run.fit.restore_failed);
   record_hyper_parameters(run);
   if (!start.path.empty()) restore_training(run, start.checkpoint, start.path);
-  if (!run.fit.resumed) separate_random_numbers(run);
+  if (!run.fit.resumed) separate_random_numbers(*run.strategy, run.progress.global_step);
   agree_on_stop(run);
   if (run.plan.cuda_graph) run.fit.step_graph = std::make_shared<StepGraph>(run);
   const AnomalyScope anomaly(run.plan.detect_anomaly);
   run.entry.module->train();
   FitLoop(run).run();
-  report_skipped_steps(run);
+  report_skipped_steps(*run.precision, run.progress);
   call_plain(run, Hook::on_fit_end, &Callback::on_fit_end, &LightningModule::on_fit_end);
 }
 
@@ -194,7 +195,7 @@ class EntryScope {
     entry.elapsed = std::chrono::steady_clock::now() - entry.started;
     entry.phase = Phase::idle;
     entry.running = entry.sanity_checking = false;
-    release_folders(run_);
+    release_folders(entry);
   }
   EntryScope(const EntryScope&) = delete;
   EntryScope& operator=(const EntryScope&) = delete;
@@ -263,14 +264,14 @@ void attach(Trainer& trainer, LightningModule& module, Stage stage) {
   const std::string call = "Trainer::" + enum_word(stage);
   Run& run = RunAccess::of(trainer);
   if (run.entry.running) {
-    throw Error(call + " was called in " + calling_hook(run) + ", while the same trainer runs " +
+    throw Error(call + " was called in " + calling_hook(run.entry) + ", while the same trainer runs " +
                 enum_word(*run.entry.stage) +
                 ". Call it after that has returned, or use another Trainer with another module.");
   }
   Trainer*& owner = RunAccess::trainer_of(module);
   if (owner != nullptr && RunAccess::of(*owner).entry.running) {
     const Run& other = RunAccess::of(*owner);
-    throw Error(call + " was called in " + calling_hook(other) + ", for a module that another trainer runs " +
+    throw Error(call + " was called in " + calling_hook(other.entry) + ", for a module that another trainer runs " +
                 enum_word(*other.entry.stage) +
                 " with. Call it after that has returned, or give it a module of its own.");
   }

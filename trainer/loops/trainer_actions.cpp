@@ -28,7 +28,8 @@ void Trainer::forward_training_batches() {
     run.entry.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
     const Batch batch = transfer_batch(run, fetched, 0);
     const ForwardScope forward(*run.precision, run.strategy->device().type());
-    call_module(run, Hook::training_step, [&](LightningModule& m) { return m.training_step(batch, stream.index()); });
+    call_module(run.entry, Hook::training_step,
+                [&](LightningModule& m) { return m.training_step(batch, stream.index()); });
   }
   run.entry.place = place;
   run.entry.phase = phase;
@@ -45,7 +46,7 @@ void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
   }
   CheckpointRequest request{path};
   request.state = gather_checkpoint(*run_, weights_only);
-  prepare_for_writing(*run_, request);
+  prepare_for_writing(*run_->strategy, run_->fit, request);
   if (request.shard) {
     write_sharded_checkpoint(path, request.state, *request.shard);
     run_->strategy->barrier();  // no rank goes on before the record is there

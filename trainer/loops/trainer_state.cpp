@@ -4,6 +4,7 @@
 #include "levin/core/error.h"
 #include "levin/core/utf8.h"
 #include "levin/trainer/run/loader_set.h"
+#include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/step/log_value.h"
 #include "levin/trainer/step/micro_batching.h"
@@ -65,11 +66,11 @@ void Trainer::skip_batch() {
 }
 
 void Trainer::skip_rest_of_epoch() {
-  (run_->has_peers() ? run_->fit.epoch.cut_wanted : run_->fit.epoch.cut) = true;
+  cut_epoch(*run_->strategy, run_->fit.epoch);
 }
 
 int64_t Trainer::num_training_batches() const {
-  return levin::num_training_batches(*run_);
+  return levin::num_training_batches(run_->fit);
 }
 
 std::vector<int64_t> Trainer::num_val_batches() const {
@@ -97,7 +98,7 @@ void Trainer::set_accumulate_grad_batches(int64_t batches) {
 }
 
 int64_t Trainer::micro_batch_size() const {
-  return levin::micro_batch_size(*run_);
+  return levin::micro_batch_size(run_->fit);
 }
 
 bool Trainer::has_validation() const {

@@ -3,12 +3,11 @@
 #include <string>
 
 #include "levin/core/error.h"
-#include "levin/trainer/run/run.h"
+#include "levin/data/loader.h"
 
 namespace levin {
 
-void apply_batch_size(Run& run, Loader& loader) {
-  Tuning& tuning = run.fit.tuning;
+void apply_batch_size(Tuning& tuning, Loader& loader) {
   if (tuning.configured_batch_size == 0) tuning.configured_batch_size = loader.batch_size().value_or(0);
   if (tuning.batch_size == 0 || loader.batch_size() == tuning.batch_size) return;
   if (loader.set_batch_size(tuning.batch_size)) return;
@@ -17,24 +16,21 @@ void apply_batch_size(Run& run, Loader& loader) {
       "Loader::set_batch_size and Loader::batch_size, or drop the callback.");
 }
 
-void resolve_effective_batch(Run& run, const Loader& loader) {
-  const int64_t effective = run.fit.effective_batch_size;
-  if (effective == 0) return;
+int64_t batches_of(int64_t samples, int64_t ranks, const Loader& loader) {
   const std::string option = "TrainerOptions.accumulate_grad_batches.effective_batch_size: ";
   const int64_t batch = loader.batch_size().value_or(0);
   if (batch == 0) {
-    throw ConfigError(option + std::to_string(effective) +
+    throw ConfigError(option + std::to_string(samples) +
                       " samples cannot be counted, because the training loader does not tell its batch size "
                       "(Loader::batch_size). Give accumulate_grad_batches a number of batches.");
   }
-  const int64_t ranks = run.strategy->world_size();
-  if (effective % (batch * ranks) != 0) {
-    throw ConfigError(option + std::to_string(effective) + " samples are no whole number of batches of " +
+  if (samples % (batch * ranks) != 0) {
+    throw ConfigError(option + std::to_string(samples) + " samples are no whole number of batches of " +
                       std::to_string(batch) + " samples on " + std::to_string(ranks) +
                       (ranks == 1 ? " rank" : " ranks") + ". Use a multiple of " + std::to_string(batch * ranks) +
                       ", or another batch size.");
   }
-  run.fit.accumulate_grad_batches = run.progress.accumulate = effective / (batch * ranks);
+  return samples / (batch * ranks);
 }
 
 }  // namespace levin

@@ -3,16 +3,18 @@
 
 #include <cstdint>
 
+#include "levin/trainer/run/tuning.h"
+
 namespace levin {
 
 class Loader;
-struct Run;
 
 /// Gives the training loader the batch size that was found. Throws ConfigError if it cannot change its own.
-void apply_batch_size(Run& run, Loader& loader);
+void apply_batch_size(Tuning& tuning, Loader& loader);
 
-/// With accumulate_grad_batches: {effective_batch_size}: how many batches of `loader` a window has. Throws ConfigError
-/// naming effective size, batch size and ranks if that is no whole number, or if the loader has no batch size.
-void resolve_effective_batch(Run& run, const Loader& loader);
+/// How many batches of `loader` make `samples` (accumulate_grad_batches: {effective_batch_size}) on so many ranks.
+/// Throws ConfigError naming samples, batch size and ranks if that is no whole number, or if the loader has no batch
+/// size.
+[[nodiscard]] int64_t batches_of(int64_t samples, int64_t ranks, const Loader& loader);
 
 }  // namespace levin

@@ -19,11 +19,11 @@ std::string failed_place(const Run& run) {
   return text;
 }
 
-std::string calling_hook(const Run& run) {
-  const std::string hook = hook_name(run.entry.place.hook);
-  if (run.entry.place.hook == Hook::none) return hook;
-  if (run.entry.caller != nullptr) return hook + " of " + detail::readable_type_name(*run.entry.caller);
-  const LightningModule& module = *run.entry.module;
+std::string calling_hook(const EntryPoint& entry) {
+  const std::string hook = hook_name(entry.place.hook);
+  if (entry.place.hook == Hook::none) return hook;
+  if (entry.caller != nullptr) return hook + " of " + detail::readable_type_name(*entry.caller);
+  const LightningModule& module = *entry.module;
   return hook + " of " + detail::readable_type_name(typeid(module));
 }
 

@@ -11,6 +11,6 @@ namespace levin {
 [[nodiscard]] std::string failed_place(const Run& run);
 
 /// "on_train_batch_end of StopEarly": the hook that is running.
-[[nodiscard]] std::string calling_hook(const Run& run);
+[[nodiscard]] std::string calling_hook(const EntryPoint& entry);
 
 }  // namespace levin

@@ -16,7 +16,6 @@
 #include "levin/trainer/run/loaders.h"
 #include "levin/trainer/run/tuning.h"
 #include "levin/trainer/run/window.h"
-#include "levin/trainer/run/window_weights.h"
 
 namespace levin {
 

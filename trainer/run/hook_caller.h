@@ -14,52 +14,52 @@ namespace levin {
 /// innermost hook's.
 class HookScope {
  public:
-  HookScope(Run& run, Hook hook) : run_(run), outer_(run.entry.place.hook), outer_caller_(run.entry.caller) {
-    run_.entry.place.hook = hook;
-    run_.entry.caller = nullptr;
-    run_.entry.failed_hook.reset();  // an earlier exception was caught by user code
+  HookScope(EntryPoint& entry, Hook hook) : entry_(entry), outer_(entry.place.hook), outer_caller_(entry.caller) {
+    entry_.place.hook = hook;
+    entry_.caller = nullptr;
+    entry_.failed_hook.reset();  // an earlier exception was caught by user code
   }
   ~HookScope() {
-    if (std::uncaught_exceptions() > 0 && !run_.entry.failed_hook) run_.entry.failed_hook = run_.entry.place.hook;
-    run_.entry.place.hook = outer_;
-    run_.entry.caller = outer_caller_;
+    if (std::uncaught_exceptions() > 0 && !entry_.failed_hook) entry_.failed_hook = entry_.place.hook;
+    entry_.place.hook = outer_;
+    entry_.caller = outer_caller_;
   }
   HookScope(const HookScope&) = delete;
   HookScope& operator=(const HookScope&) = delete;
 
  private:
-  Run& run_;
+  EntryPoint& entry_;
   Hook outer_;
   const std::type_info* outer_caller_;
 };
 
 /// `object`, noted as the one whose hook is running.
 template <class Object>
-Object& note_caller(Run& run, Object& object) {
-  run.entry.caller = &typeid(object);
+Object& note_caller(EntryPoint& entry, Object& object) {
+  entry.caller = &typeid(object);
   return object;
 }
 
 /// `on_callback(callback)` for every callback, then `on_module(module)`.
 template <class OnCallback, class OnModule>
-void call_hook(Run& run, Hook hook, OnCallback on_callback, OnModule on_module) {
-  const HookScope scope(run, hook);
-  for (const auto& callback : run.entry.callbacks) on_callback(note_caller(run, *callback));
-  on_module(note_caller(run, *run.entry.module));
+void call_hook(EntryPoint& entry, Hook hook, OnCallback on_callback, OnModule on_module) {
+  const HookScope scope(entry, hook);
+  for (const auto& callback : entry.callbacks) on_callback(note_caller(entry, *callback));
+  on_module(note_caller(entry, *entry.module));
 }
 
 /// Only the callbacks.
 template <class OnCallback>
-void call_callbacks(Run& run, Hook hook, OnCallback on_callback) {
-  const HookScope scope(run, hook);
-  for (const auto& callback : run.entry.callbacks) on_callback(note_caller(run, *callback));
+void call_callbacks(EntryPoint& entry, Hook hook, OnCallback on_callback) {
+  const HookScope scope(entry, hook);
+  for (const auto& callback : entry.callbacks) on_callback(note_caller(entry, *callback));
 }
 
 /// Only the module.
 template <class OnModule>
-auto call_module(Run& run, Hook hook, OnModule on_module) {
-  const HookScope scope(run, hook);
-  return on_module(note_caller(run, *run.entry.module));
+auto call_module(EntryPoint& entry, Hook hook, OnModule on_module) {
+  const HookScope scope(entry, hook);
+  return on_module(note_caller(entry, *entry.module));
 }
 
 /// A hook that takes nothing but the trainer and the module: call_plain(run, Hook::on_fit_start,
@@ -67,7 +67,7 @@ auto call_module(Run& run, Hook hook, OnModule on_module) {
 inline void call_plain(Run& run, Hook hook, void (Callback::*on_callback)(Trainer&, LightningModule&),
                        void (LightningModule::*on_module)()) {
   call_hook(
-      run, hook, [&](Callback& callback) { (callback.*on_callback)(run.trainer, *run.entry.module); },
+      run.entry, hook, [&](Callback& callback) { (callback.*on_callback)(run.trainer, *run.entry.module); },
       [&](LightningModule& module) { (module.*on_module)(); });
 }
 

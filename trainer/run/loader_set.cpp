@@ -16,16 +16,16 @@ namespace levin {
 namespace {
 
 // A data module's own loaders win; the module's are asked for otherwise.
-Loaders ask_eval_loaders(Run& run, Stage stage) {
-  const HookScope scope(run, Hook::dataloader);
-  if (run.entry.data != nullptr) {
-    if (stage == Stage::test) return run.entry.data->test_dataloader();
-    if (stage == Stage::predict) return run.entry.data->predict_dataloader();
-    return run.entry.data->val_dataloader();
+Loaders ask_eval_loaders(EntryPoint& entry, Stage stage) {
+  const HookScope scope(entry, Hook::dataloader);
+  if (entry.data != nullptr) {
+    if (stage == Stage::test) return entry.data->test_dataloader();
+    if (stage == Stage::predict) return entry.data->predict_dataloader();
+    return entry.data->val_dataloader();
   }
-  if (stage == Stage::test) return run.entry.module->test_dataloader();
-  if (stage == Stage::predict) return run.entry.module->predict_dataloader();
-  return run.entry.module->val_dataloader();
+  if (stage == Stage::test) return entry.module->test_dataloader();
+  if (stage == Stage::predict) return entry.module->predict_dataloader();
+  return entry.module->val_dataloader();
 }
 
 std::string dataloader_hook(Stage stage) {
@@ -46,13 +46,12 @@ void share_out(Run& run, Loader& loader, bool padded) {
 
 // A run that continues with another number of ranks keeps its global batches, and so the place where it stopped: each
 // rank's batches become larger or smaller. Who has changed batch_size too has decided otherwise.
-void keep_global_batches(const Run& run, Loader& loader) {
-  const int64_t before = run.fit.resumed_world_size;
-  const int64_t now = run.strategy->world_size();
-  const int64_t global = before * run.fit.resumed_batch_size;
-  if (global == 0 || before == now || loader.batch_size() != run.fit.resumed_batch_size) return;
+void keep_global_batches(const Fit& fit, int64_t now, Loader& loader) {
+  const int64_t before = fit.resumed_world_size;
+  const int64_t global = before * fit.resumed_batch_size;
+  if (global == 0 || before == now || loader.batch_size() != fit.resumed_batch_size) return;
   const std::string seen = "the run was trained by " + std::to_string(before) + " ranks with batches of " +
-                           std::to_string(run.fit.resumed_batch_size) + ", and continues with " + std::to_string(now);
+                           std::to_string(fit.resumed_batch_size) + ", and continues with " + std::to_string(now);
   if (global % now != 0) {
     throw ConfigError("fit: " + seen + ", among which its global batches of " + std::to_string(global) +
                       " cannot be shared out. Use a number of ranks that divides " + std::to_string(global) + ".");
@@ -73,10 +72,10 @@ bool is_zero(const BatchLimit& limit) {
 
 }  // namespace
 
-bool has_validation_hooks(const Run& run) {
-  if (is_zero(run.plan.limit_val_batches)) return false;
-  if (run.entry.data != nullptr) return detail::overrides<DataModule>(*run.entry.data, &DataModule::val_dataloader);
-  return detail::overrides<LightningModule>(*run.entry.module, &LightningModule::val_dataloader);
+bool has_validation_hooks(const RunPlan& plan, const EntryPoint& entry) {
+  if (is_zero(plan.limit_val_batches)) return false;
+  if (entry.data != nullptr) return detail::overrides<DataModule>(*entry.data, &DataModule::val_dataloader);
+  return detail::overrides<LightningModule>(*entry.module, &LightningModule::val_dataloader);
 }
 
 void load_train_loader(Run& run) {
@@ -84,7 +83,7 @@ void load_train_loader(Run& run) {
     run.fit.train = {{}, {0}, true};
     return;
   }
-  const HookScope scope(run, Hook::dataloader);
+  const HookScope scope(run.entry, Hook::dataloader);
   const ProfilerScope profile(run.profiler.get(), "train_dataloader");
   std::shared_ptr<Loader> loader =
       run.entry.data != nullptr ? run.entry.data->train_dataloader() : run.entry.module->train_dataloader();
@@ -95,15 +94,18 @@ void load_train_loader(Run& run) {
   }
   if (run.plan.overfit) loader->use_sequential_order();
   share_out(run, *loader, /*padded=*/true);
-  apply_batch_size(run, *loader);
-  keep_global_batches(run, *loader);
-  resolve_effective_batch(run, *loader);
+  apply_batch_size(run.fit.tuning, *loader);
+  keep_global_batches(run.fit, run.strategy->world_size(), *loader);
+  if (run.fit.effective_batch_size > 0) {
+    run.fit.accumulate_grad_batches = run.progress.accumulate =
+        batches_of(run.fit.effective_batch_size, run.strategy->world_size(), *loader);
+  }
   const int64_t batches = limited_batches(run.plan.limit_train_batches, loader->num_batches(), "limit_train_batches");
   if (batches == 0) {
     throw ConfigError("fit: the training loader has no batches. Check the data set's size, batch_size and drop_last.");
   }
-  check_same_batches(run, batches);
-  check_same_loaders(run, "train_dataloader", loader);
+  check_same_batches(*run.strategy, batches);
+  check_same_loaders(*run.strategy, "train_dataloader", loader);
   run.fit.train = {};
   run.fit.train.loaders.push_back(std::move(loader));
   run.fit.train.num_batches = {batches};
@@ -119,7 +121,7 @@ void load_eval_loaders(Run& run, Stage stage) {
                        : stage == Stage::predict ? "limit_predict_batches"
                                                  : "limit_val_batches";
   LoaderSet set;
-  set.loaders = is_zero(limit) ? Loaders{} : ask_eval_loaders(run, stage);
+  set.loaders = is_zero(limit) ? Loaders{} : ask_eval_loaders(run.entry, stage);
   if (set.loaders.empty() && run.entry.stage != Stage::fit && !is_zero(limit)) {
     throw ConfigError("there is no loader to run on. Override " + dataloader_hook(stage) +
                       "() in the data module or the module, or pass loaders.");
@@ -129,7 +131,7 @@ void load_eval_loaders(Run& run, Stage stage) {
     share_out(run, *loader, /*padded=*/false);
     set.num_batches.push_back(limited_batches(limit, loader->num_batches(), option));
   }
-  check_same_loaders(run, dataloader_hook(stage), set.loaders);
+  check_same_loaders(*run.strategy, dataloader_hook(stage), set.loaders);
   set.loaded = true;
   run.entry.eval = std::move(set);
   run.fit.eval_loaded_in_epoch = run.progress.epoch;
@@ -148,7 +150,7 @@ void copy_ahead(Run& run, BatchStream& stream) {
 }
 
 Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
-  const HookScope scope(run, Hook::transfer);
+  const HookScope scope(run.entry, Hook::transfer);
   if (run.entry.data != nullptr) batch = run.entry.data->on_before_batch_transfer(std::move(batch), dataloader_idx);
   batch = run.entry.module->on_before_batch_transfer(std::move(batch), dataloader_idx);
   batch = run.entry.module->transfer_batch_to_device(std::move(batch), run.strategy->device(), dataloader_idx);
@@ -162,14 +164,14 @@ Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
   return run.entry.module->on_after_batch_transfer(std::move(batch), dataloader_idx);
 }
 
-int64_t num_training_batches(const Run& run) {
-  return run.fit.train.num_batches.empty() ? 0 : run.fit.train.num_batches[0];
+int64_t num_training_batches(const Fit& fit) {
+  return fit.train.num_batches.empty() ? 0 : fit.train.num_batches[0];
 }
 
 int64_t estimated_stepping_batches(Run& run) {
   if (run.entry.stage != Stage::fit) return 0;
   if (!run.fit.train.loaded) load_train_loader(run);
-  const int64_t batches = num_training_batches(run);
+  const int64_t batches = num_training_batches(run.fit);
   const RunPlan& plan = run.plan;
   if (batches == kUnlimited || plan.max_epochs == kUnlimited) return plan.max_steps;
   return std::min(plan.max_steps, windows_in(batches, run.progress.accumulate) * plan.max_epochs);

@@ -7,7 +7,7 @@
 namespace levin {
 
 /// Whether validation will take place: the module or data module may have validation loaders and none is limited to 0.
-[[nodiscard]] bool has_validation_hooks(const Run& run);
+[[nodiscard]] bool has_validation_hooks(const RunPlan& plan, const EntryPoint& entry);
 
 /// Throws ConfigError if there is no training loader or nothing is left of it.
 void load_train_loader(Run& run);
@@ -23,7 +23,7 @@ void copy_ahead(Run& run, BatchStream& stream);
 [[nodiscard]] Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx);
 
 /// Batches of an epoch; kUnlimited if the loader cannot tell, 0 before it is there.
-[[nodiscard]] int64_t num_training_batches(const Run& run);
+[[nodiscard]] int64_t num_training_batches(const Fit& fit);
 /// Optimizer steps of the whole fit; kUnlimited if open. Asks for the training loader if it is not there yet.
 [[nodiscard]] int64_t estimated_stepping_batches(Run& run);
 

@@ -48,9 +48,9 @@ struct Users {
 };
 
 // Optimizers number their tensors through all groups: "3.exp_avg".
-void add_optimizer_state(const Run& run, const std::unordered_map<const c10::TensorImpl*, std::string>& layers,
+void add_optimizer_state(const Fit& fit, const std::unordered_map<const c10::TensorImpl*, std::string>& layers,
                          Users& users) {
-  for (const auto& wrapped : run.fit.optimizers) {
+  for (const auto& wrapped : fit.optimizers) {
     const std::vector<at::Tensor> parameters = wrapped.shared()->parameters();
     for (const auto& [key, tensor] : wrapped.shared()->state().tensors) {
       size_t index = 0;
@@ -79,15 +79,15 @@ Users find_users(const Run& run) {
   for (const auto& item : run.entry.module->named_buffers())
     users.buffers[layer_of(item.key())] += item.value().nbytes();
   try {
-    add_optimizer_state(run, layers, users);
+    add_optimizer_state(run.fit, layers, users);
   } catch (const std::exception&) {  // an optimizer of a user's own need not tell its state
     users.optimizer_state.clear();
   }
   return users;
 }
 
-const char* phase_text(const Run& run) {
-  switch (run.entry.failed_hook.value_or(run.entry.place.hook)) {
+const char* phase_text(const EntryPoint& entry) {
+  switch (entry.failed_hook.value_or(entry.place.hook)) {
     case Hook::backward: return "backward";
     case Hook::optimizer_step:
     case Hook::configure_gradient_clipping: return "the optimizer's step";
@@ -112,7 +112,8 @@ std::string allocator_text(const GpuMemory& memory) {
 std::string memory_report(const Run& run, const std::string& place, const c10::OutOfMemoryError& error,
                           const GpuMemory& memory) {
   const Users users = find_users(run);
-  std::string text = place + ": out of memory in " + phase_text(run) + " on " + run.strategy->device().str() + ".";
+  std::string text =
+      place + ": out of memory in " + phase_text(run.entry) + " on " + run.strategy->device().str() + ".";
   const std::string told = error.what_without_backtrace();
   text += memory.wanted > 0 ? allocator_text(memory) : " " + told.substr(0, told.find('\n'));
   text += " Largest users: " + users_text("parameters", users.parameters) + "; " +

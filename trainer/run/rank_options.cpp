@@ -22,10 +22,10 @@ std::string shown(const std::string& line) {
   return line == "nothing" ? "no such option" : "\"" + line + "\"";
 }
 
-void compare_options(Run& run, const ConfigNode& own) {
+void compare_options(RankCollectives& ranks, const ConfigNode& own) {
   std::string lines;
   flatten(own, "", lines);
-  const auto different = first_difference(run.strategy->gather(lines));
+  const auto different = first_difference(ranks.gather(lines));
   if (!different) return;
   throw ConfigError("ranks differ in their options: rank 0 has " + shown(different->on_rank_zero) + ", rank " +
                     std::to_string(different->rank) + " has " + shown(different->on_rank) +
@@ -90,21 +90,21 @@ void check_same_options(Run& run) {
   }
   if (own.find("model") == nullptr) own.set("model", describe(*run.entry.module));
   if (own.find("data") == nullptr && run.entry.data != nullptr) own.set("data", describe(*run.entry.data));
-  compare_options(run, own);
+  compare_options(*run.strategy, own);
 }
 
-void check_same_optimizers(Run& run) {
-  if (!run.has_peers()) return;
+void check_same_optimizers(RankCollectives& ranks, const Fit& fit) {
+  if (ranks.world_size() == 1) return;
   ConfigNode own = ConfigNode::map();
   ConfigNode& optimizers = own.set("optimizer", ConfigNode::list());
-  for (const auto& wrapped : run.fit.optimizers) optimizers.items.push_back(describe(*wrapped.shared()));
+  for (const auto& wrapped : fit.optimizers) optimizers.items.push_back(describe(*wrapped.shared()));
   ConfigNode& schedulers = own.set("lr_scheduler", ConfigNode::list());
-  for (const auto& config : run.fit.schedulers) schedulers.items.push_back(describe(config));
-  compare_options(run, own);
+  for (const auto& config : fit.schedulers) schedulers.items.push_back(describe(config));
+  compare_options(ranks, own);
 }
 
-void check_same_loaders(Run& run, const std::string& name, const Loaders& loaders) {
-  if (!run.has_peers()) return;
+void check_same_loaders(RankCollectives& ranks, const std::string& name, const Loaders& loaders) {
+  if (ranks.world_size() == 1) return;
   ConfigNode list = ConfigNode::list();
   for (const auto& loader : loaders) {
     ConfigNode& node = list.items.emplace_back(ConfigNode::map());
@@ -115,7 +115,7 @@ void check_same_loaders(Run& run, const std::string& name, const Loaders& loader
   }
   ConfigNode own = ConfigNode::map();
   own.set(name, std::move(list));
-  compare_options(run, own);
+  compare_options(ranks, own);
 }
 
 }  // namespace levin

@@ -12,9 +12,9 @@ namespace levin {
 void check_same_options(Run& run);
 
 /// The run's optimizers with their groups, and its schedulers.
-void check_same_optimizers(Run& run);
+void check_same_optimizers(RankCollectives& ranks, const Fit& fit);
 
 /// `name`: "train_dataloader" or another.
-void check_same_loaders(Run& run, const std::string& name, const Loaders& loaders);
+void check_same_loaders(RankCollectives& ranks, const std::string& name, const Loaders& loaders);
 
 }  // namespace levin

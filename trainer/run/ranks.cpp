@@ -91,9 +91,9 @@ void start_ranks(Run& run) {
   if (agreed_restarts(run) > 0) run.started_again = run.auto_resume = true;
 }
 
-void check_same_batches(Run& run, int64_t batches) {
-  if (!run.has_peers()) return;
-  const at::Tensor all = run.strategy->gather(at::tensor(batches, at::kLong));
+void check_same_batches(RankCollectives& ranks, int64_t batches) {
+  if (ranks.world_size() == 1) return;
+  const at::Tensor all = ranks.gather(at::tensor(batches, at::kLong));
   std::string counts;
   bool same = true;
   for (int64_t rank = 0; rank < all.size(0); ++rank) {
@@ -114,34 +114,34 @@ ModuleTensors module_tensors(const LightningModule& module) {
   return all;
 }
 
-std::string on_rank_zero(Run& run, const std::function<std::string()>& task) {
-  if (!run.has_peers()) return task();
-  const Outcome own = run.strategy->rank() == 0 ? attempt(task) : Outcome();
-  const std::string text = run.strategy->broadcast(own.text);
+std::string on_rank_zero(RankCollectives& ranks, const std::function<std::string()>& task) {
+  if (ranks.world_size() == 1) return task();
+  const Outcome own = ranks.rank() == 0 ? attempt(task) : Outcome();
+  const std::string text = ranks.broadcast(own.text);
   if (own.error) std::rethrow_exception(own.error);
   return result_of(0, text);
 }
 
-void once_per_node(Run& run, const std::function<void()>& task) {
-  if (!run.has_peers()) return task();
+void once_per_node(RankCollectives& ranks, const std::function<void()>& task) {
+  if (ranks.world_size() == 1) return task();
   Outcome own;
-  if (run.strategy->world().local_rank == 0) {
+  if (ranks.world().local_rank == 0) {
     own = attempt([&] {
       task();
       return std::string();
     });
   }
-  const auto all = run.strategy->gather(own.text);
+  const auto all = ranks.gather(own.text);
   if (own.error) std::rethrow_exception(own.error);
   for (size_t rank = 0; rank < all.size(); ++rank) (void)result_of(rank, all[rank]);
 }
 
 // Lightning: all ranks draw the same numbers, so that dropout masks the same units of every rank's samples.
-void separate_random_numbers(Run& run) {
-  const int64_t rank = run.strategy->rank();
-  if (!run.has_peers() || rank == 0) return;
+void separate_random_numbers(const RankCollectives& ranks, int64_t global_step) {
+  const int64_t rank = ranks.rank();
+  if (rank == 0) return;
   const uint64_t seed =
-      mix_seed(mix_seed(default_seed(), static_cast<uint64_t>(rank)), static_cast<uint64_t>(run.progress.global_step));
+      mix_seed(mix_seed(default_seed(), static_cast<uint64_t>(rank)), static_cast<uint64_t>(global_step));
   seed_gpus(seed);
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
@@ -153,24 +153,30 @@ void note_place(const Run& run, int64_t batch) {
   RankStatus::instance().set_place(phase_name(run), run.progress.epoch, batch, run.progress.global_step);
 }
 
-RankNotes take_notes(Run& run, bool sync) {
+RankNotes take_notes(const EntryPoint& entry, Fit& fit, bool sync) {
   if (!sync) return {};
-  RankNotes own = std::exchange(run.fit.to_say, RankNotes());
-  if (run.entry.stop) own.add(RankNote::stop);
-  if (run.fit.epoch.cut_wanted) own.add(RankNote::cut_epoch);
+  RankNotes own = std::exchange(fit.to_say, RankNotes());
+  if (entry.stop) own.add(RankNote::stop);
+  if (fit.epoch.cut_wanted) own.add(RankNote::cut_epoch);
   return own;
 }
 
-void hear(Run& run, const RankNotes& said) {
-  if (!run.has_peers()) return;
-  run.fit.heard |= said;
-  if (run.fit.heard.take(RankNote::stop)) run.entry.stop_agreed = true;
-  if (run.fit.heard.take(RankNote::cut_epoch)) run.fit.epoch.cut = true;
+void hear(EntryPoint& entry, Fit& fit, const RankNotes& said) {
+  fit.heard |= said;
+  if (fit.heard.take(RankNote::stop)) entry.stop_agreed = true;
+  if (fit.heard.take(RankNote::cut_epoch)) fit.epoch.cut = true;
 }
 
-int agreed_signal(Run& run, int own) {
-  if (!run.has_peers()) return own;
-  const at::Tensor most = run.strategy->reduce(at::tensor({static_cast<double>(own)}), ReduceOp::max);
+void cut_epoch(const RankCollectives& ranks, Epoch& epoch) {
+  (ranks.world_size() > 1 ? epoch.cut_wanted : epoch.cut) = true;
+}
+
+void end_together(RankCollectives& ranks, BatchStream& stream) {
+  if (ranks.world_size() > 1) stream.agree_by([&ranks](bool more) { return !ranks.any(!more); });
+}
+
+int agreed_signal(RankCollectives& ranks, int own) {
+  const at::Tensor most = ranks.reduce(at::tensor({static_cast<double>(own)}), ReduceOp::max);
   return static_cast<int>(most.item<double>());
 }
 
@@ -184,8 +190,8 @@ void agree_on_stop(Run& run) {
   run.entry.time_split.enter(StepPart::other);
 }
 
-void sync_epoch_metrics(Run& run, MetricStore& store) {
-  if (run.has_peers()) store.sync_epoch(*run.strategy);
+void sync_epoch_metrics(RankCollectives& ranks, MetricStore& store) {
+  if (ranks.world_size() > 1) store.sync_epoch(ranks);
 }
 
 void sync_step_metrics(Run& run, MetricStore& store) {

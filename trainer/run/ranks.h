@@ -6,6 +6,7 @@
 #include <string>
 
 #include "levin/strategies/strategy.h"
+#include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/run.h"
 
 namespace levin {
@@ -15,18 +16,18 @@ namespace levin {
 void start_ranks(Run& run);
 
 /// Throws ConfigError if the ranks have different numbers of training batches in an epoch.
-void check_same_batches(Run& run, int64_t batches);
+void check_same_batches(RankCollectives& ranks, int64_t batches);
 
 /// The weights and buffers by name.
 [[nodiscard]] ModuleTensors module_tensors(const LightningModule& module);
 
 /// `task` on rank 0 alone; its result, or its error, on every rank.
-std::string on_rank_zero(Run& run, const std::function<std::string()>& task);
+std::string on_rank_zero(RankCollectives& ranks, const std::function<std::string()>& task);
 /// `task` on the first rank of every node; an error of one is thrown on all.
-void once_per_node(Run& run, const std::function<void()>& task);
+void once_per_node(RankCollectives& ranks, const std::function<void()>& task);
 
 /// Different random numbers on every rank, whatever seed the program began with. Rank 0 keeps its own.
-void separate_random_numbers(Run& run);
+void separate_random_numbers(const RankCollectives& ranks, int64_t global_step);
 
 /// For the launcher, which says it if this rank dies or freezes.
 void note_place(const Run& run, int64_t batch);
@@ -34,17 +35,21 @@ void note_place(const Run& run, int64_t batch);
 /// What this rank has to say with the gradients that ranks reduce (`sync`), and has said then; nothing with others.
 /// After them: takes in what any rank has said, which stays there (Fit::heard) until somebody acts on it, however many
 /// more gradients come.
-[[nodiscard]] RankNotes take_notes(Run& run, bool sync);
-void hear(Run& run, const RankNotes& said);
+[[nodiscard]] RankNotes take_notes(const EntryPoint& entry, Fit& fit, bool sync);
+void hear(EntryPoint& entry, Fit& fit, const RankNotes& said);
+/// The epoch ends after the running batch; with several ranks after the one at which all of them know.
+void cut_epoch(const RankCollectives& ranks, Epoch& epoch);
+/// Where the length of a pass is not known from the start, it ends for all ranks when it ends for one.
+void end_together(RankCollectives& ranks, BatchStream& stream);
 /// Waits for all: from here on they agree on whether to stop, and on whether the epoch is cut.
 void agree_on_stop(Run& run);
 /// Waits for all. The signal that one of them has received, `own` on this rank (0: none), which may not have reached
 /// all; of several the highest number, so that SIGTERM, an end for good, counts before SIGUSR1.
-[[nodiscard]] int agreed_signal(Run& run, int own);
+[[nodiscard]] int agreed_signal(RankCollectives& ranks, int own);
 
 /// Epoch values that ranks have logged with sync_dist become those of all samples of all ranks, the others rank 0's,
 /// so that what callbacks decide by them is the same everywhere. Throws Error naming a metric that one rank lacks.
-void sync_epoch_metrics(Run& run, MetricStore& store);
+void sync_epoch_metrics(RankCollectives& ranks, MetricStore& store);
 /// The same for the last batch's values.
 void sync_step_metrics(Run& run, MetricStore& store);
 

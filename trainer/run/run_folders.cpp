@@ -35,13 +35,13 @@ void claim_folders(Run& run, const std::vector<std::string>& folders) {
   }
 }
 
-void release_folders(Run& run) {
-  run.entry.folder_locks.clear();
+void release_folders(EntryPoint& entry) {
+  entry.folder_locks.clear();
 }
 
 void start_loggers(Run& run) {
   const bool resume = run.auto_resume && run.entry.stage == Stage::fit;
-  const std::string log_dir = on_rank_zero(run, [&] {
+  const std::string log_dir = on_rank_zero(*run.strategy, [&] {
     for (const auto& logger : run.loggers) {
       if (!run.loggers_started) {
         run.started_again ? logger->start_again(run.plan.root_dir, resume) : logger->start(run.plan.root_dir, resume);

@@ -16,6 +16,6 @@ void start_loggers(Run& run);
 void claim_folders(Run& run, const std::vector<std::string>& folders);
 
 /// Gives all folders back.
-void release_folders(Run& run);
+void release_folders(EntryPoint& entry);
 
 }  // namespace levin

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "levin/trainer/run/window_weights.h"
+
 namespace levin {
 
 /// An accumulation window: the batches that make one optimizer step. Made anew with its first batch.
@@ -14,6 +16,7 @@ struct Window {
   int64_t total_batches = 0;    // the same over all epochs
   bool spoilt = false;          // a loss of it was not finite, and the update is skipped
   at::Tensor unread_loss = {};  // () the sum of the losses that are judged at its end; undefined: none
+  WindowWeights weights = {};
 
   [[nodiscard]] bool ended() const { return seen == 0; }
 };

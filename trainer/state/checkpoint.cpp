@@ -31,11 +31,11 @@ State module_state(const LightningModule& module) {
 }
 
 // Ranks whose batches used other parameters have other gradients, and every message needs all of them.
-std::vector<bool> has_gradient_on_any_rank(Run& run, const std::vector<at::Tensor>& parameters) {
+std::vector<bool> has_gradient_on_any_rank(RankCollectives& ranks, const std::vector<at::Tensor>& parameters) {
   const at::Tensor own = at::zeros({static_cast<int64_t>(parameters.size())}, at::kDouble);
   auto* numbers = own.mutable_data_ptr<double>();
   for (size_t k = 0; k < parameters.size(); ++k) numbers[k] = parameters[k].grad().defined() ? 1 : 0;
-  const at::Tensor all = run.strategy->reduce(own, ReduceOp::max);
+  const at::Tensor all = ranks.reduce(own, ReduceOp::max);
   std::vector<bool> somewhere;
   for (size_t k = 0; k < parameters.size(); ++k) somewhere.push_back(all.const_data_ptr<double>()[k] > 0);
   return somewhere;
@@ -46,7 +46,7 @@ std::vector<bool> has_gradient_on_any_rank(Run& run, const std::vector<at::Tenso
 State window_gradients(Run& run) {
   State state;
   if (run.fit.epoch.window.ended() || run.fit.epoch.batch_running) return state;
-  if (run.strategy->has_sharded_weights()) return reduced_gradients(run);
+  if (run.strategy->has_sharded_weights()) return reduced_gradients(*run.strategy, *run.entry.module);
   const auto parameters = run.entry.module->named_parameters();
   if (!run.has_peers() || run.entry.failing) {
     for (const auto& item : parameters) {
@@ -54,7 +54,7 @@ State window_gradients(Run& run) {
     }
     return state;
   }
-  const std::vector<bool> somewhere = has_gradient_on_any_rank(run, parameters.values());
+  const std::vector<bool> somewhere = has_gradient_on_any_rank(*run.strategy, parameters.values());
   for (size_t k = 0; k < somewhere.size(); ++k) {
     if (!somewhere[k]) continue;
     const at::Tensor& parameter = parameters[k].value();
@@ -64,12 +64,12 @@ State window_gradients(Run& run) {
   return state;
 }
 
-void restore_optimizers(Run& run, const State& checkpoint) {
-  const UpdateScope update(*run.strategy);
-  for (size_t i = 0; i < run.fit.optimizers.size(); ++i) {
-    Optimizer& optimizer = run.fit.optimizers[i].optimizer();
+void restore_optimizers(Sharding& sharding, Fit& fit, const State& checkpoint) {
+  const UpdateScope update(sharding);
+  for (size_t i = 0; i < fit.optimizers.size(); ++i) {
+    Optimizer& optimizer = fit.optimizers[i].optimizer();
     State saved = checkpoint.part("optimizers." + std::to_string(i));
-    if (run.strategy->is_sharded()) saved = optimizer_parts(*run.strategy, optimizer, saved);
+    if (sharding.is_sharded()) saved = optimizer_parts(sharding, optimizer, saved);
     optimizer.load_state(saved);
   }
 }
@@ -148,11 +148,18 @@ State gather_checkpoint(Run& run, bool weights_only) {
   checkpoint.set<bool>("weights_only", weights_only);
   checkpoint.values.set("hyper_parameters", run.entry.module->hparams());
   checkpoint.put("model", module_state(*run.entry.module));
-  if (!weights_only) put_run_state(run, checkpoint);
-  call_hook(
-      run, Hook::on_save_checkpoint,
-      [&](Callback& callback) { callback.on_save_checkpoint(run.trainer, *run.entry.module, checkpoint); },
-      [&](LightningModule& module) { module.on_save_checkpoint(checkpoint); });
+  for (const auto& callback : run.entry.callbacks) {
+    for (const auto& [name, weight] : callback->weights_to_save(*run.entry.module).tensors) {
+      checkpoint.tensors["model." + name] = weight;
+    }
+  }
+  if (!weights_only) {
+    put_run_state(run, checkpoint);
+    call_callbacks(run.entry, Hook::on_save_checkpoint, [&](Callback& callback) {
+      callback.on_save_checkpoint(run.trainer, *run.entry.module, checkpoint);
+    });
+  }
+  call_module(run.entry, Hook::on_save_checkpoint, [&](LightningModule& m) { m.on_save_checkpoint(checkpoint); });
   return checkpoint;
 }
 
@@ -193,7 +200,7 @@ void capture_checkpoints(Run& run) {
   for (CheckpointRequest& request : requests) {
     if (request.link_to.empty() && !request.weights_only) put_run_state(run, request.state);
   }
-  for (CheckpointRequest& request : requests) prepare_for_writing(run, request);
+  for (CheckpointRequest& request : requests) prepare_for_writing(*run.strategy, run.fit, request);
   for (CheckpointRequest& request : requests) note_when_done(run, request);
   run.checkpoint_writer.submit(std::move(requests), std::move(files));
 }
@@ -245,7 +252,7 @@ void restore_weights(LightningModule& module, const State& checkpoint, const std
 
 void restore_callbacks(Run& run, const State& checkpoint) {
   call_hook(
-      run, Hook::on_load_checkpoint,
+      run.entry, Hook::on_load_checkpoint,
       [&](Callback& callback) { callback.on_load_checkpoint(run.trainer, *run.entry.module, checkpoint); },
       [](LightningModule&) {});
   naming_checkpoint(run.entry.ckpt_path, [&] {
@@ -274,7 +281,7 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
                           " epochs, and TrainerOptions.max_epochs is " + std::to_string(run.plan.max_epochs) +
                           ". Raise max_epochs to continue.");
   }
-  restore_optimizers(run, checkpoint);
+  restore_optimizers(*run.strategy, run.fit, checkpoint);
   for (size_t i = 0; i < run.fit.schedulers.size(); ++i) {
     run.fit.schedulers[i].scheduler->load_state(checkpoint.part("lr_schedulers." + std::to_string(i)));
   }
@@ -310,8 +317,9 @@ void roll_back(Run& run, const State& checkpoint, const std::string& path) {
   State weights = checkpoint;
   const State training = checkpoint.part("current_model");  // where "model" is an average of weights
   if (!training.empty()) weights.put("model", training);
-  run.strategy->is_sharded() ? restore_parts(run, weights) : restore_weights(*run.entry.module, weights, path);
-  restore_optimizers(run, checkpoint);
+  run.strategy->is_sharded() ? restore_parts(*run.strategy, *run.entry.module, weights)
+                             : restore_weights(*run.entry.module, weights, path);
+  restore_optimizers(*run.strategy, run.fit, checkpoint);
 }
 
 }  // namespace levin

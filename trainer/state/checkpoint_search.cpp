@@ -191,7 +191,7 @@ StartingPoint find_start_alone(Run& run) {
 StartingPoint find_start(Run& run) {
   if (!run.has_peers()) return find_start_alone(run);
   StartingPoint found;
-  const std::string path = on_rank_zero(run, [&] {
+  const std::string path = on_rank_zero(*run.strategy, [&] {
     found = find_start_alone(run);
     return found.path;
   });

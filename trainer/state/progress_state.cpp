@@ -32,7 +32,7 @@ State progress_state(const Run& run) {
   if (epoch.window.unread_loss.defined() && !back_to_window)
     state.set("unread_loss", epoch.window.unread_loss.item().toDouble());
   save_loss_weights(run, state);
-  set("micro_batch_size", micro_batch_size(run));
+  set("micro_batch_size", micro_batch_size(run.fit));
   set("accumulate", p.accumulate);
   set("world_size", run.strategy->world_size());
   set("batch_size", run.fit.train.loaded ? run.fit.train.loaders[0]->batch_size().value_or(0) : 0);  // of each rank
@@ -70,7 +70,7 @@ void load_progress(Run& run, const State& saved) {
   p.window_stepped = saved.get<bool>("window_stepped");
   epoch.window.unread_loss =
       saved.has("unread_loss") ? at::scalar_tensor(saved.get<double>("unread_loss"), at::kDouble) : at::Tensor();
-  load_loss_weights(run, saved);
+  load_loss_weights(run.fit, saved);
   if (run.fit.micro_batching != nullptr && saved.has("micro_batch_size")) {
     run.fit.micro_batching->continue_with(saved.get<int64_t>("micro_batch_size"));
   }

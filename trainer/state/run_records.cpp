@@ -162,7 +162,7 @@ bool may_change(const std::string& path) {
 
 void check_changed_options(Run& run, const StartingPoint& start, bool own) {
   if (!run.auto_resume || run.entry.stage != Stage::fit || start.path.empty()) return;
-  (void)on_rank_zero(run, [&] {
+  (void)on_rank_zero(*run.strategy, [&] {
     judge(run, start, find_changes(run, start, own));
     return std::string();
   });

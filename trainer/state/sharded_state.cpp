@@ -50,8 +50,8 @@ std::optional<OptimizerKey> optimizer_key(std::string_view key) {
   return OptimizerKey{*optimizer, *param, std::string(key)};
 }
 
-at::Tensor parameter_of(Run& run, const OptimizerKey& key) {
-  return run.fit.optimizers.at(key.optimizer).optimizer().parameters().at(key.param);
+at::Tensor parameter_of(const Fit& fit, const OptimizerKey& key) {
+  return fit.optimizers.at(key.optimizer).shared()->parameters().at(key.param);
 }
 
 // Counters and the like, one number whatever the parameter is.
@@ -68,7 +68,7 @@ struct KeptTensor {
 };
 
 // Every rank's tensors of optimizers' state, by key; counters with their values.
-std::map<std::string, KeptTensor> kept_by_any(Run& run, const State& checkpoint) {
+std::map<std::string, KeptTensor> kept_by_any(RankCollectives& ranks, const State& checkpoint) {
   std::string own;
   for (const auto& [key, tensor] : checkpoint.tensors) {
     const auto parsed = optimizer_key(key);
@@ -78,7 +78,7 @@ std::map<std::string, KeptTensor> kept_by_any(Run& run, const State& checkpoint)
     own += key + " " + std::to_string(static_cast<int>(tensor.scalar_type())) + " " + value + "\n";
   }
   std::map<std::string, KeptTensor> all;
-  std::istringstream lines(run.strategy->merge_lines(own));
+  std::istringstream lines(ranks.merge_lines(own));
   std::string key;
   std::string value;
   for (int type = 0; lines >> key >> type >> value;) {
@@ -87,29 +87,28 @@ std::map<std::string, KeptTensor> kept_by_any(Run& run, const State& checkpoint)
   return all;
 }
 
-void put(Run& run, State& checkpoint, const std::string& key, at::Tensor whole) {
-  if (run.strategy->rank() == 0) checkpoint.tensors[key] = std::move(whole);
-  if (run.strategy->rank() != 0) checkpoint.tensors.erase(key);
+void put(int64_t rank, State& checkpoint, const std::string& key, at::Tensor whole) {
+  if (rank == 0) checkpoint.tensors[key] = std::move(whole);
+  if (rank != 0) checkpoint.tensors.erase(key);
 }
 
-void make_whole(Run& run, State& checkpoint) {
-  Strategy& strategy = *run.strategy;
+void make_whole(Strategy& strategy, const Fit& fit, State& checkpoint) {
   const std::map<std::string, at::Tensor> tensors = checkpoint.tensors;
   for (const auto& [key, tensor] : tensors) {
     if (!tensor.defined() || !strategy.place_of(tensor)) continue;
-    put(run, checkpoint, key, strategy.whole_on_rank_zero(tensor, strategy.part_of(tensor)));
+    put(strategy.rank(), checkpoint, key, strategy.whole_on_rank_zero(tensor, strategy.part_of(tensor)));
   }
-  for (const auto& [key, kept] : kept_by_any(run, checkpoint)) {
+  for (const auto& [key, kept] : kept_by_any(strategy, checkpoint)) {
     const OptimizerKey parsed = *optimizer_key(key);
     if (is_counter(parsed.name)) {
-      put(run, checkpoint, key, at::scalar_tensor(kept.counter, kept.type));
+      put(strategy.rank(), checkpoint, key, at::scalar_tensor(kept.counter, kept.type));
       continue;
     }
-    const at::Tensor param = parameter_of(run, parsed);
+    const at::Tensor param = parameter_of(fit, parsed);
     if (!strategy.place_of(param)) continue;
     const auto own = tensors.find(key);
     const at::Tensor part = own == tensors.end() ? at::empty({0}, kept.type) : own->second;
-    put(run, checkpoint, key, strategy.whole_on_rank_zero(param, part));
+    put(strategy.rank(), checkpoint, key, strategy.whole_on_rank_zero(param, part));
   }
 }
 
@@ -123,8 +122,7 @@ ConfigNode place_node(const PartPlace& place) {
 }
 
 // What is the same on all ranks is rank 0's to write; a counter every rank's, as rank 0 may have none.
-State parts_to_write(Run& run, const State& checkpoint) {
-  const Strategy& strategy = *run.strategy;
+State parts_to_write(const Strategy& strategy, const Fit& fit, const State& checkpoint) {
   State own;
   if (strategy.rank() == 0) own.values = checkpoint.values;
   ConfigNode parts = ConfigNode::map();
@@ -132,7 +130,7 @@ State parts_to_write(Run& run, const State& checkpoint) {
     if (!tensor.defined()) continue;
     const auto parsed = optimizer_key(key);
     const bool is_part = parsed && !is_counter(parsed->name);
-    const auto place = strategy.place_of(is_part ? parameter_of(run, *parsed) : tensor);
+    const auto place = strategy.place_of(is_part ? parameter_of(fit, *parsed) : tensor);
     if (place && place->size > 0) {
       own.tensors[key] = is_part ? tensor : strategy.part_of(tensor);
       parts.set(key, place_node(*place));
@@ -146,27 +144,25 @@ State parts_to_write(Run& run, const State& checkpoint) {
 
 }  // namespace
 
-void prepare_for_writing(Run& run, CheckpointRequest& request) {
-  Strategy& strategy = *run.strategy;
+void prepare_for_writing(Strategy& strategy, const Fit& fit, CheckpointRequest& request) {
   if (!strategy.is_sharded() || !request.link_to.empty()) return;
-  if (!strategy.saves_shards()) return make_whole(run, request.state);
+  if (!strategy.saves_shards()) return make_whole(strategy, fit, request.state);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   char save[32];
   std::snprintf(save, sizeof save, "%llx",
                 static_cast<unsigned long long>(std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
   request.shard = ShardPlace{strategy.rank(), strategy.world_size(), strategy.broadcast(save)};
-  request.state = parts_to_write(run, request.state);
+  request.state = parts_to_write(strategy, fit, request.state);
 }
 
-State reduced_gradients(Run& run) {
-  Strategy& strategy = *run.strategy;
+State reduced_gradients(Sharding& sharding, const LightningModule& module) {
   State state;
-  for (const auto& item : run.entry.module->named_parameters()) {
-    const auto place = strategy.place_of(item.value());
+  for (const auto& item : module.named_parameters()) {
+    const auto place = sharding.place_of(item.value());
     if (!place || !item.value().requires_grad()) continue;
     const at::Tensor part = item.value().grad();
-    const at::Tensor none = at::zeros({place->size}, strategy.part_of(item.value()).options());
-    state.tensors[item.key()] = strategy.whole_of(item.value(), part.defined() ? part : none);
+    const at::Tensor none = at::zeros({place->size}, sharding.part_of(item.value()).options());
+    state.tensors[item.key()] = sharding.whole_of(item.value(), part.defined() ? part : none);
   }
   return state;
 }
@@ -190,16 +186,15 @@ State optimizer_parts(const Sharding& sharding, const Optimizer& optimizer, cons
   return parts;
 }
 
-void restore_parts(Run& run, const State& checkpoint) {
+void restore_parts(Sharding& sharding, const LightningModule& module, const State& checkpoint) {
   const at::NoGradGuard no_grad;
-  Strategy& strategy = *run.strategy;
   const State saved = checkpoint.part("model");
-  for (const auto& item : run.entry.module->named_parameters()) {
-    const auto place = strategy.place_of(item.value());
+  for (const auto& item : module.named_parameters()) {
+    const auto place = sharding.place_of(item.value());
     if (!place) continue;
-    strategy.part_of(item.value()).copy_(saved.tensor(item.key()).reshape({-1}).narrow(0, place->begin, place->size));
+    sharding.part_of(item.value()).copy_(saved.tensor(item.key()).reshape({-1}).narrow(0, place->begin, place->size));
   }
-  UpdateScope update(strategy);
+  UpdateScope update(sharding);
   update.changed();
 }
 

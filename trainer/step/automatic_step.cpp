@@ -1,11 +1,12 @@
 #include "levin/trainer/step/automatic_step.h"
 
+#include <ATen/TensorOperators.h>
+
 #include <utility>
 
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/step/closure_step.h"
 #include "levin/trainer/step/loss_scaling.h"
-#include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/micro_batching.h"
 #include "levin/trainer/step/nonfinite_loss.h"
 #include "levin/trainer/step/pass.h"
@@ -35,7 +36,6 @@ at::Tensor run_whole_batch(Run& run, const Batch& batch, int64_t batch_idx, cons
 // update.
 at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const WindowPart& window) {
   const bool skipped = std::exchange(run.fit.skip_batch, false);
-  if (window.first) open_loss_weights(run);
   if (!run.fit.optimizers.empty() && run.fit.optimizers[0].optimizer().needs_closure()) {
     return step_with_closure(run, batch, batch_idx, skipped);
   }

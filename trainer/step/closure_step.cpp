@@ -19,14 +19,14 @@ struct GivenUp {};
 
 }  // namespace
 
-at::Tensor loss_of_ranks(Run& run, const at::Tensor& loss) {
-  if (!run.has_peers()) return loss;
+at::Tensor loss_of_ranks(RankCollectives& ranks, const at::Tensor& loss) {
+  if (ranks.world_size() == 1) return loss;
   const at::Tensor own =
       at::tensor({loss.defined() ? loss.item().toDouble() : 0.0, loss.defined() ? 1.0 : 0.0}, at::kDouble);
-  const at::Tensor sums = run.strategy->reduce(own, ReduceOp::sum);
+  const at::Tensor sums = ranks.reduce(own, ReduceOp::sum);
   const auto* numbers = sums.const_data_ptr<double>();
   if (numbers[1] == 0) return {};
-  return at::scalar_tensor(numbers[0] / static_cast<double>(run.strategy->world_size()), at::kDouble);
+  return at::scalar_tensor(numbers[0] / static_cast<double>(ranks.world_size()), at::kDouble);
 }
 
 at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx, bool skipped) {
@@ -47,7 +47,7 @@ at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx, bo
                                            .opens_window = true,
                                            .closure = &optimizer,
                                            .judge = judge});
-      const at::Tensor loss = loss_of_ranks(run, pass.loss);
+      const at::Tensor loss = loss_of_ranks(*run.strategy, pass.loss);
       if (!loss.defined() && run.has_peers()) throw GivenUp();  // no rank has anything to compute
       is_first = false;
       before_update(run, optimizer);
@@ -56,7 +56,7 @@ at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx, bo
   } catch (const GivenUp&) {
     return first_loss;
   }
-  count_step(run);
+  count_step(run.progress, run.fit.epoch);
   return first_loss;
 }
 

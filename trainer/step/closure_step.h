@@ -20,6 +20,6 @@ struct Run;
 
 /// The mean of what the ranks' losses are, so that all of them search along the same line: gradients are means too. A
 /// rank without a loss (undefined) counts as 0, as its gradients do. Undefined where no rank has one. Every rank.
-[[nodiscard]] at::Tensor loss_of_ranks(Run& run, const at::Tensor& loss);
+[[nodiscard]] at::Tensor loss_of_ranks(RankCollectives& ranks, const at::Tensor& loss);
 
 }  // namespace levin

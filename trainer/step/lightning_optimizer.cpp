@@ -23,7 +23,7 @@ void LightningOptimizer::step(const Optimizer::Closure& closure) {
   } else {
     before_update(run, *optimizer_);
     step_optimizer(run, *optimizer_);
-    count_step(run);
+    count_step(run.progress, run.fit.epoch);
   }
   run.entry.time_split.enter(StepPart::forward);  // what is left of training_step
 }
@@ -39,10 +39,10 @@ void LightningOptimizer::step_with(const Optimizer::Closure& closure) {
     at::Tensor loss = closure();
     (void)read_window(run, {});
     before_update(run, *optimizer_);
-    return loss_of_ranks(run, loss);
+    return loss_of_ranks(*run.strategy, loss);
   });
   run.entry.time_split.enter(StepPart::forward);
-  count_step(run);
+  count_step(run.progress, run.fit.epoch);
 }
 
 void LightningOptimizer::zero_grad() {

@@ -51,12 +51,11 @@ void watch_scale(const Run& run, const GradScaler& scaler) {
 
 }  // namespace
 
-void check_scaling(const Run& run, const std::vector<std::shared_ptr<Optimizer>>& optimizers) {
-  if (run.precision->scaler() == nullptr) return;
+void check_scaling(Precision& precision, const std::vector<std::shared_ptr<Optimizer>>& optimizers) {
+  if (precision.scaler() == nullptr) return;
   for (const auto& optimizer : optimizers) {
     if (!optimizer->needs_closure()) continue;
-    throw ConfigError("TrainerOptions.precision: " + run.precision->name() + " scales the loss, and " +
-                      optimizer->name() +
+    throw ConfigError("TrainerOptions.precision: " + precision.name() + " scales the loss, and " + optimizer->name() +
                       " evaluates it several times in one step, where the scale cannot be undone. Use bf16-mixed or "
                       "32-true, or another optimizer.");
   }
@@ -131,13 +130,13 @@ void move_scale_of_batch(Run& run) {
   if (*overflow) watch_scale(run, scaler);
 }
 
-void report_skipped_steps(Run& run) {
-  const int64_t skipped = run.progress.skipped_steps;
-  if (skipped == 0 || run.precision->scaler() == nullptr) return;
-  Console::instance().print(run.precision->name() + ": " + std::to_string(skipped) + " of " +
-                            std::to_string(run.progress.global_step + skipped) +
+void report_skipped_steps(Precision& precision, const Progress& progress) {
+  const int64_t skipped = progress.skipped_steps;
+  if (skipped == 0 || precision.scaler() == nullptr) return;
+  Console::instance().print(precision.name() + ": " + std::to_string(skipped) + " of " +
+                            std::to_string(progress.global_step + skipped) +
                             " optimizer steps were skipped, because a scaled gradient overflowed. The loss scale is " +
-                            number_text(run.precision->scaler()->scale_value()) + ".");
+                            number_text(precision.scaler()->scale_value()) + ".");
 }
 
 }  // namespace levin

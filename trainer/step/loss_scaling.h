@@ -18,7 +18,7 @@ namespace levin {
 enum class Finding { good, nonfinite_loss, overflow };
 
 /// Throws ConfigError if an optimizer cannot be stepped with a scaled loss.
-void check_scaling(const Run& run, const std::vector<std::shared_ptr<Optimizer>>& optimizers);
+void check_scaling(Precision& precision, const std::vector<std::shared_ptr<Optimizer>>& optimizers);
 
 /// Judges the losses noted since the last call, and `found_inf` of GradScaler::unscale_ (undefined: not asked). With
 /// nonfinite_loss the policy has been followed already (which may throw NonFiniteLossError).
@@ -37,6 +37,6 @@ void move_scale(Run& run, bool overflow);
 void move_scale_of_batch(Run& run);
 
 /// Says at the end of a fit how many steps were skipped, if any were.
-void report_skipped_steps(Run& run);
+void report_skipped_steps(Precision& precision, const Progress& progress);
 
 }  // namespace levin

@@ -24,7 +24,12 @@ namespace levin {
 
 namespace {
 
-using Kind = LossWeights::Kind;
+using Kind = WeightKind;
+
+// Of the open window; of the whole fit once ranks have agreed.
+Kind kind_of(const Fit& fit) {
+  return fit.loss_weights.agreed != Kind::open ? fit.loss_weights.agreed : fit.epoch.window.weights.kind;
+}
 
 std::string batch_text(const Run& run) {
   return "batch " + std::to_string(run.fit.epoch.batch_idx) + " of epoch " + std::to_string(run.progress.epoch);
@@ -51,19 +56,9 @@ void check_weight(const at::Tensor& weight) {
 }
 
 // 2^k next to what the whole window will probably weigh. Reads the weight: once a fit.
-double unit_for(const Run& run, const at::Tensor& weight, int64_t parts) {
-  const double window = weight.item().toDouble() * static_cast<double>(parts * run.fit.epoch.window.size);
+double unit_for(const Fit& fit, const at::Tensor& weight, int64_t parts) {
+  const double window = weight.item().toDouble() * static_cast<double>(parts * fit.epoch.window.size);
   return std::isfinite(window) && window > 0 ? std::exp2(std::round(std::log2(window))) : 1;
-}
-
-// A power of two, mostly: gradients of a unit become those of another.
-void multiply_gradients(Run& run, double factor) {
-  if (factor == 1) return;
-  const at::NoGradGuard no_grad;
-  for (auto& wrapped : run.fit.optimizers) {
-    const std::vector<at::Tensor> grads = gradients_of(wrapped.optimizer().parameters());
-    if (!grads.empty()) at::_foreach_mul_(grads, factor);
-  }
 }
 
 bool is_zero_here(const at::Tensor& weight) {
@@ -80,10 +75,13 @@ at::Tensor as_summand(const at::Tensor& weight) {
 
 }  // namespace
 
-void open_loss_weights(Run& run) {
-  LossWeights& weights = run.fit.loss_weights;
-  weights.total = at::Tensor();
-  if (!weights.agreed) weights.kind = Kind::open;
+void multiply_gradients(Fit& fit, double factor) {
+  if (factor == 1) return;
+  const at::NoGradGuard no_grad;
+  for (auto& wrapped : fit.optimizers) {
+    const std::vector<at::Tensor> grads = gradients_of(wrapped.optimizer().parameters());
+    if (!grads.empty()) at::_foreach_mul_(grads, factor);
+  }
 }
 
 void note_loss_weight(Run& run, const at::Tensor& weight) {
@@ -106,60 +104,62 @@ void note_loss_weight(Run& run, const at::Tensor& weight) {
   }
 }
 
-at::Tensor take_loss_weight(Run& run) {
-  return std::exchange(run.fit.loss_weights.said, at::Tensor());
+at::Tensor take_loss_weight(Fit& fit) {
+  return std::exchange(fit.loss_weights.said, at::Tensor());
 }
 
 at::Tensor weigh(Run& run, const at::Tensor& loss, const at::Tensor& weight, int64_t parts) {
-  LossWeights& weights = run.fit.loss_weights;
   if (!loss.defined()) return loss;
-  const Kind kind = weight.defined() ? Kind::weighted : Kind::plain;
-  if (weights.kind != Kind::open && weights.kind != kind) {
+  const Kind kind = weight.defined() ? Kind::weighted : Kind::plain, others = kind_of(run.fit);
+  if (others != Kind::open && others != kind) {
     refuse_mixture(run, weight.defined() ? "says a loss weight" : "says no loss weight");
   }
-  weights.kind = kind;
+  WindowWeights& window = run.fit.epoch.window.weights;
+  window.kind = kind;
   if (kind == Kind::plain) return loss;
   if (is_zero_here(weight)) return {};
-  if (weights.unit == 0) weights.unit = unit_for(run, weight, parts);
+  double& unit = run.fit.loss_weights.unit;
+  if (unit == 0) unit = unit_for(run.fit, weight, parts);
   const at::Tensor own = as_summand(weight);
-  weights.total = weights.total.defined() ? weights.total + own.to(weights.total.device()) : own;
+  window.total = window.total.defined() ? window.total + own.to(window.total.device()) : own;
   return loss;
 }
 
 void agree_on_weights(Run& run, bool sync) {
   LossWeights& weights = run.fit.loss_weights;
-  if (!run.has_peers() || weights.agreed || !(sync || run.strategy->has_sharded_weights())) return;
-  const bool weighted = weights.kind == Kind::weighted, plain = weights.kind == Kind::plain;
+  const bool agreed = weights.agreed != Kind::open;
+  if (!run.has_peers() || agreed || !(sync || run.strategy->has_sharded_weights())) return;
+  const Kind own = run.fit.epoch.window.weights.kind;
   const at::Tensor all = run.strategy->reduce(
-      at::tensor({weights.unit, weighted ? 1.0 : 0.0, plain ? 1.0 : 0.0}, at::kDouble), ReduceOp::max);
+      at::tensor({weights.unit, own == Kind::weighted ? 1.0 : 0.0, own == Kind::plain ? 1.0 : 0.0}, at::kDouble),
+      ReduceOp::max);
   const auto* found = all.const_data_ptr<double>();
   if (found[1] > 0 && found[2] > 0) {
     refuse_mixture(run, "is the first that all ranks know of, and some of them say a loss weight and some do not");
   }
   if (found[1] == 0 && found[2] == 0) return;  // no rank has had a loss yet
-  weights.agreed = true;
-  weights.kind = found[1] > 0 ? Kind::weighted : Kind::plain;
-  if (weights.kind == Kind::plain) return;
+  weights.agreed = found[1] > 0 ? Kind::weighted : Kind::plain;
+  if (weights.agreed == Kind::plain) return;
   const double unit = found[0] > 0 ? found[0] : 1;
-  if (weights.unit > 0) multiply_gradients(run, weights.unit / unit);
+  if (weights.unit > 0) multiply_gradients(run.fit, weights.unit / unit);
   weights.unit = unit;
 }
 
-at::Tensor counted_loss(Run& run, const at::Tensor& loss, const at::Tensor& weight, double share) {
+at::Tensor counted_loss(const Fit& fit, const at::Tensor& loss, const at::Tensor& weight, double share) {
   if (!weight.defined()) {
-    const auto window = static_cast<double>(run.fit.epoch.window.size);
+    const auto window = static_cast<double>(fit.epoch.window.size);
     if (share != 1) return loss * (share / window);
     return window > 1 ? loss / window : loss;
   }
-  const double unit = run.fit.loss_weights.unit;
+  const double unit = fit.loss_weights.unit;
   if (weight.is_cpu()) return loss * (weight.item().toDouble() / unit);
   return loss * (weight.reshape({}).to(loss.options()) / unit);
 }
 
 bool normalize_gradients(Run& run) {
-  LossWeights& weights = run.fit.loss_weights;
-  if (weights.kind != Kind::weighted) return false;
-  double total = weights.total.defined() ? weights.total.item().toDouble() : 0;
+  if (kind_of(run.fit) != Kind::weighted) return false;
+  const at::Tensor sum = run.fit.epoch.window.weights.total;
+  double total = sum.defined() ? sum.item().toDouble() : 0;
   if (run.has_peers()) {
     const at::Tensor own = at::scalar_tensor(total, at::kDouble);
     total = run.strategy->reduce(own, ReduceOp::sum).item().toDouble();
@@ -170,8 +170,8 @@ bool normalize_gradients(Run& run) {
                 "tokens.");
   }
   // Ranks' gradients were averaged. Without any weight there are no gradients but zeros.
-  if (total > 0) multiply_gradients(run, weights.unit * static_cast<double>(run.strategy->world_size()) / total);
-  weights.total = at::Tensor();
+  const auto ranks = static_cast<double>(run.strategy->world_size());
+  if (total > 0) multiply_gradients(run.fit, run.fit.loss_weights.unit * ranks / total);
   return true;
 }
 
@@ -197,26 +197,31 @@ at::Tensor mean_of_shares(Run& run, const std::vector<at::Tensor>& losses, const
   return mean.defined() ? mean / sum.to(mean.scalar_type()) : mean;
 }
 
+// Between two windows the unit is all there is.
 void save_loss_weights(const Run& run, State& progress) {
   const LossWeights& weights = run.fit.loss_weights;
-  if (weights.kind == Kind::open || (run.has_peers() && !weights.agreed)) return;
-  progress.set("loss_weights", weights.kind == Kind::weighted);
-  if (weights.kind == Kind::plain) return;
+  const Kind kind = kind_of(run.fit);
+  if (kind == Kind::open && weights.unit == 0) return;
+  if (run.has_peers() && weights.agreed == Kind::open) return;
+  progress.set("loss_weights", kind != Kind::plain);
+  if (kind == Kind::plain) return;
   progress.set("loss_weight_unit", weights.unit);
-  double total = weights.total.defined() ? weights.total.item().toDouble() : 0;
+  const at::Tensor sum = run.fit.epoch.window.weights.total;
+  double total = sum.defined() ? sum.item().toDouble() : 0;
   if (run.has_peers() && !run.entry.failing) {
     total = run.strategy->reduce(at::scalar_tensor(total, at::kDouble), ReduceOp::mean).item().toDouble();
   }
   progress.set("loss_weight_total", run.fit.epoch.batch_running ? 0.0 : total);
 }
 
-void load_loss_weights(Run& run, const State& progress) {
-  LossWeights& weights = run.fit.loss_weights = LossWeights();
+void load_loss_weights(Fit& fit, const State& progress) {
+  fit.loss_weights = {};
+  WindowWeights& window = fit.epoch.window.weights = {};
   if (!progress.has("loss_weights")) return;
-  weights.kind = progress.get<bool>("loss_weights") ? Kind::weighted : Kind::plain;
-  if (weights.kind == Kind::plain) return;
-  weights.unit = progress.get<double>("loss_weight_unit");
-  weights.total = at::scalar_tensor(progress.get<double>("loss_weight_total"), at::kDouble);
+  window.kind = progress.get<bool>("loss_weights") ? Kind::weighted : Kind::plain;
+  if (window.kind == Kind::plain) return;
+  fit.loss_weights.unit = progress.get<double>("loss_weight_unit");
+  window.total = at::scalar_tensor(progress.get<double>("loss_weight_total"), at::kDouble);
 }
 
 }  // namespace levin

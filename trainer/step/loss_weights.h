@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "levin/core/state.h"
-#include "levin/trainer/run/window_weights.h"
 
 namespace levin {
 
+struct Fit;
 struct Run;
 struct StepShare;
 
@@ -24,15 +24,12 @@ struct StepShare;
 // Ranks must have the same unit before they add up their gradients, and know that all of them say weights. They agree
 // on both once a fit, at the first reduction, so that a run without weights sends nothing more than that.
 
-/// Before the first batch of a window.
-void open_loss_weights(Run& run);
-
 /// What LightningModule::set_loss_weight does. Outside of the training steps of a fit nothing. Throws Error for a
 /// weight that is negative, not finite or not one number, and where weights have no meaning.
 void note_loss_weight(Run& run, const at::Tensor& weight);
 
 /// What the batch has said, which is forgotten.
-[[nodiscard]] at::Tensor take_loss_weight(Run& run);
+[[nodiscard]] at::Tensor take_loss_weight(Fit& fit);
 
 /// Takes a loss (undefined: none) of `parts` in the batch into the window with its weight (undefined: none). Returns
 /// the loss, undefined if it counts for nothing: a weight of 0 that is known without waiting for a device. Throws Error
@@ -44,7 +41,8 @@ void agree_on_weights(Run& run, bool sync);
 
 /// What backward begins with: the loss times its `share` of the batch over the window's size, or its weight over the
 /// unit.
-[[nodiscard]] at::Tensor counted_loss(Run& run, const at::Tensor& loss, const at::Tensor& weight, double share = 1);
+[[nodiscard]] at::Tensor counted_loss(const Fit& fit, const at::Tensor& loss, const at::Tensor& weight,
+                                      double share = 1);
 
 /// At the window's end: gradients become those of the weighted mean. Every rank. Throws Error for a weight on a device
 /// that was negative or not a number. True: there were weights, and the gradients need no other division.
@@ -55,8 +53,11 @@ bool normalize_gradients(Run& run);
 [[nodiscard]] at::Tensor mean_of_shares(Run& run, const std::vector<at::Tensor>& losses,
                                         const std::vector<StepShare>& shares, bool note);
 
+/// Multiplies what the optimizers' parameters have as gradients.
+void multiply_gradients(Fit& fit, double factor);
+
 /// Of an open window, for checkpoints. Ranks, if they can be asked, save their mean, as they do of gradients.
 void save_loss_weights(const Run& run, State& progress);
-void load_loss_weights(Run& run, const State& progress);
+void load_loss_weights(Fit& fit, const State& progress);
 
 }  // namespace levin

@@ -34,7 +34,7 @@ std::optional<double> monitored_value(Run& run, const LRSchedulerConfig& config)
 // How often the whole fit moves a scheduler; kUnlimited if that is not known.
 int64_t scheduled_steps(Run& run, const LRSchedulerOptions& options) {
   const int64_t steps = estimated_stepping_batches(run);
-  const int64_t batches = num_training_batches(run);
+  const int64_t batches = num_training_batches(run.fit);
   const int64_t every = options.frequency;
   if (batches == kUnlimited || batches == 0) {
     const int64_t count = options.interval == Interval::step ? steps : run.plan.max_epochs;
@@ -75,7 +75,7 @@ void step_schedulers(Run& run, Interval interval, bool plateau) {
       metric = monitored_value(run, config);
       if (!metric) continue;
     }
-    const HookScope scope(run, Hook::lr_scheduler_step);
+    const HookScope scope(run.entry, Hook::lr_scheduler_step);
     run.entry.module->lr_scheduler_step(*config.scheduler, metric);
   }
 }

@@ -98,7 +98,7 @@ at::Tensor MicroBatching::step_of_size(const Batch& batch, int64_t batch_idx, co
 
 at::Tensor MicroBatching::step_that_fits(const Batch& batch, int64_t batch_idx, const WindowPart& window,
                                          bool skipped) {
-  StepState before(run_);
+  StepState before(*run_.entry.module, run_.fit);
   std::optional<BatchParts> parts;
   while (true) {
     const int64_t tried = size_ == 0 ? batch.size() : std::min(size_, batch.size());

@@ -51,8 +51,8 @@ class MicroBatching {
 };
 
 /// Samples of one forward and backward pass of the running fit; 0: a whole batch.
-[[nodiscard]] inline int64_t micro_batch_size(const Run& run) {
-  return run.fit.micro_batching != nullptr ? run.fit.micro_batching->size() : 0;
+[[nodiscard]] inline int64_t micro_batch_size(const Fit& fit) {
+  return fit.micro_batching != nullptr ? fit.micro_batching->size() : 0;
 }
 
 }  // namespace levin

@@ -28,14 +28,14 @@ at::Tensor scaled(Run& run, const at::Tensor& loss) {
 
 // What follows training_step, up to backward.
 void count(Run& run, const Pass& pass, PassLoss& result) {
-  result.weight = pass.part != nullptr ? pass.part->loss_weight : take_loss_weight(run);
+  result.weight = pass.part != nullptr ? pass.part->loss_weight : take_loss_weight(run.fit);
   check_loss(result.loss);
   if (pass.closure != nullptr && result.weight.defined()) refuse_weight(*pass.closure);
   result.loss = weigh(run, result.loss, result.weight, pass.parts);
   if (pass.judge && !pass.judge(result.loss)) result.loss = at::Tensor();
   if (pass.opens_window) zero_gradients(run);
   agree_on_weights(run, pass.sync);
-  if (result.loss.defined()) result.counted = counted_loss(run, result.loss, result.weight, pass.share);
+  if (result.loss.defined()) result.counted = counted_loss(run.fit, result.loss, result.weight, pass.share);
 }
 
 }  // namespace
@@ -55,10 +55,10 @@ void check_loss(const at::Tensor& loss) {
 
 at::Tensor run_training_step(Run& run, const Batch& batch, int64_t batch_idx) {
   run.entry.time_split.enter(StepPart::forward);
-  (void)take_loss_weight(run);  // of a step that failed
+  (void)take_loss_weight(run.fit);  // of a step that failed
   const ProfilerScope profile(run.profiler.get(), "training_step");
   const ForwardScope forward(*run.precision, run.strategy->device().type());
-  const HookScope scope(run, Hook::training_step);
+  const HookScope scope(run.entry, Hook::training_step);
   at::Tensor loss = run_step(run, batch, ModuleReplicas::Result::loss,
                              [&](LightningModule& m, const Batch& b) { return m.training_step(b, batch_idx); });
   if (run.entry.recomputation) run.entry.recomputation->check_called();
@@ -70,7 +70,7 @@ void zero_gradients(Run& run) {
   for (auto& wrapped : run.fit.optimizers) {
     Optimizer& optimizer = wrapped.optimizer();
     call_hook(
-        run, Hook::on_before_zero_grad,
+        run.entry, Hook::on_before_zero_grad,
         [&](Callback& callback) { callback.on_before_zero_grad(run.trainer, *run.entry.module, optimizer); },
         [&](LightningModule& module) { module.on_before_zero_grad(optimizer); });
     run.entry.module->optimizer_zero_grad(optimizer);
@@ -81,15 +81,15 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
   if (has_hooks) {
     run.entry.time_split.enter(StepPart::callbacks);
     call_hook(
-        run, Hook::on_before_backward,
+        run.entry, Hook::on_before_backward,
         [&](Callback& callback) { callback.on_before_backward(run.trainer, *run.entry.module, loss); },
         [&](LightningModule& module) { module.on_before_backward(loss); });
   }
   run.entry.time_split.enter(StepPart::backward);
   {
     const ProfilerScope profile(run.profiler.get(), "backward");
-    const HookScope scope(run, Hook::backward);
-    hear(run, run.strategy->backward(scaled(run, loss), sync, take_notes(run, sync)));
+    const HookScope scope(run.entry, Hook::backward);
+    hear(run.entry, run.fit, run.strategy->backward(scaled(run, loss), sync, take_notes(run.entry, run.fit, sync)));
   }
   if (has_hooks) {
     run.entry.time_split.enter(StepPart::callbacks);
@@ -100,7 +100,7 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
 void run_backward_without_loss(Run& run, bool sync) {
   if (!run.has_peers() || !(sync || run.strategy->has_sharded_weights())) return;
   run.entry.time_split.enter(StepPart::backward);
-  hear(run, run.strategy->backward_without_loss(sync, take_notes(run, sync)));
+  hear(run.entry, run.fit, run.strategy->backward_without_loss(sync, take_notes(run.entry, run.fit, sync)));
 }
 
 PassLoss run_pass(Run& run, const Pass& pass) {

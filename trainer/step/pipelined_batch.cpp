@@ -17,7 +17,7 @@ at::Tensor run_pipelined_batch(Run& run, const Batch& batch, int64_t batch_idx, 
   const auto sizes = share_sizes(batch.size(), static_cast<size_t>(run.strategy->micro_batches()));
   BatchParts parts(batch, sizes, std::vector<DeviceSlot>(sizes.size(), {0, run.strategy->device()}));
   {
-    const HookScope scope(run, Hook::training_step);
+    const HookScope scope(run.entry, Hook::training_step);
     run.strategy->run_micro_batches(parts.count(), [&](size_t k) {
       PassLoss loss;
       const Pass pass{.batch = &parts.batches[k],

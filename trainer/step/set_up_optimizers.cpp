@@ -15,7 +15,7 @@ namespace levin {
 void set_up_optimizers(Run& run) {
   if (run.fit.effective_batch_size > 0 && !run.fit.train.loaded) load_train_loader(run);
   OptimizerConfig config =
-      call_module(run, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
+      call_module(run.entry, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
   if (config.optimizers().empty()) {
     Console::instance().warn("configure_optimizers returned no optimizer: the weights will not change.");
   }
@@ -57,7 +57,7 @@ void set_up_optimizers(Run& run) {
                       " gives each rank a part of the weights, and " + optimizer->name() +
                       " needs all of them in one step. Use ddp, or another optimizer.");
   }
-  check_scaling(run, config.optimizers());
+  check_scaling(*run.precision, config.optimizers());
   scale_learning_rates(run, config);
   run.fit.optimizers.clear();
   for (const auto& optimizer : config.optimizers()) run.fit.optimizers.emplace_back(run.trainer, optimizer);

@@ -4,18 +4,19 @@
 
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/random_state.h"
-#include "levin/trainer/run/run.h"
+#include "levin/trainer/run/fit.h"
 
 namespace levin {
 
-StepState::StepState(Run& run) : run_(run), random_(random_state()), weights_(run.fit.loss_weights) {
+StepState::StepState(LightningModule& module, Fit& fit)
+    : fit_(fit), random_(random_state()), weights_(fit.loss_weights), window_weights_(fit.epoch.window.weights) {
   const at::NoGradGuard no_grad;
-  for (const auto& parameter : run.entry.module->parameters()) {
+  for (const auto& parameter : module.parameters()) {
     if (!parameter.requires_grad()) continue;
     const at::Tensor gradient = parameter.grad();
     gradients_.push_back({parameter, gradient, gradient.defined() ? gradient.clone() : at::Tensor()});
   }
-  for (const auto& buffer : run.entry.module->buffers()) {
+  for (const auto& buffer : module.buffers()) {
     if (buffer.defined()) buffers_.emplace_back(buffer, buffer.clone());
   }
 }
@@ -28,7 +29,8 @@ void StepState::restore() {
   }
   for (auto& [buffer, copy] : buffers_) buffer.copy_(copy);
   restore_random_state(random_);
-  run_.fit.loss_weights = weights_;
+  fit_.loss_weights = weights_;
+  fit_.epoch.window.weights = window_weights_;
 }
 
 }  // namespace levin

@@ -8,17 +8,19 @@
 #include <vector>
 
 #include "levin/core/state.h"
-#include "levin/trainer/step/loss_weights.h"
+#include "levin/trainer/run/window_weights.h"
 
 namespace levin {
 
-struct Run;
+class LightningModule;
+struct Fit;
 
 /// Remembers gradients, buffers (the statistics of BatchNorm), random numbers and the window's loss weights. A gradient
 /// that is there is copied, so an open accumulation window takes the memory of the gradients once more.
 class StepState {
  public:
-  explicit StepState(Run& run);
+  /// Both outlive it.
+  StepState(LightningModule& module, Fit& fit);
   /// All is as it was. May be called several times.
   void restore();
 
@@ -29,11 +31,12 @@ class StepState {
     at::Tensor copy;
   };
 
-  Run& run_;
+  Fit& fit_;
   std::vector<Gradient> gradients_;
   std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;  // and its copy
   State random_;
   LossWeights weights_;
+  WindowWeights window_weights_;
 };
 
 }  // namespace levin

@@ -1,11 +1,9 @@
 #include "levin/trainer/step/update.h"
 
-#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/amax.h>
 
 #include <utility>
 
-#include "levin/core/gradients.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/update_scope.h"
@@ -17,11 +15,11 @@ namespace levin {
 void before_update(Run& run, Optimizer& optimizer) {
   run.entry.time_split.enter(StepPart::callbacks);
   call_hook(
-      run, Hook::on_before_optimizer_step,
+      run.entry, Hook::on_before_optimizer_step,
       [&](Callback& callback) { callback.on_before_optimizer_step(run.trainer, *run.entry.module, optimizer); },
       [&](LightningModule& module) { module.on_before_optimizer_step(optimizer); });
   run.entry.time_split.enter(StepPart::optimizer);
-  const HookScope scope(run, Hook::configure_gradient_clipping);
+  const HookScope scope(run.entry, Hook::configure_gradient_clipping);
   run.entry.module->configure_gradient_clipping(optimizer, run.plan.gradient_clip_val,
                                                 run.plan.gradient_clip_algorithm);
 }
@@ -34,20 +32,12 @@ void step_optimizer(Run& run, Optimizer& optimizer) {
   update.changed();
 }
 
-void count_step(Run& run) {
-  ++run.progress.global_step;
-  ++run.fit.epoch.steps;
+void count_step(Progress& progress, Epoch& epoch) {
+  ++progress.global_step;
+  ++epoch.steps;
 }
 
 namespace {
-
-// A window cut short by the end of a loader whose length was not known: its gradients were divided by the full size.
-void rescale_gradients(Run& run, double factor) {
-  for (auto& wrapped : run.fit.optimizers) {
-    const std::vector<at::Tensor> grads = gradients_of(wrapped.optimizer().parameters());
-    if (!grads.empty()) at::_foreach_mul_(grads, factor);
-  }
-}
 
 // See Note [What a recorded step leaves to the host] in step_graph.h: the device decides here, and the host reads
 // later.
@@ -57,7 +47,7 @@ void record_update(Run& run, const at::Tensor& found_inf) {
   notes.flags = window_flags(run, notes.loss, found_inf);
   Optimizer& optimizer = run.fit.optimizers[0].optimizer();
   before_update(run, optimizer);
-  const HookScope scope(run, Hook::optimizer_step);
+  const HookScope scope(run.entry, Hook::optimizer_step);
   if (notes.flags.defined()) {
     optimizer.step_unless(at::amax(notes.flags));
   } else {
@@ -71,8 +61,9 @@ void update(Run& run, const WindowPart& window) {
   Epoch& epoch = run.fit.epoch;
   run.entry.time_split.enter(StepPart::optimizer);
   const bool weighted = normalize_gradients(run);
+  // A window cut short by the end of a loader whose length was not known: its gradients were divided by the full size.
   if (!weighted && !window.size_known && epoch.window.seen < epoch.window.size) {
-    rescale_gradients(run, static_cast<double>(epoch.window.size) / static_cast<double>(epoch.window.seen));
+    multiply_gradients(run.fit, static_cast<double>(epoch.window.size) / static_cast<double>(epoch.window.seen));
   }
   const ProfilerScope profile(run.profiler.get(), "optimizer_step");
   GradScaler* scaler = run.precision->scaler();
@@ -85,7 +76,7 @@ void update(Run& run, const WindowPart& window) {
   if (finding == Finding::good) {
     for (auto& wrapped : run.fit.optimizers) {
       before_update(run, wrapped.optimizer());
-      const HookScope scope(run, Hook::optimizer_step);
+      const HookScope scope(run.entry, Hook::optimizer_step);
       step_optimizer(run, wrapped.optimizer());
     }
   }
@@ -95,7 +86,7 @@ void update(Run& run, const WindowPart& window) {
 // Lightning: a skipped step moves global_step and the schedulers; here they stay, because nothing was trained.
 void count_window(Run& run, Finding finding) {
   if (finding == Finding::nonfinite_loss) return;
-  if (finding == Finding::good) count_step(run);
+  if (finding == Finding::good) count_step(run.progress, run.fit.epoch);
   if (run.precision->scaler() != nullptr) move_scale(run, finding == Finding::overflow);
 }
 

@@ -13,7 +13,7 @@ void step_optimizer(Run& run, Optimizer& optimizer);
 /// The update of automatic optimization, or what stands in its place while a step is recorded.
 void update(Run& run, const WindowPart& window);
 /// One more optimizer step.
-void count_step(Run& run);
+void count_step(Progress& progress, Epoch& epoch);
 
 /// What follows the update of a window, or its absence: counters, and the loss scale.
 void count_window(Run& run, Finding finding);
