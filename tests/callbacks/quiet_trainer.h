@@ -4,6 +4,7 @@
 #include <string>
 
 #include "levin/trainer/trainer.h"
+#include "support/error_text.h"
 
 namespace levin::test {
 
@@ -21,21 +22,6 @@ inline TrainerOptions quiet(int64_t max_epochs, Callbacks callbacks, const std::
   if (!options.enable_checkpointing) options.enable_checkpointing = false;
   options.default_root_dir = folder;
   return options;
-}
-
-/// The message of the Error that `action` throws, "" if none.
-template <class Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-inline bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace levin::test

@@ -15,12 +15,15 @@
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/core/files.h"
+#include "support/error_text.h"
 #include "support/io_faults.h"
 #include "support/temporary_folder.h"
 
 namespace levin::checkpoint_faults_test {
 namespace {
 
+using test::error_of;
+using test::has;
 using test::IoCall;
 using test::IoFault;
 using test::IoFaults;
@@ -42,19 +45,6 @@ bool same(const State& a, const State& b) {
            const auto other = b.tensors.find(item.first);
            return other != b.tensors.end() && other->second.equal(item.second);
          });
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 const char* cause_of(IoFault fault) {
@@ -279,7 +269,7 @@ TEST(CheckpointFaults, AFileSystemThatIsFullKeepsTheOlder) {
     if (::mount("levin-test", folder.path().c_str(), "tmpfs", 0, "size=64k") != 0) return false;
     write_checkpoint(folder / "a.ckpt", state_of_epoch(1));
     const std::string said =
-        message_of([&] { write_checkpoint(folder / "a.ckpt", state_of_epoch(2, /*numbers=*/100'000)); });
+        error_of<CheckpointError>([&] { write_checkpoint(folder / "a.ckpt", state_of_epoch(2, /*numbers=*/100'000)); });
     require(
         has(said, "No space left on device") && has(said, folder / "a.ckpt") && has(said, "previous file is intact"),
         "said: " + said);
@@ -299,7 +289,7 @@ TEST(CheckpointFaults, AReadOnlyFileSystemIsToldAndItsCheckpointsCanBeRead) {
     const char* path = folder.path().c_str();
     if (::mount(path, path, nullptr, MS_BIND, nullptr) != 0) return false;
     if (::mount(nullptr, path, nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) != 0) return false;
-    const std::string said = message_of([&] { write_checkpoint(folder / "a.ckpt", state_of_epoch(2)); });
+    const std::string said = error_of<CheckpointError>([&] { write_checkpoint(folder / "a.ckpt", state_of_epoch(2)); });
     require(has(said, "Read-only file system") && has(said, folder / "a.ckpt") && has(said, "bytes"), "said: " + said);
     require(same(read_checkpoint(folder / "a.ckpt"), state_of_epoch(1)), "the older state cannot be read");
     return true;

@@ -16,24 +16,18 @@
 
 #include "levin/checkpoint/values_json.h"
 #include "levin/core/files.h"
+#include "support/error_text.h"
 #include "support/temporary_folder.h"
 
 namespace levin::checkpoint_file_test {
 namespace {
 
+using test::error_of;
+using test::has;
 using test::TemporaryFolder;
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 std::string error_of_reading(const std::string& path) {
-  return message_of([&] { (void)read_checkpoint(path); });
+  return error_of<CheckpointError>([&] { (void)read_checkpoint(path); });
 }
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
@@ -87,10 +81,6 @@ std::string error_of_forged(const std::string& tensors,
   const TemporaryFolder folder;
   write_file_durably(folder / "f.ckpt", forged(tensors, metadata, data));
   return error_of_reading(folder / "f.ckpt");
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 // ---- round trips ----------------------------------------------------------------------------------------------------
@@ -327,19 +317,19 @@ TEST(CheckpointFile, RefusesBoolsThatAreNone) {
 
 TEST(CheckpointFile, RefusesWhatItCannotHold) {
   const TemporaryFolder folder;
-  auto error_of = [&](const std::string& name, const at::Tensor& tensor) {
+  auto error_with = [&](const std::string& name, const at::Tensor& tensor) {
     State state;
     state.tensors[name] = tensor;
-    return message_of([&] { write_checkpoint(folder / "a.ckpt", state); });
+    return error_of<CheckpointError>([&] { write_checkpoint(folder / "a.ckpt", state); });
   };
-  EXPECT_TRUE(has(error_of("z", torch::zeros({2}, at::kComplexDouble)), "\"z\""));
-  EXPECT_TRUE(has(error_of("s", torch::eye(3).to_sparse()), "\"s\""));
-  EXPECT_TRUE(has(error_of("u", at::Tensor()), "undefined"));
-  EXPECT_TRUE(has(error_of("__metadata__", torch::zeros({2})), "__metadata__"));
-  EXPECT_TRUE(has(error_of("\xff", torch::zeros({2})), "UTF-8"));
+  EXPECT_TRUE(has(error_with("z", torch::zeros({2}, at::kComplexDouble)), "\"z\""));
+  EXPECT_TRUE(has(error_with("s", torch::eye(3).to_sparse()), "\"s\""));
+  EXPECT_TRUE(has(error_with("u", at::Tensor()), "undefined"));
+  EXPECT_TRUE(has(error_with("__metadata__", torch::zeros({2})), "__metadata__"));
+  EXPECT_TRUE(has(error_with("\xff", torch::zeros({2})), "UTF-8"));
   State state;
   state.set<std::string>("text", "\xff\xfe");
-  EXPECT_TRUE(has(message_of([&] { write_checkpoint(folder / "a.ckpt", state); }), "UTF-8"));
+  EXPECT_TRUE(has(error_of<CheckpointError>([&] { write_checkpoint(folder / "a.ckpt", state); }), "UTF-8"));
   EXPECT_TRUE(folder.names().empty());
 }
 
@@ -356,7 +346,7 @@ TEST(CheckpointFile, KeepsTheOldFileWhenTheDiskIsFull) {
     ::setrlimit(RLIMIT_FSIZE, &limit);
     State large;
     large.tensors["x"] = torch::ones({100000});
-    const std::string error = message_of([&] { write_checkpoint(folder / "a.ckpt", large); });
+    const std::string error = error_of<CheckpointError>([&] { write_checkpoint(folder / "a.ckpt", large); });
     const bool told = has(error, "a.ckpt") && has(error, "File too large") && has(error, "previous file is intact");
     ::_exit(told ? 0 : 1);
   }

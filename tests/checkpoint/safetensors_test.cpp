@@ -11,11 +11,13 @@
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/core/files.h"
+#include "support/error_text.h"
 #include "support/temporary_folder.h"
 
 namespace levin::safetensors_test {
 namespace {
 
+using test::has;
 using test::TemporaryFolder;
 
 std::string file_of(const std::string& header, const std::string& data) {
@@ -37,10 +39,6 @@ std::string error_of(const std::string& header, const std::string& data = "") {
     return text;
   }
   return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(SafetensorsFile, ReadsAnotherProgramsFile) {

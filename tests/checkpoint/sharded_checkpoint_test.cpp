@@ -13,12 +13,14 @@
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/core/files.h"
+#include "support/error_text.h"
 #include "support/temporary_folder.h"
 
 namespace levin::sharded_checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
+using test::error_of;
 using test::TemporaryFolder;
 
 // Of a weight (2, 3), which holds 0 to 5: `begin` to `end`. Rank 0 writes what is the same everywhere.
@@ -55,17 +57,8 @@ void save(const std::string& folder, const std::string& name, const std::vector<
   for (auto& other : others) other.join();
 }
 
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 std::string error_of_reading(const std::string& folder) {
-  return error_of([&] { (void)read_sharded_checkpoint(folder); });
+  return error_of<CheckpointError>([&] { (void)read_sharded_checkpoint(folder); });
 }
 
 std::vector<std::string> files_of(const std::string& folder) {
@@ -120,7 +113,7 @@ TEST(ShardedCheckpoint, ARankThatNeverWritesIsNamedAndTheOlderOneStays) {
   const TemporaryFolder out;
   const std::string folder = (out / "last.ckpt");
   save(folder, "one");
-  const std::string error = error_of([&] {
+  const std::string error = error_of<CheckpointError>([&] {
     write_sharded_checkpoint(folder, rank_state(0, 0, 4), {0, 2, "two"}, std::chrono::milliseconds(100));
   });
   EXPECT_NE(error.find("shard-1-of-2.two.safetensors of rank 1 was not there within"), std::string::npos) << error;
@@ -132,9 +125,11 @@ TEST(ShardedCheckpoint, ARankThatCannotWriteTellsRankZero) {
   const TemporaryFolder out;
   const std::string folder = (out / "run.ckpt");
   fs::create_directories(fs::path(folder) / "shard-1-of-2.a.safetensors");  // a folder is where the shard should be
-  EXPECT_NE(error_of([&] { write_sharded_checkpoint(folder, rank_state(1, 4, 6), {1, 2, "a"}); }), "");
+  EXPECT_NE(error_of<CheckpointError>([&] { write_sharded_checkpoint(folder, rank_state(1, 4, 6), {1, 2, "a"}); }), "");
   fs::remove(fs::path(folder) / "shard-1-of-2.a.safetensors");
-  const std::string error = error_of([&] { write_sharded_checkpoint(folder, rank_state(0, 0, 4), {0, 2, "a"}); });
+  const std::string error = error_of<CheckpointError>([&] {
+    write_sharded_checkpoint(folder, rank_state(0, 0, 4), {0, 2, "a"});
+  });
   EXPECT_NE(error.find("rank 1 could not write its shard: saving checkpoint"), std::string::npos) << error;
   EXPECT_FALSE(is_sharded_checkpoint(folder));
 }

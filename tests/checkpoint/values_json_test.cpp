@@ -7,29 +7,20 @@
 #include <functional>
 
 #include "levin/core/error.h"
+#include "support/error_text.h"
 
 namespace levin::values_json_test {
 namespace {
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "";
-}
+using test::error_of;
+using test::has;
 
 std::string error_of_writing(const ConfigNode& values) {
-  return message_of([&] { (void)values_to_json(values); });
+  return error_of<CheckpointError>([&] { (void)values_to_json(values); });
 }
 
 std::string error_of_reading(const std::string& text) {
-  return message_of([&] { (void)values_from_json(text); });
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+  return error_of<CheckpointError>([&] { (void)values_from_json(text); });
 }
 
 ConfigNode nested(int depth, ConfigNode innermost) {

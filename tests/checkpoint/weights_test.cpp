@@ -12,6 +12,7 @@
 #include "levin/checkpoint/weights_source.h"
 #include "levin/core/files.h"
 #include "support/captured_console.h"
+#include "support/error_text.h"
 #include "support/field_count.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
@@ -19,6 +20,8 @@
 namespace levin::weights_test {
 namespace {
 
+using test::error_of;
+using test::has;
 using test::TemporaryFolder;
 using Tensors = std::map<std::string, at::Tensor>;
 
@@ -51,19 +54,6 @@ bool equal(const Tensors& a, const Tensors& b) {
   return a.size() == b.size() && std::all_of(a.begin(), a.end(), [&](const auto& item) {
            return b.contains(item.first) && torch::equal(item.second, b.at(item.first));
          });
-}
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(LoadWeights, TakesEveryParameterAndBufferInPlace) {

@@ -7,7 +7,7 @@
 namespace levin::arguments_test {
 namespace {
 
-using testing::expect_parts;
+using test::expect_parts;
 using testing::lines;
 
 Arguments parse(const std::vector<std::string>& args) {

@@ -8,22 +8,20 @@
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/core/files.h"
+#include "support/error_text.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 
 namespace levin::checkpoint_tool_test {
 namespace {
 
+using test::expect_parts;
+using test::has;
 using test::Ran;
 using test::TemporaryFolder;
-using testing::expect_parts;
 
 Ran run_levin(const std::string& words) {
   return test::run_program(LEVIN_BINARY_DIR "/bin/levin " + words);
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 State run_state() {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "levin/core/value.h"
+#include "support/error_text.h"
 
 namespace levin::testing {
 
@@ -38,10 +39,6 @@ inline std::string lines(const Problems& problems) {
   std::string text;
   for (const auto& line : problems.lines()) text += line + "\n";
   return text;
-}
-
-inline void expect_parts(const std::string& text, std::initializer_list<std::string> parts) {
-  for (const auto& part : parts) EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
 }
 
 }  // namespace levin::testing

@@ -9,7 +9,7 @@
 namespace levin::help_text_test {
 namespace {
 
-using testing::expect_parts;
+using test::expect_parts;
 using testing::lines;
 
 struct StopOptions {

@@ -23,8 +23,8 @@ constexpr double kMostMegabytes = 200;
 namespace levin::hostile_program_test {
 namespace {
 
+using test::expect_parts;
 using testing::ConfigFiles;
-using testing::expect_parts;
 
 struct Finished {
   int status = -1;       // exit status, or minus the signal that ended it

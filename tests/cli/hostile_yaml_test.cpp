@@ -22,8 +22,8 @@ constexpr bool kSanitized = false;
 namespace levin::hostile_yaml_test {
 namespace {
 
+using test::expect_parts;
 using testing::ConfigFiles;
-using testing::expect_parts;
 using testing::lines;
 
 constexpr double kMostSeconds = kSanitized ? 30.0 : 1.0;

@@ -8,8 +8,8 @@
 namespace levin::merge_test {
 namespace {
 
+using test::expect_parts;
 using testing::ConfigFiles;
-using testing::expect_parts;
 using testing::lines;
 
 ConfigNode tree(const std::string& text) {

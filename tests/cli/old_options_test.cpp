@@ -12,7 +12,7 @@
 namespace levin::old_options_test {
 namespace {
 
-using testing::expect_parts;
+using test::expect_parts;
 using testing::lines;
 
 struct Read {

@@ -11,7 +11,7 @@
 namespace levin {
 namespace {
 
-using testing::expect_parts;
+using test::expect_parts;
 
 // The exit code and what was printed.
 std::pair<int, std::string> plan(const std::vector<std::string>& words, const MeasureRun& measure = nullptr) {

@@ -15,8 +15,8 @@
 namespace levin::plan_memory_test {
 namespace {
 
+using test::expect_parts;
 using testing::ConfigFiles;
-using testing::expect_parts;
 
 constexpr int64_t kMiB = 1 << 20;
 

@@ -8,7 +8,7 @@
 namespace levin::run_config_test {
 namespace {
 
-using testing::expect_parts;
+using test::expect_parts;
 using testing::lines;
 
 RunConfig read(const std::string& text) {

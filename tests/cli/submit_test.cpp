@@ -10,7 +10,7 @@
 namespace levin::submit_test {
 namespace {
 
-using testing::expect_parts;
+using test::expect_parts;
 using testing::lines;
 
 SubmitOptions read(const std::vector<std::string>& words) {

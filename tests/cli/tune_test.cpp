@@ -14,7 +14,7 @@
 namespace levin::tune_test {
 namespace {
 
-using testing::expect_parts;
+using test::expect_parts;
 
 const std::string kRun = " --config " LEVIN_SOURCE_DIR
                          "/configs/fashion_mnist.yaml --trainer.limit_train_batches=40 --trainer.accelerator=cpu";

@@ -7,8 +7,8 @@
 namespace levin::yaml_file_test {
 namespace {
 
+using test::expect_parts;
 using testing::ConfigFiles;
-using testing::expect_parts;
 using testing::lines;
 
 ConfigNode read(const std::string& text) {

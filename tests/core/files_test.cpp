@@ -18,11 +18,14 @@
 #include <thread>
 
 #include "levin/core/error.h"
+#include "support/error_text.h"
 #include "support/temporary_folder.h"
 
 namespace levin::files_test {
 namespace {
 
+using test::error_of;
+using test::expect_parts;
 using test::TemporaryFolder;
 using Names = std::vector<std::string>;
 
@@ -30,20 +33,6 @@ using Names = std::vector<std::string>;
 std::string content_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-template <class Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-void expect_parts(const std::string& text, const Names& parts) {
-  for (const auto& part : parts) EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
 }
 
 // While it lives, no file of this process may grow beyond `bytes`: a write stops short there, then fails with EFBIG.
@@ -166,7 +155,7 @@ TEST(WriteFileDurably, LetsThreadsWriteToOnePath) {
   for (char letter : {'a', 'b', 'c', 'd'}) {
     writers.emplace_back([&, letter] {
       for (int round = 0; round < 5; ++round) {
-        if (error_of([&] { write_file_durably(folder / "x", std::string(50'000, letter)); }) != "no error") ++failures;
+        if (error_of([&] { write_file_durably(folder / "x", std::string(50'000, letter)); }) != "") ++failures;
       }
     });
   }

@@ -5,24 +5,14 @@
 
 #include "levin/core/error.h"
 #include "levin/core/shared_library.h"
+#include "support/error_text.h"
 #include "support/stand_in_driver.h"
 
 namespace levin::gpu_test {
 namespace {
 
-template <class Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using test::error_of;
+using test::has;
 
 TEST(SharedLibrary, FindsWhatItHasAndNamesWhatItHasNot) {
   const SharedLibrary library("libm.so.6", "sums", "Install a C library.");

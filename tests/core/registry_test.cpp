@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "support/error_text.h"
+
 namespace levin::registry_test {
 namespace {
+
+using test::error_of;
 
 struct Animal {
   static std::string registry_name() { return "animal"; }
@@ -43,15 +47,6 @@ ClassSpec spec(const std::string& name, const std::string& legs = "") {
   return made;
 }
 
-std::string message(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
 TEST(Registry, BuildsClassesByName) {
   EXPECT_EQ(animals().make(spec("Dog"), "pet")->legs(), 4);
   EXPECT_EQ(animals().make(spec("Dog", "3"), "pet")->legs(), 3);
@@ -60,14 +55,14 @@ TEST(Registry, BuildsClassesByName) {
 }
 
 TEST(Registry, NamesTheNearestOfUnknownClasses) {
-  EXPECT_EQ(message([] { (void)animals().make(spec("Dogg"), "pets[0]"); }),
+  EXPECT_EQ(error_of<Error>([] { (void)animals().make(spec("Dogg"), "pets[0]"); }),
             "run.yaml:3:5: pets[0]: unknown animal \"Dogg\". Did you mean \"Dog\"? Known: Dog, Snake.");
 }
 
 TEST(Registry, SaysWhereOptionsAreWrong) {
-  EXPECT_EQ(message([] { (void)animals().make(spec("Dog", "0"), "pets[0]"); }),
+  EXPECT_EQ(error_of<Error>([] { (void)animals().make(spec("Dog", "0"), "pets[0]"); }),
             "pets[0].init_args.legs: must be >= 1, got 0.");
-  EXPECT_EQ(message([] { (void)animals().make(spec("Snake", "1"), "pets[0]"); }),
+  EXPECT_EQ(error_of<Error>([] { (void)animals().make(spec("Snake", "1"), "pets[0]"); }),
             "pets[0].init_args.legs: unknown key \"legs\". Known: none.");
 }
 
@@ -87,7 +82,7 @@ TEST(Registry, ResolvesASpecWithEveryOptionFilledIn) {
 TEST(Registry, RefusesASecondClassOfTheSameNameAndShowsBothPlaces) {
   Registry<Animal> registry;
   registry.add<Dog>("Dog", "barks");
-  const std::string what = message([&] { registry.add<Snake>("Dog", "hisses"); });
+  const std::string what = error_of<Error>([&] { registry.add<Snake>("Dog", "hisses"); });
   EXPECT_EQ(what.find("two animals are registered as \"Dog\": "), 0u) << what;
   const size_t first = what.find("registry_test.cpp:");
   EXPECT_NE(first, std::string::npos);

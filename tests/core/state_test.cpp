@@ -3,17 +3,12 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include "support/error_text.h"
+
 namespace levin::state_test {
 namespace {
 
-std::string message(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
+using test::error_of;
 
 TEST(State, KeepsTypedValuesAndTensors) {
   State state;
@@ -36,10 +31,11 @@ TEST(State, KeepsTypedValuesAndTensors) {
 TEST(State, NamesWhatIsMissingOrOfAnotherType) {
   State state;
   state.set("name", std::string("x"));
-  EXPECT_EQ(message([&] { (void)state.get<double>("best"); }), "saved state has no \"best\".");
-  EXPECT_EQ(message([&] { (void)state.get<int64_t>("name"); }),
+  EXPECT_EQ(error_of<CheckpointError>([&] { (void)state.get<double>("best"); }), "saved state has no \"best\".");
+  EXPECT_EQ(error_of<CheckpointError>([&] { (void)state.get<int64_t>("name"); }),
             "saved state: name: expected a whole number, got \"x\".");
-  EXPECT_EQ(message([&] { (void)state.tensor("exp_avg"); }), "saved state has no tensor \"exp_avg\".");
+  EXPECT_EQ(error_of<CheckpointError>([&] { (void)state.tensor("exp_avg"); }),
+            "saved state has no tensor \"exp_avg\".");
 }
 
 TEST(State, GivesBackThePartThatWasPut) {

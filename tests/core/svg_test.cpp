@@ -4,12 +4,13 @@
 
 #include <string>
 
+#include "support/error_text.h"
+
 namespace levin::svg_test {
 
 namespace {
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+
+using test::has;
 }  // namespace
 
 TEST(Svg, APictureIsOneElementWithItsShapesInOrder) {

@@ -9,16 +9,16 @@
 #include <filesystem>
 #include <set>
 
-#include "data/temp_folder.h"
 #include "levin/core/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/sets/mnist.h"
+#include "support/error_text.h"
 
 namespace levin::augment_test {
 namespace {
 
-using levin_test::holds;
-using levin_test::message_of;
+using test::error_of;
+using test::holds;
 
 at::Tensor images(int64_t count) {  // (count, 2, 3, 4): all pixels differ
   return at::arange(count * 24, at::kFloat).view({count, 2, 3, 4});
@@ -103,7 +103,7 @@ TEST(FashionMnist, AugmentsTheTrainingImagesAlone) {
   EXPECT_TRUE(at::equal(a[1], b[1]));
   EXPECT_EQ(b[0].min().item<float>(), a[0].min().item<float>()) << "what comes in is black";
   EXPECT_TRUE(at::equal(first(*plain.val_dataloader()[0])[0], first(*augmented.val_dataloader()[0])[0]));
-  EXPECT_TRUE(holds(message_of<ConfigError>([] { FashionMnist({.flatten = true, .flip = true}); }),
+  EXPECT_TRUE(holds(error_of<ConfigError>([] { FashionMnist({.flatten = true, .flip = true}); }),
                     {"FashionMnistOptions.flatten", "crop_padding or flip"}));
 }
 

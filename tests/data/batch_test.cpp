@@ -3,14 +3,14 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "data/temp_folder.h"
 #include "levin/core/error.h"
+#include "support/error_text.h"
 
 namespace levin::batch_test {
 namespace {
 
-using levin_test::holds;
-using levin_test::message_of;
+using test::error_of;
+using test::holds;
 
 TEST(Batch, CountsSamplesAlongTheFirstDimension) {
   EXPECT_EQ(Batch{}.size(), 0);
@@ -30,8 +30,8 @@ TEST(Batch, UnpacksAllItsTensors) {
 
 TEST(Batch, NamesBothNumbersWhenUnpackedWrongly) {
   const Batch batch = {at::zeros({5, 2}), at::zeros({5})};
-  EXPECT_TRUE(holds(message_of<Error>([&] { (void)batch.unpack<3>(); }), {"unpack<3>", "holds 2 tensors"}));
-  EXPECT_TRUE(holds(message_of<Error>([&] { (void)batch[2]; }), {"no tensor 2", "holds 2"}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { (void)batch.unpack<3>(); }), {"unpack<3>", "holds 2 tensors"}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { (void)batch[2]; }), {"no tensor 2", "holds 2"}));
 }
 
 }  // namespace

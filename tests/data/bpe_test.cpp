@@ -5,17 +5,18 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "data/temp_folder.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/data/text/make_tokenizer.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
 
 namespace levin::bpe_test {
 namespace {
 
-using levin_test::holds;
-using levin_test::message_of;
-using levin_test::TempFolder;
+using test::error_of;
+using test::holds;
+using test::TemporaryFolder;
 
 // Made by reference/bpe.py and bpe_cl100k.py with the packages tiktoken, tokenizers and regex.
 const std::string kReference = LEVIN_SOURCE_DIR "/tests/data/reference/";
@@ -83,19 +84,19 @@ TEST(BpeTokenizer, GivesAnyBytesBack) {
 
 TEST(BpeTokenizer, DecodesSpecialTokensAndNamesUnknownOnes) {
   EXPECT_EQ(by_merges().decode(std::vector<int64_t>{40, 77, 512}), "In<|endoftext|>");
-  EXPECT_TRUE(holds(message_of<DataError>([] {
+  EXPECT_TRUE(holds(error_of<DataError>([] {
                       (void)by_ranks().decode(std::vector<int64_t>{40, 512});
                     }),
                     {"token 1", "512 tokens", "saw 512"}));
-  EXPECT_TRUE(holds(message_of<DataError>([] { (void)by_ranks().decode(std::vector<int64_t>{-1}); }), {"saw -1"}));
+  EXPECT_TRUE(holds(error_of<DataError>([] { (void)by_ranks().decode(std::vector<int64_t>{-1}); }), {"saw -1"}));
 }
 
 TEST(BpeTokenizer, NamesFileAndLineOfAMistake) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string good = read_file(kReference + "bpe.tiktoken");
   const auto of_ranks = [&](const std::string& content) {
     const std::string path = folder.write("bad.tiktoken", content);
-    return message_of<DataError>([&] { (void)BpeTokenizer::from_ranks(path); });
+    return error_of<DataError>([&] { (void)BpeTokenizer::from_ranks(path); });
   };
   EXPECT_TRUE(holds(of_ranks("IQ== 0\nIg=! 1\n"), {"bad.tiktoken:2: expected a token in base64", "Ig=! 1"}));
   EXPECT_TRUE(holds(of_ranks("IQ== 0\nIg== one\n"), {"bad.tiktoken:2: expected a rank", "saw one"}));
@@ -108,7 +109,7 @@ TEST(BpeTokenizer, NamesFileAndLineOfAMistake) {
   const auto of_merges = [&](const std::string& vocab_text, const std::string& merges_text) {
     folder.write("vocab.json", vocab_text);
     folder.write("merges.txt", merges_text);
-    return message_of<DataError>([&] { (void)make_tokenizer(folder.path()); });
+    return error_of<DataError>([&] { (void)make_tokenizer(folder.path()); });
   };
   EXPECT_TRUE(holds(of_merges("[1]", merges), {"vocab.json", "a JSON object"}));
   EXPECT_TRUE(holds(of_merges("{\"a\": -1}", merges), {"vocab.json: token a: expected a number from 0", "saw -1"}));
@@ -121,7 +122,7 @@ TEST(MakeTokenizer, KnowsWhatANameStandsFor) {
   EXPECT_EQ(make_tokenizer(kReference + "bpe.tiktoken")->vocab_size(), 512);
   EXPECT_EQ(make_tokenizer(kReference)->vocab_size(), 513);
   EXPECT_EQ(make_tokenizer("byte")->encode("A\xff"), (std::vector<int32_t>{65, 255}));
-  EXPECT_TRUE(holds(message_of<DataError>([] {
+  EXPECT_TRUE(holds(error_of<DataError>([] {
                       (void)make_tokenizer("byte")->decode(std::vector<int64_t>{0, 256});
                     }),
                     {"token 1", "0 to 255", "saw 256"}));

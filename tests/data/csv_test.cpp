@@ -4,21 +4,22 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
-#include "data/temp_folder.h"
 #include "levin/core/error.h"
 #include "levin/data/sets/csv_reader.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
 
 namespace levin::csv_test {
 namespace {
 
-using levin_test::holds;
-using levin_test::message_of;
-using levin_test::TempFolder;
+using test::error_of;
+using test::holds;
+using test::TemporaryFolder;
 
 constexpr const char* kFlowers = "width,\"height, cm\",kind\r\n1,2.5,rose\r\n-3e1,4,\"tu\"\"lip\"\r\n\r\n5,6,rose";
 
 TEST(ReadCsv, KeepsQuotedDelimitersQuotesAndLineEnds) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto rows = read_csv(folder.write("a.csv",
                                           "\xEF\xBB\xBF"
                                           "a;\"x;\ny\"\n\"q\"\"q\";\n"),
@@ -31,10 +32,10 @@ TEST(ReadCsv, KeepsQuotedDelimitersQuotesAndLineEnds) {
 }
 
 TEST(ReadCsv, PointsAtWhatIsWrong) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto error = [&](const std::string& text) {
     const std::string path = folder.write("bad.csv", text);
-    return message_of<DataError>([&] { (void)read_csv(path); });
+    return error_of<DataError>([&] { (void)read_csv(path); });
   };
   EXPECT_TRUE(holds(error("a,b\n1,\"2\n3"), {"bad.csv:2:3:", "never closed"}));
   EXPECT_TRUE(holds(error("a,b\n\"1\"x,2\n"), {"bad.csv:2:4:", "\"x\""}));
@@ -42,7 +43,7 @@ TEST(ReadCsv, PointsAtWhatIsWrong) {
 }
 
 TEST(CsvDataset, ReadsFeaturesAndClassTargetByName) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const CsvDataset data({.path = folder.write("f.csv", kFlowers), .target = "kind", .target_is_class = true});
   EXPECT_EQ(data.size(), 3);
   const auto [x, y] = data.get_range(0, 3).unpack<2>();
@@ -53,7 +54,7 @@ TEST(CsvDataset, ReadsFeaturesAndClassTargetByName) {
 }
 
 TEST(CsvDataset, ReadsColumnsByNumberWithoutHeaderAndSortsNumbersAsNumbers) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder.write("n.csv", "10,1,7\n9,2,8\n");
   const CsvDataset numbers({.path = path, .header = false, .features = {"2"}, .target = "0"});
   EXPECT_TRUE(at::equal(numbers.get_range(0, 2)[0], at::tensor({7.F, 8.F}).view({2, 1})));
@@ -63,20 +64,20 @@ TEST(CsvDataset, ReadsColumnsByNumberWithoutHeaderAndSortsNumbersAsNumbers) {
 }
 
 TEST(CsvDataset, NamesFileLineColumnAndText) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder.write("f.csv", "a,b\n1,2\n3,x4\n");
   EXPECT_TRUE(
-      holds(message_of<DataError>([&] { CsvDataset({.path = path}); }), {"f.csv:3:3:", "column \"b\"", "\"x4\""}));
+      holds(error_of<DataError>([&] { CsvDataset({.path = path}); }), {"f.csv:3:3:", "column \"b\"", "\"x4\""}));
   EXPECT_TRUE(
-      holds(message_of<DataError>([&] { CsvDataset({.path = path, .target = "bb"}); }), {"no column \"bb\"", "a, b"}));
-  EXPECT_TRUE(holds(message_of<DataError>([&] { CsvDataset({.path = folder.write("e.csv", "a,b\n")}); }), {"no rows"}));
-  EXPECT_TRUE(holds(message_of<ConfigError>([] { CsvDataset({}); }), {"path", "must be set"}));
+      holds(error_of<DataError>([&] { CsvDataset({.path = path, .target = "bb"}); }), {"no column \"bb\"", "a, b"}));
+  EXPECT_TRUE(holds(error_of<DataError>([&] { CsvDataset({.path = folder.write("e.csv", "a,b\n")}); }), {"no rows"}));
+  EXPECT_TRUE(holds(error_of<ConfigError>([] { CsvDataset({}); }), {"path", "must be set"}));
   EXPECT_TRUE(
-      holds(message_of<Error>([&] { CsvDataset({.path = folder.file("none.csv")}); }), {"none.csv", "No such file"}));
+      holds(error_of<Error>([&] { CsvDataset({.path = (folder / "none.csv")}); }), {"none.csv", "No such file"}));
 }
 
 TEST(CsvData, SplitsRowsAndKeepsClassNumbersForTests) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string text = "v,kind\n";
   for (int i = 0; i < 10; ++i) text += std::to_string(i) + (i % 2 == 0 ? ",even\n" : ",odd\n");
   CsvData data({.path = folder.write("train.csv", text),

@@ -21,16 +21,16 @@
 #include <memory>
 #include <thread>
 
-#include "data/temp_folder.h"
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
 #include "levin/data/loading/sample_generator.h"
+#include "support/error_text.h"
 
 namespace levin::dataloader_test {
 namespace {
 
-using levin_test::holds;
-using levin_test::message_of;
+using test::error_of;
+using test::holds;
 
 // Any function of the index as a data set of single samples.
 class Samples : public Dataset {
@@ -132,7 +132,7 @@ TEST(DataLoader, SkipsBatchesWithoutFetchingThem) {
     EXPECT_TRUE(same(pass(loader, 3, 7), whole));
     EXPECT_EQ(data->fetched, 12);
     EXPECT_TRUE(pass(loader, 3, 10).empty());
-    EXPECT_TRUE(holds(message_of<DataError>([&] { loader.start(3, 11); }), {"batch 11", "10 batches"}));
+    EXPECT_TRUE(holds(error_of<DataError>([&] { loader.start(3, 11); }), {"batch 11", "10 batches"}));
   }
 }
 
@@ -200,7 +200,7 @@ TEST(DataLoader, NamesTheFailingSampleAndStartsAgain) {
     loader.start(2);
     Batch batch;
     for (int i = 0; i < 4; ++i) ASSERT_TRUE(loader.next(batch));
-    EXPECT_TRUE(holds(message_of<DataError>([&] { loader.next(batch); }),
+    EXPECT_TRUE(holds(error_of<DataError>([&] { loader.next(batch); }),
                       {"sample 17", "batch 4 of epoch 2", "picture 17 is torn"}));
     EXPECT_FALSE(loader.next(batch));
     broken = false;
@@ -215,12 +215,12 @@ TEST(DataLoader, NamesTheSampleWhoseShapeOrTypeDiffers) {
                                                   return Batch{at::zeros({2, i == 5 ? 4 : 3})};
                                                 }),
                       {.batch_size = 3, .num_workers = workers});
-    EXPECT_TRUE(holds(message_of<DataError>([&] { pass(shapes, 0); }),
+    EXPECT_TRUE(holds(error_of<DataError>([&] { pass(shapes, 0); }),
                       {"sample 5", "[2, 4]", "sample 3", "[2, 3]", "batch 1 of epoch 0"}));
     DataLoader types(
         std::make_shared<Samples>(3, [](int64_t i) { return Batch{at::zeros({2}, i == 2 ? at::kLong : at::kFloat)}; }),
         {.batch_size = 3, .num_workers = workers});
-    EXPECT_TRUE(holds(message_of<DataError>([&] { pass(types, 0); }), {"sample 2", "Long", "Float"}));
+    EXPECT_TRUE(holds(error_of<DataError>([&] { pass(types, 0); }), {"sample 2", "Long", "Float"}));
   }
 }
 
@@ -255,7 +255,7 @@ TEST(DataLoader, NamesABatchThatCannotBeGathered) {
     Batch get_batch(const at::Tensor& indices) const override { return {at::zeros({2}).index_select(0, indices)}; }
   };
   DataLoader loader(std::make_shared<Bad>(), {.batch_size = 5});
-  const std::string message = message_of<DataError>([&] { pass(loader, 0); });
+  const std::string message = error_of<DataError>([&] { pass(loader, 0); });
   EXPECT_TRUE(holds(message, {"samples 0 to 4", "batch 0 of epoch 0"}));
   EXPECT_EQ(message.find("Exception raised from"), std::string::npos) << message;  // no C++ stack
 }
@@ -274,7 +274,7 @@ TEST(DataLoader, FollowsItsSampler) {
   DataLoader loader(counting(10), {.batch_size = 2}, std::make_shared<SubsetSampler>(std::vector<int64_t>{7, 3, 5}));
   EXPECT_TRUE(at::equal(at::cat(pass(loader, 0)), at::tensor({7, 3, 5}, at::kLong)));
   DataLoader outside(counting(6), {}, std::make_shared<SubsetSampler>(std::vector<int64_t>{0, 6}));
-  EXPECT_TRUE(holds(message_of<DataError>([&] { outside.start(0); }), {"index 6", "6 samples"}));
+  EXPECT_TRUE(holds(error_of<DataError>([&] { outside.start(0); }), {"index 6", "6 samples"}));
 }
 
 // Rank by rank, the samples of one pass.
@@ -376,12 +376,12 @@ TEST(DataLoader, StacksWhateverGetMakesOfTensorsWithGradients) {
 }
 
 TEST(DataLoader, RefusesWhatCannotWork) {
-  EXPECT_TRUE(holds(message_of<ConfigError>([] { DataLoader(counting(3), {.batch_size = 0, .num_workers = -1}); }),
+  EXPECT_TRUE(holds(error_of<ConfigError>([] { DataLoader(counting(3), {.batch_size = 0, .num_workers = -1}); }),
                     {"DataLoaderOptions.batch_size", "got 0", "num_workers", "got -1"}));
-  EXPECT_TRUE(holds(message_of<DataError>([] { DataLoader(counting(0), {}); }), {"empty"}));
-  EXPECT_TRUE(holds(message_of<ConfigError>(
-                        [] { DataLoader(counting(3), {.shuffle = true}, std::make_shared<SequentialSampler>(3)); }),
-                    {"shuffle", "sampler"}));
+  EXPECT_TRUE(holds(error_of<DataError>([] { DataLoader(counting(0), {}); }), {"empty"}));
+  EXPECT_TRUE(holds(
+      error_of<ConfigError>([] { DataLoader(counting(3), {.shuffle = true}, std::make_shared<SequentialSampler>(3)); }),
+      {"shuffle", "sampler"}));
   DataLoader not_started(counting(3), {});
   Batch batch;
   EXPECT_FALSE(not_started.next(batch));

@@ -6,14 +6,14 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "data/temp_folder.h"
 #include "levin/core/error.h"
+#include "support/error_text.h"
 
 namespace levin::dataset_test {
 namespace {
 
-using levin_test::holds;
-using levin_test::message_of;
+using test::error_of;
+using test::holds;
 
 TEST(TensorDataset, GivesSamplesGathersAndViews) {
   const at::Tensor x = at::arange(12).view({6, 2});
@@ -28,12 +28,12 @@ TEST(TensorDataset, GivesSamplesGathersAndViews) {
 }
 
 TEST(TensorDataset, RefusesTensorsOfUnequalLengthAndNone) {
-  EXPECT_TRUE(holds(message_of<DataError>([] {
+  EXPECT_TRUE(holds(error_of<DataError>([] {
                       TensorDataset({at::zeros({6, 2}), at::zeros({5})});
                     }),
                     {"tensor 1 holds 5", "tensor 0 holds 6"}));
-  EXPECT_TRUE(holds(message_of<DataError>([] { TensorDataset({at::zeros({})}); }), {"tensor 0", "dimension"}));
-  EXPECT_TRUE(holds(message_of<DataError>([] { TensorDataset(std::vector<at::Tensor>{}); }), {"no tensor"}));
+  EXPECT_TRUE(holds(error_of<DataError>([] { TensorDataset({at::zeros({})}); }), {"tensor 0", "dimension"}));
+  EXPECT_TRUE(holds(error_of<DataError>([] { TensorDataset(std::vector<at::Tensor>{}); }), {"no tensor"}));
 }
 
 TEST(Dataset, SaysWhatToOverrideIfItPromisesBatchesAndHasNone) {
@@ -42,7 +42,7 @@ TEST(Dataset, SaysWhatToOverrideIfItPromisesBatchesAndHasNone) {
     Batch get(int64_t) const override { return {}; }
     bool has_get_batch() const override { return true; }
   };
-  EXPECT_TRUE(holds(message_of<Error>([] { (void)Promises().get_range(0, 1); }), {"override", "get_batch"}));
+  EXPECT_TRUE(holds(error_of<Error>([] { (void)Promises().get_range(0, 1); }), {"override", "get_batch"}));
 }
 
 }  // namespace

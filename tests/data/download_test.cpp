@@ -5,19 +5,22 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <filesystem>
+#include <iterator>
 
 #include "data/http_server.h"
-#include "data/temp_folder.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
 
 namespace levin::download_test {
 namespace {
 
-using levin_test::holds;
-using levin_test::HttpServer;
-using levin_test::message_of;
-using levin_test::TempFolder;
+using test::error_of;
+using test::holds;
+using test::HttpServer;
+using test::TemporaryFolder;
 
 const std::string kBody(300000, 'x');
 
@@ -26,127 +29,127 @@ DownloadOptions quick(Checksum checksum = {}) {
 }
 
 TEST(Checksum, MatchesKnownDigests) {  // RFC 1321 and FIPS 180-2 give those of "abc"
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder.write("abc", "abc");
   EXPECT_EQ(file_checksum(path, Checksum::Kind::md5), "900150983cd24fb0d6963f7d28e17f72");
   EXPECT_EQ(file_checksum(path, Checksum::Kind::sha256),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  EXPECT_TRUE(holds(message_of<Error>([&] { (void)file_checksum(folder.file("no"), Checksum::Kind::md5); }),
+  EXPECT_TRUE(holds(error_of<Error>([&] { (void)file_checksum(folder / "no", Checksum::Kind::md5); }),
                     {"/no", "No such file"}));
 }
 
 TEST(Download, FetchesAWholeFileIntoANewFolder) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const HttpServer server({HttpServer::answer("abc")});
-  const std::string path = folder.file("a/b/abc");
+  const std::string path = folder / "a/b/abc";
   download(server.url() + "abc", path, quick({Checksum::Kind::md5, "900150983cd24fb0d6963f7d28e17f72"}));
   EXPECT_EQ(read_file(path), "abc");
   EXPECT_EQ(server.requests(), 1);
 }
 
 TEST(Download, TriesAgainAfterACutConnectionAndABusyServer) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const HttpServer server({HttpServer::cut(kBody), HttpServer::answer("", "503 Busy"), HttpServer::answer(kBody)});
-  download(server.url(), folder.file("x"), quick());
-  EXPECT_EQ(read_file(folder.file("x")), kBody);
+  download(server.url(), folder / "x", quick());
+  EXPECT_EQ(read_file(folder / "x"), kBody);
   EXPECT_EQ(server.requests(), 3);
-  EXPECT_EQ(folder.count_files(), 1U);
+  EXPECT_EQ(folder.names().size(), 1U);
 }
 
 TEST(Download, GivesUpOnAConnectionThatIsAlwaysCut) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const HttpServer server({HttpServer::cut(kBody)});
-  const std::string message = message_of<DataError>([&] { download(server.url(), folder.file("x"), quick()); });
-  EXPECT_TRUE(holds(message, {server.url(), folder.file("x"), "after 150000 bytes", "attempt 3 of 3"}));
+  const std::string message = error_of<DataError>([&] { download(server.url(), folder / "x", quick()); });
+  EXPECT_TRUE(holds(message, {server.url(), folder / "x", "after 150000 bytes", "attempt 3 of 3"}));
   EXPECT_EQ(server.requests(), 3);
-  EXPECT_EQ(folder.count_files(), 0U);
+  EXPECT_EQ(folder.names().size(), 0U);
 }
 
 TEST(Download, RefusesWrongBytesAndKeepsTheOldFile) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const HttpServer server({HttpServer::answer("abd")});
   const std::string path = folder.write("x", "old");
   const std::string expected = "900150983cd24fb0d6963f7d28e17f72";
-  const std::string message = message_of<DataError>([&] {
+  const std::string message = error_of<DataError>([&] {
     download(server.url(), path, quick({Checksum::Kind::md5, expected}));
   });
   EXPECT_TRUE(holds(
       message, {"3 of them", "expected MD5 900150983cd24fb0d6963f7d28e17f72", "got 4911e516e5aa21d327512e0c8b197616"}));
   EXPECT_EQ(read_file(path), "old");
-  EXPECT_EQ(folder.count_files(), 1U);
+  EXPECT_EQ(folder.names().size(), 1U);
 }
 
 TEST(Download, SendsNothingForAnAddressThatIsNone) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const HttpServer server({HttpServer::answer("abc")});
-  const std::string path = folder.file("x");
+  const std::string path = folder / "x";
   for (const std::string name : {"a\r\nX-Evil: 1", "a\nb", "a b", "\x1b[2J", "\x7f"}) {
-    EXPECT_TRUE(holds(message_of<DataError>([&] { download(server.url() + name, path, quick()); }),
+    EXPECT_TRUE(holds(error_of<DataError>([&] { download(server.url() + name, path, quick()); }),
                       {"cannot download", "attempt 1 of 3"}))
         << name;
   }
   for (const std::string url : {"file:///etc/passwd", "ftp://127.0.0.1/x", "-o/tmp/x", "$(touch x)", "`touch x`", ""}) {
-    EXPECT_TRUE(holds(message_of<DataError>([&] { download(url, path, quick()); }), {"cannot download " + url})) << url;
+    EXPECT_TRUE(holds(error_of<DataError>([&] { download(url, path, quick()); }), {"cannot download " + url})) << url;
   }
   EXPECT_EQ(server.requests(), 0);
-  EXPECT_EQ(folder.count_files(), 0U);
+  EXPECT_EQ(folder.names().size(), 0U);
 }
 
 TEST(Download, AsksForAHostileNameAsItIs) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const HttpServer server({HttpServer::answer("abc")});
   for (const std::string name : {"$(touch%20x)", "`id`", "a;b", "'", "%0a", "--x", "\xc3\xa9"}) {
-    download(server.url() + name, folder.file("x"), quick());
-    EXPECT_EQ(read_file(folder.file("x")), "abc") << name;
+    download(server.url() + name, folder / "x", quick());
+    EXPECT_EQ(read_file(folder / "x"), "abc") << name;
   }
-  EXPECT_EQ(folder.count_files(), 1U);
+  EXPECT_EQ(folder.names().size(), 1U);
 }
 
 TEST(Download, DoesNotFollowAServerToAnotherProtocol) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string secret = folder.write("secret", "s");
   for (const std::string& target : {"file://" + secret, std::string("ftp://127.0.0.1:9/x")}) {
     const HttpServer server(
         {"HTTP/1.1 302 Found\r\nLocation: " + target + "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"});
-    EXPECT_TRUE(holds(message_of<DataError>([&] { download(server.url(), folder.file("x"), quick()); }),
+    EXPECT_TRUE(holds(error_of<DataError>([&] { download(server.url(), folder / "x", quick()); }),
                       {"cannot download", "attempt 1 of 3"}))
         << target;
   }
-  EXPECT_EQ(folder.count_files(), 1U);
+  EXPECT_EQ(folder.names().size(), 1U);
 }
 
 TEST(Download, NamesTheStatusOfAMissingFileAndAsksOnce) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const HttpServer server({HttpServer::answer("no such page", "404 Not Found")});
-  EXPECT_TRUE(holds(message_of<DataError>([&] { download(server.url(), folder.file("x"), quick()); }),
+  EXPECT_TRUE(holds(error_of<DataError>([&] { download(server.url(), folder / "x", quick()); }),
                     {"HTTP status 404", "attempt 1 of 3"}));
   EXPECT_EQ(server.requests(), 1);
-  EXPECT_EQ(folder.count_files(), 0U);
+  EXPECT_EQ(folder.names().size(), 0U);
 }
 
 TEST(Download, NamesAServerThatIsNotThere) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string url;
   { url = HttpServer({""}).url(); }
-  EXPECT_TRUE(holds(message_of<DataError>([&] { download(url, folder.file("x"), quick()); }),
+  EXPECT_TRUE(holds(error_of<DataError>([&] { download(url, folder / "x", quick()); }),
                     {url, "connection failed", "attempt 3 of 3"}));
-  EXPECT_TRUE(holds(message_of<DataError>([&] { download("file:///etc/hostname", folder.file("x"), quick()); }),
+  EXPECT_TRUE(holds(error_of<DataError>([&] { download("file:///etc/hostname", folder / "x", quick()); }),
                     {"file:///etc/hostname", "attempt 1 of 3"}));
 }
 
 TEST(Download, RefusesMoreThanItsLimit) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const HttpServer server({HttpServer::answer(kBody)});
   DownloadOptions options = quick();
   options.max_bytes = 1000;
-  EXPECT_TRUE(holds(message_of<DataError>([&] { download(server.url(), folder.file("x"), options); }), {"1000 bytes"}));
-  EXPECT_EQ(folder.count_files(), 0U);
+  EXPECT_TRUE(holds(error_of<DataError>([&] { download(server.url(), folder / "x", options); }), {"1000 bytes"}));
+  EXPECT_EQ(folder.names().size(), 0U);
 }
 
 // A limit on file sizes needs no root and makes write() fail half-way, as a full disk does. It holds for a whole
 // process, hence the child.
 TEST(Download, NamesTheCauseWhenThereIsNoRoomAndLeavesNothing) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const HttpServer server({HttpServer::answer(kBody)});
   const pid_t child = ::fork();
   if (child == 0) {
@@ -154,7 +157,7 @@ TEST(Download, NamesTheCauseWhenThereIsNoRoomAndLeavesNothing) {
     const rlimit limit{100000, 100000};
     ::setrlimit(RLIMIT_FSIZE, &limit);
     try {
-      download(server.url(), folder.file("x"), quick());
+      download(server.url(), folder / "x", quick());
     } catch (const DataError& error) {
       ::_exit(holds(error.what(), {"/x", "cannot write it: File too large", "attempt 1 of 3"}) ? 0 : 2);
     }
@@ -164,17 +167,34 @@ TEST(Download, NamesTheCauseWhenThereIsNoRoomAndLeavesNothing) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_EQ(folder.count_files(), 0U);
+  EXPECT_EQ(folder.names().size(), 0U);
+}
+
+TEST(Download, ClosesItsFileHoweverItEnds) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "taken");  // a file cannot take its name
+  const HttpServer server({HttpServer::answer(kBody)});
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  const auto try_it = [&] {
+    EXPECT_TRUE(holds(error_of<Error>([&] { download(server.url(), folder / "taken", quick()); }), {"taken"}));
+    (void)error_of<Error>([&] { download(server.url(), folder / "x", quick({Checksum::Kind::md5, "0"})); });
+  };
+  try_it();  // what the library opens once stays open
+  const auto before = open_files();
+  for (int i = 0; i < 5; ++i) try_it();
+  EXPECT_EQ(open_files(), before);
 }
 
 TEST(Download, NamesAFolderThatCannotBeWritten) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const HttpServer server({HttpServer::answer("abc")});
   folder.write("file", "");
-  EXPECT_TRUE(holds(message_of<Error>([&] { download(server.url(), folder.file("file/x"), quick()); }),
-                    {folder.file("file"), "Not a directory"}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { download(server.url(), folder / "file/x", quick()); }),
+                    {folder / "file", "Not a directory"}));
   // /proc takes no new files, even from root.
-  EXPECT_TRUE(holds(message_of<DataError>([&] { download(server.url(), "/proc/x", quick()); }),
+  EXPECT_TRUE(holds(error_of<DataError>([&] { download(server.url(), "/proc/x", quick()); }),
                     {"/proc/x", "cannot create a file in its folder"}));
   EXPECT_EQ(server.requests(), 0);
 }

@@ -9,14 +9,14 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
-#include "data/temp_folder.h"
 #include "levin/core/error.h"
+#include "support/error_text.h"
 
 namespace levin::gather_rows_test {
 namespace {
 
-using levin_test::holds;
-using levin_test::message_of;
+using test::error_of;
+using test::holds;
 
 void expect_as_index_select(const at::Tensor& tensor, const at::Tensor& indices) {
   const at::Tensor expected = at::index_select(tensor, 0, indices);
@@ -47,7 +47,7 @@ TEST(GatherRows, TakesTensorsThatAreNotContiguousToo) {
 
 TEST(GatherRows, RefusesAnIndexOutsideOfTheData) {
   for (const int64_t wrong : {6, -1}) {
-    EXPECT_TRUE(holds(message_of<DataError>([&] {
+    EXPECT_TRUE(holds(error_of<DataError>([&] {
                         (void)gather_rows(at::rand({6, 2}), at::tensor({0, static_cast<int>(wrong)}, at::kLong));
                       }),
                       {"index " + std::to_string(wrong), "6 rows"}));

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace levin_test {
+namespace levin::test {
 
 class HttpServer {
  public:
@@ -85,4 +85,4 @@ class HttpServer {
   std::thread thread_;
 };
 
-}  // namespace levin_test
+}  // namespace levin::test

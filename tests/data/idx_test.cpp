@@ -5,15 +5,16 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include "data/temp_folder.h"
 #include "levin/core/error.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
 
 namespace levin::idx_test {
 namespace {
 
-using levin_test::holds;
-using levin_test::message_of;
-using levin_test::TempFolder;
+using test::error_of;
+using test::holds;
+using test::TemporaryFolder;
 
 std::string bytes(std::initializer_list<int> values) {
   std::string text;
@@ -21,8 +22,8 @@ std::string bytes(std::initializer_list<int> values) {
   return text;
 }
 
-std::string gzipped(const TempFolder& folder, const std::string& content) {
-  const std::string path = folder.file("made.gz");
+std::string gzipped(const TemporaryFolder& folder, const std::string& content) {
+  const std::string path = folder / "made.gz";
   const gzFile file = gzopen(path.c_str(), "wb9");
   gzwrite(file, content.data(), static_cast<unsigned>(content.size()));
   gzclose(file);
@@ -34,7 +35,7 @@ std::string gzipped(const TempFolder& folder, const std::string& content) {
 const std::string kShorts = bytes({0, 0, 0x0B, 1, 0, 0, 0, 2, 0, 1, 0xFF, 0xFE});
 
 TEST(ReadIdx, ReadsEveryTypeBigEndian) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto read = [&](const std::string& content) { return read_idx(folder.write("a", content)); };
   EXPECT_TRUE(at::equal(read(kShorts), at::tensor({1, -2}, at::kShort)));
   EXPECT_TRUE(at::equal(read(bytes({0, 0, 0x08, 2, 0, 0, 0, 1, 0, 0, 0, 2, 200, 7})),
@@ -47,16 +48,16 @@ TEST(ReadIdx, ReadsEveryTypeBigEndian) {
 }
 
 TEST(ReadIdx, ReadsGzippedFiles) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder.write("a.gz", gzipped(folder, kShorts));
   EXPECT_TRUE(at::equal(read_idx(path), at::tensor({1, -2}, at::kShort)));
 }
 
 TEST(ReadIdx, NamesFileByteExpectedAndSeenOfAMalformedFile) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto error = [&](const std::string& content) {
     const std::string path = folder.write("bad.idx", content);
-    return message_of<DataError>([&] { (void)read_idx(path); });
+    return error_of<DataError>([&] { (void)read_idx(path); });
   };
   EXPECT_TRUE(holds(error(bytes({1, 0, 8, 1})), {"bad.idx: byte 0:", "expected 00 00", "saw 01 00"}));
   EXPECT_TRUE(holds(error(bytes({0, 0, 0x0A, 1})), {"byte 2:", "unknown type", "saw 0a"}));
@@ -68,15 +69,15 @@ TEST(ReadIdx, NamesFileByteExpectedAndSeenOfAMalformedFile) {
   const std::string huge = bytes({0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255});
   EXPECT_TRUE(holds(error(huge), {"byte 8:", "multiply", "4294967295"}));
   EXPECT_TRUE(holds(error(""), {"byte 0:", "saw 0"}));
-  EXPECT_TRUE(holds(message_of<DataError>([&] { (void)read_idx(folder.file("none")); }), {"none", "No such file"}));
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)read_idx(folder / "none"); }), {"none", "No such file"}));
 }
 
 TEST(ReadIdx, RefusesDamagedAndTruncatedGzip) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string good = gzipped(folder, kShorts);
   const auto error = [&](const std::string& content) {
     const std::string path = folder.write("bad.gz", content);
-    return message_of<DataError>([&] { (void)read_idx(path); });
+    return error_of<DataError>([&] { (void)read_idx(path); });
   };
   std::string bad_crc = good;
   bad_crc[bad_crc.size() - 8] = static_cast<char>(bad_crc[bad_crc.size() - 8] ^ 1);
@@ -85,15 +86,15 @@ TEST(ReadIdx, RefusesDamagedAndTruncatedGzip) {
 }
 
 TEST(ReadIdx, TakesNoMemoryForWhatTheFileCannotHold) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string header = bytes({0, 0, 8, 1, 0x7F, 0xFF, 0xFF, 0xFF});  // 2 GiB promised
   const std::string zipped = folder.write("lie.gz", gzipped(folder, header + "abc"));
-  EXPECT_TRUE(holds(message_of<DataError>([&] { (void)read_idx(zipped); }), {"2147483647 bytes", "cannot hold"}));
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)read_idx(zipped); }), {"2147483647 bytes", "cannot hold"}));
   const std::string plain = folder.write("lie", header + "abc");
-  EXPECT_TRUE(holds(message_of<DataError>([&] { (void)read_idx(plain); }), {"2147483647 bytes", "saw 3"}));
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)read_idx(plain); }), {"2147483647 bytes", "saw 3"}));
   const std::string zeros =
       folder.write("zeros.gz", gzipped(folder, bytes({0, 0, 8, 1, 0, 1, 0, 0}) + std::string(65536, '\0')));
-  EXPECT_TRUE(holds(message_of<DataError>([&] { (void)read_idx(zeros, 65535); }), {"65536 bytes", "65535 allowed"}));
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)read_idx(zeros, 65535); }), {"65536 bytes", "65535 allowed"}));
   EXPECT_EQ(read_idx(zeros).numel(), 65536);
 }
 

@@ -8,17 +8,18 @@
 #include <filesystem>
 
 #include "data/http_server.h"
-#include "data/temp_folder.h"
 #include "levin/core/error.h"
 #include "levin/data/sets/idx.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
 
 namespace levin::mnist_test {
 namespace {
 
-using levin_test::holds;
-using levin_test::HttpServer;
-using levin_test::message_of;
-using levin_test::TempFolder;
+using test::error_of;
+using test::holds;
+using test::HttpServer;
+using test::TemporaryFolder;
 
 const std::string kDebian = "/usr/share/datasets/fashion-mnist";
 
@@ -99,22 +100,22 @@ TEST(FashionMnist, HoldsOutTheSameImagesWhateverTheRun) {
 }
 
 TEST(Mnist, SaysWhichFilesAreMissingWhereAndWhatToSet) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Mnist data({.root = folder.path(), .download = false});
-  EXPECT_TRUE(holds(message_of<DataError>([&] { data.prepare_data(); }),
+  EXPECT_TRUE(holds(error_of<DataError>([&] { data.prepare_data(); }),
                     {"Mnist", folder.path(), "train-images-idx3-ubyte.gz", ".download"}));
-  EXPECT_TRUE(holds(message_of<DataError>([&] { data.setup(Stage::fit); }), {folder.path(), "train-images"}));
-  EXPECT_TRUE(holds(message_of<DataError>([&] { data.train_dataloader(); }), {"setup(Stage::fit)"}));
-  EXPECT_TRUE(holds(message_of<ConfigError>([] { Mnist({.batch_size = 0}); }), {"MnistOptions.batch_size", "got 0"}));
+  EXPECT_TRUE(holds(error_of<DataError>([&] { data.setup(Stage::fit); }), {folder.path(), "train-images"}));
+  EXPECT_TRUE(holds(error_of<DataError>([&] { data.train_dataloader(); }), {"setup(Stage::fit)"}));
+  EXPECT_TRUE(holds(error_of<ConfigError>([] { Mnist({.batch_size = 0}); }), {"MnistOptions.batch_size", "got 0"}));
 }
 
 TEST(Mnist, DownloadsIntoItsFolderAndRefusesWrongArchives) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const HttpServer server({HttpServer::answer("not an archive")});
-  Mnist data({.root = folder.file("mnist"), .url = server.url()});
-  EXPECT_TRUE(holds(message_of<DataError>([&] { data.prepare_data(); }),
+  Mnist data({.root = folder / "mnist", .url = server.url()});
+  EXPECT_TRUE(holds(error_of<DataError>([&] { data.prepare_data(); }),
                     {server.url() + "train-images-idx3-ubyte.gz", "expected MD5 f68b3c2dcbeaaa9fbdd348bbdeb94873"}));
-  EXPECT_TRUE(std::filesystem::is_empty(folder.file("mnist")));
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "mnist"));
 }
 
 }  // namespace

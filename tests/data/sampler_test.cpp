@@ -8,15 +8,15 @@
 
 #include <set>
 
-#include "data/temp_folder.h"
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
+#include "support/error_text.h"
 
 namespace levin::sampler_test {
 namespace {
 
-using levin_test::holds;
-using levin_test::message_of;
+using test::error_of;
+using test::holds;
 
 TEST(DefaultSeed, IsZeroUntilSet) {
   EXPECT_EQ(default_seed(), 0U);
@@ -57,7 +57,7 @@ TEST(RandomSampler, DrawsAsManyAsAskedWithAndWithoutReplacement) {
   EXPECT_EQ(drawn.size(0), 1000);
   EXPECT_EQ(drawn.min().item<int64_t>(), 0);
   EXPECT_EQ(drawn.max().item<int64_t>(), 9);
-  EXPECT_TRUE(holds(message_of<ConfigError>([] { RandomSampler(10, {.num_samples = 0}); }),
+  EXPECT_TRUE(holds(error_of<ConfigError>([] { RandomSampler(10, {.num_samples = 0}); }),
                     {"RandomSamplerOptions.num_samples", "got 0"}));
 }
 

@@ -8,17 +8,18 @@
 #include <iterator>
 #include <sstream>
 
-#include "data/temp_folder.h"
 #include "levin/core/error.h"
 #include "levin/data/text/text_reader.h"
+#include "support/error_text.h"
 #include "support/run_program.h"
+#include "support/temporary_folder.h"
 
 namespace levin::sentence_piece_test {
 namespace {
 
-using levin_test::holds;
-using levin_test::message_of;
-using levin_test::TempFolder;
+using test::error_of;
+using test::holds;
+using test::TemporaryFolder;
 
 // Skips where Debian's package bible-kjv-text is not installed.
 #define NEED_BIBLE() \
@@ -34,24 +35,24 @@ std::vector<std::string> verses(size_t count) {
 }
 
 // A model of 300 pieces trained on 400 verses by SentencePiece's own program. `more`: its options.
-std::string train(const TempFolder& folder, const std::string& name, const std::string& more = "") {
+std::string train(const TemporaryFolder& folder, const std::string& name, const std::string& more = "") {
   std::string text;
   for (const std::string& verse : verses(400)) text += verse + "\n";
   const std::string input = folder.write("verses.txt", text);
   const auto ran = test::run_program(
       "spm_train --minloglevel=2 --num_threads=1 --model_type=unigram --character_coverage=1 --vocab_size=300 "
       "--input=" +
-      input + " --model_prefix=" + folder.file(name) + " " + more);
+      input + " --model_prefix=" + (folder / name) + " " + more);
   EXPECT_EQ(ran.status, 0) << ran.output;
-  return folder.file(name + ".model");
+  return folder / name + ".model";
 }
 
 // What SentencePiece's own program makes of the texts, in the model's numbers.
-std::vector<std::vector<int>> spm_encode(const TempFolder& folder, const std::string& model,
+std::vector<std::vector<int>> spm_encode(const TemporaryFolder& folder, const std::string& model,
                                          const std::vector<std::string>& texts) {
   std::string lines;
   for (const std::string& text : texts) lines += text + "\n";
-  const std::string input = folder.write("texts.txt", lines), output = folder.file("ids.txt");
+  const std::string input = folder.write("texts.txt", lines), output = folder / "ids.txt";
   const auto ran =
       test::run_program("spm_encode --model=" + model + " --output_format=id --output=" + output + " " + input);
   EXPECT_EQ(ran.status, 0) << ran.output;
@@ -70,7 +71,7 @@ std::vector<int64_t> wide(const std::vector<int32_t>& tokens) {
 
 TEST(SentencePieceTokenizer, NumbersPiecesAsXlmRDoes) {
   NEED_BIBLE();
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string path = train(folder, "plain");
   const SentencePieceTokenizer tokenizer(path);
   EXPECT_EQ(tokenizer.vocab_size(), 302);  // as XLM-R's 250000 become 250002
@@ -90,7 +91,7 @@ TEST(SentencePieceTokenizer, NumbersPiecesAsXlmRDoes) {
 
 TEST(SentencePieceTokenizer, GivesTheTextBack) {
   NEED_BIBLE();
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const SentencePieceTokenizer tokenizer(train(folder, "round"));
   for (const std::string& verse : verses(300)) {
     std::vector<int64_t> tokens = wide(tokenizer.encode(verse));
@@ -106,7 +107,7 @@ TEST(SentencePieceTokenizer, GivesTheTextBack) {
 // With other numbers for the special pieces, the ordinary ones still follow in their order.
 TEST(SentencePieceTokenizer, FindsSpecialPiecesWhereverTheModelHasThem) {
   NEED_BIBLE();
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string path = train(folder, "other", "--pad_id=0 --bos_id=-1 --eos_id=1 --unk_id=2");
   const SentencePieceTokenizer tokenizer(path);
   EXPECT_EQ(tokenizer.vocab_size(), 4 + 297 + 1);
@@ -118,27 +119,27 @@ TEST(SentencePieceTokenizer, FindsSpecialPiecesWhereverTheModelHasThem) {
 }
 
 TEST(SentencePieceTokenizer, SaysWhichFileIsNoModel) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto error = [&](const std::string& bytes) {
     const std::string path = folder.write("bad.model", bytes);
-    return message_of<DataError>([&] { const SentencePieceTokenizer tokenizer(path); });
+    return error_of<DataError>([&] { const SentencePieceTokenizer tokenizer(path); });
   };
   EXPECT_TRUE(holds(error(""), {"bad.model: expected a SentencePiece model", "the file is empty"}));
   EXPECT_TRUE(holds(error("these are no pieces"), {"bad.model: expected a SentencePiece model", "trainer wrote"}));
-  EXPECT_TRUE(holds(message_of<Error>([&] { const SentencePieceTokenizer tokenizer(folder.file("none.model")); }),
+  EXPECT_TRUE(holds(error_of<Error>([&] { const SentencePieceTokenizer tokenizer(folder / "none.model"); }),
                     {"none.model", "No such file"}));
-  EXPECT_TRUE(holds(message_of<DataError>([] { (void)make_sequence_tokenizer("pieces"); }),
+  EXPECT_TRUE(holds(error_of<DataError>([] { (void)make_sequence_tokenizer("pieces"); }),
                     {"expected \"byte\" or a SentencePiece model", "\"pieces\""}));
 }
 
 TEST(SentencePieceTokenizer, SaysWhichTokenThereIsNot) {
   NEED_BIBLE();
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<std::string> names = {"byte", train(folder, "m")};
   for (const std::string& name : names) {
     const auto tokenizer = make_sequence_tokenizer(name);
     const std::vector<int64_t> tokens = {5, tokenizer->vocab_size()};
-    EXPECT_TRUE(holds(message_of<DataError>([&] { (void)tokenizer->decode(tokens); }),
+    EXPECT_TRUE(holds(error_of<DataError>([&] { (void)tokenizer->decode(tokens); }),
                       {"token 1: expected 0 to " + std::to_string(tokenizer->vocab_size() - 1)}));
   }
 }

@@ -8,16 +8,17 @@
 #include <filesystem>
 #include <set>
 
-#include "data/temp_folder.h"
 #include "levin/core/error.h"
 #include "levin/data/text/text_reader.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
 
 namespace levin::text_csv_test {
 namespace {
 
-using levin_test::holds;
-using levin_test::message_of;
-using levin_test::TempFolder;
+using test::error_of;
+using test::holds;
+using test::TemporaryFolder;
 
 std::vector<Batch> all_of(const std::shared_ptr<Loader>& loader) {
   std::vector<Batch> batches;
@@ -35,7 +36,7 @@ std::vector<int64_t> numbers(const at::Tensor& tensor) {
 constexpr const char* kReviews = "stars,review\n5,\"Good, \"\"very\"\"\"\n1,no\n5,abcdefgh\n";
 
 TEST(TextCsv, FramesCutsAndPadsTexts) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   TextCsv data({.path = folder.write("r.csv", kReviews),
                 .text = "review",
                 .label = "stars",
@@ -66,7 +67,7 @@ TEST(TextCsv, FramesCutsAndPadsTexts) {
 }
 
 TEST(TextCsv, SplitsRowsOnceAndShufflesTheTrainingOnes) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string text = "text,label\n";
   for (char c = 'a'; c < 'a' + 20; ++c) text += std::string(1, c) + (c % 2 == 0 ? ",even\n" : ",odd\n");
   const TextCsvOptions options{
@@ -95,22 +96,22 @@ TEST(TextCsv, SplitsRowsOnceAndShufflesTheTrainingOnes) {
 }
 
 TEST(TextCsv, KeepsClassNumbersForTests) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder.write("t.csv", "text,label\na,x\nb,y\nc,z\n");
   const std::string test = folder.write("test.csv", "text,label\nq,z\n");
   TextCsv data({.path = path, .test_path = test});
   data.setup(Stage::test);
   EXPECT_EQ(numbers(all_of(data.test_dataloader()[0]).at(0)[1]), (std::vector<int64_t>{2}));
-  TextCsv named({.path = folder.file("not read"), .test_path = test, .classes = {"z", "y"}});
+  TextCsv named({.path = folder / "not read", .test_path = test, .classes = {"z", "y"}});
   named.setup(Stage::predict);
   EXPECT_EQ(numbers(all_of(named.predict_dataloader()[0]).at(0)[1]), (std::vector<int64_t>{0}));
 }
 
 TEST(TextCsv, RefusesARowWithFileAndLine) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto error = [&](const std::string& text, TextCsvOptions options = {}) {
     options.path = folder.write("bad.csv", text);
-    return message_of<DataError>([&] { TextCsv(options).setup(Stage::fit); });
+    return error_of<DataError>([&] { TextCsv(options).setup(Stage::fit); });
   };
   EXPECT_TRUE(holds(error("text,label\na,b\nc\n"), {"bad.csv:3:1:", "expected 2 fields", "saw 1"}));
   EXPECT_TRUE(holds(error("text,label\n\"a,b\n"), {"bad.csv:2:1:", "never closed"}));
@@ -122,8 +123,8 @@ TEST(TextCsv, RefusesARowWithFileAndLine) {
       holds(error("text,label\na,b\n", {.classes = {"c"}}), {"bad.csv:2:3:", "unknown class \"b\"", "Known: c"}));
   TextCsv test(
       {.path = folder.write("a.csv", "text,label\na,b\n"), .test_path = folder.write("b.csv", "text,label\na,c\n")});
-  EXPECT_TRUE(holds(message_of<DataError>([&] { test.setup(Stage::test); }), {"b.csv:2:3:", "unknown class \"c\""}));
-  EXPECT_TRUE(holds(message_of<ConfigError>([] { TextCsv({.header = false}); }), {"TextCsvOptions.header"}));
+  EXPECT_TRUE(holds(error_of<DataError>([&] { test.setup(Stage::test); }), {"b.csv:2:3:", "unknown class \"c\""}));
+  EXPECT_TRUE(holds(error_of<ConfigError>([] { TextCsv({.header = false}); }), {"TextCsvOptions.header"}));
 }
 
 // The books of the King James Bible: 39 and 27, 23145 and 7957 verses.

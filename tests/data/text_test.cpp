@@ -11,18 +11,19 @@
 #include <set>
 #include <span>
 
-#include "data/temp_folder.h"
 #include "levin/core/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/sets/checksum.h"
 #include "levin/data/text/text_reader.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
 
 namespace levin::text_test {
 namespace {
 
-using levin_test::holds;
-using levin_test::message_of;
-using levin_test::TempFolder;
+using test::error_of;
+using test::holds;
+using test::TemporaryFolder;
 
 // Skips where Debian's package bible-kjv-text is not installed.
 #define NEED_BIBLE() \
@@ -75,7 +76,7 @@ TEST(ReadText, GivesTheWholeBibleOfDebiansPackage) {
 
 TEST(ReadText, ReadsPlainGzippedAndCompressedFilesAlike) {
   NEED_BIBLE();
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string bible = read_text(kjv_path());
   const std::string part = bible.substr(0, 100'000);
   EXPECT_EQ(read_text(folder.write("a.txt", part)), part);
@@ -88,13 +89,13 @@ TEST(ReadText, ReadsPlainGzippedAndCompressedFilesAlike) {
 
 TEST(ReadText, NamesFileByteAndWhatItExpected) {
   NEED_BIBLE();
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string packed = file_bytes(kjv_path());
   const auto message = [&](const std::string& bytes) {
     const std::string path = folder.write("bad", bytes);
-    return message_of<DataError>([&] { (void)read_text(path, 1 << 20); });
+    return error_of<DataError>([&] { (void)read_text(path, 1 << 20); });
   };
-  EXPECT_TRUE(holds(message_of<DataError>([&] { (void)read_text(folder.file("gone.txt")); }), {"gone.txt"}));
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)read_text(folder / "gone.txt"); }), {"gone.txt"}));
   const std::string zipped = gzipped(text_of_length(5000));
   EXPECT_TRUE(holds(message(zipped.substr(0, zipped.size() / 2)), {"/bad: byte ", "ends too early", "gzip"}));
   std::string damaged = zipped;
@@ -121,7 +122,7 @@ TEST(TokenBlocks, GivesTokensAndThoseOnePlaceFurther) {
   EXPECT_TRUE(at::equal(batch[1], batch[0] + 1));
   EXPECT_TRUE(
       at::equal(blocks.get_range(2, 3)[1], at::tensor({3L, 4L, 5L, 6L, 4L, 5L, 6L, 7L, 5L, 6L, 7L, 8L}).view({3, 4})));
-  EXPECT_TRUE(holds(message_of<DataError>([] { TokenBlocks(at::arange(4, at::kByte), 4); }), {"at least 5", "got 4"}));
+  EXPECT_TRUE(holds(error_of<DataError>([] { TokenBlocks(at::arange(4, at::kByte), 4); }), {"at least 5", "got 4"}));
 }
 
 TEST(BlockSampler, VisitsEachTokenOnceAPassFromAnotherPlaceEachEpoch) {
@@ -161,7 +162,7 @@ std::vector<Batch> batches_of(Loader& loader, int64_t epoch, int64_t first_batch
 }
 
 TEST(TextFile, TrainsOnTheBeginningAndValidatesOnTheEnd) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string text = text_of_length(1000);
   TextFile data(
       {.path = folder.write("a.txt", text), .block_size = 10, .batch_size = 8, .val_fraction = 0.2, .shuffle = false});
@@ -180,7 +181,7 @@ TEST(TextFile, TrainsOnTheBeginningAndValidatesOnTheEnd) {
 }
 
 TEST(TextFile, TestsOnWhatFollowsTheValidation) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string text = text_of_length(1000);
   const TextFileOptions options{.path = folder.write("a.txt", text),
                                 .block_size = 10,
@@ -213,7 +214,7 @@ TEST(TextFile, TestsOnWhatFollowsTheValidation) {
 }
 
 TEST(TextFile, GoesOnInTheMiddleOfAnEpochWithTheSameBatches) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder.write("a.txt", text_of_length(3000));
   TextFile data({.path = path, .block_size = 10, .batch_size = 8});
   TextFile with_worker({.path = path, .block_size = 10, .batch_size = 8, .num_workers = 2});
@@ -237,21 +238,21 @@ TEST(TextFile, PredictsFromAPromptWithoutReadingTheText) {
 }
 
 TEST(TextFile, SaysWhatIsMissing) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto message = [&](TextFileOptions options) {
-    return message_of<DataError>([&] { TextFile(options).setup(Stage::fit); });
+    return error_of<DataError>([&] { TextFile(options).setup(Stage::fit); });
   };
-  EXPECT_TRUE(holds(message({.path = folder.file("gone.txt")}), {"gone.txt"}));
+  EXPECT_TRUE(holds(message({.path = (folder / "gone.txt")}), {"gone.txt"}));
   EXPECT_TRUE(holds(message({.path = folder.write("short.txt", "too short"), .block_size = 16, .val_fraction = 0}),
                     {"short.txt", "9 tokens for training", "at least 17", ".block_size"}));
   EXPECT_TRUE(holds(message({.path = folder.write("a.txt", std::string(100, 'a')), .block_size = 16}),
                     {"a.txt", "10 tokens for validation", ".val_fraction"}));
   EXPECT_TRUE(holds(message({.tokenizer = "bite"}), {"\"byte\"", ".tiktoken", "\"bite\""}));
-  EXPECT_TRUE(holds(message_of<ConfigError>([] { TextFile({.val_fraction = 0.5, .test_fraction = 0.5}); }),
+  EXPECT_TRUE(holds(error_of<ConfigError>([] { TextFile({.val_fraction = 0.5, .test_fraction = 0.5}); }),
                     {"TextFileOptions.test_fraction", "val_fraction, 0.5", "test_fraction, 0.5", "below 1"}));
   const std::string path = folder.write("b.txt", std::string(100, 'a'));
   const auto of_test = [&](TextFileOptions options) {
-    return message_of<Error>([&] { TextFile(options).setup(Stage::test); });
+    return error_of<Error>([&] { TextFile(options).setup(Stage::test); });
   };
   EXPECT_TRUE(holds(of_test({.path = path}), {"TextFileOptions.test_fraction", "0 holds nothing out"}));
   EXPECT_TRUE(holds(of_test({.path = path, .block_size = 16, .test_fraction = 0.1}),

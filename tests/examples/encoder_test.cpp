@@ -9,10 +9,13 @@
 #include "levin/core/module_call.h"
 #include "models/text_classifier.h"
 #include "support/captured_console.h"
+#include "support/error_text.h"
 #include "support/temporary_folder.h"
 
 namespace levin::encoder_test {
 namespace {
+
+using test::error_of;
 
 // The sizes of reference/encoder_weights.py.
 TextClassifierOptions small(bool roberta) {
@@ -305,14 +308,6 @@ TEST(TextClassifier, LearnsTexts) {
 
 TEST(TextClassifier, NamesOptionsThatDoNotFit) {
   const test::CapturedConsole quiet;
-  const auto message = [](auto run) -> std::string {
-    try {
-      run();
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-    return "nothing was thrown";
-  };
   const auto expect_parts = [](const std::string& text, std::initializer_list<const char*> parts) {
     for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
   };
@@ -321,11 +316,11 @@ TEST(TextClassifier, NamesOptionsThatDoNotFit) {
   odd.max_position_embeddings = 2;
   odd.pad_token_id = 13;
   expect_parts(
-      message([&] { TextClassifier model(odd); }),
+      error_of([&] { TextClassifier model(odd); }),
       {"hidden_size: must be a multiple of num_attention_heads (4), got 18",
        "pad_token_id: must be below vocab_size (13), got 13", "max_position_embeddings: must be above", "got 2"});
   const auto fit = [&](const TextClassifierOptions& options) {
-    return message([&] {
+    return error_of([&] {
       const test::TemporaryFolder folder;
       std::ofstream(folder.path() + "/a.csv") << "text,label\na,b\n";
       TextClassifier model(options);
@@ -339,7 +334,7 @@ TEST(TextClassifier, NamesOptionsThatDoNotFit) {
   TextClassifierOptions open = small(true);
   open.num_classes = 0;
   const auto ids = torch::full({2, 5}, 4, torch::kLong);
-  expect_parts(message([&] {
+  expect_parts(error_of([&] {
                  TextClassifier model(open);
                  Trainer(TrainerOptions{.logger = false, .enable_checkpointing = false})
                      .predict(model, Loaders(std::make_shared<DataLoader>(
@@ -347,7 +342,7 @@ TEST(TextClassifier, NamesOptionsThatDoNotFit) {
                }),
                {"num_classes: 0 asks the data"});
   TextClassifier model(small(true));
-  expect_parts(message([&] {
+  expect_parts(error_of([&] {
                  (void)model.forward(torch::full({1, 9}, 4, torch::kLong));
                }),
                {"samples of 9 tokens", "10 positions", "enough for 8", "max_length"});

@@ -8,10 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include "support/captured_console.h"
+#include "support/error_text.h"
 #include "support/temporary_folder.h"
 
 namespace levin::gpt_test {
 namespace {
+
+using test::error_of;
 
 GPTOptions small() {
   GPTOptions options;
@@ -289,20 +292,12 @@ TEST(GPT, SamplesAsSeedTemperatureAndTopKSay) {
 
 TEST(GPT, NamesOptionsThatDoNotFit) {
   const test::CapturedConsole quiet;
-  const auto message = [](auto run) -> std::string {
-    try {
-      run();
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-    return "nothing was thrown";
-  };
   GPTOptions odd = small();
   odd.n_embd = 9;
-  EXPECT_NE(message([&] { GPT model(odd); }).find("n_embd: must be a multiple of n_head (2), got 9"),
+  EXPECT_NE(error_of([&] { GPT model(odd); }).find("n_embd: must be a multiple of n_head (2), got 9"),
             std::string::npos);
   const auto predict = [&](GPTOptions options, TextFileOptions text) {
-    return message([&] {
+    return error_of([&] {
       GPT model(options);
       TextFile data(text);
       Trainer(TrainerOptions{.logger = false, .enable_checkpointing = false}).predict(model, data);
@@ -315,7 +310,7 @@ TEST(GPT, NamesOptionsThatDoNotFit) {
   EXPECT_NE(predict(options, {}).find("GPTOptions.block_size: 6 is too small for the data's blocks of 128"),
             std::string::npos);
   GPT model(small());
-  EXPECT_NE(message([&] {
+  EXPECT_NE(error_of([&] {
               (void)model.forward(torch::zeros({1, 7}, torch::kLong));
             }).find("got 7 tokens, and block_size is 6"),
             std::string::npos);

@@ -59,7 +59,4 @@ MOST_LINES = 400
 
 # Files that may be longer, each with the reason.
 LONG_FILES = {
-    "tests/trainer/mixed_precision_test.cpp": "one behaviour of a scaled loss after another, over one set of helpers",
-    "tests/trainer/trainer_test.cpp": "one behaviour of the Trainer after another, over one set of helpers",
-    "tests/trainer/optimization_test.cpp": "a table of equivalences (N micro-batches = one batch) over one set of helpers",
 }

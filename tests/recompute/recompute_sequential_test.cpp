@@ -8,8 +8,8 @@ namespace levin::recompute_sequential_test {
 namespace {
 
 using test::error_of;
+using test::expect_parts;
 using test::expect_same_bits;
-using test::expect_text;
 using test::gradients;
 using test::input;
 
@@ -64,7 +64,7 @@ TEST(RecomputeSequential, GivesTheSameBits) {
 TEST(RecomputeSequential, WantsAsManySegmentsAsThereAreBlocksAtMost) {
   std::vector<int64_t> counts(1);
   for (const int64_t segments : {0, 4}) {
-    expect_text(
+    expect_parts(
         error_of([&] { recompute_sequential(blocks(counts), segments, input()); }),
         {"recompute_sequential: " + std::to_string(segments) + " segments of a Sequential of 3 blocks", "Give 1 to 3"});
   }

@@ -10,7 +10,7 @@ namespace levin::segment_names_test {
 namespace {
 
 using test::error_of;
-using test::expect_text;
+using test::expect_parts;
 using Names = std::vector<std::string>;
 
 // h: a list of six blocks, each with fc and norm; net: a Sequential of four; fc_1, fc_2, pred: children of the root.
@@ -94,25 +94,25 @@ TEST(SegmentNames, ACheckpointMayBeTheLastPartOfAName) {
 TEST(SegmentNames, MayLieWithinEachOtherButNotOverlap) {
   EXPECT_EQ(names_of({.modules = {"h.0..h.3", "h.1", "h.2..h.3", "h.2.fc"}}),
             (Names{"h.0..h.3", "h.1", "h.2..h.3", "h.2.fc"}));
-  expect_text(problem_of({.modules = {"h.0..h.2", "h.2..h.4"}}),
-              {"TrainerOptions.recompute: h.0..h.2 and h.2..h.4 share some blocks and not others",
-               "Let one end where the other begins"});
+  expect_parts(problem_of({.modules = {"h.0..h.2", "h.2..h.4"}}),
+               {"TrainerOptions.recompute: h.0..h.2 and h.2..h.4 share some blocks and not others",
+                "Let one end where the other begins"});
 }
 
 TEST(SegmentNames, SayWhatIsWrongAllTogether) {
   const std::string text =
       problem_of({.modules = {"g.*", "h.4..h.2", "h.0..net.1", "h.0..h.9"}, .checkpoints = {"pret"}});
-  expect_text(text, {"TrainerOptions.recompute.modules[0]: no submodule's name matches \"g.*\"", "h.5.norm",
-                     "modules[1]: h.4..h.2 is no range", "modules[2]: h.0..net.1 is no range",
-                     "as in layers.2..layers.5", "modules[3]: no submodule's name matches \"h.9\"",
-                     "TrainerOptions.recompute.checkpoints[0]: no submodule's name matches \"pret\"",
-                     "Did you mean \"pred\"?"});
-  expect_text(problem_of({.modules = {"net"}, .segments = 5}),
-              {"TrainerOptions.recompute.segments: net has 4 blocks, too few for 5 segments. Give 1 to 4."});
-  expect_text(problem_of({.modules = {"pred"}, .segments = 2}),
-              {"modules[0]: pred is a torch::nn::LinearImpl", "segments cuts a Sequential or a list of blocks"});
-  expect_text(problem_of({.modules = {"h.0..h.1"}, .segments = 2}), {"a range is one segment", "name h"});
-  expect_text(problem_of({.segments = 2}), {"segments: there is nothing to cut"});
+  expect_parts(text, {"TrainerOptions.recompute.modules[0]: no submodule's name matches \"g.*\"", "h.5.norm",
+                      "modules[1]: h.4..h.2 is no range", "modules[2]: h.0..net.1 is no range",
+                      "as in layers.2..layers.5", "modules[3]: no submodule's name matches \"h.9\"",
+                      "TrainerOptions.recompute.checkpoints[0]: no submodule's name matches \"pret\"",
+                      "Did you mean \"pred\"?"});
+  expect_parts(problem_of({.modules = {"net"}, .segments = 5}),
+               {"TrainerOptions.recompute.segments: net has 4 blocks, too few for 5 segments. Give 1 to 4."});
+  expect_parts(problem_of({.modules = {"pred"}, .segments = 2}),
+               {"modules[0]: pred is a torch::nn::LinearImpl", "segments cuts a Sequential or a list of blocks"});
+  expect_parts(problem_of({.modules = {"h.0..h.1"}, .segments = 2}), {"a range is one segment", "name h"});
+  expect_parts(problem_of({.segments = 2}), {"segments: there is nothing to cut"});
 }
 
 }  // namespace

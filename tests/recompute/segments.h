@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "levin/recompute/recompute.h"
+#include "support/error_text.h"
 
 namespace levin::test {
 
@@ -54,19 +55,6 @@ inline void expect_same_bits(const std::vector<at::Tensor>& one, const std::vect
     if (!one[k].defined()) continue;
     EXPECT_TRUE(one[k].equal(other[k])) << k << "\n" << one[k] << "\n" << other[k];
   }
-}
-
-inline std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-inline void expect_text(const std::string& text, const std::vector<std::string>& parts) {
-  for (const auto& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
 }
 
 }  // namespace levin::test

@@ -8,10 +8,13 @@
 #include <set>
 
 #include "levin/core/error.h"
+#include "support/error_text.h"
 #include "support/temporary_folder.h"
 
 namespace levin::cluster_environment_test {
 namespace {
+
+using test::has;
 
 using Values = std::map<std::string, std::string>;
 
@@ -218,10 +221,6 @@ std::string problem_of(Values values) {
     return error.what();
   }
   return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(FindWorld, ReadsMpichAndIntelMpi) {

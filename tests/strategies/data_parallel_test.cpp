@@ -11,9 +11,12 @@
 
 #include "levin/core/error.h"
 #include "levin/precision/autocast.h"
+#include "support/error_text.h"
 
 namespace levin::data_parallel_test {
 namespace {
+
+using test::error_of;
 
 namespace F = torch::nn::functional;
 
@@ -31,15 +34,6 @@ std::vector<at::Tensor> gradients(const torch::nn::Module& module) {
   std::vector<at::Tensor> grads;
   for (const auto& parameter : module.parameters()) grads.push_back(parameter.grad().clone());
   return grads;
-}
-
-std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST(ScatterGather, SharesAreAsEvenAsCanBeAndNoneIsEmpty) {
@@ -61,7 +55,7 @@ TEST(ScatterGather, GatherUndoesScatterAndGradientsPassBoth) {
 }
 
 TEST(ScatterGather, ATensorWithOtherRowsIsAnError) {
-  const std::string text = message_of([] { (void)scatter(torch::ones({3, 2}), {4, 4}, cpu_slots(2)); });
+  const std::string text = error_of([] { (void)scatter(torch::ones({3, 2}), {4, 4}, cpu_slots(2)); });
   EXPECT_NE(text.find("shape (3, 2)"), std::string::npos) << text;
   EXPECT_NE(text.find("batch of 8 samples"), std::string::npos) << text;
   EXPECT_EQ(scatter(torch::tensor(7), {4, 4}, cpu_slots(2))[1].item<int64_t>(), 7);
@@ -233,7 +227,7 @@ TEST(DataParallel, AnExceptionNamesTheReplicaAndItsSlot) {
     }
   };
   DataParallel parallel(std::make_shared<Fails>(), cpu_slots(2));
-  const std::string text = message_of([&] { (void)parallel.forward(torch::arange(8).to(at::kFloat)); });
+  const std::string text = error_of([&] { (void)parallel.forward(torch::arange(8).to(at::kFloat)); });
   EXPECT_NE(text.find("replica 1 of 2 on cpu:1: too large"), std::string::npos) << text;
 }
 
@@ -241,7 +235,7 @@ TEST(DataParallel, AModuleWithoutCloneIsToldSo) {
   struct Plain : torch::nn::Module {
     at::Tensor forward(const at::Tensor& x) { return x; }
   };
-  const std::string text = message_of([] { DataParallelModel<Plain>(std::make_shared<Plain>(), cpu_slots(2)); });
+  const std::string text = error_of([] { DataParallelModel<Plain>(std::make_shared<Plain>(), cpu_slots(2)); });
   EXPECT_NE(text.find("cannot be copied to cpu:1"), std::string::npos) << text;
   EXPECT_NE(text.find("Cloneable"), std::string::npos) << text;
 }
@@ -249,14 +243,14 @@ TEST(DataParallel, AModuleWithoutCloneIsToldSo) {
 TEST(Replicas, ACopyWithOtherLayersIsAnError) {
   auto net = torch::nn::Linear(2, 3);
   const std::string text =
-      message_of([&] { const Replicas replicas(*net, {torch::nn::Linear(2, 4).ptr()}, cpu_slots(2)); });
+      error_of([&] { const Replicas replicas(*net, {torch::nn::Linear(2, 4).ptr()}, cpu_slots(2)); });
   EXPECT_NE(text.find("cpu:1 has weight (4, 2) where the module has weight (3, 2)"), std::string::npos) << text;
 }
 
 TEST(DataParallelCriterion, RefusesOutputsOfAnotherNumberOfSlots) {
   DataParallelCriterion criterion(std::make_shared<ParallelApply>(cpu_slots(2)),
                                   [](const at::Tensor& y, const at::Tensor&) { return y.sum(); });
-  const std::string text = message_of([&] { (void)criterion.forward({}, torch::ones({2})); });
+  const std::string text = error_of([&] { (void)criterion.forward({}, torch::ones({2})); });
   EXPECT_NE(text.find("0 outputs for 2 slots"), std::string::npos) << text;
 }
 

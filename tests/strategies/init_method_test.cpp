@@ -7,9 +7,12 @@
 
 #include "levin/core/error.h"
 #include "levin/strategies/launch/cluster_environment.h"
+#include "support/error_text.h"
 
 namespace levin::init_method_test {
 namespace {
+
+using test::expect_parts;
 
 using Words = std::vector<std::string>;
 
@@ -32,10 +35,6 @@ class InitMethod : public ::testing::Test {
     return "";
   }
 };
-
-void expect_parts(const std::string& text, std::initializer_list<std::string> parts) {
-  for (const auto& part : parts) EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
-}
 
 TEST_F(InitMethod, MakesTheProcessThatRank) {
   const Words others = take_init_method(

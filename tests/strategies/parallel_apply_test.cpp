@@ -13,9 +13,12 @@
 #include "levin/core/error.h"
 #include "levin/precision/autocast.h"
 #include "levin/strategies/device/random_scope.h"
+#include "support/error_text.h"
 
 namespace levin::parallel_apply_test {
 namespace {
+
+using test::error_of;
 
 TEST(ParallelApply, GivesEachSlotAThreadAndTellsItWhichSlotItIs) {
   ParallelApply apply(cpu_slots(3));
@@ -146,19 +149,10 @@ TEST(RandomScope, SeedsComeFromTheProcesssNumbers) {
   EXPECT_NE(one, two);
 }
 
-std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
 TEST(ParallelApply, NamesTheSlotOfAnExceptionAfterAllTasksHaveEnded) {
   ParallelApply apply(cpu_slots(3));
   std::atomic<int> ended = 0;
-  const std::string text = message_of([&] {
+  const std::string text = error_of([&] {
     apply([&](size_t k) {
       if (k == 1) throw std::runtime_error("a fault");
       if (k == 2) (void)torch::ones({2}).matmul(torch::ones({3}));
@@ -168,7 +162,7 @@ TEST(ParallelApply, NamesTheSlotOfAnExceptionAfterAllTasksHaveEnded) {
   EXPECT_EQ(text, "replica 1 of 3 on cpu:1: a fault");
   EXPECT_EQ(ended, 1);
   const std::string torchs =
-      message_of([&] { apply(2, [&](size_t) { (void)torch::ones({2}).matmul(torch::ones({3})); }); });
+      error_of([&] { apply(2, [&](size_t) { (void)torch::ones({2}).matmul(torch::ones({3})); }); });
   EXPECT_NE(torchs.find("replica 0 of 2 on cpu:0: "), std::string::npos) << torchs;
   EXPECT_NE(torchs.find("size"), std::string::npos) << torchs;
   apply([](size_t) {});  // and it goes on working
@@ -183,7 +177,7 @@ TEST(ParallelApply, LetsARequestToEndPassAsItIs) {
 }
 
 TEST(ParallelApply, NeedsASlot) {
-  EXPECT_NE(message_of([] { const ParallelApply apply({}); }).find("Give at least one device"), std::string::npos);
+  EXPECT_NE(error_of([] { const ParallelApply apply({}); }).find("Give at least one device"), std::string::npos);
 }
 
 }  // namespace

@@ -12,9 +12,12 @@
 
 #include "levin/core/error.h"
 #include "levin/strategies/device/scatter_gather.h"
+#include "support/error_text.h"
 
 namespace levin::parallel_backward_test {
 namespace {
+
+using test::error_of;
 
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
   NetImpl() { reset(); }
@@ -90,15 +93,6 @@ void expect_same(const std::vector<at::Tensor>& found, const std::vector<at::Ten
     ASSERT_EQ(found[k].defined(), wanted[k].defined()) << k;
     EXPECT_TRUE(!found[k].defined() || found[k].equal(wanted[k])) << k;
   }
-}
-
-std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 // Passes values on, and calls on_backward(replica) in backward.
@@ -197,7 +191,7 @@ TEST(ParallelBackward, AnExceptionNamesTheReplicaAndLeavesEarlierGradientsAlone)
   const std::function<void(int64_t)> fail = [](int64_t k) {
     if (k == 1) throw std::runtime_error("a fault in backward");
   };
-  EXPECT_EQ(message_of([&] { group.loss(true, watched(fail)).backward(); }),
+  EXPECT_EQ(error_of([&] { group.loss(true, watched(fail)).backward(); }),
             "replica 1 of 3 on cpu:1: a fault in backward");
   expect_same(group.gradients(), other.gradients());
   group.loss(true).backward();  // and it goes on working, with nothing left over
@@ -212,14 +206,14 @@ TEST(ParallelBackward, KeepsTheGraphWhereItIsAskedTo) {
     loss.backward({}, /*retain_graph=*/true);
     loss.backward();
     if (side_by_side) {
-      EXPECT_NE(message_of([&] { loss.backward(); })
+      EXPECT_NE(error_of([&] { loss.backward(); })
                     .find("a second time, after it was freed. Give the first backward "
                           "retain_graph"),
                 std::string::npos);
     }
   }
   expect_same(parallel.gradients(), serial.gradients());
-  const std::string text = message_of([&] { parallel.loss(true).backward({}, std::nullopt, /*create_graph=*/true); });
+  const std::string text = error_of([&] { parallel.loss(true).backward({}, std::nullopt, /*create_graph=*/true); });
   EXPECT_NE(
       text.find("with create_graph, which is not supported on CPUs. Take gradients of gradients in training_step"),
       std::string::npos)

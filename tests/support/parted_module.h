@@ -15,6 +15,7 @@
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"
+#include "support/error_text.h"
 #include "support/tensor_loader.h"
 
 namespace levin::test {
@@ -67,19 +68,6 @@ inline at::Tensor weights(const torch::nn::Module& module) {
   std::vector<at::Tensor> all;
   for (const auto& parameter : module.parameters()) all.push_back(parameter.detach().flatten().to(at::kDouble));
   return torch::cat(all);
-}
-
-inline std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-inline void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
-  for (const auto& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
 }
 
 }  // namespace levin::test

@@ -6,18 +6,17 @@
 #include "levin/core/gpu.h"
 #include "levin/trainer/plan/rank_plan.h"
 #include "levin/trainer/plan/run_plan.h"
+#include "support/error_text.h"
 #include "support/stand_in_driver.h"
 
 namespace levin::devices_test {
 namespace {
 
+using test::has;
+
 [[maybe_unused]] const bool registered = (add_builtins(), true);
 
 using Gpus = std::vector<int64_t>;
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 struct Resolved {
   RunPlan plan;

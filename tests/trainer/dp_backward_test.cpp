@@ -16,8 +16,8 @@ namespace levin::dp_backward_test {
 namespace {
 
 using test::classes;
+using test::error_of;
 using test::expect_parts;
-using test::message_of;
 
 using OnBackward = std::function<void(int64_t replica)>;
 
@@ -80,7 +80,7 @@ TEST(Dp, AnExceptionInBackwardNamesTheReplicaAndItsDevice) {
   Watched module([](int64_t replica) {
     if (replica == 1) throw std::runtime_error("a fault in backward");
   });
-  expect_parts(message_of([&] { Trainer(two_devices("dp")).fit(module, classes(8, 8)); }),
+  expect_parts(error_of([&] { Trainer(two_devices("dp")).fit(module, classes(8, 8)); }),
                {"replica 1 of 2 on cpu:1: a fault in backward"});
 }
 

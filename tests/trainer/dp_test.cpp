@@ -20,8 +20,8 @@ namespace {
 
 namespace F = torch::nn::functional;
 using test::classes;
+using test::error_of;
 using test::expect_parts;
-using test::message_of;
 using test::TensorLoader;
 using test::weights;
 
@@ -261,7 +261,7 @@ class Failing : public Article {
 
 TEST(Dp, AnExceptionNamesTheReplicaAndItsDevice) {
   Failing module;
-  const std::string text = message_of([&] { Trainer(quiet(2)).fit(module, classes(8, 4)); });
+  const std::string text = error_of([&] { Trainer(quiet(2)).fit(module, classes(8, 4)); });
   expect_parts(text, {"replica 1 of 2 on cpu:1: ", "2x8 and 3x3"});
 }
 
@@ -275,7 +275,7 @@ class ByName : public Article {
 
 TEST(Dp, AModuleThatCannotBeCopiedIsToldHow) {
   ByName module;
-  const std::string text = message_of([&] { Trainer(quiet(2)).fit(module, classes(8, 4)); });
+  const std::string text = error_of([&] { Trainer(quiet(2)).fit(module, classes(8, 4)); });
   expect_parts(text, {"dp needs a replica of ByName", "Override clone()", "std::make_shared<ByName>(options_)",
                       "name the model in a run file"});
 }
@@ -306,16 +306,16 @@ TEST(Dp, ACloneOfAnotherShapeOrTheModuleItselfIsAnError) {
     }
   };
   Wider wider;
-  expect_parts(message_of([&] { Trainer(quiet(2)).fit(wider, classes(8, 4)); }),
+  expect_parts(error_of([&] { Trainer(quiet(2)).fit(wider, classes(8, 4)); }),
                {"the replica for cpu:1 has net.0.weight (8, 8) where the module has weight (8)"});
   NoModule none;
-  expect_parts(message_of([&] { Trainer(quiet(2)).fit(none, classes(8, 4)); }), {"clone() of", "must return a new"});
+  expect_parts(error_of([&] { Trainer(quiet(2)).fit(none, classes(8, 4)); }), {"clone() of", "must return a new"});
 }
 
 TEST(Dp, RefusesManualOptimization) {
   Article module;
   module.set_automatic_optimization(false);
-  expect_parts(message_of([&] { Trainer(quiet(2)).fit(module, classes(8, 4)); }),
+  expect_parts(error_of([&] { Trainer(quiet(2)).fit(module, classes(8, 4)); }),
                {"TrainerOptions.strategy: dp needs automatic optimization", "Use ddp"});
 }
 
@@ -333,7 +333,7 @@ TEST(Dp, ATensorOfTheBatchWithOtherRowsIsAnError) {
    private:
     bool done_ = false;
   };
-  expect_parts(message_of([&] { Trainer(quiet(2)).fit(module, std::make_shared<Uneven>()); }),
+  expect_parts(error_of([&] { Trainer(quiet(2)).fit(module, std::make_shared<Uneven>()); }),
                {"shape (3) cannot be shared out with a batch of 4 samples"});
 }
 
@@ -352,13 +352,13 @@ TEST(Dp, DevicesMayBeWordsInYamlAndOnlyCpuIsOne) {
   EXPECT_EQ(plan.devices, 1);
 
   options.devices = std::vector<std::string>{"cpu", "tpu"};
-  expect_parts(message_of([&] { (void)resolve_plan(options); }),
+  expect_parts(error_of([&] { (void)resolve_plan(options); }),
                {"TrainerOptions.devices: [cpu, tpu] is not a number of devices, nor a list of them", "[cpu, cpu]"});
   options.devices = std::vector<int64_t>{};
-  expect_parts(message_of([&] { (void)resolve_plan(options); }), {"an empty list is not a number of devices"});
+  expect_parts(error_of([&] { (void)resolve_plan(options); }), {"an empty list is not a number of devices"});
   options.devices = int64_t{2};
   options.num_nodes = 2;
-  expect_parts(message_of([&] { (void)resolve_plan(options); }),
+  expect_parts(error_of([&] { (void)resolve_plan(options); }),
                {"TrainerOptions.num_nodes: 2 nodes", "dp is one process"});
 }
 
@@ -368,7 +368,7 @@ TEST(Dp, RefusesToBeStartedAsSeveralRanks) {
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   setenv("MASTER_PORT", "29999", 1);
   TrainerOptions options = quiet(2);
-  const std::string text = message_of([&] { (void)resolve_plan(options); });
+  const std::string text = error_of([&] { (void)resolve_plan(options); });
   for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) unsetenv(name);
   expect_parts(text, {"dp is one process on several devices", "has started 2"});
 }

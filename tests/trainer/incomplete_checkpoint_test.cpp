@@ -10,6 +10,7 @@
 #include "levin/core/files.h"
 #include "levin/levin.h"
 #include "support/captured_console.h"
+#include "support/error_text.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
@@ -17,6 +18,7 @@ namespace levin::incomplete_checkpoint_test {
 namespace {
 
 using test::CapturedConsole;
+using test::has;
 using test::TemporaryFolder;
 using test::tiny_loader;
 using test::TinyModule;
@@ -67,10 +69,6 @@ std::string resumed_after(const TemporaryFolder& folder, const std::function<voi
     *error = thrown.what();
   }
   return console.text();
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 void drop_random_state(State& state) {

@@ -10,9 +10,12 @@
 #include <limits>
 
 #include "levin/core/error.h"
+#include "support/error_text.h"
 
 namespace levin::metrics_test {
 namespace {
+
+using test::has;
 
 using Place = MetricStore::Place;
 
@@ -32,10 +35,6 @@ std::string error_of(const Place& place, std::string_view name, const LogOptions
     return error.what();
   }
   return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 // ---- reductions -----------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ namespace levin::model_parallel_test {
 namespace {
 
 using test::classes;
+using test::error_of;
 using test::expect_parts;
-using test::message_of;
 using test::PartedModule;
 using test::parts_options;
 using test::weights;
@@ -120,7 +120,7 @@ TEST(ModelParallel, EndsWithNoActionLeft) {
   module.on_encode = [] { throw std::runtime_error("a fault in the part"); };
   const auto strategy = std::make_shared<ModelParallel>(ModelParallelOptions{.placement = Placement{{"encoder.*", 1}}});
   Trainer trainer(parts_options(strategy, 2));
-  expect_parts(message_of([&] { trainer.fit(module, classes(16, 16)); }), {"a fault in the part"});
+  expect_parts(error_of([&] { trainer.fit(module, classes(16, 16)); }), {"a fault in the part"});
   EXPECT_FALSE(CallActions::any());
   module.on_encode = nullptr;
   EXPECT_TRUE(module.forward(torch::ones({2, 8})).defined());
@@ -139,7 +139,7 @@ TEST(ModelParallel, AGroupEvaluatesAndPredictsToo) {
 // ---- what cannot be ------------------------------------------------------------------------------------------------
 
 std::string refusal(Placement placement, int64_t devices = 2) {
-  return message_of([&] { (void)train(std::move(placement), devices); });
+  return error_of([&] { (void)train(std::move(placement), devices); });
 }
 
 TEST(Placement, AnUnknownNameIsAnErrorWithTheNearestOne) {
@@ -169,7 +169,7 @@ TEST(ModelParallel, APartThatIsCalledDirectlyIsAnError) {
   PartedModule module;
   module.direct = true;
   const auto strategy = std::make_shared<ModelParallel>(ModelParallelOptions{.placement = Placement{{"decoder", 1}}});
-  expect_parts(message_of([&] { Trainer(parts_options(strategy, 2)).fit(module, classes(16, 16)); }),
+  expect_parts(error_of([&] { Trainer(parts_options(strategy, 2)).fit(module, classes(16, 16)); }),
                {"ModelParallel: decoder on cpu:1 was not called there", "levin::call(module, x)"});
 }
 
@@ -179,9 +179,9 @@ TEST(ModelParallel, ABlockOfASequentialCannotBeReplicated) {
 }
 
 TEST(ModelParallel, RefusesOptionsThatContradictEachOther) {
-  expect_parts(message_of([] { ModelParallel({.placement = "automatic"}); }),
+  expect_parts(error_of([] { ModelParallel({.placement = "automatic"}); }),
                {"ModelParallelOptions.placement", "manual, or a map of names to devices", "automatic"});
-  expect_parts(message_of([] { ModelParallel({.pipeline = PipelineOptions{}}); }),
+  expect_parts(error_of([] { ModelParallel({.pipeline = PipelineOptions{}}); }),
                {"ModelParallelOptions.pipeline: it needs a placement"});
 }
 

@@ -14,6 +14,7 @@
 #include "levin/levin.h"
 #include "levin/trainer/state/checkpoint_search.h"
 #include "support/captured_console.h"
+#include "support/error_text.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
@@ -22,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::CapturedConsole;
+using test::error_of;
 using test::TemporaryFolder;
 using test::tiny_loader;
 using test::TinyModule;
@@ -130,14 +132,6 @@ TEST(OddFolder, AFolderThatIsALoopHoldsNoCheckpoints) {
 TEST(OddFolder, ANulByteInAPathIsRefusedBeforeAnythingIsMade) {
   const TemporaryFolder folder;
   const std::string nul = folder / std::string("a\0b", 3);
-  const auto error_of = [](const std::function<void()>& action) -> std::string {
-    try {
-      action();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
-  };
   TinyModule module;
   const std::vector<std::string> errors{error_of([&] { Trainer(options(1, nul)).fit(module, tiny_loader(8)); }),
                                         error_of([&] { (void)ModelCheckpoint({.dirpath = nul}); }),

@@ -7,9 +7,12 @@
 #include <map>
 
 #include "levin/levin.h"
+#include "support/error_text.h"
 
 namespace levin::param_groups_test {
 namespace {
+
+using test::error_of;
 
 namespace nn = torch::nn;
 using Names = std::vector<std::string>;
@@ -32,15 +35,6 @@ Names names_of(const Net& net, const ParamGroup& group) {
     }
   }
   return names;
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(ParamGroups, WithoutWishesAreOneGroupOfAllParameters) {
@@ -94,13 +88,13 @@ TEST(ParamGroups, LeaveOutWhatIsFrozenButKnowItsName) {
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_EQ(names_of(net, groups[0]), (Names{"head.weight", "head.bias"}));
   for (auto& parameter : net.parameters()) parameter.requires_grad_(false);
-  EXPECT_NE(error_of([&] { (void)param_groups(net, {}); }).find("no parameter that requires a gradient"),
+  EXPECT_NE(error_of<ConfigError>([&] { (void)param_groups(net, {}); }).find("no parameter that requires a gradient"),
             std::string::npos);
 }
 
 TEST(ParamGroups, RefuseAPatternThatMatchesNothingAndANegativeNumber) {
   const Net net;
-  const std::string error = error_of([&] {
+  const std::string error = error_of<ConfigError>([&] {
     (void)param_groups(net, {{.params = {"head.weigth"}}, {.params = {"*"}, .lr = -1.0}}, false,
                        "optimizer.param_groups");
   });

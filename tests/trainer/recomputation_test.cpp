@@ -17,9 +17,9 @@ namespace levin::recomputation_test {
 namespace {
 
 using test::classes;
+using test::error_of;
+using test::expect_parts;
 using test::expect_same_bits;
-using test::expect_text;
-using test::message_of;
 
 struct BlockImpl : torch::nn::Module {
   BlockImpl() {
@@ -212,29 +212,29 @@ TEST(Recomputation, ContinuesARunThatBeganWithoutIt) {
 }
 
 TEST(Recomputation, SaysWhatTheStepDoesNotCallWhereItIsSeen) {
-  const std::string all = message_of([] { train(options_of(RecomputeOptions{.modules = {"pred"}})); });
-  expect_text(all,
-              {"TrainerOptions.recompute: the first training step has called no segment where it could be seen: pred",
-               "levin::call(module, x)", "levin::call_chain(blocks, x)"});
+  const std::string all = error_of([] { train(options_of(RecomputeOptions{.modules = {"pred"}})); });
+  expect_parts(all,
+               {"TrainerOptions.recompute: the first training step has called no segment where it could be seen: pred",
+                "levin::call(module, x)", "levin::call_chain(blocks, x)"});
   const test::CapturedConsole console;
   (void)train(options_of(RecomputeOptions{.modules = {"pred", "head"}}));
-  expect_text(console.text(), {"the first training step has not called pred where it could be seen"});
+  expect_parts(console.text(), {"the first training step has not called pred where it could be seen"});
 }
 
 TEST(Recomputation, RefusesWhatItCannotDo) {
-  expect_text(message_of([] { train(options_of(RecomputeOptions{.modules = {"block"}})); }),
-              {"TrainerOptions.recompute.modules[0]: no submodule's name matches \"block\"", "h.0"});
+  expect_parts(error_of([] { train(options_of(RecomputeOptions{.modules = {"block"}})); }),
+               {"TrainerOptions.recompute.modules[0]: no submodule's name matches \"block\"", "h.0"});
   EXPECT_FALSE(CallActions::any());
   auto piped = options_of(RecomputeOptions{.modules = {"encoder"}});
   piped.devices = 2;
   piped.strategy =
       ModelParallel(ModelParallelOptions{.placement = Placement{{"encoder.0", 0}, {"encoder.2", 0}, {"decoder", 1}},
                                          .pipeline = PipelineOptions{.micro_batches = 2}});
-  expect_text(message_of([&] {
-                test::PartedModule module;
-                Trainer(piped).fit(module, classes(24, 12));
-              }),
-              {"TrainerOptions.recompute: encoder.0..encoder.2 holds parts that a pipeline places"});
+  expect_parts(error_of([&] {
+                 test::PartedModule module;
+                 Trainer(piped).fit(module, classes(24, 12));
+               }),
+               {"TrainerOptions.recompute: encoder.0..encoder.2 holds parts that a pipeline places"});
 }
 
 }  // namespace

@@ -10,12 +10,14 @@
 #include "levin/core/registry.h"
 #include "levin/data/loading/dataloader.h"
 #include "support/captured_console.h"
+#include "support/error_text.h"
 #include "support/tiny_module.h"
 
 namespace levin::run_end_test {
 namespace {
 
 using test::CapturedConsole;
+using test::error_of;
 using test::tiny_loader;
 using test::TinyModule;
 
@@ -28,15 +30,6 @@ TrainerOptions quiet(Callbacks callbacks = {}) {
   options.enable_model_summary = false;
   options.callbacks = std::move(callbacks);
   return options;
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 /// Writes down what it is called for, and throws where it is told to.

@@ -6,10 +6,14 @@
 #include "levin/core/usable_cores.h"
 #include "levin/trainer/loops/fit_loop.h"
 #include "levin/trainer/plan/resolve_plan.h"
+#include "support/error_text.h"
 #include "support/field_count.h"
 
 namespace levin::run_plan_test {
 namespace {
+
+using test::error_of;
+using test::has;
 
 // A plan names classes; without a Trainer nobody else registers them.
 [[maybe_unused]] const bool registered = (add_builtins(), true);
@@ -36,20 +40,6 @@ std::vector<std::string> problems_of(const TrainerOptions& options) {
     }
   }
   return ::testing::AssertionSuccess();
-}
-
-template <class Action>
-std::string error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 BatchLimit batches(int64_t count) {

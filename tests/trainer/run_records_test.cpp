@@ -13,6 +13,7 @@
 #include "levin/core/files.h"
 #include "levin/levin.h"
 #include "support/captured_console.h"
+#include "support/error_text.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
@@ -20,6 +21,7 @@ namespace levin::run_records_test {
 namespace {
 
 using test::CapturedConsole;
+using test::error_of;
 using test::TemporaryFolder;
 using test::tiny_loader;
 using test::TinyModule;
@@ -47,15 +49,6 @@ TrainerOptions options_in(const std::string& folder, int64_t epochs = 1) {
 void fit(LightningModule& module, const TrainerOptions& options) {
   Trainer trainer(options);
   trainer.fit(module, tiny_loader(24), {tiny_loader(16)});
-}
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(ChangedOptions, AreFoundWhereverTheyStand) {

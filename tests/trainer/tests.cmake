@@ -7,12 +7,17 @@ add_dependencies(run_plan_test levin_stand_in_nvidia)
 target_compile_definitions(run_plan_test PRIVATE LEVIN_STAND_IN_NVIDIA="$<TARGET_FILE:levin_stand_in_nvidia>")
 
 levin_test(trainer TORCH FILES
+  trainer/evaluation_test.cpp
   trainer/fit_test.cpp
+  trainer/manual_optimization_test.cpp
   trainer/mixed_precision_test.cpp
   trainer/nonfinite_loss_test.cpp
   trainer/optimization_test.cpp
   trainer/param_groups_test.cpp
   trainer/run_end_test.cpp
+  trainer/run_schedulers_test.cpp
+  trainer/scaled_manual_steps_test.cpp
+  trainer/scaled_nan_test.cpp
   trainer/trainer_test.cpp)
 
 # How many samples a pass and an optimizer step take.

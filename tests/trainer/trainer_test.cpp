@@ -11,6 +11,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
+#include "levin/checkpoint/checkpoint_file.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
@@ -22,102 +23,6 @@ namespace levin::trainer_test {
 namespace {
 
 using namespace test;
-
-// ---- evaluation -----------------------------------------------------------------------------------------------------
-
-/// Logs the mean of its inputs, so that every result is known.
-struct MeanModule : TinyModule {
-  void validation_step(const Batch& batch, int64_t) override {
-    log("mean", batch[0].mean());
-    log("loader", static_cast<double>(dataloader_idx()), {.add_dataloader_idx = false});
-  }
-  void test_step(const Batch& batch, int64_t) override { log("mean", batch[0].mean()); }
-  at::Tensor predict_step(const Batch& batch, int64_t) override { return batch[0].sum(1); }
-};
-
-Loaders constant_loaders(const std::vector<double>& values, int64_t samples = 5, int64_t batch_size = 2) {
-  Loaders loaders;
-  for (const double value : values) {
-    loaders.push_back(
-        std::make_shared<TensorLoader>(std::vector<at::Tensor>{torch::full({samples, 4}, value)}, batch_size));
-  }
-  return loaders;
-}
-
-TEST(Trainer, ValidateReturnsOneMapPerLoader) {
-  MeanModule module;
-  Trainer trainer(quiet(1, {}));
-  const std::vector<Metrics> one = trainer.validate(module, constant_loaders({0.5}));
-  EXPECT_EQ(one, (std::vector<Metrics>{{{"loader", 0.0}, {"mean", 0.5}}}));
-  const std::vector<Metrics> two = trainer.validate(module, constant_loaders({0.25, 0.75}));
-  EXPECT_EQ(two, (std::vector<Metrics>{{{"loader", 0.0}, {"mean/dataloader_idx_0", 0.25}},
-                                       {{"loader", 1.0}, {"mean/dataloader_idx_1", 0.75}}}));
-  EXPECT_EQ(trainer.callback_metrics().at("mean/dataloader_idx_1"), 0.75);
-}
-
-TEST(Trainer, TestReturnsItsMetricsAndKeepsThem) {
-  MeanModule module;
-  Trainer trainer(quiet(1, {}));
-  EXPECT_EQ(trainer.test(module, constant_loaders({2.0})), (std::vector<Metrics>{{{"mean", 2.0}}}));
-  EXPECT_EQ(trainer.callback_metrics(), (Metrics{{"mean", 2.0}}));
-  EXPECT_EQ(trainer.stage(), Stage::test);
-}
-
-TEST(Trainer, PredictReturnsEachBatchOfEachLoader) {
-  MeanModule module;
-  const Predictions predictions = Trainer(quiet(1, {})).predict(module, constant_loaders({1.0, 2.0}));
-  ASSERT_EQ(predictions.size(), 2U);
-  ASSERT_EQ(predictions[0].size(), 3U);  // 5 samples by 2
-  EXPECT_TRUE(predictions[0][0].equal(torch::full({2}, 4.0)));
-  EXPECT_TRUE(predictions[1][2].equal(torch::full({1}, 8.0)));
-  const Predictions forwarded = [] {
-    TinyModule plain;
-    return Trainer(quiet(1, {})).predict(plain, tiny_loader(4));
-  }();
-  EXPECT_EQ(forwarded[0][0].sizes(), (std::vector<int64_t>{4, 1}));
-}
-
-TEST(Trainer, EvaluationHonoursItsLimit) {
-  MeanModule module;
-  TrainerOptions options = quiet(1, {});
-  options.limit_predict_batches = BatchLimit(0.5);
-  options.limit_test_batches = int64_t{0};
-  Trainer trainer(options);
-  EXPECT_EQ(trainer.predict(module, constant_loaders({1.0}, 10, 2))[0].size(), 2U);
-  EXPECT_TRUE(trainer.test(module, constant_loaders({1.0})).empty());
-}
-
-struct ModeModule : TinyModule {
-  void note() {
-    inference.push_back(c10::InferenceMode::is_enabled());
-    gradients.push_back(at::GradMode::is_enabled());
-  }
-  void validation_step(const Batch&, int64_t) override { note(); }
-  void test_step(const Batch&, int64_t) override { note(); }
-  std::vector<bool> inference = {}, gradients = {};
-};
-
-TEST(Trainer, TestsInInferenceModeAndValidatesInsideFitWithoutIt) {
-  using Flags = std::vector<bool>;
-  TrainerOptions options = quiet(1, {});
-  ModeModule tested;
-  Trainer(options).test(tested, tiny_loader(4));
-  EXPECT_EQ(tested.inference, Flags{true});
-  EXPECT_EQ(tested.gradients, Flags{false});
-  EXPECT_TRUE(at::GradMode::is_enabled());
-
-  ModeModule fitted;
-  options.num_sanity_val_steps = 0;
-  Trainer(options).fit(fitted, tiny_loader(4), tiny_loader(4));
-  EXPECT_EQ(fitted.inference, Flags{false});
-  EXPECT_EQ(fitted.gradients, Flags{false});
-
-  ModeModule plain;
-  options.inference_mode = false;
-  Trainer(options).test(plain, tiny_loader(4));
-  EXPECT_EQ(plain.inference, Flags{false});
-  EXPECT_EQ(plain.gradients, Flags{false});
-}
 
 // ---- what a run leaves behind ---------------------------------------------------------------------------------------
 
@@ -155,6 +60,41 @@ TEST(Trainer, BarebonesLogsAndWritesNothing) {
   EXPECT_TRUE(trainer.logged_metrics().empty());
   EXPECT_TRUE(folder.names().empty()) << ::testing::PrintToString(folder.names());
   EXPECT_EQ(console.text(), "");
+}
+
+TEST(Trainer, OnlyTheModuleIsAskedWhatElseAWeightsOnlyCheckpointHolds) {
+  const TemporaryFolder folder;
+  struct Saving : TinyModule {
+    void on_save_checkpoint(State& checkpoint) override { checkpoint.set("of_the_module", true); }
+  } module;
+  const auto on_save = [](Trainer&, LightningModule&, State& checkpoint) { checkpoint.set("of_the_callback", true); };
+  Trainer trainer(quiet(1, {LambdaCallback({.on_save_checkpoint = on_save})}));
+  trainer.fit(module, tiny_loader(4));
+  trainer.save_checkpoint(folder / "whole.ckpt");
+  trainer.save_checkpoint(folder / "weights.ckpt", /*weights_only=*/true);
+  const State whole = read_checkpoint(folder / "whole.ckpt"), weights = read_checkpoint(folder / "weights.ckpt");
+  EXPECT_TRUE(whole.has("of_the_module") && whole.has("of_the_callback"));
+  EXPECT_TRUE(weights.has("of_the_module"));
+  EXPECT_FALSE(weights.has("of_the_callback"));
+}
+
+TEST(Trainer, ACallbackMayHaveOtherWeightsToSave) {
+  const TemporaryFolder folder;
+  struct Zeros : Callback {
+    [[nodiscard]] State weights_to_save(const LightningModule& module) const override {
+      State zeros;
+      for (const auto& item : module.named_parameters()) zeros.tensors[item.key()] = torch::zeros_like(item.value());
+      return zeros;
+    }
+  };
+  TinyModule module;
+  Trainer trainer(quiet(1, {std::make_shared<Zeros>()}));
+  trainer.fit(module, tiny_loader(4));
+  for (const bool weights_only : {false, true}) {
+    trainer.save_checkpoint(folder / "a.ckpt", weights_only);
+    EXPECT_EQ(read_checkpoint(folder / "a.ckpt").tensor("model.layer.weight").abs().sum().item<float>(), 0);
+  }
+  EXPECT_GT(module.layer->weight.abs().sum().item<float>(), 0);
 }
 
 TEST(Trainer, HyperparametersLandBesideTheMetrics) {
@@ -386,26 +326,6 @@ TEST(Trainer, DeterministicSetsLibtorchsSwitch) {
 
 TEST(Trainer, LibtorchsErrorsSayTheHook) {
   EXPECT_TRUE(has(libtorch_failure(), "training_step, epoch 0")) << libtorch_failure();
-}
-
-TEST(Trainer, AFailedRunLeavesNoStageBehind) {
-  struct FailsOnce : MeanModule {
-    void validation_step(const Batch& batch, int64_t batch_idx) override {
-      if (!failed) {
-        failed = true;
-        throw Error("broken");
-      }
-      MeanModule::validation_step(batch, batch_idx);
-    }
-    bool failed = false;
-  } module;
-  Trainer trainer(quiet(1, {}));
-  EXPECT_EQ(error_of([&] { trainer.fit(module, tiny_loader(4), constant_loaders({1.0})); }), "broken");
-  EXPECT_TRUE(module.is_training());
-  EXPECT_FALSE(trainer.sanity_checking());
-  EXPECT_FALSE(trainer.training());
-  trainer.validate(module, constant_loaders({1.0}));
-  EXPECT_EQ(trainer.logged_metrics().at("mean"), 1.0);
 }
 
 TEST(Trainer, ASkippedEpochMovesTheEpochsSchedulers) {

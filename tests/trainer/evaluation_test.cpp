@@ -1,0 +1,140 @@
+// Validation, test and prediction on their own.
+#include <ATen/Context.h>
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "callbacks/quiet_trainer.h"
+#include "levin/callbacks/lambda_callback.h"
+#include "levin/loggers/csv_logger.h"
+#include "levin/optim/sgd.h"
+#include "levin/optim/step_schedulers.h"
+#include "levin/trainer/trainer.h"
+#include "support/captured_console.h"
+#include "support/temporary_folder.h"
+#include "support/tiny_module.h"
+
+namespace levin::evaluation_test {
+namespace {
+
+using namespace test;
+
+/// Logs the mean of its inputs, so that every result is known.
+struct MeanModule : TinyModule {
+  void validation_step(const Batch& batch, int64_t) override {
+    log("mean", batch[0].mean());
+    log("loader", static_cast<double>(dataloader_idx()), {.add_dataloader_idx = false});
+  }
+  void test_step(const Batch& batch, int64_t) override { log("mean", batch[0].mean()); }
+  at::Tensor predict_step(const Batch& batch, int64_t) override { return batch[0].sum(1); }
+};
+
+Loaders constant_loaders(const std::vector<double>& values, int64_t samples = 5, int64_t batch_size = 2) {
+  Loaders loaders;
+  for (const double value : values) {
+    loaders.push_back(
+        std::make_shared<TensorLoader>(std::vector<at::Tensor>{torch::full({samples, 4}, value)}, batch_size));
+  }
+  return loaders;
+}
+
+TEST(Evaluation, ValidateReturnsOneMapPerLoader) {
+  MeanModule module;
+  Trainer trainer(quiet(1, {}));
+  const std::vector<Metrics> one = trainer.validate(module, constant_loaders({0.5}));
+  EXPECT_EQ(one, (std::vector<Metrics>{{{"loader", 0.0}, {"mean", 0.5}}}));
+  const std::vector<Metrics> two = trainer.validate(module, constant_loaders({0.25, 0.75}));
+  EXPECT_EQ(two, (std::vector<Metrics>{{{"loader", 0.0}, {"mean/dataloader_idx_0", 0.25}},
+                                       {{"loader", 1.0}, {"mean/dataloader_idx_1", 0.75}}}));
+  EXPECT_EQ(trainer.callback_metrics().at("mean/dataloader_idx_1"), 0.75);
+}
+
+TEST(Evaluation, TestReturnsItsMetricsAndKeepsThem) {
+  MeanModule module;
+  Trainer trainer(quiet(1, {}));
+  EXPECT_EQ(trainer.test(module, constant_loaders({2.0})), (std::vector<Metrics>{{{"mean", 2.0}}}));
+  EXPECT_EQ(trainer.callback_metrics(), (Metrics{{"mean", 2.0}}));
+  EXPECT_EQ(trainer.stage(), Stage::test);
+}
+
+TEST(Evaluation, PredictReturnsEachBatchOfEachLoader) {
+  MeanModule module;
+  const Predictions predictions = Trainer(quiet(1, {})).predict(module, constant_loaders({1.0, 2.0}));
+  ASSERT_EQ(predictions.size(), 2U);
+  ASSERT_EQ(predictions[0].size(), 3U);  // 5 samples by 2
+  EXPECT_TRUE(predictions[0][0].equal(torch::full({2}, 4.0)));
+  EXPECT_TRUE(predictions[1][2].equal(torch::full({1}, 8.0)));
+  const Predictions forwarded = [] {
+    TinyModule plain;
+    return Trainer(quiet(1, {})).predict(plain, tiny_loader(4));
+  }();
+  EXPECT_EQ(forwarded[0][0].sizes(), (std::vector<int64_t>{4, 1}));
+}
+
+TEST(Evaluation, EvaluationHonoursItsLimit) {
+  MeanModule module;
+  TrainerOptions options = quiet(1, {});
+  options.limit_predict_batches = BatchLimit(0.5);
+  options.limit_test_batches = int64_t{0};
+  Trainer trainer(options);
+  EXPECT_EQ(trainer.predict(module, constant_loaders({1.0}, 10, 2))[0].size(), 2U);
+  EXPECT_TRUE(trainer.test(module, constant_loaders({1.0})).empty());
+}
+
+struct ModeModule : TinyModule {
+  void note() {
+    inference.push_back(c10::InferenceMode::is_enabled());
+    gradients.push_back(at::GradMode::is_enabled());
+  }
+  void validation_step(const Batch&, int64_t) override { note(); }
+  void test_step(const Batch&, int64_t) override { note(); }
+  std::vector<bool> inference = {}, gradients = {};
+};
+
+TEST(Evaluation, TestsInInferenceModeAndValidatesInsideFitWithoutIt) {
+  using Flags = std::vector<bool>;
+  TrainerOptions options = quiet(1, {});
+  ModeModule tested;
+  Trainer(options).test(tested, tiny_loader(4));
+  EXPECT_EQ(tested.inference, Flags{true});
+  EXPECT_EQ(tested.gradients, Flags{false});
+  EXPECT_TRUE(at::GradMode::is_enabled());
+
+  ModeModule fitted;
+  options.num_sanity_val_steps = 0;
+  Trainer(options).fit(fitted, tiny_loader(4), tiny_loader(4));
+  EXPECT_EQ(fitted.inference, Flags{false});
+  EXPECT_EQ(fitted.gradients, Flags{false});
+
+  ModeModule plain;
+  options.inference_mode = false;
+  Trainer(options).test(plain, tiny_loader(4));
+  EXPECT_EQ(plain.inference, Flags{false});
+  EXPECT_EQ(plain.gradients, Flags{false});
+}
+
+TEST(Evaluation, AFailedRunLeavesNoStageBehind) {
+  struct FailsOnce : MeanModule {
+    void validation_step(const Batch& batch, int64_t batch_idx) override {
+      if (!failed) {
+        failed = true;
+        throw Error("broken");
+      }
+      MeanModule::validation_step(batch, batch_idx);
+    }
+    bool failed = false;
+  } module;
+  Trainer trainer(quiet(1, {}));
+  EXPECT_EQ(error_of([&] { trainer.fit(module, tiny_loader(4), constant_loaders({1.0})); }), "broken");
+  EXPECT_TRUE(module.is_training());
+  EXPECT_FALSE(trainer.sanity_checking());
+  EXPECT_FALSE(trainer.training());
+  trainer.validate(module, constant_loaders({1.0}));
+  EXPECT_EQ(trainer.logged_metrics().at("mean"), 1.0);
+}
+
+}  // namespace
+}  // namespace levin::evaluation_test

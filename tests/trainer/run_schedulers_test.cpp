@@ -1,0 +1,221 @@
+// When the schedulers of a run move, and what they are given.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "callbacks/quiet_trainer.h"
+#include "levin/callbacks/lambda_callback.h"
+#include "levin/optim/adamw.h"
+#include "levin/optim/composed_schedulers.h"
+#include "levin/optim/cyclic_schedulers.h"
+#include "levin/optim/lbfgs.h"
+#include "levin/optim/reduce_lr_on_plateau.h"
+#include "levin/optim/step_schedulers.h"
+#include "support/captured_console.h"
+#include "support/tiny_module.h"
+#include "trainer/two_players.h"
+
+namespace levin::run_schedulers_test {
+namespace {
+
+using namespace test;
+
+TinyModule& decaying(TinyModule& module, LRSchedulerOptions when) {
+  module.make_optimizers = [when](TinyModule& m) {
+    return OptimizerConfig(SGD(m.parameters(), {.lr = 1.0}), StepLR({.step_size = 1, .gamma = 0.5}), when);
+  };
+  return module;
+}
+
+/// How often StepLR moved.
+double moves(Trainer& trainer) {
+  return -std::log2(learning_rate(trainer));
+}
+
+TEST(Schedulers, EpochFrequencyCountsEpochs) {
+  TinyModule module;
+  Trainer trainer(quiet(5, {}));
+  trainer.fit(decaying(module, {.frequency = 2}), tiny_loader(8));
+  EXPECT_DOUBLE_EQ(moves(trainer), 2);
+}
+
+TEST(Schedulers, StepFrequencyCountsOptimizerStepsOfTheEpoch) {
+  // 10 batches, windows of 2: 5 steps. Lightning would look at the batch index (1, 3, 5, 7, 9) + 1 and move at 6 only.
+  TinyModule module;
+  TrainerOptions options = quiet(1, {});
+  options.accumulate_grad_batches = 2;
+  Trainer trainer(options);
+  trainer.fit(decaying(module, {.interval = Interval::step, .frequency = 3}), tiny_loader(40, 4));
+  EXPECT_DOUBLE_EQ(moves(trainer), 1);
+
+  TinyModule second;
+  Trainer restarts(quiet(2, {}));
+  restarts.fit(decaying(second, {.interval = Interval::step, .frequency = 3}), tiny_loader(40, 4));
+  EXPECT_DOUBLE_EQ(moves(restarts), 6);  // at steps 3, 6 and 9 of each epoch
+}
+
+TEST(Schedulers, MoveOncePerWindow) {
+  TinyModule module;
+  TrainerOptions options = quiet(1, {});
+  options.accumulate_grad_batches = 4;
+  Trainer trainer(options);
+  trainer.fit(decaying(module, {.interval = Interval::step}), tiny_loader(40, 4));
+  EXPECT_EQ(trainer.global_step(), 3);
+  EXPECT_DOUBLE_EQ(moves(trainer), 3);
+}
+
+TinyModule& watching(TinyModule& module, const std::string& monitor, bool strict) {
+  module.table = {1, 2, 3, 4};  // "v" gets worse every epoch
+  module.make_optimizers = [=](TinyModule& m) {
+    return OptimizerConfig(SGD(m.parameters(), {.lr = 1.0}), ReduceLROnPlateau({.factor = 0.5, .patience = 0}),
+                           {.monitor = monitor, .strict = strict});
+  };
+  return module;
+}
+
+TEST(Schedulers, PlateauWatchesItsMetric) {
+  TinyModule module;
+  Trainer trainer(quiet(4, {}));
+  trainer.fit(watching(module, "v", true), tiny_loader(8), tiny_loader(8));
+  EXPECT_DOUBLE_EQ(moves(trainer), 3);
+}
+
+TEST(Schedulers, PlateauWithoutItsMetricIsAnErrorUnlessToldOtherwise) {
+  TinyModule module;
+  const std::string error =
+      error_of([&] { Trainer(quiet(1, {})).fit(watching(module, "val_los", true), tiny_loader(8), tiny_loader(8)); });
+  EXPECT_TRUE(has(error, "ReduceLROnPlateau: metric \"val_los\" was never logged by epoch 0")) << error;
+  EXPECT_TRUE(has(error, "Logged: train_loss, v, val_loss")) << error;
+  EXPECT_TRUE(has(error, "Did you mean \"val_loss\"?")) << error;
+
+  const CapturedConsole console;
+  Trainer trainer(quiet(2, {}));
+  trainer.fit(watching(module, "val_los", false), tiny_loader(8), tiny_loader(8));
+  EXPECT_DOUBLE_EQ(learning_rate(trainer), 1.0);
+  EXPECT_TRUE(console.has("\"val_los\" was never logged"));
+  EXPECT_TRUE(console.has("The learning rate stays as it is."));
+}
+
+TEST(Schedulers, PlateauNeedsAMonitor) {
+  TinyModule module;
+  const std::string error =
+      error_of([&] { Trainer(quiet(1, {})).fit(watching(module, "", true), tiny_loader(8), tiny_loader(8)); });
+  EXPECT_TRUE(has(error, "ReduceLROnPlateau needs a metric to watch. Set .monitor")) << error;
+}
+
+// ---- a length that is taken from the run ----------------------------------------------------------------------------
+
+/// The learning rates of the training steps of a fit.
+template <class Scheduler>
+std::vector<double> rates_of(TrainerOptions options, Scheduler make, LRSchedulerOptions when, int64_t samples) {
+  TinyModule module;
+  module.make_optimizers = [&](TinyModule& m) {
+    return OptimizerConfig().add(SGD(m.parameters(), {.lr = 0.1, .momentum = 0.9})).schedule_shared(make(), when);
+  };
+  Trainer trainer(std::move(options));
+  std::vector<double> rates;
+  module.on_training_step = [&](int64_t) { rates.push_back(learning_rate(trainer)); };
+  trainer.fit(module, tiny_loader(samples, 4));
+  return rates;
+}
+
+std::shared_ptr<LRScheduler> one_cycle(OneCycleLROptions options = {.max_lr = 0.5}) {
+  return std::make_shared<OneCycleLR>(std::move(options));
+}
+
+TEST(OneCycleInARun, TakesItsLengthFromTheRunAndGivesTheNumbersOfPyTorch) {
+  std::ifstream file(LEVIN_SOURCE_DIR "/tests/data/reference/schedulers.json");
+  const auto reference = nlohmann::json::parse(file);
+  std::vector<double> expected;
+  for (const auto& one : reference.at("cases")) {
+    if (one.at("init_args") != nlohmann::json{{"max_lr", 0.5}, {"total_steps", 41}}) continue;
+    for (const auto& lr : one.at("lr")) expected.push_back(lr[0].get<double>());
+  }
+  ASSERT_EQ(expected.size(), 41U);
+  TrainerOptions by_steps = quiet(-1, {});
+  by_steps.max_steps = 41;
+  // 9 steps an epoch: the fit ends in the middle of the fifth.
+  const auto rates = rates_of(
+      by_steps, [] { return one_cycle(); }, {.interval = Interval::step}, 36);
+  ASSERT_EQ(rates.size(), expected.size());
+  for (size_t i = 0; i < rates.size(); ++i) EXPECT_NEAR(rates[i], expected[i], 1e-12 * expected[i]) << i;
+}
+
+TEST(OneCycleInARun, CountsWindowsEpochsAndFrequency) {
+  struct Case {
+    int64_t epochs, accumulate;
+    LRSchedulerOptions when;
+    int64_t expected;
+  };
+  // 10 batches an epoch.
+  const std::vector<Case> cases = {{3, 1, {.interval = Interval::step}, 30},
+                                   {3, 4, {.interval = Interval::step}, 9},
+                                   {3, 1, {.interval = Interval::step, .frequency = 4}, 6},
+                                   {6, 1, {}, 6},
+                                   {7, 1, {.frequency = 2}, 3}};
+  for (const auto& one : cases) {
+    TrainerOptions options = quiet(one.epochs, {});
+    options.accumulate_grad_batches = one.accumulate;
+    const auto filled = rates_of(
+        options, [] { return one_cycle(); }, one.when, 40);
+    const auto given = rates_of(
+        options, [&] { return one_cycle({.max_lr = 0.5, .total_steps = one.expected}); }, one.when, 40);
+    EXPECT_EQ(filled, given) << one.expected;
+  }
+}
+
+TEST(OneCycleInARun, TakesItsShareOfASequence) {
+  const auto sequence = [](OneCycleLROptions options) {
+    SequentialLROptions parts{.milestones = {5}};
+    parts.schedulers.push_back({"ConstantLR", {}, {}});
+    ConfigNode args = ConfigNode::map();
+    args.set("max_lr", ConfigNode::scalar("0.5"));
+    if (options.total_steps) args.set("total_steps", ConfigNode::scalar(std::to_string(*options.total_steps)));
+    parts.schedulers.push_back({"OneCycleLR", args, {}});
+    return std::make_shared<SequentialLR>(std::move(parts));
+  };
+  const LRSchedulerOptions when{.interval = Interval::step};
+  const auto filled = rates_of(
+      quiet(2, {}), [&] { return sequence({}); }, when, 40);
+  EXPECT_EQ(filled, rates_of(
+                        quiet(2, {}), [&] { return sequence({.total_steps = 15}); }, when, 40));
+}
+
+TEST(OneCycleInARun, SaysWhereTheLengthIsNotKnown) {
+  TrainerOptions endless = quiet(-1, {});
+  endless.max_time = Seconds(60);
+  const std::string error = error_of([&] {
+    (void)rates_of(
+        endless, [] { return one_cycle(); }, {.interval = Interval::step}, 8);
+  });
+  EXPECT_TRUE(has(error, "OneCycleLR.total_steps: it is unset")) << error;
+  EXPECT_TRUE(has(error, "TrainerOptions.max_steps")) << error;
+
+  struct Manual : TwoPlayers {
+    at::Tensor training_step(const Batch&, int64_t) override { return {}; }
+    OptimizerConfig configure_optimizers() override {
+      return {SGD({g}, {.lr = 1.0, .momentum = 0.9}), OneCycleLR({.max_lr = 0.5})};
+    }
+  } module;
+  const std::string manual = error_of([&] { Trainer(quiet(1, {})).fit(module, tiny_loader(20, 4)); });
+  EXPECT_TRUE(has(manual, "the length of the cycle is not known. Set total_steps")) << manual;
+}
+
+TEST(Schedulers, ManualOptimizationMovesThemItself) {
+  struct Manual : TwoPlayers {
+    at::Tensor training_step(const Batch&, int64_t batch_idx) override {
+      if (batch_idx == 1) lr_schedulers().at(0).scheduler->step();
+      return {};
+    }
+    OptimizerConfig configure_optimizers() override {
+      return {SGD({g}, {.lr = 1.0}), StepLR({.step_size = 1, .gamma = 0.5}), {.interval = Interval::step}};
+    }
+  } module;
+  Trainer trainer(quiet(1, {}));
+  trainer.fit(module, tiny_loader(20, 4));
+  EXPECT_DOUBLE_EQ(moves(trainer), 1);
+}
+
+}  // namespace
+}  // namespace levin::run_schedulers_test
