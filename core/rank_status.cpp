@@ -89,6 +89,10 @@ void RankStatus::set_place(const char* phase, int64_t epoch, int64_t batch, int6
   page_->moved_at.store(now(), std::memory_order_relaxed);
 }
 
+void RankStatus::set_waiting(const std::string& text) {
+  write_text(page_->waiting, text);
+}
+
 void RankStatus::set_error(const std::string& text) {
   if (page_->failed_at.load() != 0) return;
   write_text(page_->error, text);

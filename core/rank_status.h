@@ -17,7 +17,10 @@ struct RankPage {
   std::atomic<int64_t> moved_at = 0;   // nanoseconds of the monotonic clock
   std::atomic<int64_t> failed_at = 0;  // the same; 0: has not failed
   std::atomic<int64_t> saves = 0;      // that are in progress
+  std::atomic<int64_t> stop = 0;       // the signal that asked this rank to stop, whoever sent it; 0: none
+  std::atomic<int64_t> stopped = 0;    // 1: has ended because somebody asked for it, by whatever way
   std::array<char, 64> phase = {};     // ends with a zero
+  std::array<char, 256> waiting = {};  // what for, while it waits for other ranks
   std::array<char, 1024> error = {};
 
   [[nodiscard]] std::string text() const;  // "train, epoch 1, batch 12, global step 950"
@@ -32,6 +35,14 @@ class RankStatus {
   void set_place(const char* phase, int64_t epoch, int64_t batch, int64_t global_step);
   /// `change`: 1 when a save begins, -1 when it ends.
   void add_save(int64_t change) { page_->saves += change; }
+  /// What this rank waits for, in a sentence: "rank 0 of 2 waits for …"; "": for nobody.
+  void set_waiting(const std::string& text);
+  /// The same in an array that ends with a zero, for a signal handler.
+  [[nodiscard]] const char* waiting() const { return page_->waiting.data(); }
+  /// A signal has asked this process to stop; for a signal handler. 0: nothing that runs has been asked any more.
+  void note_stop(int signal_number) { page_->stop = signal_number; }
+  /// The run ends because somebody has asked for it: no failure, and nothing to start again.
+  void set_stopped(bool stopped) { page_->stopped = stopped ? 1 : 0; }
   /// The first one is kept: what follows is its consequence. Also written to the file that torchrun names in
   /// TORCHELASTIC_ERROR_FILE, from which it takes the cause of a failed job.
   void set_error(const std::string& text);
@@ -40,6 +51,21 @@ class RankStatus {
   RankStatus();
   RankPage own_ = {};
   RankPage* page_ = &own_;
+};
+
+/// While one lives this rank waits for others: what its last words name if a stop is asked for and the wait does not
+/// end.
+class RankWait {
+ public:
+  explicit RankWait(const std::string& text) : outer_(RankStatus::instance().waiting()) {
+    RankStatus::instance().set_waiting(text);
+  }
+  ~RankWait() { RankStatus::instance().set_waiting(outer_); }
+  RankWait(const RankWait&) = delete;
+  RankWait& operator=(const RankWait&) = delete;
+
+ private:
+  std::string outer_;
 };
 
 /// Memory for `count` pages that children inherit. Launcher only; throws Error where the system has none.

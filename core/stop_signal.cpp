@@ -1,5 +1,6 @@
 #include "levin/core/stop_signal.h"
 
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <mutex>
 
 #include "levin/core/config_node.h"
+#include "levin/core/rank_status.h"
 
 namespace levin {
 
@@ -31,7 +33,7 @@ struct Handled {
   bool installed = false;
   bool has_timer = false;
   timer_t timer = {};
-  std::array<char, 512> text = {};  // said when the grace time is over
+  std::array<char, 256> text = {};  // how what is said begins when the grace time is over
 };
 std::array<Handled, kWatched.size()> handled;
 std::atomic<int> received{0};
@@ -56,9 +58,19 @@ void end_process(int number) {
   std::raise(number);
 }
 
+constexpr const char* kSomethingHangs = "a data set, a message between ranks or a hook hangs";
+constexpr const char* kGraceIsOver =
+    ". The process ends now, without a checkpoint of this moment. trainer.stop_grace is how long it waits.\n";
+
 void end_of_grace(const Handled& one, int number) {
   if (saves.load() > 0) return arm(one, kNanoseconds / 5);
-  (void)!::write(STDERR_FILENO, one.text.data(), std::strlen(one.text.data()));
+  const char* const waiting = RankStatus::instance().waiting();
+  std::array<iovec, 3> parts = {};
+  size_t count = 0;
+  for (const char* part : {one.text.data(), *waiting != '\0' ? waiting : kSomethingHangs, kGraceIsOver}) {
+    parts[count++] = {const_cast<char*>(part), std::strlen(part)};  // NOLINT: it is only read
+  }
+  (void)!::writev(STDERR_FILENO, parts.data(), static_cast<int>(count));
   end_process(number);
 }
 
@@ -72,6 +84,7 @@ void handle(Handled& one, const Watched& watched, bool is_timer) {
   if (is_timer) return end_of_grace(one, watched.number);
   int none = 0;
   received.compare_exchange_strong(none, watched.number);
+  RankStatus::instance().note_stop(watched.number);
   if (!repeats_count.load()) return;
   int64_t first_at = 0;
   const int64_t now = monotonic_now();
@@ -105,11 +118,8 @@ void make_timer(Handled& one, int number) {
   event.sigev_signo = number;
   one.has_timer = ::timer_create(CLOCK_MONOTONIC, &event, &one.timer) == 0;
   const double seconds = static_cast<double>(grace_time.load()) / kNanoseconds;
-  const std::string text =
-      "error: " + stop_signal_name(number) + " came " + number_text(seconds) +
-      " s ago and the running batch has not ended: a data set, a message between ranks or a hook "
-      "hangs. The process ends now, without a checkpoint of this moment. trainer.stop_grace is how "
-      "long it waits.\n";
+  const std::string text = "error: " + stop_signal_name(number) + " came " + number_text(seconds) +
+                           " s ago and the running batch has not ended: ";
   std::strncpy(one.text.data(), text.c_str(), one.text.size() - 1);
 }
 
@@ -131,6 +141,7 @@ void install(Handled& one, const Watched& watched) {
 StopSignalScope::StopSignalScope(const StopSignalRules& rules) {
   const std::lock_guard lock(scopes_mutex);
   if (scopes++ > 0) return;
+  RankStatus::instance().set_stopped(false);  // and made, before the handler needs it
   received = 0;
   repeats_count = !rules.launcher_decides;
   grace_time = rules.launcher_decides
@@ -142,6 +153,7 @@ StopSignalScope::StopSignalScope(const StopSignalRules& rules) {
 StopSignalScope::~StopSignalScope() {
   const std::lock_guard lock(scopes_mutex);
   if (--scopes > 0) return;
+  RankStatus::instance().note_stop(0);
   // What a launcher, or the terminal, sends once more must not end a rank that is about to say why it stopped.
   const bool stays = !repeats_count && received != 0;
   for (size_t k = 0; k < kWatched.size(); ++k) {

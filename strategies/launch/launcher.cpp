@@ -68,7 +68,7 @@ class Job {
     for (int64_t restart = 0;; ++restart) {
       start(restart);
       const int status = watch();
-      if (status == 0 || stops_.any()) return status;
+      if (status == 0 || was_stopped()) return status;
       if (restart >= options_.max_restarts) return status;
       Console::instance().warn("All ranks start again from the last checkpoint (restart " +
                                std::to_string(restart + 1) + " of " + std::to_string(options_.max_restarts) + ").");
@@ -114,6 +114,7 @@ class Job {
     failed_ = nullptr;
     std::optional<Clock::time_point> kill_at;
     while (collect()) {
+      hear_ranks();
       if (failed_ != nullptr && !kill_at) kill_at = Clock::now() + options_.grace;
       // After a stop the ranks that write nothing end first: not even then is a save cut. Where a rank has failed, one
       // may wait for what that rank will never write.
@@ -129,8 +130,15 @@ class Job {
     }
     if (forced_ != 0) return 128 + forced_;
     if (failed_ == nullptr) return 0;
-    if (!stops_.any()) report_failure();
+    if (!was_stopped()) report_failure();
     return exit_status(failed_->status);
+  }
+
+  // Also where the request reached another node's ranks alone, or was a file.
+  [[nodiscard]] bool was_stopped() const {
+    return stops_.any() || forced_ != 0 || std::any_of(ranks_.begin(), ranks_.end(), [this](const Rank& rank) {
+             return pages_[rank.local_rank].stopped != 0;
+           });
   }
 
   // A request to end. The ranks themselves count it once, in whichever ways it reaches them.
@@ -138,16 +146,34 @@ class Job {
     const StopRequests::Kind kind = stops_.note(number);
     if (kind == StopRequests::Kind::first) {
       signal_all(number);
-      const bool nobody_asks_again = number == SIGTERM || number == SIGHUP;
-      if (nobody_asks_again && options_.stop_grace.count() > 0 && !stop_by_) {
-        graceful_ = number;
-        stop_by_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                      std::min(options_.stop_grace, std::chrono::duration<double>(1e9)));
-      }
+      own_grace_ = begin_grace(number) || own_grace_;
     }
     if (kind == StopRequests::Kind::again && number != SIGUSR1) {  // a scheduler repeats its warning
       force_end(number, "came again, and these ranks had not ended");
     }
+  }
+
+  // A signal to one rank alone: it may wait for another one that hangs, and has no end of the grace time itself. Where
+  // the ranks stop for it, or go on with another fit, that is over.
+  void hear_ranks() {
+    int asked = 0;
+    for (const Rank& rank : ranks_) {
+      if (rank.running && asked == 0) asked = static_cast<int>(pages_[rank.local_rank].stop);
+    }
+    if (own_grace_) return;
+    if (asked == 0) stop_by_.reset();
+    if (asked != 0) (void)begin_grace(asked);
+  }
+
+  // Whether it has one. The first one counts.
+  bool begin_grace(int number) {
+    const bool nobody_asks_again = number == SIGTERM || number == SIGHUP;
+    if (!nobody_asks_again || options_.stop_grace.count() <= 0) return false;
+    if (stop_by_) return true;
+    graceful_ = number;
+    stop_by_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                  std::min(options_.stop_grace, std::chrono::duration<double>(1e9)));
+    return true;
   }
 
   [[nodiscard]] bool is_saving() const {
@@ -226,7 +252,8 @@ class Job {
     const RankPage& page = pages_[rank.local_rank];
     const double ago = static_cast<double>(Clock::now().time_since_epoch().count() - page.moved_at) * 1e-9;
     return "rank " + std::to_string(rank.rank) + " stood in " + page.text() +
-           (page.moved_at > 0 ? ", " + number_text(std::round(ago * 10) / 10) + " s ago" : "");
+           (page.moved_at > 0 ? ", " + number_text(std::round(ago * 10) / 10) + " s ago" : "") +
+           (page.waiting[0] != '\0' ? "; " + std::string(page.waiting.data()) : "");
   }
 
   LaunchOptions options_;
@@ -239,7 +266,8 @@ class Job {
   const Rank* failed_ = nullptr;              // whose end was the first cause
   std::optional<Clock::time_point> stop_by_;  // the end of the grace time after `graceful_`
   int graceful_ = 0;
-  int forced_ = 0;  // the signal after which ranks were killed
+  bool own_grace_ = false;  // it was this process's signal, and not that of a rank alone
+  int forced_ = 0;          // the signal after which ranks were killed
 };
 
 }  // namespace

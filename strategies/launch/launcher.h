@@ -21,8 +21,9 @@ struct LaunchOptions {
 /// NODE_RANK, MASTER_ADDR and MASTER_PORT must say where this one stands. Returns the exit status to end with: 0 if
 /// all ranks ended with 0, else that of the first that failed (128 + signal if it was killed), which is named on
 /// standard error. Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 are handed on to the ranks. Ranks that still run when the grace
-/// time after SIGTERM or SIGHUP is over (unless they are saving), or when Ctrl-C, SIGTERM or SIGHUP comes again, are
-/// killed, and the status is 128 + that signal. Throws ConfigError, or Error if a process cannot be started.
+/// time after SIGTERM or SIGHUP, to this process or to one of them, is over (unless they are saving), or when Ctrl-C,
+/// SIGTERM or SIGHUP comes again, are killed, and the status is 128 + that signal. Throws ConfigError, or Error if a
+/// process cannot be started.
 [[nodiscard]] int launch(const LaunchOptions& options);
 
 /// How often the launcher, ours or torchrun, has started this rank again; 0 for the first time, and without a launcher.

@@ -23,6 +23,7 @@
 
 #include "levin/core/error.h"
 #include "levin/core/gpu.h"
+#include "levin/core/rank_status.h"
 #include "levin/core/shared_library.h"
 #include "levin/strategies/launch/launcher.h"
 #include "levin/strategies/launch/own_address.h"
@@ -131,11 +132,12 @@ struct Collectives::Groups {
 };
 
 void wait_for(c10d::Work& work, const c10d::ProcessGroup& group, const std::string& what, const std::string& advice) {
+  const std::string self = "rank " + std::to_string(group.getRank()) + " of " + std::to_string(group.getSize());
+  const RankWait waiting(self + " waits for the others: " + what);
   try {
     work.wait();
   } catch (const std::exception& error) {
-    throw RankError("rank " + std::to_string(group.getRank()) + " of " + std::to_string(group.getSize()) + ": " + what +
-                    " failed: " + first_line(error.what()) + ". " + advice);
+    throw RankError(self + ": " + what + " failed: " + first_line(error.what()) + ". " + advice);
   }
 }
 

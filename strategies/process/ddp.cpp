@@ -11,6 +11,8 @@
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include "levin/core/rank_status.h"
+
 namespace levin {
 
 namespace {
@@ -141,6 +143,7 @@ RankNotes DDP::backward(const at::Tensor& loss, bool sync, const RankNotes& own)
     gradient_.backward(loss);
     return {};
   }
+  const RankWait waiting(self() + " is in a backward pass, which waits for the others' gradients");
   const at::Tensor whole = with_notes(loss, own);
   engine_->reducer->prepare_for_backward(options_.find_unused_parameters ? std::vector<at::Tensor>{whole}
                                                                          : std::vector<at::Tensor>{});

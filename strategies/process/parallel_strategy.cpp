@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "levin/core/gpu.h"
+#include "levin/core/rank_status.h"
 #include "levin/core/tensor_text.h"
 #include "levin/strategies/launch/launcher.h"
 #include "levin/strategies/process/rank_difference.h"
@@ -75,7 +76,12 @@ void ParallelStrategy::broadcast_tensors(const Group& group, std::vector<at::Ten
   if (tensors.empty()) return;
   const at::NoGradGuard no_grad;
   for (auto& tensor : tensors) tensor = tensor.detach();
+  const RankWait waiting(self() + " waits for the others: rank 0's weights or buffers");
   c10d::broadcast_coalesced(group, tensors, kBroadcastBytes);
+}
+
+std::string ParallelStrategy::self() const {
+  return "rank " + std::to_string(world_.rank) + " of " + std::to_string(world_.size);
 }
 
 void ParallelStrategy::set_up_batch_norm(bool training) {

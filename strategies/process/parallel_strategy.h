@@ -55,6 +55,8 @@ class ParallelStrategy : public Strategy {
   /// Does what use_sync_batchnorm() has asked for, until tear_down_batch_norm().
   void set_up_batch_norm(bool training);
   void tear_down_batch_norm();
+  /// "rank 0 of 2"
+  [[nodiscard]] std::string self() const;
   /// As gather(), on rank 0 alone.
   [[nodiscard]] at::Tensor gather_on_rank_zero(const at::Tensor& value);
   /// From now on ranks wait for each other for `timeout` only.

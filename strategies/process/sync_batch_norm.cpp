@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "levin/core/error.h"
+#include "levin/strategies/process/collectives.h"
 
 namespace levin {
 
@@ -67,7 +68,7 @@ Statistics statistics_of_all(const at::Tensor& x, const Group& group) {
   std::vector<at::Tensor> mine = {at::cat({mean, var, at::full({1}, static_cast<double>(own), x.options())})};
   std::vector<std::vector<at::Tensor>> theirs(1);
   for (int k = 0; k < group->getSize(); ++k) theirs[0].push_back(at::empty_like(mine[0]));
-  group->allgather(theirs, mine)->wait();
+  wait_for(*group->allgather(theirs, mine), *group, "gathering the statistics of batches");
   const at::Tensor all = at::stack(theirs[0]);  // (ranks, 2 C + 1)
   const at::Tensor counts = all.narrow(1, 2 * channels, 1);
   const at::Tensor means = all.narrow(1, 0, channels);
@@ -125,7 +126,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
     const at::Tensor sum_dy = dy.sum(dims);
     const at::Tensor sum_dy_normal = (dy * normal).sum(dims);
     std::vector<at::Tensor> sums = {at::cat({sum_dy, sum_dy_normal})};
-    group->allreduce(sums)->wait();
+    wait_for(*group->allreduce(sums), *group, "reducing the gradients of batches' statistics");
     const auto of_all = (sums[0] / count).chunk(2);
     at::Tensor dx = dy - over_channels(of_all[0], x) - normal * over_channels(of_all[1], x);
     dx = dx * over_channels(weight.defined() ? saved[3] * widened(weight) : saved[3], x);

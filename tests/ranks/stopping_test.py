@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 
-from ranks import CLEAN, PROGRAM, RanksTest, alive, children, main, state
+from ranks import CLEAN, PROGRAM, RanksTest, alive, children, free_port, fsdp, main, state
 
 LONG = ("samples=400000", "batch=1", "slow=5", "checkpoint")
 UNLIMITED = "stop_grace=100000"
@@ -82,6 +82,27 @@ class WhatHangs(StoppingTest):
         time.sleep(1)
         process.send_signal(signal.SIGINT)
         self.assertIn("Ctrl-C came again", self.expect_killed(process, ranks, 128 + signal.SIGINT))
+
+    def test_so_it_is_where_the_rank_that_waits_for_it_alone_was_signalled(self):
+        for words, waits in [([], "rank 0 of 2 is in a backward pass, which waits for the others' gradients"),
+                             (fsdp(3), "rank 0 of 2 waits for the others: gathering unit 0 (net.0.weight")]:
+            process, ranks = self.frozen("stop_grace=2", *words)
+            time.sleep(0.5)  # rank 0 reaches its wait
+            os.kill(ranks[0], signal.SIGTERM)
+            self.assertIn(waits, self.expect_killed(process, ranks, 128 + signal.SIGTERM))
+
+    def test_a_rank_by_hand_ends_by_itself_and_names_what_it_waits_for(self):
+        for words, waits in [(["strategy=ddp"], "rank 0 of 2 is in a backward pass, which waits for the others' gradients"),
+                             (fsdp(3), "rank 0 of 2 waits for the others: gathering unit 0 (net.0.weight")]:
+            url = f"tcp://127.0.0.1:{free_port()}"
+            first, second = (self.begin(*LONG, *words, "freeze=1:20", "timeout=100000", "stop_grace=2", "--init-method", url,
+                                        "--rank", str(rank), "--world-size", "2") for rank in range(2))
+            self.wait_until(lambda: state(second.pid) == "T", "a frozen rank")
+            time.sleep(0.5)
+            first.terminate()
+            errors = self.ended(first)
+            self.assertEqual(first.returncode, -signal.SIGTERM, errors)
+            self.assertIn(f"SIGTERM came 2.0 s ago and the running batch has not ended: {waits}", errors)
 
     def hanging(self, *words):
         process = self.begin("samples=100", "batch=1", "hang_data=20", *words)
@@ -163,6 +184,36 @@ class OneRequest(StoppingTest):
                 os.kill(rank, signal.SIGINT)
             time.sleep(0.05)
         self.expect_stopped(process, "Ctrl-C")
+
+
+class WithRestarts(StoppingTest):
+    """Ranks that were asked to end have not failed: nothing starts them again."""
+
+    def expect_at_rest(self, process, who):
+        errors = self.expect_stopped(process, who)
+        self.assertNotIn("start again", errors)
+        self.assertNotIn("ended with status", errors)
+
+    def test_a_signal_to_one_rank(self):
+        process = self.begin(*LONG, "devices=2", "restarts=1")
+        self.wait_for_checkpoint()
+        os.kill(children(process.pid)[1], signal.SIGTERM)
+        self.expect_at_rest(process, "SIGTERM")
+
+    def test_a_file_called_stop(self):
+        process = self.begin(*LONG, "devices=2", "restarts=1")
+        self.wait_for_checkpoint()
+        next(pathlib.Path(self.out).glob("levin_logs/*")).joinpath("stop").touch()
+        self.expect_at_rest(process, "the file called stop")
+
+    def test_a_signal_to_another_nodes_launcher(self):
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        nodes = [self.begin(*LONG, "nodes=2", "strategy=ddp", "restarts=1", env={**address, "NODE_RANK": str(node)})
+                 for node in range(2)]
+        self.wait_for_checkpoint()
+        nodes[0].terminate()
+        for node in nodes:
+            self.expect_at_rest(node, "SIGTERM")
 
 
 class Terminals(StoppingTest):

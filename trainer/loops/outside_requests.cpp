@@ -4,6 +4,7 @@
 
 #include "levin/checkpoint/save_in_progress.h"
 #include "levin/core/console.h"
+#include "levin/core/rank_status.h"
 #include "levin/core/stop_signal.h"
 #include "levin/trainer/plan/auto_requeue.h"
 #include "levin/trainer/run/ranks.h"
@@ -113,6 +114,7 @@ void OutsideRequests::save() {
 void OutsideRequests::stop(int own_signal) {
   const SaveInProgress saving;  // also on ranks that wait for another's save
   const int signal_number = agreed_signal(*run_.strategy, own_signal);
+  RankStatus::instance().set_stopped(true);
   std::string text = "fit was stopped by " + signal_name(signal_number) + " in " + stopped_at(run_) + ".";
   const std::string path = interrupted_path(run_);
   const bool trained = run_.progress.total_batches > 0;
