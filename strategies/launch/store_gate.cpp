@@ -1,8 +1,6 @@
 #include "levin/strategies/launch/store_gate.h"
 
 #include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,6 +16,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/error.h"
+#include "levin/strategies/launch/connection.h"
 #include "levin/strategies/launch/exit_guard.h"
 #include "levin/strategies/launch/launcher_signals.h"
 #include "levin/strategies/launch/listening_socket.h"
@@ -31,58 +30,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kVisit(10);  // to prove that one knows the secret
 constexpr int kMostVisitors = 512;          // that have not yet
-
-class Connection {
- public:
-  explicit Connection(int descriptor = -1) : descriptor_(descriptor) {
-    const int yes = 1;
-    if (descriptor >= 0) ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    if (descriptor >= 0) ::setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
-  }
-  ~Connection() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  Connection(Connection&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  Connection& operator=(Connection&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
-  [[nodiscard]] int descriptor() const { return descriptor_; }
-  explicit operator bool() const { return descriptor_ >= 0; }
-
- private:
-  int descriptor_;
-};
-
-// Empty, with errno, where nobody listens.
-Connection connect_to(const std::string& host, int64_t port) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list) != 0) {
-    errno = EHOSTUNREACH;
-    return Connection();
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
-  int error = EHOSTUNREACH;
-  for (const addrinfo* one = list; one != nullptr; one = one->ai_next) {
-    const int made = ::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol);
-    if (made < 0) continue;
-    Connection connection(made);
-    const timeval most = {10, 0};
-    ::setsockopt(made, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);  // of connect
-    if (::connect(made, one->ai_addr, one->ai_addrlen) == 0) {
-      const timeval none = {0, 0};
-      ::setsockopt(made, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
-      return connection;
-    }
-    error = errno;
-  }
-  errno = error;
-  return Connection();
-}
 
 // What came on one goes to the other; false once it has ended.
 bool pass_on(int from, int to) {
@@ -226,26 +173,33 @@ bool is_local_job(const World& world) {
 
 }  // namespace
 
-StoreAddress open_store_address(const World& world, std::chrono::milliseconds timeout) {
+static StoreAddress way_to_store(const World& world, std::chrono::milliseconds timeout) {
   const std::string secret = shared_secret(process_variables());
-  if (world.rank != 0) {
-    return secret.empty() ? StoreAddress{world.master_address, world.master_port}
-                          : StoreAddress{"127.0.0.1", open_tunnel(world, secret, timeout)};
-  }
+  if (secret.empty()) return {.host = world.master_address, .port = world.master_port};
+  return {.host = "127.0.0.1", .port = open_tunnel(world, secret, timeout), .is_proved = true};
+}
+
+StoreAddress open_store_address(const World& world, std::chrono::milliseconds timeout) {
+  if (world.rank != 0) return way_to_store(world, timeout);
+  const std::string secret = shared_secret(process_variables());
+  StoreAddress own = {.host = world.master_address};
   ListeningSocket outside = listen_for_ranks(world);
+  own.port = outside.port();
   if (!secret.empty() && world.size > 1) {
     ListeningSocket inside("127.0.0.1", 0);
-    const int64_t port = inside.port();
-    open_gate(std::move(outside), port, secret);
-    return {"127.0.0.1", port, inside.release()};
+    own.host = "127.0.0.1";
+    own.port = inside.port();
+    open_gate(std::move(outside), own.port, secret);
+    own.listening = inside.release();
+    return own;
   }
   if (world.size > 1 && !is_local_job(world)) {
     Console::instance().warn("ranks meet at " + place_of(world) +
                              " without a shared secret: whoever reaches that port can join them. Set LEVIN_SECRET, or "
                              "LEVIN_SECRET_FILE, to the same secret on all nodes.");
   }
-  const int64_t port = outside.port();
-  return {world.master_address, port, outside.release()};
+  own.listening = outside.release();
+  return own;
 }
 
 }  // namespace levin

@@ -16,6 +16,7 @@ struct StoreAddress {
   std::string host;
   int64_t port = 0;
   std::optional<int> listening = std::nullopt;  // rank 0's socket for the store, bound and listening
+  bool is_proved = false;                       // who answers there knows the secret
 };
 
 /// Opens rank 0's socket (and gate), or another rank's tunnel; both stay to the end of the process. Throws Error where

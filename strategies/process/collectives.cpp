@@ -31,6 +31,7 @@
 #include "levin/strategies/launch/store_gate.h"
 #include "levin/strategies/process/nccl.h"
 #include "levin/strategies/process/roll_call.h"
+#include "levin/strategies/process/store_probe.h"
 
 namespace levin {
 
@@ -50,24 +51,37 @@ c10::intrusive_ptr<c10d::Store>& kept_store(const World& world) {
   return stores[world.master_address + ":" + std::to_string(world.master_port)];
 }
 
-c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeout) {
-  auto& store = kept_store(world);
-  if (store) return store;
+// Levin's launcher has opened the port for the ranks of one machine, so that nobody else can have it.
+bool is_launchers_port(const World& world) {
+  return launched_by_levin() && world.num_nodes == 1;
+}
+
+c10::intrusive_ptr<c10d::Store> make_store(const World& world, const StoreAddress& address, Milliseconds timeout) {
   c10d::TCPStoreOptions options;
-  options.isServer = world.rank == 0 && !launcher_keeps_store();
-  const int socket = inherited_store_socket();
-  StoreAddress address = {world.master_address, world.master_port};
-  if (options.isServer && socket >= 0) address.listening = socket;
-  const bool ours = !launcher_keeps_store() && !(launched_by_levin() && world.num_nodes == 1);
-  if (ours) address = open_store_address(world, timeout);
+  options.isServer = address.listening.has_value();
   options.port = static_cast<uint16_t>(address.port);
   options.masterListenFd = address.listening;
   options.numWorkers = static_cast<size_t>(world.size);
   options.waitWorkers = false;
   options.timeout = timeout;
   options.multiTenant = true;
-  store = c10::make_intrusive<c10d::TCPStore>(address.host, options);
-  return store;
+  if (!options.isServer && !address.is_proved && !is_launchers_port(world)) {
+    await_store(address.host, address.port, timeout);
+  }
+  return c10::make_intrusive<c10d::TCPStore>(address.host, options);
+}
+
+c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeout) {
+  auto& store = kept_store(world);
+  if (store) return store;
+  StoreAddress address = {.host = world.master_address, .port = world.master_port};
+  const int socket = inherited_store_socket();
+  if (world.rank == 0 && !launcher_keeps_store() && socket >= 0) {
+    address.listening = socket;
+  } else if (!launcher_keeps_store() && !is_launchers_port(world)) {
+    address = open_store_address(world, timeout);
+  }
+  return store = make_store(world, address, timeout);
 }
 
 // Keys of their own for every meeting of the same ranks, so that one does not read what another, or a rank that has

@@ -1,5 +1,6 @@
 """Where rank 0 listens, who is let in, and strangers at the door: real sockets and processes."""
 
+import http.server
 import json
 import os
 import pathlib
@@ -98,6 +99,105 @@ class ListeningAddress(DoorsTest):
             said = self.finish(process)[0]
         self.assertEqual(process.returncode, 1, said)
         self.assertIn(f"rank 0 cannot listen at 127.0.0.1, port {port}: Address already in use. Another program listens there", said)
+
+
+class AnotherProgram(DoorsTest):
+    """A rank whose store's address leads to a program that is none: it says so, long before startup_timeout."""
+
+    def serve(self, answer):
+        """The port of a server that calls `answer` with each connection, in a thread of its own."""
+        server = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(server.close)
+
+        def accept():
+            while True:
+                try:
+                    connection = server.accept()[0]
+                except OSError:
+                    return  # closed
+                self.addCleanup(connection.close)
+                threading.Thread(target=answer, args=[connection], daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        return server.getsockname()[1]
+
+    def expect_refused(self, port, *messages, env=None):
+        process = self.rank(1, port, env=env)
+        said = self.finish(process)[0]
+        self.assertEqual(process.returncode, 1, said)
+        for message in messages:
+            self.assertIn(message, said)
+
+    def expect_named(self, port, answer, **more):
+        self.expect_refused(port, f"another program listens at 127.0.0.1, port {port}, where rank 0's store should be: its "
+                                  f"answer is \"{answer}", "MASTER_PORT chooses another port", **more)
+
+    def test_a_web_server(self):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        server.RequestHandlerClass.log_message = lambda *_: None
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.expect_named(server.server_address[1], "<!DOCTYPE HTML>")
+
+    def test_one_that_greets(self):
+        def greet(connection):
+            connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+            connection.recv(1)
+
+        self.expect_named(self.serve(greet), "SSH-2.0-OpenSSH_9.2\"")
+
+    def test_one_that_repeats_what_it_hears(self):
+        def repeat(connection):
+            while text := connection.recv(4096):
+                connection.sendall(text)
+
+        self.expect_named(self.serve(repeat), "")
+
+    def test_one_that_is_silent(self):
+        port = self.serve(lambda connection: None)
+        self.expect_refused(port, f"what listens at 127.0.0.1, port {port} has said nothing for 30 s: another program, or a rank "
+                                  "0 that hangs")
+
+    def torchruns_rank(self, rank, port):
+        """A rank whose store is torchrun's own, as torchrun's variables say."""
+        process = self.start(*SHORT, env={
+            "TORCHELASTIC_RUN_ID": "1", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "7",
+            "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        return process
+
+    def test_in_the_place_of_torchruns_store(self):
+        port = self.serve(lambda connection: connection.sendall(b"220 mail ready\r\n"))
+        for said in self.finish(*(self.torchruns_rank(rank, port) for rank in range(2))):
+            self.assertIn("where rank 0's store should be: its answer is \"220 mail ready\"", said)
+
+    def test_a_plain_store_is_known_as_one(self):
+        """That of a rank 0 that waits for its own, since torchrun's is the same program."""
+        port = free_port()
+        keeper = self.rank(0, port)
+        self.addCleanup(keeper.communicate)
+        self.addCleanup(keeper.kill)
+        self.wait_until(lambda: any(p == port for _, p in listens_at(keeper.pid)), "a store")
+        self.expect_trained(*(self.torchruns_rank(rank, port) for rank in range(2)))
+
+    def test_a_gate_whose_secret_it_was_not_given(self):
+        port = free_port()
+        first = self.rank(0, port, env={"LEVIN_SECRET": SECRET})
+        self.expect_refused(port, f"rank 0 listens at 127.0.0.1, port {port} and asks for a shared secret, which this rank has "
+                                  "not been given. Set LEVIN_SECRET")
+        self.expect_trained(first, self.rank(1, port, env={"LEVIN_SECRET": SECRET}))
+
+    def test_one_that_goes_away_in_time_does_no_harm(self):
+        """As a forwarded port does: it closes what comes until rank 0 is there."""
+        server = socket.create_server(("127.0.0.1", free_port()))
+        port = server.getsockname()[1]
+        second = self.rank(1, port)
+        for _ in range(3):
+            server.accept()[0].close()
+        server.close()
+        self.expect_trained(self.rank(0, port), second)
 
 
 class Secrets(DoorsTest):

@@ -1,0 +1,28 @@
+// A TCP connection to another process, whatever it speaks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace levin {
+
+class Connection {
+ public:
+  /// Takes the descriptor over; -1: none.
+  explicit Connection(int descriptor = -1);
+  ~Connection();
+  Connection(Connection&& other) noexcept;
+  Connection& operator=(Connection&& other) noexcept;
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+  explicit operator bool() const { return descriptor_ >= 0; }
+
+ private:
+  int descriptor_;
+};
+
+/// To whoever listens there; empty, with errno, where nobody does within 10 seconds.
+[[nodiscard]] Connection connect_to(const std::string& host, int64_t port);
+
+}  // namespace levin
