@@ -147,8 +147,9 @@ int64_t open_tunnel(const World& world, const std::string& secret, std::chrono::
   return port;
 }
 
-// Where rank 0 is to listen, so that the others reach it and nobody else does.
-ListeningSocket listen_for_ranks(const World& world) {
+// Where rank 0 is to listen, so that the others reach it and nobody else does. `elsewhere`: the address that they were
+// given is none of this machine's.
+ListeningSocket listen_for_ranks(const World& world, bool& elsewhere) {
   const std::string numbers = first_address(world.master_address);
   const bool meant = world.master_address == numbers || world.master_address == "localhost";
   std::string reason = " stands for this machine's loopback (" + numbers + ") here";
@@ -161,6 +162,7 @@ ListeningSocket listen_for_ranks(const World& world) {
       reason = " is no address of this machine (a forwarded one?)";
     }
   }
+  elsewhere = true;
   Console::instance().warn(world.master_address + reason +
                            ", so rank 0 listens at all addresses of this machine, port " +
                            std::to_string(world.master_port) + ". Give one of its own as MASTER_ADDR.");
@@ -173,7 +175,7 @@ bool is_local_job(const World& world) {
 
 }  // namespace
 
-static StoreAddress way_to_store(const World& world, std::chrono::milliseconds timeout) {
+StoreAddress way_to_store(const World& world, std::chrono::milliseconds timeout) {
   const std::string secret = shared_secret(process_variables());
   if (secret.empty()) return {.host = world.master_address, .port = world.master_port};
   return {.host = "127.0.0.1", .port = open_tunnel(world, secret, timeout), .is_proved = true};
@@ -183,7 +185,7 @@ StoreAddress open_store_address(const World& world, std::chrono::milliseconds ti
   if (world.rank != 0) return way_to_store(world, timeout);
   const std::string secret = shared_secret(process_variables());
   StoreAddress own = {.host = world.master_address};
-  ListeningSocket outside = listen_for_ranks(world);
+  ListeningSocket outside = listen_for_ranks(world, own.is_elsewhere);
   own.port = outside.port();
   if (!secret.empty() && world.size > 1) {
     ListeningSocket inside("127.0.0.1", 0);
@@ -198,6 +200,7 @@ StoreAddress open_store_address(const World& world, std::chrono::milliseconds ti
                              " without a shared secret: whoever reaches that port can join them. Set LEVIN_SECRET, or "
                              "LEVIN_SECRET_FILE, to the same secret on all nodes.");
   }
+  if (own.is_elsewhere) own.host = "127.0.0.1";
   own.listening = outside.release();
   return own;
 }

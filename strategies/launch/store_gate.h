@@ -16,11 +16,15 @@ struct StoreAddress {
   std::string host;
   int64_t port = 0;
   std::optional<int> listening = std::nullopt;  // rank 0's socket for the store, bound and listening
+  bool is_elsewhere = false;                    // the address that the others were given leads to another machine
   bool is_proved = false;                       // who answers there knows the secret
 };
 
 /// Opens rank 0's socket (and gate), or another rank's tunnel; both stay to the end of the process. Throws Error where
 /// the address cannot be had, or the secrets differ.
 [[nodiscard]] StoreAddress open_store_address(const World& world, std::chrono::milliseconds timeout);
+
+/// How any rank but the store's own process reaches the store: another rank's side of the above.
+[[nodiscard]] StoreAddress way_to_store(const World& world, std::chrono::milliseconds timeout);
 
 }  // namespace levin

@@ -71,6 +71,8 @@ c10::intrusive_ptr<c10d::Store> make_store(const World& world, const StoreAddres
   return c10::make_intrusive<c10d::TCPStore>(address.host, options);
 }
 
+// Where the address that the others were given is another machine's, they may find a second process of rank 0 there: so
+// that both hear of it this one goes the others' way too, and not straight to the store that it keeps.
 c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeout) {
   auto& store = kept_store(world);
   if (store) return store;
@@ -81,7 +83,11 @@ c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeou
   } else if (!launcher_keeps_store() && !is_launchers_port(world)) {
     address = open_store_address(world, timeout);
   }
-  return store = make_store(world, address, timeout);
+  store = make_store(world, address, timeout);
+  if (!address.is_elsewhere) return store;
+  static std::vector<c10::intrusive_ptr<c10d::Store>> own;  // to the end of the process
+  own.push_back(std::move(store));
+  return store = make_store(world, way_to_store(world, timeout), timeout);
 }
 
 // Keys of their own for every meeting of the same ranks, so that one does not read what another, or a rank that has

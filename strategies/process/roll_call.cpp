@@ -44,12 +44,16 @@ std::string claim_key(int64_t rank) {
 }
 
 // The store is in rank 0's process: it stays until all that are there know why the roll has failed, and no longer than
-// `kFarewell`. What the others get where it has gone says nothing.
+// `kFarewell`. What the others get where it has gone says nothing: the second of two ranks 0 does not keep the store.
 [[noreturn]] void leave(c10d::Store& store, const World& world, const std::string& text) {
   const auto start = RollClock::now();
-  store.add(kHeard, 1);
-  while (world.rank == 0 && store.add(kHeard, 0) <= store.add(kArrived, 0) && RollClock::now() - start < kFarewell) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  try {
+    store.add(kHeard, 1);
+    while (world.rank == 0 && store.add(kHeard, 0) <= store.add(kArrived, 0) && RollClock::now() - start < kFarewell) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  } catch (const std::exception&) {
+    // It has gone, as all have heard.
   }
   throw RankError(text);
 }
@@ -89,14 +93,19 @@ void call_roll(c10d::Store& store, const World& world, std::chrono::milliseconds
     if (store.check({kRefused})) leave(store, world, text_of(store.get(kRefused)));
     const auto waited = RollClock::now() - start;
     if (waited >= timeout) {
-      throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) +
-                      " has waited for the others until startup_timeout. Not started: rank " +
-                      missing_ranks(store, world) + ".");
+      throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + " has waited " +
+                      std::to_string(timeout.count() / 1000) + " s for the others. Not started: rank " +
+                      missing_ranks(store, world) + "." +
+                      (world.num_nodes > 1
+                           ? " Every node needs the same MASTER_ADDR and MASTER_PORT (here " + world.master_address +
+                                 ":" + std::to_string(world.master_port) + ") and a number of its own."
+                           : ""));
     }
     if (waited >= kQuietWait && !std::exchange(told, true)) {
       Console::instance().print("Waiting for rank " + missing_ranks(store, world) + " of " +
                                 std::to_string(world.size) + " at " + world.master_address + ":" +
-                                std::to_string(world.master_port) + ".");
+                                std::to_string(world.master_port) +
+                                (world.num_nodes > 1 ? ", the address that all nodes must be given." : "."));
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::milliseconds(200));

@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import time
 
 from tool_runs import main
 
@@ -100,6 +101,31 @@ class TwoNodes(RanksTest):
         self.assertIn(f"a stranger at {ADDRESSES[1]} wanted to join the ranks and was refused: it does not know the secret",
                       said[0])
         self.assertNotIn("without a shared secret", said[0])
+
+    def test_two_ranks_0_of_two_machines_end_at_once_and_name_both(self):
+        port = 23470
+        for first, secret in [(0, ""), (1, ""), (0, "0123456789abcdef0123"), (1, "0123456789abcdef0123")]:
+            port += 1
+            nodes = {}
+            for node in (first, 1 - first):
+                nodes[node] = self.on(node, "nodes=2", "strategy=ddp", env={
+                    "NODE_RANK": "0", "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": str(port), "LEVIN_SECRET": secret})
+                self.addCleanup(nodes[node].kill)
+                time.sleep(2)  # in each order; whichever comes first, both must end
+            for node in nodes.values():
+                said = node.communicate(timeout=60)[1]
+                self.assertEqual(node.returncode, 1, said)
+                self.assertRegex(said, r"rank 0 of 2 was given to two processes: process \d+ on \S+, and process \d+ on ")
+                self.assertIn("Give every process a rank of its own: RANK, --rank, or with several nodes NODE_RANK", said)
+
+    def test_two_ranks_0_that_cannot_know_of_each_other_say_where_they_wait(self):
+        nodes = [self.on(node, "nodes=2", "strategy=ddp", env={
+            "NODE_RANK": "0", "MASTER_ADDR": ADDRESSES[node], "MASTER_PORT": "23480"}) for node in range(2)]
+        for node, address in zip(nodes, ADDRESSES):
+            self.addCleanup(node.communicate)
+            self.addCleanup(node.kill)
+            self.assertEqual(node.stdout.readline(),
+                             f"Waiting for rank 1 of 2 at {address}:23480, the address that all nodes must be given.\n")
 
     def test_with_the_interface_named(self):
         self.expect_as_local(2, lambda node: self.on(
