@@ -168,7 +168,10 @@ void wait_for(c10d::Work& work, const c10d::ProcessGroup& group, const std::stri
   throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + " (told by " +
                   world.source + ") cannot meet the others at " + world.master_address + ":" +
                   std::to_string(world.master_port) + ": " + first_line(error.what()) +
-                  (says_what_to_do ? "" : ". Do all ranks run, and does that port reach rank 0's machine?"));
+                  (says_what_to_do ? "" : ". Do all ranks run, and does that port reach rank 0's machine?") +
+                  (restarts_so_far() > 0 && world.num_nodes > 1 && world.rank != 0
+                       ? " A node that replaces rank 0's must be reached at the same address."
+                       : ""));
 }
 
 Collectives::Collectives(const World& world, Milliseconds timeout) : groups_(std::make_unique<Groups>()) {

@@ -163,6 +163,11 @@ void DDP::backward_of(const at::Tensor& whole) {
       if (tensor.grad().defined() && tensor.grad().is_sparse()) throw Error("ddp: " + sparse_gradient_text(name));
     }
     throw;
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    if (text.find("/gloo/") == std::string::npos) throw;  // the model's own
+    throw RankError(self() + ": reducing gradients failed: " + text.substr(0, text.find('\n')) +
+                    ". Another rank ended or hangs; see its output.");
   }
 }
 

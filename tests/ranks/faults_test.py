@@ -1,6 +1,7 @@
 """A rank that dies, freezes or throws; a launcher that dies; restarts."""
 
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -89,33 +90,74 @@ class Faults(RanksTest):
         for one, other in zip(undisturbed, self.reports(2)):
             self.assertEqual(one["weights"], other["weights"])
 
-    def test_a_node_that_is_replaced_joins_the_others_restart(self):
-        """Two launchers; the second is killed with its rank, and one that knows nothing of it is started in its place."""
-        words = ["samples=400", "batch=2", "epochs=1", "model=dropout", "checkpoint", "nodes=2", "strategy=ddp"]
 
-        def node(rank, port, *more):
-            process = self.start(*words, *more, env={"NODE_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
-                                                     "MASTER_PORT": str(port)})
-            self.addCleanup(lambda: process.poll() is None and process.kill())
-            return process
+class Nodes(RanksTest):
+    """Two launchers on one machine."""
+    WORDS = ["samples=400", "batch=2", "epochs=1", "model=dropout", "checkpoint", "nodes=2", "strategy=ddp"]
 
+    def node(self, rank, port, *more):
+        process = self.start(*self.WORDS, *more, env={"NODE_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
+                                                      "MASTER_PORT": str(port)})
+        self.addCleanup(process.communicate)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        return process
+
+    def begin(self, *more):
+        """(port, both nodes), once there is a checkpoint."""
         port = free_port()
-        for process in [node(rank, port) for rank in range(2)]:
+        nodes = [self.node(rank, port, "slow=20", *more) for rank in range(2)]
+        self.wait_until(lambda: list(pathlib.Path(self.out).glob("**/*.ckpt")), "a first checkpoint")
+        return port, nodes
+
+    def test_a_node_that_is_replaced_joins_the_others_restart(self):
+        """One launcher is killed with its rank, and one that knows nothing of it is started in its place: of rank 1, and of
+        rank 0, with the store that all meet at."""
+        port = free_port()
+        for process in [self.node(rank, port) for rank in range(2)]:
             self.assertEqual(process.communicate(timeout=120)[1].count("error"), 0)
         undisturbed = self.reports(2)
-        shutil.rmtree(pathlib.Path(self.out) / "levin_logs")
-        port = free_port()
-        first, lost = (node(rank, port, "restarts=3", "slow=20") for rank in range(2))
-        self.wait_until(lambda: list(pathlib.Path(self.out).glob("**/*.ckpt")), "a first checkpoint")
-        lost.kill()
-        lost.communicate()
-        replaced = node(1, port, "restarts=3", "slow=20")
-        said = [process.communicate(timeout=120)[1] for process in (first, replaced)]
-        self.assertEqual([first.returncode, replaced.returncode], [0, 0], said)
-        self.assertIn("restart 1 of 3", said[0])
-        for one, other in zip(undisturbed, self.reports(2)):
-            self.assertEqual(one["weights"], other["weights"])
-            self.assertEqual(one["random"], other["random"])
+        for replaced in (1, 0):
+            with self.subTest(replaced=replaced):
+                shutil.rmtree(pathlib.Path(self.out) / "levin_logs")
+                port, nodes = self.begin("restarts=3")
+                nodes[replaced].kill()
+                nodes[replaced].communicate()
+                nodes[replaced] = self.node(replaced, port, "restarts=3", "slow=20")
+                said = [process.communicate(timeout=120)[1] for process in nodes]
+                self.assertEqual([process.returncode for process in nodes], [0, 0], said)
+                self.assertIn("restart 1 of 3", said[1 - replaced])
+                for one, other in zip(undisturbed, self.reports(2)):
+                    self.assertEqual(one["weights"], other["weights"])
+                    self.assertEqual(one["random"], other["random"])
+
+    def test_rank_0s_node_that_comes_back_elsewhere_is_missed_with_a_remedy(self):
+        _, (first, second) = self.begin("restarts=1", "timeout=3")
+        first.kill()
+        self.node(0, free_port(), "restarts=1", "slow=20")
+        said = second.communicate(timeout=90)[1]
+        self.assertEqual(second.returncode, 1, said)
+        self.assertRegex(said, r"nobody has listened at 127.0.0.1, port \d+ for 3 s: Connection refused.*"
+                               r"A node that replaces rank 0's must be reached at the same address")
+        self.assertNotIn("TCPStore", said)
+
+    def test_the_others_end_when_a_node_has_frozen(self):
+        """Its launcher and its ranks; the kernel goes on to take connections for them."""
+        for frozen, message in [(1, r"rank 0 of 2 has waited 3 s for the others. Not started: rank 1. Every node needs the same "
+                                    r"MASTER_ADDR and MASTER_PORT \(here 127.0.0.1:\d+\) and a number of its own"),
+                                (0, r"what listens at 127.0.0.1, port \d+ has said nothing for 3 s: another program, or a rank 0 "
+                                    r"that hangs")]:
+            with self.subTest(frozen=frozen):
+                _, nodes = self.begin("restarts=1", "timeout=3")
+                stopped = [nodes[frozen].pid, *children(nodes[frozen].pid)]
+                for pid in stopped:
+                    os.kill(pid, signal.SIGSTOP)
+                said = nodes[1 - frozen].communicate(timeout=90)[1]
+                nodes[frozen].kill()  # its rank dies with it
+                self.assertEqual(nodes[1 - frozen].returncode, 1, said)
+                self.assertRegex(said, rf"rank {1 - frozen} of 2: .* failed: .*Timed out waiting 3000ms.*"
+                                       r"Another rank ended or hangs")
+                self.assertRegex(said, message)
+                shutil.rmtree(pathlib.Path(self.out) / "levin_logs")
 
 
 if __name__ == "__main__":
