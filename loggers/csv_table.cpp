@@ -101,8 +101,11 @@ std::string csv_text(const CsvTable& table, size_t rows, const std::vector<std::
     const auto found = old_places.find(column);
     places.push_back(found == old_places.end() ? std::string::npos : found->second);
   }
+  const size_t kept = std::min(rows, table.rows.size());
+  const size_t wider = columns.size() - std::min(columns.size(), table.columns.size());
+  content.reserve(content.size() + table.text.size() + kept * wider);
   std::vector<std::string_view> cells;
-  for (size_t row = 0; row < std::min(rows, table.rows.size()); ++row) {
+  for (size_t row = 0; row < kept; ++row) {
     split(table.rows[row], cells);
     for (size_t k = 0; k < places.size(); ++k) {
       if (k > 0) content += ',';

@@ -55,22 +55,27 @@ bool write_whole(int fd, std::string_view text) {
 }  // namespace
 
 uint32_t MetricsFile::column(const std::string& name) {
-  const auto [found, is_new] = names_.emplace(name, static_cast<uint32_t>(names_.size()));
+  const auto [found, is_new] = names_.try_emplace(name, static_cast<uint32_t>(names_.size()));
   if (is_new) place_.push_back(kNowhere);
   if (is_new) is_counter_.push_back(name == "step" || name == "epoch");
   return found->second;
 }
 
 void MetricsFile::add(const MetricList& metrics, int64_t step) {
+  constexpr uint32_t is_new = std::numeric_limits<uint32_t>::max();
+  Row row;
+  row.reserve(metrics.size() + 1);
   for (const auto& [name, value] : metrics) {
-    if (!names_.contains(name) && has_control_character(name)) {
+    const auto known = names_.find(name);
+    row.emplace_back(known == names_.end() ? is_new : known->second, value);
+    if (known == names_.end() && has_control_character(name)) {
       throw Error("the name of the metric \"" + cut_text(name) +
                   "\" holds a line end or another control character, which no table can show. Choose another name.");
     }
   }
-  Row row;
-  row.reserve(metrics.size() + 1);
-  for (const auto& [name, value] : metrics) row.emplace_back(column(name), value);
+  for (size_t k = 0; k < row.size(); ++k) {
+    if (row[k].first == is_new) row[k].first = column(metrics[k].first);
+  }
   row.emplace_back(column("step"), static_cast<double>(step));
   waiting_cells_ += row.size();
   waiting_.push_back(std::move(row));
