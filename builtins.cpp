@@ -13,6 +13,7 @@
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/model_summary.h"
 #include "levin/callbacks/on_exception_checkpoint.h"
+#include "levin/callbacks/prediction_writer.h"
 #include "levin/callbacks/progress_bar.h"
 #include "levin/callbacks/spike_detection.h"
 #include "levin/callbacks/stochastic_weight_averaging.h"
@@ -69,6 +70,7 @@ void add_callbacks() {
   all.add<ModelCheckpoint>("ModelCheckpoint", "saves the newest, the best and the last checkpoints");
   all.add<ModelSummary>("ModelSummary", "prints the layers before training");
   all.add<OnExceptionCheckpoint>("OnExceptionCheckpoint", "saves the state of a training that fails");
+  all.add<PredictionWriter>("PredictionWriter", "writes predictions to a file: CSV, JSON lines or safetensors");
   all.add<ProgressBar>("ProgressBar", "shows how far a run is");
   all.add<SpikeDetection>("SpikeDetection", "ends a run when the training loss jumps");
   all.add<StochasticWeightAveraging>("StochasticWeightAveraging", "averages the weights of the last epochs");
@@ -88,7 +90,7 @@ void add_data() {
 
 void add_parts() {
   auto& loggers = Registry<Logger>::instance();
-  loggers.add<CsvLogger>("CSVLogger", "metrics.csv and hparams.yaml");
+  loggers.add<CSVLogger>("CSVLogger", "metrics.csv and hparams.yaml");
   auto& profilers = Registry<Profiler>::instance();
   profilers.add<NvtxProfiler>("nvtx", "NVTX ranges around the parts of a run, for NVIDIA's Nsight");
   profilers.add<SimpleProfiler>("simple", "counts the parts of a run and adds up their times");
@@ -149,6 +151,30 @@ void add_lr_schedulers() {
   all.add<StepLR>("StepLR", "decays lr every step_size steps");
 }
 
+ConfigNode option(const std::string& name, const std::string& value) {
+  ConfigNode options = ConfigNode::map();
+  options.set(name, ConfigNode::scalar(value));
+  return options;
+}
+
+// What PyTorch Lightning calls the same.
+void add_lightning_names() {
+  auto& strategies = Registry<Strategy>::instance();
+  for (const char* name : {"DDPStrategy", "ddp_spawn", "ddp_fork", "ddp_notebook"}) strategies.add_alias(name, "ddp");
+  strategies.add_alias("ddp_find_unused_parameters_true", "ddp", option("find_unused_parameters", "true"));
+  strategies.add_alias("ddp_find_unused_parameters_false", "ddp", option("find_unused_parameters", "false"));
+  strategies.add_alias("FSDPStrategy", "fsdp");
+  strategies.add_alias("SingleDeviceStrategy", "single_device");
+  auto& callbacks = Registry<Callback>::instance();
+  callbacks.add_alias("TQDMProgressBar", "ProgressBar");
+  callbacks.add_alias("RichProgressBar", "ProgressBar");
+  callbacks.add_alias("RichModelSummary", "ModelSummary");
+  auto& profilers = Registry<Profiler>::instance();
+  profilers.add_alias("pytorch", "trace");
+  profilers.add_alias("PyTorchProfiler", "trace");
+  profilers.add_alias("SimpleProfiler", "simple");
+}
+
 }  // namespace
 
 /// Registers what Levin brings along; called by the Trainer and the command line, once per process.
@@ -161,6 +187,7 @@ void add_builtins() {
     add_precisions();
     add_optimizers();
     add_lr_schedulers();
+    add_lightning_names();
   });
 }
 

@@ -18,7 +18,7 @@ struct Column {
   bool recompute;  // each layer is a segment
 };
 
-/// Six, each of which changes one thing or takes the larger model.
+/// The article's six.
 [[nodiscard]] const std::vector<Column>& columns();
 /// Throws std::runtime_error naming all if there is none of that name.
 [[nodiscard]] const Column& column_called(const std::string& name);

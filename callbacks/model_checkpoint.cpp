@@ -88,7 +88,7 @@ void ModelCheckpoint::setup(Trainer& trainer, LightningModule&, Stage) {
   // Absolute, so that a change of the working folder changes nothing.
   dirpath_ = absolute_path(folder.string());
   if (dirpath_.size() > 1 && dirpath_.back() == '/') dirpath_.pop_back();
-  waits_for_validation_ = validated_ = finishes_point_ = false;
+  waits_for_validation_ = validated_ = finishes_point_ = has_saved_ = false;
 }
 
 void ModelCheckpoint::on_fit_start(Trainer& trainer, LightningModule&) {
@@ -142,7 +142,7 @@ void ModelCheckpoint::on_train_batch_end(Trainer& trainer, LightningModule&, con
     waits_for_validation_ = true;
     return;
   }
-  save_point(trainer);
+  save_point(trainer, trainer.current_epoch());
 }
 
 void ModelCheckpoint::on_validation_end(Trainer& trainer, LightningModule&) {
@@ -150,22 +150,24 @@ void ModelCheckpoint::on_validation_end(Trainer& trainer, LightningModule&) {
   validated_ = true;
   if (must_not_save(trainer)) return;
   if (std::exchange(waits_for_validation_, false)) {
-    save_point(trainer);
+    save_point(trainer, trainer.current_epoch());
   } else if (!saves_on_train_epoch_end(trainer) && epoch_is_due(trainer)) {
-    save_point(trainer);
+    save_point(trainer, trainer.current_epoch());
   }
 }
 
 void ModelCheckpoint::on_train_epoch_end(Trainer& trainer, LightningModule&) {
   if (must_not_save(trainer)) return;
   const bool waited_in_vain = std::exchange(waits_for_validation_, false);
-  if (waited_in_vain || (saves_on_train_epoch_end(trainer) && epoch_is_due(trainer))) save_point(trainer);
+  if (waited_in_vain || (saves_on_train_epoch_end(trainer) && epoch_is_due(trainer)))
+    save_point(trainer, trainer.current_epoch());
 }
 
 void ModelCheckpoint::on_train_end(Trainer& trainer, LightningModule&) {
   training_ = false;
   if (trainer.plan().fast_dev_run) return;
   trainer.finish_checkpoints();
+  save_what_would_be_lost(trainer);
   std::vector<std::string> goes;  // a stop that the run has got over
   if (may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
   if (!wants_last() || last_is("with_top_k") || last_step_of_last_ == trainer.global_step()) {
@@ -189,7 +191,7 @@ void ModelCheckpoint::on_exception(Trainer& trainer, LightningModule&, const std
   const bool was_training = std::exchange(training_, false);
   if (dynamic_cast<const Interrupted*>(&error) != nullptr) return;  // the stop has saved
   if (!options_.save_on_exception || !was_training || must_not_save(trainer)) return;
-  const std::string path = free_path(trainer, name_.format(metrics_of(trainer)), "");
+  const std::string path = free_path(trainer, name_.format(metrics_of(trainer, trainer.current_epoch())), "");
   request(trainer, path, "", {}, [] {});
   std::string obsolete;
   if (!wants_last()) return;
@@ -197,18 +199,32 @@ void ModelCheckpoint::on_exception(Trainer& trainer, LightningModule&, const std
   request(trainer, last, "", {}, [] {});
 }
 
-Metrics ModelCheckpoint::metrics_of(const Trainer& trainer) const {
+Metrics ModelCheckpoint::metrics_of(const Trainer& trainer, int64_t epoch) const {
   Metrics metrics = trainer.callback_metrics();
-  metrics["epoch"] = static_cast<double>(trainer.current_epoch());
+  metrics["epoch"] = static_cast<double>(epoch);
   metrics["step"] = static_cast<double>(trainer.global_step());
   return metrics;
 }
 
+// A run that max_steps or max_time ends before its first save point. Lightning: saves nothing.
+void ModelCheckpoint::save_what_would_be_lost(Trainer& trainer) {
+  const bool wants_files = options_.save_top_k != 0 || wants_last();
+  if (has_saved_ || !wants_files || must_not_save(trainer) || trainer.seen_batches() == 0) return;
+  if (options_.monitor.empty() || trainer.callback_metrics().contains(options_.monitor)) {
+    return save_point(trainer, std::max<int64_t>(0, trainer.current_epoch() - 1));  // the one that has just ended
+  }
+  std::string obsolete;
+  const std::string path = choose_last(trainer, obsolete);
+  Console::instance().warn("ModelCheckpoint: the run ended before \"" + options_.monitor +
+                           "\" was logged, so its only checkpoint is " + path + ".");
+  request(trainer, path, "", {}, [] {});
+}
+
 // Lightning: last.ckpt is refreshed only where a top-k file was saved, so it goes stale when the monitor stops
 // improving; here: at every save point and at the end of training, because "last" is what a run continues from.
-void ModelCheckpoint::save_point(Trainer& trainer) {
+void ModelCheckpoint::save_point(Trainer& trainer, int64_t epoch) {
   trainer.finish_checkpoints();  // an earlier save that failed is settled first
-  const Metrics metrics = metrics_of_rank_zero(trainer, metrics_of(trainer));
+  const Metrics metrics = metrics_of_rank_zero(trainer, metrics_of(trainer, epoch));
   const Kept before = kept_;
   const int64_t step_before = last_step_saved_;
   const int64_t last_before = last_step_of_last_;
@@ -217,6 +233,7 @@ void ModelCheckpoint::save_point(Trainer& trainer) {
   const std::string top_k = choose_top_k(trainer, metrics, obsolete);
   const bool last_is_due = wants_last() && (!top_k.empty() || !last_is("with_top_k"));
   const std::string last = last_is_due ? choose_last(trainer, obsolete_last) : "";
+  has_saved_ = true;
   if (top_k.empty() && last.empty()) return;
   last_step_saved_ = trainer.global_step();
   point_ = {trainer.seen_batches(), {}, {}};

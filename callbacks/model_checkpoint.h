@@ -151,14 +151,15 @@ class ModelCheckpoint final : public Callback {
   [[nodiscard]] bool must_not_save(const Trainer& trainer) const;
   [[nodiscard]] bool epoch_is_due(const Trainer& trainer) const;
   [[nodiscard]] bool must_wait_for_validation(const Trainer& trainer, const Metrics& metrics) const;
-  [[nodiscard]] Metrics metrics_of(const Trainer& trainer) const;
+  [[nodiscard]] Metrics metrics_of(const Trainer& trainer, int64_t epoch) const;
   [[nodiscard]] std::string free_path(Trainer& trainer, const std::string& stem, const std::string& own) const;
   [[nodiscard]] bool wants_last() const;
   [[nodiscard]] bool last_is(const char* word) const;
   [[nodiscard]] std::string interrupted_path() const;
 
   /// One point in time at which files may be written.
-  void save_point(Trainer& trainer);
+  void save_point(Trainer& trainer, int64_t epoch);
+  void save_what_would_be_lost(Trainer& trainer);
   /// The path of the file that is due, or "" if none is; `obsolete` is the one whose place it takes, if any.
   std::string choose_top_k(Trainer& trainer, const Metrics& metrics, std::string& obsolete);
   std::string choose_newest(Trainer& trainer, const Metrics& metrics, std::string& obsolete);
@@ -186,6 +187,7 @@ class ModelCheckpoint final : public Callback {
   bool waits_for_validation_ = false;
   bool validated_ = false;  // a validation has run in this fit
   bool training_ = false;
+  bool has_saved_ = false;          // in this fit, or in the one that it continues
   int64_t continued_batches_ = -2;  // of the checkpoint that is being loaded
   std::string continued_path_ = "";
   bool continues_ = false;       // a fit goes on with it

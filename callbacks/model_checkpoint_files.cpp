@@ -196,6 +196,7 @@ void ModelCheckpoint::load_state(const State& saved) {
   kept_.best_path = own_path(saved.get<std::string>("best_model_path"));
   kept_.best_score = saved.get<std::optional<double>>("best_model_score");
   kept_.last_path = own_path(saved.get<std::string>("last_model_path"));
+  has_saved_ = !kept_.best_path.empty() || !kept_.last_path.empty();
   last_step_saved_ = saved.get<int64_t>("last_step_saved");
   last_step_of_last_ = saved.get<int64_t>("last_step_of_last");
   waits_for_validation_ = saved.get<bool>("waits_for_validation");

@@ -70,19 +70,23 @@ std::string wait_text(const ProgressView& view, const char* separator) {
 
 }  // namespace
 
+// What does not fit is left out whole, the last first: half a number would be another number.
 std::string live_line(const ProgressView& view, int columns) {
-  std::string rest = "  " + count_text(view);
-  if (!view.total) rest += " batches";
-  if (view.rate > 0) rest += "  " + rate_text(view.rate);
-  if (const auto left = seconds_left(view)) rest += "  " + clock_text(*left) + " left";
-  if (view.run_seconds_left) rest += " (run " + clock_text(*view.run_seconds_left) + ")";
-  rest += metrics_text(view.metrics, "  ") + wait_text(view, "  ");
-  if (!view.total) return view.title + rest;
-  const double share = *view.total > 0 ? static_cast<double>(view.done) / static_cast<double>(*view.total) : 1;
-  const std::string percent = printed("%3.0f %%", 100 * share);
-  const int taken = static_cast<int>(view.title.size() + 2 + 2 + percent.size() + rest.size());
-  const int cells = std::min(30, columns - taken);
-  return view.title + "  " + (cells >= 5 ? bar(share, cells) + "  " : "") + percent + rest;
+  const double share =
+      view.total && *view.total > 0 ? static_cast<double>(view.done) / static_cast<double>(*view.total) : 1;
+  const std::string percent = view.total ? printed("  %3.0f %%", 100 * share) : "";
+  std::string rest = "  " + count_text(view) + (view.total ? "" : " batches");
+  const auto room = [&] { return columns - static_cast<int>(view.title.size() + percent.size() + rest.size()); };
+  const auto add = [&](const std::string& part) {
+    if (static_cast<int>(part.size()) <= room()) rest += part;
+  };
+  if (view.rate > 0) add("  " + rate_text(view.rate));
+  if (const auto left = seconds_left(view)) add("  " + clock_text(*left) + " left");
+  if (view.run_seconds_left) add(" (run " + clock_text(*view.run_seconds_left) + ")");
+  for (const auto& [name, value] : view.metrics) add("  " + name + " " + printed("%.4g", value));
+  add(wait_text(view, "  "));
+  const int cells = view.total ? std::min(30, room() - 2) : 0;
+  return view.title + (cells >= 5 ? "  " + bar(share, cells) : "") + percent + rest;
 }
 
 std::string plain_line(const ProgressView& view) {

@@ -2,8 +2,8 @@
 
 #include <torch/version.h>
 
+#include "levin/callbacks/prediction_writer.h"
 #include "levin/cli/commands/checkpoint_tool.h"
-#include "levin/cli/commands/exit_codes.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/measure_memory.h"
 #include "levin/cli/commands/measure_step.h"
@@ -17,7 +17,8 @@
 #include "levin/cli/config/resolve_run.h"
 #include "levin/cli/config/run_parts.h"
 #include "levin/core/console.h"
-#include "levin/core/exception_text.h"
+#include "levin/core/duration.h"
+#include "levin/core/main_guard.h"
 #include "levin/core/version.h"
 #include "levin/core/write_errors.h"
 #include "levin/strategies/launch/cluster_environment.h"
@@ -47,6 +48,17 @@ ConfigNode read_kept_config(const std::string& path) {
   return earlier.printed;
 }
 
+// Predictions that a callback writes are not kept besides.
+void predict(Trainer& trainer, LightningModule& model, DataModule* data, const std::string& ckpt_path) {
+  const auto writer = trainer.callback<PredictionWriter>();
+  const bool keeps = writer == nullptr;
+  const Predictions predictions =
+      data != nullptr ? trainer.predict(model, *data, ckpt_path, keeps) : trainer.predict(model, ckpt_path, keeps);
+  if (keeps) return report_predictions(trainer, predictions, data);
+  Console::instance().print("predictions: " + std::to_string(writer->samples()) + " samples, written to " +
+                            writer->path() + ", took " + readable_duration(trainer.elapsed()));
+}
+
 void run_command(Command command, ResolvedRun run) {
   const WriteErrorsScope writes;  // "levin fit | head" trains to its end
   const RunParts parts = make_parts(run.config);
@@ -54,6 +66,11 @@ void run_command(Command command, ResolvedRun run) {
   trainer.keep_config({run.printed, read_kept_config});
   if (run.config.weights) trainer.start_from(*run.config.weights);
   const std::string ckpt_path = run.config.ckpt_path.value_or("");
+  if (command != Command::fit && ckpt_path.empty() && !run.config.weights) {
+    Console::instance().warn("levin " + command_word(command) +
+                             ": neither ckpt_path nor weights were given, so the model has the weights that it was "
+                             "made with. For those of a run give --ckpt_path best, last or a file.");
+  }
   LightningModule& model = *parts.model;
   DataModule* data = parts.data.get();  // null: the model's own loaders
   switch (command) {
@@ -71,11 +88,17 @@ void run_command(Command command, ResolvedRun run) {
     case Command::test:
       report_metrics("test", data != nullptr ? trainer.test(model, *data, ckpt_path) : trainer.test(model, ckpt_path));
       break;
-    default:
-      report_predictions(trainer,
-                         data != nullptr ? trainer.predict(model, *data, ckpt_path) : trainer.predict(model, ckpt_path),
-                         data);
+    default: predict(trainer, model, data, ckpt_path);
   }
+}
+
+// "--output FILE" as a callback of the run.
+Override written_to(const std::string& file) {
+  ConfigNode options = ConfigNode::map();
+  options.set("output", ConfigNode::scalar(file, true));
+  return {.path = "trainer.callbacks",
+          .value = to_yaml(ValueType<ClassSpec>::write({"PredictionWriter", options, {}})),
+          .append = true};
 }
 
 // Of the processes of one job: what concerns all is said once.
@@ -149,7 +172,9 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
     console.print(command_help(arguments.command, describe_options<TrainerOptions>(), all_kinds(), width));
     return kExitOk;
   }
-  ResolvedRun run = resolve_run(arguments.sources, RunPlace::here, problems);
+  std::vector<ConfigSource> sources = arguments.sources;
+  if (!arguments.output.empty()) sources.emplace_back(written_to(arguments.output));
+  ResolvedRun run = resolve_run(sources, RunPlace::here, problems);
   if (!arguments.print_config) require_model(run.config, problems);
   if (!problems.empty()) return complain(problems);
   if (arguments.print_config) {
@@ -167,7 +192,7 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
 }  // namespace
 
 int run_cli(int argc, char** argv) {
-  try {
+  return main_guard([&] {
     add_builtins();
     Problems problems;
     std::vector<std::string> trainer_options = field_names<TrainerOptions>();
@@ -178,19 +203,7 @@ int run_cli(int argc, char** argv) {
     bool prints_results = true;
     const int status = run_checked(arguments, problems, prints_results);
     return check_output(status, prints_results);
-  } catch (const ConfigError& error) {
-    for (const auto& problem : error.problems()) Console::instance().error(problem);
-    return kExitBadConfig;
-  } catch (const Interrupted& error) {
-    Console::instance().error(error.what());
-    return error.signal_number() == 0 ? kExitStopped : 128 + error.signal_number();
-  } catch (const std::exception& error) {
-    Console::instance().error(error.what());
-    return kExitRunFailed;
-  } catch (...) {
-    Console::instance().error("the run ended with " + exception_text(std::current_exception()) + ".");
-    return kExitRunFailed;
-  }
+  });
 }
 
 }  // namespace levin

@@ -27,9 +27,13 @@ std::recursive_mutex& mutex() {
 bool live_lines_work() {
   const char* term = std::getenv("TERM");
   const bool dumb = term == nullptr || std::string(term) == "dumb";
+  return ::isatty(STDOUT_FILENO) == 1 && !dumb;
+}
+
+// https://no-color.org
+bool wants_no_color() {
   const char* no_color = std::getenv("NO_COLOR");
-  const bool plain = no_color != nullptr && *no_color != '\0';
-  return ::isatty(STDOUT_FILENO) == 1 && !dumb && !plain;
+  return no_color != nullptr && *no_color != '\0';
 }
 
 // Cuts to `columns` characters of UTF-8 and at a line's end, so that a live line never takes two rows.
@@ -45,7 +49,8 @@ std::string cut(const std::string& text, int columns) {
 
 spdlog::logger& logger() {
   static const auto made = [] {
-    auto log = std::make_shared<spdlog::logger>("levin", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    const auto mode = wants_no_color() ? spdlog::color_mode::never : spdlog::color_mode::automatic;
+    auto log = std::make_shared<spdlog::logger>("levin", std::make_shared<spdlog::sinks::stderr_color_sink_mt>(mode));
     log->set_pattern("%^%l%$: %v");
     log->set_level(spdlog::level::trace);
     return log;

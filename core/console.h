@@ -27,7 +27,8 @@ class Console {
   /// Leaves the live line where it stands and moves below it.
   void finish_live();
 
-  /// Whether live lines are shown: standard output is a terminal, TERM is not "dumb" and NO_COLOR is not set.
+  /// Whether live lines are shown: standard output is a terminal and TERM is not "dumb". NO_COLOR takes the
+  /// colour of warnings and errors away, and nothing else.
   [[nodiscard]] bool is_terminal() const { return is_terminal_; }
 
   /// Columns of the terminal; 80 if unknown.

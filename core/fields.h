@@ -89,6 +89,10 @@ struct Field {
 
 template <class Options, class T>
 Field<Options, T> field(const char* name, T Options::*member, const char* doc) {
+  static_assert(HasValueType<T>,
+                "levin::field: an option is bool, int, int64_t, double, std::string, an enum with EnumNames, a struct "
+                "with fields(), Seconds, ByteSize, Component<T>, or a std::optional, vector, array, map or variant of "
+                "these; specialise levin::ValueType for a type of your own");
   return {name, member, doc};
 }
 

@@ -1,5 +1,7 @@
 #include "levin/core/registry.h"
 
+#include "levin/core/console.h"
+
 namespace levin {
 
 std::string ClassSpec::short_name() const {
@@ -44,6 +46,18 @@ void duplicate_class(const std::string& kind, const ClassEntry& first, const Cla
   throw Error("two " + kind + "s are registered as \"" + first.name + "\": " + first.file + ":" +
               std::to_string(first.line) + " and " + second.file + ":" + std::to_string(second.line) +
               ". Rename one of them.");
+}
+
+ClassSpec without_alias(const std::string& kind, const ClassSpec& spec, const ClassSpec& stands_for) {
+  ConfigNode options = stands_for.init_args.is_null() ? ConfigNode::map() : stands_for.init_args;
+  std::string with;
+  for (const auto& entry : options.entries) {
+    with += (with.empty() ? " with " : ", ") + entry.key + ": " + entry.value.shown();
+  }
+  for (const auto& entry : spec.init_args.entries) options.set(entry.key, entry.value, entry.key_mark);
+  Console::instance().warn(kind + " \"" + spec.class_path + "\" is called " + stands_for.class_path + with +
+                           " here. It is taken as that.");
+  return {stands_for.class_path, std::move(options), spec.mark};
 }
 
 std::string unknown_class(const std::string& kind, const std::string& name, const std::vector<std::string>& known) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <source_location>
 #include <string>
@@ -68,6 +69,8 @@ ConfigNode resolve_options(const ConfigNode& init_args, const std::string& path,
   return write_options(options);
 }
 [[noreturn]] void duplicate_class(const std::string& kind, const ClassEntry& first, const ClassEntry& second);
+/// The class that an alias stands for, with its options; says so once.
+ClassSpec without_alias(const std::string& kind, const ClassSpec& spec, const ClassSpec& stands_for);
 std::string unknown_class(const std::string& kind, const std::string& name, const std::vector<std::string>& known);
 }  // namespace detail
 
@@ -115,6 +118,12 @@ class Registry {
     return nullptr;
   }
 
+  /// Another name, as other libraries call the class: a run that uses it is told the class's own. `init_args`: options
+  /// that the name stands for; those that are given count before them.
+  void add_alias(const std::string& alias, const std::string& name, ConfigNode init_args = {}) {
+    aliases_[alias] = {name, std::move(init_args), {}};
+  }
+
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
 
   [[nodiscard]] std::vector<std::string> names() const {
@@ -127,6 +136,9 @@ class Registry {
   ClassSpec resolve(const ClassSpec& spec, const std::string& path, Problems& problems) const {
     const Entry* entry = find(spec.short_name());
     if (entry == nullptr) {
+      if (const auto other = aliases_.find(spec.short_name()); other != aliases_.end()) {
+        return resolve(detail::without_alias(Interface::registry_name(), spec, other->second), path, problems);
+      }
       problems.add(spec.mark, path, detail::unknown_class(Interface::registry_name(), spec.class_path, names()));
       return spec;
     }
@@ -146,6 +158,7 @@ class Registry {
 
  private:
   std::vector<Entry> entries_;
+  std::map<std::string, ClassSpec> aliases_;
 };
 
 }  // namespace levin

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "levin/core/error.h"
 #include "levin/core/scalar_text.h"
@@ -81,6 +82,15 @@ bool ValueType<bool>::read(const ConfigNode& node, bool& value, const std::strin
 
 bool ValueType<int64_t>::read(const ConfigNode& node, int64_t& value, const std::string& path, Problems& problems) {
   return detail::parse_int(node, value) || detail::expected("a whole number", node, path, problems);
+}
+
+bool ValueType<int>::read(const ConfigNode& node, int& value, const std::string& path, Problems& problems) {
+  int64_t wide = 0;
+  if (!detail::parse_int(node, wide) || !std::in_range<int>(wide)) {
+    return detail::expected("a whole number from -2147483648 to 2147483647", node, path, problems);
+  }
+  value = static_cast<int>(wide);
+  return true;
 }
 
 bool ValueType<double>::read(const ConfigNode& node, double& value, const std::string& path, Problems& problems) {

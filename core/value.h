@@ -43,12 +43,18 @@ class Problems {
 /// "parent.key", or "key" where there is no parent.
 [[nodiscard]] std::string join_path(const std::string& parent, const std::string& key);
 
+/// Of a type that options cannot hold: field() refuses it.
 template <class T>
-struct ValueType;
+struct ValueType {
+  using Unknown = void;
+  static std::string name();
+  static bool read(const ConfigNode& node, T& value, const std::string& path, Problems& problems);
+  static ConfigNode write(const T& value);
+};
 
 template <class T>
-concept HasValueType = requires(const T& value) {
-  ValueType<T>::write(value);
+concept HasValueType = !requires {
+  typename ValueType<T>::Unknown;
 };
 
 /// Specialise for an enum: `static constexpr std::array names{std::pair{"min", Mode::min}, …};`
@@ -79,6 +85,13 @@ struct ValueType<int64_t> {
   static std::string name() { return "int"; }
   static bool read(const ConfigNode& node, int64_t& value, const std::string& path, Problems& problems);
   static ConfigNode write(int64_t value) { return ConfigNode::scalar(std::to_string(value)); }
+};
+
+template <>
+struct ValueType<int> {
+  static std::string name() { return "int"; }
+  static bool read(const ConfigNode& node, int& value, const std::string& path, Problems& problems);
+  static ConfigNode write(int value) { return ConfigNode::scalar(std::to_string(value)); }
 };
 
 template <>

@@ -50,6 +50,8 @@ class DataModule {
 
   /// On the batch as loaded, and on the batch on its device.
   virtual Batch on_before_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
+  /// Unless overridden, the module's counts.
+  virtual Batch transfer_batch_to_device(Batch batch, at::Device, int64_t /*dataloader_idx*/) { return batch; }
   virtual Batch on_after_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
 
   /// How a prediction of predict_step reads, a text per sample; none: as numbers. Asked after teardown.

@@ -73,10 +73,14 @@ class Loaders {
     if (loader != nullptr) loaders_.push_back(std::move(loader));
   }
   /// A loader by value.
+  /// A loader made in the call: fit(model, DataLoader(data, {.batch_size = 64})).
   template <class T>
-  requires(std::derived_from<std::decay_t<T>, Loader>&& std::constructible_from<std::decay_t<T>, T>)
+  requires(std::derived_from<T, Loader> && !std::is_const_v<T>)
       Loaders(T&& loader)  // NOLINT(google-explicit-constructor)
-      : loaders_{std::make_shared<std::decay_t<T>>(std::forward<T>(loader))} {}
+      : loaders_{std::make_shared<T>(std::forward<T>(loader))} {}
+  /// A loader that stays the caller's, and outlives this.
+  Loaders(Loader& loader)  // NOLINT(google-explicit-constructor)
+      : loaders_{std::shared_ptr<Loader>(std::shared_ptr<Loader>(), &loader)} {}
 
   void push_back(std::shared_ptr<Loader> loader) { loaders_.push_back(std::move(loader)); }
   [[nodiscard]] bool empty() const { return loaders_.empty(); }

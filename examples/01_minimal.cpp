@@ -25,11 +25,13 @@ struct Classifier : levin::LightningModule {
 };
 
 int main() {
-  levin::seed_everything(42);
-  Classifier model;
-  levin::FashionMnist data({.batch_size = 64, .flatten = true});
-  levin::Trainer trainer(levin::TrainerOptions{
-      .max_epochs = 3, .callbacks = {levin::EarlyStopping({.monitor = "val_acc", .mode = levin::MonitorMode::max})}});
-  trainer.fit(model, data);
-  for (const auto& [name, value] : trainer.test(model, data, "best")[0]) std::cout << name << " " << value << "\n";
+  return levin::main_guard([] {
+    levin::seed_everything(42);
+    Classifier model;
+    levin::FashionMnist data({.batch_size = 64, .flatten = true});
+    levin::Trainer trainer(levin::TrainerOptions{
+        .max_epochs = 3, .callbacks = {levin::EarlyStopping({.monitor = "val_acc", .mode = levin::MonitorMode::max})}});
+    trainer.fit(model, data);
+    for (const auto& [name, value] : trainer.test(model, data, "best")[0]) std::cout << name << " " << value << "\n";
+  });
 }

@@ -58,12 +58,13 @@ LEVIN_REGISTER_MODEL(Line, "y = a x + b");
 
 int main(int argc, char** argv) {
   if (argc > 1) return levin::run_cli(argc, argv);
-  levin::seed_everything(1);
-  auto x = torch::rand({256, 1});
-  auto data = std::make_shared<levin::TensorDataset>(std::vector<torch::Tensor>{x, 3 * x + 1});
-  Line model;
-  levin::Trainer trainer(levin::TrainerOptions{.max_epochs = 100, .callbacks = {StopAtLoss({.below = 1e-3})}});
-  trainer.fit(model,
-              std::make_shared<levin::DataLoader>(data, levin::DataLoaderOptions{.batch_size = 32, .shuffle = true}));
-  std::cout << "stopped after " << trainer.current_epoch() << " epochs: " << trainer.stop_reason() << "\n";
+  return levin::main_guard([] {
+    levin::seed_everything(1);
+    auto x = torch::rand({256, 1});
+    auto data = std::make_shared<levin::TensorDataset>(std::vector<torch::Tensor>{x, 3 * x + 1});
+    Line model;
+    levin::Trainer trainer(levin::TrainerOptions{.max_epochs = 100, .callbacks = {StopAtLoss({.below = 1e-3})}});
+    trainer.fit(model, levin::DataLoader(data, {.batch_size = 32, .shuffle = true}));
+    std::cout << "stopped after " << trainer.current_epoch() << " epochs: " << trainer.stop_reason() << "\n";
+  });
 }

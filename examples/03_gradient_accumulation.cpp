@@ -49,12 +49,14 @@ torch::Tensor by_hand() {
 }
 
 int main() {
-  const torch::Tensor whole = by_trainer(kBatch, 1);
-  const auto say = [&](const std::string& what, const torch::Tensor& weights) {
-    std::cout << what << ": " << (weights - whole).abs().max().item<double>() << "\n";
-  };
-  std::cout << "largest difference of a weight after " << kUpdates << " updates, to batches of " << kBatch << "\n";
-  say("accumulated by the Trainer", by_trainer(kBatch / kParts, kParts));
-  say("accumulated by hand", by_hand());
-  say("batches of " + std::to_string(kBatch / kParts) + " alone", by_trainer(kBatch / kParts, 1));
+  return levin::main_guard([] {
+    const torch::Tensor whole = by_trainer(kBatch, 1);
+    const auto say = [&](const std::string& what, const torch::Tensor& weights) {
+      std::cout << what << ": " << (weights - whole).abs().max().item<double>() << "\n";
+    };
+    std::cout << "largest difference of a weight after " << kUpdates << " updates, to batches of " << kBatch << "\n";
+    say("accumulated by the Trainer", by_trainer(kBatch / kParts, kParts));
+    say("accumulated by hand", by_hand());
+    say("batches of " + std::to_string(kBatch / kParts) + " alone", by_trainer(kBatch / kParts, 1));
+  });
 }

@@ -42,14 +42,16 @@ std::pair<torch::Tensor, double> train(torch::nn::Sequential& net, const torch::
 }
 
 int main() {
-  torch::manual_seed(0);
-  auto net = deep_net();
-  const auto x = torch::randn({kBatch, kWidth});
-  const auto [gradients, memory] = train(net, x, 0);
-  std::cout << "all kept: " << memory << " MiB\n";
-  for (const int64_t segments : {2, 10, 17, 50, 300}) {
-    const auto [again, less] = train(net, x, segments);
-    std::cout << segments << " segments: " << less << " MiB, gradients "
-              << (torch::equal(gradients, again) ? "equal" : "DIFFERENT") << "\n";
-  }
+  return levin::main_guard([] {
+    torch::manual_seed(0);
+    auto net = deep_net();
+    const auto x = torch::randn({kBatch, kWidth});
+    const auto [gradients, memory] = train(net, x, 0);
+    std::cout << "all kept: " << memory << " MiB\n";
+    for (const int64_t segments : {2, 10, 17, 50, 300}) {
+      const auto [again, less] = train(net, x, segments);
+      std::cout << segments << " segments: " << less << " MiB, gradients "
+                << (torch::equal(gradients, again) ? "equal" : "DIFFERENT") << "\n";
+    }
+  });
 }

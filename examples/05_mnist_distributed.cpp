@@ -1,4 +1,4 @@
-// The convolutional net of PyTorch's distributed MNIST scripts, with their command line:
+// The convolutional net of PyTorch's distributed MNIST example, with the command line of its script:
 //
 //   05_mnist_distributed --init-method tcp://10.0.0.1:23456 --rank 0 --world-size 2      # and --rank 1 elsewhere
 //   05_mnist_distributed --devices 2                                                     # both ranks on this machine
@@ -8,13 +8,16 @@
 #include <chrono>
 
 struct Arguments {
-  int64_t batch_size = 256;
+  int64_t batch_size = 1024;
+  int64_t test_batch_size = 1000;
   int64_t epochs = 20;
   double lr = 0.01;
   double momentum = 0.5;
-  double dropout = 0.5;
+  bool no_cuda = false;
   int64_t seed = 1;
   int64_t log_interval = 10;
+  // Beyond the script's.
+  double dropout = 0.5;
   std::optional<int64_t> devices = std::nullopt;
   std::string accelerator = "auto";
   std::string data_root = "";
@@ -24,12 +27,14 @@ struct Arguments {
     using A = Arguments;
     return levin::fields(
         levin::field("batch_size", &A::batch_size, "images of a batch, on every rank").min(1),
+        levin::field("test_batch_size", &A::test_batch_size, "images of a batch of the test, on every rank").min(1),
         levin::field("epochs", &A::epochs, "passes over the training images").min(1),
         levin::field("lr", &A::lr, "SGD's step size").above(0.0),
         levin::field("momentum", &A::momentum, "SGD's momentum").min(0.0).below(1.0),
-        levin::field("dropout", &A::dropout, "share of channels and units dropped while training").min(0.0).below(1.0),
+        levin::field("no_cuda", &A::no_cuda, "train on CPUs, also where there is a GPU"),
         levin::field("seed", &A::seed, "of the weights, the order of the images and dropout").min(0),
         levin::field("log_interval", &A::log_interval, "batches between two lines about the loss").min(1),
+        levin::field("dropout", &A::dropout, "share of channels and units dropped while training").min(0.0).below(1.0),
         levin::field("devices", &A::devices, "ranks to start on this machine, in place of --rank and --world-size"),
         levin::field("accelerator", &A::accelerator, "cpu, gpu or auto"),
         levin::field("data_root", &A::data_root, "folder of MNIST's archives; \"\": Fashion-MNIST as Debian packs it"),
@@ -37,12 +42,27 @@ struct Arguments {
   }
 };
 
-/// "--batch-size 64", "--batch-size=64": {batch_size: 64}
+/// As the script: --rank and --world-size alone meet at its default address.
+std::vector<std::string> with_meeting_point(std::vector<std::string> words) {
+  const auto has = [&](const std::string& option) {
+    return std::any_of(words.begin(), words.end(), [&](const auto& word) { return word.starts_with(option); });
+  };
+  if (has("--rank") && has("--world-size") && !has("--init-method")) {
+    words.insert(words.end(), {"--init-method", "tcp://127.0.0.1:23456"});
+  }
+  return words;
+}
+
+/// "--batch-size 64", "--batch-size=64": {batch_size: 64}; "--no-cuda": {no_cuda: true}
 Arguments read_arguments(const std::vector<std::string>& words) {
   levin::ConfigNode node = levin::ConfigNode::map();
   for (size_t k = 0; k < words.size(); ++k) {
     const size_t equals = words[k].find('=');
     std::string name = words[k].substr(0, equals);
+    if (words[k] == "--no-cuda") {
+      node.set("no_cuda", levin::ConfigNode::scalar("true"));
+      continue;
+    }
     const bool has_value = equals != std::string::npos || k + 1 < words.size();
     if (!name.starts_with("--") || !has_value) {
       throw levin::ConfigError("\"" + levin::cut_text(words[k]) + "\": expected --NAME VALUE. See --help.");
@@ -60,10 +80,11 @@ Arguments read_arguments(const std::vector<std::string>& words) {
 }
 
 void print_help() {
-  std::cout << "options, with their defaults:\n  --init-method tcp://HOST:PORT --rank R --world-size N\n";
+  std::cout << "options, with their defaults:\n  --init-method tcp://127.0.0.1:23456 --rank R --world-size N\n";
   for (auto option : levin::describe_options<Arguments>()) {
     std::replace(option.name.begin(), option.name.end(), '_', '-');
-    std::cout << "  --" << option.name << " " << option.default_text << "    " << option.doc << "\n";
+    const std::string value = option.name == "no-cuda" ? "" : " " + option.default_text;
+    std::cout << "  --" << option.name << value << "    " << option.doc << "\n";
   }
 }
 
@@ -131,7 +152,7 @@ class Net : public levin::LightningModule {
 /// All training images, and the test images after every epoch.
 class Images : public levin::DataModule {
  public:
-  explicit Images(const Arguments& arguments) {
+  explicit Images(const Arguments& arguments) : test_batch_size_(arguments.test_batch_size) {
     const levin::MnistOptions options{
         .root = arguments.data_root, .batch_size = arguments.batch_size, .val_size = 0, .download = false};
     if (arguments.data_root.empty()) images_ = std::make_unique<levin::FashionMnist>(options);
@@ -143,15 +164,20 @@ class Images : public levin::DataModule {
     images_->setup(levin::Stage::test);
   }
   std::shared_ptr<levin::Loader> train_dataloader() override { return images_->train_dataloader(); }
-  levin::Loaders val_dataloader() override { return images_->test_dataloader(); }
+  levin::Loaders val_dataloader() override {
+    levin::Loaders loaders = images_->test_dataloader();
+    for (const auto& loader : loaders) loader->set_batch_size(test_batch_size_);
+    return loaders;
+  }
 
  private:
   std::unique_ptr<levin::DataModule> images_ = nullptr;
+  int64_t test_batch_size_;
 };
 
 void run(const Arguments& arguments) {
   levin::TrainerOptions options{.max_epochs = arguments.epochs,
-                                .accelerator = arguments.accelerator,
+                                .accelerator = arguments.no_cuda ? "cpu" : arguments.accelerator,
                                 .num_sanity_val_steps = 0,
                                 .logger = false,
                                 .enable_checkpointing = false,
@@ -167,15 +193,12 @@ void run(const Arguments& arguments) {
 }
 
 int main(int argc, char** argv) {
-  try {
-    const auto words = levin::take_init_method({argv + 1, argv + argc});
+  return levin::main_guard([&] {
+    const auto words = levin::take_init_method(with_meeting_point({argv + 1, argv + argc}));
     if (std::find(words.begin(), words.end(), "--help") != words.end()) {
       print_help();
     } else {
       run(read_arguments(words));
     }
-  } catch (const levin::Error& error) {
-    std::cerr << "error: " << error.what() << "\n";
-    return 1;
-  }
+  });
 }

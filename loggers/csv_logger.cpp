@@ -23,9 +23,9 @@ std::string counted_rows(int64_t count) {
 
 }  // namespace
 
-CsvLogger::CsvLogger(CsvLoggerOptions options) : options_(checked(std::move(options), "CsvLoggerOptions")) {}
+CSVLogger::CSVLogger(CSVLoggerOptions options) : options_(checked(std::move(options), "CSVLoggerOptions")) {}
 
-CsvLogger::~CsvLogger() {
+CSVLogger::~CSVLogger() {
   try {
     finalize("");
   } catch (const std::exception& error) {
@@ -33,17 +33,17 @@ CsvLogger::~CsvLogger() {
   }
 }
 
-std::string CsvLogger::experiment_folder(const std::string& default_root_dir) const {
+std::string CSVLogger::experiment_folder(const std::string& default_root_dir) const {
   return (fs::path(options_.save_dir.empty() ? default_root_dir : options_.save_dir) / options_.name).string();
 }
 
-void CsvLogger::start_in(const std::string& folder) {
+void CSVLogger::start_in(const std::string& folder) {
   log_dir_ = folder;
   make_folder(log_dir_);
   file_ = MetricsFile((fs::path(log_dir_) / "metrics.csv").string());
 }
 
-void CsvLogger::own_folder() {
+void CSVLogger::own_folder() {
   mark_job(log_dir_);
   try {
     file_.look();  // a version that was named goes on
@@ -52,7 +52,7 @@ void CsvLogger::own_folder() {
   }
 }
 
-void CsvLogger::start(const std::string& default_root_dir, bool resume) {
+void CSVLogger::start(const std::string& default_root_dir, bool resume) {
   if (!log_dir_.empty()) return;
   const std::string experiment = experiment_folder(default_root_dir);
   if (!options_.version.empty()) return start_in((fs::path(experiment) / options_.version).string());
@@ -60,13 +60,13 @@ void CsvLogger::start(const std::string& default_root_dir, bool resume) {
   start_in(resume && !earlier.empty() ? version_folder(experiment, earlier.back()) : claim_run_folder(experiment));
 }
 
-void CsvLogger::start_again(const std::string& default_root_dir, bool resume) {
+void CSVLogger::start_again(const std::string& default_root_dir, bool resume) {
   const std::string own = options_.version.empty() ? folder_of_job(experiment_folder(default_root_dir)) : "";
   if (own.empty() || !log_dir_.empty()) return start(default_root_dir, resume);
   start_in(own);
 }
 
-std::vector<std::string> CsvLogger::earlier_log_dirs() const {
+std::vector<std::string> CSVLogger::earlier_log_dirs() const {
   const std::string experiment = fs::path(log_dir_).parent_path().string();
   const std::vector<int64_t> all = run_versions(experiment);
   std::vector<std::string> folders;
@@ -78,24 +78,24 @@ std::vector<std::string> CsvLogger::earlier_log_dirs() const {
   return numbered ? folders : std::vector<std::string>();
 }
 
-void CsvLogger::log_metrics(const MetricList& metrics, int64_t step) {
+void CSVLogger::log_metrics(const MetricList& metrics, int64_t step) {
   file_.add(metrics, step);
   if (failing_) lost_ += file_.drop_excess();
   if (file_.waiting() >= options_.flush_logs_every_n_steps) write(false);
 }
 
-void CsvLogger::log_hyperparams(const ConfigNode& hparams) {
+void CSVLogger::log_hyperparams(const ConfigNode& hparams) {
   write_file_durably((fs::path(log_dir_) / "hparams.yaml").string(), to_yaml(hparams));
 }
 
-State CsvLogger::state() const {
+State CSVLogger::state() const {
   State state;
   state.set("rows", file_.rows());
   state.set("columns", file_.columns());
   return state;
 }
 
-void CsvLogger::load_state(const State& saved) {
+void CSVLogger::load_state(const State& saved) {
   const int64_t wanted = saved.empty() ? 0 : saved.get<int64_t>("rows");
   std::error_code code;
   const bool was_there = fs::exists(metrics_path(), code);
@@ -107,12 +107,12 @@ void CsvLogger::load_state(const State& saved) {
                            ". The missing ones are lost.");
 }
 
-void CsvLogger::save() {
+void CSVLogger::save() {
   write(true);
 }
 
 // See Note [Waiting for a disk].
-void CsvLogger::write(bool all) {
+void CSVLogger::write(bool all) {
   if (file_.waiting() == 0 || left_out_++ < leave_out_) return;
   const int64_t waited = file_.waiting();
   try {
@@ -128,7 +128,7 @@ void CsvLogger::write(bool all) {
   lost_ = 0;
 }
 
-void CsvLogger::report_failure(const std::string& what) {
+void CSVLogger::report_failure(const std::string& what) {
   if (!std::exchange(failing_, true)) {
     Console::instance().error("CSVLogger: " + what +
                               " Rows are kept in memory until they can be written; training goes on.");
@@ -139,7 +139,7 @@ void CsvLogger::report_failure(const std::string& what) {
 }
 
 // The last chance of what waits.
-void CsvLogger::finalize(const std::string&) {
+void CSVLogger::finalize(const std::string&) {
   leave_out_ = 0;
   write(true);
   if (!failing_) return;

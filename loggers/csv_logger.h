@@ -9,7 +9,7 @@
 
 namespace levin {
 
-struct CsvLoggerOptions {
+struct CSVLoggerOptions {
   std::string save_dir = "";  // "": the trainer's default_root_dir
   std::string name = "levin_logs";
   std::string version = "";  // "": the first free version_N
@@ -17,10 +17,10 @@ struct CsvLoggerOptions {
 
   static auto fields() {
     return levin::fields(
-        field("save_dir", &CsvLoggerOptions::save_dir, "folder for all runs; empty: the trainer's default_root_dir"),
-        field("name", &CsvLoggerOptions::name, "folder of the experiment below save_dir; may be empty"),
-        field("version", &CsvLoggerOptions::version, "folder of the run below name; empty: the first free version_N"),
-        field("flush_logs_every_n_steps", &CsvLoggerOptions::flush_logs_every_n_steps,
+        field("save_dir", &CSVLoggerOptions::save_dir, "folder for all runs; empty: the trainer's default_root_dir"),
+        field("name", &CSVLoggerOptions::name, "folder of the experiment below save_dir; may be empty"),
+        field("version", &CSVLoggerOptions::version, "folder of the run below name; empty: the first free version_N"),
+        field("flush_logs_every_n_steps", &CSVLoggerOptions::flush_logs_every_n_steps,
               "rows kept in memory before they are written")
             .min(1));
   }
@@ -28,11 +28,11 @@ struct CsvLoggerOptions {
 
 /// A disk that is full costs no run: rows are kept in memory, written when there is room again, and counted where they
 /// are lost. Rows are appended; when a new column appears the file is rewritten with the columns sorted by name.
-class CsvLogger final : public Logger {
+class CSVLogger final : public Logger {
  public:
-  using Options = CsvLoggerOptions;
-  explicit CsvLogger(CsvLoggerOptions options = {});
-  ~CsvLogger() override;
+  using Options = CSVLoggerOptions;
+  explicit CSVLogger(CSVLoggerOptions options = {});
+  ~CSVLogger() override;
 
   void start(const std::string& default_root_dir, bool resume) override;
   void start_again(const std::string& default_root_dir, bool resume) override;
@@ -57,7 +57,7 @@ class CsvLogger final : public Logger {
   void report_failure(const std::string& what);
   [[nodiscard]] std::string experiment_folder(const std::string& default_root_dir) const;
 
-  CsvLoggerOptions options_;
+  CSVLoggerOptions options_;
   std::string log_dir_ = "";
   MetricsFile file_ = {};
   // Note [Waiting for a disk]

@@ -44,7 +44,10 @@ std::string place(const std::string& optimizer, size_t group) {
 
 void Optimizer::check_group(const ParamGroup& group) const {
   const std::string where = place(name(), groups_.size());
-  if (group.params.empty()) throw Error(where + " has no tensors. Pass the model's parameters().");
+  if (group.params.empty())
+    throw Error(where +
+                " has no tensors. Pass the model's parameters(); layers count once the model's "
+                "constructor has called register_module(\"name\", layer).");
   std::unordered_set<const c10::TensorImpl*> seen;
   for (const auto& known : groups_) {
     for (const auto& param : known.params) seen.insert(param.unsafeGetTensorImpl());

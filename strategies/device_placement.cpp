@@ -8,4 +8,8 @@ void DevicePlacement::place(torch::nn::Module& module) {
   module.to(device());
 }
 
+void place_buffers(torch::nn::Module& module, at::Device device) {
+  for (at::Tensor& buffer : module.buffers()) buffer.set_data(buffer.to(device));
+}
+
 }  // namespace levin

@@ -43,4 +43,7 @@ class DevicePlacement {
   virtual void place(torch::nn::Module& module);
 };
 
+/// Moves the module's buffers to `device`, and leaves its parameters where they are.
+void place_buffers(torch::nn::Module& module, at::Device device);
+
 }  // namespace levin

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 
+#include "levin/strategies/loss_gradient.h"
 #include "levin/strategies/rank_notes.h"
 
 namespace levin {
@@ -13,6 +15,9 @@ namespace levin {
 class GradientSync {
  public:
   virtual ~GradientSync() = default;
+
+  /// What computes the gradients of a loss from here on; empty: loss.backward().
+  void use_backward(std::function<void(const at::Tensor&)> own) { gradient_.replace_by(std::move(own)); }
 
   /// Before each training_step. `sync`: its gradients will be reduced. Every rank.
   virtual void before_forward(bool /*sync*/) {}
@@ -31,6 +36,9 @@ class GradientSync {
   [[nodiscard]] virtual RankNotes backward_without_loss(bool sync, const RankNotes& own) {
     return sync ? own : RankNotes();
   }
+
+ protected:
+  LossGradient gradient_;
 };
 
 }  // namespace levin

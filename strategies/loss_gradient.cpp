@@ -7,6 +7,7 @@
 namespace levin {
 
 void LossGradient::backward(const at::Tensor& loss) {
+  if (own_) return own_(loss);
   if (loss.numel() != 1) return loss.backward();  // says what is wrong
   if (!loss.is_cpu()) return loss.backward();
   at::Tensor one = std::exchange(one_, at::Tensor());  // kept again only if all goes well

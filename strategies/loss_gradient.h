@@ -6,6 +6,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 namespace levin {
 
@@ -14,12 +16,15 @@ class LossGradient {
   /// Adds the gradients of `loss` (one element, any shape) to the leaves it was computed from, as loss.backward()
   /// does. Throws c10::Error as that does. One thread at a time.
   void backward(const at::Tensor& loss);
+  /// What backward() does from here on instead; empty: the above.
+  void replace_by(std::function<void(const at::Tensor&)> own) { own_ = std::move(own); }
 
  private:
   [[nodiscard]] static bool fits(const at::Tensor& one, const at::Tensor& loss);
   /// Nobody else holds its memory or has written to it.
   [[nodiscard]] bool untouched(const at::Tensor& one) const;
 
+  std::function<void(const at::Tensor&)> own_ = {};
   at::Tensor one_;
   uint32_t version_ = 0;
 };

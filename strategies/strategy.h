@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,10 @@ class Strategy : public DevicePlacement, public RankCollectives, public Gradient
   /// Batch normalization by the statistics of all ranks' batches, from set_up() on. Before it; with one rank there is
   /// nothing to do.
   virtual void use_sync_batchnorm() {}
+
+  /// Held while the module's layers are made, converted and laid out, but not while weights are read into them: what
+  /// tensors of this thread are made with. Null: as anywhere. `training`: as set_up() will be called. After join().
+  [[nodiscard]] virtual std::shared_ptr<void> model_sharded_context(bool /*training*/) { return nullptr; }
 
   /// Gives all ranks rank 0's weights, and makes ready to train them if `training`. After the weights are loaded and
   /// on the device; every rank.

@@ -83,6 +83,13 @@ class LightningModule : public torch::nn::Module {
   virtual void on_after_backward() {}
   virtual void on_before_optimizer_step(Optimizer&) {}
   virtual void on_validation_model_zero_grad() { zero_grad(); }
+  /// The module's mode for an evaluation, and the way back: by default every layer gets the mode that it had.
+  virtual void on_validation_model_eval() { eval(); }
+  virtual void on_validation_model_train() {}
+  virtual void on_test_model_eval() { eval(); }
+  virtual void on_test_model_train() {}
+  virtual void on_predict_model_eval() { eval(); }
+  virtual void on_predict_model_train() {}
   virtual void on_validation_start() {}
   virtual void on_validation_end() {}
   virtual void on_validation_epoch_start() {}
@@ -113,6 +120,12 @@ class LightningModule : public torch::nn::Module {
   /// Called after the gradients are complete; clip here in another way, or call clip_gradients with other numbers.
   virtual void configure_gradient_clipping(Optimizer& optimizer, double clip_val, ClipAlgorithm algorithm);
   virtual void optimizer_zero_grad(Optimizer& optimizer);
+  /// The update of automatic optimization, after clipping: optimizer.step(). Warm a learning rate up here, or leave a
+  /// step out. Not called for an optimizer that needs a closure (LBFGS).
+  virtual void optimizer_step(int64_t epoch, int64_t batch_idx, Optimizer& optimizer);
+  /// Adds the gradients of `loss`, which is divided by the window and scaled already: loss.backward(). Not called for
+  /// the parts of a pipeline.
+  virtual void backward(const at::Tensor& loss);
   /// `metric` is set for plateau schedulers only.
   virtual void lr_scheduler_step(LRScheduler& scheduler, std::optional<double> metric);
 
@@ -167,6 +180,15 @@ class LightningModule : public torch::nn::Module {
   void freeze();
   void unfreeze();
 
+  /// Every rank's tensor (same shape on all), rank by rank: (world_size, …), on this rank's device. Without gradients.
+  /// Blocks until all arrive; every rank calls it.
+  [[nodiscard]] at::Tensor all_gather(const at::Tensor& value) const;
+
+  /// Whether a checkpoint's weights must be the module's, name by name; false loads those that fit and says what does
+  /// not. For modules that leave frozen weights out of their checkpoints.
+  [[nodiscard]] bool strict_loading() const { return strict_loading_; }
+  void set_strict_loading(bool strict) { strict_loading_ = strict; }
+
   /// Prints on rank 0, above the progress bar.
   void print(const std::string& text) const;
 
@@ -185,6 +207,7 @@ class LightningModule : public torch::nn::Module {
 
   Trainer* trainer_ = nullptr;
   bool automatic_optimization_ = true;
+  bool strict_loading_ = true;
   ConfigNode hparams_ = {};
   ClassSpec made_from_ = {};
   std::function<OptimizerConfig(LightningModule&)> optimizer_override_ = {};

@@ -45,7 +45,8 @@ class Trainer {
   // ---- entry points; `ckpt_path`: "" (start as the module is), a file, "best" or "last" -----------------------------
   void fit(LightningModule& module, DataModule& data, const std::string& ckpt_path = "");
   void fit(LightningModule& module, DataModule&& data, const std::string& ckpt_path = "");
-  void fit(LightningModule& module, std::shared_ptr<Loader> train, Loaders val = {}, const std::string& ckpt_path = "");
+  /// `train`: one loader, e.g. DataLoader(data, {.batch_size = 64}).
+  void fit(LightningModule& module, Loaders train, Loaders val = {}, const std::string& ckpt_path = "");
   /// With the module's own loaders.
   void fit(LightningModule& module, const std::string& ckpt_path = "");
 
@@ -56,9 +57,12 @@ class Trainer {
   std::vector<Metrics> test(LightningModule& module, DataModule& data, const std::string& ckpt_path = "");
   std::vector<Metrics> test(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "");
   std::vector<Metrics> test(LightningModule& module, const std::string& ckpt_path = "");
-  Predictions predict(LightningModule& module, DataModule& data, const std::string& ckpt_path = "");
-  Predictions predict(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "");
-  Predictions predict(LightningModule& module, const std::string& ckpt_path = "");
+  /// `return_predictions`: false keeps none, where a callback (PredictionWriter) takes them.
+  Predictions predict(LightningModule& module, DataModule& data, const std::string& ckpt_path = "",
+                      bool return_predictions = true);
+  Predictions predict(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "",
+                      bool return_predictions = true);
+  Predictions predict(LightningModule& module, const std::string& ckpt_path = "", bool return_predictions = true);
 
   /// The next entry point starts from these weights unless it is given a checkpoint: they are read after
   /// configure_model, on every rank.
@@ -142,7 +146,12 @@ class Trainer {
   [[nodiscard]] const TrainerOptions& options() const;
   [[nodiscard]] Strategy& strategy() const;
   [[nodiscard]] int64_t global_rank() const;
+  /// Of this rank on its machine.
+  [[nodiscard]] int64_t local_rank() const;
   [[nodiscard]] int64_t world_size() const;
+  [[nodiscard]] bool is_global_zero() const { return global_rank() == 0; }
+  /// Prints a line on rank 0, above the progress bar.
+  void print(const std::string& text) const;
   [[nodiscard]] at::Device device() const;
   [[nodiscard]] const std::vector<std::shared_ptr<Logger>>& loggers() const;
   /// The first logger's folder, or default_root_dir.

@@ -68,8 +68,8 @@ struct EffectiveBatchSize {
   }
 };
 
-/// How learning rates follow a batch size that is not the one in the options: not at all, in proportion (Goyal 2017),
-/// or with its square root (Krizhevsky 2014).
+/// How learning rates, written for one batch on one device, follow the samples of an optimizer step: not at all, in
+/// proportion (Goyal 2017), or with the square root (Krizhevsky 2014).
 enum class LrScale { none, linear, sqrt };
 template <>
 struct EnumNames<LrScale> {
@@ -210,8 +210,8 @@ struct TrainerOptions {
                 },
                 ">= 1, or auto"),
         field("lr_scale", &O::lr_scale,
-              "learning rates for a batch size that a callback or effective_batch_size has changed: none, linear or "
-              "sqrt"),
+              "learning rates follow the samples of an optimizer step (batch size x ranks x accumulated batches) over "
+              "the configured batch size: none, linear or sqrt"),
         field("recompute", &O::recompute,
               "compute parts of the forward pass again in backward instead of keeping them: modules, checkpoints, "
               "budget or auto"),

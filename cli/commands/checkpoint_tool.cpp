@@ -9,10 +9,10 @@
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/cli/commands/checkpoint_diff.h"
-#include "levin/cli/commands/exit_codes.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/core/console.h"
 #include "levin/core/error.h"
+#include "levin/core/exit_codes.h"
 #include "levin/core/tensor_text.h"
 
 namespace levin {

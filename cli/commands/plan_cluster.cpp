@@ -4,11 +4,11 @@
 #include <cstdio>
 
 #include "levin/cli/commands/command_words.h"
-#include "levin/cli/commands/exit_codes.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
 #include "levin/core/console.h"
 #include "levin/core/error.h"
+#include "levin/core/exit_codes.h"
 #include "levin/strategies/process/fsdp.h"
 
 namespace levin {

@@ -5,12 +5,12 @@
 #include <cstdio>
 
 #include "levin/cli/commands/command_words.h"
-#include "levin/cli/commands/exit_codes.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
 #include "levin/cli/config/planned_config.h"
 #include "levin/core/console.h"
 #include "levin/core/error.h"
+#include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 #include "levin/core/tensor_text.h"
 #include "levin/recompute/memory_picture.h"

@@ -7,8 +7,8 @@
 #include <set>
 #include <sstream>
 
-#include "levin/cli/commands/exit_codes.h"
 #include "levin/core/console.h"
+#include "levin/core/exit_codes.h"
 #include "levin/core/tensor_text.h"
 #include "levin/core/utf8.h"
 

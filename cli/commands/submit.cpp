@@ -4,7 +4,6 @@
 #include <array>
 #include <filesystem>
 
-#include "levin/cli/commands/exit_codes.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
 #include "levin/cli/commands/submit_options.h"
@@ -13,6 +12,7 @@
 #include "levin/cli/config/resolve_run.h"
 #include "levin/core/console.h"
 #include "levin/core/error.h"
+#include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 #include "levin/core/run_command.h"
 

@@ -5,13 +5,13 @@
 #include <utility>
 
 #include "levin/cli/commands/command_words.h"
-#include "levin/cli/commands/exit_codes.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
 #include "levin/cli/config/resolve_run.h"
 #include "levin/cli/config/run_parts.h"
 #include "levin/core/console.h"
 #include "levin/core/error.h"
+#include "levin/core/exit_codes.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/trainer.h"
 

@@ -115,9 +115,13 @@ class SourceReader {
 void report_extra(const std::string& extra, bool has_command, const std::vector<std::string>& trainer_options,
                   Problems& problems) {
   if (!extra.starts_with('-')) {
-    const std::string what =
+    const bool is_file = extra.ends_with(".yaml") || extra.ends_with(".yml");
+    std::string what =
         has_command ? "unexpected argument." : "unknown subcommand. Known: " + join(command_words()) + ".";
-    problems.add({}, "\"" + cut_text(extra) + "\"", what + (has_command ? "" : did_you_mean(extra, command_words())));
+    if (is_file)
+      what += " Did you mean " + std::string(has_command ? "" : "fit ") + "--config " + cut_text(extra) + "?";
+    if (!is_file && !has_command) what += did_you_mean(extra, command_words());
+    problems.add({}, "\"" + cut_text(extra) + "\"", what);
     return;
   }
   const std::string option = extra.substr(0, extra.find('='));
@@ -131,6 +135,11 @@ void report_extra(const std::string& extra, bool has_command, const std::vector<
   if (near.empty() && !in_trainer.empty()) near = "trainer." + in_trainer;
   std::string what = "unknown option.";
   if (!near.empty()) what += " Did you mean --" + near + "?";
+  if (near.empty() && first == name && !name.empty()) {
+    const std::string shown = cut_text(name);
+    what += " One of the model's is written --model." + shown + ", of the data --data." + shown +
+            ", of the optimizer --optimizer." + shown + ".";
+  }
   problems.add({}, cut_text(option),
                what + " Options of a run are written --trainer.NAME=VALUE, --model.NAME=VALUE, …; see --help.");
 }
@@ -146,6 +155,7 @@ void add_options(CLI::App& app, Arguments& result, bool& version) {
     sub->allow_extras();
     sub->add_flag("-h,--help", result.help);
     if (is_run(command)) sub->add_flag("--print_config", result.print_config);
+    if (command == Command::predict) sub->add_option("--output", result.output);
     if (!is_run(command)) sub->add_option("topic", result.topic);
   }
 }

@@ -20,6 +20,7 @@ struct Arguments {
   Command command = Command::help;
   std::vector<ConfigSource> sources = {};  // of fit, validate, test and predict
   bool print_config = false;               // print the resolved configuration and do nothing
+  std::string output = "";                 // of predict: a file for the predictions; "": none
   bool help = false;                       // --help after a subcommand
   std::vector<std::string> words = {};     // what follows "levin checkpoint", "submit", "plan" or "tune"
   std::string topic = "";                  // "levin list TOPIC": a kind of class; "levin help TOPIC": a class; or ""

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "levin/strategies/loss_gradient.h"
 #include "levin/strategies/strategy.h"
 
 namespace levin {
@@ -37,7 +36,6 @@ class SeveralDevices : public Strategy {
 
  private:
   std::vector<DeviceSlot> slots_ = cpu_slots(1);
-  LossGradient gradient_;
 };
 
 /// The loss of a batch is the mean of its shares' losses, weighted by their samples; predictions come together on the

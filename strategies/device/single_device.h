@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "levin/strategies/loss_gradient.h"
 #include "levin/strategies/strategy.h"
 
 namespace levin {
@@ -26,7 +25,6 @@ class SingleDeviceStrategy final : public Strategy {
 
  private:
   at::Device device_;
-  LossGradient gradient_;
 };
 
 }  // namespace levin

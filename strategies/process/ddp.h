@@ -13,7 +13,6 @@
 
 #include "levin/core/duration.h"
 #include "levin/core/fields.h"
-#include "levin/strategies/loss_gradient.h"
 #include "levin/strategies/process/parallel_strategy.h"
 
 namespace levin {
@@ -84,7 +83,6 @@ class DDP final : public ParallelStrategy {
   std::unique_ptr<Engine> engine_;
   ModuleTensors module_;
   std::vector<bool> trained_;  // by parameter: requires_grad when the reducer was made
-  LossGradient gradient_;
   bool learns_graph_ = false;  // the reducer has not seen a backward of its static graph
   at::Tensor notes_;           // (kRankNotes) zeros, one more parameter of the reducer
 };

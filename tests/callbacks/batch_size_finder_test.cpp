@@ -73,7 +73,7 @@ Left fit(Callbacks callbacks, std::shared_ptr<Loader> loader, const std::string&
   Net net;
   torch::manual_seed(17);
   TrainerOptions options = quiet(2, std::move(callbacks), folder.path());
-  options.logger = CsvLogger({.name = "log"});
+  options.logger = CSVLogger({.name = "log"});
   options.log_every_n_steps = 1;
   if (precision == "scaled") options.precision = MixedPrecision({.dtype = MixedDtype::float16});
   Trainer trainer(options);
@@ -201,7 +201,7 @@ TEST(BatchSizeFinder, ScalesLearningRatesIfAsked) {
     trainer.fit(net, shuffled(40, 8));
     if (scale == LrScale::linear) {
       EXPECT_TRUE(
-          console.has("lr_scale linear: batches have 32 samples, 4 times the configured batch size of 8: "
+          console.has("lr_scale linear: an optimizer step takes 32 samples, 4 times the configured batch size of 8: "
                       "learning rates are multiplied by 4."))
           << console.text();
     }

@@ -114,7 +114,7 @@ TEST(ModelCheckpoint, TimeTriggerSavesAsOftenAsTheClockSays) {
   EXPECT_EQ(folder.names().size(), 6U);
   const TemporaryFolder other;
   fit(other, {.save_top_k = -1, .train_time_interval = Seconds(3600)}, 1);
-  EXPECT_TRUE(other.names().empty());
+  EXPECT_EQ(other.names(), Names{"epoch=0-step=6.ckpt"});  // at its end
 }
 
 // ---- better than Lightning ------------------------------------------------------------------------------------------
@@ -133,6 +133,24 @@ TEST(ModelCheckpoint, LastIsWrittenAtTheEndWhereNothingElseWasDue) {
   fit(folder, {.save_last = true, .save_top_k = 0, .every_n_train_steps = 1000}, 2);
   EXPECT_EQ(folder.names(), Names{"last.ckpt"});
   EXPECT_EQ(read_checkpoint(folder / "last.ckpt").get<int64_t>("global_step"), 12);
+}
+
+TEST(ModelCheckpoint, ARunThatEndsBeforeItsFirstSavePointSavesOnce) {
+  const auto names = [](ModelCheckpointOptions checkpoint) {
+    const TemporaryFolder folder;
+    checkpoint.dirpath = folder.path();
+    TinyModule module;
+    TrainerOptions options = quiet(9, {std::make_shared<ModelCheckpoint>(checkpoint)});
+    options.max_steps = 4;
+    Trainer(options).fit(module, tiny_loader(24));
+    return folder.names();
+  };
+  EXPECT_EQ(names({.every_n_train_steps = 100}), Names{"epoch=0-step=4.ckpt"});
+  EXPECT_EQ(names({.every_n_train_steps = 4}), Names{"epoch=0-step=4.ckpt"});
+  EXPECT_EQ(names({.save_top_k = 0, .every_n_train_steps = 100}), Names{});
+  const CapturedConsole console;
+  EXPECT_EQ(names({.monitor = "val_loss", .every_n_train_steps = 100}), Names{"last.ckpt"});
+  EXPECT_TRUE(console.has("the run ended before \"val_loss\" was logged, so its only checkpoint is")) << console.text();
 }
 
 TEST(ModelCheckpoint, LastMayBeARelativeLinkToTheNewestFile) {

@@ -11,6 +11,8 @@ namespace {
 
 using namespace test;
 
+constexpr const char* kFire = "training_step, epoch 1, batch 2, global step 8: the GPU is on fire";
+
 // Fails in the batch that makes step 9 of 12.
 std::string failing_fit(TinyModule& module, const std::string& dirpath) {
   module.on_training_step = [&module](int64_t) {
@@ -24,7 +26,7 @@ TEST(OnExceptionCheckpoint, SavesWhatTrainingContinuesFromToTheSameBits) {
   const TemporaryFolder folder;
   TinyModule whole, cut, rest;
   Trainer(quiet(2, {})).fit(whole, tiny_loader(24), tiny_loader(16));
-  EXPECT_EQ(failing_fit(cut, folder / "new/folder"), "the GPU is on fire");
+  EXPECT_EQ(failing_fit(cut, folder / "new/folder"), kFire);
   const std::string path = folder / "new/folder/on_exception.ckpt";
   ASSERT_TRUE(std::filesystem::exists(path));
   Trainer trainer(quiet(2, OnExceptionCheckpoint({.dirpath = folder / "new/folder"})));
@@ -39,7 +41,7 @@ TEST(OnExceptionCheckpoint, AFailureToSaveHidesNothing) {
   write_file_durably(folder / "file", "in the way");
   const CapturedConsole console;
   TinyModule module;
-  EXPECT_EQ(failing_fit(module, folder / "file/below"), "the GPU is on fire");
+  EXPECT_EQ(failing_fit(module, folder / "file/below"), kFire);
   EXPECT_TRUE(console.has("OnExceptionCheckpoint") && console.has(folder / "file") &&
               console.has("The state is not saved") && console.has("the GPU is on fire"))
       << console.text();
@@ -57,7 +59,8 @@ TEST(OnExceptionCheckpoint, SavesNothingBeforeTrainingAndAfterIt) {
   Trainer trainer(quiet(1, OnExceptionCheckpoint({.dirpath = folder.path()})));
   EXPECT_EQ(error_of([&] { trainer.fit(module, tiny_loader(24)); }), "early");
   module.early = false;
-  EXPECT_EQ(error_of([&] { trainer.fit(module, tiny_loader(24)); }), "late");
+  EXPECT_EQ(error_of([&] { trainer.fit(module, tiny_loader(24)); }),
+            "on_fit_end, epoch 1, batch 5, global step 6: late");
   EXPECT_TRUE(folder.names().empty());
 }
 

@@ -73,11 +73,13 @@ TEST(ProgressBar, LiveLineShowsEverythingAndFits) {
   // 7 columns are left for the bar; 507 / 938 of 56 eighths are 30: 3 columns and 6 eighths.
   EXPECT_EQ(live_line(view, 93),
             "Epoch 2/3  ███▊      54 %  507/938  4321 it/s  0:00:01 left  train_loss 0.4123  val_loss 0.39");
-  EXPECT_EQ(live_line(view, 60),
-            "Epoch 2/3   54 %  507/938  4321 it/s  0:00:01 left  train_loss 0.4123  val_loss 0.39");
+  // Numbers that do not fit are left out, and never cut.
+  EXPECT_EQ(live_line(view, 80), "Epoch 2/3  ████▉       54 %  507/938  4321 it/s  0:00:01 left  train_loss 0.4123");
+  EXPECT_EQ(live_line(view, 60), "Epoch 2/3  ████▍      54 %  507/938  4321 it/s  0:00:01 left");
   EXPECT_EQ(live_line({"Epoch 7", 3, std::nullopt, 0.5, std::nullopt, {}}, 80), "Epoch 7  3 batches  2.00 s/it");
-  EXPECT_EQ(live_line({"Epoch 1/9", 1, 2, 0.5, 3725.0, {}}, 10),
-            "Epoch 1/9   50 %  1/2  2.00 s/it  0:00:02 left (run 1:02:05)");
+  EXPECT_EQ(live_line({"Epoch 1/9", 1, 2, 0.5, 3725.0, {}}, 70),
+            "Epoch 1/9  ████       50 %  1/2  2.00 s/it  0:00:02 left (run 1:02:05)");
+  EXPECT_EQ(live_line({"Epoch 1/9", 1, 2, 0.5, 3725.0, {}}, 10), "Epoch 1/9   50 %  1/2");
 }
 
 // Run by the next test, in a process of its own whose output is a terminal.

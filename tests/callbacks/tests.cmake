@@ -6,6 +6,7 @@ levin_test(callbacks TORCH FILES
   callbacks/model_checkpoint_test.cpp
   callbacks/on_exception_checkpoint_test.cpp
   callbacks/other_callbacks_test.cpp
+  callbacks/prediction_writer_test.cpp
   callbacks/progress_bar_test.cpp
   callbacks/spike_detection_test.cpp
   callbacks/stochastic_weight_averaging_test.cpp

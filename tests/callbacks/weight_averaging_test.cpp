@@ -159,7 +159,8 @@ TEST(EMAWeightAveraging, GivesTheWeightsBackWhenAValidationFails) {
       quiet(1, {EMAWeightAveraging({.decay = 0.5}),
                 LambdaCallback({.on_train_batch_end = [&](Trainer&, LightningModule&, const at::Tensor&, const Batch&,
                                                           int64_t) { trained = weight_of(module); }})}));
-  EXPECT_EQ(error_of([&] { trainer.fit(module, tiny_loader(24), tiny_loader(16)); }), "no more");
+  EXPECT_EQ(error_of([&] { trainer.fit(module, tiny_loader(24), tiny_loader(16)); }),
+            "validation_step, epoch 0, batch 0, dataloader 0, global step 6: no more");
   EXPECT_TRUE(weight_of(module).equal(trained));
 }
 

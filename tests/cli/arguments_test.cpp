@@ -86,6 +86,9 @@ TEST(Arguments, TyposNameTheNearest) {
                {"--trianer.max_epochs: unknown option", "--trainer.max_epochs?"});
   expect_parts(errors({"fit", "--confg", "x.yaml"}), {"--confg: unknown option. Did you mean --config?"});
   expect_parts(errors({"fit", "--max_epochs=3"}), {"--max_epochs: unknown option. Did you mean --trainer.max_epochs?"});
+  expect_parts(errors({"fit", "--lr=0.1"}), {"--lr: unknown option. One of the model's is written --model.lr"});
+  expect_parts(errors({"fit", "run.yaml"}), {"\"run.yaml\": unexpected argument. Did you mean --config run.yaml?"});
+  expect_parts(errors({"run.yaml"}), {"unknown subcommand", "Did you mean fit --config run.yaml?"});
   expect_parts(errors({"fit", "--print-config"}), {"--print-config: unknown option. Did you mean --print_config?"});
 }
 

@@ -10,6 +10,7 @@
 #include "levin/profilers/profiler.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/callback.h"
+#include "support/captured_console.h"
 
 namespace levin::builtins_test {
 namespace {
@@ -38,8 +39,9 @@ void check_all(const std::vector<std::string>& expected) {
 TEST(Builtins, NameEveryCallback) {
   check_all<Callback>({"BackboneFinetuning", "BatchSizeFinder", "DeviceStatsMonitor", "EarlyStopping",
                        "EMAWeightAveraging", "GradientAccumulationScheduler", "LearningRateFinder",
-                       "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint", "ProgressBar",
-                       "SpikeDetection", "StochasticWeightAveraging", "ThroughputMonitor", "Timer", "WeightAveraging"});
+                       "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint",
+                       "PredictionWriter", "ProgressBar", "SpikeDetection", "StochasticWeightAveraging",
+                       "ThroughputMonitor", "Timer", "WeightAveraging"});
 }
 
 TEST(Builtins, NameEveryOptimizer) {
@@ -73,6 +75,26 @@ TEST(Builtins, ATakenNameSaysWhereBothAre) {
     EXPECT_NE(text.find("builtins_test.cpp"), std::string::npos) << text;
     EXPECT_NE(text.find("\"Timer\""), std::string::npos) << text;
   }
+}
+
+TEST(Builtins, LightningsNamesAreTaken) {
+  add_builtins();
+  const test::CapturedConsole console;
+  const auto resolved = [](const auto& registry, const std::string& name) {
+    Problems problems;
+    const ClassSpec spec = registry.resolve({name, {}, {}}, "x", problems);
+    return problems.empty() ? spec.class_path : problems.lines()[0];
+  };
+  const auto& strategies = Registry<Strategy>::instance();
+  EXPECT_EQ(resolved(strategies, "lightning.pytorch.strategies.DDPStrategy"), "ddp");
+  EXPECT_EQ(resolved(strategies, "ddp_spawn"), "ddp");
+  EXPECT_EQ(resolved(Registry<Callback>::instance(), "lightning.pytorch.callbacks.TQDMProgressBar"), "ProgressBar");
+  EXPECT_EQ(resolved(Registry<Profiler>::instance(), "pytorch"), "trace");
+  Problems problems;
+  const ClassSpec ddp = strategies.resolve({"ddp_find_unused_parameters_true", {}, {}}, "x", problems);
+  EXPECT_EQ(ddp.init_args.find("find_unused_parameters")->text, "true");
+  EXPECT_TRUE(console.has("\"ddp_find_unused_parameters_true\" is called ddp with find_unused_parameters: true here"))
+      << console.text();
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "cli/config_files.h"
-#include "levin/cli/commands/exit_codes.h"
 #include "levin/core/console.h"
+#include "levin/core/exit_codes.h"
 #include "support/run_program.h"
 
 namespace levin {

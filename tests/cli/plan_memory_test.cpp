@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "cli/config_files.h"
-#include "levin/cli/commands/exit_codes.h"
 #include "levin/cli/config/planned_config.h"
 #include "levin/core/console.h"
 #include "levin/core/error.h"
+#include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 #include "levin/recompute/memory_picture.h"
 #include "support/run_program.h"

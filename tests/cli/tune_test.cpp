@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "cli/config_files.h"
-#include "levin/cli/commands/exit_codes.h"
 #include "levin/core/console.h"
+#include "levin/core/exit_codes.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 

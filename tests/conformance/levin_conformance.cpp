@@ -99,7 +99,7 @@ levin::TrainerOptions trainer_options(const Json& scenario, const Json& phase, c
   levin::Problems problems;
   levin::read_options(to_config(trainer), options, "trainer", problems);
   problems.throw_if_any();
-  options.logger = levin::CsvLogger({.flush_logs_every_n_steps = 1});
+  options.logger = levin::CSVLogger({.flush_logs_every_n_steps = 1});
   options.callbacks.push_back(TracingCallback(trace));
   return options;
 }

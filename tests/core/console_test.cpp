@@ -193,10 +193,16 @@ TEST_F(ConsoleOnTerminal, CountsCharactersNotBytes) {
 }
 
 TEST_F(ConsoleOnTerminal, ShowsNoLiveLineWhereTheTerminalCannot) {
-  for (const auto& [name, value] : std::map<std::string, std::string>{{"TERM", "dumb"}, {"NO_COLOR", "1"}}) {
-    const std::string arrived = run_in_terminal(40, {"live", "epoch 1", "print", "end", "finish"}, {{name, value}});
-    EXPECT_EQ(arrived, "end\r\n") << name << "=" << value;
-  }
+  EXPECT_EQ(run_in_terminal(40, {"live", "epoch 1", "print", "end", "finish"}, {{"TERM", "dumb"}}), "end\r\n");
+}
+
+TEST_F(ConsoleOnTerminal, NoColorTakesTheColourAwayAndLeavesTheLiveLine) {
+  const std::vector<std::string> words{"live", "epoch 1", "warn", "odd", "finish"};
+  const std::string coloured = run_in_terminal(40, words), plain = run_in_terminal(40, words, {{"NO_COLOR", "1"}});
+  EXPECT_NE(coloured.find("\x1b[33m"), std::string::npos) << coloured;
+  EXPECT_EQ(plain.find("\x1b[3"), std::string::npos) << plain;
+  EXPECT_NE(plain.find("warning: odd"), std::string::npos) << plain;
+  EXPECT_EQ(screen_of(plain, 40).back().empty() || plain.find("epoch 1") != std::string::npos, true);
 }
 
 TEST(Console, GivesEverythingToACapturingSink) {

@@ -228,5 +228,25 @@ TEST(Checked, GivesGoodOptionsBackAndNamesEveryBadOne) {
   }
 }
 
+struct IntOptions {
+  int layers = 2;
+  static auto fields() { return levin::fields(field("layers", &IntOptions::layers, "how many").min(1)); }
+};
+
+TEST(Fields, IntIsAWholeNumberOf32Bits) {
+  const auto read = [](const std::string& text) {
+    ConfigNode node = ConfigNode::map();
+    node.set("layers", scalar(text, 1));
+    IntOptions options;
+    Problems problems;
+    const bool good = read_options(node, options, "model", problems);
+    return std::pair(good ? options.layers : 0, problems.empty() ? std::string() : problems.lines()[0]);
+  };
+  EXPECT_EQ(read("12").first, 12);
+  EXPECT_NE(read("3000000000").second.find("a whole number from -2147483648 to 2147483647"), std::string::npos);
+  EXPECT_NE(read("0").second.find("must be >= 1, got 0"), std::string::npos);
+  EXPECT_EQ(describe_options<IntOptions>()[0].type, "int");
+}
+
 }  // namespace
 }  // namespace levin::fields_test

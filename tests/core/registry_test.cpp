@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/captured_console.h"
 #include "support/error_text.h"
 
 namespace levin::registry_test {
@@ -98,6 +99,20 @@ TEST(Registry, KnowsNamesDocsAndOptions) {
   EXPECT_EQ(dog->doc, "barks");
   EXPECT_EQ(dog->describe().at(0).name, "legs");
   EXPECT_EQ(animals().find("Cat"), nullptr);
+}
+
+TEST(Registry, AnAliasIsTakenAsTheClassItStandsForAndSaysSo) {
+  Registry<Animal> registry;
+  registry.add<Dog>("Dog", "barks");
+  ConfigNode three = ConfigNode::map();
+  three.set("legs", ConfigNode::scalar("3"));
+  registry.add_alias("Tripod", "Dog", three);
+  const test::CapturedConsole console;
+  EXPECT_EQ(registry.make(spec("zoo.Tripod"), "pet")->legs(), 3);
+  EXPECT_EQ(registry.make(spec("Tripod", "5"), "pet")->legs(), 5);  // what is given counts
+  EXPECT_TRUE(console.has("animal \"zoo.Tripod\" is called Dog with legs: 3 here. It is taken as that."))
+      << console.text();
+  EXPECT_EQ(registry.names(), std::vector<std::string>{"Dog"});
 }
 
 TEST(ClassSpec, IsANameOrAMap) {

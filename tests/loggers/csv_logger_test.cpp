@@ -21,42 +21,42 @@ namespace {
 using test::CapturedConsole;
 using test::TemporaryFolder;
 
-CsvLoggerOptions in(const TemporaryFolder& folder, int64_t flush = 1) {
+CSVLoggerOptions in(const TemporaryFolder& folder, int64_t flush = 1) {
   return {.save_dir = folder.path(), .name = "logs", .version = "", .flush_logs_every_n_steps = flush};
 }
 
-TEST(CsvLogger, WritesRowsAsLightningDoes) {
+TEST(CSVLogger, WritesRowsAsLightningDoes) {
   const TemporaryFolder folder;
-  CsvLogger logger(in(folder));
+  CSVLogger logger(in(folder));
   logger.start("", false);
   logger.log_metrics({{"train_loss", 0.5}, {"epoch", 0}}, 49);
   logger.log_metrics({{"train_loss", 0.25}, {"epoch", 1}}, 99);
   EXPECT_EQ(read_file(logger.metrics_path()), "epoch,step,train_loss\n0,49,0.5\n1,99,0.25\n");
 }
 
-TEST(CsvLogger, ANewColumnKeepsTheOldRows) {
+TEST(CSVLogger, ANewColumnKeepsTheOldRows) {
   const TemporaryFolder folder;
-  CsvLogger logger(in(folder));
+  CSVLogger logger(in(folder));
   logger.start("", false);
   logger.log_metrics({{"b", 1.0}}, 0);
   logger.log_metrics({{"a", 2.5}}, 1);
   EXPECT_EQ(read_file(logger.metrics_path()), "a,b,step\n,1.0,0\n2.5,,1\n");
 }
 
-TEST(CsvLogger, TakesTheFirstFreeVersion) {
+TEST(CSVLogger, TakesTheFirstFreeVersion) {
   const TemporaryFolder folder;
   make_folder(folder / "logs/version_0");
-  CsvLogger logger(in(folder));
+  CSVLogger logger(in(folder));
   logger.start("", false);
   EXPECT_EQ(logger.log_dir(), folder / "logs/version_1");
-  CsvLogger named({.save_dir = folder.path(), .name = "logs", .version = "mine"});
+  CSVLogger named({.save_dir = folder.path(), .name = "logs", .version = "mine"});
   named.start("", false);
   EXPECT_EQ(named.log_dir(), folder / "logs/mine");
 }
 
-TEST(CsvLogger, KeepsRowsUntilTheyAreDueOrTheRunEnds) {
+TEST(CSVLogger, KeepsRowsUntilTheyAreDueOrTheRunEnds) {
   const TemporaryFolder folder;
-  CsvLogger logger(in(folder, 3));
+  CSVLogger logger(in(folder, 3));
   logger.start("", false);
   logger.log_metrics({{"x", 1}}, 0);
   logger.log_metrics({{"x", 2}}, 1);
@@ -68,36 +68,36 @@ TEST(CsvLogger, KeepsRowsUntilTheyAreDueOrTheRunEnds) {
   EXPECT_EQ(read_file(logger.metrics_path()), "step,x\n0,1.0\n1,2.0\n2,3.0\n3,4.0\n");
 }
 
-TEST(CsvLogger, WritesNanInfinityAndExactNumbers) {
+TEST(CSVLogger, WritesNanInfinityAndExactNumbers) {
   const TemporaryFolder folder;
-  CsvLogger logger(in(folder));
+  CSVLogger logger(in(folder));
   logger.start("", false);
   logger.log_metrics({{"a", NAN}, {"b", INFINITY}, {"c", -INFINITY}, {"d", 0.1}, {"e", 1e-20}}, 0);
   EXPECT_EQ(read_file(logger.metrics_path()), "a,b,c,d,e,step\nnan,inf,-inf,0.1,1e-20,0\n");
 }
 
-TEST(CsvLogger, QuotesColumnsThatHoldACommaAndKeepsTheirValues) {
+TEST(CSVLogger, QuotesColumnsThatHoldACommaAndKeepsTheirValues) {
   const TemporaryFolder folder;
-  CsvLogger logger(in(folder));
+  CSVLogger logger(in(folder));
   logger.start("", false);
   logger.log_metrics({{"a,b", 1.5}, {"say \"x\"", 2.5}}, 0);
   logger.log_metrics({{"z", 3.5}}, 1);
   EXPECT_EQ(read_file(logger.metrics_path()), "\"a,b\",\"say \"\"x\"\"\",step,z\n1.5,2.5,0,\n,,1,3.5\n");
 }
 
-TEST(CsvLogger, ANamedVersionGoesOnWithItsFile) {
+TEST(CSVLogger, ANamedVersionGoesOnWithItsFile) {
   const TemporaryFolder folder;
   for (const char* name : {"a", "b"}) {
-    CsvLogger logger({.save_dir = folder.path(), .name = "logs", .version = "mine"});
+    CSVLogger logger({.save_dir = folder.path(), .name = "logs", .version = "mine"});
     logger.start("", false);
     logger.log_metrics({{name, 1.0}}, 7);
   }
   EXPECT_EQ(read_file(folder / "logs/mine/metrics.csv"), "a,b,step\n1.0,,7\n,1.0,7\n");
 }
 
-TEST(CsvLogger, KeepsTheHyperParameters) {
+TEST(CSVLogger, KeepsTheHyperParameters) {
   const TemporaryFolder folder;
-  CsvLogger logger(in(folder));
+  CSVLogger logger(in(folder));
   logger.start("", false);
   ConfigNode hparams = ConfigNode::map();
   hparams.set("lr", ConfigNode::scalar("1e-3"));
@@ -105,9 +105,9 @@ TEST(CsvLogger, KeepsTheHyperParameters) {
   EXPECT_EQ(read_file(logger.log_dir() + "/hparams.yaml"), "lr: 1e-3\n");
 }
 
-TEST(CsvLogger, NamesTheFileItCannotWrite) {
+TEST(CSVLogger, NamesTheFileItCannotWrite) {
   const TemporaryFolder folder;
-  CsvLogger logger(in(folder));
+  CSVLogger logger(in(folder));
   logger.start("", false);
   logger.log_metrics({{"x", 1}}, 0);
   make_folder(folder / "moved");
@@ -117,9 +117,9 @@ TEST(CsvLogger, NamesTheFileItCannotWrite) {
   EXPECT_TRUE(console.has(logger.metrics_path()) && console.has("No such file")) << console.text();
 }
 
-TEST(CsvLogger, GoesBackToTheRowsAndColumnsOfACheckpoint) {
+TEST(CSVLogger, GoesBackToTheRowsAndColumnsOfACheckpoint) {
   const TemporaryFolder folder;
-  CsvLogger logger({.save_dir = folder.path()});
+  CSVLogger logger({.save_dir = folder.path()});
   logger.start("", false);
   logger.log_metrics({{"b", 1.0}}, 0);
   logger.save();
@@ -128,7 +128,7 @@ TEST(CsvLogger, GoesBackToTheRowsAndColumnsOfACheckpoint) {
   logger.log_metrics({{"a", 2.0}, {"b", 3.0}}, 1);  // a new column: the file is written anew
   logger.save();
   EXPECT_NE(read_file(logger.metrics_path()), before);
-  CsvLogger again({.save_dir = folder.path()});
+  CSVLogger again({.save_dir = folder.path()});
   again.start("", true);
   EXPECT_EQ(again.log_dir(), logger.log_dir());
   again.load_state(state);
@@ -138,41 +138,41 @@ TEST(CsvLogger, GoesBackToTheRowsAndColumnsOfACheckpoint) {
   EXPECT_EQ(read_file(again.metrics_path()), before + "5.0,1\n");
 }
 
-TEST(CsvLogger, DropsALineThatAKilledProcessLeftHalfWritten) {
+TEST(CSVLogger, DropsALineThatAKilledProcessLeftHalfWritten) {
   const TemporaryFolder folder;
-  CsvLogger logger({.save_dir = folder.path()});
+  CSVLogger logger({.save_dir = folder.path()});
   logger.start("", false);
   logger.log_metrics({{"b", 1.0}}, 0);
   logger.save();
   const std::string whole = read_file(logger.metrics_path());
   std::ofstream(logger.metrics_path(), std::ios::app) << "2.";
   const State state = logger.state();
-  CsvLogger again({.save_dir = folder.path()});
+  CSVLogger again({.save_dir = folder.path()});
   again.start("", true);
   again.load_state(state);
   EXPECT_EQ(read_file(again.metrics_path()), whole);
 }
 
-TEST(CsvLogger, StartsOverWhereNothingWasSaved) {
+TEST(CSVLogger, StartsOverWhereNothingWasSaved) {
   const TemporaryFolder folder;
-  CsvLogger logger({.save_dir = folder.path()});
+  CSVLogger logger({.save_dir = folder.path()});
   logger.start("", false);
   logger.log_metrics({{"b", 1.0}}, 0);
   logger.save();
-  CsvLogger again({.save_dir = folder.path()});
+  CSVLogger again({.save_dir = folder.path()});
   again.start("", true);
   again.load_state(State());
   EXPECT_FALSE(std::filesystem::exists(again.metrics_path()));
-  CsvLogger other({.save_dir = folder.path()});
+  CSVLogger other({.save_dir = folder.path()});
   other.start("", false);
   EXPECT_TRUE(other.log_dir().ends_with("version_1"));
   EXPECT_EQ(other.earlier_log_dirs(), std::vector<std::string>{logger.log_dir()});
 }
 
-TEST(CsvLogger, SaysSoIfRowsOfTheCheckpointAreMissing) {
+TEST(CSVLogger, SaysSoIfRowsOfTheCheckpointAreMissing) {
   const TemporaryFolder folder;
   const CapturedConsole console;
-  CsvLogger logger({.save_dir = folder.path()});
+  CSVLogger logger({.save_dir = folder.path()});
   logger.start("", false);
   logger.log_metrics({{"b", 1.0}}, 0);
   logger.save();
@@ -182,10 +182,10 @@ TEST(CsvLogger, SaysSoIfRowsOfTheCheckpointAreMissing) {
   EXPECT_TRUE(console.has("holds 1 rows where the checkpoint counts 3")) << console.text();
 }
 
-TEST(CsvLogger, KeepsRowsInMemoryWhileTheyCannotBeWritten) {
+TEST(CSVLogger, KeepsRowsInMemoryWhileTheyCannotBeWritten) {
   const TemporaryFolder folder;
   const CapturedConsole console;
-  CsvLogger logger({.save_dir = folder.path(), .flush_logs_every_n_steps = 1});
+  CSVLogger logger({.save_dir = folder.path(), .flush_logs_every_n_steps = 1});
   logger.start("", false);
   logger.log_metrics({{"b", 1.0}}, 0);
   const std::string aside = folder / "aside";
@@ -202,10 +202,10 @@ TEST(CsvLogger, KeepsRowsInMemoryWhileTheyCannotBeWritten) {
   EXPECT_EQ(read_file(logger.metrics_path()), "b,step\n1.0,0\n2.0,1\n3.0,2\n4.0,3\n");
 }
 
-TEST(CsvLogger, WritesAHeaderAgainWhereTheFileWasRemoved) {
+TEST(CSVLogger, WritesAHeaderAgainWhereTheFileWasRemoved) {
   const TemporaryFolder folder;
   const CapturedConsole console;
-  CsvLogger logger(in(folder));
+  CSVLogger logger(in(folder));
   logger.start("", false);
   logger.log_metrics({{"b", 1.0}}, 0);
   logger.log_metrics({{"b", 2.0}}, 1);
@@ -220,10 +220,10 @@ TEST(CsvLogger, WritesAHeaderAgainWhereTheFileWasRemoved) {
   EXPECT_EQ(state.get<int64_t>("rows"), 2);
 }
 
-TEST(CsvLogger, GoesOnWithAFileThatWasReplacedByOneOfOtherColumns) {
+TEST(CSVLogger, GoesOnWithAFileThatWasReplacedByOneOfOtherColumns) {
   const TemporaryFolder folder;
   const CapturedConsole console;
-  CsvLogger logger(in(folder));
+  CSVLogger logger(in(folder));
   logger.start("", false);
   logger.log_metrics({{"b", 1.0}}, 0);
   logger.log_metrics({{"b", 2.0}}, 1);
@@ -236,9 +236,9 @@ TEST(CsvLogger, GoesOnWithAFileThatWasReplacedByOneOfOtherColumns) {
   EXPECT_EQ(read_file(logger.metrics_path()), "b,note,step\n4.0,,3\n");
 }
 
-TEST(CsvLogger, RefusesNamesThatHoldControlCharacters) {
+TEST(CSVLogger, RefusesNamesThatHoldControlCharacters) {
   const TemporaryFolder folder;
-  CsvLogger logger(in(folder));
+  CSVLogger logger(in(folder));
   logger.start("", false);
   for (const char* name : {"a\nb", "a\rb", "\x1b[2J", "tab\t", "\x7f", "next\xc2\x85line", "\xe2\x80\xa8"}) {
     EXPECT_THROW(logger.log_metrics({{"good", 1.0}, {name, 1.0}}, 0), Error) << name;
@@ -252,21 +252,21 @@ TEST(CsvLogger, RefusesNamesThatHoldControlCharacters) {
   EXPECT_EQ(read_file(logger.metrics_path()), "größe,step\n1.0,0\n");
 }
 
-TEST(CsvLogger, ReadsAHeaderWithALineEndThatAnEarlierVersionWrote) {
+TEST(CSVLogger, ReadsAHeaderWithALineEndThatAnEarlierVersionWrote) {
   const TemporaryFolder folder;
   make_folder(folder / "logs/mine");
   write_file_durably(folder / "logs/mine/metrics.csv", "\"a\nb\",step\n1.0,0\n");
-  CsvLogger logger({.save_dir = folder.path(), .name = "logs", .version = "mine", .flush_logs_every_n_steps = 1});
+  CSVLogger logger({.save_dir = folder.path(), .name = "logs", .version = "mine", .flush_logs_every_n_steps = 1});
   logger.start("", false);
   logger.log_metrics({{"c", 2.0}}, 1);
   EXPECT_EQ(read_file(logger.metrics_path()), "\"a\nb\",c,step\n1.0,,0\n,2.0,1\n");
 }
 
-TEST(CsvLogger, CountsTheRowsThatAreLostWhenTheRunEnds) {
+TEST(CSVLogger, CountsTheRowsThatAreLostWhenTheRunEnds) {
   const TemporaryFolder folder;
   const CapturedConsole console;
   {
-    CsvLogger logger(in(folder));
+    CSVLogger logger(in(folder));
     logger.start("", false);
     make_folder(logger.metrics_path());  // nothing can be written there
     for (int64_t step = 0; step < 200; ++step) logger.log_metrics({{"b", 1.0}}, step);
@@ -278,10 +278,10 @@ TEST(CsvLogger, CountsTheRowsThatAreLostWhenTheRunEnds) {
   EXPECT_EQ(console.lines().size(), 2U) << console.text();
 }
 
-TEST(CsvLogger, SaysWhenTheDiskTakesRowsAgain) {
+TEST(CSVLogger, SaysWhenTheDiskTakesRowsAgain) {
   const TemporaryFolder folder;
   const CapturedConsole console;
-  CsvLogger logger(in(folder));
+  CSVLogger logger(in(folder));
   logger.start("", false);
   make_folder(logger.metrics_path());
   for (int64_t step = 0; step < 50; ++step) logger.log_metrics({{"b", 1.0}}, step);
@@ -308,10 +308,10 @@ Work work_so_far() {
   return work;
 }
 
-TEST(CsvLogger, TriesAFullDiskLessAndLessOften) {
+TEST(CSVLogger, TriesAFullDiskLessAndLessOften) {
   const TemporaryFolder folder;
   const CapturedConsole console;
-  CsvLogger logger(in(folder));
+  CSVLogger logger(in(folder));
   logger.start("", false);
   for (int64_t step = 0; step < 1000; ++step) logger.log_metrics({{"b", 0.125}}, step);
   const rlim_t size = std::filesystem::file_size(logger.metrics_path());
@@ -334,9 +334,9 @@ TEST(CsvLogger, TriesAFullDiskLessAndLessOften) {
   EXPECT_TRUE(text.ends_with("0.125,10999\n"));
 }
 
-TEST(CsvLogger, WritesManyColumnsThatComeOneByOneAtTheCostOfAFewFiles) {
+TEST(CSVLogger, WritesManyColumnsThatComeOneByOneAtTheCostOfAFewFiles) {
   const TemporaryFolder folder;
-  CsvLogger logger(in(folder, 1));
+  CSVLogger logger(in(folder, 1));
   logger.start("", false);
   constexpr int64_t kNames = 3000;
   const Work start = work_so_far();
@@ -355,9 +355,9 @@ TEST(CsvLogger, WritesManyColumnsThatComeOneByOneAtTheCostOfAFewFiles) {
   EXPECT_TRUE(line.ends_with("," + std::to_string(kNames - 1))) << "step sorts last";
 }
 
-TEST(CsvLogger, WritesAColumnThatIsNewAfterManyRowsAtOnce) {
+TEST(CSVLogger, WritesAColumnThatIsNewAfterManyRowsAtOnce) {
   const TemporaryFolder folder;
-  CsvLogger logger(in(folder, 1));
+  CSVLogger logger(in(folder, 1));
   logger.start("", false);
   for (int64_t k = 0; k < 5000; ++k) logger.log_metrics({{"a", 1.5}}, k);
   logger.log_metrics({{"late", 2.5}}, 5000);

@@ -27,7 +27,7 @@ class InJob {
   InJob& operator=(const InJob&) = delete;
 };
 
-CsvLoggerOptions in(const TemporaryFolder& folder) {
+CSVLoggerOptions in(const TemporaryFolder& folder) {
   return {.save_dir = folder.path(), .name = ""};
 }
 
@@ -97,18 +97,18 @@ TEST(RunFolder, ThatCannotBeMadeIsNamed) {
 TEST(RunFolder, OfAJobIsFoundWhenTheJobIsStartedAgain) {
   const TemporaryFolder folder;
   const InJob job("4711");
-  CsvLogger first(in(folder));
+  CSVLogger first(in(folder));
   first.start("", false);
   EXPECT_FALSE(std::filesystem::exists(folder / "version_0/slurm_job")) << "another run may be alive there";
   first.own_folder();
   {
     const InJob other("4712");
-    CsvLogger stranger(in(folder));
+    CSVLogger stranger(in(folder));
     stranger.start("", false);
     EXPECT_EQ(stranger.log_dir(), folder / "version_1");
   }
   ::setenv("SLURM_JOB_ID", "4711", 1);
-  CsvLogger again(in(folder));
+  CSVLogger again(in(folder));
   again.start_again("", false);
   EXPECT_EQ(again.log_dir(), folder / "version_0");
   EXPECT_EQ(again.earlier_log_dirs(), (std::vector<std::string>{folder / "version_1"}));
@@ -118,10 +118,10 @@ TEST(RunFolder, OfAJobThatHadNoneIsNew) {
   const TemporaryFolder folder;
   make_folder(folder / "version_3");
   const InJob job("4711");
-  CsvLogger fresh(in(folder));
+  CSVLogger fresh(in(folder));
   fresh.start_again("", false);
   EXPECT_EQ(fresh.log_dir(), folder / "version_4");
-  CsvLogger resuming(in(folder));
+  CSVLogger resuming(in(folder));
   resuming.start("", true);
   EXPECT_EQ(resuming.log_dir(), folder / "version_4");
 }
@@ -138,7 +138,7 @@ TEST(RunFolder, OfAnotherCommandOfTheJobIsNotTaken) {
 
 TEST(RunFolder, OutsideOfSlurmIsNotMarked) {
   const TemporaryFolder folder;
-  CsvLogger logger(in(folder));
+  CSVLogger logger(in(folder));
   logger.start("", false);
   logger.own_folder();
   EXPECT_FALSE(std::filesystem::exists(folder / "version_0/slurm_job"));

@@ -25,7 +25,7 @@ Seen during(TrainerOptions options, bool fails = false) {
   };
   options.limit_train_batches = int64_t{1};
   const std::string error = error_of([&] { Trainer(options).fit(module, tiny_loader(24)); });
-  EXPECT_EQ(error, fails ? "enough" : "");
+  EXPECT_EQ(error, fails ? "training_step, epoch 0, batch 0, global step 0: enough" : "");
   return seen;
 }
 

@@ -105,18 +105,25 @@ TEST(LrScaleRule, MultipliesAllGroupsAndWhatSchedulersBeginWith) {
   CapturedConsole console;
   expect_rates(rates(effective(16), LrScale::linear), 0.4);
   EXPECT_TRUE(
-      console.has("lr_scale linear: an optimizer step takes 16 samples, 4 times the configured batch size of 4: "
-                  "learning rates are multiplied by 4."))
+      console.has("lr_scale linear: an optimizer step takes 16 samples, 4 batches accumulated, 4 times the configured "
+                  "batch size of "
+                  "4: learning rates are multiplied by 4."))
       << console.text();
   expect_rates(rates(effective(16), LrScale::sqrt), 0.2);
   expect_rates(rates(effective(16), LrScale::none), 0.1);
 }
 
-TEST(LrScaleRule, LeavesWhatTheUserHasWrittenHimself) {
+TEST(LrScaleRule, CountsBatchesThatAreAccumulatedHoweverTheyAreAskedFor) {
   CapturedConsole console;
   TrainerOptions accumulated = quiet(2, {});
   accumulated.accumulate_grad_batches = 4;
-  expect_rates(rates(accumulated, LrScale::linear), 0.1);
+  expect_rates(rates(accumulated, LrScale::linear), 0.4);
+  EXPECT_TRUE(console.has("16 samples, 4 batches accumulated, 4 times")) << console.text();
+  expect_rates(rates(accumulated, LrScale::none), 0.1);
+}
+
+TEST(LrScaleRule, SaysNothingWhereAStepIsOneBatch) {
+  CapturedConsole console;
   expect_rates(rates(effective(4), LrScale::linear), 0.1);
   EXPECT_FALSE(console.has("lr_scale"));
 }

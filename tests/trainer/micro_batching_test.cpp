@@ -329,7 +329,8 @@ TEST(AutoMicroBatch, PassesOnEveryOtherError) {
     at::Tensor training_step(const Batch&, int64_t) override { throw Error("of my own"); }
   };
   Fails module;
-  EXPECT_EQ(error_of([&] { Trainer(in_parts("auto")).fit(module, tiny_loader(8)); }), "of my own");
+  EXPECT_EQ(error_of([&] { Trainer(in_parts("auto")).fit(module, tiny_loader(8)); }),
+            "training_step, epoch 0, batch 0, global step 0: of my own");
 }
 
 TEST(AutoMicroBatch, AResumedRunBeginsWithTheSizeThatWasFound) {

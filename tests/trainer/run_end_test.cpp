@@ -70,9 +70,10 @@ TEST(RunEnd, AHookThatFailsOnTheWayOutDoesNotReplaceTheFirstError) {
   const CapturedConsole console;
   Trainer trainer(quiet({one, other}));
   EXPECT_THROW(trainer.fit(module, tiny_loader(24)), std::out_of_range);
+  const std::string error = "training_step, epoch 0, batch 1, global step 1: the first error";
   EXPECT_EQ(calls,
-            (std::vector<std::string>{"one.on_exception the first error", "other.on_exception the first error",
-                                      "module.on_exception", "one.teardown", "other.teardown", "module.teardown"}));
+            (std::vector<std::string>{"one.on_exception " + error, "other.on_exception " + error, "module.on_exception",
+                                      "one.teardown", "other.teardown", "module.teardown"}));
   EXPECT_TRUE(
       console.has("warning: on_exception of Witness failed while the run was ending with an error: broken "
                   "on_exception. The run ends with its first error."))
@@ -92,10 +93,10 @@ TEST(RunEnd, ATeardownThatFailsAfterAGoodRunIsTheErrorAndIsNotCalledAgain) {
   one->fails_in = "teardown";
   FailingModule module(calls);
   module.on_training_step = nullptr;
-  EXPECT_EQ(error_of([&] { Trainer(quiet({one, other})).fit(module, tiny_loader(4)); }), "broken teardown");
-  EXPECT_EQ(calls, (std::vector<std::string>{"one.teardown", "one.on_exception broken teardown",
-                                             "other.on_exception broken teardown", "module.on_exception",
-                                             "other.teardown", "module.teardown"}));
+  const std::string error = "teardown, epoch 1, batch 0, global step 1: broken teardown";
+  EXPECT_EQ(error_of([&] { Trainer(quiet({one, other})).fit(module, tiny_loader(4)); }), error);
+  EXPECT_EQ(calls, (std::vector<std::string>{"one.teardown", "one.on_exception " + error, "other.on_exception " + error,
+                                             "module.on_exception", "other.teardown", "module.teardown"}));
 }
 
 TEST(RunEnd, WhatIsNoStdExceptionIsHeardOfAndPassedOnAsItIs) {
@@ -181,10 +182,10 @@ TEST(RunEnd, AnEntryPointCalledInAHookIsAnErrorThatNamesTheHook) {
   FailingModule module(calls);
   module.on_training_step = nullptr;
   Trainer trainer(quiet({std::make_shared<Nested>()}));
-  EXPECT_EQ(
-      error_of([&] { trainer.fit(module, tiny_loader(8)); }),
-      "Trainer::validate was called in on_train_batch_end of Nested, while the same trainer runs fit. Call it after "
-      "that has returned, or use another Trainer with another module.");
+  EXPECT_EQ(error_of([&] { trainer.fit(module, tiny_loader(8)); }),
+            "on_train_batch_end, epoch 0, batch 0, global step 1: Trainer::validate was called in on_train_batch_end "
+            "of Nested, while the same trainer runs fit. Call it after "
+            "that has returned, or use another Trainer with another module.");
   EXPECT_EQ(calls, (std::vector<std::string>{"module.on_exception", "module.teardown"}));
   EXPECT_EQ(trainer.validate(module, tiny_loader(4)).size(), 1u);  // outside of a hook, with the same trainer
 }
@@ -244,6 +245,39 @@ TEST(RunEnd, AnotherTrainerMayRunInAHookButNotWithTheSameModule) {
             "Call it after that has returned, or give it a module of its own.");
   EXPECT_EQ(steps, 2);
   EXPECT_EQ(trainer.global_step(), 1);
+}
+
+TEST(RunEnd, ErrorsOfUserCodeSayWhereTheyWereThrownAndKeepTheirType) {
+  struct Throwing : TinyModule {
+    void validation_step(const Batch&, int64_t batch_idx) override {
+      if (batch_idx == 1 && !trainer().sanity_checking()) throw std::out_of_range("no such word");
+    }
+    void test_step(const Batch&, int64_t batch_idx) override {
+      if (batch_idx == 2) throw Error("no such word");
+    }
+  } module;
+  TrainerOptions options = quiet({});
+  options.num_sanity_val_steps = 2;
+  EXPECT_EQ(error_of<std::out_of_range>([&] { Trainer(options).fit(module, tiny_loader(8), tiny_loader(16)); }),
+            "validation_step, epoch 0, batch 1, dataloader 0, global step 2: no such word");
+  EXPECT_EQ(error_of<Error>([&] { Trainer(options).test(module, tiny_loader(16)); }),
+            "test_step, batch 2, dataloader 0: no such word");
+  module.on_training_step = [](int64_t) { throw std::runtime_error("spoilt"); };
+  EXPECT_EQ(error_of<std::runtime_error>([&] { Trainer(options).fit(module, tiny_loader(8)); }),
+            "training_step, epoch 0, batch 0, global step 0: spoilt");
+}
+
+TEST(RunEnd, AnExceptionOfATypeOfItsOwnIsPassedOnAndItsPlaceSaid) {
+  struct OutOfWords : std::runtime_error {
+    using std::runtime_error::runtime_error;
+  };
+  TinyModule module;
+  module.on_training_step = [](int64_t batch) {
+    if (batch == 1) throw OutOfWords("no more");
+  };
+  const CapturedConsole console;
+  EXPECT_EQ(error_of<OutOfWords>([&] { Trainer(quiet({})).fit(module, tiny_loader(8)); }), "no more");
+  EXPECT_TRUE(console.has("the run ends in training_step, epoch 0, batch 1, global step 1: no more")) << console.text();
 }
 
 }  // namespace

@@ -10,10 +10,12 @@ levin_test(trainer TORCH FILES
   trainer/evaluation_test.cpp
   trainer/fit_test.cpp
   trainer/manual_optimization_test.cpp
+  trainer/misuse_test.cpp
   trainer/mixed_precision_test.cpp
   trainer/nonfinite_loss_test.cpp
   trainer/optimization_test.cpp
   trainer/param_groups_test.cpp
+  trainer/replaced_parts_test.cpp
   trainer/run_end_test.cpp
   trainer/run_schedulers_test.cpp
   trainer/scaled_manual_steps_test.cpp

@@ -102,7 +102,7 @@ TEST(Trainer, HyperparametersLandBesideTheMetrics) {
   TinyModule module;
   module.save_hyperparameters(SGDOptions{.lr = 0.25, .nesterov = true});
   TrainerOptions options = quiet(1, {}, folder.path());
-  options.logger = CsvLogger();
+  options.logger = CSVLogger();
   Trainer trainer(options);
   trainer.fit(module, tiny_loader(4));
   std::ifstream file(trainer.log_dir() + "/hparams.yaml");
@@ -240,7 +240,7 @@ TEST(Trainer, AFailureIsToldOnceAndTheRunIsTornDown) {
   };
   Trainer trainer(quiet(1, watch));
   EXPECT_THROW(trainer.fit(module, data), std::out_of_range);  // the type is kept
-  EXPECT_EQ(module.told, std::vector<std::string>{"the user's own"});
+  EXPECT_EQ(module.told, std::vector<std::string>{"training_step, epoch 0, batch 2, global step 2: the user's own"});
   EXPECT_EQ(module.torn_down, 1);
   EXPECT_EQ(told, 1);
   EXPECT_EQ(torn_down, 1);

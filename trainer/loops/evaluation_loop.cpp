@@ -124,21 +124,35 @@ class WholeWeights {
 // mode stays there.
 class EvalMode {
  public:
-  explicit EvalMode(LightningModule& module) : module_(module) {
+  EvalMode(LightningModule& module, Phase phase) : module_(module), phase_(phase) {
     for (const auto& child : module.modules(/*include_self=*/false))
       modes_.emplace_back(child.get(), child->is_training());
     self_was_training_ = module.is_training();
-    module.eval();
+    if (phase == Phase::validate) module.on_validation_model_eval();
+    if (phase == Phase::test) module.on_test_model_eval();
+    if (phase == Phase::predict) module.on_predict_model_eval();
   }
-  ~EvalMode() {
-    module_.train(self_was_training_);
-    for (const auto& [child, was_training] : modes_) child->train(was_training);
+  /// The evaluation has gone well: the module's own hook has the last word.
+  void end() {
+    restore();
+    if (phase_ == Phase::validate) module_.on_validation_model_train();
+    if (phase_ == Phase::test) module_.on_test_model_train();
+    if (phase_ == Phase::predict) module_.on_predict_model_train();
   }
+  ~EvalMode() { restore(); }
   EvalMode(const EvalMode&) = delete;
   EvalMode& operator=(const EvalMode&) = delete;
 
  private:
+  void restore() {
+    if (std::exchange(restored_, true)) return;
+    module_.train(self_was_training_);
+    for (const auto& [child, was_training] : modes_) child->train(was_training);
+  }
+
   LightningModule& module_;
+  Phase phase_;
+  bool restored_ = false;
   bool self_was_training_ = true;
   std::vector<std::pair<torch::nn::Module*, bool>> modes_ = {};
 };
@@ -152,12 +166,13 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   if (inside_fit && every > 0 && run_.progress.epoch - run_.fit.eval_loaded_in_epoch >= every)
     load_eval_loaders(run_, stage_);
   const GradientsOff gradients_off(run_.plan.inference_mode && !inside_fit);
-  const EvalMode eval_mode(*run_.entry.module);
+  EvalMode eval_mode(*run_.entry.module, hooks.phase);
   const WholeWeights whole_weights(*run_.strategy);
   run_.refresh_callback_metrics();
   run_.entry.phase = hooks.phase;
   run_.entry.eval_metrics.reset();
   run_.entry.eval_on_step = true;
+  run_.entry.eval_batch_idx = -1;
   run_.entry.place = {Hook::none, 1, -1, 1};
   call_plain(run_, hooks.start, hooks.on_start, hooks.module_start);
   call_plain(run_, hooks.epoch_start, hooks.on_epoch_start, hooks.module_epoch_start);
@@ -173,6 +188,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   }
   call_plain(run_, hooks.end, hooks.on_end, hooks.module_end);
   run_.entry.eval_metrics.reset();
+  eval_mode.end();
   return results;
 }
 
@@ -208,6 +224,7 @@ void EvaluationLoop::answer_together() {
 
 void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loader_idx) {
   const StageHooks& hooks = hooks_of(stage_);
+  run_.entry.eval_batch_idx = batch_idx;
   note_place(run_, batch_idx);
   const Batch batch = transfer_batch(run_, std::move(fetched), loader_idx);
   call_hook(
@@ -241,7 +258,8 @@ void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loade
         if (stage_ == Stage::validate) m.on_validation_batch_end(batch, batch_idx, loader_idx);
       });
   if (stage_ == Stage::predict) {
-    if (prediction.defined()) predictions_[static_cast<size_t>(loader_idx)].push_back(prediction.cpu());
+    if (prediction.defined() && keeps_predictions_)
+      predictions_[static_cast<size_t>(loader_idx)].push_back(prediction.cpu());
     return;
   }
   write_step_metrics(loader_idx);

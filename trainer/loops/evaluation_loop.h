@@ -18,6 +18,8 @@ class EvaluationLoop {
   std::vector<Metrics> run(int64_t limit);
 
   /// What predict_step returned, after run().
+  /// Before run(): callbacks alone get what predict_step returns.
+  void keep_no_predictions() { keeps_predictions_ = false; }
   [[nodiscard]] Predictions take_predictions() { return std::move(predictions_); }
 
  private:
@@ -31,6 +33,7 @@ class EvaluationLoop {
   Run& run_;
   Stage stage_;
   OutsideRequests* outside_;
+  bool keeps_predictions_ = true;
   Predictions predictions_ = {};
 };
 

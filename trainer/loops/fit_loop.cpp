@@ -318,6 +318,14 @@ void FitLoop::run_epoch_end_hooks() {
   }
 }
 
+void FitLoop::warn_of_missing_steps() const {
+  const bool manual = !run_.entry.module->automatic_optimization() && !run_.fit.optimizers.empty();
+  if (!manual || run_.progress.global_step + run_.progress.skipped_steps > 0 || run_.fit.epoch.next_batch == 0) return;
+  Console::instance().warn(
+      "manual optimization: no optimizer was stepped in a whole epoch, so the weights have not changed. Call "
+      "optimizer().step() in training_step after manual_backward(loss), or leave automatic optimization on.");
+}
+
 void FitLoop::end_epoch() {
   Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
@@ -329,6 +337,7 @@ void FitLoop::end_epoch() {
   epoch.logs_steps = false;
   ++progress.processed;
   epoch.window = Window();  // the gradients of one that the epoch's end cuts are dropped
+  warn_of_missing_steps();
   run_.entry.place = {Hook::none, 1, -1, 1};
   run_epoch_end_hooks();
   if (automatic && (cut || epoch.last_batch)) step_schedulers(run_, Interval::epoch, true);

@@ -23,6 +23,7 @@ class FitLoop {
   void finish_again();
   void prepare_loaders();
   void warn_of_unlogged_epochs() const;
+  void warn_of_missing_steps() const;
   void start_epoch();
   void train_epoch(bool resumed);
   [[nodiscard]] bool epoch_must_end() const;

@@ -77,6 +77,19 @@ void LightningModule::optimizer_zero_grad(Optimizer& optimizer) {
   optimizer.zero_grad();
 }
 
+void LightningModule::optimizer_step(int64_t, int64_t, Optimizer& optimizer) {
+  optimizer.step();
+}
+
+void LightningModule::backward(const at::Tensor& loss) {
+  loss.backward();
+}
+
+at::Tensor LightningModule::all_gather(const at::Tensor& value) const {
+  const at::Tensor all = trainer().strategy().gather(value.detach().cpu());
+  return all.to(value.device());
+}
+
 void LightningModule::lr_scheduler_step(LRScheduler& scheduler, std::optional<double> metric) {
   if (metric) scheduler.step(*metric);
   if (!metric) scheduler.step();

@@ -7,6 +7,8 @@
 #include "levin/loggers/csv_logger.h"
 #include "levin/loggers/quiet_logger.h"
 #include "levin/precision/mixed_precision.h"
+#include "levin/strategies/launch/rank_process.h"
+#include "levin/trainer/plan/idle_options.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/use_device.h"
@@ -28,7 +30,7 @@ std::vector<std::shared_ptr<Logger>> make_loggers(TrainerOptions& options, const
   for (auto& logger : options.logger.loggers) {
     loggers.push_back(logger.object("trainer.logger[" + std::to_string(index++) + "]"));
   }
-  if (options.logger.loggers.empty()) loggers.push_back(std::make_shared<CsvLogger>());
+  if (options.logger.loggers.empty()) loggers.push_back(std::make_shared<CSVLogger>());
   return loggers;
 }
 
@@ -96,6 +98,12 @@ std::unique_ptr<Run> make_run(Trainer& owner, TrainerOptions given) {
   run.strategy = (by_itself ? Component<Strategy>(run.plan.strategy) : run.options.strategy).object("trainer.strategy");
   if (run.strategy->takes_several_devices()) run.strategy->use_slots(run.plan.slots);
   start_ranks(run);
+  if (run.strategy->rank() == 0) {
+    const int64_t ranks = run.strategy->world_size();
+    for (const auto& idle : idle_options(run.options, run.plan, ranks, launched_by_levin())) {
+      Console::instance().warn(idle);
+    }
+  }
   use_device(run);
   run.copier = run.strategy->make_copier();
   run.checkpoint_writer.set_writes(run.strategy->rank() == 0);

@@ -2,6 +2,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <stdexcept>
+#include <typeinfo>
+
 #include "levin/core/component.h"
 #include "levin/core/console.h"
 #include "levin/core/exception_text.h"
@@ -90,6 +93,21 @@ void report_exception(Run& run, const std::exception& error) {
   }
 }
 
+// An exception of user code, or of what it called: the same, saying where in the run it was thrown. What goes wrong
+// before the first batch says so itself.
+template <class E>
+[[noreturn]] void throw_placed(Run& run, const std::exception& error) {
+  std::string text = error.what();
+  if (run.entry.phase != Phase::idle) {
+    const std::string hook = hook_name(run.entry.failed_hook.value_or(run.entry.place.hook));
+    if (text.starts_with(hook + ": ")) text.erase(0, hook.size() + 2);
+    text = failed_place(run) + ": " + text;
+  }
+  const E placed(text);
+  report_exception(run, placed);
+  throw placed;
+}
+
 }  // namespace
 
 void tear_down(Run& run) {
@@ -113,6 +131,14 @@ void fail_run(Run& run) {
     report_exception(run, wrapped);
     throw wrapped;
   } catch (const std::exception& error) {
+    if (typeid(error) == typeid(Error)) throw_placed<Error>(run, error);
+    if (typeid(error) == typeid(std::runtime_error)) throw_placed<std::runtime_error>(run, error);
+    if (typeid(error) == typeid(std::logic_error)) throw_placed<std::logic_error>(run, error);
+    if (typeid(error) == typeid(std::invalid_argument)) throw_placed<std::invalid_argument>(run, error);
+    if (typeid(error) == typeid(std::out_of_range)) throw_placed<std::out_of_range>(run, error);
+    if (dynamic_cast<const Error*>(&error) == nullptr) {  // a type that cannot be made again with another text
+      Console::instance().warn("the run ends in " + failed_place(run) + ": " + error.what());
+    }
     report_exception(run, error);
     throw;
   } catch (...) {

@@ -22,6 +22,7 @@
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/memory_format.h"
+#include "levin/trainer/run/override.h"
 #include "levin/trainer/run/profiled_stage.h"
 #include "levin/trainer/run/rank_options.h"
 #include "levin/trainer/run/ranks.h"
@@ -42,14 +43,19 @@ namespace {
 // A data module made of loaders that were passed in.
 class LoadersDataModule final : public DataModule {
  public:
-  LoadersDataModule(std::shared_ptr<Loader> train, Loaders eval) : train_(std::move(train)), eval_(std::move(eval)) {}
-  std::shared_ptr<Loader> train_dataloader() override { return train_; }
+  LoadersDataModule(Loaders train, Loaders eval) : train_(std::move(train)), eval_(std::move(eval)) {
+    if (train_.size() <= 1) return;
+    throw ConfigError("fit: " + std::to_string(train_.size()) +
+                      " training loaders were given, and one epoch is one pass over one of them. Give one; those for "
+                      "validation come after it.");
+  }
+  std::shared_ptr<Loader> train_dataloader() override { return train_.empty() ? nullptr : train_[0]; }
   Loaders val_dataloader() override { return eval_; }
   Loaders test_dataloader() override { return eval_; }
   Loaders predict_dataloader() override { return eval_; }
 
  private:
-  std::shared_ptr<Loader> train_;
+  Loaders train_;
   Loaders eval_;
 };
 
@@ -119,6 +125,9 @@ StartingPoint set_up(Run& run) {
     throw CheckpointError("weights.path: there is no file or folder " + weights->path + ".");
   }
   check_same_options(run);
+  using D = DataModule;
+  run.entry.data_moves_batches =
+      run.entry.data != nullptr && detail::overrides<D>(*run.entry.data, &D::transfer_batch_to_device);
   assemble_callbacks(run);
   {
     const HookScope scope(run.entry, Hook::prepare_data);
@@ -131,13 +140,17 @@ StartingPoint set_up(Run& run) {
   {
     const HookScope scope(run.entry, Hook::setup);
     if (run.entry.data != nullptr) note_caller(run.entry, *run.entry.data).setup(stage);
+    const auto making = run.strategy->model_sharded_context(stage == Stage::fit);  // some call configure_model
     for (const auto& callback : run.entry.callbacks)
       note_caller(run.entry, *callback).setup(run.trainer, *run.entry.module, stage);
     note_caller(run.entry, *run.entry.module).setup(stage);
   }
-  call_module(run.entry, Hook::configure_model, [](LightningModule& m) { m.configure_model(); });
-  // First, so that saved weights reach the module in their own precision.
-  if (const auto dtype = run.precision->dtype()) run.entry.module->to(*dtype);
+  {
+    const auto making = run.strategy->model_sharded_context(stage == Stage::fit);
+    call_module(run.entry, Hook::configure_model, [](LightningModule& m) { m.configure_model(); });
+    // First, so that saved weights reach the module in their own precision.
+    if (const auto dtype = run.precision->dtype()) run.entry.module->to(*dtype);
+  }
   const std::string asked_for = run.entry.ckpt_path;
   StartingPoint start = find_start(run);
   check_changed_options(run, start, /*own=*/start.path != asked_for);
@@ -152,7 +165,10 @@ StartingPoint set_up(Run& run) {
   }
   run.strategy->place(*run.entry.module);
   if (run.options.sync_batchnorm) run.strategy->use_sync_batchnorm();
-  if (run.plan.channels_last) use_channels_last(*run.entry.module);
+  if (run.plan.channels_last) {
+    const auto making = run.strategy->model_sharded_context(stage == Stage::fit);
+    use_channels_last(*run.entry.module);
+  }
   make_replicas(run);
   if (stage == Stage::fit) start_recomputation(run);
   start_sequential_calls(run.entry);
@@ -170,6 +186,10 @@ void run_fit(Run& run, const StartingPoint& start) {
   if (!start.path.empty()) restore_training(run, start.checkpoint, start.path);
   if (!run.fit.resumed) separate_random_numbers(*run.strategy, run.progress.global_step);
   agree_on_stop(run);
+  using M = LightningModule;
+  if (detail::overrides<M>(*run.entry.module, &M::backward)) {
+    run.strategy->use_backward([module = run.entry.module](const at::Tensor& loss) { module->backward(loss); });
+  }
   if (run.plan.cuda_graph) run.fit.step_graph = std::make_shared<StepGraph>(run);
   const AnomalyScope anomaly(run.plan.detect_anomaly);
   run.entry.module->train();
@@ -188,6 +208,7 @@ class EntryScope {
     entry.replicas.reset();
     entry.sequential_calls.reset();
     entry.recomputation.reset();
+    run_.strategy->use_backward({});
     run_.strategy->tear_down();
     run_.fit.step_graph.reset();
     run_.fit.train = entry.eval = LoaderSet();
@@ -241,6 +262,7 @@ std::vector<Metrics> evaluate(Run& run, LightningModule& module, DataModule* dat
   run_entry_point(run, module, data, stage, ckpt_path, [&](const StartingPoint&) {
     load_eval_loaders(run, stage);
     EvaluationLoop loop(run, stage);
+    if (predictions == nullptr) loop.keep_no_predictions();
     results = loop.run(kUnlimited);
     if (predictions != nullptr) *predictions = loop.take_predictions();
   });
@@ -300,7 +322,7 @@ void Trainer::fit(LightningModule& module, DataModule&& data, const std::string&
   fit(module, data, ckpt_path);
 }
 
-void Trainer::fit(LightningModule& module, std::shared_ptr<Loader> train, Loaders val, const std::string& ckpt_path) {
+void Trainer::fit(LightningModule& module, Loaders train, Loaders val, const std::string& ckpt_path) {
   LoadersDataModule data(std::move(train), std::move(val));
   fit(module, data, ckpt_path);
 }
@@ -317,7 +339,7 @@ std::vector<Metrics> Trainer::validate(LightningModule& module, DataModule& data
 }
 
 std::vector<Metrics> Trainer::validate(LightningModule& module, Loaders loaders, const std::string& ckpt_path) {
-  LoadersDataModule data(nullptr, std::move(loaders));
+  LoadersDataModule data({}, std::move(loaders));
   return validate(module, data, ckpt_path);
 }
 
@@ -327,7 +349,7 @@ std::vector<Metrics> Trainer::test(LightningModule& module, DataModule& data, co
 }
 
 std::vector<Metrics> Trainer::test(LightningModule& module, Loaders loaders, const std::string& ckpt_path) {
-  LoadersDataModule data(nullptr, std::move(loaders));
+  LoadersDataModule data({}, std::move(loaders));
   return test(module, data, ckpt_path);
 }
 
@@ -341,23 +363,25 @@ std::vector<Metrics> Trainer::test(LightningModule& module, const std::string& c
   return evaluate(*run_, module, nullptr, Stage::test, ckpt_path);
 }
 
-Predictions Trainer::predict(LightningModule& module, const std::string& ckpt_path) {
+Predictions Trainer::predict(LightningModule& module, const std::string& ckpt_path, bool return_predictions) {
   attach(*this, module, Stage::predict);
   Predictions predictions;
-  evaluate(*run_, module, nullptr, Stage::predict, ckpt_path, &predictions);
+  evaluate(*run_, module, nullptr, Stage::predict, ckpt_path, return_predictions ? &predictions : nullptr);
   return predictions;
 }
 
-Predictions Trainer::predict(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
+Predictions Trainer::predict(LightningModule& module, DataModule& data, const std::string& ckpt_path,
+                             bool return_predictions) {
   attach(*this, module, Stage::predict);
   Predictions predictions;
-  evaluate(*run_, module, &data, Stage::predict, ckpt_path, &predictions);
+  evaluate(*run_, module, &data, Stage::predict, ckpt_path, return_predictions ? &predictions : nullptr);
   return predictions;
 }
 
-Predictions Trainer::predict(LightningModule& module, Loaders loaders, const std::string& ckpt_path) {
-  LoadersDataModule data(nullptr, std::move(loaders));
-  return predict(module, data, ckpt_path);
+Predictions Trainer::predict(LightningModule& module, Loaders loaders, const std::string& ckpt_path,
+                             bool return_predictions) {
+  LoadersDataModule data({}, std::move(loaders));
+  return predict(module, data, ckpt_path, return_predictions);
 }
 
 }  // namespace levin

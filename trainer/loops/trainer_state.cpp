@@ -1,6 +1,7 @@
 // What a Trainer tells about itself: counters, metrics, parts.
 #include <algorithm>
 
+#include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/utf8.h"
 #include "levin/trainer/run/loader_set.h"
@@ -157,6 +158,12 @@ Strategy& Trainer::strategy() const {
 }
 int64_t Trainer::global_rank() const {
   return run_->strategy->rank();
+}
+int64_t Trainer::local_rank() const {
+  return run_->strategy->world().local_rank;
+}
+void Trainer::print(const std::string& text) const {
+  Console::instance().print(text);
 }
 int64_t Trainer::world_size() const {
   return run_->strategy->world_size();

@@ -38,7 +38,8 @@ struct Saves {
 
 struct EntryPoint {
   LightningModule* module = nullptr;
-  DataModule* data = nullptr;  // while it runs
+  DataModule* data = nullptr;       // while it runs
+  bool data_moves_batches = false;  // it overrides transfer_batch_to_device
   std::optional<Stage> stage = std::nullopt;
   std::string ckpt_path = "";
   std::chrono::steady_clock::time_point started = {};
@@ -64,6 +65,7 @@ struct EntryPoint {
   MetricStore eval_metrics = {};
   MetricStore::Place place = {};
   bool eval_on_step = true;
+  int64_t eval_batch_idx = -1;  // of the running evaluation batch, in its loader
   Metrics callback_metrics = {};
   Metrics bar_metrics = {};
   TimeSplit time_split = {};  // of its training steps

@@ -8,14 +8,17 @@
 namespace levin {
 
 std::string failed_place(const Run& run) {
-  std::string text = hook_name(run.entry.failed_hook.value_or(run.entry.place.hook));
-  if (run.entry.phase == Phase::train || run.entry.stage == Stage::fit) {
-    text += ", epoch " + std::to_string(run.progress.epoch) + ", batch " + std::to_string(run.fit.epoch.batch_idx) +
-            ", global step " + std::to_string(run.progress.global_step);
-  }
-  if (run.entry.phase != Phase::train && run.entry.place.dataloader_idx >= 0) {
-    text += ", dataloader " + std::to_string(run.entry.place.dataloader_idx);
-  }
+  const EntryPoint& entry = run.entry;
+  const bool evaluates = entry.phase != Phase::train && entry.phase != Phase::idle;
+  const bool fits = entry.stage == Stage::fit;
+  std::string text = hook_name(entry.failed_hook.value_or(entry.place.hook));
+  const auto add = [&](const char* what, int64_t number) { text += what + std::to_string(number); };
+  if (entry.sanity_checking) text += ", sanity check";
+  if (fits) add(", epoch ", run.progress.epoch);
+  const int64_t batch = evaluates ? entry.eval_batch_idx : run.fit.epoch.batch_idx;
+  if (batch >= 0) add(", batch ", batch);
+  if (evaluates && entry.place.dataloader_idx >= 0) add(", dataloader ", entry.place.dataloader_idx);
+  if (fits) add(", global step ", run.progress.global_step);
   return text;
 }
 

@@ -82,6 +82,7 @@ struct Fit {
   RankNotes to_say = {};     // with the next gradients that ranks reduce
   RankNotes heard = {};      // what any rank has said since somebody acted on it
   bool told_memory = false;  // what this rank holds was printed
+  bool looked_at_loss_shapes = false;
 
   bool skip_batch = false;  // the running batch counts for nothing
   // Manual optimization with a loss scaler: whether a scaled gradient of the running batch overflowed; unset: no

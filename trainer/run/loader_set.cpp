@@ -143,9 +143,10 @@ void copy_ahead(Run& run, BatchStream& stream) {
   const M& module = *run.entry.module;
   if (detail::overrides<M>(module, &M::on_before_batch_transfer)) return;
   if (detail::overrides<M>(module, &M::transfer_batch_to_device)) return;
-  if (run.entry.data != nullptr &&
-      detail::overrides<DataModule>(*run.entry.data, &DataModule::on_before_batch_transfer))
-    return;
+  using D = DataModule;
+  const D* data = run.entry.data;
+  if (data != nullptr && detail::overrides<D>(*data, &D::on_before_batch_transfer)) return;
+  if (run.entry.data_moves_batches) return;
   stream.copy_ahead(*run.copier);
 }
 
@@ -153,7 +154,10 @@ Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
   const HookScope scope(run.entry, Hook::transfer);
   if (run.entry.data != nullptr) batch = run.entry.data->on_before_batch_transfer(std::move(batch), dataloader_idx);
   batch = run.entry.module->on_before_batch_transfer(std::move(batch), dataloader_idx);
-  batch = run.entry.module->transfer_batch_to_device(std::move(batch), run.strategy->device(), dataloader_idx);
+  const at::Device device = run.strategy->device();
+  batch = run.entry.data_moves_batches
+              ? run.entry.data->transfer_batch_to_device(std::move(batch), device, dataloader_idx)
+              : run.entry.module->transfer_batch_to_device(std::move(batch), device, dataloader_idx);
   if (const auto dtype = run.precision->dtype()) {
     for (at::Tensor& tensor : batch.tensors) {
       if (tensor.is_floating_point()) tensor = tensor.to(*dtype);

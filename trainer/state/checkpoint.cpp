@@ -242,12 +242,18 @@ void restore_weights(LightningModule& module, const State& checkpoint, const std
   for (const auto& [name, tensor] : saved.tensors) {
     if (!own.tensors.contains(name)) wrong.push_back("unexpected " + name + " " + shape_text(tensor.sizes()));
   }
-  if (!wrong.empty()) {
+  if (!wrong.empty() && module.strict_loading()) {
     throw CheckpointError(path + ": its weights do not fit the module: " + join(wrong) +
-                          ". Make the module with the hyper-parameters it was saved with.");
+                          ". Make the module with the hyper-parameters it was saved with, or let it load what fits "
+                          "(set_strict_loading(false)).");
   }
+  if (!wrong.empty()) Console::instance().warn(path + ": these weights are left as they are: " + join(wrong) + ".");
   const at::AutoGradMode no_grad(false);
-  for (const auto& [name, tensor] : own.tensors) at::Tensor(tensor).copy_(saved.tensors.at(name));
+  for (const auto& [name, tensor] : own.tensors) {
+    const auto found = saved.tensors.find(name);
+    if (found != saved.tensors.end() && found->second.sizes() == tensor.sizes())
+      at::Tensor(tensor).copy_(found->second);
+  }
 }
 
 void restore_callbacks(Run& run, const State& checkpoint) {
@@ -267,6 +273,15 @@ void restore_callbacks(Run& run, const State& checkpoint) {
 
 namespace {
 
+// The state of an optimizer or a scheduler that the checkpoint's run had as well.
+State state_of(const State& checkpoint, const std::string& key, const std::string& name, const std::string& path) {
+  State state = checkpoint.part(key);
+  if (!state.empty()) return state;
+  throw CheckpointError(path + ": it has no state of " + name + " (" + key +
+                        "), so it is of a run without that. Continue with what that run had, or start a new fit from "
+                        "its weights (weights.path).");
+}
+
 void restore_run(Run& run, const State& checkpoint, const std::string& path) {
   if (checkpoint.get<bool>("weights_only")) {
     throw CheckpointError(path +
@@ -283,7 +298,8 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
   }
   restore_optimizers(*run.strategy, run.fit, checkpoint);
   for (size_t i = 0; i < run.fit.schedulers.size(); ++i) {
-    run.fit.schedulers[i].scheduler->load_state(checkpoint.part("lr_schedulers." + std::to_string(i)));
+    run.fit.schedulers[i].scheduler->load_state(
+        state_of(checkpoint, "lr_schedulers." + std::to_string(i), run.fit.schedulers[i].scheduler->name(), path));
   }
   run.precision->load_state(checkpoint.part("precision"));
   load_metrics(run, checkpoint.part("metrics"));

@@ -22,7 +22,7 @@ void LightningOptimizer::step(const Optimizer::Closure& closure) {
     ++run.progress.skipped_steps;
   } else {
     before_update(run, *optimizer_);
-    step_optimizer(run, *optimizer_);
+    step_optimizer(run, [&] { optimizer_->step(); });
     count_step(run.progress, run.fit.epoch);
   }
   run.entry.time_split.enter(StepPart::forward);  // what is left of training_step

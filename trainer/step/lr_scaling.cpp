@@ -14,16 +14,17 @@ namespace levin {
 namespace {
 
 // Note [What lr_scale scales by]
-// Learning rates are written for one batch of the configured data.batch_size on one device. With effective_batch_size
-// the factor is that size over the configured batch size, however many ranks and batches make it up: a run is the same
-// on one device and on eight. Else only a change counts: the batch size that BatchSizeFinder has found over the
-// configured one; accumulate_grad_batches and ranks, which the user wrote himself, are in both.
+// Learning rates are written for one batch of the configured data.batch_size on one device. The factor is the samples
+// of one optimizer step over that: batch size (as BatchSizeFinder may have found it) times ranks times batches that are
+// accumulated. So it does not matter how many of each make up a step: a run is the same on one device and on eight.
+int64_t samples_of_step(const Run& run) {
+  const int64_t batch = run.fit.train.loaders.empty() ? 0 : run.fit.train.loaders[0]->batch_size().value_or(0);
+  return batch * run.strategy->world_size() * run.fit.accumulate_grad_batches;
+}
+
 double size_ratio(const Run& run) {
-  const Tuning& tuning = run.fit.tuning;
-  const auto configured = static_cast<double>(tuning.configured_batch_size);
-  if (configured == 0) return 1;
-  if (run.fit.effective_batch_size > 0) return static_cast<double>(run.fit.effective_batch_size) / configured;
-  return tuning.batch_size > 0 ? static_cast<double>(tuning.batch_size) / configured : 1;
+  const int64_t configured = run.fit.tuning.configured_batch_size, samples = samples_of_step(run);
+  return configured == 0 || samples == 0 ? 1 : static_cast<double>(samples) / static_cast<double>(configured);
 }
 
 // Goyal et al. 2017 (https://arxiv.org/abs/1706.02677): in proportion; Krizhevsky 2014
@@ -34,14 +35,15 @@ double factor_for(LrScale scale, double ratio) {
 }
 
 void say_scale(const Run& run, double ratio, double factor) {
-  const Tuning& tuning = run.fit.tuning;
-  const bool effective = run.fit.effective_batch_size > 0;
-  const int64_t samples = effective ? run.fit.effective_batch_size : tuning.batch_size;
-  Console::instance().print("lr_scale " + std::string(run.fit.lr_scale == LrScale::linear ? "linear" : "sqrt") + ": " +
-                            (effective ? "an optimizer step takes " : "batches have ") + std::to_string(samples) +
-                            " samples, " + short_number(ratio) + " times the configured batch size of " +
-                            std::to_string(tuning.configured_batch_size) + ": learning rates are multiplied by " +
-                            short_number(factor) + ".");
+  const int64_t ranks = run.strategy->world_size(), batches = run.fit.accumulate_grad_batches;
+  std::string parts;
+  if (ranks > 1) parts += " on " + std::to_string(ranks) + " ranks";
+  if (batches > 1) parts += ", " + std::to_string(batches) + " batches accumulated";
+  Console::instance().print("lr_scale " + enum_word(run.fit.lr_scale) + ": an optimizer step takes " +
+                            std::to_string(samples_of_step(run)) + " samples" + parts + ", " + short_number(ratio) +
+                            " times the configured batch size of " +
+                            std::to_string(run.fit.tuning.configured_batch_size) +
+                            ": learning rates are multiplied by " + short_number(factor) + ".");
 }
 
 void refuse_own_rates(const Run& run, const OptimizerConfig& config) {
@@ -60,7 +62,7 @@ void refuse_own_rates(const Run& run, const OptimizerConfig& config) {
 
 void scale_learning_rates(Run& run, const OptimizerConfig& config) {
   if (run.fit.lr_scale != LrScale::none && !run.fit.train.loaded) load_train_loader(run);
-  const double ratio = size_ratio(run);
+  const double ratio = run.fit.lr_scale == LrScale::none ? 1 : size_ratio(run);
   const double scale = factor_for(run.fit.lr_scale, ratio);
   const double factor = scale * run.fit.tuning.lr_factor;
   if (factor == 1) return;

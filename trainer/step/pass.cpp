@@ -1,12 +1,14 @@
 #include "levin/trainer/step/pass.h"
 
 #include <optional>
+#include <utility>
 
 #include "levin/core/error.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/recompute/recomputation.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/ranks.h"
+#include "levin/trainer/step/loss_shapes.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/module_replicas.h"
 #include "levin/trainer/step/step_share.h"
@@ -59,6 +61,8 @@ at::Tensor run_training_step(Run& run, const Batch& batch, int64_t batch_idx) {
   const ProfilerScope profile(run.profiler.get(), "training_step");
   const ForwardScope forward(*run.precision, run.strategy->device().type());
   const HookScope scope(run.entry, Hook::training_step);
+  std::optional<LossShapeCheck> shapes;
+  if (!std::exchange(run.fit.looked_at_loss_shapes, true)) shapes.emplace();
   at::Tensor loss = run_step(run, batch, ModuleReplicas::Result::loss,
                              [&](LightningModule& m, const Batch& b) { return m.training_step(b, batch_idx); });
   if (run.entry.recomputation) run.entry.recomputation->check_called();

@@ -50,6 +50,11 @@ void check_recordable(const Run& run) {
            " computes parts of its update on the host, so it cannot be recorded; SGD, Adam, AdamW and "
            "Adagrad can.");
   }
+  using M = LightningModule;
+  const M& module = *run.entry.module;
+  if (detail::overrides<M>(module, &M::optimizer_step) || detail::overrides<M>(module, &M::backward)) {
+    cannot("the module overrides optimizer_step or backward, which a recorded step does not call.");
+  }
   if (run.plan.detect_anomaly) {
     cannot("detect_anomaly looks at gradients on the host, so steps cannot be recorded with it.");
   }

@@ -25,9 +25,9 @@ void before_update(Run& run, Optimizer& optimizer) {
 }
 
 // Where ranks share out what is updated, the optimizer sees its rank's part alone.
-void step_optimizer(Run& run, Optimizer& optimizer) {
+void step_optimizer(Run& run, c10::function_ref<void()> step) {
   UpdateScope update(*run.strategy);
-  optimizer.step();
+  step();
   tell_memory(run);
   update.changed();
 }
@@ -77,7 +77,8 @@ void update(Run& run, const WindowPart& window) {
     for (auto& wrapped : run.fit.optimizers) {
       before_update(run, wrapped.optimizer());
       const HookScope scope(run.entry, Hook::optimizer_step);
-      step_optimizer(run, wrapped.optimizer());
+      step_optimizer(
+          run, [&] { run.entry.module->optimizer_step(run.progress.epoch, epoch.batch_idx, wrapped.optimizer()); });
     }
   }
   count_window(run, finding);

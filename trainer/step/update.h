@@ -1,6 +1,8 @@
 // What ends an accumulation window: unscaling, clipping, the optimizers' steps, and the counters.
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+
 #include "levin/trainer/run/window.h"
 #include "levin/trainer/step/loss_scaling.h"
 
@@ -9,7 +11,7 @@ namespace levin {
 /// The hooks before an optimizer's update, and clipping.
 void before_update(Run& run, Optimizer& optimizer);
 /// The update itself. Every rank.
-void step_optimizer(Run& run, Optimizer& optimizer);
+void step_optimizer(Run& run, c10::function_ref<void()> step);
 /// The update of automatic optimization, or what stands in its place while a step is recorded.
 void update(Run& run, const WindowPart& window);
 /// One more optimizer step.

@@ -1,0 +1,78 @@
+// Writes what predict_step returns to a file as it comes, so that a prediction need not fit into memory.
+//
+//   .callbacks = {levin::PredictionWriter({.output = "predictions.csv"})}      levin predict --output predictions.csv
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/core/fields.h"
+#include "levin/trainer/callback.h"
+
+namespace levin {
+
+enum class WriteInterval { batch, epoch };
+template <>
+struct EnumNames<WriteInterval> {
+  static constexpr std::array names{std::pair{"batch", WriteInterval::batch}, std::pair{"epoch", WriteInterval::epoch}};
+};
+
+struct PredictionWriterOptions {
+  std::string output = "";
+  WriteInterval write_interval = WriteInterval::batch;
+
+  static auto fields() {
+    using O = PredictionWriterOptions;
+    return levin::fields(
+        field("output", &O::output,
+              "the file: .csv (a row a sample), .jsonl (an object a sample) or .safetensors (a tensor a loader)")
+            .not_empty(),
+        field("write_interval", &O::write_interval,
+              "batch: rows are written as they come, .safetensors as one file a batch; epoch: all at the end"));
+  }
+};
+
+// Lightning: BasePredictionWriter, an abstract class with the same two intervals.
+class PredictionWriter final : public Callback {
+ public:
+  using Options = PredictionWriterOptions;
+  /// Throws ConfigError for an ending that is none of the three.
+  explicit PredictionWriter(PredictionWriterOptions options);
+  PredictionWriter(PredictionWriter&&) noexcept;
+  PredictionWriter& operator=(PredictionWriter&&) noexcept;
+  ~PredictionWriter() override;
+
+  void on_predict_start(Trainer& trainer, LightningModule&) override;
+  void on_predict_batch_end(Trainer&, LightningModule&, const at::Tensor& prediction, const Batch&, int64_t batch_idx,
+                            int64_t dataloader_idx) override;
+  void on_predict_end(Trainer&, LightningModule&) override;
+  void on_exception(Trainer&, LightningModule&, const std::exception&) override;
+
+  /// This rank's file: of several ranks "predictions.rank1.csv". It is there once all of it is written; of
+  /// .safetensors a batch each, which lie beside it, this names none.
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] int64_t samples() const { return samples_; }
+
+ private:
+  struct UnfinishedFile;
+
+  void write_rows(const at::Tensor& prediction, int64_t batch_idx, int64_t dataloader_idx);
+  void write_csv_row(const at::Tensor& row, const std::string& place);
+  void write_json_row(const at::Tensor& row, const std::string& place);
+  void write_kept();
+  void put(const std::string& text);
+
+  PredictionWriterOptions options_;
+  std::string ending_;
+  std::string path_;
+  std::unique_ptr<UnfinishedFile> unfinished_;  // where rows go until all are there; removed if it goes before that
+  int64_t samples_ = 0;
+  int64_t columns_ = -1;                                  // values of a CSV row; -1: not known yet
+  std::map<int64_t, std::vector<at::Tensor>> kept_ = {};  // by loader, until the end
+};
+
+}  // namespace levin

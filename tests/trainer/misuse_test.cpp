@@ -1,0 +1,93 @@
+// What goes wrong in the first hour with a module of one's own, and what is said about it.
+#include <gtest/gtest.h>
+
+#include "callbacks/quiet_trainer.h"
+#include "levin/data/loading/dataloader.h"
+#include "levin/optim/sgd.h"
+#include "support/captured_console.h"
+#include "support/error_text.h"
+#include "support/tiny_module.h"
+
+namespace levin::misuse_test {
+namespace {
+
+using namespace test;
+
+TEST(Misuse, ALoaderMayBeMadeInTheCall) {
+  TinyModule module;
+  Trainer trainer(quiet(1, {}));
+  auto data = std::make_shared<TensorDataset>(std::vector<at::Tensor>{torch::rand({12, 4}), torch::rand({12, 1})});
+  trainer.fit(module, DataLoader(data, {.batch_size = 4}), DataLoader(data, {.batch_size = 6}));
+  EXPECT_EQ(trainer.global_step(), 3);
+  DataLoader own(data, {.batch_size = 3});  // one that stays the caller's
+  Trainer another(quiet(1, {}));
+  another.fit(module, own);
+  EXPECT_EQ(another.global_step(), 4);
+  EXPECT_EQ(another.test(module, own).size(), 1U);
+  EXPECT_TRUE(has(error_of([&] {
+                    another.fit(module, Loaders{tiny_loader(4), tiny_loader(4)});
+                  }),
+                  "fit: 2 training loaders were given"));
+}
+
+TEST(Misuse, WarnsOnceOfALossOverTwoShapes) {
+  struct Broadcasting : TinyModule {
+    at::Tensor training_step(const Batch& batch, int64_t) override {
+      return torch::mse_loss(layer->forward(batch[0]), batch[1].squeeze(1));  // (4, 1) and (4)
+    }
+  } module;
+  const CapturedConsole console;
+  Trainer(quiet(1, {})).fit(module, tiny_loader(16));
+  ASSERT_EQ(console.lines().size(), 1U) << console.text();
+  EXPECT_TRUE(holds(console.text(), {"training_step: mse_loss compares a tensor (4, 1) with one (4)", "squeeze(1)"}));
+}
+
+TEST(Misuse, SaysWhatAModuleWithoutParametersLacks) {
+  struct Forgetful : LightningModule {
+    at::Tensor training_step(const Batch& batch, int64_t) override { return layer->forward(batch[0]).mean(); }
+    OptimizerConfig configure_optimizers() override { return SGD(parameters(), {.lr = 0.1}); }
+    torch::nn::Linear layer{4, 1};
+  } module;
+  EXPECT_TRUE(holds(error_of([&] { Trainer(quiet(1, {})).fit(module, tiny_loader(8)); }),
+                    {"SGD: parameter group 0 has no tensors", "register_module(\"name\", layer)"}));
+}
+
+TEST(Misuse, WarnsOfManualOptimizationThatNeverSteps) {
+  struct Idle : TinyModule {
+    Idle() { set_automatic_optimization(false); }
+    at::Tensor training_step(const Batch& batch, int64_t) override {
+      manual_backward(layer->forward(batch[0]).mean());
+      return {};
+    }
+  } module;
+  const CapturedConsole console;
+  Trainer(quiet(2, {})).fit(module, tiny_loader(8));
+  EXPECT_TRUE(console.has("manual optimization: no optimizer was stepped in a whole epoch")) << console.text();
+}
+
+TEST(Misuse, SaysWhichOptionsChangeNothing) {
+  const CapturedConsole console;
+  TrainerOptions options = quiet(1, {});
+  options.accelerator = "cpu";
+  options.max_restarts = 2;
+  options.sync_batchnorm = true;
+  options.gradient_clip_algorithm = ClipAlgorithm::value;
+  options.benchmark = true;
+  const Trainer trainer(options);
+  EXPECT_TRUE(holds(console.text(), {"TrainerOptions.max_restarts changes nothing: a single process",
+                                     "TrainerOptions.sync_batchnorm changes nothing: there is one rank",
+                                     "TrainerOptions.gradient_clip_algorithm changes nothing: nothing is clipped",
+                                     "TrainerOptions.benchmark changes nothing"}));
+}
+
+TEST(Misuse, TellsItsRankAndPrints) {
+  const CapturedConsole console;
+  const Trainer trainer(quiet(1, {}));
+  EXPECT_TRUE(trainer.is_global_zero());
+  EXPECT_EQ(trainer.local_rank(), 0);
+  trainer.print("hello");
+  EXPECT_EQ(console.text(), "hello\n");
+}
+
+}  // namespace
+}  // namespace levin::misuse_test
