@@ -19,11 +19,13 @@ FlatUnit::FlatUnit(const std::vector<std::pair<std::string, at::Tensor>>& params
     size += param.numel();
   }
   part_size_ = (size + options.ranks - 1) / options.ranks;
-  const at::TensorOptions own = params[0].second.options().requires_grad(false);
+  at::TensorOptions own = params[0].second.options().requires_grad(false);
+  if (options.device) own = own.device(*options.device);
   whole_ = at::zeros({part_size_ * options.ranks}, own);
   for (const Entry& entry : entries_) {
     whole_.narrow(0, entry.begin, entry.size).copy_(entry.param.detach().reshape({entry.size}));
   }
+  if (options.agree) options.agree(whole_);
   const auto compute = options.compute_dtype.value_or(whole_.scalar_type());
   const at::Device place = options.part_device.value_or(whole_.device());
   const bool shares = options.keeps_whole && compute == whole_.scalar_type() && place == whole_.device();

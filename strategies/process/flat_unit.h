@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,9 +34,11 @@ class FlatUnit {
   struct Options {
     int64_t rank = 0;
     int64_t ranks = 1;
-    std::optional<at::ScalarType> compute_dtype = {};  // unset: the parameters' own
-    bool keeps_whole = true;                           // false: the whole's memory may be given back
-    std::optional<at::Device> part_device = {};        // unset: the parameters' own
+    std::optional<at::ScalarType> compute_dtype = {};   // unset: the parameters' own
+    bool keeps_whole = true;                            // false: the whole's memory may be given back
+    std::optional<at::Device> part_device = {};         // unset: the whole's
+    std::optional<at::Device> device = {};              // of the whole; unset: the parameters' own
+    std::function<void(at::Tensor& whole)> agree = {};  // may change the values, before parts are taken of them
   };
 
   /// Takes the parameters' values over; they must be of one type and device. Their old memory is let go.

@@ -14,6 +14,7 @@
 #include "levin/core/tensor_text.h"
 #include "levin/strategies/process/operator_watch.h"
 #include "levin/strategies/process/shard_reducer.h"
+#include "levin/strategies/process/spilled_memory.h"
 #include "levin/strategies/process/unit_gatherer.h"
 
 namespace levin {
@@ -66,19 +67,44 @@ FSDP::~FSDP() {
   tear_down();
 }
 
+// Whether a rank never needs the whole model.
+bool FSDP::shares_weights(bool training) const {
+  return training && options_.stage == 3 && world_size() > 1;
+}
+
+std::shared_ptr<void> FSDP::model_sharded_context(bool training) {
+  places_by_unit_ = shares_weights(training);
+  if (!places_by_unit_ || options_.spill_dir == "off") return nullptr;
+  if (!spilled_) spilled_ = std::make_unique<SpilledMemory>(options_.spill_dir);
+  return std::make_shared<SpilledMemory::Scope>(*spilled_);
+}
+
+void FSDP::place(torch::nn::Module& module) {
+  if (!places_by_unit_) return ParallelStrategy::place(module);
+  place_buffers(module, device());
+}
+
 void FSDP::set_up(const ModuleTensors& module, bool training) {
   module_ = module;
   check_same_shapes(module_);
   if (!engine_) engine_ = std::make_unique<Engine>();
   engine_->parameters = group("parameters");
   engine_->gradients = group("gradients");
-  std::vector<at::Tensor> all = tensors_of(module_.parameters);
-  for (const auto& [name, tensor] : module_.buffers) all.push_back(tensor);
+  // An evaluation outside of fit keeps whole weights: there are no gradients and no optimizer beside them.
+  const bool shares = training && world_size() > 1;
+  std::vector<at::Tensor> all = tensors_of(module_.buffers);
+  if (!shares) {
+    for (const auto& [name, tensor] : module_.parameters) all.push_back(tensor);
+  }
   broadcast_tensors(engine_->parameters, std::move(all));
   set_up_batch_norm(training);
   await_first_step();
-  // An evaluation outside of fit keeps whole weights: there are no gradients and no optimizer beside them.
-  if (training && world_size() > 1) make_units();
+  if (shares) make_units();
+  for (const auto& [name, tensor] : module_.parameters) {  // no unit takes what has no numbers
+    if (places_by_unit_ && tensor.numel() == 0) tensor.set_data(tensor.to(device()));
+  }
+  if (spilled_) spilled_->move_to_memory();  // buffers, and what only the module knows of
+  spilled_.reset();
 }
 
 void FSDP::make_units() {
@@ -89,6 +115,12 @@ void FSDP::make_units() {
   keep_freed_memory_small();
   FlatUnit::Options layout{rank(), world_size(), scalar_type(options_.param_dtype), options_.stage < 3, {}};
   if (options_.cpu_offload) layout.part_device = at::kCPU;
+  layout.device = device();
+  // As they are laid out, one after another: no rank copies all of them to send them.
+  layout.agree = [&](at::Tensor& whole) {
+    std::vector<at::Tensor> message = {whole};
+    wait_for(*engine_->parameters->broadcast(message), *engine_->parameters, "receiving the weights of rank 0");
+  };
   const auto bytes = static_cast<int64_t>(options_.unit_mb * (1 << 20));
   for (const auto& params : unit_parameters(module_.parameters, bytes)) {
     units_.push_back(std::make_unique<FlatUnit>(params, layout));
@@ -148,6 +180,7 @@ void FSDP::tear_down() {
   whole_gradients_.clear();
   index_.clear();
   units_.clear();
+  spilled_.reset();  // of a set-up that has failed
   module_ = {};
 }
 

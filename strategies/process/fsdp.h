@@ -14,11 +14,12 @@
 #include <vector>
 
 #include "levin/core/fields.h"
-#include "levin/strategies/loss_gradient.h"
 #include "levin/strategies/process/flat_unit.h"
 #include "levin/strategies/process/parallel_strategy.h"
 
 namespace levin {
+
+class SpilledMemory;
 
 enum class ShardDtype { same, float32, bfloat16, float16 };
 template <>
@@ -44,6 +45,7 @@ struct FSDPOptions {
   ShardDtype reduce_dtype = ShardDtype::same;
   bool cpu_offload = false;
   bool broadcast_buffers = true;
+  std::string spill_dir = "auto";
   std::string process_group_backend = "auto";
   Seconds timeout = std::chrono::minutes(5);
   Seconds startup_timeout = std::chrono::minutes(30);
@@ -64,6 +66,9 @@ struct FSDPOptions {
         field("reduce_dtype", &O::reduce_dtype, "type that gradients are sent in; same: that of the weights"),
         field("cpu_offload", &O::cpu_offload, "keep the optimizer's part on the CPU, and update it there"),
         field("broadcast_buffers", &O::broadcast_buffers, "give all ranks rank 0's buffers before each step"),
+        field("spill_dir", &O::spill_dir,
+              "stage 3: the folder whose disk holds the model while it is made, before a fit; auto: $TMPDIR, /tmp or "
+              "/var/tmp; off: it is made in memory"),
         field("process_group_backend", &O::process_group_backend, "gloo, nccl, or auto: what suits the device")
             .check([](const std::string& name) { return name == "auto" || name == "gloo" || name == "nccl"; },
                    "auto, gloo or nccl"),
@@ -80,6 +85,8 @@ class FSDP final : public ParallelStrategy {
   ~FSDP() override;
 
   [[nodiscard]] std::string name() const override { return "fsdp"; }
+  [[nodiscard]] std::shared_ptr<void> model_sharded_context(bool training) override;
+  void place(torch::nn::Module& module) override;
   void set_up(const ModuleTensors& module, bool training) override;
   void leave() override;
   void tear_down() override;
@@ -111,6 +118,7 @@ class FSDP final : public ParallelStrategy {
     size_t entry = 0;
   };
 
+  [[nodiscard]] bool shares_weights(bool training) const;
   void make_units();
   [[nodiscard]] RankNotes finish_backward(bool sync, const RankNotes& own);
   void gather_wholes();
@@ -125,8 +133,9 @@ class FSDP final : public ParallelStrategy {
   std::vector<std::unique_ptr<FlatUnit>> units_;
   std::unordered_map<const c10::TensorImpl*, Index> index_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<SpilledMemory> spilled_;                          // from the module's making until set_up() is done
+  bool places_by_unit_ = false;                                     // weights come to the device with their unit
   std::vector<std::pair<at::Tensor, at::Tensor>> whole_gradients_;  // during an update: parameter and its gradient
-  LossGradient gradient_;
 };
 
 }  // namespace levin

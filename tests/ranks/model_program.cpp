@@ -2,12 +2,14 @@
 // with a whole batch and on several ranks with its shares. Each rank leaves rank<k>.json in the folder `out`.
 #include <torch/torch.h>
 
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 
 #include "levin/levin.h"
 #include "ranks/words.h"
@@ -165,6 +167,70 @@ class Wide : public levin::LightningModule {
   nn::Sequential layers_;
 };
 
+// How many files of the folder this process has mapped.
+int64_t mapped_files(const std::string& folder) {
+  std::ifstream maps("/proc/self/maps");
+  int64_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find(folder + "/") != std::string::npos ? 1 : 0;
+  return count;
+}
+
+// Makes its layers in configure_model: weights, a buffer, and a tensor that only it knows of.
+class Late : public levin::LightningModule {
+ public:
+  explicit Late(const Words& words)
+      : layers_(words.number("layers", 3)),
+        width_(words.number("width", 128)),
+        channels_(words.has("conv")),
+        single_(words.has("precision")),
+        plain_(words.has("plain")),
+        folder_(words.text("out", ".")) {}
+  void configure_model() override {
+    if (!net_->is_empty()) return;
+    for (int64_t k = 0; k < layers_; ++k) net_->push_back(nn::Linear(nn::LinearOptions(width_, width_).bias(false)));
+    register_module("net", net_);
+    apply([this](nn::Module& module) {
+      if (plain_) return;
+      if (auto* layer = module.as<nn::Linear>()) nn::init::orthogonal_(layer->weight);
+    });
+    tied_ = net_[0]->as<nn::Linear>()->weight;
+    empty_ = register_parameter("empty", torch::empty({0, 4}));
+    buffer_ = register_buffer("scale", torch::rand({width_, width_}));
+    own_ = torch::rand({width_, width_});
+    if (channels_) conv_ = register_module("conv", nn::Conv2d(64, 64, 3));
+    if (single_) to(torch::kFloat);  // for the precision to convert
+    spilled = mapped_files(folder_);
+  }
+  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    most_while_training = std::max(most_while_training, mapped_files(folder_));
+    at::Tensor x = net_->forward(batch[0].repeat({1, width_ / 8})).matmul(buffer_ / width_).matmul(own_ / width_);
+    if (conv_)
+      x = x + conv_->forward(x.reshape({-1, 1, 1, width_}).expand({-1, 64, 3, -1})).mean({1, 2, 3}).view({-1, 1});
+    const at::Tensor loss = F::linear(x, tied_).square().mean() + empty_.sum();
+    losses.push_back(loss.item<double>());
+    return loss;
+  }
+  levin::OptimizerConfig configure_optimizers() override { return levin::AdamW(parameters(), {.lr = 1e-3}); }
+
+  int64_t spilled = 0;  // files that it has mapped when it is made
+  int64_t most_while_training = 0;
+  std::vector<double> losses;
+
+ private:
+  int64_t layers_;
+  int64_t width_;
+  bool channels_;
+  bool single_;
+  bool plain_;  // weights as LibTorch makes them, which is quick
+  std::string folder_;
+  nn::Sequential net_;
+  nn::Conv2d conv_ = nullptr;
+  at::Tensor tied_;  // the first layer's weight
+  at::Tensor empty_;
+  at::Tensor buffer_;
+  at::Tensor own_;
+};
+
 // Of this process, in bytes, without the files that it has mapped.
 int64_t resident_memory() {
   std::ifstream status("/proc/self/status");
@@ -174,6 +240,39 @@ int64_t resident_memory() {
   }
   return 0;
 }
+
+// Of the time until a fit's first step: how long it is, and the most resident memory in it.
+class SetUp : public levin::Callback {
+ public:
+  void setup(levin::Trainer&, levin::LightningModule&, levin::Stage) override {
+    const int64_t before = resident_memory();
+    began_ = std::chrono::steady_clock::now();
+    watch_ = std::jthread([this, before](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        most = std::max(most, resident_memory() - before);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+  }
+  void on_train_start(levin::Trainer&, levin::LightningModule&) override {
+    watch_ = {};
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  }
+  void on_train_batch_start(levin::Trainer&, levin::LightningModule&, const levin::Batch&, int64_t) override {
+    step_began_ = std::chrono::steady_clock::now();
+  }
+  void on_train_batch_end(levin::Trainer&, levin::LightningModule&, const at::Tensor&, const levin::Batch&,
+                          int64_t) override {
+    steps.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - step_began_).count());
+  }
+  int64_t most = 0;
+  double seconds = 0;
+  std::vector<double> steps;
+
+ private:
+  std::chrono::steady_clock::time_point began_, step_began_;
+  std::jthread watch_;
+};
 
 class ResidentMemory : public levin::Callback {
  public:
@@ -209,6 +308,7 @@ std::shared_ptr<levin::LightningModule> make_model(const Words& words) {
   if (kind == "gan") return std::make_shared<Gan>(words.has("toggle"));
   if (kind == "norm") return std::make_shared<Normalized>(words.text("norm", ""));
   if (kind == "crossed") return std::make_shared<Crossed>(words.text("early", "-1:0"), words.number("second", 8));
+  if (kind == "late") return std::make_shared<Late>(words);
   if (kind == "wide") return std::make_shared<Wide>();
   if (kind == "embedding") return std::make_shared<Embedded>(words.has("sparse"));
   throw levin::Error("model=" + kind + ": there is no such model.");
@@ -227,9 +327,12 @@ levin::TrainerOptions trainer_options(const Words& words) {
   options.logger = false;
   options.num_sanity_val_steps = 0;
   options.sync_batchnorm = words.has("sync_batchnorm");
+  options.channels_last = words.has("conv");
+  if (words.has("precision")) options.precision = words.text("precision", "");
   if (words.text("strategy", "") == "fsdp") {
     options.strategy = levin::FSDP({.stage = words.number("stage", 3),
                                     .unit_mb = 1e-4,
+                                    .spill_dir = words.text("spill", words.text("out", ".")),
                                     .timeout = levin::Seconds(static_cast<double>(words.number("timeout", 300)))});
   } else if (words.number("devices", 1) > 1) {
     options.strategy =
@@ -239,8 +342,13 @@ levin::TrainerOptions trainer_options(const Words& words) {
 }
 
 void write_report(const Words& words, const levin::Trainer& trainer, const levin::LightningModule& module,
-                  const ResidentMemory& memory) {
+                  const ResidentMemory& memory, const SetUp& set_up) {
   nlohmann::json report;
+  report["set_up"] = {{"resident", set_up.most}, {"seconds", set_up.seconds}, {"steps", set_up.steps}};
+  if (const auto* late = dynamic_cast<const Late*>(&module)) {
+    report["losses"] = late->losses;
+    report["files"] = {{"made", late->spilled}, {"training", late->most_while_training}};
+  }
   report["held"] = memory.held;
   report["resident"] = memory.resident;
   for (const auto& item : module.named_parameters()) {
@@ -264,7 +372,9 @@ void train(const Words& words) {
   count_messages();
   levin::TrainerOptions options = trainer_options(words);
   const auto memory = std::make_shared<ResidentMemory>();
+  const auto set_up = std::make_shared<SetUp>();
   if (words.has("memory")) options.callbacks.push_back(memory);
+  options.callbacks.push_back(set_up);
   levin::Trainer trainer(options);
   const auto module = make_model(words);
   const int64_t samples = words.number("samples", 48);
@@ -273,7 +383,7 @@ void train(const Words& words) {
   trainer.fit(*module, std::make_shared<levin::DataLoader>(
                            std::make_shared<levin::TensorDataset>(data),
                            levin::DataLoaderOptions{.batch_size = words.number("batch", 8), .shuffle = false}));
-  write_report(words, trainer, *module, *memory);
+  write_report(words, trainer, *module, *memory, *set_up);
 }
 
 }  // namespace

@@ -167,6 +167,56 @@ class Messages(ModelTest):
                                  before["messages"].get("gloo:all_gather", 0) + 4, after["messages"])
 
 
+class SpilledWhileMade(ModelTest):
+    """Stage 3 with layers in configure_model: each rank has them on a disk until it has its part of them."""
+    SHARDED = ["strategy=fsdp", "stage=3"]
+
+    def check(self, *words, spills=True, **more):
+        """The ranks' reports of a model whose weights, a buffer and a tensor that it does not register are spilled."""
+        whole, parts = self.assert_like_one_process("model=late", *words, more=[*self.SHARDED, *more.pop("more", [])],
+                                                    **more)
+        for report in parts:
+            self.assertEqual(report["files"]["made"] >= 4, spills, report["files"])
+            self.assertEqual(report["files"]["training"], 0)
+            self.assert_close(report["buffers"]["scale"], whole["buffers"]["scale"], 0)
+        mean = [sum(losses) / len(parts) for losses in zip(*(report["losses"] for report in parts))]
+        self.assert_close(mean, whole["losses"], EXACT)
+        return parts
+
+    def test_two_and_three_ranks_train_as_one_process(self):
+        self.check()
+        self.check(ranks=3)
+
+    def test_weights_of_another_type_and_layout(self):
+        self.check("precision=64-true")
+        self.check("conv")
+
+    def test_turned_off_it_trains_the_same(self):
+        self.check(more=["spill=off"], spills=False)
+
+    def test_without_a_folder_it_trains_the_same_and_says_why_it_spills_nothing(self):
+        status, errors = self.run_words("model=late", "batch=8", *self.SHARDED, "devices=2", "spill=/no/such/folder")
+        self.assertEqual(status, 0, errors)
+        self.assertIn("fsdp: cannot reserve", errors)
+        self.assertIn("in /no/such/folder for the model while it is made: No such file or directory", errors)
+        self.assertIn('or set spill_dir: "off"', errors)
+
+    def test_other_strategies_and_one_rank_spill_nothing(self):
+        for words in ([], ["devices=2"], ["devices=2", "strategy=fsdp", "stage=2"], self.SHARDED):
+            with self.subTest(words=words):
+                status, errors = self.run_words("model=late", "batch=8", *words)
+                self.assertEqual(status, 0, errors)
+                self.assertEqual(self.report(0)["files"]["made"], 0)
+
+    def test_no_rank_has_the_whole_model_in_memory_before_the_first_step(self):
+        # 168 MB of weights, a part of 84 MB; and LibTorch's own.
+        words = ["model=late", "layers=20", "width=1024", "memory", "batch=2", "samples=4", "epochs=1"]
+        for report in self.train(*words, *self.SHARDED, "spill=off", ranks=2):
+            self.assertGreater(report["set_up"]["resident"], 165e6)
+        for report in self.train(*words, *self.SHARDED, ranks=2):
+            self.assertLess(report["set_up"]["resident"], 140e6)
+
+
 class Memory(ModelTest):
     def test_what_stage_3_gives_back_leaves_resident_memory_too(self):
         words = ["model=wide", "memory", "batch=2", "samples=16"]

@@ -76,6 +76,17 @@ TEST(FlatUnit, APartIsInTheWholesMemoryUnlessTypesDifferOrTheWholeIsGivenBack) {
   EXPECT_EQ(narrow.entries()[0].param.scalar_type(), at::kBFloat16);
 }
 
+TEST(FlatUnit, TakesPartsOfWhatTheRanksHaveAgreedOn) {
+  for (const bool keeps : {true, false}) {
+    const at::Tensor weight = numbers(0, {2, 3});
+    const FlatUnit unit(
+        {{"weight", weight}},
+        {.rank = 1, .ranks = 2, .keeps_whole = keeps, .agree = [](at::Tensor& whole) { whole.add_(10); }});
+    EXPECT_TRUE(at::equal(unit.part(), numbers(13, {3})));
+    EXPECT_TRUE(at::equal(weight, numbers(10, {2, 3})));
+  }
+}
+
 TEST(FlatUnit, AWholeThatWasGivenBackHasNoMemoryAndItsViewsComeToLifeAgain) {
   const at::Tensor weight = numbers(0, {4});
   FlatUnit unit({{"weight", weight}}, {.rank = 1, .ranks = 2, .keeps_whole = false});

@@ -8,6 +8,9 @@ levin_test(strategies FILES
   strategies/rank_difference_test.cpp
   strategies/single_device_test.cpp)
 
+levin_test(spilled_memory TORCH LIBS levin_io_faults FILES
+  strategies/spilled_memory_test.cpp)
+
 add_executable(freed_memory_program strategies/freed_memory_program.cpp)
 target_link_libraries(freed_memory_program PRIVATE levin_test_options)
 target_precompile_headers(freed_memory_program REUSE_FROM levin_test_torch_pch)

@@ -10,8 +10,8 @@
 // The body runs in a forked child, so a kill is a real SIGKILL and the caller's LibTorch is loaded once. Linking
 // levin_io_faults puts its open, write, fsync, rename … in front of libc's; another program gets them by LD_PRELOAD
 // (run_program). Seen are calls through libc's functions from any library: open openat creat fopen read write pwrite
-// writev ftruncate fsync fdatasync close rename renameat link unlink unlinkat remove mkdir mkdirat; what stdio does
-// within a FILE is not. Give the folder as an absolute path without symbolic links.
+// writev ftruncate fallocate fsync fdatasync close rename renameat link unlink unlinkat remove mkdir mkdirat; what
+// stdio does within a FILE is not. Give the folder as an absolute path without symbolic links.
 #pragma once
 
 #include <functional>

@@ -252,6 +252,11 @@ ssize_t writev(int fd, const iovec* parts, int num_parts) {
   });
 }
 
+int fallocate(int fd, int mode, off_t at, off_t size) {
+  static auto* real = behind<decltype(fallocate)>("fallocate");
+  return decide("fallocate", Path(fd), -1, [&] { return real(fd, mode, at, size); });
+}
+
 int ftruncate(int fd, off_t size) noexcept {
   static auto* real = behind<int(int, off_t)>("ftruncate");
   return decide("ftruncate", Path(fd), -1, [&] { return real(fd, size); });
