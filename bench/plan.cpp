@@ -1,6 +1,7 @@
-// What levin plan memory predicts of a step's time, beside real steps: four models, four choices of segments each.
+// What levin plan memory predicts of a step's time, beside real steps: six models, four choices of segments each.
 //
 //   bench_plan [--rounds N] [--quick]
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -33,8 +34,9 @@ class Repeated final : public levin::Loader {
   const Shape& shape_;
 };
 
-levin::TrainerOptions barebones(int64_t steps) {
+levin::TrainerOptions barebones(const Shape& shape, int64_t steps) {
   levin::TrainerOptions options;
+  options.precision = shape.precision;
   options.barebones = true;
   options.max_steps = steps;
   options.devices = int64_t{1};
@@ -45,13 +47,13 @@ levin::MeasuredChain measured(const Shape& shape) {
   levin::MeasuredChain chain;
   const levin::MeasureOnly only([&](const levin::MeasuredChain& seen, levin::MemoryBudget) { chain = seen; });
   const auto module = shape.make();
-  levin::Trainer(barebones(1)).fit(*module, std::make_shared<Repeated>(shape));
+  levin::Trainer(barebones(shape, 1)).fit(*module, std::make_shared<Repeated>(shape));
   return chain;
 }
 
 // Milliseconds of forward, backward and update of one step.
 double step_ms(const Shape& shape, const std::vector<std::string>& modules, int64_t steps) {
-  levin::TrainerOptions options = barebones(steps);
+  levin::TrainerOptions options = barebones(shape, steps);
   if (!modules.empty()) {
     levin::RecomputeOptions recompute;
     recompute.modules = modules;
@@ -65,6 +67,12 @@ double step_ms(const Shape& shape, const std::vector<std::string>& modules, int6
   const double seconds =
       times[levin::StepPart::forward] + times[levin::StepPart::backward] + times[levin::StepPart::optimizer];
   return 1e3 * seconds / static_cast<double>(std::max<int64_t>(1, times.steps));
+}
+
+// Enough for two seconds of what a step is predicted to take.
+int64_t steps_of(const Options& options, double predicted_ms) {
+  if (options.quick) return 2;
+  return std::clamp<int64_t>(std::lround(2000 / predicted_ms), 4, 30);
 }
 
 double median(std::vector<double> values) {
@@ -85,7 +93,8 @@ void compare_shape(const Shape& shape, const Options& options, Report& report) {
     const levin::ChainCost cost = measured(shape).cost;
     for (size_t k = 0; k < plans.size(); ++k) {
       predicted[k].push_back(1e3 * levin::predict_memory(cost, plans[k].second).seconds);
-      real[k].push_back(step_ms(shape, levin::module_ranges(cost, plans[k].second), options.quick ? 2 : 30));
+      real[k].push_back(
+          step_ms(shape, levin::module_ranges(cost, plans[k].second), steps_of(options, predicted[k].back())));
       ratios[k].push_back(predicted[k].back() / real[k].back());
     }
   }

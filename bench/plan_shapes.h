@@ -1,5 +1,5 @@
 // Models of the kinds that the planner is tried on, small in tests and larger in `./dev bench plan`: an MLP, a GPT, an
-// encoder whose blocks take a mask, and a residual network.
+// encoder whose blocks take a mask, a residual network, and XLM-R's layers.
 #pragma once
 
 #include <functional>
@@ -11,6 +11,7 @@
 #include "levin/levin.h"
 #include "models/gpt.h"
 #include "models/resnet.h"
+#include "models/text_classifier.h"
 
 namespace plan_shapes {
 
@@ -89,7 +90,28 @@ struct Shape {
   std::function<std::shared_ptr<levin::LightningModule>()> make;
   std::vector<at::Tensor> data;
   int64_t batch = 16;
+  std::string precision = "32-true";
 };
+
+// Six of XLM-R's layers: in a quarter of base's width, or in all of it. Its 250,002 words would only add weights.
+inline Shape xlm_r(int64_t size, const std::string& precision) {
+  TextClassifierOptions options;
+  options.num_hidden_layers = 6;
+  options.vocab_size = 260;
+  options.num_classes = 2;
+  if (size == 1) {
+    options.hidden_size = 192;
+    options.num_attention_heads = 3;
+    options.intermediate_size = 768;
+    options.max_position_embeddings = 66;
+  }
+  const int64_t tokens = 64;
+  return {"XLM-R, " + precision,
+          [options] { return std::make_shared<TextClassifier>(options); },
+          {torch::randint(4, 260, {12 * size, tokens}), torch::randint(2, {12 * size})},
+          4 * size,
+          precision};
+}
 
 // Three batches each. `size`: 1 for tests; 2 is twice as wide, with blocks of twice as many tokens or pixels a side.
 inline std::vector<Shape> shapes(int64_t size) {
@@ -116,7 +138,9 @@ inline std::vector<Shape> shapes(int64_t size) {
            {torch::randint(50, {48, tokens}), torch::randint(4, {48})}},
           {"ResNet",
            [resnet] { return std::make_shared<ResNet>(resnet); },
-           {torch::randn({48, 1, side, side}), torch::randint(10, {48})}}};
+           {torch::randn({48, 1, side, side}), torch::randint(10, {48})}},
+          xlm_r(size, "32-true"),
+          xlm_r(size, "bf16-mixed")};
 }
 
 }  // namespace plan_shapes

@@ -24,6 +24,10 @@ at::ScalarType average_type(at::ScalarType weight) {
   return weight == at::kHalf || weight == at::kBFloat16 ? at::kFloat : weight;
 }
 
+bool is_averaged(const at::Tensor& weight) {
+  return weight.is_floating_point() || weight.is_complex();
+}
+
 at::Tensor like_average(const at::Tensor& weight, const at::Tensor& average) {
   if (weight.device() == average.device() && weight.dtype() == average.dtype()) return weight;
   return weight.to(average.device(), average.scalar_type());
@@ -46,12 +50,27 @@ void AveragedWeights::hold(LightningModule& module, Buffers buffers, const std::
     entries_.push_back(std::move(entry));
   };
   for (const auto& item : module.named_parameters()) {
-    add(item.key(), item.value(), item.value().is_floating_point() || item.value().is_complex(), true);
+    add(item.key(), item.value(), is_averaged(item.value()), true);
   }
   for (const auto& item : module.named_buffers()) {
     const bool averaged = buffers == Buffers::averaged && item.value().is_floating_point();
     add(item.key(), item.value(), averaged, buffers != Buffers::left_alone);
   }
+}
+
+int64_t AveragedWeights::bytes_of(const LightningModule& module, Buffers buffers,
+                                  const std::optional<std::string>& device) {
+  int64_t bytes = 0;
+  auto add = [&](const at::Tensor& weight, bool averaged) {
+    if (device && at::Device(*device).type() != weight.device().type()) return;
+    const auto type = averaged ? average_type(weight.scalar_type()) : weight.scalar_type();
+    bytes += weight.numel() * static_cast<int64_t>(c10::elementSize(type));
+  };
+  for (const at::Tensor& parameter : module.parameters()) add(parameter, is_averaged(parameter));
+  for (const at::Tensor& buffer : module.buffers()) {
+    if (buffers != Buffers::left_alone) add(buffer, buffers == Buffers::averaged && buffer.is_floating_point());
+  }
+  return bytes;
 }
 
 void AveragedWeights::forget() {

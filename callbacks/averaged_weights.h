@@ -26,6 +26,9 @@ class AveragedWeights {
   /// new value would be lost in rounding.
   void hold(LightningModule& module, Buffers buffers, const std::optional<std::string>& device);
   void forget();
+  /// Bytes that hold() takes on the module's own device.
+  [[nodiscard]] static int64_t bytes_of(const LightningModule& module, Buffers buffers,
+                                        const std::optional<std::string>& device);
   [[nodiscard]] bool holds(const LightningModule& module) const { return module_ == &module; }
 
   /// Weights that went into the average.

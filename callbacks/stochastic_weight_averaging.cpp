@@ -88,6 +88,10 @@ void StochasticWeightAveraging::on_train_end(Trainer& trainer, LightningModule& 
   AveragingCallback::on_train_end(trainer, module);
 }
 
+int64_t StochasticWeightAveraging::held_bytes(const LightningModule& module) const {
+  return AveragedWeights::bytes_of(module, AveragedWeights::Buffers::left_alone, options_.device);
+}
+
 State StochasticWeightAveraging::state() const {
   State state = weights_.state();
   state.set("latest_update_epoch", latest_update_epoch_);

@@ -56,6 +56,7 @@ class StochasticWeightAveraging final : public AveragingCallback {
   void on_train_epoch_start(Trainer& trainer, LightningModule&) override;
   void on_train_end(Trainer& trainer, LightningModule& module) override;
 
+  [[nodiscard]] int64_t held_bytes(const LightningModule& module) const override;
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "StochasticWeightAveraging"; }

@@ -89,6 +89,11 @@ void WeightAveraging::on_load_checkpoint(Trainer& trainer, LightningModule& modu
   if (fitting_) loaded_model_ = checkpoint.part("model").tensors;
 }
 
+int64_t WeightAveraging::held_bytes(const LightningModule& module) const {
+  using Buffers = AveragedWeights::Buffers;
+  return AveragedWeights::bytes_of(module, options_.use_buffers ? Buffers::averaged : Buffers::copied, options_.device);
+}
+
 State WeightAveraging::state() const {
   State state;
   if (weights_.count() > 0) state.set("n_averaged", weights_.count());

@@ -52,6 +52,7 @@ class WeightAveraging : public AveragingCallback {
   void on_validation_epoch_end(Trainer& trainer, LightningModule&) override;
   void on_load_checkpoint(Trainer& trainer, LightningModule& module, const State& checkpoint) override;
 
+  [[nodiscard]] int64_t held_bytes(const LightningModule& module) const override;
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "WeightAveraging"; }

@@ -21,7 +21,7 @@ class Simulation {
   }
 
   MemoryPrediction run() {
-    const int64_t fixed = cost_.parameters + cost_.optimizer_state + cost_.inputs;
+    const int64_t fixed = cost_.parameters + cost_.optimizer_state + cost_.inputs + cost_.callbacks;
     held_ = fixed + cost_.gradients;  // those of the step before, which go when forward is over
     note(0, 0, "forward");
     for (const auto& [segment, again] : parts_) again ? forward_bare(segment) : forward(segment.first, "forward");

@@ -49,6 +49,7 @@ struct ChainCost {
   int64_t gradients = 0;   // of all parameters
   int64_t optimizer_state = 0;
   int64_t inputs = 0;           // the batch
+  int64_t callbacks = 0;        // what callbacks hold beside the module: averages of its weights
   bool gradients_stay = false;  // from step to step, instead of being made anew in each backward
   int64_t optimizer_peak = 0;   // the most above what is held when the update begins
   double optimizer_s = 0;

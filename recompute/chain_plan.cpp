@@ -106,7 +106,7 @@ class Search {
  public:
   Search(const ChainCost& cost, int64_t budget, size_t most)
       : cost_(cost), parts_(cost), most_(most), choices_(cost.blocks.size() + 1) {
-    const int64_t fixed = cost.parameters + cost.optimizer_state + cost.inputs;
+    const int64_t fixed = cost.parameters + cost.optimizer_state + cost.inputs + cost.callbacks;
     forward_room_ = budget - fixed - cost.gradients;
     backward_room_ = budget - fixed - (cost.gradients_stay ? cost.gradients : 0);
     if (forward_room_ < cost.optimizer_peak) return;
@@ -243,10 +243,14 @@ std::string cannot_meet(const ChainCost& cost, const ChainCost& other, MemoryBud
                                   ? "A batch_size of " + std::to_string(batch) + " instead of " +
                                         std::to_string(cost.batch) + " fits (accumulate_grad_batches makes up for it). "
                                   : "";
+  const std::string averages =
+      cost.callbacks > 0 ? ", what callbacks hold is " + text_of(cost.callbacks) : std::string();
+  const size_t blocks = each_block(cost).size();
+  const std::string hint = blocks == 0 ? std::string(kNoBlocks) + " " : "";
   return text_of(budget.bytes) + (budget.is_free_memory ? " are free, and that" : "") +
-         " cannot be met: the least peak of a step, with segments of its " + std::to_string(each_block(cost).size()) +
-         " blocks, is " + text_of(least) + ", of which parameters, gradients and optimizer state are " +
-         text_of(cost.parameters + cost.gradients + cost.optimizer_state) + ". " + smaller +
+         " cannot be met: the least peak of a step, with segments of its " + std::to_string(blocks) + " blocks, is " +
+         text_of(least) + ", of which parameters, gradients and optimizer state are " +
+         text_of(cost.parameters + cost.gradients + cost.optimizer_state) + averages + ". " + hint + smaller +
          "Else give that much, use precision: bf16-mixed, an optimizer with less state, or strategy: fsdp.";
 }
 

@@ -40,6 +40,11 @@ struct MemoryBudget {
   bool is_free_memory = false;  // 9/10 of what the device has free, rather than a number that was given
 };
 
+/// What to say of a module without blocks.
+inline constexpr const char* kNoBlocks =
+    "The module has no blocks that could be computed again: call its submodules through levin::call or "
+    "levin::call_chain, or put them into a torch::nn::Sequential.";
+
 /// Why a budget below least_peak cannot be met, and what else would help.
 [[nodiscard]] std::string cannot_meet(const ChainCost& one, const ChainCost& other, MemoryBudget budget);
 

@@ -17,7 +17,7 @@ constexpr double kLeft = 84, kRight = 290, kTop = 56, kBottom = 62;
 constexpr double kText = 13;
 constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
 
-constexpr std::array kBandColours{"#d9e2ec", "#bccddd", "#e9e3d5", "#d5e8d4"};
+constexpr std::array kBandColours{"#d9e2ec", "#bccddd", "#e9e3d5", "#d5e8d4", "#e3d9ec"};
 constexpr Svg::LineStyle kBudgetLine{.colour = "#b00020", .width = 1.5, .dashed = true};
 
 std::string bytes_of(int64_t bytes) {
@@ -88,10 +88,11 @@ class Drawing {
   // Names stand beside the band if it is high enough, and always in the legend.
   void draw_bands() {
     const ChainCost& cost = *picture_.cost;
-    const std::array<std::pair<const char*, int64_t>, 4> bands{{{"parameters", cost.parameters},
-                                                                {"optimizer state", cost.optimizer_state},
-                                                                {"batch", cost.inputs},
-                                                                {"gradients", cost.gradients}}};
+    std::vector<std::pair<const char*, int64_t>> bands{{"parameters", cost.parameters},
+                                                       {"optimizer state", cost.optimizer_state},
+                                                       {"batch", cost.inputs},
+                                                       {"gradients", cost.gradients}};
+    if (cost.callbacks > 0) bands.emplace_back("callbacks", cost.callbacks);
     double below = 0;
     double row = kTop + 24 * static_cast<double>(picture_.curves.size() + (shows_budget() ? 1 : 0)) + 34;
     for (size_t k = bands.size(); k-- > 0;) {  // the topmost band first, as they lie

@@ -57,6 +57,8 @@ struct RecomputeChoice {
   RecomputeChoice(const char* word);  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool wanted() const { return automatic || options.has_value(); }
+  /// Whether the planner of memory chooses the segments.
+  [[nodiscard]] bool is_planned() const { return automatic || (options && options->budget); }
 };
 
 template <>

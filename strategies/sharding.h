@@ -23,6 +23,8 @@ class Sharding {
 
   /// Whether each rank updates, and keeps optimizers' state for, a part of the weights only.
   [[nodiscard]] virtual bool is_sharded() const { return false; }
+  /// Whether it is one that shards modules, before it has been given one.
+  [[nodiscard]] virtual bool shards_modules() const { return false; }
   /// Whether a rank has only that part of the gradients too, once they are reduced: a norm is then over all ranks.
   [[nodiscard]] virtual bool has_sharded_gradients() const { return false; }
   /// Whether also forward and backward gather weights, so that no rank may leave out one that others run, and

@@ -91,6 +91,10 @@ class Callback {
   virtual void on_save_checkpoint(Trainer&, LightningModule&, State& /*checkpoint*/) {}
   virtual void on_load_checkpoint(Trainer&, LightningModule&, const State& /*checkpoint*/) {}
 
+  /// Bytes of tensors that it holds beside the module, on the module's device, while it trains (an average of its
+  /// weights): the planner of memory adds them to what a step needs.
+  [[nodiscard]] virtual int64_t held_bytes(const LightningModule&) const { return 0; }
+
   /// Whether its on_train_epoch_end must see what the module's logged: early stopping and checkpoints do.
   [[nodiscard]] virtual bool is_monitoring() const { return false; }
   /// "progress_bar" or "summary" if it stands in for the trainer's default of that kind.

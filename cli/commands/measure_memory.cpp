@@ -3,13 +3,32 @@
 #include "levin/cli/config/resolve_run.h"
 #include "levin/cli/config/run_parts.h"
 #include "levin/core/error.h"
+#include "levin/strategies/strategy.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/loops/plan_recomputation.h"
+#include "levin/trainer/plan/rank_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
 
 namespace {
+
+// Whether the run has several ranks, each of which does what one device does here. Throws ConfigError for strategies
+// that the planner does not know.
+bool has_ranks(TrainerOptions given) {
+  const auto* devices = std::get_if<int64_t>(&given.devices);
+  const auto* list = std::get_if<std::vector<int64_t>>(&given.devices);
+  const bool several =
+      (devices != nullptr && *devices != 1) || (list != nullptr && list->size() > 1) || given.num_nodes > 1;
+  if (given.strategy.empty() || given.strategy.is_name("auto")) return several;
+  const auto strategy = given.strategy.object("TrainerOptions.strategy");
+  if (const std::string why = why_not_planned(*strategy); !why.empty()) {
+    throw ConfigError("trainer.strategy: " + why +
+                      ", and the planner knows steps on one device only. Use --trainer.strategy=ddp or single_device "
+                      "to see what one device would hold.");
+  }
+  return several && strategy->is_distributed();
+}
 
 // One device, and what of the step's options changes its memory.
 TrainerOptions one_step(const TrainerOptions& given) {
@@ -21,6 +40,7 @@ TrainerOptions one_step(const TrainerOptions& given) {
   // How many batches add up matters by whether gradients stay from one to the next.
   const auto* batches = std::get_if<int64_t>(&given.accumulate_grad_batches);
   options.accumulate_grad_batches = batches != nullptr ? *batches : int64_t{2};
+  options.micro_batch_size = given.micro_batch_size;
   options.channels_last = given.channels_last;
   options.float32_matmul_precision = given.float32_matmul_precision;
   options.devices = 1;
@@ -47,16 +67,30 @@ MeasuredMemory measure_memory(const std::vector<std::string>& run_words) {
   MeasuredMemory result;
   result.model = words.run.config.model->class_path;
   result.config = last_file(words.sources);
+  const bool ranks = has_ranks(words.run.trainer);
   Trainer trainer(one_step(words.run.trainer));
   bool measured = false;
   const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget free) {
     result.cost = chain.cost;
     result.smaller = chain.smaller;
     result.free = free;
+    if (chain.batches_seen > 1) {
+      result.notes.push_back("Measured on the largest of the first " + std::to_string(chain.batches_seen) +
+                             " batches.");
+    }
+    if (chain.samples > chain.cost.batch) {
+      result.notes.push_back("micro_batch_size: a batch of " + std::to_string(chain.samples) +
+                             " samples goes through the model in parts, and the table is about one of them.");
+    }
     result.device = trainer.device().str();
     measured = true;
   });
   fit(trainer, parts);
+  for (Component<Callback> callback : words.run.trainer.callbacks) {
+    result.cost.callbacks += callback.object("trainer.callbacks")->held_bytes(*parts.model);
+  }
+  result.smaller.callbacks = result.cost.callbacks;
+  if (ranks) result.cost.gradients_stay = result.smaller.gradients_stay = true;  // in the ranks' buckets
   if (!measured) throw ConfigError("plan memory: the run has no training batch to measure. Give it data.");
   return result;
 }

@@ -25,7 +25,8 @@ constexpr const char* kBest = "best under the budget";
 std::string memory_usage(int width) {
   return "levin plan memory --config FILE… [options] [overrides…]\n\n" +
          wrapped(
-             "Measures the run's module on its first batch, without training it: what each block keeps for backward, "
+             "Measures the run's module on the largest of its first batches, without training it: what each block "
+             "keeps for backward, "
              "and how long it takes. Says what a step holds and takes when nothing, each block, √n segments or the "
              "best choice under a budget is computed again in backward, and how large a batch fits. docs/planning.md "
              "has the model.",
@@ -55,9 +56,12 @@ void print_table(const MeasuredMemory& measured, MemoryBudget budget, const std:
   const ChainCost& cost = measured.cost;
   console.print(measured.model + " on " + measured.device + ", " + std::to_string(each_block(cost).size()) +
                 " blocks: parameters " + text_of(cost.parameters) + ", gradients " + text_of(cost.gradients) +
-                ", optimizer state " + text_of(cost.optimizer_state) + ", a batch of " + std::to_string(cost.batch) +
-                (cost.batch == 1 ? " sample " : " samples ") + text_of(cost.inputs) + ". Budget " +
-                text_of(budget.bytes) + (budget.is_free_memory ? ", 9/10 of what is free." : "."));
+                ", optimizer state " + text_of(cost.optimizer_state) +
+                (cost.callbacks > 0 ? ", callbacks " + text_of(cost.callbacks) : "") + ", a batch of " +
+                std::to_string(cost.batch) + (cost.batch == 1 ? " sample " : " samples ") + text_of(cost.inputs) +
+                ". Budget " + text_of(budget.bytes) + (budget.is_free_memory ? ", 9/10 of what is free." : "."));
+  for (const std::string& note : measured.notes) console.print(note);
+  if (each_block(cost).empty()) console.print(kNoBlocks);
   console.print("plan                   segments  predicted peak       step   slower   largest batch");
   for (const MemoryLine& line : lines) {
     const double slower = 100 * (line.prediction.seconds / lines[0].prediction.seconds - 1);

@@ -32,9 +32,10 @@ struct MeasuredMemory {
   ChainCost cost = {};     // of its batch
   ChainCost smaller = {};  // of another one
   MemoryBudget free = {};
-  std::string model = "";   // its class
-  std::string device = "";  // "cpu", "cuda:0"
-  std::string config = "";  // the last --config FILE; "" without one
+  std::string model = "";               // its class
+  std::string device = "";              // "cpu", "cuda:0"
+  std::string config = "";              // the last --config FILE; "" without one
+  std::vector<std::string> notes = {};  // sentences that the table begins with
 };
 
 /// Measures the run that these words of a command line describe (--config FILE, overrides); throws ConfigError.

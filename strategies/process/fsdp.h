@@ -95,6 +95,7 @@ class FSDP final : public ParallelStrategy {
   [[nodiscard]] RankNotes backward_without_loss(bool sync, const RankNotes& own) override;
 
   [[nodiscard]] bool is_sharded() const override { return !units_.empty(); }
+  [[nodiscard]] bool shards_modules() const override { return true; }
   [[nodiscard]] bool has_sharded_gradients() const override { return is_sharded() && options_.stage >= 2; }
   [[nodiscard]] bool has_sharded_weights() const override { return is_sharded() && options_.stage == 3; }
   [[nodiscard]] bool saves_shards() const override {

@@ -178,8 +178,48 @@ data:
   const auto ran =
       test::run_program(LEVIN_BINARY_DIR "/bin/levin plan memory --config " + path + " --picture " + picture);
   EXPECT_EQ(ran.status, 0) << ran.output;
-  expect_parts(ran.output,
-               {"Classifier on cpu", "a batch of 64 samples", "no recomputation", "each block", "√n segments"});
+  expect_parts(ran.output, {"Classifier on cpu", "a batch of 64 samples", "no recomputation", "each block",
+                            "√n segments", "Measured on the largest of the first 32 batches."});
+}
+
+// The bytes that a plan without recomputation needs: "…   455.1 KiB".
+double peak_in(const std::string& output) {
+  const size_t line = output.find("no recomputation");
+  EXPECT_NE(line, std::string::npos) << output;
+  double number = 0;
+  char unit[8] = {};
+  EXPECT_EQ(std::sscanf(output.c_str() + line, "no recomputation %*d %lf %7s", &number, unit), 2) << output;
+  const std::string name = unit;
+  return number * (name == "KiB" ? 1024 : name == "MiB" ? 1 << 20 : 1 << 30);
+}
+
+TEST(PlanMemory, FollowsWhatTheRunSetsAndRefusesWhatItCannotPlan) {
+  const ConfigFiles files;
+  const std::string path = files.write("run.yaml", R"(
+trainer: {max_epochs: 1}
+model: {class_path: Classifier, init_args: {hidden: 512}}
+data: {class_path: FashionMnist, init_args: {batch_size: 64}}
+)");
+  const auto planned = [&](const std::string& words) {
+    return test::run_program(LEVIN_BINARY_DIR "/bin/levin plan memory --config " + path + " --picture= " + words);
+  };
+  const auto plain = planned("");
+  ASSERT_EQ(plain.status, 0) << plain.output;
+  const auto average = planned("--trainer.callbacks=EMAWeightAveraging");
+  EXPECT_EQ(average.status, 0) << average.output;
+  expect_parts(average.output, {", callbacks "});
+  EXPECT_GT(peak_in(average.output), 1.1 * peak_in(plain.output));
+  const auto parts = planned("--trainer.micro_batch_size=16");
+  EXPECT_EQ(parts.status, 0) << parts.output;
+  expect_parts(parts.output, {"a batch of 16 samples", "micro_batch_size: a batch of 64 samples goes through"});
+  const auto ranks = planned("--trainer.devices=2");
+  EXPECT_EQ(ranks.status, 0) << ranks.output;
+  EXPECT_GE(peak_in(ranks.output), peak_in(plain.output));
+  for (const char* strategy : {"fsdp", "dp"}) {
+    const auto refused = planned("--trainer.devices=2 --trainer.strategy=" + std::string(strategy));
+    EXPECT_EQ(refused.status, 2) << refused.output;
+    expect_parts(refused.output, {"trainer.strategy: ", strategy, "one device only", "--trainer.strategy=ddp"});
+  }
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The planner's predictions beside what real steps hold: an MLP, a GPT, an encoder with a mask, a residual network.
-// What LibTorch's allocator is asked for does not depend on the machine, so the peaks are exact numbers.
+// The planner's predictions beside what real steps hold: an MLP, a GPT, an encoder with a mask, a residual network,
+// XLM-R. What LibTorch's allocator is asked for does not depend on the machine, so the peaks are exact numbers.
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
@@ -25,7 +25,9 @@ MeasuredChain measure(const Shape& shape) {
   MeasuredChain measured;
   const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget) { measured = chain; });
   const auto module = shape.make();
-  Trainer(quiet(1, {})).fit(*module, loader_of(shape));
+  TrainerOptions options = quiet(1, {});
+  options.precision = shape.precision;
+  Trainer(options).fit(*module, loader_of(shape));
   return measured;
 }
 
@@ -49,6 +51,7 @@ int64_t peak_of(const Shape& shape, const std::vector<std::string>& modules) {
   {
     const auto module = shape.make();
     TrainerOptions options = quiet(1, watch);
+    options.precision = shape.precision;
     options.recompute = choice(modules);
     Trainer(options).fit(*module, loader_of(shape));
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
+#include "levin/callbacks/ema_weight_averaging.h"
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/optim/adamw.h"
 #include "levin/recompute/chain_plan.h"
@@ -55,10 +56,11 @@ std::shared_ptr<TensorLoader> data() {
   return std::make_shared<TensorLoader>(std::vector<at::Tensor>{torch::sin(numbers), torch::cos(numbers)}, 32);
 }
 
-MeasuredChain measure(LightningModule& module, TrainerOptions options = quiet(1, {})) {
+MeasuredChain measure(LightningModule& module, TrainerOptions options = quiet(1, {}),
+                      const std::shared_ptr<Loader>& loader = data()) {
   MeasuredChain measured;
   const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget) { measured = chain; });
-  Trainer(std::move(options)).fit(module, data());
+  Trainer(std::move(options)).fit(module, loader);
   return measured;
 }
 
@@ -171,6 +173,97 @@ TEST(PlanRecomputation, SaysWhichRunsItCannotPlan) {
   const std::string error = error_of([&] { Trainer(options).fit(module, data()); });
   EXPECT_TRUE(has(error, "manual optimization")) << error;
   EXPECT_TRUE(has(error, "recompute: {modules: [NAMES]}")) << error;
+}
+
+TEST(PlanRecomputation, RefusesStrategiesThatItCannotPlanBeforeAnyRankStarts) {
+  for (const char* strategy : {"fsdp", "dp", "dp_balanced"}) {
+    TrainerOptions options = quiet(1, {});
+    options.devices = int64_t{2};
+    options.strategy = strategy;
+    options.recompute = budget(1 << 20);
+    const std::string error = error_of([&] { Trainer trainer(options); });
+    EXPECT_TRUE(holds(error, {"TrainerOptions.recompute: ", strategy, "steps on one device only", "modules: [NAMES]"}));
+  }
+}
+
+TEST(PlanRecomputation, RefusesAMicroBatchSizeThatIsFoundWhileTraining) {
+  const CapturedConsole console;
+  Net module;
+  TrainerOptions options = quiet(1, {});
+  options.micro_batch_size = "auto";
+  options.recompute = budget(1 << 30);
+  const std::string error = error_of([&] { Trainer(options).fit(module, data()); });
+  EXPECT_TRUE(holds(error, {"micro_batch_size: auto finds its size by the memory", "Give it a number"}));
+}
+
+// Texts are padded to the longest of their batch.
+TEST(PlanRecomputation, MeasuresTheLargestOfTheBatchesThatComeFirst) {
+  struct Growing : Loader {
+    void start(int64_t, int64_t first) override { next_ = first; }
+    bool next(Batch& batch) override {
+      if (next_ == 6) return false;
+      const int64_t rows = next_++ == 4 ? 64 : 4;
+      batch = Batch();
+      batch.tensors = {torch::ones({rows, 32}), torch::ones({rows, 32})};
+      return true;
+    }
+    [[nodiscard]] std::optional<int64_t> num_batches() const override { return 6; }
+    int64_t next_ = 0;
+  };
+  const CapturedConsole console;
+  Net module, whole;
+  const auto growing = std::make_shared<Growing>();
+  const MeasuredChain measured = measure(module, quiet(1, {}), growing);
+  EXPECT_EQ(measured.cost.batch, 64);
+  EXPECT_EQ(measured.batches_seen, 6);
+  int64_t batches = 0;
+  LambdaCallback count({.on_train_batch_start = [&](Trainer&, LightningModule&, const Batch&, int64_t) { ++batches; }});
+  TrainerOptions options = quiet(1, count);
+  options.recompute = "auto";
+  Trainer(options).fit(whole, growing);
+  EXPECT_EQ(batches, 6);  // none is lost
+  EXPECT_TRUE(console.has("by the largest of 6 batches")) << console.text();
+}
+
+TEST(PlanRecomputation, CountsWhatCallbacksHold) {
+  const CapturedConsole console;
+  Net module;
+  const MeasuredChain without = measure(module);
+  const MeasuredChain with = measure(module, quiet(1, EMAWeightAveraging({.decay = 0.9})));
+  EXPECT_EQ(without.cost.callbacks, 0);
+  EXPECT_EQ(with.cost.callbacks, with.cost.parameters);  // every weight and buffer once more
+  EXPECT_EQ(predict_memory(with.cost, {}).peak - predict_memory(without.cost, {}).peak, with.cost.callbacks);
+}
+
+TEST(PlanRecomputation, MeasuresOnePartOfABatchThatIsCutUp) {
+  const CapturedConsole console;
+  Net module;
+  TrainerOptions options = quiet(1, {});
+  options.micro_batch_size = 8;
+  const MeasuredChain parts = measure(module, options);
+  const MeasuredChain whole = measure(module);
+  EXPECT_EQ(parts.cost.batch, 8);
+  EXPECT_EQ(parts.samples, 32);
+  EXPECT_EQ(parts.cost.inputs, whole.cost.inputs);
+  EXPECT_TRUE(parts.cost.gradients_stay);
+  const ChainCost line = at_batch(whole.cost, whole.smaller, 8);  // through two other sizes
+  EXPECT_EQ(parts.cost.blocks[3].kept, line.blocks[3].kept);
+}
+
+TEST(PlanRecomputation, SaysHowAModuleGetsBlocksWhereItHasNone) {
+  struct Plain : LightningModule {
+    Plain() { register_module("linear", linear); }
+    at::Tensor training_step(const Batch& batch, int64_t) override {
+      return torch::mse_loss(linear->forward(batch[0]), batch[1]);
+    }
+    OptimizerConfig configure_optimizers() override { return AdamW(parameters(), {.lr = 1e-2}); }
+    torch::nn::Linear linear{32, 32};
+  } module;
+  const CapturedConsole console;
+  TrainerOptions options = quiet(1, {});
+  options.recompute = budget(1024);
+  const std::string error = error_of([&] { Trainer(options).fit(module, data()); });
+  EXPECT_TRUE(holds(error, {"its 0 blocks", "call its submodules through levin::call"}));
 }
 
 TEST(PlanRecomputation, ABudgetAndNamesExcludeEachOther) {

@@ -12,13 +12,14 @@
 #include "levin/core/console.h"
 #include "levin/core/gradients.h"
 #include "levin/recompute/chain_blocks.h"
+#include "levin/recompute/chain_figures.h"
 #include "levin/recompute/chain_recorder.h"
 #include "levin/recompute/recomputation.h"
 #include "levin/recompute/sequential_calls.h"
+#include "levin/trainer/loops/batch_to_measure.h"
+#include "levin/trainer/plan/rank_plan.h"
 #include "levin/trainer/random_state.h"
-#include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/hook_caller.h"
-#include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/step/automatic_step.h"
 #include "levin/trainer/step/pass.h"
 
@@ -28,23 +29,19 @@ namespace {
 
 constexpr size_t kFewestPasses = 3;
 constexpr size_t kMostPasses = 15;
-constexpr double kEnoughSeconds = 0.3;  // of passes to take times from
-
-[[noreturn]] void refuse(const std::string& why) {
-  throw ConfigError("TrainerOptions.recompute.budget: " + why +
-                    " Write the segments yourself: recompute: {modules: [NAMES]}.");
-}
+constexpr double kEnoughSeconds = 1;  // of passes to take times from
 
 void check_measurable(const Run& run) {
-  const std::string strategy = run.strategy->name();
-  if (!run.entry.module->automatic_optimization()) refuse("a step with manual optimization cannot be planned.");
-  if (run.strategy->is_sharded())
-    refuse("with strategy " + strategy + " ranks share the weights out, which is not planned.");
-  if (run.strategy->takes_several_devices())
-    refuse("strategy " + strategy + " computes on several devices, which is not planned.");
+  if (!run.entry.module->automatic_optimization()) refuse_plan("a step with manual optimization cannot be planned.");
+  if (const std::string why = why_not_planned(*run.strategy); !why.empty()) {
+    refuse_plan(why + ", and the planner knows steps on one device only.");
+  }
+  if (run.plan.micro_batch_size == kAutoMicroBatch) {
+    refuse_plan("micro_batch_size: auto finds its size by the memory that the segments leave. Give it a number.");
+  }
   for (const auto& wrapped : run.fit.optimizers) {
     if (wrapped.shared()->needs_closure())
-      refuse(wrapped.shared()->name() + " runs several passes a step, which is not planned.");
+      refuse_plan(wrapped.shared()->name() + " runs several passes a step, which is not planned.");
   }
 }
 
@@ -123,8 +120,6 @@ void drop_gradients(Run& run) {
   for (at::Tensor& parameter : run.entry.module->parameters()) parameter.mutable_grad() = at::Tensor();
 }
 
-using Stations = std::vector<Station>;
-
 // training_step and backward; the gradients are left behind.
 Stations pass(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& batch) {
   std::vector<at::Tensor> known = weights_of(*run.entry.module);
@@ -145,28 +140,9 @@ Stations pass(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& ba
   if (loss.defined()) loss.backward();
   recorder.end_backward();
   if (recorder.out_of_order()) {
-    refuse("backward does not come to the blocks one after another, in the order of forward turned round.");
+    refuse_plan("backward does not come to the blocks one after another, in the order of forward turned round.");
   }
   return recorder.stations();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
-// The middle of what several passes took.
-void take_times(const std::vector<Stations>& passes, Stations& into) {
-  for (size_t k = 0; k < into.size(); ++k) {
-    std::vector<double> forward, backward;
-    for (const Stations& pass : passes) {
-      if (pass.size() != into.size()) refuse("the module calls other blocks in one step than in the next.");
-      forward.push_back(pass[k].forward.seconds);
-      backward.push_back(pass[k].backward.seconds);
-    }
-    into[k].forward.seconds = median(forward);
-    into[k].backward.seconds = median(backward);
-  }
 }
 
 double seconds_of(const Stations& pass) {
@@ -174,11 +150,6 @@ double seconds_of(const Stations& pass) {
   for (const Station& station : pass) seconds += station.forward.seconds + station.backward.seconds;
   return seconds;
 }
-
-struct Passes {
-  Stations plain = {};
-  Stations again = {};  // every block a segment
-};
 
 RecomputeOptions each_of(const ChainBlocks& blocks, const Stations& stations) {
   RecomputeOptions options;
@@ -201,119 +172,15 @@ Passes measure_passes(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const B
     if (!options.modules.empty()) segments.emplace(*run.entry.module, options);
     again.push_back(pass(run, blocks, meter, batch));
     drop_gradients(run);
-    seconds += seconds_of(plain.back());
+    seconds += seconds_of(plain.back()) + seconds_of(again.back());
   }
-  Passes passes{plain.back(), again.back()};
-  take_times(plain, passes.plain);
-  take_times(again, passes.again);
-  if (passes.plain.size() != passes.again.size()) refuse("the module calls other blocks where they are recomputed.");
-  return passes;
+  return typical_passes(plain, again);
 }
 
-// Note [What a station's figures say]
-// A station that writes into its input, or returns a view of it, passes memory on: that border's bytes count as its
-// output, and its input is not kept besides. What is held at the end of a station and was not at its beginning is its
-// output, and what its graph keeps; borders that went meanwhile are added back. One that changes its input cannot be a
-// segment alone: that it is computed again at the end of one is taken to cost its whole forward pass.
-void fill_block(const Stations& whole, const Station& again, size_t k, BlockCost& block) {
-  const Station& station = whole[k];
-  const bool passes_on = station.output == 0 && station.passed_on > 0;
-  const bool before_keeps = k > 0 && whole[k - 1].output_there;
-  block.output = passes_on && !before_keeps ? station.passed_on : station.output;
-  block.keeps_output = station.output_there && !(passes_on && before_keeps);
-  const bool holds = station.module != nullptr && before_keeps ? station.holds_input : true;
-  block.keeps_input = !passes_on && station.input_there && holds;
-  const Stretch& forward = station.forward;
-  const Stretch& backward = station.backward;
-  block.kept = std::max<int64_t>(0, forward.after - forward.before - station.output + forward.freed);
-  block.forward_peak = std::max(block.kept + station.output, forward.peak - forward.before + forward.late);
-  block.forward_s = forward.seconds;
-  block.backward_s = backward.seconds;
-  block.segment_forward_peak =
-      std::max<int64_t>(station.output, again.forward.peak - again.forward.before + again.forward.late);
-  block.segment_forward_s = std::max(forward.seconds, again.forward.seconds);
-  block.begins_segments = !station.changes_input;
-  block.again_s = block.begins_segments ? std::max(0.0, again.backward.seconds - backward.seconds) : block.forward_s;
-  if (!station.has_backward) return;
-  const int64_t sent = k > 0 && whole[k - 1].has_backward ? whole[k - 1].output_gradient : 0;
-  block.output_gradient = station.output_gradient;
-  block.backward_peak = std::max<int64_t>(0, backward.peak - backward.before);
-  const int64_t own = block.kept + (block.keeps_output ? block.output : 0);
-  block.again_peak = std::max(own, block.begins_segments ? again.backward.peak - again.backward.before
-                                                         : std::max(block.forward_peak, own + block.backward_peak));
-  block.gradients = std::max<int64_t>(
-      0, backward.after - backward.before + block.kept + block.output_gradient - sent + backward.freed);
-}
-
-// What a segment holds besides its input: generators' states.
-int64_t kept_by_segments(const Passes& passes) {
-  std::vector<int64_t> bytes;
-  for (const Station& station : passes.again) {
-    const Stretch& forward = station.forward;
-    if (station.module == nullptr || station.changes_input) continue;
-    bytes.push_back(std::max<int64_t>(0, forward.after - forward.before - station.output + forward.freed));
-  }
-  if (bytes.empty()) return 0;
-  std::nth_element(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(bytes.size() / 2), bytes.end());
-  return bytes[bytes.size() / 2];
-}
-
-// Names, and which blocks may share a segment.
-void name_blocks(const ChainBlocks& blocks, const Stations& stations, ChainCost& cost) {
-  std::map<const torch::nn::Module*, int> calls;
-  for (const Station& station : stations) ++calls[station.module];
-  std::string last = "";
-  int64_t chain = kFixedBlock;
-  ChainBlocks::Place before;
-  for (size_t k = 0; k < stations.size(); ++k) {
-    BlockCost& block = cost.blocks[k];
-    if (stations[k].module == nullptr) {
-      block.name = last.empty() ? "what comes before the blocks" : "what follows " + last;
-      continue;
-    }
-    const ChainBlocks::Place place = blocks.place_of(stations[k].module);
-    block.name = last = place.name;
-    if (calls[stations[k].module] > 1) continue;  // of a block used twice, one use cannot be chosen
-    const bool joined = stations[k].takes_previous && place.parent != nullptr && place.parent == before.parent &&
-                        place.index == before.index + 1 && cost.blocks[k - 1].chain != kFixedBlock;
-    block.chain = joined ? chain : ++chain;
-    before = place;
-  }
-}
-
-ChainCost chain_cost(const ChainBlocks& blocks, const Passes& passes, const Batch& batch) {
-  ChainCost cost;
-  cost.batch = std::max<int64_t>(1, batch.size());
-  for (const at::Tensor& tensor : batch.tensors) cost.inputs += static_cast<int64_t>(tensor.nbytes());
-  cost.blocks.resize(passes.plain.size());
-  for (size_t k = 0; k < cost.blocks.size(); ++k) fill_block(passes.plain, passes.again[k], k, cost.blocks[k]);
-  cost.segment_bytes = kept_by_segments(passes);
-  name_blocks(blocks, passes.plain, cost);
-  return cost;
-}
-
-// The first half of the samples.
-Batch half_of(const Batch& batch) {
-  const int64_t samples = batch.size();
-  Batch half = batch;
-  for (at::Tensor& tensor : half.tensors) {
-    if (tensor.dim() > 0 && tensor.size(0) == samples) tensor = tensor.narrow(0, 0, samples / 2).clone();
-  }
-  return half;
-}
-
-ChainCost without_samples(ChainCost cost) {
-  cost.batch = cost.inputs = 0;
-  for (BlockCost& block : cost.blocks) {
-    BlockCost none;
-    none.name = block.name;
-    none.chain = block.chain;
-    none.keeps_input = block.keeps_input;
-    none.keeps_output = block.keeps_output;
-    none.gradients = block.gradients;
-    block = none;
-  }
-  return cost;
+// Of micro-batches the first, which is as large as any.
+int64_t samples_of_pass(const Run& run, const Batch& batch) {
+  const int64_t all = std::max<int64_t>(1, batch.size());
+  return run.plan.micro_batch_size > 0 ? std::min(all, run.plan.micro_batch_size) : all;
 }
 
 // An update by optimizers of the same kind as the run's, which stay as they are.
@@ -321,7 +188,8 @@ void measure_update(Run& run, MemoryMeter& meter, ChainCost& cost) {
   const int64_t before = meter.held();
   OptimizerConfig config =
       call_module(run.entry, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
-  for (int round = 0; round < 2; ++round) {  // the first makes the state
+  std::vector<double> seconds;
+  for (int round = 0; round < 4; ++round) {  // the first makes the state
     meter.wait();
     meter.mark();
     const int64_t held = meter.held();
@@ -332,47 +200,43 @@ void measure_update(Run& run, MemoryMeter& meter, ChainCost& cost) {
       optimizer->step();
     }
     meter.wait();
-    cost.optimizer_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
     cost.optimizer_peak = meter.peak() - std::max(held, meter.held());
   }
   cost.optimizer_state = meter.held() - before;
+  std::sort(seconds.begin() + 1, seconds.end());
+  cost.optimizer_s = seconds[2];  // the middle one of three
 }
 
-std::optional<Batch> next_batch(Run& run) {
-  BatchStream stream(*run.fit.train.loaders[0], run.fit.train.num_batches[0]);
-  stream.start(run.progress.epoch, run.fit.epoch.next_batch);
-  Batch fetched;
-  const bool found = stream.next(fetched);
-  // What their threads allocate would be counted, while the process's allocator is changed under them.
-  for (const LoaderSet* set : {&run.fit.train, &run.entry.eval}) {
-    for (const auto& loader : set->loaders) loader->stop();
-  }
-  if (!found) return std::nullopt;
-  run.entry.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
-  return transfer_batch(run, std::move(fetched), 0);
-}
-
+// A batch, or the part of it that a pass takes, and half as many samples.
 MeasuredChain measure(Run& run, const Batch& batch) {
   const auto meter = MemoryMeter::make(run.strategy->device());
   ChainBlocks blocks(*run.entry.module);
   const SequentialCalls calls(*run.entry.module);
+  const int64_t samples = samples_of_pass(run, batch);
+  const Batch part = samples < batch.size() ? first_samples(batch, samples) : batch;
   std::set<const torch::nn::Module*> seen;
-  for (const Station& station : pass(run, blocks, *meter, batch)) seen.insert(station.module);
+  for (const Station& station : pass(run, blocks, *meter, part)) seen.insert(station.module);
   drop_gradients(run);
   blocks.keep_only(seen);
   MeasuredChain measured;
-  measured.cost = chain_cost(blocks, measure_passes(run, blocks, *meter, batch), batch);
-  if (batch.size() >= 2) {
-    const Batch half = half_of(batch);
-    measured.smaller = chain_cost(blocks, measure_passes(run, blocks, *meter, half), half);
+  measured.cost = chain_cost(blocks, measure_passes(run, blocks, *meter, part));
+  measured.cost.inputs = batch_bytes(batch);
+  if (samples >= 2) {
+    const Batch half = first_samples(batch, samples / 2);
+    measured.smaller = chain_cost(blocks, measure_passes(run, blocks, *meter, half));
+    measured.smaller.batch = samples / 2;
+    measured.smaller.inputs = samples < batch.size() ? measured.cost.inputs : batch_bytes(half);
   } else {
     measured.smaller = without_samples(measured.cost);
   }
-  (void)pass(run, blocks, *meter, batch);  // gradients to update with
+  measured.cost.batch = samples;
+  (void)pass(run, blocks, *meter, part);  // gradients to update with
   for (ChainCost* cost : {&measured.cost, &measured.smaller}) {
     cost->parameters = bytes_of(weights_of(*run.entry.module));
     cost->gradients = bytes_of(gradients_of(run.entry.module->parameters()));
-    cost->gradients_stay = run.has_peers() || run.fit.accumulate_grad_batches > 1;
+    cost->gradients_stay = run.has_peers() || run.fit.accumulate_grad_batches > 1 || samples < batch.size();
+    for (const auto& callback : run.entry.callbacks) cost->callbacks += callback->held_bytes(*run.entry.module);
   }
   measure_update(run, *meter, measured.cost);
   measured.smaller.optimizer_state = measured.cost.optimizer_state;
@@ -387,7 +251,11 @@ std::optional<MeasuredChain> measure_chain(Run& run) {
   check_measurable(run);
   Restored restored(run);
   std::optional<MeasuredChain> measured;
-  if (const std::optional<Batch> batch = next_batch(run)) measured = measure(run, *batch);
+  if (const auto largest = largest_of_next_batches(run)) {
+    measured = measure(run, largest->batch);
+    measured->batches_seen = largest->batches_seen;
+    measured->samples = std::max<int64_t>(1, largest->batch.size());
+  }
   restored.restore();
   return measured;
 }

@@ -1,5 +1,5 @@
-// Measures what the blocks of a run's module cost: runs training_step and backward a few times on the first batch.
-// Internal.
+// Measures what the blocks of a run's module cost: runs training_step and backward a few times on the largest of the
+// batches that come first. Internal.
 #pragma once
 
 #include <optional>
@@ -10,15 +10,17 @@
 namespace levin {
 
 struct MeasuredChain {
-  ChainCost cost = {};     // of the whole first batch
-  ChainCost smaller = {};  // of its first half; of one sample: batch 0, which takes nothing that grows
+  ChainCost cost = {};       // of the largest batch; with micro_batch_size: of one of its parts
+  ChainCost smaller = {};    // of half as many samples; of one sample: batch 0, which takes nothing that grows
+  int64_t samples = 1;       // of the batch
+  int64_t batches_seen = 1;  // of which it was the largest
 };
 
-/// Of the run's module on the batch that comes next, on this rank. Weights, buffers, gradients, random numbers, metrics
-/// and the loader are afterwards what they were; what else the module keeps in its members is not known here. Waits
-/// for the device. Unset if there is no batch. Every rank calls it, since layers may wait for all (sync_batchnorm).
-/// Throws ConfigError, naming the option, where a step is not one forward and one backward pass of this module here:
-/// manual optimization, an optimizer with a closure, shared-out weights, several devices in one process.
+/// Of the run's module on the largest of the batches that come next, on this rank. Weights, buffers, gradients, random
+/// numbers, metrics and the loader are afterwards what they were; what else the module keeps in its members is not
+/// known here. Waits for the device. Unset if there is no batch. Every rank calls it, since layers may wait for all
+/// (sync_batchnorm). Throws ConfigError, naming the option, where a step is not one forward and one backward pass of
+/// this module here: manual optimization, an optimizer with a closure, sharded weights, several devices in one process.
 [[nodiscard]] std::optional<MeasuredChain> measure_chain(Run& run);
 
 }  // namespace levin

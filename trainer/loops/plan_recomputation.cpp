@@ -11,6 +11,7 @@
 #include "levin/recompute/recomputation.h"
 #include "levin/recompute/sequential_calls.h"
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/loops/attach_calls.h"
 #include "levin/trainer/run/ranks.h"
 
 namespace levin {
@@ -46,18 +47,22 @@ std::vector<std::string> split(const std::string& text) {
   return names;
 }
 
-void tell(const MeasuredChain& measured, const Segments& segments, MemoryBudget budget) {
+void report(const MeasuredChain& measured, const Segments& segments, MemoryBudget budget) {
   const MemoryPrediction plain = predict_memory(measured.cost, {});
   const MemoryPrediction planned = predict_memory(measured.cost, segments);
   const std::string of = text_of(budget.bytes) + (budget.is_free_memory ? " that are free" : "");
+  const std::string by = measured.batches_seen == 1
+                             ? std::string()
+                             : ", by the largest of " + std::to_string(measured.batches_seen) + " batches";
   if (segments.empty()) {
     Console::instance().print("recompute: nothing is computed again, since a step needs " + text_of(plain.peak) +
-                              " of " + of + ".");
+                              " of " + of + by + ".");
     return;
   }
   Console::instance().print("recompute: " + joined(module_ranges(measured.cost, segments), ", ") + ": a step needs " +
                             text_of(planned.peak) + " of " + of + " (" + text_of(plain.peak) + " without), and takes " +
-                            std::to_string(std::lround(100 * (planned.seconds / plain.seconds - 1))) + " % longer.");
+                            std::to_string(std::lround(100 * (planned.seconds / plain.seconds - 1))) + " % longer" +
+                            by + ".");
 }
 
 void check_alone(const RecomputeOptions& options) {
@@ -94,7 +99,7 @@ bool plan_recomputation(Run& run) {
   const RecomputeChoice& asked = run.options.recompute;
   const bool by_number = asked.options && asked.options->budget;
   if (by_number) check_alone(*asked.options);
-  if (!measure_only && !asked.automatic && !by_number) return true;
+  if (!measure_only && !asked.is_planned()) return true;
   const auto measured = measure_chain(run);
   if (!measured) return measure_only == nullptr;
   const MemoryBudget free = free_for_step(run, measured->cost.parameters);
@@ -107,7 +112,7 @@ bool plan_recomputation(Run& run) {
     const auto segments = best_segments(measured->cost, budget.bytes);
     if (!segments)
       throw ConfigError("TrainerOptions.recompute.budget: " + cannot_meet(measured->cost, measured->smaller, budget));
-    tell(*measured, *segments, budget);
+    report(*measured, *segments, budget);
     return joined(module_ranges(measured->cost, *segments), "\n");
   });
   recompute(run, split(names));

@@ -65,6 +65,12 @@ void check_cores(const TrainerOptions& o, const RunPlan& plan, Problems& problem
 
 }  // namespace
 
+std::string why_not_planned(const Strategy& strategy) {
+  if (strategy.shards_modules()) return "with strategy " + strategy.name() + " ranks hold shards of the model";
+  if (strategy.takes_several_devices()) return "strategy " + strategy.name() + " computes on several devices";
+  return "";
+}
+
 void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
   const std::optional<int64_t> devices = resolve_devices(o, plan, problems);
   const int64_t present = plan.gpus.empty() ? 1 : static_cast<int64_t>(plan.gpus.size());  // what auto stands for
@@ -85,6 +91,12 @@ void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
       const auto strategy = choice.object("TrainerOptions.strategy");
       distributed = strategy->is_distributed();
       plan.strategy = strategy->name();
+      if (const std::string why = why_not_planned(*strategy); o.recompute.is_planned() && !why.empty()) {
+        problems.add({}, "TrainerOptions.recompute",
+                     why +
+                         ", and the planner knows steps on one device only. Write the segments yourself: recompute: "
+                         "{modules: [NAMES]}.");
+      }
       if (strategy->takes_several_devices()) {
         check_one_process(o, world, plan, problems);
         plan.slots = slots_of(plan, devices);

@@ -1,0 +1,52 @@
+#include "levin/trainer/loops/batch_to_measure.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "levin/trainer/run/batch_stream.h"
+#include "levin/trainer/run/loader_set.h"
+
+namespace levin {
+
+namespace {
+
+constexpr int64_t kMostBatches = 32;
+
+}  // namespace
+
+int64_t batch_bytes(const Batch& batch) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : batch.tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+Batch first_samples(const Batch& batch, int64_t samples) {
+  const int64_t all = batch.size();
+  Batch part = batch;
+  for (at::Tensor& tensor : part.tensors) {
+    if (tensor.dim() > 0 && tensor.size(0) == all) tensor = tensor.narrow(0, 0, samples).clone();
+  }
+  return part;
+}
+
+std::optional<BatchToMeasure> largest_of_next_batches(Run& run) {
+  BatchStream stream(*run.fit.train.loaders[0], run.fit.train.num_batches[0]);
+  stream.start(run.progress.epoch, run.fit.epoch.next_batch);
+  BatchToMeasure largest;
+  Batch fetched;
+  while (largest.batches_seen < kMostBatches && stream.next(fetched)) {
+    if (largest.batches_seen++ == 0 || batch_bytes(fetched) > batch_bytes(largest.batch))
+      largest.batch = std::move(fetched);
+    fetched = Batch();
+  }
+  // What their threads allocate would be counted, while the process's allocator is changed under them.
+  for (const LoaderSet* set : {&run.fit.train, &run.entry.eval}) {
+    for (const auto& loader : set->loaders) loader->stop();
+  }
+  if (largest.batches_seen == 0) return std::nullopt;
+  run.entry.place = {Hook::none, std::max<int64_t>(1, largest.batch.size()), 0, 1};
+  largest.batch = transfer_batch(run, std::move(largest.batch), 0);
+  return largest;
+}
+
+}  // namespace levin

@@ -1,0 +1,28 @@
+// The batch that the planner of memory measures a run by. Internal.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "levin/data/batch.h"
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+struct BatchToMeasure {
+  Batch batch = {};          // on the device
+  int64_t batches_seen = 0;  // it is the largest of so many
+};
+
+/// The one with the most bytes of the batches that come next, 32 at most: texts are padded to the longest of their
+/// batch, so the first batch may be much smaller than others. Unset if there is none. The training loaders are stopped
+/// afterwards; a pass over them begins where it would have begun.
+[[nodiscard]] std::optional<BatchToMeasure> largest_of_next_batches(Run& run);
+
+/// The first `samples` of the batch, in memory of their own; tensors that have no row for each sample stay as they are.
+[[nodiscard]] Batch first_samples(const Batch& batch, int64_t samples);
+
+/// Bytes of the batch's tensors.
+[[nodiscard]] int64_t batch_bytes(const Batch& batch);
+
+}  // namespace levin
