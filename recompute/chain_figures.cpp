@@ -91,7 +91,10 @@ void fill_block(const Stations& whole, const Station& again, size_t k, BlockCost
       std::max<int64_t>(station.output, again.forward.peak - again.forward.before + again.forward.late);
   block.segment_forward_s = again.forward.seconds;
   block.begins_segments = !station.changes_input;
-  block.again_s = block.begins_segments ? std::max(0.0, again.backward.seconds - backward.seconds) : block.forward_s;
+  // By measuring errors a segment could seem to take less than no segment.
+  const double again_s =
+      std::max({0.0, again.backward.seconds - backward.seconds, forward.seconds - again.forward.seconds});
+  block.again_s = block.begins_segments ? again_s : block.forward_s;
   if (!station.has_backward) return;
   const int64_t sent = k > 0 && whole[k - 1].has_backward ? whole[k - 1].output_gradient : 0;
   block.output_gradient = station.output_gradient;
