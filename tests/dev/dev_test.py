@@ -1,19 +1,12 @@
-"""Tests of ./dev where no download is needed: words, messages, and what setup does when something is in its way.
-
-Each test runs a copy of the script in a folder of its own. Where a machine must lack something, small programs of the
-same name stand before the real ones on PATH (id says 1000, df says that the disk is full); the rest is real.
-"""
+"""Tests of ./dev where no download is needed: words, messages, and what setup does when something is in its way."""
 import os
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 import unittest
-from pathlib import Path
 
-SOURCES = Path(sys.argv.pop(1)).resolve()
+from script import ALL_INSTALLED, SOURCES, ScriptTest
 
 # Stands for `python3 -m pip download`: makes the three wheels, holding what setup looks for.
 FAKE_PIP = r"""#!/usr/bin/env bash
@@ -33,66 +26,7 @@ with zipfile.ZipFile(sys.argv[1] + "/nvidia_cuda_runtime.whl", "w") as wheel:
 PY
 """
 
-# Stands for the Python that the peers are installed for: knows pip install, its own name and the last check.
-FAKE_PEERS_PYTHON = r"""#!/usr/bin/env bash
-case "$*" in
-  *'import sys, pip'*) exit 0 ;;
-  *'print(sys.executable)'*) echo "$0"; exit 0 ;;
-  *'import lightning'*) [ "$PYTHONPATH" = "$(dirname "$0")" ] && ls "$PYTHONPATH/torch" && echo "2.6.6 2.11.0"; exit ;;
-esac
-echo "$*" >> "$CALLS"
-while [ $# -gt 1 ]; do [ "$1" = --target ] && target=$2; shift; done
-mkdir -p "$target"/torch/{lib,include} "$target/nvidia/cu13/include"
-head -c 2000000 /dev/zero > "$target/torch/lib/libtorch_cpu.so"
-head -c 2000000 /dev/zero | tr '\\0' 1 > "$target/torch/lib/libtorch_cuda.so"
-exit "${FAIL:-0}"
-"""
-
-ALL_INSTALLED = """#!/usr/bin/env bash
-for word; do case $word in -*|*'$'*) ;; *) echo "installed $word" ;; esac; done
-"""
-
-
-class Dev(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = Path(folder.name)
-        self.checkout = self.root / "checkout"
-        (self.checkout / "cmake").mkdir(parents=True)
-        (self.checkout / "bench").mkdir()
-        (self.checkout / "bench/main.cpp").write_text('    {"overhead", bench::overhead::run_program},\n')
-        shutil.copy(SOURCES / "dev", self.checkout)
-        for kind in ("cpu", "cuda"):
-            shutil.copy(SOURCES / f"cmake/libtorch-{kind}.txt", self.checkout / "cmake")
-        self.bin = self.root / "bin"
-        self.bin.mkdir()
-        self.home = self.root / "home"
-        self.calls = self.root / "calls"
-        self.calls.touch()
-        self.environment = {"PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin", "LEVIN_HOME": str(self.home),
-                            "HOME": str(self.root), "CALLS": str(self.calls), "REAL_PYTHON": sys.executable}
-        self.program("dpkg-query", ALL_INSTALLED)
-
-    def program(self, name, text):
-        path = self.bin / name
-        path.write_text(text)
-        path.chmod(0o755)
-
-    def dev(self, *words, **environment):
-        done = subprocess.run([self.checkout / "dev", *words], env={**self.environment, **environment},
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-        return done.returncode, done.stdout + done.stderr
-
-    def left_in_home(self):
-        return sorted(p.name for p in self.home.iterdir() if p.name not in ("logs", ".setup.lock"))
-
-    def make_torch(self):
-        torch = self.home / "libtorch-2.11.0-cpu/torch"
-        for file in ("lib/libtorch_cpu.so", "include/torch/csrc/api/include/torch/torch.h"):
-            (torch / file).parent.mkdir(parents=True)
-            (torch / file).touch()
-
+class Dev(ScriptTest):
     def test_help_lists_every_word(self):
         status, said = self.dev("help")
         self.assertEqual(status, 0)
@@ -256,41 +190,6 @@ class Dev(unittest.TestCase):
         # Processor time, which other work on the machine does not lengthen.
         self.assertLess(end.children_user + end.children_system - start.children_user - start.children_system, 0.2)
 
-    def pretend_to_build(self):
-        """cmake, ninja and ctest that write down how they were called; a LibTorch that is there."""
-        self.make_torch()
-        for name in ("cmake", "ninja", "ctest"):
-            self.program(name, f'#!/bin/sh\necho {name} "$@" >> {self.calls}\n')
-
-    def test_check_sets_up_builds_and_runs_what_was_asked_for(self):
-        self.pretend_to_build()
-        status, said = self.dev("check", "--label", "unit", "--preset", "asan", "-R", "Early", LEVIN_JOBS="2")
-        self.assertEqual(status, 0, said)
-        cmake, ninja, ctest = self.calls.read_text().splitlines()
-        self.assertIn("--preset asan", cmake)
-        self.assertEqual(ninja, "ninja -C build/asan -j 2")
-        self.assertRegex(ctest, "^ctest --preset asan -j 2 .*-L unit -R Early$")
-        self.assertRegex(said.splitlines()[-1], r"^check: setup and build \d+ s, tests \d+ s, preset asan: passed$")
-
-    def test_check_installs_what_tests_of_launchers_need_where_it_is_root(self):
-        self.pretend_to_build()
-        self.program("dpkg-query", ALL_INSTALLED.replace("-*|", "openmpi-bin|slurmd|-*|"))
-        self.program("apt-get", f'#!/bin/sh\necho apt-get "$@" >> {self.calls}\n')
-        self.program("id", "#!/bin/sh\necho 1000\n")
-        self.assertEqual(self.dev("check")[0], 0)
-        self.assertNotIn("apt-get", self.calls.read_text())
-        self.program("id", "#!/bin/sh\necho 0\n")
-        status, said = self.dev("check")
-        self.assertEqual(status, 0, said)
-        self.assertRegex(self.calls.read_text(), r"apt-get install .* openmpi-bin slurmd\n")
-
-    def test_check_fails_as_ctest_does(self):
-        self.pretend_to_build()
-        self.program("ctest", "#!/bin/sh\nexit 8\n")
-        status, said = self.dev("check")
-        self.assertEqual(status, 8, said)
-        self.assertIn("failed", said.splitlines()[-1])
-
     def test_a_failed_build_shows_the_first_error(self):
         self.pretend_to_build()
         self.program("ninja", "#!/bin/sh\necho '[1/90] fine'\necho 'FAILED: a.o'\necho 'a.cpp:1: error: no'\n"
@@ -320,12 +219,6 @@ class Dev(unittest.TestCase):
         status, said = self.dev("bench", "overhead", "--rounds=3")
         self.assertEqual((status, said.splitlines()[-1]), (0, "ran --rounds=3"), said)
         self.assertIn("levin_bench", self.calls.read_text())
-
-    def make_peers_lists(self):
-        (self.checkout / "bench/peers").mkdir()
-        shutil.copy(SOURCES / "bench/peers/requirements.txt", self.checkout / "bench/peers")
-        self.program("peers_python", FAKE_PEERS_PYTHON)
-        self.environment["LEVIN_PYTHON"] = str(self.bin / "peers_python")
 
     def test_peers_are_installed_once_and_share_files_with_libtorch(self):
         self.make_peers_lists()
@@ -394,4 +287,4 @@ class Dev(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -17,13 +17,14 @@ NODES = [f"{MINE}a", f"{MINE}b"]
 ADDRESSES = ["10.231.77.1", "10.231.77.2"]
 
 
-def ip(*words):
-    return subprocess.run(["ip", *words], capture_output=True, text=True)
+def enter(node):
+    """Words before a command. `ip -n` and `ip netns exec` mount a /sys too, which fails in a chroot whose / is no mount."""
+    return ["nsenter", f"--net=/run/netns/{NODES[node]}", "--"]
 
 
 def remove():
-    for node in NODES:
-        ip("netns", "delete", node)  # with the interface in it, and that one's other end
+    for node in NODES:  # with the interface in it, and that one's other end
+        subprocess.run(["ip", "netns", "delete", node], capture_output=True)
 
 
 def make():
@@ -31,16 +32,17 @@ def make():
     if not shutil.which("ip"):
         return "there is no program called ip (Debian: iproute2)"
     cable = [f"v{os.getpid()}a", f"v{os.getpid()}b"]
-    steps = [["netns", "add", node] for node in NODES]
-    steps += [["link", "add", cable[0], "netns", NODES[0], "type", "veth", "peer", "name", cable[1], "netns", NODES[1]]]
-    for node, end, address in zip(NODES, cable, ADDRESSES):
-        steps += [["-n", node, "address", "add", f"{address}/24", "dev", end], ["-n", node, "link", "set", end, "up"],
-                  ["-n", node, "link", "set", "lo", "up"]]
+    steps = [["ip", "netns", "add", node] for node in NODES]
+    steps += [["ip", "link", "add", cable[0], "netns", NODES[0], "type", "veth",
+               "peer", "name", cable[1], "netns", NODES[1]]]
+    for node, end, address in zip([0, 1], cable, ADDRESSES):
+        steps += [[*enter(node), "ip", "address", "add", f"{address}/24", "dev", end],
+                  [*enter(node), "ip", "link", "set", end, "up"], [*enter(node), "ip", "link", "set", "lo", "up"]]
     for step in steps:
-        done = ip(*step)
+        done = subprocess.run(step, capture_output=True, text=True)
         if done.returncode != 0:
             remove()
-            return f"this machine makes no network namespaces: ip {' '.join(step)}: {done.stderr.strip()}"
+            return f"this machine makes no network namespaces: {' '.join(step)}: {done.stderr.strip()}"
     return ""
 
 
@@ -48,7 +50,7 @@ class TwoNodes(RanksTest):
     WORDS = ["samples=16", "batch=2", "model=dropout"]
 
     def on(self, node, *words, env=None):
-        return subprocess.Popen(["ip", "netns", "exec", NODES[node], PROGRAM, f"out={self.out}", *self.WORDS, *words],
+        return subprocess.Popen([*enter(node), PROGRAM, f"out={self.out}", *self.WORDS, *words],
                                 env={**CLEAN, **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def finish(self, nodes):
@@ -94,7 +96,7 @@ class TwoNodes(RanksTest):
                  "  except OSError: time.sleep(0.1)\n"
                  "s.sendall(bytes(64)); s.settimeout(20)\n"
                  "while s.recv(4096): pass\n")
-        subprocess.run(["ip", "netns", "exec", NODES[1], "python3", "-c", knock, ADDRESSES[0]], timeout=90, check=True)
+        subprocess.run([*enter(1), "python3", "-c", knock, ADDRESSES[0]], timeout=90, check=True)
         second = self.on(1, *words, "--rank", "1", env=secret)
         said = [node.communicate(timeout=60)[1] for node in (first, second)]
         self.assertEqual([first.returncode, second.returncode], [0, 0], said)

@@ -1,6 +1,6 @@
-"""Ranks that the real torchrun starts: that of the PyTorch for Python which benchmarks compare with (./dev bench --peers),
-or of the Python that LEVIN_PYTHON names. Skipped where there is none: torchrun needs all of the wheel, CUDA libraries
-included, and Debian's python3-torch 1.13 has one that fails with Debian's Python.
+"""Ranks that the real torchrun starts: that of the PyTorch for Python which benchmarks compare with (`./dev check --peers`
+installs it), or of the Python that LEVIN_PYTHON names. Skipped where there is none: torchrun needs all of the wheel, CUDA
+libraries included, and Debian's python3-torch 1.13 has one that fails with Debian's Python.
 """
 
 import os
@@ -82,4 +82,4 @@ class Torchrun(ToolTest):
 
 
 if __name__ == "__main__":
-    main("" if FOUND else "there is no torchrun here. ./dev bench --peers installs PyTorch for Python (2.5 GB to download)")
+    main("" if FOUND else "there is no torchrun here. ./dev check --peers installs PyTorch for Python (2.5 GB to download)")

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 
+OWN_MOUNTS = str(pathlib.Path(__file__).resolve().parent / "own_mounts.sh")
 PROGRAMS = ["munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol"]
 
 CONFIGURATION = """\
@@ -46,6 +47,12 @@ NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=1 RealMe
 PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 """
 
+# Nothing here uses cgroups, yet slurmd looks for them, and a container or chroot may have none.
+CGROUPS = """\
+CgroupPlugin=cgroup/v1
+CgroupMountpoint={folder}/cgroup
+"""
+
 
 def missing():
     """Why there can be no cluster here; "" if there can."""
@@ -55,7 +62,7 @@ def missing():
         return f"{', '.join(lacking)}: not installed (./dev check installs Slurm where it is root)"
     if os.geteuid() != 0:
         return "the daemons of Slurm want root"
-    made = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True)
+    made = subprocess.run([OWN_MOUNTS, "true"], capture_output=True, text=True)
     return "" if made.returncode == 0 else f"this machine makes no mount namespaces: {made.stderr.strip()}"
 
 
@@ -83,6 +90,7 @@ class Cluster:
         self.configuration = self.folder / "slurm.conf"
         self.configuration.write_text(
             CONFIGURATION.format(host=socket.gethostname(), folder=self.folder, ports=free_ports(3)))
+        (self.folder / "cgroup.conf").write_text(CGROUPS.format(folder=self.folder))
         self.environment = {**os.environ, "SLURM_CONF": str(self.configuration),
                             "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"}
         try:
@@ -102,7 +110,7 @@ class Cluster:
         names.write_text(pathlib.Path("/etc/hosts").read_text() + "\n127.0.0.1 n1 n2\n")
         for node in ("n1", "n2"):
             start = f"mount --bind {names} /etc/hosts && exec slurmd -D -N {node} -f {self.configuration}"
-            self._daemon("unshare", "--mount", "sh", "-c", start, log=node)
+            self._daemon(OWN_MOUNTS, "sh", "-c", start, log=node)
         self._wait(lambda: self.run("sinfo", "-h", "-N", "-o", "%t", check=False).split() == ["idle", "idle"],
                    "two idle nodes")
 

@@ -1,0 +1,216 @@
+"""Tests of `./dev check`: what it installs and calls, and how it ends. Its summary is made of what the real ctest writes
+about a small project of real tests: programs of GoogleTest and unittest, and scripts.
+
+  check_test.py SOURCES SKIPPING_PROGRAM [unittest's arguments]
+"""
+import shutil
+import sys
+import unittest
+from pathlib import Path
+
+from script import ALL_INSTALLED, SOURCES, ScriptTest
+
+GOOGLETESTS = Path(sys.argv.pop(1)).resolve()
+
+UNITTESTS = """
+import unittest
+
+class Case(unittest.TestCase):
+    def test_runs(self):
+        print("said on the way")
+
+    def test_skips(self):
+        '''What it does.'''
+        self.skipTest("no \\"tone\\" arm")
+
+unittest.main(verbosity=%d)
+"""
+
+RESULTS = '<testsuite><testcase name="a" status="run"><system-out>fine</system-out></testcase></testsuite>'
+
+
+class Calls(ScriptTest):
+    """Of programs that only write down how they were called."""
+
+    def setUp(self):
+        super().setUp()
+        self.pretend_to_build()
+        self.program("ctest", f'#!/bin/sh\necho ctest "$@" >> {self.calls}\n'
+                              'while [ $# -gt 1 ]; do [ "$1" = --output-junit ] && results=$2; shift; done\n'
+                              f"""[ -z "$results" ] || echo '{RESULTS}' > "$results"\n""")
+
+    def pretend_to_be(self, user):
+        self.program("id", f"#!/bin/sh\necho {user}\n")
+        self.program("apt-get", f'#!/bin/sh\necho apt-get "$@" >> {self.calls}\n')
+
+    def test_it_sets_up_builds_and_runs_what_was_asked_for(self):
+        status, said = self.dev("check", "--label", "unit", "--preset", "asan", "-R", "Early", LEVIN_JOBS="2")
+        self.assertEqual(status, 0, said)
+        cmake, ninja, ctest = self.calls.read_text().splitlines()
+        self.assertIn("--preset asan", cmake)
+        self.assertEqual(ninja, "ninja -C build/asan -j 2")
+        self.assertRegex(ctest, "^ctest --preset asan -j 2 .*-L unit -R Early$")
+        self.assertRegex(said.splitlines()[-1], r"^check: 1 passed, 0 failed, 0 skipped; setup \d+ s, build \d+ s, "
+                                                r"tests \d+ s, preset asan$")
+
+    def test_a_list_of_the_tests_has_no_summary(self):
+        status, said = self.dev("check", "-N")
+        self.assertEqual(status, 0, said)
+        self.assertEqual(self.calls.read_text().splitlines()[-1], "ctest --preset release -N")
+        self.assertNotIn("passed", said)
+
+    def test_what_tests_need_is_installed_where_it_is_root(self):
+        self.program("dpkg-query", ALL_INSTALLED.replace("-*|", "clang-14|iproute2|munge|slurmctld|slurmd|-*|"))
+        self.pretend_to_be(1000)
+        self.assertEqual(self.dev("check")[0], 0)
+        self.assertNotIn("apt-get", self.calls.read_text())
+        self.pretend_to_be(0)
+        status, said = self.dev("check")
+        self.assertEqual(status, 0, said)
+        self.assertRegex(self.calls.read_text(), r"apt-get install .* clang-14 iproute2 munge slurmctld slurmd\n")
+
+    def test_pytorch_for_python_is_installed_where_it_is_asked_for(self):
+        self.make_peers_lists()
+        self.assertEqual(self.dev("check")[0], 0)
+        self.assertNotIn("pip install", self.calls.read_text())
+        status, said = self.dev("check", "--peers")
+        self.assertEqual(status, 0, said)
+        self.assertIn("pip install", self.calls.read_text())
+        self.assertIn(f"installed in {self.home}/peers-2.11.0", said)
+
+    def test_it_goes_on_without_pytorch_for_python_where_that_fails(self):
+        self.make_peers_lists()
+        status, said = self.dev("check", "--peers", FAIL="7")
+        self.assertEqual(status, 0, said)
+        self.assertIn("goes on without PyTorch for Python; the tests with torchrun are skipped", said)
+        self.assertIn("check: 1 passed", said.splitlines()[-1])
+
+    def test_continuous_integration_asks_for_it(self):
+        (self.checkout / ".ci").mkdir()
+        shutil.copy(SOURCES / ".ci/run", self.checkout / ".ci")
+        (self.checkout / "dev").write_text('#!/bin/sh\necho "$@"\n')
+        status, said = self.run_script(".ci/run", "-R", "Early")
+        self.assertEqual((status, said), (0, "check --peers -R Early\n"))
+
+
+class Summary(ScriptTest):
+    """Of the real ctest."""
+
+    def setUp(self):
+        super().setUp()
+        self.pretend_to_build()
+        (self.bin / "ctest").unlink()
+        (self.checkout / "CMakePresets.json").write_text(
+            '{"version": 3, "configurePresets": [{"name": "release", "generator": "Ninja", "binaryDir": '
+            '"${sourceDir}/build/release"}], "testPresets": [{"name": "release", "configurePreset": "release", "output": '
+            '{"outputOnFailure": true}}]}')
+        self.build = self.checkout / "build/release"
+        self.build.mkdir(parents=True)
+        self.tests = []
+        for verbosity in (1, 2):
+            (self.build / f"unittests_{verbosity}.py").write_text(UNITTESTS % verbosity)
+
+    def add(self, name, *words, **properties):
+        self.tests.append(f"add_test([=[{name}]=] " + " ".join(f"[=[{word}]=]" for word in words) + ")")
+        for key, value in properties.items():
+            self.tests.append(f"set_tests_properties([=[{name}]=] PROPERTIES {key} [=[{value}]=])")
+
+    def add_suite(self, suite):
+        self.add(suite, GOOGLETESTS, f"--gtest_filter={suite}.*")
+
+    def add_script(self, name, text, **properties):
+        self.add(name, "sh", "-c", text, **properties)
+
+    def check(self, *words):
+        """(exit status, the lines from "Skipped" on or else the last one, seconds left out)."""
+        (self.build / "CTestTestfile.cmake").write_text("\n".join(self.tests))
+        status, said = self.dev("check", *words)
+        lines = said.splitlines()
+        first = lines.index("Skipped, and why:") if "Skipped, and why:" in lines else -1
+        self.assertRegex(lines[-1], r"; setup \d+ s, build \d+ s, tests \d+ s, preset release$", said)
+        lines[-1] = lines[-1][:lines[-1].index("; setup")]
+        self.said = said
+        return status, lines[first:]
+
+    def test_nothing_is_skipped(self):
+        self.add_script("one", "true")
+        self.add_script("two", "echo skipped: not really")
+        self.assertEqual(self.check(), (0, ["check: 2 passed, 0 failed, 0 skipped"]))
+
+    def test_whole_tests_that_are_skipped(self):
+        self.add_script("one", "true")
+        self.add_script("launcher", "echo one thing; echo 'skipped: no mpiexec'; exit 77", SKIP_RETURN_CODE=77)
+        self.add_script("silent", "exit 77", SKIP_RETURN_CODE=77)
+        self.add_script("gpu", "echo no GPU here", SKIP_REGULAR_EXPRESSION="no GPU")
+        self.add_script("off", "true", DISABLED="TRUE")
+        self.add_suite("SkipsAll")
+        self.assertEqual(self.check(), (0, [
+            "Skipped, and why:", "  launcher: no mpiexec", "  silent: its output gives no reason", "  gpu: no GPU here",
+            "  off: it is disabled in CMake (DISABLED)", "  SkipsAll: no record", "  SkipsAll: no sleeve",
+            "check: 1 passed, 0 failed, 5 skipped"]))
+
+    def test_cases_that_are_skipped_in_tests_that_run(self):
+        for suite in ("SkipsOne", "SkipsTwo", "SkipsWithoutAWord"):
+            self.add_suite(suite)
+        for verbosity in (1, 2):
+            self.add(f"python_{verbosity}", sys.executable, f"{self.build}/unittests_{verbosity}.py")
+        self.assertEqual(self.check(), (0, [
+            "Skipped, and why:", "  SkipsOne, SkipsWithAReason alone: this machine has no turntable",
+            "  SkipsTwo, 2 of its cases: no needle", "  SkipsWithoutAWord, Skips alone: its output gives no reason",
+            "  python_1, 1 of its cases: its output gives no reason: unittest.main(verbosity=2) prints it",
+            '  python_2, test_skips alone: no "tone" arm',
+            "check: 5 passed, 0 failed, 0 skipped (and 6 cases of tests that ran)"]))
+
+    def test_a_reason_behind_much_output_is_found(self):
+        self.add_script("talks", "seq 100000; echo 'skipped: tired'; exit 77", SKIP_RETURN_CODE=77)
+        self.assertEqual(self.check()[1][:2], ["Skipped, and why:", "  talks: tired"])
+
+    def test_tests_that_fail(self):
+        self.add_script("one", "true")
+        self.add_script("wrong", "echo a scratch; exit 1")
+        self.add_script("needs it", "true", FIXTURES_REQUIRED="it")
+        self.add_script("makes it", "exit 1", FIXTURES_SETUP="it")
+        self.add("missing", "/nowhere/program")
+        self.add_script("slow", "sleep 30", TIMEOUT=1)
+        self.add_suite("Fails")
+        self.add_suite("Crashes")
+        self.add_script("launcher", "echo 'skipped: no mpiexec'; exit 77", SKIP_RETURN_CODE=77)
+        self.assertEqual(self.check(), (8, ["Skipped, and why:", "  launcher: no mpiexec",
+                                            "check: 1 passed, 7 failed, 1 skipped"]))
+        self.assertIn("a scratch", self.said)
+
+    def test_no_test_is_found(self):
+        self.add_script("one", "true")
+        status, lines = self.check("-R", "nothing_is_called_so")
+        self.assertEqual((status, lines), (8, ["check: 0 passed, 0 failed, 0 skipped"]), self.said)
+        self.assertIn("No tests were found", self.said)
+        self.assertNotIn("wrote no results", self.said)
+
+    def test_ctest_crashes(self):
+        self.add_script("one", "true")
+        self.add_script("wrong", "exit 1")
+        self.add_script("launcher", "echo 'skipped: no mpiexec'; exit 77", SKIP_RETURN_CODE=77)
+        self.add_script("kills", "kill -SEGV $PPID", COST=-1)
+        self.add_script("last", "true", COST=-2)
+        (self.build / "test-results.xml").write_text(RESULTS)  # of an earlier run: not to be believed
+        status, lines = self.check("-j1")
+        log = self.build / "check.log"
+        self.assertEqual((status, lines), (139, [
+            "Skipped, and why:", "  launcher: ctest ended before it wrote the reason",
+            f"ctest was killed by SIGSEGV and wrote no results: what it printed before is counted ({log}).",
+            "  wrong: failed", "check: 1 passed, 1 failed, 1 skipped, 2 not run"]), self.said)
+
+
+class Reading(ScriptTest):
+    """What ctest does not do by itself."""
+
+    def test_a_ctest_that_is_content_and_wrote_nothing_is_a_failure(self):
+        self.pretend_to_build()
+        status, said = self.dev("check")
+        self.assertEqual(status, 1, said)
+        self.assertIn("ctest ended with status 0 and wrote no results", said)
+        self.assertIn("check: 0 passed, 0 failed, 0 skipped", said.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,93 @@
+"""A copy of ./dev in a folder of its own, for tests. They are started as X_test.py SOURCES [unittest's arguments].
+
+Where a machine must lack something, small programs of the same name stand before the real ones on PATH (id says 1000, df
+says that the disk is full); the rest is real.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SOURCES = Path(sys.argv.pop(1)).resolve()
+
+# Stands for the Python that the peers are installed for: knows pip install, its own name and the last check.
+FAKE_PEERS_PYTHON = r"""#!/usr/bin/env bash
+case "$*" in
+  *'import sys, pip'*) exit 0 ;;
+  *'print(sys.executable)'*) echo "$0"; exit 0 ;;
+  *'import lightning'*) [ "$PYTHONPATH" = "$(dirname "$0")" ] && ls "$PYTHONPATH/torch" && echo "2.6.6 2.11.0"; exit ;;
+esac
+echo "$*" >> "$CALLS"
+while [ $# -gt 1 ]; do [ "$1" = --target ] && target=$2; shift; done
+mkdir -p "$target"/torch/{lib,include} "$target/nvidia/cu13/include"
+head -c 2000000 /dev/zero > "$target/torch/lib/libtorch_cpu.so"
+head -c 2000000 /dev/zero | tr '\\0' 1 > "$target/torch/lib/libtorch_cuda.so"
+exit "${FAIL:-0}"
+"""
+
+ALL_INSTALLED = """#!/usr/bin/env bash
+for word; do case $word in -*|*'$'*) ;; *) echo "installed $word" ;; esac; done
+"""
+
+
+class ScriptTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.checkout = self.root / "checkout"
+        (self.checkout / "cmake").mkdir(parents=True)
+        (self.checkout / "bench").mkdir()
+        (self.checkout / "bench/main.cpp").write_text('    {"overhead", bench::overhead::run_program},\n')
+        shutil.copy(SOURCES / "dev", self.checkout)
+        (self.checkout / "tests/support").mkdir(parents=True)
+        shutil.copy(SOURCES / "tests/support/test_summary.py", self.checkout / "tests/support")
+        for kind in ("cpu", "cuda"):
+            shutil.copy(SOURCES / f"cmake/libtorch-{kind}.txt", self.checkout / "cmake")
+        self.bin = self.root / "bin"
+        self.bin.mkdir()
+        self.home = self.root / "home"
+        self.calls = self.root / "calls"
+        self.calls.touch()
+        self.environment = {"PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin", "LEVIN_HOME": str(self.home),
+                            "HOME": str(self.root), "CALLS": str(self.calls), "REAL_PYTHON": sys.executable}
+        self.program("dpkg-query", ALL_INSTALLED)
+
+    def program(self, name, text):
+        path = self.bin / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def dev(self, *words, **environment):
+        return self.run_script("dev", *words, **environment)
+
+    def run_script(self, script, *words, **environment):
+        """(exit status, what was said)."""
+        done = subprocess.run([self.checkout / script, *words], env={**self.environment, **environment},
+                              stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        return done.returncode, done.stdout
+
+    def left_in_home(self):
+        return sorted(p.name for p in self.home.iterdir() if p.name not in ("logs", ".setup.lock"))
+
+    def make_torch(self):
+        torch = self.home / "libtorch-2.11.0-cpu/torch"
+        for file in ("lib/libtorch_cpu.so", "include/torch/csrc/api/include/torch/torch.h"):
+            (torch / file).parent.mkdir(parents=True)
+            (torch / file).touch()
+
+    def pretend_to_build(self):
+        """cmake, ninja and ctest that write down how they were called; a LibTorch that is there."""
+        self.make_torch()
+        for name in ("cmake", "ninja", "ctest"):
+            self.program(name, f'#!/bin/sh\necho {name} "$@" >> {self.calls}\n')
+
+    def make_peers_lists(self):
+        (self.checkout / "bench/peers").mkdir()
+        shutil.copy(SOURCES / "bench/peers/requirements.txt", self.checkout / "bench/peers")
+        self.program("peers_python", FAKE_PEERS_PYTHON)
+        self.environment["LEVIN_PYTHON"] = str(self.bin / "peers_python")
