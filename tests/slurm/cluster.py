@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 
-OWN_MOUNTS = str(pathlib.Path(__file__).resolve().parent / "own_mounts.sh")
+OWN_MOUNTS = str(pathlib.Path(__file__).resolve().parent.parent / "support/own_mounts.sh")
 PROGRAMS = ["munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol"]
 
 CONFIGURATION = """\

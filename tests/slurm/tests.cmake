@@ -4,9 +4,6 @@ endif()
 add_test(NAME submit COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/submit_test.py" $<TARGET_FILE:levin_tool>)
 set_tests_properties(submit PROPERTIES LABELS unit TIMEOUT 120)
 
-add_test(NAME slurm.own_mounts COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/own_mounts_test.py")
-set_tests_properties(slurm.own_mounts PROPERTIES LABELS slurm TIMEOUT 60 SKIP_RETURN_CODE 77)
-
 # A real Slurm of two nodes on this machine; see cluster.py. Skipped, with the reason, where none can be started.
 add_test(NAME slurm COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/slurm_test.py" $<TARGET_FILE:levin_tool>
   $<TARGET_FILE:rank_program>)

@@ -1,5 +1,5 @@
 """own_mounts.sh, which gives Slurm's nodes an /etc/hosts of their own: on this machine and in a chroot whose / is not a
-mount, as debootstrap's are.
+mount, as debootstrap's are. Root.
 """
 import os
 import pathlib
