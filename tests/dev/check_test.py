@@ -118,6 +118,11 @@ class Summary(ScriptTest):
     def add_suite(self, suite):
         self.add(suite, GOOGLETESTS, f"--gtest_filter={suite}.*")
 
+    def add_suites(self):
+        """All of the program's, as levin_test() adds them."""
+        self.tests.append(f"include([[{SOURCES}/tests/support/suites.cmake]])\n"
+                          f"levin_suites(suites [[{GOOGLETESTS}]] [[{self.build}/suites.cmake]] unit 300)")
+
     def add_script(self, name, text, **properties):
         self.add(name, "sh", "-c", text, **properties)
 
@@ -161,6 +166,15 @@ class Summary(ScriptTest):
             '  python_2, test_skips alone: no "tone" arm',
             "check: 5 passed, 0 failed, 0 skipped (and 6 cases of tests that ran)"]))
 
+    def test_a_suite_that_fails_and_skips_has_failed(self):
+        self.add_suites()
+        self.assertEqual(self.check(), (8, [
+            "Skipped, and why:", "  suites.SkipsOne, SkipsWithAReason alone: this machine has no turntable",
+            "  suites.SkipsTwo, 2 of its cases: no needle", "  suites.SkipsAll: no record", "  suites.SkipsAll: no sleeve",
+            "  suites.SkipsWithoutAWord, Skips alone: its output gives no reason",
+            "  suites.Fails, Skips alone: no amplifier",
+            "check: 3 passed, 2 failed, 1 skipped (and 5 cases of tests that ran)"]))
+
     def test_a_reason_behind_much_output_is_found(self):
         self.add_script("talks", "seq 100000; echo 'skipped: tired'; exit 77", SKIP_RETURN_CODE=77)
         self.assertEqual(self.check()[1][:2], ["Skipped, and why:", "  talks: tired"])
@@ -175,8 +189,9 @@ class Summary(ScriptTest):
         self.add_suite("Fails")
         self.add_suite("Crashes")
         self.add_script("launcher", "echo 'skipped: no mpiexec'; exit 77", SKIP_RETURN_CODE=77)
-        self.assertEqual(self.check(), (8, ["Skipped, and why:", "  launcher: no mpiexec",
-                                            "check: 1 passed, 7 failed, 1 skipped"]))
+        self.assertEqual(self.check(), (8, [
+            "Skipped, and why:", "  Fails, Skips alone: no amplifier", "  launcher: no mpiexec",
+            "check: 1 passed, 7 failed, 1 skipped (and 1 case of tests that ran)"]))
         self.assertIn("a scratch", self.said)
 
     def test_no_test_is_found(self):

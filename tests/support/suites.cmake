@@ -1,13 +1,14 @@
 # Run by ctest: includes a program's CTests, one for each suite of GoogleTest, after listing them anew where the program
-# is newer than its list. A CTest for each TEST would start each one's process and load LibTorch 700 times, which takes
-# longer than the tests do.
+# or this file is newer than its list. A CTest for each TEST would start each one's process and load LibTorch 700 times,
+# which takes longer than the tests do.
 # From levin_test(): levin_suites(NAME PROGRAM LIST LABEL SECONDS)
 function(levin_suites name program list label seconds)
   if(NOT EXISTS "${program}")
     add_test("${name}_test_was_not_built" "${program}")
     return()
   endif()
-  if(NOT EXISTS "${list}" OR "${program}" IS_NEWER_THAN "${list}")
+  if(NOT EXISTS "${list}" OR "${program}" IS_NEWER_THAN "${list}" OR
+      "${CMAKE_CURRENT_FUNCTION_LIST_FILE}" IS_NEWER_THAN "${list}")
     execute_process(COMMAND "${program}" --gtest_list_tests OUTPUT_VARIABLE output RESULT_VARIABLE status)
     if(NOT status EQUAL 0)
       message(FATAL_ERROR "${program} --gtest_list_tests: ${status}\n${output}")
@@ -23,11 +24,12 @@ function(levin_suites name program list label seconds)
         set(listed TRUE)
         string(APPEND text "add_test([[${name}.${suite}]] [[${program}]] [[--gtest_filter=${suite}.*]])\n"
           "set_tests_properties([[${name}.${suite}]] PROPERTIES LABELS ${label} TIMEOUT ${seconds}")
-        if(label STREQUAL "cuda")
-          string(APPEND text " SKIP_REGULAR_EXPRESSION [[  SKIPPED ]])\n")  # GoogleTest's word; the output says why
-        else()
-          string(APPEND text " ENVIRONMENT [[CUDA_VISIBLE_DEVICES=]])\n")
+        if(NOT label STREQUAL "cuda")
+          string(APPEND text " ENVIRONMENT [[CUDA_VISIBLE_DEVICES=]]")
         endif()
+        # How GoogleTest's output ends where every test was skipped; a suite that has failed ends otherwise.
+        string(APPEND text
+          " SKIP_REGULAR_EXPRESSION \"PASSED  ] 0 tests[.]\\n([[]  SKIPPED [^\\n]*\\n)+\\n*$\")\n")
       endif()
     endforeach()
     file(WRITE "${list}" "${text}")

@@ -18,11 +18,11 @@ from collections import namedtuple
 Test = namedtuple("Test", "name outcome reasons")
 
 GTEST_RUN = re.compile(r"^\[ RUN      \] (\S+)$", re.M)
-GTEST_SKIP = re.compile(r"^(?:\S+:\d+: Skipped\n(?P<why>(?:(?!\[ RUN|\S+:\d+: Skipped$).*\n)*?))?\s*"
+GTEST_SKIP = re.compile(r"^(?:\S+:\d+: Skipped\n(?P<why>(?:(?!\[ RUN|\S+:\d+: Skipped$).*\n)*?))?"
                         r"\[  SKIPPED \] (?P<case>\S+) \(\d+ ms\)$", re.M)
 UNITTEST_RUN = re.compile(r"^\w+ \([\w.]+\)(?:\n.*)? \.\.\. ", re.M)
 UNITTEST_SKIP = re.compile(r"^(?P<case>\w+) \([\w.]+\)(?:\n.*)?? \.\.\. skipped (?P<quote>['\"])(?P<why>.*)(?P=quote)$", re.M)
-UNITTEST_END = re.compile(r"^OK \(.*\bskipped=(\d+)", re.M)
+UNITTEST_END = re.compile(r"^(?:OK|FAILED) \(.*\bskipped=(\d+)", re.M)
 PROGRESS = re.compile(r"^ *\d+/(?P<all>\d+) Test +#\d+: (?P<name>.+?) \.* *(?P<end>Passed|\*\*\*\D*?) +[\d.]+ sec", re.M)
 NO_REASON = "its output gives no reason"
 
@@ -61,7 +61,7 @@ def read_case(case):
         return Test(name, "skipped", {"it is disabled in CMake (DISABLED)": []})
     # A test that could not be run is one that failed, unless it says itself that it is to be skipped.
     if left_out is None or not left_out.get("message", "").startswith("SKIP_"):
-        return Test(name, "failed", {})
+        return Test(name, "failed", skipped_cases(output)[0])
     return Test(name, "skipped", skipped_cases(output)[0] or {last_line(output): []})
 
 
