@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What the documentation promises, held against the tree.
 
-  docs.py check ROOT               links and anchors of every *.md, ./dev words, the YAML blocks that enabled.txt names
+  docs.py check ROOT               links, pictures and anchors of every *.md, ./dev words, the site's list of pages, and the
+                                   YAML blocks that enabled.txt names
   docs.py program FILE.md OUT.cpp  writes the first C++ block of FILE.md that holds `int main`
   docs.py run PROGRAM              runs it in a fresh folder, which is removed afterwards
 
@@ -14,6 +15,8 @@ import tempfile
 from pathlib import Path
 
 FENCE = re.compile(r"^```(\w*)\s*$")
+# [text](target "title") and pictures, [name]: target, <a href="target">, <img src="target">
+LINK = re.compile(r"""(?:\[[^\[\]]*)?\]\(<?([^)\s>]+)>?(?:\s+"[^"]*")?\)|^\[[^\]]+\]:\s+(\S+)|<(?:a|img)\s[^>]*?(?:href|src)="([^"]+)\"""", re.M)
 
 
 def blocks_of(text):
@@ -48,7 +51,11 @@ def anchors_of(path):
         inside ^= line.startswith("```")
         if not inside and line.startswith("#"):
             heading = re.sub(r"[^\w\- ]", "", line.lstrip("#").strip().lower())
-            found.add(heading.replace(" ", "-"))
+            anchor, copies = heading.replace(" ", "-"), 0
+            while anchor in found:  # headings of the same words are numbered
+                copies += 1
+                anchor = f"{heading.replace(' ', '-')}-{copies}"
+            found.add(anchor)
     return found
 
 
@@ -59,8 +66,8 @@ def line_of(text, position):
 def check_links(root, path):
     # Links may break over a line's end: search the text, not lines.
     text = without_blocks(path.read_text(encoding="utf-8"))
-    for match in re.finditer(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)", text):
-        target = match.group(1)
+    for match in LINK.finditer(text):
+        target = next(group for group in match.groups() if group)
         if re.match(r"[a-z]+:", target):
             continue
         file, _, anchor = target.partition("#")
@@ -111,8 +118,26 @@ def enabled(root, what):
     return {name for kind, name in pairs if kind == what}
 
 
+def check_order(root):
+    """The site lists every page of docs/ once, and no page that is not there."""
+    order = root / "docs/site/order.txt"
+    if not order.is_file():
+        return
+    lines = order.read_text(encoding="utf-8").splitlines()
+    listed = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    pages = {path.relative_to(root).as_posix() for path in (root / "docs").rglob("*.md")}
+    for page in sorted(pages - set(listed)):
+        yield f"docs/site/order.txt: {page} is not listed, so the site does not show it."
+    for page in listed:
+        if not (root / page).is_file():
+            yield f"docs/site/order.txt: {page} does not exist."
+        elif listed.count(page) > 1:
+            yield f"docs/site/order.txt: {page} is listed {listed.count(page)} times."
+
+
 def findings_of(root):
     known = words_of_dev(root)
+    yield from check_order(root)
     for path in sorted(p for p in root.rglob("*.md") if not {"build", ".git"} & set(p.relative_to(root).parts)):
         yield from check_links(root, path)
         yield from check_dev_words(root, path, known)

@@ -46,6 +46,26 @@ class Docs(unittest.TestCase):
         self.write("README.md", "[a](docs/other.md#gone)\n")
         self.assert_found("README.md:1", "#gone")
 
+    def test_dead_pictures_titles_definitions_and_html_links_are_named(self):
+        for text in ("![a](gone.svg)", '[a](gone.svg "title")', "[a][b]\n\n[b]: gone.svg", '<img alt="a" src="gone.svg">',
+                     '<a href="gone.svg">a</a>'):
+            self.write("docs/a.md", f"{text}\n")
+            self.assert_found("docs/a.md:", "gone.svg")
+
+    def test_headings_of_the_same_words_are_numbered(self):
+        self.write("docs/a.md", "# One\n# Two\n# Two\n[a](#two) [b](#two-1)\n")
+        self.assertEqual(self.check()[0], 0, self.check()[1])
+        self.write("docs/a.md", "# One\n# Two\n# Two\n[a](#two) [b](#two-2)\n")
+        self.assert_found("docs/a.md:4", "#two-2")
+
+    def test_the_site_lists_every_page_once(self):
+        self.write("docs/site/order.txt", "## Learn\ndocs/other.md\n")
+        self.assertEqual(self.check()[0], 0, self.check()[1])
+        self.write("docs/articles/new.md", "# New\n")
+        self.assert_found("order.txt", "docs/articles/new.md is not listed")
+        self.write("docs/site/order.txt", "## Learn\ndocs/other.md\ndocs/gone.md\ndocs/articles/new.md\n")
+        self.assert_found("order.txt", "docs/gone.md does not exist")
+
     def test_an_unknown_word_of_dev_is_named(self):
         self.write("README.md", "`./dev check` and\n`./dev deploy`\n")
         self.assert_found("README.md:2", "deploy")
@@ -73,6 +93,23 @@ class Docs(unittest.TestCase):
         done = subprocess.run([sys.executable, HERE / "docs.py", "run", program], check=False)
         self.assertEqual(done.returncode, 3)
         self.assertFalse(Path((self.root / "where").read_text().strip()).exists())
+
+    def assert_site(self, *parts):
+        done = subprocess.run([sys.executable, HERE / "site_links.py", self.root / "site"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (1 if parts else 0, ""), done.stdout)
+        for part in parts:
+            self.assertIn(part, done.stdout)
+
+    def test_dead_links_and_anchors_of_a_built_site_are_named(self):
+        self.write("site/api/classa.html", '<a id="m1"></a><a href="classa.html#made-by-doxygen"></a>')
+        self.write("site/docs/a.html", '<h1 id="one"></h1><a href="../index.html"></a><a href="https://x.org/none"></a>')
+        good = '<a href="docs/a.html#one"></a><a href="api/classa.html#m1"></a>'
+        self.write("site/index.html", good)
+        self.assert_site()
+        for dead in ('<a href="docs/gone.html">', '<img src="gone.svg">', '<a href="docs/a.html#two">',
+                     '<a href="api/classb.html">', '<a href="api/classa.html#m2">', '<a href="#none">'):
+            self.write("site/index.html", good + dead)
+            self.assert_site("index.html: ", dead.split('"')[1])
 
 
 if __name__ == "__main__":
