@@ -26,12 +26,16 @@ while [ "$path" != / ]; do
   find "$path" -maxdepth 0 -perm -o=x | grep -q . || closed=$path
   path=$(dirname "$path")
 done
-if [ -n "$closed" ]; then  # an empty folder of that name, with LibTorch alone in it
-  kept=$(mktemp -d)
-  mount --bind "$torch" "$kept"
+if [ -n "$closed" ]; then  # an empty folder of that name, with LibTorch alone in it, and what its wheel needs beside it
+  kept=$prefix/kept
+  nvidia=$(dirname "$torch")/nvidia
+  mkdir -p "$kept/torch" "$kept/nvidia"
+  mount --bind "$torch" "$kept/torch"
+  [ ! -d "$nvidia" ] || mount --bind "$nvidia" "$kept/nvidia"
   mount -t tmpfs -o mode=755 levin-test "$closed"
-  mkdir -p "$torch"
-  mount --bind "$kept" "$torch"
+  mkdir -p "$torch" "$nvidia"
+  mount --bind "$kept/torch" "$torch"
+  mount --bind "$kept/nvidia" "$nvidia"
 fi
 """
 
@@ -72,8 +76,8 @@ class OtherUser(unittest.TestCase):
 
     def test_where_libtorch_is_closed_to_others_the_install_warns_and_the_tool_says_what_to_do(self):
         said = self.install(CLOSED)
-        self.assertIn(f"Other users cannot start what was installed in {self.prefix}: LibTorch is in {TORCH}/lib, and they "
-                      f"have no access to ", said)
+        self.assertIn(f"Other users cannot start what was installed in {self.prefix}: LibTorch is in {TORCH}/lib, and "
+                      "they have no access to ", said)
         self.assertRegex(said, r"For an install for all users, run as root: \./dev setup (--cuda )?--system && ")
         status, said = self.where(CLOSED, f'{NOBODY} "$prefix/bin/levin" --version')
         self.assertEqual(status, 1, said)
@@ -91,7 +95,8 @@ class OtherUser(unittest.TestCase):
         self.install(CLOSED)
         status, said = self.where('mount -t tmpfs levin-test "$torch/lib"', '"$prefix/bin/levin" --version')
         self.assertEqual(status, 1, said)
-        self.assertIn(f"LibTorch is no longer in {TORCH}/lib: put it back (./dev setup), or build and install Levin again", said)
+        self.assertIn(f"LibTorch is no longer in {TORCH}/lib: put it back (./dev setup), or build and install Levin again",
+                      said)
 
 
 if __name__ == "__main__":
