@@ -4,6 +4,7 @@
 
 #include "levin/callbacks/prediction_writer.h"
 #include "levin/cli/commands/checkpoint_tool.h"
+#include "levin/cli/commands/convert.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/measure_memory.h"
 #include "levin/cli/commands/measure_step.h"
@@ -153,6 +154,8 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
       return run_submit(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::plan: return run_plan(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::tune: return run_tune(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
+    case Command::convert:
+      return run_convert(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::list: {
       const std::string text = list_text(arguments.topic, all_kinds(), width, problems);
       if (!problems.empty()) return complain(problems);

@@ -8,6 +8,7 @@ enum ExitCode : int {
   kExitRunFailed = 1,      // the run started and failed: an exception in the module, a full disk, a lost rank
   kExitBadConfig = 2,      // nothing was run: a mistake on the command line or in the configuration
   kExitStopped = 3,        // a file called "stop" in the run's folder; like the next four: with a checkpoint
+  kExitPartly = 4,         // levin convert: the file was written, without what could not be translated
   kExitHangup = 129,       // SIGHUP (128 + 1): the terminal closed
   kExitInterrupted = 130,  // Ctrl-C (128 + SIGINT), as shells report it
   kExitUser1 = 138,        // SIGUSR1 (128 + 10): a scheduler's warning

@@ -110,6 +110,7 @@ constexpr std::array kCommandDocs{
     std::pair{"plan cluster …", "predict step times on many devices from a step measured here"},
     std::pair{"plan memory …", "say what a step holds, and what to compute again so that it holds less"},
     std::pair{"tune --config FILE…", "find a batch size that fits, and a learning rate"},
+    std::pair{"convert FILE", "make a run file of one of Lightning's LightningCLI"},
     std::pair{"list [KIND]", "names of the classes that a run file may use"},
     std::pair{"help [NAME]", "every option of a class"},
 };

@@ -22,6 +22,7 @@ constexpr std::array kCommands{
     std::pair{"submit", Command::submit},
     std::pair{"plan", Command::plan},
     std::pair{"tune", Command::tune},
+    std::pair{"convert", Command::convert},
     std::pair{"list", Command::list},
     std::pair{"help", Command::help},
 };
@@ -172,8 +173,8 @@ std::string command_word(Command command) {
 Arguments parse_arguments(const std::vector<std::string>& args, const std::vector<std::string>& trainer_options,
                           Problems& problems) {
   Arguments result;
-  for (const Command reader :
-       {Command::checkpoint, Command::submit, Command::plan, Command::tune}) {  // they read their words themselves
+  for (const Command reader : {Command::checkpoint, Command::submit, Command::plan, Command::tune,
+                               Command::convert}) {  // they read their words themselves
     if (args.empty() || args[0] != command_word(reader)) continue;
     result.command = reader;
     result.words.assign(args.begin() + 1, args.end());

@@ -14,7 +14,7 @@
 
 namespace levin {
 
-enum class Command { fit, validate, test, predict, checkpoint, submit, plan, tune, list, help, version };
+enum class Command { fit, validate, test, predict, checkpoint, submit, plan, tune, convert, list, help, version };
 
 struct Arguments {
   Command command = Command::help;
@@ -22,7 +22,7 @@ struct Arguments {
   bool print_config = false;               // print the resolved configuration and do nothing
   std::string output = "";                 // of predict: a file for the predictions; "": none
   bool help = false;                       // --help after a subcommand
-  std::vector<std::string> words = {};     // what follows "levin checkpoint", "submit", "plan" or "tune"
+  std::vector<std::string> words = {};     // what follows "levin checkpoint", "submit", "plan", "tune" or "convert"
   std::string topic = "";                  // "levin list TOPIC": a kind of class; "levin help TOPIC": a class; or ""
 };
 

@@ -109,6 +109,10 @@ std::optional<int64_t> resolve_gpus(const Wish& wish, RunPlan& plan, Problems& p
 
 }  // namespace
 
+std::vector<std::string> known_accelerators() {
+  return {"auto", "cpu", "gpu", "cuda"};
+}
+
 void resolve_accelerator(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
   plan.device = "cpu";
   if (o.accelerator == "cpu") return;
@@ -122,7 +126,7 @@ void resolve_accelerator(const TrainerOptions& o, RunPlan& plan, Problems& probl
     if (problem.empty()) plan.device = "cuda";
     return;
   }
-  const std::vector<std::string> known = {"auto", "cpu", "gpu", "cuda"};
+  const std::vector<std::string> known = known_accelerators();
   problems.add(
       {}, "TrainerOptions.accelerator",
       "\"" + o.accelerator + "\" is not known." + did_you_mean(o.accelerator, known) + " Known: " + join(known) + ".");

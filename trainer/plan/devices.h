@@ -3,11 +3,16 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "levin/core/error.h"
 #include "levin/trainer/plan/run_plan.h"
 
 namespace levin {
+
+/// What TrainerOptions::accelerator may be.
+[[nodiscard]] std::vector<std::string> known_accelerators();
 
 /// Fills plan.device. Adds a problem for an unknown accelerator, and for a gpu that cannot be used, saying what is
 /// missing. Nothing of CUDA is opened yet.

@@ -1,0 +1,33 @@
+// levin convert lightning.yaml --output run.yaml: a LightningCLI file as a run file of Levin's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "levin/core/fields.h"
+
+namespace levin {
+
+struct ConvertOptions {
+  std::string output = "";
+  std::string model = "";
+  std::string data = "";
+  std::string optimizer = "";
+  std::string lr_scheduler = "";
+
+  static auto fields() {
+    using O = ConvertOptions;
+    return levin::fields(
+        field("output", &O::output, "the file to write, which must not be there yet; empty: standard output"),
+        field("model", &O::model, "class of the model, where LightningCLI was given it in Python"),
+        field("data", &O::data, "the same for the data module"),
+        field("optimizer", &O::optimizer, "the same for the optimizer"),
+        field("lr_scheduler", &O::lr_scheduler, "the same for the schedule"));
+  }
+};
+
+/// `words` follow "levin convert". What could not be translated is listed on standard error. Returns kExitOk,
+/// kExitPartly if something was left out, or kExitBadConfig, and nothing is written then.
+int run_convert(const std::vector<std::string>& words, int width);
+
+}  // namespace levin

@@ -1,0 +1,44 @@
+// A class of a LightningCLI file, {class_path: lightning.pytorch.callbacks.EarlyStopping, init_args: {…}}, as Levin's.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/core/registry.h"
+
+namespace levin {
+
+/// What is known of the classes of one interface, and what to do about one that is not.
+struct KnownClasses {
+  std::function<ClassSpec(const ClassSpec&, const std::string& path, Problems&)> resolve;
+  std::function<const ClassEntry*(const std::string& name)> find;
+  std::string instead = "";
+};
+
+template <class Interface>
+KnownClasses known_classes(const std::string& instead) {
+  const auto& registry = Registry<Interface>::instance();
+  return {[&registry](const ClassSpec& spec, const std::string& path, Problems& problems) {
+            return registry.resolve(spec, path, problems);
+          },
+          [&registry](const std::string& name) -> const ClassEntry* { return registry.find(name); }, instead};
+}
+
+/// Where translations note what they leave out.
+struct TranslationNotes {
+  Problems& left_out;
+  std::vector<std::string>& notes;
+
+  /// Notes it, and leaves a comment with the reason and the value in `container`.
+  void leave_out(ConfigNode& container, const ConfigEntry& entry, const std::string& path, const std::string& why);
+};
+
+/// {class_path, init_args} or a name, as it stands at `path`. What Levin's class cannot take of its options is left
+/// out; nothing, with why in `problem`, if the class is not known or cannot be made without what was left out.
+[[nodiscard]] std::optional<ConfigNode> translate_class(const ConfigNode& written, const std::string& path,
+                                                        const KnownClasses& known, TranslationNotes& notes,
+                                                        std::string& problem);
+
+}  // namespace levin
