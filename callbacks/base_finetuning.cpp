@@ -6,6 +6,7 @@
 
 #include "levin/callbacks/batch_norm.h"
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/trainer.h"
 
@@ -244,8 +245,8 @@ void BaseFinetuning::load_state(const State& saved) {
   frozen_norm_names_ = saved.get<std::vector<std::string>>("frozen_batch_norms");
   if (groups_.size() != group_optimizers_.size()) {
     throw CheckpointError(state_key() + ": the saved state names " + std::to_string(groups_.size()) +
-                          " groups of parameters and " + std::to_string(group_optimizers_.size()) +
-                          " optimizers for them. It is damaged; use another checkpoint.");
+                          " groups of parameters and " + count_of(group_optimizers_.size(), "optimizer") +
+                          " for them. It is damaged; use another checkpoint.");
   }
   restoring_ = true;
 }

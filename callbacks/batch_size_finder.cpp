@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
@@ -17,7 +18,7 @@ std::string named(const std::string& text) {
 }
 
 std::string samples_text(int64_t samples) {
-  return std::to_string(samples) + (samples == 1 ? " sample" : " samples");
+  return count_of(samples, "sample");
 }
 
 }  // namespace

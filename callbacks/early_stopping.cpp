@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
@@ -67,8 +68,8 @@ std::string EarlyStopping::judge(double value) {
     return "";
   }
   if (++wait_count_ < options_.patience) return "";
-  return "EarlyStopping: " + options_.monitor + " did not improve in " + std::to_string(wait_count_) +
-         " checks; its best was " + number_text(best_score_);
+  return "EarlyStopping: " + options_.monitor + " did not improve in " + count_of(wait_count_, "check") +
+         "; its best was " + number_text(best_score_);
 }
 
 bool EarlyStopping::is_better(double value, double other, double margin) const {

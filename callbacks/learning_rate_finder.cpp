@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/files.h"
 #include "levin/core/short_number.h"
 #include "levin/trainer/lightning_module.h"
@@ -76,7 +77,7 @@ void LearningRateFinder::search(Trainer& trainer) {
   suggestion_ = curve_.suggestion();
   if (!options_.plot.empty() && trainer.global_rank() == 0) write_files();
   const std::string steps =
-      std::to_string(curve_.points().size()) + " steps, up to " + short_number(curve_.points().back().lr);
+      count_of(curve_.points().size(), "step") + ", up to " + short_number(curve_.points().back().lr);
   if (!suggestion_) {
     return Console::instance().warn(named("nothing to suggest after " + steps + "; the learning rate stays " +
                                           short_number(configured) +

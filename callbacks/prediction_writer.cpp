@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "levin/checkpoint/safetensors_writer.h"
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/core/scalar_text.h"
@@ -136,7 +137,7 @@ void PredictionWriter::write_csv_row(const at::Tensor& row, const std::string& p
     put(header + "\n");
   }
   if (row.numel() != columns_) {
-    throw Error("PredictionWriter: a sample has " + std::to_string(row.numel()) + " values, and those before it have " +
+    throw Error("PredictionWriter: a sample has " + count_of(row.numel(), "value") + ", and those before it have " +
                 std::to_string(columns_) + ", which one table of CSV cannot hold. Write .jsonl or .safetensors.");
   }
   std::string line = place;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/profilers/time_split.h"
 #include "levin/trainer/plan/run_plan.h"
@@ -221,8 +222,7 @@ void ProgressBar::on_fit_end(Trainer& trainer, LightningModule&) {
   if (!trained_) return Console::instance().print("Nothing to train: " + why + ".");
   const int64_t epochs = trainer.current_epoch() - first_epoch_;
   const int64_t steps = trainer.global_step() - first_step_;
-  Console::instance().print("Trained " + std::to_string(epochs) + (epochs == 1 ? " epoch, " : " epochs, ") +
-                            std::to_string(steps) + (steps == 1 ? " step, in " : " steps, in ") +
+  Console::instance().print("Trained " + count_of(epochs, "epoch") + ", " + count_of(steps, "step") + ", in " +
                             readable_duration(Clock::now() - fit_started_) + ": " + why + ".");
 }
 
@@ -281,8 +281,8 @@ std::optional<double> ProgressBar::run_seconds_left(const Trainer& trainer, Cloc
 void ProgressBar::print_summary(const Pass& pass, Clock::time_point now, const Metrics& metrics) {
   std::string title = pass.title;
   title[0] = static_cast<char>(std::tolower(title[0]));
-  std::string text = title + ": " + std::to_string(pass.seen) + (pass.seen == 1 ? " batch in " : " batches in ") +
-                     readable_duration(Seconds(pass.seconds(now)));
+  std::string text =
+      title + ": " + count_of(pass.seen, "batch", "batches") + " in " + readable_duration(Seconds(pass.seconds(now)));
   if (pass.seen > 0) text += " (" + rate_text(pass.rate(now)) + ")";
   Console::instance().print(text + metrics_text(metrics, ", "));
 }

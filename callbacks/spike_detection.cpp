@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/files.h"
 #include "levin/core/paths.h"
 #include "levin/trainer/lightning_module.h"
@@ -57,8 +58,8 @@ void SpikeDetection::setup(Trainer& trainer, LightningModule&, Stage stage) {
   if (!fs::exists(path_, code)) return;
   read_excluded();
   if (trainer.global_rank() == 0) {
-    Console::instance().print("SpikeDetection: " + path_ + " names " + std::to_string(excluded_.size()) +
-                              " batches to leave out.");
+    Console::instance().print("SpikeDetection: " + path_ + " names " + count_of(excluded_.size(), "batch", "batches") +
+                              " to leave out.");
   }
 }
 
@@ -169,8 +170,8 @@ void SpikeDetection::load_state(const State& saved) {
   losses_.assign(losses.begin(), losses.end());
   seen_ = saved.get<int64_t>("seen");
   if (seen_ > 0 && losses_.empty()) {
-    throw CheckpointError("SpikeDetection: the saved state counts " + std::to_string(seen_) +
-                          " losses and holds none. It is damaged; use another checkpoint.");
+    throw CheckpointError("SpikeDetection: the saved state counts " + count_of(seen_, "loss", "losses") +
+                          " and holds none. It is damaged; use another checkpoint.");
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "levin/callbacks/nvml.h"
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/profilers/peak_flops.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -49,7 +50,7 @@ ThroughputMonitor::ThroughputMonitor(ThroughputMonitorOptions options, BatchCoun
   length_ = [dim = *options_.length_dim](const Batch& batch) {
     if (dim < batch[0].dim()) return batch[0].size(dim);
     throw Error("ThroughputMonitor: length_dim is " + std::to_string(dim) + ", and the batch's first tensor has " +
-                std::to_string(batch[0].dim()) + " dimensions. Set ThroughputMonitorOptions.length_dim below that.");
+                count_of(batch[0].dim(), "dimension") + ". Set ThroughputMonitorOptions.length_dim below that.");
   };
 }
 

@@ -9,6 +9,7 @@
 
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/checkpoint/sharded_record.h"
+#include "levin/core/count_of.h"
 #include "levin/core/tensor_text.h"
 
 namespace levin {
@@ -66,8 +67,7 @@ ShardedRecord read_sharded_record(const std::string& path) {
   for (const auto& [key, layout] : record.layout) {
     if (layout.begins.size() == record.shards.size()) continue;
     bad_record(path, "the layout of \"" + cut_text(key) + "\" is wrong: it has places for " +
-                         std::to_string(layout.begins.size()) + " of " + std::to_string(record.shards.size()) +
-                         " shards");
+                         std::to_string(layout.begins.size()) + " of " + count_of(record.shards.size(), "shard"));
   }
   for (const auto& entry : values.values.entries) {
     if (entry.key != "sharded") record.values.set(entry.key, entry.value);
@@ -152,7 +152,7 @@ void ShardedReader::check_shape(const std::string& key, const Layout& layout) co
   constexpr size_t most_dims = 64;  // as LibTorch
   const std::string what = "the layout of \"" + cut_text(key) + "\" is wrong: ";
   if (layout.shape.size() > most_dims) {
-    bad_record(path_, what + std::to_string(layout.shape.size()) + " dimensions are more than LibTorch has");
+    bad_record(path_, what + count_of(layout.shape.size(), "dimension") + " are more than LibTorch has");
   }
   int64_t strides = 1;
   for (const int64_t dim : layout.shape) {
@@ -187,7 +187,7 @@ void ShardedReader::check_parts(const std::string& key, const Layout& layout) {
   }
   if (filled != size) {
     bad_record(path_,
-               "the shards hold " + std::to_string(filled) + " of the " + std::to_string(size) + " numbers of " + name);
+               "the shards hold " + std::to_string(filled) + " of the " + count_of(size, "number") + " of " + name);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "levin/checkpoint/weights_source.h"
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 
 namespace levin {
 
@@ -106,8 +107,8 @@ WeightsReport load_weights(torch::nn::Module& module, const WeightsOptions& unch
   // PyTorch: load_state_dict(strict=False) still fails for another shape; here: it is left out and told, because a head
   // of another size is the common case of taking over weights.
   if (!wrong.empty()) {
-    Console::instance().warn("weights " + options.path + ": " + std::to_string(tensors.size()) +
-                             " tensors were loaded. Not loaded: " + wrong + ".");
+    Console::instance().warn("weights " + options.path + ": " + count_of(tensors.size(), "tensor") +
+                             (tensors.size() == 1 ? " was" : " were") + " loaded. Not loaded: " + wrong + ".");
   }
   return report;
 }

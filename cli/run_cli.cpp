@@ -12,12 +12,14 @@
 #include "levin/cli/commands/plan_memory.h"
 #include "levin/cli/commands/report.h"
 #include "levin/cli/commands/submit.h"
+#include "levin/cli/commands/trainer_help.h"
 #include "levin/cli/commands/tune.h"
 #include "levin/cli/config/arguments.h"
 #include "levin/cli/config/old_options.h"
 #include "levin/cli/config/resolve_run.h"
 #include "levin/cli/config/run_parts.h"
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/duration.h"
 #include "levin/core/main_guard.h"
 #include "levin/core/version.h"
@@ -41,6 +43,12 @@ std::vector<ClassKind> all_kinds() {
       class_kind<Profiler>("profilers", "trainer.profiler")};
 }
 
+std::string help_text(const std::string& topic, int width, Problems& problems) {
+  if (topic.empty()) return usage_text(width);
+  if (is_about_trainer(topic)) return trainer_help(topic, describe_options<TrainerOptions>(), width, problems);
+  return class_help(topic, all_kinds(), width, problems);
+}
+
 // The configuration that an earlier run has kept, in today's words.
 ConfigNode read_kept_config(const std::string& path) {
   Problems problems;
@@ -56,8 +64,8 @@ void predict(Trainer& trainer, LightningModule& model, DataModule* data, const s
   const Predictions predictions =
       data != nullptr ? trainer.predict(model, *data, ckpt_path, keeps) : trainer.predict(model, ckpt_path, keeps);
   if (keeps) return report_predictions(trainer, predictions, data);
-  Console::instance().print("predictions: " + std::to_string(writer->samples()) + " samples, written to " +
-                            writer->path() + ", took " + readable_duration(trainer.elapsed()));
+  Console::instance().print("predictions: " + count_of(writer->samples(), "sample") + ", written to " + writer->path() +
+                            ", took " + readable_duration(trainer.elapsed()));
 }
 
 void run_command(Command command, ResolvedRun run) {
@@ -110,8 +118,7 @@ bool is_first_process() {
 
 int complain(const Problems& problems) {
   const size_t count = problems.size();
-  return report_problems(
-      problems, std::to_string(count) + (count == 1 ? " problem" : " problems") + "; nothing was run. See levin help.");
+  return report_problems(problems, count_of(count, "problem") + "; nothing was run. See levin help.");
 }
 
 // What "levin plan" can plan.
@@ -163,8 +170,7 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
       return kExitOk;
     }
     case Command::help: {
-      const std::string text =
-          arguments.topic.empty() ? usage_text(width) : class_help(arguments.topic, all_kinds(), width, problems);
+      const std::string text = help_text(arguments.topic, width, problems);
       if (!problems.empty()) return complain(problems);
       console.print(text);
       return kExitOk;
@@ -178,7 +184,7 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
   std::vector<ConfigSource> sources = arguments.sources;
   if (!arguments.output.empty()) sources.emplace_back(written_to(arguments.output));
   ResolvedRun run = resolve_run(sources, RunPlace::here, problems);
-  if (!arguments.print_config) require_model(run.config, problems);
+  if (!arguments.print_config) require_model(run, problems);
   if (!problems.empty()) return complain(problems);
   if (arguments.print_config) {
     console.print(to_yaml(run.printed));

@@ -1,25 +1,41 @@
 #include "levin/core/main_guard.h"
 
+#include <string>
+#include <vector>
+
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/exception_text.h"
+#include "levin/core/rank_status.h"
 
 namespace levin::detail {
 
+namespace {
+
+// What ends this process. The launcher of several ranks says it once for all.
+void report_end(const std::string& text, const std::vector<std::string>& lines) {
+  RankStatus& status = RankStatus::instance();
+  status.set_error(text);
+  if (status.leave_to_launcher(text)) return;
+  for (const auto& line : lines) Console::instance().error(line);
+}
+
+}  // namespace
+
 int guarded_main(const std::function<int()>& body) {
-  Console& console = Console::instance();
   try {
     return body();
   } catch (const ConfigError& error) {
-    for (const auto& problem : error.problems()) console.error(problem);
+    report_end(error.what(), error.problems());
     return kExitBadConfig;
   } catch (const Interrupted& error) {
-    console.error(error.what());
+    report_end(error.what(), {error.what()});
     return error.signal_number() == 0 ? kExitStopped : 128 + error.signal_number();
   } catch (const std::exception& error) {
-    console.error(error.what());
+    report_end(error.what(), {error.what()});
   } catch (...) {
-    console.error("the run ended with " + exception_text(std::current_exception()) + ".");
+    const std::string text = "the run ended with " + exception_text(std::current_exception()) + ".";
+    report_end(text, {text});
   }
   return kExitRunFailed;
 }

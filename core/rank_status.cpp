@@ -100,6 +100,12 @@ void RankStatus::set_error(const std::string& text) {
   write_error_file(text);
 }
 
+bool RankStatus::leave_to_launcher(const std::string& text) {
+  if (page_ == &own_ || page_->failed_at.load() == 0 || text != page_->error.data()) return false;
+  page_->unsaid = 1;
+  return true;
+}
+
 RankPages::RankPages(int64_t count) : count_(count) {
   const size_t size = static_cast<size_t>(count) * sizeof(RankPage);
   descriptor_ = ::memfd_create("levin ranks", 0);

@@ -16,12 +16,13 @@ struct RankPage {
   std::atomic<int64_t> global_step = -1;
   std::atomic<int64_t> moved_at = 0;   // nanoseconds of the monotonic clock
   std::atomic<int64_t> failed_at = 0;  // the same; 0: has not failed
+  std::atomic<int64_t> unsaid = 0;     // 1: nobody but the launcher says the error
   std::atomic<int64_t> saves = 0;      // that are in progress
   std::atomic<int64_t> stop = 0;       // the signal that asked this rank to stop, whoever sent it; 0: none
   std::atomic<int64_t> stopped = 0;    // 1: has ended because somebody asked for it, by whatever way
   std::array<char, 64> phase = {};     // ends with a zero
   std::array<char, 256> waiting = {};  // what for, while it waits for other ranks
-  std::array<char, 1024> error = {};
+  std::array<char, 8192> error = {};
 
   [[nodiscard]] std::string text() const;  // "train, epoch 1, batch 12, global step 950"
 };
@@ -46,6 +47,9 @@ class RankStatus {
   /// The first one is kept: what follows is its consequence. Also written to the file that torchrun names in
   /// TORCHELASTIC_ERROR_FILE, from which it takes the cause of a failed job.
   void set_error(const std::string& text);
+  /// Leaves it to the launcher to say this error, once for all ranks. False where there is none that has the whole
+  /// text: then this process must say it.
+  [[nodiscard]] bool leave_to_launcher(const std::string& text);
 
  private:
   RankStatus();

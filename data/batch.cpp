@@ -1,5 +1,6 @@
 #include "levin/data/batch.h"
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 
 namespace levin {
@@ -31,8 +32,8 @@ int64_t Batch::size() const {
 
 void Batch::check_count(size_t wanted) const {
   if (wanted == tensors.size()) return;
-  throw Error("Batch::unpack<" + std::to_string(wanted) + ">: the batch holds " + std::to_string(tensors.size()) +
-              " tensors, not " + std::to_string(wanted) + ". Unpack as many as the data set's get() returns.");
+  throw Error("Batch::unpack<" + std::to_string(wanted) + ">: the batch holds " + count_of(tensors.size(), "tensor") +
+              ", not " + std::to_string(wanted) + ". Unpack as many as the data set's get() returns.");
 }
 
 }  // namespace levin

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/loggers/run_folder.h"
@@ -18,7 +19,7 @@ namespace {
 constexpr int64_t kMostLeftOut = 4095;
 
 std::string counted_rows(int64_t count) {
-  return std::to_string(count) + (count == 1 ? " row" : " rows");
+  return count_of(count, "row");
 }
 
 }  // namespace
@@ -102,9 +103,8 @@ void CSVLogger::load_state(const State& saved) {
   const auto columns = saved.empty() ? std::vector<std::string>() : saved.get<std::vector<std::string>>("columns");
   const int64_t found = file_.cut(wanted, columns);
   if (!was_there || found >= wanted) return;
-  Console::instance().warn("CSVLogger: " + metrics_path() + " holds " + std::to_string(found) +
-                           " rows where the checkpoint counts " + std::to_string(wanted) +
-                           ". The missing ones are lost.");
+  Console::instance().warn("CSVLogger: " + metrics_path() + " holds " + count_of(found, "row") +
+                           " where the checkpoint counts " + std::to_string(wanted) + ". The missing ones are lost.");
 }
 
 void CSVLogger::save() {
@@ -122,9 +122,10 @@ void CSVLogger::write(bool all) {
   }
   left_out_ = leave_out_ = 0;
   if (!std::exchange(failing_, false)) return;
-  Console::instance().print("CSVLogger: " + metrics_path() + " can be written again. It has the " +
-                            counted_rows(waited - file_.waiting()) + " that waited" +
-                            (lost_ > 0 ? "; " + counted_rows(lost_) + " before them are lost." : "."));
+  Console::instance().print(
+      "CSVLogger: " + metrics_path() + " can be written again. It has the " + counted_rows(waited - file_.waiting()) +
+      " that waited" +
+      (lost_ > 0 ? "; " + count_of(lost_, "row before them is", "rows before them are") + " lost." : "."));
   lost_ = 0;
 }
 
@@ -144,7 +145,9 @@ void CSVLogger::finalize(const std::string&) {
   write(true);
   if (!failing_) return;
   lost_ += file_.drop_waiting();
-  Console::instance().error("CSVLogger: " + counted_rows(std::exchange(lost_, 0)) + " of metrics are lost: " + cause_);
+  Console::instance().error(
+      "CSVLogger: " + count_of(std::exchange(lost_, 0), "row of metrics is", "rows of metrics are") +
+      " lost: " + cause_);
   failing_ = false;
   left_out_ = leave_out_ = 0;
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/core/utf8.h"
@@ -129,7 +130,7 @@ void MetricsFile::note_change() {
   if (there && info.st_dev == left_.device && info.st_ino == left_.inode && info.st_size == left_.size) return;
   const int64_t before = rows_in_file_;
   read(before);
-  const std::string rows = std::to_string(before) + (before == 1 ? " row" : " rows");
+  const std::string rows = count_of(before, "row");
   if (!there) {
     Console::instance().warn("CSVLogger: " + path_ + " was removed. The " + rows +
                              " that it held are lost; it is begun anew.");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "levin/core/count_of.h"
+
 namespace levin {
 
 namespace {
@@ -46,8 +48,8 @@ State ComposedScheduler::state() const {
 void ComposedScheduler::load_state(const State& saved) {
   LRScheduler::load_state(saved);
   if (!saved.has(part_key(schedulers_.size() - 1)) || saved.has(part_key(schedulers_.size()))) {
-    throw CheckpointError(name() + ": the saved state does not have " + std::to_string(schedulers_.size()) +
-                          " schedulers as this one has. Use the options of the run that wrote it.");
+    throw CheckpointError(name() + ": the saved state does not have " + count_of(schedulers_.size(), "scheduler") +
+                          " as this one has. Use the options of the run that wrote it.");
   }
   for (size_t i = 0; i < schedulers_.size(); ++i) schedulers_[i]->load_state(saved.part(part_key(i)));
 }
@@ -105,8 +107,8 @@ SequentialLR::SequentialLR(Optimizer& optimizer, Schedulers schedulers, std::vec
 void SequentialLR::check() const {
   check_parts(schedulers_, "SequentialLR");
   if (milestones_.size() + 1 != schedulers_.size()) {
-    throw Error("SequentialLR.milestones: has " + std::to_string(milestones_.size()) + " values for " +
-                std::to_string(schedulers_.size()) + " schedulers. Give one milestone less than schedulers.");
+    throw Error("SequentialLR.milestones: has " + count_of(milestones_.size(), "value") + " for " +
+                count_of(schedulers_.size(), "scheduler") + ". Give one milestone less than schedulers.");
   }
   if (!std::is_sorted(milestones_.begin(), milestones_.end())) {
     throw Error("SequentialLR.milestones: must be rising. Sort them.");

@@ -2,6 +2,8 @@
 
 #include <numbers>
 
+#include "levin/core/count_of.h"
+
 namespace levin {
 
 namespace {
@@ -53,8 +55,8 @@ void OneCycleLR::prepare() {
 
 std::vector<double> OneCycleLR::next_lr() {
   if (last_epoch > total_steps_) {
-    throw Error("OneCycleLR: stepped " + std::to_string(last_epoch) + " times, but the cycle has " +
-                std::to_string(total_steps_) + " steps. Set total_steps to the number of optimizer steps of the run.");
+    throw Error("OneCycleLR: stepped " + count_of(last_epoch, "time") + ", but the cycle has " +
+                count_of(total_steps_, "step") + ". Set total_steps to the number of optimizer steps of the run.");
   }
   // Ends of the phases, in steps; the last phase also takes what lies behind it.
   const double total = static_cast<double>(total_steps_);

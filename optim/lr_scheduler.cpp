@@ -1,5 +1,7 @@
 #include "levin/optim/lr_scheduler.h"
 
+#include "levin/core/count_of.h"
+
 namespace levin {
 
 Optimizer& LRScheduler::optimizer() const {
@@ -84,8 +86,8 @@ std::vector<double> LRScheduler::per_group(const FloatOrList& value, const std::
   if (const double* number = std::get_if<double>(&value)) return std::vector<double>(count, *number);
   const auto& list = std::get<std::vector<double>>(value);
   if (list.size() != count) {
-    throw Error(name() + "." + key + ": has " + std::to_string(list.size()) + " values, but " + optimizer().name() +
-                " has " + std::to_string(count) + " parameter groups. Give one number, or one per group.");
+    throw Error(name() + "." + key + ": has " + count_of(list.size(), "value") + ", but " + optimizer().name() +
+                " has " + count_of(count, "parameter group") + ". Give one number, or one per group.");
   }
   return list;
 }
@@ -110,7 +112,7 @@ void LRScheduler::load_state(const State& saved) {
   }
   auto base_lrs = saved.get<std::vector<double>>("base_lrs");
   if (attached() && base_lrs.size() != base_lrs_.size()) {
-    refuse_state("the saved state is of " + std::to_string(base_lrs.size()) + " parameter groups, the optimizer had " +
+    refuse_state("the saved state is of " + count_of(base_lrs.size(), "parameter group") + ", the optimizer had " +
                  std::to_string(base_lrs_.size()) + " when this was attached. Use the same groups.");
   }
   auto last_lr = saved.get<std::vector<double>>("last_lr");

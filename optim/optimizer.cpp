@@ -6,6 +6,7 @@
 #include <cmath>
 #include <unordered_set>
 
+#include "levin/core/count_of.h"
 #include "levin/core/fields.h"
 
 namespace levin {
@@ -161,14 +162,14 @@ std::vector<Optimizer::Group> Optimizer::saved_groups(const State& saved) const 
   }
   const auto list = saved.get<std::vector<SavedGroup>>("groups");
   if (list.size() != groups_.size()) {
-    refuse_state("the saved state has " + std::to_string(list.size()) + " parameter groups, this one has " +
+    refuse_state("the saved state has " + count_of(list.size(), "parameter group") + ", this one has " +
                  std::to_string(groups_.size()) + ". Add the same groups before loading.");
   }
   std::vector<Group> groups = groups_;
   for (size_t i = 0; i < list.size(); ++i) {
     if (list[i].params != static_cast<int64_t>(groups[i].params.size())) {
-      refuse_state("group " + std::to_string(i) + " has " + std::to_string(list[i].params) +
-                   " tensors in the saved state and " + std::to_string(groups[i].params.size()) +
+      refuse_state("group " + std::to_string(i) + " has " + count_of(list[i].params, "tensor") +
+                   " in the saved state and " + std::to_string(groups[i].params.size()) +
                    " here. Load a checkpoint of the same model.");
     }
     groups[i].lr = list[i].lr;

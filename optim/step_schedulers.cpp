@@ -1,5 +1,7 @@
 #include "levin/optim/step_schedulers.h"
 
+#include "levin/core/count_of.h"
+
 namespace levin {
 
 namespace {
@@ -76,8 +78,8 @@ std::vector<double> PolynomialLR::closed_form() {
 void LambdaLR::prepare() {
   const size_t groups = optimizer().groups().size();
   if (!is_shared_ && lambdas_.size() != groups) {
-    throw Error("LambdaLR: got " + std::to_string(lambdas_.size()) + " functions, but " + optimizer().name() + " has " +
-                std::to_string(groups) + " parameter groups. Give one function, or one per group.");
+    throw Error("LambdaLR: got " + count_of(lambdas_.size(), "function") + ", but " + optimizer().name() + " has " +
+                count_of(groups, "parameter group") + ". Give one function, or one per group.");
   }
 }
 

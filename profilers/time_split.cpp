@@ -5,6 +5,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+
+#include "levin/core/count_of.h"
 #endif
 
 namespace levin {
@@ -125,8 +127,7 @@ std::string data_wait_text(const StepTimes& times, std::optional<int64_t> num_wo
   const std::string start =
       "waiting for data " + std::to_string(percent(times.share(StepPart::data))) + " % of the time: ";
   if (!num_workers) return start + "the loader's next() is slower than training";
-  const std::string now =
-      std::to_string(*num_workers) + " now, " + std::to_string(cores) + (cores == 1 ? " core here)" : " cores here)");
+  const std::string now = std::to_string(*num_workers) + " now, " + count_of(cores, "core") + " here)";
   if (*num_workers < cores) return start + "raise num_workers (" + now;
   return start + "make samples cheaper to load, as num_workers fills the cores (" + now;
 }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/files.h"
 #include "levin/profilers/operator_table.h"
 
@@ -172,7 +173,7 @@ void TraceProfiler::save_recording() {
 std::string TraceProfiler::summary() const {
   if (files_.empty()) {
     return "Trace: nothing was recorded: the run was shorter than skip_first + wait + warmup = " +
-           std::to_string(options_.skip_first + options_.wait + options_.warmup) + " steps.";
+           count_of(options_.skip_first + options_.wait + options_.warmup, "step") + ".";
   }
   std::string text;
   for (const auto& file : files_) text += (text.empty() ? "Trace: " : "\nTrace: ") + file;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "levin/core/count_of.h"
 #include "levin/core/tensor_text.h"
 
 namespace levin {
@@ -248,7 +249,7 @@ std::string cannot_meet(const ChainCost& cost, const ChainCost& other, MemoryBud
   const size_t blocks = each_block(cost).size();
   const std::string hint = blocks == 0 ? std::string(kNoBlocks) + " " : "";
   return text_of(budget.bytes) + (budget.is_free_memory ? " are free, and that" : "") +
-         " cannot be met: the least peak of a step, with segments of its " + std::to_string(blocks) + " blocks, is " +
+         " cannot be met: the least peak of a step, with segments of its " + count_of(blocks, "block") + ", is " +
          text_of(least) + ", of which parameters, gradients and optimizer state are " +
          text_of(cost.parameters + cost.gradients + cost.optimizer_state) + averages + ". " + hint + smaller +
          "Else give that much, use precision: bf16-mixed, an optimizer with less state, or strategy: fsdp.";

@@ -22,6 +22,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/module_call.h"
 #include "levin/recompute/segment.h"
@@ -109,8 +110,8 @@ template <class Sequential>
 at::Tensor recompute_sequential(Sequential sequential, int64_t segments, at::Tensor x, SegmentOptions options = {}) {
   const auto length = static_cast<int64_t>(sequential->size());
   if (segments < 1 || segments > length) {
-    throw ConfigError("recompute_sequential: " + std::to_string(segments) + " segments of a Sequential of " +
-                      std::to_string(length) + " blocks. Give 1 to " + std::to_string(length) + ".");
+    throw ConfigError("recompute_sequential: " + count_of(segments, "segment") + " of a Sequential of " +
+                      count_of(length, "block") + ". Give 1 to " + std::to_string(length) + ".");
   }
   auto run = [sequential](int64_t from, int64_t to, at::Tensor value) mutable {
     for (int64_t k = from; k < to; ++k) value = (sequential->begin() + k)->forward(value);

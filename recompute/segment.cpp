@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/tensor_text.h"
 #include "levin/recompute/kept_results.h"
@@ -269,7 +270,7 @@ void Segment::compute_again() {
   }
   if (refill.complete()) return;
   throw Error("recompute: " + name() + " computes something else the second time: it saved " +
-              std::to_string(refill.wanted()) + " tensors for backward, and now " + std::to_string(refill.seen()) +
+              count_of(refill.wanted(), "tensor") + " for backward, and now " + std::to_string(refill.seen()) +
               ". Its forward pass must depend on its inputs and on LibTorch's random numbers alone.");
 }
 

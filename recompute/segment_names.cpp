@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/value.h"
 
@@ -138,8 +139,8 @@ class Reading {
     }
     if (parts > length) {
       return problems_.add({}, join_path(path_, "segments"),
-                           name + " has " + std::to_string(length) + " blocks, too few for " + std::to_string(parts) +
-                               " segments. Give 1 to " + std::to_string(length) + ".");
+                           name + " has " + count_of(length, "block") + ", too few for " + count_of(parts, "segment") +
+                               ". Give 1 to " + std::to_string(length) + ".");
     }
     const int64_t size = length / parts;
     for (int64_t k = 0; k + 1 < parts; ++k) {

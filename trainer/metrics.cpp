@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/utf8.h"
 
@@ -44,7 +45,7 @@ double cpu_scalar(const at::Tensor& value) {
 void MetricStore::log(const Place& place, std::string_view name, const at::Tensor& value, const LogOptions& options) {
   Slot& s = slot(place, name, options);
   if (!value.defined() || value.numel() != 1) {
-    const std::string seen = value.defined() ? std::to_string(value.numel()) + " elements" : "no tensor";
+    const std::string seen = value.defined() ? count_of(value.numel(), "element") : "no tensor";
     throw Error(where(place, name) + ": a metric is one number, got " + seen + ". Reduce it first, e.g. value.mean().");
   }
   const auto weight = static_cast<double>(options.batch_size.value_or(place.batch_size));

@@ -11,6 +11,7 @@
 #include "levin/cli/commands/checkpoint_diff.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/exit_codes.h"
 #include "levin/core/tensor_text.h"
@@ -38,10 +39,6 @@ constexpr std::array kWords{
          "put a sharded checkpoint together in one file, for any strategy and number of ranks", 2, 2}};
 
 // ---- text --------------------------------------------------------------------------------------------------------
-
-std::string counted(size_t count, const std::string& thing) {
-  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
-}
 
 // Columns as wide as they need; numbers are set right.
 void print_rows(const Rows& rows, const std::string& numeric) {
@@ -162,7 +159,7 @@ int inspect(const std::string& given) {
   const SafetensorsFile& file = checkpoint.file();
   Console::instance().print(path + ": " +
                             (checkpoint.is_checkpoint() ? "a Levin checkpoint" : "a safetensors file, not Levin's") +
-                            ", " + bytes_text(file.size()) + ", " + counted(file.entries().size(), "tensor"));
+                            ", " + bytes_text(file.size()) + ", " + count_of(file.entries().size(), "tensor"));
   if (checkpoint.is_checkpoint()) print_values(checkpoint.values());
   if (!checkpoint.is_checkpoint()) {
     for (const auto& [key, value] : file.metadata()) print_value("metadata " + cut_text(key), cut_text(value, 500));
@@ -195,7 +192,7 @@ bool verify(const std::string& path) {
     std::error_code code;
     if (std::filesystem::is_directory(path, code)) {
       const State whole = read_sharded_checkpoint(path);
-      console.print(path + ": good, a sharded checkpoint of " + counted(whole.tensors.size(), "tensor"));
+      console.print(path + ": good, a sharded checkpoint of " + count_of(whole.tensors.size(), "tensor"));
       return true;
     }
     const CheckpointFile checkpoint(path, Accept::any_safetensors);
@@ -204,7 +201,7 @@ bool verify(const std::string& path) {
     for (const auto& each : damage) said += (each == damage[0] ? ": " : "; ") + each;
     if (damage.empty()) {
       said +=
-          ", " + counted(checkpoint.file().entries().size(), "tensor") + ", " + bytes_text(checkpoint.file().size());
+          ", " + count_of(checkpoint.file().entries().size(), "tensor") + ", " + bytes_text(checkpoint.file().size());
       if (!checkpoint.is_checkpoint())
         said += " (not Levin's: it has no checksums, so only its header could be checked)";
     }
@@ -237,7 +234,7 @@ int consolidate(const std::string& folder, const std::string& out) {
   }
   const State whole = read_sharded_checkpoint(folder);
   write_checkpoint(out, whole);
-  Console::instance().print(out + ": " + counted(whole.tensors.size(), "tensor") + " of " + folder);
+  Console::instance().print(out + ": " + count_of(whole.tensors.size(), "tensor") + " of " + folder);
   return kExitOk;
 }
 
@@ -248,7 +245,7 @@ int diff(const std::string& a, const std::string& b) {
   const CheckpointFile second(b, Accept::any_safetensors);
   const std::vector<std::string> lines = checkpoint_differences(first, second);
   for (const auto& line : lines) Console::instance().print(line);
-  if (lines.empty()) Console::instance().print("equal: " + counted(first.file().entries().size(), "tensor"));
+  if (lines.empty()) Console::instance().print("equal: " + count_of(first.file().entries().size(), "tensor"));
   return lines.empty() ? kExitOk : kExitRunFailed;
 }
 
@@ -295,7 +292,7 @@ int run_checkpoint_tool(const std::vector<std::string>& words, int width) {
                      " Known: " + join(known) + ".");
   }
   if (files.size() < word->least_files || files.size() > word->most_files) {
-    return wrong_use(std::string("checkpoint ") + word->name + ": got " + counted(files.size(), "file") +
+    return wrong_use(std::string("checkpoint ") + word->name + ": got " + count_of(files.size(), "file") +
                      ". Write levin checkpoint " + word->name + " " + word->files + ".");
   }
   if (name == "verify") return verify_all(files);

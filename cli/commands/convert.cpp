@@ -9,6 +9,7 @@
 #include "levin/cli/config/lightning_file.h"
 #include "levin/cli/config/yaml_file.h"
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 
@@ -80,7 +81,7 @@ int run_convert(const std::vector<std::string>& words, int width) {
   for (const auto& line : translated.left_out.lines()) console.warn(line);
   const size_t count = translated.left_out.size();
   if (count == 0) return kExitOk;
-  console.warn(std::to_string(count) + (count == 1 ? " thing was" : " things were") + " left out, and " +
+  console.warn(count_of(count, "thing was", "things were") + " left out, and " +
                (count == 1 ? "is a comment" : "are comments") + " in the new file.");
   return kExitPartly;
 }

@@ -112,7 +112,7 @@ constexpr std::array kCommandDocs{
     std::pair{"tune --config FILE…", "find a batch size that fits, and a learning rate"},
     std::pair{"convert FILE", "make a run file of one of Lightning's LightningCLI"},
     std::pair{"list [KIND]", "names of the classes that a run file may use"},
-    std::pair{"help [NAME]", "every option of a class"},
+    std::pair{"help [NAME]", "every option of a class, or of the trainer"},
 };
 
 }  // namespace

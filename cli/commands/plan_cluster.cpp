@@ -7,6 +7,7 @@
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/exit_codes.h"
 #include "levin/strategies/process/fsdp.h"
@@ -96,8 +97,8 @@ void print_plan(const PlanClusterOptions& options, double other_ms) {
   Console& console = Console::instance();
   const StepCost cost = cost_of(options, other_ms);
   console.print(std::to_string(options.parameters) + " parameters, " + number("%.1f", cost.bytes / 1e6) +
-                " MB to send, by fsdp in " + std::to_string(cost.units) + (cost.units == 1 ? " unit" : " units") +
-                ". One device: " + std::to_string(options.batch_size) + " samples in " + time_text(cost.alone()) +
+                " MB to send, by fsdp in " + count_of(cost.units, "unit") +
+                ". One device: " + count_of(options.batch_size, "sample") + " in " + time_text(cost.alone()) +
                 " (forward " + time_text(cost.forward) + ", backward " + time_text(cost.backward) + ", optimizer " +
                 time_text(cost.optimizer) + ", other " + time_text(cost.other) + ").");
   console.print(

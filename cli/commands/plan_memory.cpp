@@ -9,6 +9,7 @@
 #include "levin/cli/commands/report.h"
 #include "levin/cli/config/planned_config.h"
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
@@ -54,12 +55,12 @@ std::string in_columns(const std::string& text, size_t width) {
 void print_table(const MeasuredMemory& measured, MemoryBudget budget, const std::vector<MemoryLine>& lines) {
   Console& console = Console::instance();
   const ChainCost& cost = measured.cost;
-  console.print(measured.model + " on " + measured.device + ", " + std::to_string(each_block(cost).size()) +
-                " blocks: parameters " + text_of(cost.parameters) + ", gradients " + text_of(cost.gradients) +
+  console.print(measured.model + " on " + measured.device + ", " + count_of(each_block(cost).size(), "block") +
+                ": parameters " + text_of(cost.parameters) + ", gradients " + text_of(cost.gradients) +
                 ", optimizer state " + text_of(cost.optimizer_state) +
                 (cost.callbacks > 0 ? ", callbacks " + text_of(cost.callbacks) : "") + ", a batch of " +
-                std::to_string(cost.batch) + (cost.batch == 1 ? " sample " : " samples ") + text_of(cost.inputs) +
-                ". Budget " + text_of(budget.bytes) + (budget.is_free_memory ? ", 9/10 of what is free." : "."));
+                count_of(cost.batch, "sample") + " " + text_of(cost.inputs) + ". Budget " + text_of(budget.bytes) +
+                (budget.is_free_memory ? ", 9/10 of what is free." : "."));
   for (const std::string& note : measured.notes) console.print(note);
   if (each_block(cost).empty()) console.print(kNoBlocks);
   console.print("plan                   segments  predicted peak       step   slower   largest batch");

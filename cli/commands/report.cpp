@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/exit_codes.h"
 #include "levin/core/tensor_text.h"
 #include "levin/core/utf8.h"
@@ -20,10 +21,6 @@ std::string value_text(double value) {
   char buffer[32];
   std::snprintf(buffer, sizeof buffer, "%.4f", value);
   return buffer;
-}
-
-std::string counted(int64_t count, const std::string& thing) {
-  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
 std::string checkpoint_of(Trainer& trainer, const std::string& which) {
@@ -84,7 +81,7 @@ void report_fit(Trainer& trainer) {
   if (!trainer.loggers().empty()) console.print("logs:        " + trainer.log_dir());
   if (!best.empty()) console.print("checkpoint:  " + best);
   console.print("took:        " + readable_duration(trainer.elapsed()) + " for " +
-                counted(trainer.global_step(), "step") + " in " + counted(trainer.current_epoch(), "epoch"));
+                count_of(trainer.global_step(), "step") + " in " + count_of(trainer.current_epoch(), "epoch"));
 }
 
 void report_metrics(const std::string& what, const std::vector<Metrics>& results) {
@@ -114,8 +111,9 @@ void report_predictions(const Trainer& trainer, const Predictions& predictions, 
     int64_t samples = 0;
     for (const auto& batch : predictions[k]) samples += batch.dim() == 0 ? 1 : batch.size(0);
     const std::string loader = predictions.size() > 1 ? " of loader " + std::to_string(k) : "";
-    console.print("predictions" + loader + ": " + std::to_string(samples) + " samples in " +
-                  std::to_string(predictions[k].size()) + " batches, took " + readable_duration(trainer.elapsed()));
+    console.print("predictions" + loader + ": " + count_of(samples, "sample") + " in " +
+                  count_of(predictions[k].size(), "batch", "batches") + ", took " +
+                  readable_duration(trainer.elapsed()));
     if (predictions[k].empty()) continue;
     const at::Tensor& batch = predictions[k][0];
     if (data != nullptr && print_texts(*data, predictions[k])) continue;

@@ -94,7 +94,7 @@ SubmitJob make_job(const SubmitOptions& options, Problems& problems) {
   const Arguments arguments = run_arguments(options.run, problems);
   if (!problems.empty()) return {};
   const ResolvedRun run = resolve_run(arguments.sources, RunPlace::elsewhere, problems);
-  require_model(run.config, problems);
+  require_model(run, problems);
   if (problems.empty()) check_grid(options, arguments, problems);
   SubmitJob job;
   job.name = options.job_name.empty() ? default_name(arguments) : options.job_name;

@@ -7,6 +7,7 @@
 
 #include "levin/cli/config/run_config.h"
 #include "levin/cli/config/yaml_file.h"
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/registry.h"
 #include "levin/core/scalar_text.h"
@@ -201,12 +202,11 @@ class OverrideWalk {
     if (!list.is_list() && !list.is_null()) {
       fail("is " + list.shown() + ", not a list, so it has no item " + step.key + ".");
     } else if (!step.index) {
-      fail("is a list of " + std::to_string(count) + " items: write the number of one, as in " + walked_ +
-           ".0, not \"" + step.key + "\".");
+      fail("is a list of " + count_of(count, "item") + ": write the number of one, as in " + walked_ + ".0, not \"" +
+           step.key + "\".");
     } else if (*step.index >= count) {
-      fail("there is no item " + step.key + ": the list has " + std::to_string(count) +
-           (count == 1 ? " item" : " items") + (count == 0 ? "" : ", counted from 0") + ". Append with --" + walked_ +
-           "+=VALUE.");
+      fail("there is no item " + step.key + ": the list has " + count_of(count, "item") +
+           (count == 0 ? "" : ", counted from 0") + ". Append with --" + walked_ + "+=VALUE.");
     } else {
       walked_ = detail::index_path(walked_, *step.index);
       parent_ = nullptr;

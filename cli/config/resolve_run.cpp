@@ -16,12 +16,12 @@ namespace {
 
 template <class Interface>
 void resolve_class(std::optional<ClassSpec>& spec, const std::string& path, Problems& problems) {
-  if (spec) spec = Registry<Interface>::instance().resolve(*spec, path, problems);
+  if (spec && !spec->empty()) spec = Registry<Interface>::instance().resolve(*spec, path, problems);
 }
 
 template <class Interface, class Spec>
 void resolve_class_with_more(std::optional<Spec>& spec, const std::string& path, Problems& problems) {
-  if (!spec) return;
+  if (!spec || spec->class_path.empty()) return;
   const ClassSpec resolved = Registry<Interface>::instance().resolve(spec->spec(), path, problems);
   spec->class_path = resolved.class_path;
   spec->init_args = resolved.init_args;
@@ -39,7 +39,9 @@ void check_plan(const TrainerOptions& options, const ConfigNode& as_written, Pro
   try {
     (void)resolve_plan(options);
   } catch (const ConfigError& error) {
-    for (const auto& problem : error.problems()) {
+    for (std::string problem : error.problems()) {
+      // Of a class that the run file names: that was judged where the file was read.
+      if (const size_t at = problem.find(": " + prefix); at != std::string::npos) problem.erase(0, at + 2);
       const size_t colon = problem.find(": ");
       if (!problem.starts_with(prefix) || colon == std::string::npos) {
         problems.add({}, "", problem);
@@ -59,9 +61,11 @@ void check_plan(const TrainerOptions& options, const ConfigNode& as_written, Pro
 ResolvedRun resolve_run(const std::vector<ConfigSource>& sources, RunPlace place, Problems& problems) {
   ResolvedRun run;
   ConfigNode written = assemble_config(sources, problems);
+  run.is_whole = problems.empty();
   if (ConfigNode* trainer = written.find("trainer")) run.notices = translate_old_options(*trainer, problems);
   run.config = read_run_config(written, problems);
-  read_options(run.config.trainer, run.trainer, "trainer", problems);
+  const bool has_options = run.config.trainer.is_map() || run.config.trainer.is_null();  // else that was said
+  if (has_options) read_options(run.config.trainer, run.trainer, "trainer", problems);
   if (place == RunPlace::here) check_plan(run.trainer, run.config.trainer, problems);
   resolve_class<LightningModule>(run.config.model, "model", problems);
   resolve_class<DataModule>(run.config.data, "data", problems);
@@ -72,9 +76,9 @@ ResolvedRun resolve_run(const std::vector<ConfigSource>& sources, RunPlace place
   return run;
 }
 
-void require_model(const RunConfig& config, Problems& problems) {
+void require_model(const ResolvedRun& run, Problems& problems) {
   const auto known = join(Registry<LightningModule>::instance().names());
-  if (!config.model)
+  if (!run.config.model && run.is_whole)
     problems.add(
         {}, "model",
         "no model was given. Write model: {class_path: NAME} in a config file, or --model=NAME. Known: " + known + ".");
@@ -87,7 +91,7 @@ FitWords resolve_fit_words(const std::vector<std::string>& words, RunPlace place
   result.sources = parse_arguments(fit, field_names<TrainerOptions>(), problems).sources;
   if (!problems.empty()) return result;
   result.run = resolve_run(result.sources, place, problems);
-  require_model(result.run.config, problems);
+  require_model(result.run, problems);
   return result;
 }
 

@@ -15,6 +15,7 @@ struct ResolvedRun {
   TrainerOptions trainer;
   ConfigNode printed;                     // what --print_config shows and config.yaml keeps
   std::vector<std::string> notices = {};  // about old spellings, a line each
+  bool is_whole = true;                   // false: a file could not be read, so that what it says is not known
 };
 
 /// Where the run will be: `elsewhere`, what only that machine can say (its devices, its ranks) is not judged.
@@ -23,8 +24,8 @@ enum class RunPlace { here, elsewhere };
 /// Everything wrong becomes a problem, at the place in the file that said it. Nothing is created.
 [[nodiscard]] ResolvedRun resolve_run(const std::vector<ConfigSource>& sources, RunPlace place, Problems& problems);
 
-/// A run needs a model: its absence is a problem.
-void require_model(const RunConfig& config, Problems& problems);
+/// A run needs a model: its absence is a problem, but for one that a file which cannot be read may name.
+void require_model(const ResolvedRun& run, Problems& problems);
 
 struct FitWords {
   std::vector<ConfigSource> sources = {};  // the files and overrides, as written

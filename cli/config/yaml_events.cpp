@@ -26,6 +26,10 @@ bool is_null_text(const std::string& text) {
 constexpr std::string_view kOpenList = "this \"[\" is never closed, or a comma is missing. Add the \"]\" or the comma.";
 constexpr std::string_view kOpenMap = "this \"{\" is never closed, or a comma is missing. Add the \"}\" or the comma.";
 
+constexpr std::string_view kTab =
+    "a tab in the indentation, and YAML takes spaces only. Replace the tab with spaces (in vi: \":set expandtab\" and "
+    "\":retab\"; or run \"expand FILE\").";
+
 // What yaml-cpp says, and what we say instead.
 struct Reworded {
   std::string_view theirs;
@@ -46,7 +50,7 @@ constexpr Reworded kSyntaxErrors[] = {
     {"illegal flow end", "a closing bracket that nothing opened. Remove it."},
     {"illegal EOF in scalar", "a quote is never closed. Add the closing quote."},
     {"illegal document indicator in scalar", "\"---\" or \"...\" inside a quoted text. Close the quote before it."},
-    {"illegal tab when looking for indentation", "a tab cannot indent. Use spaces."},
+    {"illegal tab when looking for indentation", kTab},
     {"unknown token", "text cannot start with this character. Quote the text."},
     {"the referenced anchor is not defined", "no &anchor of this name stands above it. Define it, or quote the text."},
     {"alias not found after *", "\"*\" starts an alias, and no name follows. Quote the text."},
@@ -114,7 +118,28 @@ void YamlBuilder::report(const YAML::Mark& mark, const std::string& what) {
   throw StopReading{};
 }
 
+// yaml-cpp takes a tab for a space of the text, and stops where the text makes no sense then.
+std::optional<Mark> YamlBuilder::tab_before(const YAML::Mark& mark) const {
+  if (fixed_mark_ != nullptr) return std::nullopt;
+  std::string_view lines[2];  // the one before that holds something, and the mark's own
+  int numbers[2] = {0, 0};
+  std::string_view rest = text_;
+  for (int line = 0; line <= std::max(mark.line, 0) && !rest.empty(); ++line) {
+    const std::string_view now = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(now.size() + 1, rest.size()));
+    if (now.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    lines[0] = std::exchange(lines[1], now);
+    numbers[0] = std::exchange(numbers[1], line + 1);
+  }
+  for (const int k : {1, 0}) {
+    const size_t tab = lines[k].substr(0, std::min(lines[k].find_first_not_of(" \t-"), lines[k].size())).find('\t');
+    if (tab != std::string_view::npos) return Mark{source_, numbers[k], static_cast<int>(tab) + 1};
+  }
+  return std::nullopt;
+}
+
 void YamlBuilder::report_syntax_error(const YAML::Mark& mark, const std::string& message) {
+  if (const auto tab = tab_before(mark)) return problems_.add(*tab, "", "not YAML: " + std::string(kTab));
   const bool open_bracket = message.find("flow not found") != std::string::npos;
   YAML::Mark where = mark;
   const auto* known = std::find_if(std::begin(kSyntaxErrors), std::end(kSyntaxErrors),

@@ -65,6 +65,7 @@ class YamlBuilder final : public YAML::EventHandler {
 
   void report(const YAML::Mark& mark, const std::string& what);
   [[nodiscard]] Mark place(const YAML::Mark& mark) const;
+  [[nodiscard]] std::optional<Mark> tab_before(const YAML::Mark& mark) const;
   [[nodiscard]] std::string path() const;
   [[nodiscard]] bool at_key() const {
     return !frames_.empty() && frames_.back().node.is_map() && !frames_.back().has_key;

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <string>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
 #include "levin/data/loading/sample_generator.h"
@@ -56,8 +57,8 @@ std::string name_of(size_t place, const int64_t* indices) {
 void check_alike(const Batch& first, const Batch& sample, size_t place, const int64_t* indices) {
   const std::string fix = " Make get() return samples that are alike, or give the loader a collate function.";
   if (sample.count() != first.count()) {
-    throw DataError("cannot stack: " + name_of(place, indices) + " holds " + std::to_string(sample.count()) +
-                    " tensors but " + name_of(0, indices) + " holds " + std::to_string(first.count()) + "." + fix);
+    throw DataError("cannot stack: " + name_of(place, indices) + " holds " + count_of(sample.count(), "tensor") +
+                    " but " + name_of(0, indices) + " holds " + std::to_string(first.count()) + "." + fix);
   }
   for (size_t k = 0; k < sample.count(); ++k) {
     if (alike(sample.tensors[k], first.tensors[k])) continue;

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
 
@@ -34,7 +35,7 @@ void check_order(const at::Tensor& order, int64_t wanted, int64_t dataset_size) 
   for (const int64_t index : {low.item<int64_t>(), high.item<int64_t>()}) {
     if (index >= 0 && index < dataset_size) continue;
     throw DataError("DataLoader: the sampler gave index " + std::to_string(index) + " but the data set holds " +
-                    std::to_string(dataset_size) + " samples.");
+                    count_of(dataset_size, "sample") + ".");
   }
 }
 
@@ -58,7 +59,8 @@ DataLoader::DataLoader(std::shared_ptr<Dataset> dataset, DataLoaderOptions optio
 void DataLoader::start(int64_t epoch, int64_t first_batch) {
   if (first_batch < 0 || first_batch > count_batches()) {
     throw DataError("DataLoader: cannot start at batch " + std::to_string(first_batch) + ": a pass has " +
-                    std::to_string(count_batches()) + " batches. Were data set or batch size changed since the start?");
+                    count_of(count_batches(), "batch", "batches") +
+                    ". Were data set or batch size changed since the start?");
   }
   pass_ = nullptr;
   pass_ = make_pass(epoch);
@@ -146,8 +148,8 @@ std::shared_ptr<const BatchFetcher> DataLoader::make_pass(int64_t epoch) const {
     check_order(pass.order, sampler_->size(), dataset_->size());
     if (world_size_ > 1) pass.order = own_share(pass.order);
   } else if (pass.num_samples > dataset_->size()) {
-    throw DataError("DataLoader: the sampler visits " + std::to_string(pass.num_samples) +
-                    " samples but the data set holds " + std::to_string(dataset_->size()) + ".");
+    throw DataError("DataLoader: the sampler visits " + count_of(pass.num_samples, "sample") +
+                    " but the data set holds " + std::to_string(dataset_->size()) + ".");
   }
   return std::make_shared<const BatchFetcher>(std::move(pass));
 }

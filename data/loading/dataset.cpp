@@ -2,6 +2,7 @@
 
 #include <ATen/ops/arange.h>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/data/loading/gather_rows.h"
 
@@ -33,7 +34,7 @@ TensorDataset::TensorDataset(std::vector<at::Tensor> tensors) : tensors_(std::mo
                       " has no dimension 0, which counts the samples. Give a tensor of at least one dimension.");
     }
     if (tensors_[i].size(0) == tensors_[0].size(0)) continue;
-    throw DataError(which + " holds " + std::to_string(tensors_[i].size(0)) + " samples but tensor 0 holds " +
+    throw DataError(which + " holds " + count_of(tensors_[i].size(0), "sample") + " but tensor 0 holds " +
                     std::to_string(tensors_[0].size(0)) + ". Give tensors of equal length along dimension 0.");
   }
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 
 namespace levin {
@@ -31,7 +32,7 @@ void check_indices(const at::Tensor& tensor, const int64_t* indices, int64_t cou
   for (int64_t i = 0; i < count; ++i) {
     if (indices[i] >= 0 && indices[i] < rows) continue;
     throw DataError("index " + std::to_string(indices[i]) + " is outside of the data: the tensor holds " +
-                    std::to_string(rows) + " rows.");
+                    count_of(rows, "row") + ".");
   }
 }
 

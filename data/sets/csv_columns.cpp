@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 
 namespace levin::detail {
@@ -18,7 +19,7 @@ std::vector<std::string> column_names(const std::vector<CsvRow>& rows, bool head
 size_t find_column(const std::vector<std::string>& names, const std::string& wanted, const std::string& path) {
   const auto count = std::count(names.begin(), names.end(), wanted);
   if (count > 1) {
-    throw DataError(path + ": " + std::to_string(count) + " columns are called " + quoted(wanted) +
+    throw DataError(path + ": " + count_of(count, "column") + " are called " + quoted(wanted) +
                     ". Choose by number, from 0.");
   }
   if (count == 1) return static_cast<size_t>(std::find(names.begin(), names.end(), wanted) - names.begin());

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 
@@ -39,7 +40,7 @@ class Parser {
       if (row.size() == 1 && row[0].text.empty() && !was_quoted_) continue;  // an empty line
       if (!rows.empty() && row.size() != rows[0].size()) {
         fail_at(path_, row[0].line, 1,
-                "expected " + std::to_string(rows[0].size()) + " fields as in line " + std::to_string(rows[0][0].line) +
+                "expected " + count_of(rows[0].size(), "field") + " as in line " + std::to_string(rows[0][0].line) +
                     ", saw " + std::to_string(row.size()) + ".");
       }
       rows.push_back(std::move(row));

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/sampler.h"
@@ -81,8 +82,8 @@ void check_shapes(const at::Tensor& images, const at::Tensor& labels, const std:
                     images.size(2) == 28 && labels.scalar_type() == at::kByte && labels.dim() == 1;
   if (!good) throw DataError(images_path + " and " + labels_path + ": expected uint8 (n, 28, 28) and uint8 (n).");
   if (images.size(0) != labels.size(0)) {
-    throw DataError(images_path + " holds " + std::to_string(images.size(0)) + " images but " + labels_path +
-                    " holds " + std::to_string(labels.size(0)) + " labels. Fetch both anew.");
+    throw DataError(images_path + " holds " + count_of(images.size(0), "image") + " but " + labels_path + " holds " +
+                    count_of(labels.size(0), "label") + ". Fetch both anew.");
   }
 }
 

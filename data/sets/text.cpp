@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/text/make_tokenizer.h"
@@ -73,8 +74,8 @@ at::Tensor TextFile::read_tokens() {
 
 std::shared_ptr<TokenBlocks> TextFile::blocks(const at::Tensor& tokens, const char* part) const {
   if (tokens.size(0) > options_.block_size) return std::make_shared<TokenBlocks>(tokens, options_.block_size);
-  throw DataError("TextFile: " + path_of(options_) + " gives " + std::to_string(tokens.size(0)) + " tokens for " +
-                  part + ", expected at least " + std::to_string(options_.block_size + 1) +
+  throw DataError("TextFile: " + path_of(options_) + " gives " + count_of(tokens.size(0), "token") + " for " + part +
+                  ", expected at least " + std::to_string(options_.block_size + 1) +
                   " (.block_size and one more). Give more text, a smaller .block_size or another .val_fraction or "
                   ".test_fraction.");
 }

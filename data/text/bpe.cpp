@@ -4,6 +4,7 @@
 #include <queue>
 #include <utility>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 
 namespace levin {
@@ -111,7 +112,7 @@ std::string BpeTokenizer::decode(std::span<const int64_t> tokens) const {
     const auto token = static_cast<size_t>(tokens[i]);
     if (tokens[i] < 0 || token >= texts_.size() || texts_[token].empty()) {
       throw DataError("BpeTokenizer: token " + std::to_string(i) + ": expected one of the " +
-                      std::to_string(texts_.size()) + " tokens, saw " + std::to_string(tokens[i]) + ".");
+                      count_of(texts_.size(), "token") + ", saw " + std::to_string(tokens[i]) + ".");
     }
     text += texts_[token];
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 
 namespace levin {
@@ -20,8 +21,8 @@ void PaddedTexts::add(const std::vector<int32_t>& tokens, int64_t label) {
 
 void PaddedTexts::write(int64_t index, int64_t* to) const {
   if (index < 0 || index >= size()) {
-    throw DataError("PaddedTexts: index " + std::to_string(index) + " is outside of its " + std::to_string(size()) +
-                    " texts.");
+    throw DataError("PaddedTexts: index " + std::to_string(index) + " is outside of its " + count_of(size(), "text") +
+                    ".");
   }
   const auto i = static_cast<size_t>(index);
   int64_t* const row_end = to + max_length_;

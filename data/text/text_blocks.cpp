@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <string>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
 
@@ -18,9 +19,8 @@ namespace {
 
 at::Tensor windows_of(const at::Tensor& tokens, int64_t block_size) {
   if (!tokens.defined() || tokens.dim() != 1 || block_size < 1 || tokens.size(0) <= block_size) {
-    throw DataError("TokenBlocks: expected a row of at least " + std::to_string(block_size + 1) +
-                    " tokens (a block and the token after it), got " +
-                    std::to_string(tokens.defined() ? tokens.numel() : 0) +
+    throw DataError("TokenBlocks: expected a row of at least " + count_of(block_size + 1, "token") +
+                    " (a block and the token after it), got " + std::to_string(tokens.defined() ? tokens.numel() : 0) +
                     ". Give more text or a smaller block_size.");
   }
   return tokens.unfold(0, block_size + 1, 1);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 
@@ -159,7 +160,7 @@ std::string expand_windows(const Packed& packed) {
   const uint64_t windows = packed.number_at(kCount);
   const uint64_t data = kCount + 4 + (windows + 1) * 4;
   if (packed.bytes.size() < data) {
-    packed.fail(kCount, "the file ends too early: expected a table of " + std::to_string(windows) + " windows");
+    packed.fail(kCount, "the file ends too early: expected a table of " + count_of(windows, "window"));
   }
   const uint64_t end = packed.number_at(data - 4);
   if (end != packed.bytes.size()) {

@@ -1,5 +1,6 @@
 #include "levin/strategies/device/data_parallel.h"
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 
 namespace levin {
@@ -10,8 +11,8 @@ DataParallelCriterion::DataParallelCriterion(std::shared_ptr<ParallelApply> para
 at::Tensor DataParallelCriterion::forward(const std::vector<at::Tensor>& outputs, const at::Tensor& target) {
   const auto& slots = parallel_->slots();
   if (outputs.empty() || outputs.size() > slots.size()) {
-    throw Error("DataParallelCriterion: " + std::to_string(outputs.size()) + " outputs for " +
-                std::to_string(slots.size()) + " slots. Give it what a DataParallelModel on the same slots returned.");
+    throw Error("DataParallelCriterion: " + count_of(outputs.size(), "output") + " for " +
+                count_of(slots.size(), "slot") + ". Give it what a DataParallelModel on the same slots returned.");
   }
   std::vector<int64_t> sizes;
   for (const at::Tensor& output : outputs) sizes.push_back(output.dim() == 0 ? 1 : output.size(0));

@@ -16,6 +16,7 @@
 
 #include "levin/core/config_node.h"
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/rank_status.h"
 #include "levin/core/stop_signal.h"
@@ -50,8 +51,8 @@ class Job {
     if (options.num_nodes == 1) return;
     const auto node = variables("NODE_RANK");
     if (!node || !variables("MASTER_ADDR") || !variables("MASTER_PORT")) {
-      throw ConfigError("TrainerOptions.num_nodes: " + std::to_string(options.num_nodes) +
-                        " nodes need to know each other: set NODE_RANK, MASTER_ADDR and MASTER_PORT on each, or start "
+      throw ConfigError("TrainerOptions.num_nodes: " + count_of(options.num_nodes, "node") +
+                        " need to know each other: set NODE_RANK, MASTER_ADDR and MASTER_PORT on each, or start "
                         "the ranks with torchrun, srun or mpirun.");
     }
     node_rank_ = environment_number(*node, "NODE_RANK");
@@ -128,6 +129,7 @@ class Job {
       const auto number = signals_.wait(std::chrono::milliseconds(kill_at || stop_by_ ? 50 : 1000));
       if (number && *number != SIGCHLD) hear(*number);
     }
+    if (forced_ != 0 || was_stopped()) report_ends();
     if (forced_ != 0) return 128 + forced_;
     if (failed_ == nullptr) return 0;
     if (!was_stopped()) report_failure();
@@ -230,19 +232,52 @@ class Job {
 
   static int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
+  // What ranks that were asked to stop ended with: mostly all with the same words.
+  void report_ends() const {
+    std::vector<std::string> said;
+    for (const Rank& rank : ranks_) {
+      const std::string text = pages_[rank.local_rank].unsaid != 0 ? error_of(rank) : "";
+      if (text.empty() || std::find(said.begin(), said.end(), text) != said.end()) continue;
+      Console::instance().error(text);
+      said.push_back(text);
+    }
+  }
+
+  [[nodiscard]] std::string error_of(const Rank& rank) const {
+    const RankPage& page = pages_[rank.local_rank];
+    return page.failed_at != 0 ? page.error.data() : "";
+  }
+
+  // The rank whose error the one that ended first only passes on ("rank 0: …"), else that one.
+  [[nodiscard]] const Rank& first_cause() const {
+    const std::string heard = error_of(*failed_);
+    for (const Rank& rank : ranks_) {
+      const std::string own = error_of(rank);
+      if (!own.empty() && own.size() < heard.size() && heard.find(own) != std::string::npos) return rank;
+    }
+    return *failed_;
+  }
+
   void report_failure() const {
+    const Rank& failed = first_cause();
     std::array<char, 256> host = {};
     ::gethostname(host.data(), host.size() - 1);
-    const RankPage& page = pages_[failed_->local_rank];
-    std::string text = "rank " + std::to_string(failed_->rank) + " on " + host.data() + " (process " +
-                       std::to_string(failed_->pid) + ") ";
-    text += WIFSIGNALED(failed_->status) ? "was killed by signal " + std::to_string(WTERMSIG(failed_->status)) + " (" +
-                                               strsignal(WTERMSIG(failed_->status)) + ")"
-                                         : "ended with status " + std::to_string(exit_status(failed_->status));
+    const RankPage& page = pages_[failed.local_rank];
+    std::string text =
+        "rank " + std::to_string(failed.rank) + " on " + host.data() + " (process " + std::to_string(failed.pid) + ") ";
+    text += WIFSIGNALED(failed.status) ? "was killed by signal " + std::to_string(WTERMSIG(failed.status)) + " (" +
+                                             strsignal(WTERMSIG(failed.status)) + ")"
+                                       : "ended with status " + std::to_string(exit_status(failed.status));
     text += " in " + page.text() + ".";
-    if (page.failed_at != 0) text += " Its error: " + std::string(page.error.data());
+    const std::string cause = error_of(failed);
+    if (!cause.empty()) text += " Its error: " + cause;
     for (const Rank& rank : ranks_) {
-      if (&rank != failed_) text += "\n  " + place_of(rank);
+      if (&rank == &failed) continue;
+      text += "\n  " + place_of(rank);
+      const std::string other = error_of(rank);
+      const bool is_news =
+          pages_[rank.local_rank].unsaid != 0 && (cause.empty() || other.find(cause) == std::string::npos);
+      if (is_news) text += "; its error: " + other;
     }
     Console::instance().error(text);
   }

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "levin/core/count_of.h"
 #include "levin/core/duration.h"
 #include "levin/core/error.h"
 #include "levin/strategies/launch/exit_guard.h"
@@ -108,8 +109,8 @@ std::string shared_secret(const Variables& variables) {
   (void)proof(secret, "", {}, {});  // makes what libcrypto destroys at exit
   guard_exit();
   if (secret.size() >= kShortest) return secret;
-  throw ConfigError("environment: the secret of " + name + " has " + std::to_string(secret.size()) +
-                    " characters, fewer than " + std::to_string(kShortest) + ": it could be guessed. " + kHow);
+  throw ConfigError("environment: the secret of " + name + " has " + count_of(secret.size(), "character") +
+                    ", fewer than " + std::to_string(kShortest) + ": it could be guessed. " + kHow);
 }
 
 std::string check_visitor(int connection, const std::string& secret, std::chrono::milliseconds timeout) {

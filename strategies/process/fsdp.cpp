@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/tensor_text.h"
 #include "levin/strategies/process/operator_watch.h"
 #include "levin/strategies/process/shard_reducer.h"
@@ -340,8 +341,7 @@ std::vector<at::Tensor> FSDP::held() const {
 
 std::string FSDP::sharding_text() const {
   if (!is_sharded()) return "";
-  return "fsdp stage " + std::to_string(options_.stage) + " in " + std::to_string(units_.size()) + " unit" +
-         (units_.size() == 1 ? "" : "s");
+  return "fsdp stage " + std::to_string(options_.stage) + " in " + count_of(units_.size(), "unit");
 }
 
 }  // namespace levin

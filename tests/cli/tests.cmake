@@ -8,6 +8,7 @@ levin_test(cli FILES
   cli/round_trip_test.cpp
   cli/run_config_test.cpp
   cli/step_model_test.cpp
+  cli/trainer_help_test.cpp
   cli/submit_test.cpp
   cli/yaml_file_test.cpp)
 
@@ -15,6 +16,10 @@ if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models o
   levin_test(checkpoint_tool TORCH FILES
     cli/checkpoint_tool_test.cpp)
   add_dependencies(checkpoint_tool_test levin_tool)
+  levin_test(mistakes FILES
+    cli/mistakes_test.cpp
+    cli/unused_folders_test.cpp)
+  add_dependencies(mistakes_test levin_tool)
   levin_test(convert FILES
     cli/convert_test.cpp)
   add_dependencies(convert_test levin_tool)

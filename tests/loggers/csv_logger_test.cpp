@@ -179,7 +179,7 @@ TEST(CSVLogger, SaysSoIfRowsOfTheCheckpointAreMissing) {
   State state = logger.state();
   state.set<int64_t>("rows", 3);
   logger.load_state(state);
-  EXPECT_TRUE(console.has("holds 1 rows where the checkpoint counts 3")) << console.text();
+  EXPECT_TRUE(console.has("holds 1 row where the checkpoint counts 3")) << console.text();
 }
 
 TEST(CSVLogger, KeepsRowsInMemoryWhileTheyCannotBeWritten) {

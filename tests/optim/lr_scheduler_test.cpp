@@ -68,9 +68,9 @@ TEST(LRScheduler, RefusesListsThatDoNotFitTheGroups) {
   expect_error<Error>([&] { one.attach(optimizer); }, {"OneCycleLR.max_lr", "3 values", "2 parameter groups"});
   EXPECT_EQ(lr_of(optimizer), 0.1);
   ReduceLROnPlateau plateau({.min_lr = std::vector<double>{0.1}});
-  expect_error<Error>([&] { plateau.attach(optimizer); }, {"ReduceLROnPlateau.min_lr", "1 values"});
+  expect_error<Error>([&] { plateau.attach(optimizer); }, {"ReduceLROnPlateau.min_lr", "has 1 value,"});
   LambdaLR lambdas(std::vector<LambdaLR::Function>{[](int64_t) { return 1.0; }});
-  expect_error<Error>([&] { lambdas.attach(optimizer); }, {"LambdaLR", "1 functions", "2 parameter groups"});
+  expect_error<Error>([&] { lambdas.attach(optimizer); }, {"LambdaLR", "1 function,", "2 parameter groups"});
 }
 
 TEST(LRScheduler, RefusesTheStateOfAnother) {
@@ -89,7 +89,7 @@ TEST(LRScheduler, RefusesTheStateOfAnother) {
   ChainedScheduler both(third, {std::make_shared<StepLR>(StepLROptions{.step_size = 2}),
                                 std::make_shared<ExponentialLR>(ExponentialLROptions{.gamma = 0.5})});
   expect_error<CheckpointError>([&] { both.load_state(one.state()); }, {"ChainedScheduler", "2 schedulers"});
-  expect_error<CheckpointError>([&] { one.load_state(both.state()); }, {"ChainedScheduler", "1 schedulers"});
+  expect_error<CheckpointError>([&] { one.load_state(both.state()); }, {"ChainedScheduler", "1 scheduler as"});
 }
 
 TEST(LambdaLR, MultipliesTheInitialLr) {

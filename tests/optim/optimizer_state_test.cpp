@@ -141,7 +141,7 @@ TEST(OptimizerState, SaysWhatDoesNotFit) {
 
   AdamW two_groups(std::vector<ParamGroup>{{.params = {make_params()[0]}}, {.params = {make_params()[1]}}});
   expect_error<CheckpointError>([&] { two_groups.load_state(saved); },
-                                {"AdamW", "1 parameter groups", "this one has 2", "Add the same groups"});
+                                {"AdamW", "1 parameter group,", "this one has 2", "Add the same groups"});
 
   AdamW fewer(std::vector<at::Tensor>{make_params()[0]});
   expect_error<CheckpointError>([&] { fewer.load_state(saved); }, {"group 0", "3 tensors", "1 here"});

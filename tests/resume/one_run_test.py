@@ -44,8 +44,9 @@ class Case(unittest.TestCase):
         """Nothing below the folder changes, and the message names the run that is there."""
         before = files_below(self.folder)
         said = levin(*arguments, status=1)
-        self.assertRegex(said, rf"(?m)^error: the folder {self.log} belongs to a run that is still alive: process "
-                               rf"{run.process.pid} on {socket.gethostname()}, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC\. "
+        self.assertRegex(said, rf"(?m)^error: (?:rank 0 on .* Its error: )?the folder {self.log} belongs to a run that "
+                               rf"is still alive: process {run.process.pid} on {socket.gethostname()}, since \d{{4}}-\d\d-\d\d "
+                               r"\d\d:\d\d:\d\d UTC\. "
                                r"Two runs in one folder would mix their metrics and checkpoints\. Stop that run or wait")
         self.assertEqual(files_below(self.folder), before)
 

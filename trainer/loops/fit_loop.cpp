@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/trainer/loops/evaluation_loop.h"
 #include "levin/trainer/loops/plan_recomputation.h"
 #include "levin/trainer/random_state.h"
@@ -123,8 +124,7 @@ void FitLoop::warn_of_unlogged_epochs() const {
   const int64_t steps = windows_in(batches, run_.fit.accumulate_grad_batches);
   if (steps >= every) return;
   Console::instance().warn("TrainerOptions.log_every_n_steps: " + std::to_string(every) + " is more than the " +
-                           std::to_string(steps) +
-                           " steps of an epoch: not every epoch writes its step metrics, and a " +
+                           count_of(steps, "step") + " of an epoch: not every epoch writes its step metrics, and a " +
                            "shorter run writes none. Set it to " + std::to_string(steps) + " or less.");
 }
 
@@ -236,6 +236,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   if (automatic && stream.is_last()) step_schedulers(run_, Interval::epoch, false);
   epoch.next_batch = epoch.batch_idx + 1;
   ++progress.total_batches;
+  run_.has_trained = true;
   epoch.batch_running = false;
   epoch.rest = BatchRest::metrics;
   run_.entry.time_split.enter(StepPart::callbacks);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/optim/clip_grad.h"
 #include "levin/precision/autocast.h"
 #include "levin/recompute/segment.h"
@@ -137,7 +138,7 @@ LightningOptimizer& LightningModule::optimizer(size_t index) {
   auto& all = optimizers();
   if (index >= all.size()) {
     throw Error("optimizer(" + std::to_string(index) + "): configure_optimizers returned " +
-                std::to_string(all.size()) + " optimizers.");
+                count_of(all.size(), "optimizer") + ".");
   }
   return all[index];
 }

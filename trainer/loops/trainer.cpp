@@ -276,6 +276,7 @@ Trainer::Trainer(TrainerOptions options) : run_(make_run(*this, with_builtins(st
 }
 
 Trainer::~Trainer() {
+  remove_unused_folders(*run_);
   if (run_->entry.module != nullptr) RunAccess::trainer_of(*run_->entry.module) = nullptr;
 }
 

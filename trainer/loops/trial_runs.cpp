@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/hook_caller.h"
@@ -39,8 +40,8 @@ void check_place(const Run& run, const std::string& who) {
     throw ConfigError(who + ": it tries training steps, in on_fit_start of a fit that has an optimizer. Call fit.");
   }
   if (run.has_peers()) {
-    throw ConfigError(who + ": this run has " + std::to_string(run.strategy->world_size()) +
-                      " ranks, and one that runs out of memory would leave the others waiting for it. Find it with one "
+    throw ConfigError(who + ": this run has " + count_of(run.strategy->world_size(), "rank") +
+                      ", and one that runs out of memory would leave the others waiting for it. Find it with one "
                       "device (levin tune --trainer.devices=1), or use micro_batch_size: auto, on which ranks agree.");
   }
 }

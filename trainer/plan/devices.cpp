@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "levin/core/count_of.h"
 #include "levin/core/gpu.h"
 
 namespace levin {
@@ -72,7 +73,7 @@ void add_problem(Problems& problems, const std::string& text) {
 
 std::string gpus_text(int64_t count) {
   return count == 1 ? "there is 1 GPU (0)"
-                    : "there are " + std::to_string(count) + " GPUs (0 to " + std::to_string(count - 1) + ")";
+                    : "there are " + count_of(count, "GPU") + " (0 to " + std::to_string(count - 1) + ")";
 }
 
 std::vector<int64_t> first_gpus(int64_t count) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "levin/core/count_of.h"
 #include "levin/precision/precision.h"
 #include "levin/trainer/plan/devices.h"
 #include "levin/trainer/plan/rank_plan.h"
@@ -165,9 +166,9 @@ int64_t limited_batches(const BatchLimit& limit, std::optional<int64_t> length, 
   }
   const auto batches = static_cast<int64_t>(std::floor(static_cast<double>(*length) * share));
   if (batches == 0 && share > 0 && *length > 0) {
-    throw ConfigError("TrainerOptions." + option + ": " + number_text(share) + " of " + std::to_string(*length) +
-                      " batches leaves none. Use at least " + number_text(1.0 / static_cast<double>(*length)) +
-                      ", or a number of batches.");
+    throw ConfigError("TrainerOptions." + option + ": " + number_text(share) + " of " +
+                      count_of(*length, "batch", "batches") + " leaves none. Use at least " +
+                      number_text(1.0 / static_cast<double>(*length)) + ", or a number of batches.");
   }
   return batches;
 }

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/data/loader.h"
 
@@ -20,15 +21,14 @@ int64_t batches_of(int64_t samples, int64_t ranks, const Loader& loader) {
   const std::string option = "TrainerOptions.accumulate_grad_batches.effective_batch_size: ";
   const int64_t batch = loader.batch_size().value_or(0);
   if (batch == 0) {
-    throw ConfigError(option + std::to_string(samples) +
-                      " samples cannot be counted, because the training loader does not tell its batch size "
+    throw ConfigError(option + count_of(samples, "sample") +
+                      " cannot be counted, because the training loader does not tell its batch size "
                       "(Loader::batch_size). Give accumulate_grad_batches a number of batches.");
   }
   if (samples % (batch * ranks) != 0) {
-    throw ConfigError(option + std::to_string(samples) + " samples are no whole number of batches of " +
-                      std::to_string(batch) + " samples on " + std::to_string(ranks) +
-                      (ranks == 1 ? " rank" : " ranks") + ". Use a multiple of " + std::to_string(batch * ranks) +
-                      ", or another batch size.");
+    throw ConfigError(option + count_of(samples, "sample") + (samples == 1 ? " is" : " are") +
+                      " no whole number of batches of " + count_of(batch, "sample") + " on " + count_of(ranks, "rank") +
+                      ". Use a multiple of " + std::to_string(batch * ranks) + ", or another batch size.");
   }
   return samples / (batch * ranks);
 }

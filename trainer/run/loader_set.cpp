@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/run/batch_sizing.h"
 #include "levin/trainer/run/hook_caller.h"
@@ -50,7 +51,7 @@ void keep_global_batches(const Fit& fit, int64_t now, Loader& loader) {
   const int64_t before = fit.resumed_world_size;
   const int64_t global = before * fit.resumed_batch_size;
   if (global == 0 || before == now || loader.batch_size() != fit.resumed_batch_size) return;
-  const std::string seen = "the run was trained by " + std::to_string(before) + " ranks with batches of " +
+  const std::string seen = "the run was trained by " + count_of(before, "rank") + " with batches of " +
                            std::to_string(fit.resumed_batch_size) + ", and continues with " + std::to_string(now);
   if (global % now != 0) {
     throw ConfigError("fit: " + seen + ", among which its global batches of " + std::to_string(global) +

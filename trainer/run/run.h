@@ -60,6 +60,8 @@ struct Run {
   std::shared_ptr<DeviceCopier> copier = nullptr;  // of the strategy's device; null: batches are copied where needed
   std::vector<std::shared_ptr<Logger>> loggers = {};
   bool loggers_started = false;
+  std::vector<std::string> new_folders = {};                      // of the loggers, made for this run
+  bool has_trained = false;                                       // a training batch was done
   std::vector<std::shared_ptr<Callback>> trainer_callbacks = {};  // from the options, and the defaults
   CheckpointWriter checkpoint_writer;
 

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <optional>
+#include <utility>
 
+#include "levin/core/temporary_file.h"
 #include "levin/loggers/quiet_logger.h"
 #include "levin/trainer/run/ranks.h"
 
@@ -24,6 +27,25 @@ bool is_below(const fs::path& path, const fs::path& folder) {
   return !below.empty() && *below.begin() != "..";
 }
 
+// What a run notes of itself when it begins, and the lock.
+bool is_note(const std::string& name) {
+  return name == "config.yaml" || name == "hparams.yaml" || name == "slurm_job" || name == "run.lock";
+}
+
+bool is_empty_folder(const fs::path& path) {
+  std::error_code code;
+  return fs::is_directory(fs::symlink_status(path, code)) && names_in(path.string()).empty();
+}
+
+// The names in a folder that holds no result; nothing if it holds one.
+std::optional<std::vector<std::string>> names_of_unused(const fs::path& folder) {
+  std::vector<std::string> names = names_in(folder.string());
+  const bool is_unused = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+    return is_note(name) || (name == "checkpoints" && is_empty_folder(folder / name));
+  });
+  return is_unused ? std::optional(names) : std::nullopt;
+}
+
 }  // namespace
 
 void claim_folders(Run& run, const std::vector<std::string>& folders) {
@@ -39,12 +61,34 @@ void release_folders(EntryPoint& entry) {
   entry.folder_locks.clear();
 }
 
+void remove_unused_folders(Run& run) {
+  if (run.has_trained) return;
+  for (const std::string& folder : std::exchange(run.new_folders, {})) {
+    std::error_code code;  // what cannot be removed stays
+    try {
+      if (!fs::exists(folder, code)) continue;
+      {
+        const FolderLock lock(fs::absolute(folder).lexically_normal().string(), std::chrono::milliseconds(0));
+        const auto names = lock.is_held() ? names_of_unused(folder) : std::nullopt;
+        if (!names) continue;
+        for (const std::string& name : *names) {
+          if (name != "run.lock") fs::remove(fs::path(folder) / name, code);
+        }
+      }
+      fs::remove(folder, code);  // not if somebody has put something there meanwhile
+    } catch (const std::exception&) {
+      continue;  // another run has it now
+    }
+  }
+}
+
 void start_loggers(Run& run) {
   const bool resume = run.auto_resume && run.entry.stage == Stage::fit;
   const std::string log_dir = on_rank_zero(*run.strategy, [&] {
     for (const auto& logger : run.loggers) {
       if (!run.loggers_started) {
         run.started_again ? logger->start_again(run.plan.root_dir, resume) : logger->start(run.plan.root_dir, resume);
+        if (is_empty_folder(logger->log_dir())) run.new_folders.push_back(logger->log_dir());
       }
       if (logger->log_dir().empty()) continue;
       claim_folders(run, {logger->log_dir()});

@@ -15,6 +15,10 @@ void start_loggers(Run& run);
 /// Takes the folders too; rank 0 alone calls it. For those that a run continues in without a logger's being there.
 void claim_folders(Run& run, const std::vector<std::string>& folders);
 
+/// When the run is over: removes the folders that its loggers have made and in which nothing came to be, because it
+/// failed before its first batch, or only evaluated and logged nothing. Never throws.
+void remove_unused_folders(Run& run);
+
 /// Gives all folders back.
 void release_folders(EntryPoint& entry);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/tensor_text.h"
 #include "levin/core/version.h"
 #include "levin/trainer/random_state.h"
@@ -292,8 +293,8 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
   // A run that had decided to end does so when it is resumed by itself; whoever names a checkpoint wants to go on.
   if (!run.auto_resume && !run.fit.epoch.running) run.entry.stop = false;
   if (run.progress.epoch > run.plan.max_epochs) {
-    throw CheckpointError(path + ": it was saved after " + std::to_string(run.progress.epoch) +
-                          " epochs, and TrainerOptions.max_epochs is " + std::to_string(run.plan.max_epochs) +
+    throw CheckpointError(path + ": it was saved after " + count_of(run.progress.epoch, "epoch") +
+                          ", and TrainerOptions.max_epochs is " + std::to_string(run.plan.max_epochs) +
                           ". Raise max_epochs to continue.");
   }
   restore_optimizers(*run.strategy, run.fit, checkpoint);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/gradients.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/trainer/step/nonfinite_loss.h"
@@ -38,8 +39,8 @@ void watch_scale(const Run& run, const GradScaler& scaler) {
   const std::string name = run.precision->name();
   if (scale < kSmallestScale) {
     throw Error(name + ": gradients are inf or nan at a loss scale of " + number_text(scale) + " (" + place_text(run) +
-                ", " + std::to_string(run.progress.skipped_steps) +
-                " steps skipped so far), so it is not the scale that makes them overflow. Find the operation with "
+                ", " + count_of(run.progress.skipped_steps, "step") +
+                " skipped so far), so it is not the scale that makes them overflow. Find the operation with "
                 "detect_anomaly, lower the learning rate, or use bf16-mixed.");
   }
   if (scale < 1 && scale >= scaler.options().backoff_factor) {

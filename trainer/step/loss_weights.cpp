@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/gradients.h"
 #include "levin/core/short_number.h"
@@ -45,7 +46,7 @@ std::string batch_text(const Run& run) {
 void check_weight(const at::Tensor& weight) {
   if (!weight.defined() || weight.numel() != 1) {
     throw Error("set_loss_weight: a weight is one number, got " +
-                (weight.defined() ? std::to_string(weight.numel()) + " elements" : std::string("no tensor")) +
+                (weight.defined() ? count_of(weight.numel(), "element") : std::string("no tensor")) +
                 ". Sum it up first, e.g. mask.sum().");
   }
   if (!weight.is_cpu()) return;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/short_number.h"
 #include "levin/trainer/optimizer_config.h"
 #include "levin/trainer/run/loader_set.h"
@@ -37,10 +38,10 @@ double factor_for(LrScale scale, double ratio) {
 void say_scale(const Run& run, double ratio, double factor) {
   const int64_t ranks = run.strategy->world_size(), batches = run.fit.accumulate_grad_batches;
   std::string parts;
-  if (ranks > 1) parts += " on " + std::to_string(ranks) + " ranks";
-  if (batches > 1) parts += ", " + std::to_string(batches) + " batches accumulated";
+  if (ranks > 1) parts += " on " + count_of(ranks, "rank");
+  if (batches > 1) parts += ", " + count_of(batches, "batch", "batches") + " accumulated";
   Console::instance().print("lr_scale " + enum_word(run.fit.lr_scale) + ": an optimizer step takes " +
-                            std::to_string(samples_of_step(run)) + " samples" + parts + ", " + short_number(ratio) +
+                            count_of(samples_of_step(run), "sample") + parts + ", " + short_number(ratio) +
                             " times the configured batch size of " +
                             std::to_string(run.fit.tuning.configured_batch_size) +
                             ": learning rates are multiplied by " + short_number(factor) + ".");

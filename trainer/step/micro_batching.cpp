@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/memory_report.h"
 #include "levin/trainer/run/out_of_memory.h"
@@ -37,7 +38,7 @@ std::vector<int64_t> part_sizes(int64_t samples, int64_t size) {
 }
 
 std::string samples_text(int64_t samples) {
-  return std::to_string(samples) + (samples == 1 ? " sample" : " samples");
+  return count_of(samples, "sample");
 }
 
 }  // namespace

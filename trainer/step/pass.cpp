@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/recompute/recomputation.h"
@@ -45,8 +46,8 @@ void count(Run& run, const Pass& pass, PassLoss& result) {
 void check_loss(const at::Tensor& loss) {
   if (!loss.defined()) return;
   if (loss.numel() != 1) {
-    throw Error("training_step: the loss must be one number, got " + std::to_string(loss.numel()) +
-                " elements. Reduce it, e.g. loss.mean().");
+    throw Error("training_step: the loss must be one number, got " + count_of(loss.numel(), "element") +
+                ". Reduce it, e.g. loss.mean().");
   }
   if (!loss.requires_grad()) {
     throw Error(

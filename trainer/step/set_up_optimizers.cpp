@@ -3,6 +3,7 @@
 #include <string>
 
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/step/loss_scaling.h"
@@ -20,10 +21,9 @@ void set_up_optimizers(Run& run) {
     Console::instance().warn("configure_optimizers returned no optimizer: the weights will not change.");
   }
   if (run.entry.module->automatic_optimization() && config.optimizers().size() > 1) {
-    throw ConfigError(
-        "configure_optimizers returned " + std::to_string(config.optimizers().size()) +
-        " optimizers, and automatic optimization steps one. Call set_automatic_optimization(false) in the "
-        "module's constructor and step them in training_step.");
+    throw ConfigError("configure_optimizers returned " + count_of(config.optimizers().size(), "optimizer") +
+                      ", and automatic optimization steps one. Call set_automatic_optimization(false) in the "
+                      "module's constructor and step them in training_step.");
   }
   if (!run.entry.module->automatic_optimization()) {
     auto refuse = [](const char* option, const std::string& value) {

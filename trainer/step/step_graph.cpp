@@ -7,6 +7,7 @@
 
 #include "levin/core/component.h"
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/tensor_text.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/run/override.h"
@@ -159,7 +160,7 @@ void StepGraph::forget() {
   if (++changes_ <= kMostChanges) return;
   Console::instance().warn(about_graphs(
       "what a step depends on (momentum, weight decay, frozen layers, the optimizer's tensors) has changed " +
-      std::to_string(changes_) + " times since training began, so the steps are not recorded any more."));
+      count_of(changes_, "time") + " since training began, so the steps are not recorded any more."));
 }
 
 bool StepGraph::fits(const Batch& batch) const {
