@@ -16,6 +16,10 @@ struct World {
   // Where rank 0 keeps the store that all meet at; port 0: nobody but this process.
   std::string master_address = "127.0.0.1";
   int64_t master_port = 0;
+  // Nobody said where this rank is, as with ranks that were started by hand: the local and node numbers are right once
+  // all ranks have met.
+  bool place_is_known = true;
+  bool by_hand = false;                 // RANK and WORLD_SIZE, or --rank and --world-size, and no launcher
   std::string source = "this process";  // who said so, for messages: "torchrun", "SLURM", …
 };
 

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <vector>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/slurm_job.h"
 
@@ -53,8 +54,8 @@ struct Names {
 
 // A launcher that does not say how many nodes there are must fill them alike: else nobody knows which is whose.
 [[noreturn]] void refuse_uneven(const World& world) {
-  throw ConfigError("environment: " + world.source + " has started " + std::to_string(world.size) +
-                    " ranks, of which " + std::to_string(world.local_size) +
+  throw ConfigError("environment: " + world.source + " has started " + count_of(world.size, "rank") + ", of which " +
+                    std::to_string(world.local_size) +
                     " are on this node: the nodes have different numbers of ranks. Start as many on each (mpirun "
                     "--map-by ppr:2:node, mpiexec -ppn 2), or use torchrun or srun, which say where each rank is.");
 }
@@ -163,9 +164,9 @@ World open_mpi(const Reader& env) {
       env, "MPI",
       {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
   if (world.num_nodes > 1 && !env.has("MASTER_ADDR")) {
-    throw ConfigError("environment: mpirun started " + std::to_string(world.size) + " processes on " +
-                      std::to_string(world.num_nodes) +
-                      " nodes, but MASTER_ADDR does not say where rank 0 is. Pass it: mpirun -x MASTER_ADDR=HOST …");
+    throw ConfigError("environment: mpirun started " + count_of(world.size, "process", "processes") + " on " +
+                      count_of(world.num_nodes, "node") +
+                      ", but MASTER_ADDR does not say where rank 0 is. Pass it: mpirun -x MASTER_ADDR=HOST …");
   }
   // One port a job, the same for all of its ranks.
   const std::string job = env.text("OMPI_MCA_ess_base_jobid", env.text("PMIX_NAMESPACE", ""));
@@ -183,10 +184,9 @@ World mpich(const Reader& env) {
                             env.has("MPI_LOCALNRANKS") ? "MPI_LOCALNRANKS" : nullptr});
   if (!alone && !env.has("MPI_LOCALNRANKS")) (void)env.number("MPI_LOCALNRANKS");  // missing
   if (world.num_nodes > 1 && !env.has("MASTER_ADDR")) {
-    throw ConfigError(
-        "environment: mpiexec started " + std::to_string(world.size) + " processes on " +
-        std::to_string(world.num_nodes) +
-        " nodes, but MASTER_ADDR does not say where rank 0 is. Pass it: mpiexec -genv MASTER_ADDR HOST …");
+    throw ConfigError("environment: mpiexec started " + count_of(world.size, "process", "processes") + " on " +
+                      count_of(world.num_nodes, "node") +
+                      ", but MASTER_ADDR does not say where rank 0 is. Pass it: mpiexec -genv MASTER_ADDR HOST …");
   }
   read_master(env, world, "127.0.0.1", kDefaultPort);
   return world;
@@ -240,7 +240,8 @@ bool is_kubeflow(const Reader& env) {
          env.has("WORLD_SIZE") && !env.has("LOCAL_RANK") && !env.has("LOCAL_WORLD_SIZE") && !env.has("GROUP_RANK");
 }
 
-// Our own launcher's, those of --init-method, and what people set by hand. RANK and WORLD_SIZE alone: one rank a node.
+// Our own launcher's, those of --init-method, and what people set by hand. RANK and WORLD_SIZE alone: one rank a node,
+// until the ranks have met (strategies/process/place.h).
 World plain(const Reader& env, const std::string& source) {
   const bool several_here = env.has("LOCAL_RANK") || env.has("LOCAL_WORLD_SIZE");
   const std::optional<int64_t> nodes = several_here ? std::nullopt : std::optional(env.number("WORLD_SIZE"));
@@ -299,7 +300,11 @@ std::optional<World> find_world(const Variables& variables) {
   }
   refuse_half_a_place(env);
   if (!env.has("RANK")) return std::nullopt;
-  return checked(plain(env, env.text(kInitMethodVariable, "MASTER_ADDR, RANK and WORLD_SIZE")));
+  World world = checked(plain(env, env.text(kInitMethodVariable, "MASTER_ADDR, RANK and WORLD_SIZE")));
+  world.by_hand = true;
+  world.place_is_known = env.has("LOCAL_RANK") || env.has("LOCAL_WORLD_SIZE") || env.has("NODE_RANK") ||
+                         env.has("GROUP_RANK") || world.size == 1;
+  return world;
 }
 
 std::string first_host(const std::string& nodelist) {

@@ -12,6 +12,7 @@
 #include "levin/core/rank_status.h"
 #include "levin/core/tensor_text.h"
 #include "levin/strategies/launch/launcher.h"
+#include "levin/strategies/process/place.h"
 #include "levin/strategies/process/rank_difference.h"
 #include "levin/strategies/process/sync_batch_norm.h"
 
@@ -49,6 +50,9 @@ void ParallelStrategy::join(const World& world) {
   const Seconds patience = restarts_so_far() > 0 ? std::min(timeout_, startup_timeout_) : startup_timeout_;
   collectives_ = std::make_unique<Collectives>(world, milliseconds(patience));
   collectives_->set_timeout(milliseconds(startup_timeout_));
+  if (!world.by_hand || world.size == 1) return;
+  const auto machines = collectives_->gather(this_machine());  // of all: some may have been given their places
+  if (!world.place_is_known) world_ = place_among(world, machines);
 }
 
 std::shared_ptr<DeviceCopier> ParallelStrategy::make_copier() {

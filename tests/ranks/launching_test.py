@@ -4,9 +4,10 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import time
 
-from ranks import RanksTest, free_port, main
+from ranks import PROGRAM, RanksTest, free_port, main
 
 
 class Launching(RanksTest):
@@ -73,6 +74,43 @@ class Launching(RanksTest):
             _, errors = rank.communicate(timeout=60)
             self.assertEqual(rank.returncode, 0, errors)
         self.assertEqual([report["world_size"] for report in self.reports(2)], [2, 2])
+        self.assertEqual([report["local_rank"] for report in self.reports(2)], [0, 1])
+
+    def start_by_hand(self, *words, machines):
+        """A rank for each of `machines`, as the articles start them; a name is that of a machine of its own."""
+        if any(machines) and (not shutil.which("unshare") or subprocess.run(["unshare", "--uts", "true"]).returncode != 0):
+            self.skipTest("this machine makes no UTS namespaces")
+        meeting = ["--init-method", f"tcp://127.0.0.1:{free_port()}", "--world-size", str(len(machines))]
+        on = [["unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh"] if name else [] for name in machines]
+        return [self.start("samples=16", *words, *meeting, f"--rank={rank}", program=[*before, PROGRAM])
+                for rank, before in enumerate(on)]
+
+    def finish(self, ranks):
+        """What each said on standard error; they all end with status 0."""
+        said = []
+        for rank in ranks:
+            said.append(rank.communicate(timeout=120)[1])
+            self.assertEqual(rank.returncode, 0, said[-1])
+        return said
+
+    def test_ranks_started_by_hand_number_themselves_on_their_machine(self):
+        self.finish(self.start_by_hand("strategy=ddp", machines=["", "", ""]))
+        self.assertEqual([report["local_rank"] for report in self.reports(3)], [0, 1, 2])
+
+    def test_ranks_started_by_hand_may_be_given_the_devices_of_their_machine(self):
+        self.finish(self.start_by_hand("devices=2", machines=["", ""]))
+        self.assertEqual([report["local_rank"] for report in self.reports(2)], [0, 1])
+
+    def test_ranks_on_machines_of_different_names_are_each_the_first(self):
+        self.finish(self.start_by_hand("strategy=ddp", machines=["node-a", "node-b", "node-a"]))
+        self.assertEqual([report["local_rank"] for report in self.reports(3)], [0, 0, 1])
+
+    def test_devices_that_the_machines_ranks_contradict_are_an_error_once_they_have_met(self):
+        ranks = self.start_by_hand("devices=2", machines=["node-a", "node-b"])
+        for rank in ranks:
+            _, errors = rank.communicate(timeout=60)
+            self.assertEqual(rank.returncode, 1)
+            self.assertIn("2 devices x 2 nodes are 4 ranks, but --init-method has started 2 (1 on this node)", errors)
 
     def test_an_init_method_against_a_launcher_is_an_error_that_shows_both(self):
         process = self.start("--init-method", "tcp://127.0.0.1:5", "--rank=1", "--world-size=2",
@@ -82,9 +120,9 @@ class Launching(RanksTest):
         self.assertIn("rank 1 of 2 at 127.0.0.1:5, but SLURM has made it rank 3 of 4 at 127.0.0.1:15017", errors)
 
     def test_devices_that_contradict_an_init_method_are_an_error_that_shows_both(self):
-        status, errors = self.run_words("devices=2", "--init-method=tcp://127.0.0.1:5", "--rank=0", "--world-size=2")
+        status, errors = self.run_words("devices=3", "--init-method=tcp://127.0.0.1:5", "--rank=0", "--world-size=2")
         self.assertEqual(status, 1)
-        self.assertIn("2 devices x 2 nodes are 4 ranks, but --init-method has started 2 (1 on this node)", errors)
+        self.assertIn("3 devices x 1 node are 3 ranks, but --init-method has started 2. Make both the same", errors)
 
     def test_two_nodes_on_this_machine(self):
         port = str(free_port())
@@ -100,7 +138,7 @@ class Launching(RanksTest):
                                                "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"})
         _, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 1)
-        self.assertIn("3 devices x 1 nodes are 3 ranks, but torchrun has started 2", errors)
+        self.assertIn("3 devices x 1 node are 3 ranks, but torchrun has started 2", errors)
 
     def test_more_ranks_than_cores_are_an_error_before_any_is_started(self):
         start = time.monotonic()

@@ -19,7 +19,7 @@ class Mpirun(ToolTest):
     def test_devices_that_contradict_it_are_an_error_that_shows_both(self):
         status, said = self.run_tool(*MPIRUN, *self.fit, "--trainer.devices=3")
         self.assertEqual(status, 2, said)
-        self.assertIn("3 devices x 1 nodes are 3 ranks, but MPI has started 2 (2 on this node)", said)
+        self.assertIn("3 devices x 1 node are 3 ranks, but MPI has started 2 (2 on this node)", said)
 
     def test_a_rank_that_throws_ends_the_job(self):
         status, said = self.run_tool(*MPIRUN, PROGRAM, f"out={self.out}", "samples=64", "throw=1:3", "strategy=ddp")

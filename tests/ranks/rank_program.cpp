@@ -330,6 +330,7 @@ void write_report(const Words& words, const levin::Trainer& trainer, Net& net, i
   report["micro_batch_size"] = trainer.micro_batch_size();
   report["accumulate"] = trainer.accumulate_grad_batches();
   report["world_size"] = trainer.world_size();
+  report["local_rank"] = trainer.local_rank();
   report["random"] = torch::rand({1}).item<double>();
   for (const auto& [name, value] : trainer.callback_metrics()) report["metrics"][name] = value;
   std::ofstream(words.text("out", ".") + "/rank" + std::to_string(trainer.global_rank()) + ".json") << report.dump();

@@ -94,7 +94,7 @@ class OldOptions(ToolTest):
         status, said = self.run_tool(*self.fit, "--trainer.nb_gpu_nodes=128", env={
             "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "5"})
         self.assertEqual(status, 2, said)
-        self.assertIn("1 devices x 128 nodes are 128 ranks, but MASTER_ADDR, RANK and WORLD_SIZE has started 2", said)
+        self.assertIn("1 device x 128 nodes are 128 ranks, but MASTER_ADDR, RANK and WORLD_SIZE has started 2", said)
 
     def test_one_in_the_wrong_place_suggests_the_right_one(self):
         status, said = self.run_tool(*self.fit, "--gpus=2")

@@ -57,7 +57,7 @@ class Torchrun(ToolTest):
     def test_devices_that_contradict_it_are_an_error_that_shows_both(self):
         status, said = self.run_tool(*self.words, *self.fit, "--trainer.devices=3", env=self.env)
         self.assertNotEqual(status, 0, said)
-        self.assertIn("3 devices x 1 nodes are 3 ranks, but torchrun has started 2 (2 on this node)", said)
+        self.assertIn("3 devices x 1 node are 3 ranks, but torchrun has started 2 (2 on this node)", said)
 
     def test_it_reports_what_the_first_rank_that_failed_has_written(self):
         status, said = self.run_tool(*self.words, PROGRAM, f"out={self.out}", "samples=64", "throw=1:3", "strategy=ddp",

@@ -5,6 +5,7 @@ levin_test(strategies FILES
   strategies/loss_gradient_test.cpp
   strategies/operator_watch_test.cpp
   strategies/own_address_test.cpp
+  strategies/place_test.cpp
   strategies/rank_difference_test.cpp
   strategies/single_device_test.cpp)
 

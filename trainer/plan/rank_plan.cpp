@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "levin/core/count_of.h"
 #include "levin/core/usable_cores.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "levin/trainer/plan/devices.h"
@@ -10,6 +11,13 @@
 namespace levin {
 
 namespace {
+
+void add_contradiction(int64_t per_node, int64_t nodes, const std::string& started, Problems& problems) {
+  problems.add({}, "TrainerOptions.devices",
+               count_of(per_node, "device") + " x " + count_of(nodes, "node") +
+                   (per_node * nodes == 1 ? " is " : " are ") + count_of(per_node * nodes, "rank") + ", but " +
+                   started + ". Make both the same, or leave devices and num_nodes unset.");
+}
 
 // What the options and the launcher say must be one.
 void check_world(const World& world, std::optional<int64_t> devices, int64_t num_nodes, Problems& problems) {
@@ -19,11 +27,23 @@ void check_world(const World& world, std::optional<int64_t> devices, int64_t num
   const bool devices_agree = !devices || *devices == world.local_size;
   const bool nodes_agree = !nodes_given || num_nodes == world.num_nodes;
   if (devices_agree && nodes_agree) return;  // nodes may have different numbers of ranks
-  problems.add({}, "TrainerOptions.devices",
-               std::to_string(per_node) + " devices x " + std::to_string(nodes) + " nodes are " +
-                   std::to_string(per_node * nodes) + " ranks, but " + world.source + " has started " +
-                   std::to_string(world.size) + " (" + std::to_string(world.local_size) +
-                   " on this node). Make both the same, or leave devices and num_nodes unset.");
+  add_contradiction(per_node, nodes,
+                    world.source + " has started " + std::to_string(world.size) + " (" +
+                        std::to_string(world.local_size) + " on this node)",
+                    problems);
+}
+
+// Before ranks that were started by hand have met, nobody knows how many are on this machine. One device is one for
+// each process then.
+void check_unplaced(const World& world, std::optional<int64_t> devices, int64_t num_nodes, Problems& problems) {
+  const int64_t per_node = devices.value_or(1);
+  if (per_node < 1 || num_nodes < 1) return;  // said elsewhere
+  if (num_nodes != 1) {
+    if (world.size % num_nodes == 0 && (per_node == 1 || per_node * num_nodes == world.size)) return;
+  } else if (world.size % per_node == 0) {
+    return;
+  }
+  add_contradiction(per_node, num_nodes, world.source + " has started " + std::to_string(world.size), problems);
 }
 
 // Slot k of a strategy that runs several devices in this process: the k-th GPU of the plan, or a logical CPU device.
@@ -47,7 +67,7 @@ void check_one_process(const TrainerOptions& o, const std::optional<World>& worl
   }
   if (o.num_nodes > 1) {
     problems.add({}, "TrainerOptions.num_nodes",
-                 std::to_string(o.num_nodes) + " nodes need a distributed strategy; " + plan.strategy +
+                 count_of(o.num_nodes, "node") + " need a distributed strategy; " + plan.strategy +
                      " is one process on one node. Use ddp, or 1.");
   }
 }
@@ -58,9 +78,26 @@ void check_cores(const TrainerOptions& o, const RunPlan& plan, Problems& problem
   if (o.oversubscribe || plan.devices <= cores.count) return;
   const std::string limit = cores.limit.empty() ? "" : ", by " + cores.limit;
   problems.add({}, "TrainerOptions.devices",
-               std::to_string(plan.devices) + " ranks on this machine, and it has " + std::to_string(cores.count) +
-                   (cores.count == 1 ? " core" : " cores") + " for them" + limit +
+               count_of(plan.devices, "rank") + " on this machine, and it has " + count_of(cores.count, "core") +
+                   " for them" + limit +
                    ". Start fewer, or set oversubscribe: true if that many are meant to share the cores.");
+}
+
+void check_gpus(const RunPlan& plan, int64_t ranks, Problems& problems) {
+  const auto present = std::max<int64_t>(1, static_cast<int64_t>(plan.gpus.size()));
+  if (present >= ranks) return;
+  problems.add({}, "TrainerOptions.devices",
+               count_of(ranks, "rank") + " on this node need a GPU each, and there are " + std::to_string(present) +
+                   ". Start fewer ranks, or use accelerator: cpu.");
+}
+
+// A rank that was started by hand with devices: 1 takes the GPU that its number on this machine says.
+void offer_all_gpus(const TrainerOptions& o, RunPlan& plan) {
+  if (plan.device != "cuda" || !std::holds_alternative<int64_t>(o.devices)) return;
+  TrainerOptions all = o;
+  all.devices = "auto";
+  Problems ignored;
+  (void)resolve_devices(all, plan, ignored);
 }
 
 }  // namespace
@@ -69,6 +106,16 @@ std::string why_not_planned(const Strategy& strategy) {
   if (strategy.shards_modules()) return "with strategy " + strategy.name() + " ranks hold shards of the model";
   if (strategy.takes_several_devices()) return "strategy " + strategy.name() + " computes on several devices";
   return "";
+}
+
+void check_found_place(const TrainerOptions& o, const RunPlan& plan, const World& world) {
+  Problems problems;
+  RunPlan ignored = plan;
+  std::optional<int64_t> devices = resolve_devices(o, ignored, problems);
+  if (devices == 1) devices.reset();
+  check_world(world, devices, o.num_nodes, problems);
+  if (plan.device == "cuda") check_gpus(plan, world.local_size, problems);
+  problems.throw_if_any();
 }
 
 void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
@@ -112,24 +159,20 @@ void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
     const std::string one = plan.strategy + " runs on one";
     if (devices.value_or(1) > 1) {
       problems.add({}, "TrainerOptions.devices",
-                   std::to_string(*devices) + " devices were asked for; " + one + ". Use 1, or strategy: ddp.");
+                   count_of(*devices, "device") + " were asked for; " + one + ". Use 1, or strategy: ddp.");
     }
     if (o.num_nodes > 1) {
-      problems.add(
-          {}, "TrainerOptions.num_nodes",
-          std::to_string(o.num_nodes) + " nodes need a distributed strategy; " + one + " node. Use ddp, or 1.");
+      problems.add({}, "TrainerOptions.num_nodes",
+                   count_of(o.num_nodes, "node") + " need a distributed strategy; " + one + " node. Use ddp, or 1.");
     }
     return;
   }
-  if (world) check_world(*world, devices, o.num_nodes, problems);
+  if (world) (world->place_is_known ? check_world : check_unplaced)(*world, devices, o.num_nodes, problems);
   plan.devices = world ? world->local_size : devices.value_or(present);
   plan.num_nodes = world ? world->num_nodes : o.num_nodes;
   if (!world && plan.device == "cpu") check_cores(o, plan, problems);
-  if (plan.device == "cuda" && present < plan.devices) {
-    problems.add({}, "TrainerOptions.devices",
-                 std::to_string(plan.devices) + " ranks on this node need a GPU each, and there are " +
-                     std::to_string(plan.gpus.size()) + ". Start fewer ranks, or use accelerator: cpu.");
-  }
+  if (world && !world->place_is_known && devices == 1) offer_all_gpus(o, plan);
+  if (plan.device == "cuda") check_gpus(plan, plan.devices, problems);
 }
 
 }  // namespace levin

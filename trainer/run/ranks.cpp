@@ -17,6 +17,7 @@
 #include "levin/strategies/launch/rank_process.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/auto_requeue.h"
+#include "levin/trainer/plan/rank_plan.h"
 #include "levin/trainer/random_state.h"
 
 namespace levin {
@@ -88,6 +89,7 @@ void start_ranks(Run& run) {
   if (launched_by_levin()) stay_with_launcher();
   if (world) Console::instance().set_rank(static_cast<int>(world->rank));
   run.strategy->join(world.value_or(World()));
+  if (world && !world->place_is_known) check_found_place(run.options, run.plan, run.strategy->world());
   if (agreed_restarts(run) > 0) run.started_again = run.auto_resume = true;
 }
 
