@@ -99,7 +99,8 @@ void add_parts() {
   strategies.add<DDP>("ddp", "a process for every device, gradients averaged while backward runs");
   strategies.add<DataParallelStrategy>("dp", "one process, replicas on several devices, outputs on the first");
   strategies.add<BalancedDataParallelStrategy>("dp_balanced", "dp whose outputs stay on their devices");
-  strategies.add<FSDP>("fsdp", "as ddp, but ranks share out optimizer state, gradients and weights (ZeRO 1 to 3)");
+  strategies.add<FSDP>("fsdp",
+                       "like ddp, with optimizer state, gradients and weights sharded over ranks (ZeRO 1 to 3)");
   strategies.add<ModelParallel>("ModelParallel", "one process, parts of the module on different devices");
   strategies.add<SingleDeviceStrategy>("single_device", "one process on one device");
 }
@@ -138,7 +139,7 @@ void add_lr_schedulers() {
   all.add<ChainedScheduler>("ChainedScheduler", "schedulers stepped together");
   all.add<ConstantLR>("ConstantLR", "scales lr for the first steps");
   all.add<CosineAnnealingLR>("CosineAnnealingLR", "lets lr fall along a cosine");
-  all.add<CosineAnnealingWarmRestarts>("CosineAnnealingWarmRestarts", "a cosine that starts anew");
+  all.add<CosineAnnealingWarmRestarts>("CosineAnnealingWarmRestarts", "a cosine with warm restarts");
   all.add<CyclicLR>("CyclicLR", "lets lr swing between two bounds");
   all.add<ExponentialLR>("ExponentialLR", "decays lr every step");
   all.add<LinearLR>("LinearLR", "moves lr linearly: a warmup");

@@ -7,7 +7,7 @@
 //   checkpoint/  files of a run                            callbacks/    what runs at the hooks
 //   trainer/     LightningModule, Callback, Trainer
 //
-// Above it stands levin/cli/run_cli.h: a program that is the `levin` tool with your classes. Start with
+// Above it is levin/cli/run_cli.h: a program that is the `levin` tool with your classes. Start with
 // trainer/lightning_module.h and trainer/trainer.h.
 #pragma once
 

@@ -1,6 +1,6 @@
 // What two ranks on this machine's cores cost, Gloo between them, one thread each: a hand-written c10d loop, the
 // Trainer with its defaults and Lightning's DDP; and how much of a second core a GPT makes use of, with reductions
-// beside backward and after it. Each round starts its ranks as new processes; starting is not measured.
+// during backward and after it. Each round starts its ranks as new processes; starting is not measured.
 //
 //   bench_ddp [--rounds N] [--quick]
 //   bench_ddp loop|trainer mlp|gpt STEPS RANKS [BUCKET_MB]      one run alone: microseconds a step on rank 0

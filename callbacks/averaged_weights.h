@@ -1,4 +1,4 @@
-// An average of a module's weights beside the weights that train: what WeightAveraging and StochasticWeightAveraging
+// An average of a module's weights next to the trained weights: what WeightAveraging and StochasticWeightAveraging
 // have in common. Every rank keeps its own; ranks with equal weights have equal averages.
 #pragma once
 
@@ -78,7 +78,7 @@ class AveragedWeights {
 void update_mean(at::TensorList averages, at::TensorList weights, int64_t count);
 
 /// A callback that ends training with an average in the module. Checkpoints that are saved while the average is in the
-/// module, or stands for it, hold the weights that train as "current_model", and a fit continues with those.
+/// module, or stands for it, hold the trained weights as "current_model", and a fit continues with those.
 class AveragingCallback : public Callback {
  public:
   /// Throws ConfigError if another callback averages too.

@@ -80,7 +80,7 @@ void BaseFinetuning::check_optimizers(Trainer& trainer, LightningModule& module)
   frozen.resize(std::min<size_t>(count, 3));
   throw ConfigError(state_key() + ": configure_optimizers gave " + optimizer_name + " " + std::to_string(count) +
                     " parameters that are frozen (" + join(frozen) + (count > 3 ? ", …" : "") +
-                    "), so they could not get a learning rate of their own later. Give it "
+                    "), so they could not get their own learning rate later. Give it "
                     "trainable_parameters(*this) instead of parameters().");
 }
 
@@ -110,7 +110,7 @@ std::shared_ptr<Module> BaseFinetuning::child(LightningModule& module, const std
                     did_you_mean(name, known) + " Name an existing one, or call register_module(\"" + name + "\", …).");
 }
 
-// Lightning: switches track_running_stats off, so that a frozen BatchNorm goes on using each batch's statistics; here:
+// Lightning: switches track_running_stats off, so that a frozen BatchNorm keeps using each batch's statistics; here:
 // eval mode, because LibTorch's layer would also go on changing its running statistics.
 void BaseFinetuning::freeze(Module& part, bool train_bn) {
   for_each_module(part, [&](Module& inner) {

@@ -1,4 +1,4 @@
-// For callbacks that train a part of a module first and the rest later, with a learning rate of its own:
+// For callbacks that train a part of a module first and the rest later, with its own learning rate:
 //
 //   class TrainHeadFirst : public levin::BaseFinetuning {
 //     void freeze_before_training(levin::LightningModule& module) override { freeze(*child(module, "features")); }

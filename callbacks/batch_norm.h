@@ -13,7 +13,7 @@ namespace levin::detail {
 /// Whether it is LibTorch's BatchNorm1d, 2d or 3d.
 [[nodiscard]] bool is_batch_norm(const torch::nn::Module& module);
 
-/// While it lives, the BatchNorm layers below `module` that are in training mode gather their statistics anew, as the
+/// While it lives, the BatchNorm layers below `module` that are in training mode gather their statistics again, as the
 /// mean over the batches they see. Layers in eval mode keep theirs.
 class BatchNormRecount {
  public:

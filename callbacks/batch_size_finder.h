@@ -3,8 +3,8 @@
 //   .callbacks = {levin::BatchSizeFinder({.mode = levin::BatchSizeSearch::binsearch})}
 //
 // Sizes are tried in training steps that leave no trace (trainer/trial_runs.h). A run that continues from a
-// checkpoint goes on with the size that was found then. Put it before callbacks that look at optimizers or loaders:
-// both are made anew for a size that is not the configured one. `levin tune` runs it alone.
+// checkpoint continues with the size that was found then. Put it before callbacks that look at optimizers or loaders:
+// both are made again for a size that is not the configured one. `levin tune` runs it alone.
 #pragma once
 
 #include <array>

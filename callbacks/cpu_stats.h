@@ -9,7 +9,7 @@
 
 namespace levin {
 
-/// Reads anew with each call. Shares of the processor's time are those since the call before; the first call gives the
+/// Reads again with each call. Shares of the processor's time are those since the call before; the first call gives the
 /// machine's since boot, and none of the process.
 ///   cpu_percent, cpu_vm_percent, cpu_swap_percent       of the machine, as psutil counts them; 0 to 100
 ///   process_cpu_percent                                  of one core: 200 is two cores' whole time

@@ -8,7 +8,7 @@
 namespace levin {
 
 struct EMAWeightAveragingOptions {
-  std::optional<std::string> device = std::nullopt;  // where the average is kept; unset: beside the weights
+  std::optional<std::string> device = std::nullopt;  // where the average is kept; unset: the device of the weights
   bool use_buffers = true;                           // average buffers too; false: copy them at each update
   double decay = 0.999;                              // how much of the average stays at each update
   int64_t update_every_n_steps = 1;                  // optimizer steps
@@ -19,7 +19,7 @@ struct EMAWeightAveragingOptions {
     using O = EMAWeightAveragingOptions;
     const auto from_zero = [](const std::optional<int64_t>& n) { return !n || *n >= 0; };
     return levin::fields(
-        field("device", &O::device, "where the average is kept (cpu saves GPU memory); null: beside the weights")
+        field("device", &O::device, "where the average is kept (cpu saves GPU memory); null: the device of the weights")
             .check(detail::is_device, "a device, such as cpu or cuda:0"),
         field("use_buffers", &O::use_buffers, "average buffers of floating point too; false: copy them"),
         field("decay", &O::decay, "average = decay * average + (1 - decay) * weights").min(0.0).max(1.0),

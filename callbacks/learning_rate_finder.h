@@ -3,8 +3,8 @@
 //
 //   .callbacks = {levin::LearningRateFinder({.num_training = 200, .plot = "lr_find.svg"})}
 //
-// The steps leave no trace (trainer/trial_runs.h). A run that continues from a checkpoint goes on with what was
-// found then. Put it before callbacks that look at optimizers, which are made anew. `levin tune` runs it alone.
+// The steps leave no trace (trainer/trial_runs.h). A run that continues from a checkpoint continues with what was
+// found then. Put it before callbacks that look at optimizers, which are made again. `levin tune` runs it alone.
 #pragma once
 
 #include <array>
@@ -44,7 +44,7 @@ struct LearningRateFinderOptions {
                                "ends when the smoothed loss is so many times its best; null: never")
                              .check([](const std::optional<double>& v) { return !v || *v > 1; }, "> 1, or null"),
                          field("update", &O::update, "train with what is suggested; false: only say it"),
-                         field("plot", &O::plot, "an SVG file for the curve, with a CSV file beside it; \"\": none"));
+                         field("plot", &O::plot, "an SVG file for the curve, with a CSV file next to it; \"\": none"));
   }
 };
 

@@ -176,14 +176,14 @@ void ModelCheckpoint::on_train_end(Trainer& trainer, LightningModule&) {
   }
   std::string obsolete;
   const int64_t before = last_step_of_last_;
-  const std::string previous = kept_.last_path;
+  const std::string previous = saved_files_.last_path;
   const std::string path = choose_last(trainer, obsolete);
   point_ = {trainer.seen_batches(), {path}, {}};
   if (!obsolete.empty() && may_remove(trainer, obsolete)) point_.removed = {obsolete};
   goes.insert(goes.end(), point_.removed.begin(), point_.removed.end());
   request(trainer, path, "", goes, [this, before, previous] {
     last_step_of_last_ = before;
-    kept_.last_path = previous;
+    saved_files_.last_path = previous;
   });
 }
 
@@ -225,7 +225,7 @@ void ModelCheckpoint::save_what_would_be_lost(Trainer& trainer) {
 void ModelCheckpoint::save_point(Trainer& trainer, int64_t epoch) {
   trainer.finish_checkpoints();  // an earlier save that failed is settled first
   const Metrics metrics = metrics_of_rank_zero(trainer, metrics_of(trainer, epoch));
-  const Kept before = kept_;
+  const SavedFiles before = saved_files_;
   const int64_t step_before = last_step_saved_;
   const int64_t last_before = last_step_of_last_;
   std::string obsolete;
@@ -249,16 +249,16 @@ void ModelCheckpoint::save_point(Trainer& trainer, int64_t epoch) {
   if (may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
   if (!top_k.empty()) {
     request(trainer, top_k, "", last.empty() ? goes : std::vector<std::string>{}, [this, before, step_before] {
-      const std::string now = kept_.last_path;
-      kept_ = before;
-      kept_.last_path = now;
+      const std::string now = saved_files_.last_path;
+      saved_files_ = before;
+      saved_files_.last_path = now;
       last_step_saved_ = step_before;
     });
   }
   if (!last.empty()) {
     const bool link = last_is("link") && !top_k.empty();
     request(trainer, last, link ? top_k : "", goes, [this, previous = before.last_path, last_before] {
-      kept_.last_path = previous;
+      saved_files_.last_path = previous;
       last_step_of_last_ = last_before;
     });
   }
@@ -282,39 +282,40 @@ std::string ModelCheckpoint::choose_top_k(Trainer& trainer, const Metrics& metri
 
 std::string ModelCheckpoint::choose_newest(Trainer& trainer, const Metrics& metrics, std::string& obsolete) {
   const bool replaces = options_.save_top_k == 1;
-  const std::string before = kept_.best_path;
-  kept_.best_path = free_path(trainer, name_.format(metrics), replaces ? before : "");
-  if (replaces && before != kept_.best_path) obsolete = before;
-  return kept_.best_path;
+  const std::string before = saved_files_.best_path;
+  saved_files_.best_path = free_path(trainer, name_.format(metrics), replaces ? before : "");
+  if (replaces && before != saved_files_.best_path) obsolete = before;
+  return saved_files_.best_path;
 }
 
 std::string ModelCheckpoint::choose_if_among_best(Trainer& trainer, const Metrics& metrics, double score,
                                                   std::string& obsolete) {
-  const bool full = options_.save_top_k > 0 && static_cast<int64_t>(kept_.best.size()) >= options_.save_top_k;
-  const bool enters = !full || is_better(options_.mode, score, worst_of(kept_.best, options_.mode)->second);
+  const bool full = options_.save_top_k > 0 && static_cast<int64_t>(saved_files_.best.size()) >= options_.save_top_k;
+  const bool enters = !full || is_better(options_.mode, score, worst_of(saved_files_.best, options_.mode)->second);
   if (!enters) return "";
   std::string replaced;
   if (full) {
-    const auto worst = worst_of(kept_.best, options_.mode);
+    const auto worst = worst_of(saved_files_.best, options_.mode);
     replaced = worst->first;
-    kept_.best.erase(worst);
+    saved_files_.best.erase(worst);
   }
   const std::string path = free_path(trainer, name_.format(metrics), replaced);
-  std::erase_if(kept_.best, [&](const Scored& file) { return file.first == path; });  // overwritten without a counter
-  kept_.best.emplace_back(path, comparable(score, options_.mode));
-  const auto best = best_of(kept_.best, options_.mode);
-  kept_.best_path = best->first;
-  kept_.best_score = best->second;
+  std::erase_if(saved_files_.best,
+                [&](const Scored& file) { return file.first == path; });  // overwritten without a counter
+  saved_files_.best.emplace_back(path, comparable(score, options_.mode));
+  const auto best = best_of(saved_files_.best, options_.mode);
+  saved_files_.best_path = best->first;
+  saved_files_.best_score = best->second;
   if (replaced != path) obsolete = replaced;
   return path;
 }
 
 std::string ModelCheckpoint::choose_last(Trainer& trainer, std::string& obsolete) {
-  const std::string previous = kept_.last_path;
-  kept_.last_path = free_path(trainer, kLast, previous);
+  const std::string previous = saved_files_.last_path;
+  saved_files_.last_path = free_path(trainer, kLast, previous);
   last_step_of_last_ = trainer.global_step();
-  if (previous != kept_.last_path) obsolete = previous;
-  return kept_.last_path;
+  if (previous != saved_files_.last_path) obsolete = previous;
+  return saved_files_.last_path;
 }
 
 }  // namespace levin

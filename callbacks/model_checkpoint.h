@@ -3,9 +3,9 @@
 //   .callbacks = {levin::ModelCheckpoint({.monitor = "val_loss", .save_last = true, .save_top_k = 3})}
 //   trainer.fit(model, data, "last");
 //
-// All ranks take part in each save; rank 0 names and removes files. Files are written beside the training (async_save).
+// All ranks take part in each save; rank 0 names and removes files. Files are written in the background (async_save).
 // Only files that this callback wrote are removed, and only after the new file is on the disk. A save that fails is
-// reported, the old files stay, and training goes on unless on_save_error says otherwise.
+// reported, the old files stay, and training continues unless on_save_error says otherwise.
 #pragma once
 
 #include <array>
@@ -57,7 +57,7 @@ struct ModelCheckpointOptions {
     using O = ModelCheckpointOptions;
     auto not_negative = [](const std::optional<int64_t>& n) { return !n || *n >= 0; };
     return levin::fields(
-        field("dirpath", &O::dirpath, "folder of the files; empty: checkpoints/ beside the logs")
+        field("dirpath", &O::dirpath, "folder of the files; empty: checkpoints/ in the log folder")
             .check(has_no_nul, "a path without NUL bytes"),
         field("filename", &O::filename, "name with {metric:.2f}, {epoch} and {step}; empty: {epoch}-{step}")
             .check(has_no_nul, "a name without NUL bytes"),
@@ -89,7 +89,7 @@ struct ModelCheckpointOptions {
             "its end or not at all"),
         field("enable_version_counter", &O::enable_version_counter,
               "add -v1 to a name that is taken; false: overwrite"),
-        field("async_save", &O::async_save, "write beside the training; false: training waits for the disk"),
+        field("async_save", &O::async_save, "write in the background; false: training waits for the disk"),
         field("on_save_error", &O::on_save_error, "when a file cannot be written: warn and train on, or stop the run"));
   }
 };
@@ -119,19 +119,19 @@ class ModelCheckpoint final : public Callback {
 
   [[nodiscard]] const std::string& dirpath() const { return dirpath_; }
   /// "" before the first save.
-  [[nodiscard]] const std::string& best_model_path() const { return kept_.best_path; }
+  [[nodiscard]] const std::string& best_model_path() const { return saved_files_.best_path; }
   /// Unset without a monitor.
-  [[nodiscard]] const std::optional<double>& best_model_score() const { return kept_.best_score; }
-  [[nodiscard]] const std::string& last_model_path() const { return kept_.last_path; }
+  [[nodiscard]] const std::optional<double>& best_model_score() const { return saved_files_.best_score; }
+  [[nodiscard]] const std::string& last_model_path() const { return saved_files_.last_path; }
   /// The best files with their scores, in the order they were written.
-  [[nodiscard]] const std::vector<std::pair<std::string, double>>& best_k_models() const { return kept_.best; }
+  [[nodiscard]] const std::vector<std::pair<std::string, double>>& best_k_models() const { return saved_files_.best; }
 
  private:
   using Scored = std::pair<std::string, double>;
 
   /// The files that are there, as soon as the writer is done. It is in every checkpoint, so it changes before a save
   /// and back if the save fails.
-  struct Kept {
+  struct SavedFiles {
     std::vector<Scored> best = {};
     std::string best_path = "";
     std::optional<double> best_score = std::nullopt;
@@ -180,7 +180,7 @@ class ModelCheckpoint final : public Callback {
   int64_t every_n_train_steps_ = 0;
   int64_t every_n_epochs_ = 0;
   std::string dirpath_ = "";
-  Kept kept_;
+  SavedFiles saved_files_;
   SavePoint point_;
   int64_t last_step_saved_ = 0;    // global step of the newest file
   int64_t last_step_of_last_ = 0;  // global step of last.ckpt
@@ -190,7 +190,7 @@ class ModelCheckpoint final : public Callback {
   bool has_saved_ = false;          // in this fit, or in the one that it continues
   int64_t continued_batches_ = -2;  // of the checkpoint that is being loaded
   std::string continued_path_ = "";
-  bool continues_ = false;       // a fit goes on with it
+  bool continues_ = false;       // a fit continues with it
   bool finishes_point_ = false;  // a save point of before a restart may be unfinished
   std::chrono::steady_clock::time_point time_of_save_ = {};
 };

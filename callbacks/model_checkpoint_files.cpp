@@ -69,7 +69,7 @@ void ModelCheckpoint::report(const Trainer& trainer, const std::string& path, co
     return;
   }
   if (options_.on_save_error == OnSaveError::stop) throw CheckpointError(error);
-  Console::instance().error("ModelCheckpoint: " + error + " Training goes on.");
+  Console::instance().error("ModelCheckpoint: " + error + " Training continues.");
 }
 
 // Neither what lies outside the folder nor a file that the user named to continue from.
@@ -82,8 +82,8 @@ bool ModelCheckpoint::may_remove(Trainer& trainer, const std::string& path) cons
 }
 
 std::string ModelCheckpoint::checkpoint_path(Trainer&, const std::string& which) {
-  if (which == "best") return kept_.best_path;
-  return which == "last" ? kept_.last_path : interrupted_path();
+  if (which == "best") return saved_files_.best_path;
+  return which == "last" ? saved_files_.last_path : interrupted_path();
 }
 
 // A folder that cannot take what is to come is told before the first batch, not after the first epoch.
@@ -112,7 +112,7 @@ void ModelCheckpoint::finish_save_point(Trainer& trainer) {
       State whole = load_checkpoint(trainer.ckpt_path());
       write_checkpoint(path, options_.save_weights_only ? weights_of(whole) : whole);
     } catch (const Error& error) {
-      Console::instance().error(std::string("ModelCheckpoint: ") + error.what() + " Training goes on.");
+      Console::instance().error(std::string("ModelCheckpoint: ") + error.what() + " Training continues.");
     }
   }
   for (const std::string& path : point_.removed) {
@@ -134,11 +134,11 @@ void ModelCheckpoint::on_load_checkpoint(Trainer& trainer, LightningModule&, con
 State ModelCheckpoint::state() const {
   State state;
   state.set("dirpath", dirpath_);
-  state.set("best_model_path", kept_.best_path);
-  state.set("best_model_score", kept_.best_score);
-  state.set("last_model_path", kept_.last_path);
+  state.set("best_model_path", saved_files_.best_path);
+  state.set("best_model_score", saved_files_.best_score);
+  state.set("last_model_path", saved_files_.last_path);
   ConfigNode best = ConfigNode::map();
-  for (const auto& [path, score] : kept_.best) best.set(path, ValueType<double>::write(score));
+  for (const auto& [path, score] : saved_files_.best) best.set(path, ValueType<double>::write(score));
   state.values.set("best_k_models", best);
   state.set("last_step_saved", last_step_saved_);
   state.set("last_step_of_last", last_step_of_last_);
@@ -172,8 +172,8 @@ std::vector<std::string> ModelCheckpoint::own_paths(const std::vector<std::strin
 void ModelCheckpoint::remember_best_of_others(const State& saved, const std::string& saved_in) {
   const std::string best = saved.get<std::string>("best_model_path");
   if (!is_inside(best, dirpath_)) {
-    kept_.best_path = best;
-    kept_.best_score = saved.get<std::optional<double>>("best_model_score");
+    saved_files_.best_path = best;
+    saved_files_.best_score = saved.get<std::optional<double>>("best_model_score");
   }
   if (!continues_) return;
   const std::string why =
@@ -186,17 +186,17 @@ void ModelCheckpoint::remember_best_of_others(const State& saved, const std::str
 
 // Note [Claims of files]
 // What a checkpoint says of files is the word of whoever wrote it, and these files are overwritten and removed. It
-// counts only where the checkpoint itself lies in this folder, and then as names in it: no path of a checkpoint's is
+// counts only where the checkpoint itself is in this folder, and then as names in it: no path of a checkpoint's is
 // kept. Links on the way are looked at when it comes to writing and removing.
 void ModelCheckpoint::load_state(const State& saved) {
-  kept_ = Kept();
+  saved_files_ = SavedFiles();
   point_ = SavePoint();
   const std::string saved_in = saved.get<std::string>("dirpath");
   if (saved_in != dirpath_ || !is_inside(continued_path_, dirpath_)) return remember_best_of_others(saved, saved_in);
-  kept_.best_path = own_path(saved.get<std::string>("best_model_path"));
-  kept_.best_score = saved.get<std::optional<double>>("best_model_score");
-  kept_.last_path = own_path(saved.get<std::string>("last_model_path"));
-  has_saved_ = !kept_.best_path.empty() || !kept_.last_path.empty();
+  saved_files_.best_path = own_path(saved.get<std::string>("best_model_path"));
+  saved_files_.best_score = saved.get<std::optional<double>>("best_model_score");
+  saved_files_.last_path = own_path(saved.get<std::string>("last_model_path"));
+  has_saved_ = !saved_files_.best_path.empty() || !saved_files_.last_path.empty();
   last_step_saved_ = saved.get<int64_t>("last_step_saved");
   last_step_of_last_ = saved.get<int64_t>("last_step_of_last");
   waits_for_validation_ = saved.get<bool>("waits_for_validation");
@@ -208,7 +208,7 @@ void ModelCheckpoint::load_state(const State& saved) {
   best.values = saved.get<ConfigNode>("best_k_models");
   for (const auto& entry : best.values.entries) {
     const std::string path = own_path(entry.key);
-    if (!path.empty()) kept_.best.emplace_back(path, best.get<double>(entry.key));
+    if (!path.empty()) saved_files_.best.emplace_back(path, best.get<double>(entry.key));
   }
 }
 

@@ -3,7 +3,7 @@
 //
 //   .callbacks = {levin::StochasticWeightAveraging({.swa_lrs = 0.01, .swa_epoch_start = 0.75})}
 //
-// Validation and checkpoints within training use the weights that train. Where the module has BatchNorm layers, one
+// Validation and checkpoints within training use the trained weights. Where the module has BatchNorm layers, one
 // more pass over the training data at the end gathers their statistics for the average.
 #pragma once
 
@@ -23,7 +23,7 @@ struct StochasticWeightAveragingOptions {
   std::variant<int64_t, double> swa_epoch_start = 0.8;  // an epoch from 1, or a share of max_epochs
   int64_t annealing_epochs = 10;
   AnnealStrategy annealing_strategy = AnnealStrategy::cos;
-  std::optional<std::string> device = "cpu";  // where the average is kept; unset: beside the weights
+  std::optional<std::string> device = "cpu";  // where the average is kept; unset: the device of the weights
 
   static auto fields() {
     using O = StochasticWeightAveragingOptions;
@@ -40,7 +40,7 @@ struct StochasticWeightAveragingOptions {
                 "an integer >= 1 or a float from 0 to 1"),
         field("annealing_epochs", &O::annealing_epochs, "epochs from lr to swa_lrs; 0: at once").min(0),
         field("annealing_strategy", &O::annealing_strategy, "along half a cosine or a line"),
-        field("device", &O::device, "where the average is kept; null: beside the weights")
+        field("device", &O::device, "where the average is kept; null: the device of the weights")
             .check(detail::is_device, "a device, such as cpu or cuda:0"));
   }
 };
@@ -72,7 +72,7 @@ class StochasticWeightAveraging final : public AveragingCallback {
   StochasticWeightAveragingOptions options_;
   int64_t start_ = 0;
   int64_t latest_update_epoch_ = -1;
-  std::optional<State> loaded_ = std::nullopt;  // from a checkpoint, until the module stands where it trains
+  std::optional<State> loaded_ = std::nullopt;  // from a checkpoint, until the module is on the device where it trains
 };
 
 }  // namespace levin

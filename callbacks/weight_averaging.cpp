@@ -38,7 +38,7 @@ void WeightAveraging::on_fit_start(Trainer& trainer, LightningModule& module) {
     latest_update_epoch_ = trainer.current_epoch() - 1;
     if (!trainer.ckpt_path().empty()) {
       Console::instance().warn(state_key() + ": " + trainer.ckpt_path() +
-                               " was saved without it. The average begins anew.");
+                               " was saved without it. The average starts from scratch.");
     }
     return;
   }

@@ -26,13 +26,13 @@ namespace detail {
 }  // namespace detail
 
 struct WeightAveragingOptions {
-  std::optional<std::string> device = std::nullopt;  // where the average is kept; unset: beside the weights
+  std::optional<std::string> device = std::nullopt;  // where the average is kept; unset: the device of the weights
   bool use_buffers = true;                           // average buffers too; false: copy them at each update
 
   static auto fields() {
     using O = WeightAveragingOptions;
     return levin::fields(
-        field("device", &O::device, "where the average is kept (cpu saves GPU memory); null: beside the weights")
+        field("device", &O::device, "where the average is kept (cpu saves GPU memory); null: the device of the weights")
             .check(detail::is_device, "a device, such as cpu or cuda:0"),
         field("use_buffers", &O::use_buffers, "average buffers of floating point too; false: copy them"));
   }
@@ -72,7 +72,7 @@ class WeightAveraging : public AveragingCallback {
   int64_t latest_update_step_ = 0;    // global_step at the last update
   int64_t latest_update_epoch_ = -1;  // current_epoch at the last update after an epoch
 
-  // From a checkpoint, until the module stands where it trains.
+  // From a checkpoint, until the module is on the device where it trains.
   std::map<std::string, at::Tensor> loaded_model_ = {};
   std::optional<State> loaded_ = std::nullopt;
 };

@@ -103,7 +103,7 @@ void CheckpointFile::check_metadata() {
   const auto format = metadata.find("levin.format");
   if (format == metadata.end() || format->second != "1") {
     throw CheckpointError("its format is " +
-                          (format == metadata.end() ? "not told" : "\"" + cut_text(format->second) + "\"") +
+                          (format == metadata.end() ? "missing" : "\"" + cut_text(format->second) + "\"") +
                           "; this Levin reads \"1\". Use the Levin that wrote it, or a newer one");
   }
   for (const SafetensorsEntry& entry : file_.entries()) {

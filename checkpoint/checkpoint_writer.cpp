@@ -133,7 +133,7 @@ bool CheckpointWriter::start_thread() {
   try {
     thread_ = std::thread([this] { work(); });
   } catch (const std::system_error& error) {
-    Console::instance().warn(std::string("checkpoints: no thread could be started to write beside the training (") +
+    Console::instance().warn(std::string("checkpoints: no thread could be started to write in the background (") +
                              error.what() + "), so training waits while this one is written.");
     return false;
   }

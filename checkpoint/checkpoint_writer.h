@@ -1,4 +1,4 @@
-// Writes checkpoints beside the training: the training thread copies the tensors and goes on, a thread of the writer
+// Writes checkpoints in the background: the training thread copies the tensors and goes on, a thread of the writer
 // checksums, writes, syncs and renames. One group of files is in the works at a time.
 //
 //   writer.submit(jobs);   // waits for the group before, copies the tensors, returns
@@ -23,7 +23,7 @@
 
 namespace levin {
 
-/// A file that somebody wants.
+/// A file that was requested.
 struct CheckpointRequest {
   std::string path;
   bool weights_only = false;

@@ -19,7 +19,7 @@ struct RenameRule {
   static auto fields() {
     using O = RenameRule;
     return levin::fields(field("from", &O::from, "first parts of a tensor's name in the file; * is any one part"),
-                         field("to", &O::to, "what stands there in the model; null leaves the tensors out"));
+                         field("to", &O::to, "its replacement in the model; null skips the tensors"));
   }
 };
 

@@ -119,7 +119,7 @@ void WeightsSource::add_index(const std::string& path) {
     if (entry != entries[shard].end()) tensors_[name] = {files[shard], entry->second};
   }
   if (absent.empty()) return;
-  throw CheckpointError(path + ": its weight_map names tensors that are not there: " + join(absent) + ".");
+  throw CheckpointError(path + ": its weight_map names tensors that do not exist: " + join(absent) + ".");
 }
 
 }  // namespace levin

@@ -30,7 +30,7 @@ class Component {
   template <class T>
   requires std::derived_from<std::decay_t<T>, Interface> Component(T&& object)  // NOLINT(google-explicit-constructor)
       : object_(std::make_shared<std::decay_t<T>>(std::forward<T>(object))) {}
-  /// An object that the caller goes on using.
+  /// An object that the caller keeps using.
   template <class T>
   requires std::derived_from<T, Interface> Component(std::shared_ptr<T> object)
       : object_(std::move(object)) {}  // NOLINT(google-explicit-constructor)

@@ -24,7 +24,7 @@ class Console {
   /// Shows `text` in place of the last live line (terminal only; cut to its width). "" removes it.
   void live(const std::string& text);
 
-  /// Leaves the live line where it stands and moves below it.
+  /// Leaves the live line where it is and moves below it.
   void finish_live();
 
   /// Whether live lines are shown: standard output is a terminal and TERM is not "dumb". NO_COLOR takes the

@@ -93,7 +93,7 @@ class DurableWrite {
     if (retried([&] { return ::fsync(handle.get()); }) != 0 && errno != EINVAL) {
       const std::string cause = system_error_text(errno);
       throw Error("wrote " + std::to_string(bytes_) + " bytes to " + path_ + ", but cannot sync the folder " + folder +
-                  ": " + cause + ". A power cut may bring back what stood there before.");
+                  ": " + cause + ". After a power failure the previous contents may be back.");
     }
   }
 

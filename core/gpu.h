@@ -1,4 +1,4 @@
-// NVIDIA's GPUs: whether there are any, and Levin's part for them. That is a shared library of its own,
+// NVIDIA's GPUs: whether there are any, and Levin's part for them. That is a separate shared library,
 // liblevin_cuda.so, opened when a run wants a GPU and one is there: LibTorch's CUDA part, which it brings along, would
 // cost every start 1.5 s.
 //

@@ -1,4 +1,4 @@
-// Where a rank stands, written into memory that its launcher sees too: when a rank dies or freezes, the launcher says
+// Where a rank is, written into memory that its launcher sees too: when a rank dies or freezes, the launcher says
 // where. A few stores; no system call. Written by the training thread.
 #pragma once
 
@@ -19,7 +19,7 @@ struct RankPage {
   std::atomic<int64_t> unsaid = 0;     // 1: nobody but the launcher says the error
   std::atomic<int64_t> saves = 0;      // that are in progress
   std::atomic<int64_t> stop = 0;       // the signal that asked this rank to stop, whoever sent it; 0: none
-  std::atomic<int64_t> stopped = 0;    // 1: has ended because somebody asked for it, by whatever way
+  std::atomic<int64_t> stopped = 0;    // 1: has ended because it was requested, by whatever way
   std::array<char, 64> phase = {};     // ends with a zero
   std::array<char, 256> waiting = {};  // what for, while it waits for other ranks
   std::array<char, 8192> error = {};
@@ -42,7 +42,7 @@ class RankStatus {
   [[nodiscard]] const char* waiting() const { return page_->waiting.data(); }
   /// A signal has asked this process to stop; for a signal handler. 0: nothing that runs has been asked any more.
   void note_stop(int signal_number) { page_->stop = signal_number; }
-  /// The run ends because somebody has asked for it: no failure, and nothing to start again.
+  /// The run ends because it was requested: no failure, and nothing to start again.
   void set_stopped(bool stopped) { page_->stopped = stopped ? 1 : 0; }
   /// The first one is kept: what follows is its consequence. Also written to the file that torchrun names in
   /// TORCHELASTIC_ERROR_FILE, from which it takes the cause of a failed job.

@@ -1,4 +1,4 @@
-// Files that are not finished yet: names that nobody can foresee, and a lock that lives exactly as long as their
+// Files that are not finished yet: names that cannot be predicted, and a lock that lives exactly as long as their
 // writer. What a killed process left is known by its lock, which can be taken; a process id would say nothing where
 // another container or another machine has written.
 #pragma once

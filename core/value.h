@@ -194,7 +194,7 @@ struct ValueType<std::map<K, T>> {
 };
 
 /// The first alternative that takes the value wins, so write the narrower type first: variant<int64_t, double>.
-/// If none does, the problems of the first one that fits but for some of its parts are told.
+/// If none does, the problems of the first one that fits but for some of its parts are reported.
 template <class... Ts>
 struct ValueType<std::variant<Ts...>> {
   static std::string name() {

@@ -1,4 +1,4 @@
-// Writing to a pipe that nobody reads any more, or past the largest file that is allowed, ends a process by a signal
+// Writing to a pipe that has no reader any more, or past the largest file that is allowed, ends a process by a signal
 // (SIGPIPE, SIGXFSZ) unless it says otherwise: no message, no checkpoint.
 #pragma once
 

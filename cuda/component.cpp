@@ -28,7 +28,7 @@ void check_cuda() {
         "TrainerOptions.accelerator: gpu: LibTorch's CUDA finds no GPU, though NVIDIA's driver does. The driver may be "
         "too old for this CUDA (nvidia-smi shows the newest it knows): update it, or use accelerator: cpu.");
   }
-  // LibTorch keeps its first answer for ever; see core/gpu.h.
+  // LibTorch keeps its first answer forever; see core/gpu.h.
   if (!at::globalContext().hasCUDA()) {
     throw ConfigError(
         "TrainerOptions.accelerator: gpu: LibTorch was asked for a GPU before Levin's CUDA component was opened (by "

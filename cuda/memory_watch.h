@@ -1,4 +1,4 @@
-// What the caching allocator held when an allocation failed: by the time that the error is told, the step has been
+// What the caching allocator held when an allocation failed: by the time that the error is reported, the step has been
 // unwound and its memory is free again.
 #pragma once
 

@@ -29,10 +29,10 @@ class Loader {
   /// Begins a pass, also in the middle of another; the batches before `first_batch` are skipped without being fetched.
   virtual void start(int64_t epoch, int64_t first_batch = 0) = 0;
 
-  /// The next batch; false: the pass is over. Throws DataError if a sample fails; start() begins anew.
+  /// The next batch; false: the pass is over. Throws DataError if a sample fails; start() begins a new pass.
   virtual bool next(Batch& batch) = 0;
 
-  /// Ends the threads that fetch batches ahead; start() begins anew.
+  /// Ends the threads that fetch batches ahead; start() begins a new pass.
   virtual void stop() {}
 
   /// Batches of a whole pass; nullopt: unknown (streams).
@@ -49,7 +49,7 @@ class Loader {
 
   /// From the next start() on, only the share of `rank` of `world_size`: every world_size-th sample of the order, so
   /// that the ranks' batches of one number make up a global batch. `padded`: samples at the front are repeated until
-  /// all ranks have as many. False: this loader cannot be shared out.
+  /// all ranks have as many. False: this loader cannot be split.
   virtual bool shard(int64_t /*rank*/, int64_t /*world_size*/, bool /*padded*/) { return false; }
 
   /// The options it was made with, as a run file has them; null: it does not say. Ranks compare them.
@@ -67,7 +67,7 @@ class Loaders {
   Loaders(std::vector<std::shared_ptr<Loader>> list)
       : loaders_(std::move(list)) {}  // NOLINT(google-explicit-constructor)
 
-  /// A loader that the caller goes on using; a null pointer means no loader.
+  /// A loader that the caller keeps using; a null pointer means no loader.
   template <class T>
   requires std::derived_from<T, Loader> Loaders(std::shared_ptr<T> loader) {  // NOLINT(google-explicit-constructor)
     if (loader != nullptr) loaders_.push_back(std::move(loader));

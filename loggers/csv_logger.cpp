@@ -132,7 +132,7 @@ void CSVLogger::write(bool all) {
 void CSVLogger::report_failure(const std::string& what) {
   if (!std::exchange(failing_, true)) {
     Console::instance().error("CSVLogger: " + what +
-                              " Rows are kept in memory until they can be written; training goes on.");
+                              " Rows are kept in memory until they can be written; training continues.");
   }
   cause_ = what;
   leave_out_ = std::min(2 * leave_out_ + 1, kMostLeftOut);

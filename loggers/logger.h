@@ -26,7 +26,7 @@ class Logger {
   /// `resume`: go on in the folder of the newest run, if there is one. That run may still be alive: nothing is written
   /// into a folder that was there before own_folder() is called.
   virtual void start(const std::string& default_root_dir, bool resume) = 0;
-  /// The same for a job that its cluster has started again: goes on in the folder that the job had begun, if there is
+  /// The same for a job that its cluster has started again: continues in the folder that the job had begun, if there is
   /// one.
   virtual void start_again(const std::string& default_root_dir, bool resume) { start(default_root_dir, resume); }
 

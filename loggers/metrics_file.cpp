@@ -133,7 +133,7 @@ void MetricsFile::note_change() {
   const std::string rows = count_of(before, "row");
   if (!there) {
     Console::instance().warn("CSVLogger: " + path_ + " was removed. The " + rows +
-                             " that it held are lost; it is begun anew.");
+                             " that it held are lost; it is started again.");
   } else if (rows_in_file_ < before) {
     Console::instance().warn("CSVLogger: " + path_ + " was changed by another program: of the " + rows + " written, " +
                              std::to_string(rows_in_file_) + " are left. It is continued as it is.");

@@ -1,5 +1,5 @@
 // The base of all optimizers that update each tensor from its own gradient and state. It sorts the tensors into
-// batches, one kernel call each (ATen's fused kernels, or foreach), keeps the lists between steps and makes them anew
+// batches, one kernel call each (ATen's fused kernels, or foreach), keeps the lists between steps and remakes them
 // only when a gradient appears or vanishes. A new optimizer names its state and writes update(); one on foreach kernels
 // that treats every number by itself says so by packs_small_tensors().
 //
@@ -102,7 +102,7 @@ class BatchedOptimizer : public Optimizer {
   std::deque<Slot> slots_;
   std::vector<Batch> batches_;
   std::vector<c10::TensorImpl*> idle_;        // parameters that had no gradient when the batches were made
-  bool stale_ = true;                         // batches_ must be made anew
+  bool stale_ = true;                         // batches_ must be made again
   bool recordable_ = false;                   // learning rates are read from tensors
   int64_t version_ = 0;                       // how often batches_ were made or dropped
   std::optional<at::Tensor> found_inf_ = {};  // of the running step

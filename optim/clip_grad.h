@@ -1,4 +1,4 @@
-// Gradient clipping, as torch.nn.utils. No device waits for another: the norm stays a tensor until somebody reads it.
+// Gradient clipping, as torch.nn.utils. No device waits for another: the norm stays a tensor until something reads it.
 //
 //   const at::Tensor norm = clip_grad_norm_(optimizer.parameters(), 1.0);
 #pragma once

@@ -53,7 +53,7 @@ struct CosineAnnealingWarmRestartsOptions {
   }
 };
 
-/// A cosine that starts anew after T_0 steps, then after T_0 * T_mult, … (SGDR, Loshchilov, Hutter 2016).
+/// A cosine that starts over after T_0 steps, then after T_0 * T_mult, … (SGDR, Loshchilov, Hutter 2016).
 class CosineAnnealingWarmRestarts final : public LRScheduler {
  public:
   using Options = CosineAnnealingWarmRestartsOptions;

@@ -54,7 +54,7 @@ struct OneCycleLROptions {
         field("max_lr", &OneCycleLROptions::max_lr, "peak of lr; one, or one per group")
             .check([](const FloatOrList& value) { return detail::all_above(value, 0); }, "set, and > 0"),
         field("total_steps", &OneCycleLROptions::total_steps,
-              "steps of the cycle; else epochs * steps_per_epoch, else those of the whole fit")
+              "steps of the cycle; else epochs * steps_per_epoch, else those of the fit")
             .check([](const auto& n) { return !n || *n >= 1; }, ">= 1"),
         field("epochs", &OneCycleLROptions::epochs, "epochs of the cycle")
             .check([](const auto& n) { return !n || *n >= 1; }, ">= 1"),

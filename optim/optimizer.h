@@ -86,7 +86,7 @@ class Optimizer {
   /// Another number: a recorded update is out of date, because tensors came, went or were loaded.
   [[nodiscard]] virtual int64_t version() const { return 0; }
   /// A step that changes nothing if `found_inf` (one float32 on the parameters' device: 0 or 1) is 1; the device
-  /// decides, nobody waits. Throws Error unless is_recordable().
+  /// decides, no rank waits. Throws Error unless is_recordable().
   virtual void step_unless(const at::Tensor& found_inf);
 
   /// Groups' numbers and tensors named as in PyTorch: "0.exp_avg", "0.step". The tensors are the optimizer's own: the

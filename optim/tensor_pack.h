@@ -36,7 +36,7 @@ class TensorPack {
   [[nodiscard]] const at::Tensor& grads() const { return grads_; }
   /// A flat tensor like params(), filled with `value`.
   [[nodiscard]] at::Tensor make_flat(double value) const;
-  /// Where tensor number `i` lies in a flat tensor, in its own shape: a view.
+  /// Where tensor number `i` is in a flat tensor, in its own shape: a view.
   [[nodiscard]] at::Tensor part(const at::Tensor& flat, size_t i) const;
 
   /// Whether tensor number `i` is still what it was when it was added; its numbers may be others.

@@ -79,7 +79,7 @@ class TimeSplit {
   static constexpr size_t kOutside = kStepParts;  // between runs of the loop
 
   // The processor's own counter where it runs steadily, which takes a third of a look at the clock; its rate is found
-  // by comparing the two when somebody asks. A sum over parts telescopes, so that a counter that differs between cores
+  // by comparing the two when a caller asks. A sum over parts telescopes, so that a counter that differs between cores
   // moves a little from one part to another and no more.
   [[nodiscard]] uint64_t ticks() const {
 #if defined(__x86_64__)

@@ -93,7 +93,7 @@ void TraceProfiler::guarded(Action action) {
 
 void TraceProfiler::give_up(const std::string& why) {
   running_ = recording_ = false;
-  Console::instance().warn("trainer.profiler: trace: " + why + " The run goes on without a trace.");
+  Console::instance().warn("trainer.profiler: trace: " + why + " The run continues without a trace.");
 }
 
 TraceProfiler::Range TraceProfiler::open_range(const char* action, const std::string& shown) {

@@ -1,5 +1,5 @@
 // One of the devices that this process computes on. A GPU is known by its device; LibTorch's CPU device has no index,
-// so several logical CPU devices are told apart by the slot: they share memory and cores, and stand in for GPUs in
+// so several logical CPU devices are distinguished by the slot: they share memory and cores, and stand in for GPUs in
 // tests.
 #pragma once
 

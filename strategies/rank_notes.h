@@ -1,4 +1,4 @@
-// What ranks tell each other beside their gradients: a word each, which every rank hears if any has said it.
+// What ranks tell each other besides their gradients: a word each, which every rank hears if any has said it.
 #pragma once
 
 #include <array>

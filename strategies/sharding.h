@@ -1,4 +1,4 @@
-// Weights, gradients and optimizer states of which each rank has a part. By default nothing is shared out.
+// Weights, gradients and optimizer states of which each rank has a part. By default nothing is sharded.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -39,7 +39,7 @@ class Sharding {
   /// From here to end_update() the module's parameters and their gradients are this rank's part of them, laid flat:
   /// what an optimizer updates. Of a parameter that it has no part of, no numbers and no gradient.
   virtual void begin_update() {}
-  /// `changed`: the whole weights get what the ranks have updated. Every rank. Blocks until all arrive, if so.
+  /// `changed`: the unsharded weights get what the ranks have updated. Every rank. Blocks until all arrive, if so.
   virtual void end_update(bool /*changed*/) {}
   /// Unset for tensors that are whole on every rank.
   [[nodiscard]] virtual std::optional<PartPlace> place_of(const at::Tensor& /*parameter*/) const {

@@ -43,7 +43,7 @@ class Strategy : public DevicePlacement, public RankCollectives, public Gradient
   /// Gives all ranks rank 0's weights, and makes ready to train them if `training`. After the weights are loaded and
   /// on the device; every rank.
   virtual void set_up(const ModuleTensors& /*module*/, bool /*training*/) {}
-  /// Training has gone well to its end: the module has whole weights of its own again. Every rank.
+  /// Training has gone well to its end: the module has its own unsharded weights again. Every rank.
   virtual void leave() {}
   /// Forgets the module.
   virtual void tear_down() {}

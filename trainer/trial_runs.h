@@ -53,12 +53,12 @@ class TrialRuns {
   static void keep_learning_rate(Trainer& trainer, double factor);
 
  private:
-  struct Kept;
+  struct SavedRun;
   void begin_trial();
   double run_step(TrialStream& stream, int64_t accumulate);
 
   std::string who_;
-  std::unique_ptr<Kept> kept_;
+  std::unique_ptr<SavedRun> kept_;
 };
 
 }  // namespace levin

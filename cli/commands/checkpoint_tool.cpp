@@ -137,7 +137,7 @@ void print_tree(const std::string& name, const ConfigNode* node) {
 void print_values(const ConfigNode& values) {
   for (const char* name : {"levin_version", "epoch", "global_step"}) {
     const ConfigNode* value = values.find(name);
-    print_value(name, value == nullptr ? "not told" : cut_text(value->text));
+    print_value(name, value == nullptr ? "missing" : cut_text(value->text));
   }
   const ConfigNode* progress = values.find("progress");
   const ConfigNode* epoch = progress == nullptr ? nullptr : progress->find("epochs");

@@ -145,14 +145,14 @@ std::string usage_text(int width) {
   const auto all = static_cast<size_t>(std::max(width, 0));
   return "levin fit|validate|test|predict --config FILE… [--ckpt_path FILE] [overrides…]\n\n" +
          table(commands, {all / 2}, all) + "\nOptions\n" +
-         table(
-             {{"-c, --config FILE", "a run file; several are laid over one another from left to right"},
-              {"--trainer.NAME=VALUE", "override of one option; also --trainer.NAME VALUE"},
-              {"--init-method tcp://HOST:PORT", "with --rank R --world-size N: be one of N processes that meet there"},
-              {"--print_config", "print the configuration as it would run, and stop"},
-              {"-h, --help", "help; after a subcommand with all its options"},
-              {"--version", "version of Levin and of LibTorch"}},
-             {all / 2}, all);
+         table({{"-c, --config FILE", "a run file; several are laid over one another from left to right"},
+                {"--trainer.NAME=VALUE", "override of one option; also --trainer.NAME VALUE"},
+                {"--init-method tcp://HOST:PORT",
+                 "with --rank R --world-size N: be one of N processes that connect there"},
+                {"--print_config", "print the configuration as it would run, and stop"},
+                {"-h, --help", "help; after a subcommand with all its options"},
+                {"--version", "version of Levin and of LibTorch"}},
+               {all / 2}, all);
 }
 
 std::string command_help(Command command, const std::vector<FieldInfo>& trainer, const std::vector<ClassKind>& kinds,

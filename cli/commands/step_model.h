@@ -50,7 +50,7 @@ struct StepPrediction {
 /// Gradients are reduced bucket by bucket while backward computes the rest (Li et al., VLDB 2020).
 [[nodiscard]] StepPrediction predict_ddp(const StepCost& cost, const Cluster& cluster);
 
-/// ZeRO's stages (Rajbhandari et al., 2020). 1 and 2: gradients are scattered beside backward, each device updates its
+/// ZeRO's stages (Rajbhandari et al., 2020). 1 and 2: gradients are scattered during backward, each device updates its
 /// share, and the parameters are gathered afterwards. 3: each unit's parameters are gathered before its forward and
 /// again before its backward, the next one's while this one computes.
 [[nodiscard]] StepPrediction predict_fsdp(const StepCost& cost, const Cluster& cluster, int stage);

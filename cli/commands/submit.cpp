@@ -100,7 +100,7 @@ SubmitJob make_job(const SubmitOptions& options, Problems& problems) {
   job.name = options.job_name.empty() ? default_name(arguments) : options.job_name;
   if (job.name == "bash" || job.name == "interactive") {
     problems.add({}, "--job-name",
-                 "a job called " + job.name + " is taken for a shell that somebody types into. Give it another name.");
+                 "a job called " + job.name + " is treated as an interactive shell. Choose another name.");
   }
   job.folder = fs::current_path().string();
   job.time = options.time;
@@ -161,7 +161,7 @@ std::string submit_usage(int width) {
   return out + "\n" +
          wrapped(
              "All other words are the run's, as after levin fit. They are checked before anything is submitted. The "
-             "script stays beside the run as NAME.sbatch.",
+             "script stays in the working directory as NAME.sbatch.",
              width);
 }
 

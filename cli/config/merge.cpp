@@ -142,7 +142,7 @@ class OverrideWalk {
 
   void apply(ConfigNode& config) {
     if (steps_.empty()) {
-      fail("not a path. Write names parted by dots, list items as callbacks.0 or callbacks[0].");
+      fail("not a path. Write names separated by dots, list items as callbacks.0 or callbacks[0].");
       return;
     }
     if (!check_yaml_characters(change_.path, mark_, problems_)) return;

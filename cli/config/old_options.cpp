@@ -12,7 +12,7 @@ namespace {
 constexpr std::array kOldNames{"gpus", "nb_gpu_nodes", "distributed_backend", "use_amp", "amp_level"};
 
 /// What an old option says today: options of the trainer, or a remark where it says nothing.
-struct Today {
+struct CurrentOptions {
   std::vector<std::pair<std::string, ConfigNode>> options = {};
   std::string remark = "";
 };
@@ -43,7 +43,7 @@ ConfigNode device_list(const ConfigNode& gpus) {
   return list;
 }
 
-Today today_of(const std::string& name, const ConfigNode& value, const ConfigNode& trainer) {
+CurrentOptions current_options_of(const std::string& name, const ConfigNode& value, const ConfigNode& trainer) {
   if (name == "nb_gpu_nodes") return {{{"num_nodes", value}}};
   if (name == "distributed_backend") {
     if (is(&value, "ddp_cpu"))
@@ -84,15 +84,15 @@ class Translation {
   void translate(const ConfigEntry& old) {
     trainer_.erase(old.key);
     if (old.value.is_null() || !check_values(old.key, old.value, problems_)) return;
-    const Today today = today_of(old.key, old.value, old_);
-    std::string words = today.remark;
-    for (const auto& [name, value] : today.options) {
+    const CurrentOptions current = current_options_of(old.key, old.value, old_);
+    std::string words = current.remark;
+    for (const auto& [name, value] : current.options) {
       words += (words.empty() ? "today: " : ", ") + name + ": " + shown(value);
       put(old, name, value);
     }
     const std::string place = old.key_mark.str();
     notices.push_back((place.empty() ? "" : place + ": ") + "trainer." + old.key + ": " + shown(old.value) + " " +
-                      (today.remark.empty() ? "is an old spelling; " : "") + words + ".");
+                      (current.remark.empty() ? "is an old spelling; " : "") + words + ".");
   }
 
  private:

@@ -63,7 +63,7 @@ struct OptimizerSpec {
         field("class_path", &O::class_path, "the optimizer's class"), field("init_args", &O::init_args, "its options"),
         field("no_decay", &O::no_decay, "no weight decay for biases and normalization layers"),
         field("param_groups", &O::param_groups,
-              "parameters with settings of their own: a list of {params: [PATTERN…], lr, weight_decay, momentum}"));
+              "parameters with their own settings: a list of {params: [PATTERN…], lr, weight_decay, momentum}"));
   }
 };
 

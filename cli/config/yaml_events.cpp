@@ -52,7 +52,8 @@ constexpr Reworded kSyntaxErrors[] = {
     {"illegal document indicator in scalar", "\"---\" or \"...\" inside a quoted text. Close the quote before it."},
     {"illegal tab when looking for indentation", kTab},
     {"unknown token", "text cannot start with this character. Quote the text."},
-    {"the referenced anchor is not defined", "no &anchor of this name stands above it. Define it, or quote the text."},
+    {"the referenced anchor is not defined",
+     "no &anchor of this name is defined above it. Define it, or quote the text."},
     {"alias not found after *", "\"*\" starts an alias, and no name follows. Quote the text."},
     {"anchor not found after &", "\"&\" starts an anchor, and no name follows. Quote the text."},
     {"invalid unicode", "not a character of Unicode. Write the character itself, or \\U and its 8 hex digits."},
@@ -189,7 +190,7 @@ void YamlBuilder::OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) {
   if (at_key()) return refuse_key(mark, "an alias cannot be a key. Write the key itself.");
   const auto found = anchored_.find(anchor);
   if (found == anchored_.end()) {  // yaml-cpp knows the name, so its value is not finished yet
-    report(mark, "this alias stands inside the value that it repeats. Use it outside only.");
+    report(mark, "this alias is inside the value that it repeats. Use it only outside that value.");
     throw StopReading{};
   }
   charge(mark, found->second.nodes, found->second.bytes);

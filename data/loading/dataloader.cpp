@@ -18,7 +18,7 @@ namespace {
 std::shared_ptr<const Sampler> sampler_for(const DataLoaderOptions& options, int64_t size,
                                            std::shared_ptr<Sampler> given) {
   if (given != nullptr && options.shuffle) {
-    throw ConfigError("DataLoaderOptions.shuffle: must be false beside a sampler, which gives the order already.");
+    throw ConfigError("DataLoaderOptions.shuffle: must be false with a sampler, which already sets the order.");
   }
   if (given != nullptr) return given;
   if (options.shuffle) return std::make_shared<RandomSampler>(size);
@@ -49,7 +49,7 @@ DataLoader::DataLoader(std::shared_ptr<Dataset> dataset, DataLoaderOptions optio
     throw DataError("DataLoader: the data set is empty. Check the path or the split it reads.");
   sampler_ = sampler_for(options_, dataset_->size(), std::move(sampler));
   if (sampler_->size() == 0)
-    throw DataError("DataLoader: the sampler visits no sample. Check the split it stands for.");
+    throw DataError("DataLoader: the sampler returns no samples. Check the split that it represents.");
   if (collate) collate_ = std::make_shared<const Collate>(std::move(collate));
   if (options_.num_workers > 0) {
     prefetcher_ = std::make_unique<Prefetcher>(options_.num_workers, options_.prefetch_factor);

@@ -138,7 +138,7 @@ void Prefetcher::work_on(std::shared_ptr<Pass> pass, std::unique_lock<std::mutex
   }
   done.ready = true;
   lock.lock();
-  if (pass->abandoned) {  // nobody waits for it; free it without holding the others up
+  if (pass->abandoned) {  // nothing waits for it; free it without holding the others up
     lock.unlock();
     done = Slot{};
     pass.reset();

@@ -31,7 +31,7 @@ class Prefetcher {
   /// Throws DataError if a thread cannot be started.
   void start(Fetch fetch, int64_t first, int64_t end);
 
-  /// Abandons a pass in progress and ends the threads; start() begins anew.
+  /// Abandons a pass in progress and ends the threads; start() begins a new pass.
   void stop();
 
   /// Blocks until the next batch is there; false: the pass is over. Throws what its fetch threw and abandons the pass.

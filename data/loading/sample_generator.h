@@ -13,7 +13,7 @@ namespace levin {
 /// get_batch() and get_range(), from (seed, epoch, number of the batch). Elsewhere from the run's seed.
 [[nodiscard]] at::Generator& sample_generator();
 
-/// For loaders: sample_generator() of this thread starts anew from `seed` when it is next asked for.
+/// For loaders: sample_generator() of this thread starts over from `seed` when it is next asked for.
 void seed_sample_generator(uint64_t seed);
 
 }  // namespace levin

@@ -39,13 +39,14 @@ class SequentialSampler final : public Sampler {
 };
 
 struct RandomSamplerOptions {
-  bool replacement = false;  // draw every index anew: some come twice, some never
+  bool replacement = false;  // draw with replacement: some samples appear twice, some never
   int64_t num_samples = -1;  // indices of a pass; -1: as many as the data set has
   static auto fields() {
     using O = RandomSamplerOptions;
-    return levin::fields(field("replacement", &O::replacement, "draw every index anew: some come twice, some never"),
-                         field("num_samples", &O::num_samples, "indices of a pass; -1: as many as the data set has")
-                             .check([](int64_t n) { return n == -1 || n >= 1; }, "-1 or >= 1"));
+    return levin::fields(
+        field("replacement", &O::replacement, "draw with replacement: some samples appear twice, some never"),
+        field("num_samples", &O::num_samples, "indices of a pass; -1: as many as the data set has")
+            .check([](int64_t n) { return n == -1 || n >= 1; }, "-1 or >= 1"));
   }
 };
 
@@ -63,7 +64,7 @@ class RandomSampler final : public Sampler {
   RandomSamplerOptions options_;
 };
 
-/// The given indices: in their order, or permuted anew for every (seed, epoch).
+/// The given indices: in their order, or permuted again for every (seed, epoch).
 class SubsetSampler final : public Sampler {
  public:
   /// `indices`: (n) int64, copied.

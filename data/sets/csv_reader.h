@@ -8,7 +8,7 @@
 
 namespace levin {
 
-/// A field and where it stands, from 1.
+/// A field and where it is, from 1.
 struct CsvField {
   std::string text;
   int64_t line;

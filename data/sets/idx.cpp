@@ -53,7 +53,7 @@ class Content {
   }
 
   [[noreturn]] void fail(uint64_t byte, const std::string& what) const {
-    throw DataError(path_ + ": byte " + std::to_string(byte) + ": " + what + ". Fetch the file anew.");
+    throw DataError(path_ + ": byte " + std::to_string(byte) + ": " + what + ". Download the file again.");
   }
 
   /// Up to `size` bytes; fewer only at the end of the content.

@@ -83,7 +83,7 @@ void check_shapes(const at::Tensor& images, const at::Tensor& labels, const std:
   if (!good) throw DataError(images_path + " and " + labels_path + ": expected uint8 (n, 28, 28) and uint8 (n).");
   if (images.size(0) != labels.size(0)) {
     throw DataError(images_path + " holds " + count_of(images.size(0), "image") + " but " + labels_path + " holds " +
-                    count_of(labels.size(0), "label") + ". Fetch both anew.");
+                    count_of(labels.size(0), "label") + ". Download both again.");
   }
 }
 

@@ -46,7 +46,8 @@ struct MnistOptions {
         field("flatten", &O::flatten, "x as (batch, 784) instead of (batch, 1, 28, 28)"),
         field("shuffle", &O::shuffle, "a new order of the training images every epoch"),
         field("drop_last", &O::drop_last, "leave out a last training batch that is not full"),
-        field("crop_padding", &O::crop_padding, "training images move by up to as many pixels, anew every epoch")
+        field("crop_padding", &O::crop_padding,
+              "training images are shifted by up to this many pixels, differently every epoch")
             .min(0)
             .max(27),
         field("flip", &O::flip, "every second training image, at random, is mirrored left to right"),

@@ -12,7 +12,7 @@ Open opened() {
   static const Open open = [] {
     const std::string folder = folder_of_code(reinterpret_cast<const void*>(&open_sentence_piece));
     SharedLibrary library(folder + "/liblevin_sentencepiece.so", "SentencePiece",
-                          "Levin's part for it stands beside liblevin.so and needs the package libsentencepiece0.",
+                          "Levin's library for it is next to liblevin.so and needs the package libsentencepiece0.",
                           SharedLibrary::Names::own);
     library.keep();
     Open found = nullptr;

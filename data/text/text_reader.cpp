@@ -29,7 +29,7 @@ struct Packed {
     return number;
   }
   [[noreturn]] void fail(uint64_t place, const std::string& what) const {
-    throw DataError(path + ": byte " + std::to_string(place) + ": " + what + ". Fetch the file anew.");
+    throw DataError(path + ": byte " + std::to_string(place) + ": " + what + ". Download the file again.");
   }
   void check_size(uint64_t text_bytes) const {
     if (text_bytes <= max_bytes) return;

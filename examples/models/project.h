@@ -1,4 +1,4 @@
-// A linear layer on (…, in). torch::nn::Linear adds its bias in a pass of its own where the input has more than two
+// A linear layer on (…, in). torch::nn::Linear adds its bias in a separate pass where the input has more than two
 // dimensions; at::linear, which Python's nn.Linear calls, does so within the matrix product.
 #pragma once
 

@@ -12,7 +12,7 @@ struct ResNetOptions {
   std::vector<int64_t> blocks = {1, 1, 1};  // of each stage; the image is halved between stages
   int64_t num_classes = 10;
   double label_smoothing = 0.0;
-  double lr = 0.1;  // the peak of one cycle over the whole run
+  double lr = 0.1;  // the peak of one cycle over the complete run
   double momentum = 0.9;
   double weight_decay = 5e-4;  // of convolutions and the last layer; norms and biases have none
 
@@ -31,7 +31,7 @@ struct ResNetOptions {
         levin::field("label_smoothing", &O::label_smoothing, "share of the target spread over all classes")
             .min(0.0)
             .below(1.0),
-        levin::field("lr", &O::lr, "SGD's largest step size: one cycle over the whole run").above(0.0),
+        levin::field("lr", &O::lr, "SGD's largest step size: one cycle over the complete run").above(0.0),
         levin::field("momentum", &O::momentum, "of SGD, Nesterov's").above(0.0).below(1.0),
         levin::field("weight_decay", &O::weight_decay, "of convolutions and the last layer").min(0.0));
   }

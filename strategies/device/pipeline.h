@@ -4,9 +4,9 @@
 // SOSP 2019; with the weights of the same step, as in Megatron-LM, SC 2021, figure 4). Internal to ModelParallel.
 //
 // Note [How a step that knows no pipeline is cut]
-// Each micro-batch runs the user's training_step on a thread of its own. Where that calls a part, the part's stage
+// Each micro-batch runs the user's training_step on its own thread. Where that calls a part, the part's stage
 // computes it, on the stage's thread and when its turn in the schedule comes, and the micro-batch's thread waits. The
-// graph is cut there: the part gets detached inputs and the step goes on with detached outputs. Backward then goes
+// graph is cut there: the part gets detached inputs and the step continues with detached outputs. Backward then goes
 // piece by piece in reverse, the step's own pieces on the micro-batch's thread, the parts' on their stages' threads.
 // Threads of micro-batches run the user's code one at a time, so that members of the module need no lock.
 #pragma once

@@ -99,7 +99,7 @@ uint64_t draw_seed() {
   return generator.get<at::CPUGeneratorImpl>()->random64();
 }
 
-// Where a thread is: enough to go on from there, now or later, here or on another thread.
+// Where a thread is: enough to continue from there, now or later, here or on another thread.
 struct RandomScope::State {
   uint64_t seed = 0;
   uint64_t seeds_drawn = 0;

@@ -28,7 +28,7 @@ class RandomScope {
 
  private:
   struct State;
-  explicit RandomScope(const State& state);  // goes on where a thread was
+  explicit RandomScope(const State& state);  // continues where a thread was
   static RandomMark mark();
 
   void* outer_;

@@ -25,7 +25,7 @@ class Reader {
   }
   [[nodiscard]] int64_t number(const std::string& name) const {
     const auto text = variables_(name);
-    if (!text) throw ConfigError("environment: " + name + " is missing beside the other variables of its launcher.");
+    if (!text) throw ConfigError("environment: " + name + " is missing, but other variables of its launcher are set.");
     return environment_number(*text, name);
   }
   [[nodiscard]] int64_t number(const std::string& name, int64_t otherwise) const {

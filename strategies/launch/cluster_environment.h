@@ -22,7 +22,7 @@ namespace levin {
 /// The first host of SLURM's notation: "node[5-9,12],gpu1" -> "node5". Throws ConfigError if it cannot be read.
 [[nodiscard]] std::string first_host(const std::string& nodelist);
 
-/// Holds who said so, for messages.
+/// Holds who set it, for messages.
 inline constexpr const char* kInitMethodVariable = "LEVIN_INIT_METHOD";
 
 }  // namespace levin

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kUse = "Write --init-method tcp://HOST:PORT --rank R --world-size N, with R from 0 to N - 1.";
 
-struct Given {
+struct StartOptions {
   std::map<std::string, std::string> values = {};  // by name: "init-method"
   std::vector<std::string> others = {};
 };
@@ -29,12 +29,12 @@ std::string name_of(const std::string& argument) {
   return name == "init-method" || name == "rank" || name == "world-size" ? name : "";
 }
 
-Given read(const std::vector<std::string>& arguments) {
-  Given given;
+StartOptions read(const std::vector<std::string>& arguments) {
+  StartOptions options;
   for (size_t k = 0; k < arguments.size(); ++k) {
     const std::string name = name_of(arguments[k]);
     if (name.empty()) {
-      given.others.push_back(arguments[k]);
+      options.others.push_back(arguments[k]);
       continue;
     }
     const size_t equals = arguments[k].find('=');
@@ -42,13 +42,13 @@ Given read(const std::vector<std::string>& arguments) {
       throw ConfigError("--" + name + ": no value follows. " + kUse);
     }
     const std::string value = equals == std::string::npos ? arguments[++k] : arguments[k].substr(equals + 1);
-    const auto [place, is_new] = given.values.emplace(name, value);
+    const auto [place, is_new] = options.values.emplace(name, value);
     if (!is_new && place->second != value) {
-      throw ConfigError("--" + name + ": given twice, as " + cut_text(place->second) + " and as " + cut_text(value) +
-                        ". Keep one of them.");
+      throw ConfigError("--" + name + ": specified twice, as " + cut_text(place->second) + " and as " +
+                        cut_text(value) + ". Keep one of them.");
     }
   }
-  return given;
+  return options;
 }
 
 int64_t number(const std::string& name, const std::string& text, int64_t low, int64_t high) {
@@ -64,7 +64,7 @@ void read_url(const std::string& url, World& world) {
   const std::string scheme = "tcp://";
   const size_t colon = url.rfind(':');
   if (!url.starts_with(scheme) || colon == std::string::npos || colon <= scheme.size()) {
-    throw ConfigError("--init-method: \"" + cut_text(url) + "\" is no address that ranks can meet at. " + kUse);
+    throw ConfigError("--init-method: \"" + cut_text(url) + "\" is not an address that ranks can connect to. " + kUse);
   }
   std::string host = url.substr(scheme.size(), colon - scheme.size());
   if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
@@ -92,24 +92,25 @@ void set_variables(const World& world, const std::string& source) {
 }  // namespace
 
 std::vector<std::string> take_init_method(const std::vector<std::string>& arguments) {
-  const Given given = read(arguments);
-  if (given.values.empty()) return given.others;
+  const StartOptions options = read(arguments);
+  if (options.values.empty()) return options.others;
   for (const char* name : {"init-method", "rank", "world-size"}) {
-    if (!given.values.contains(name)) {
-      throw ConfigError(std::string("--") + name + ": missing beside --" + given.values.begin()->first + ". " + kUse);
+    if (!options.values.contains(name)) {
+      throw ConfigError(std::string("--") + name + ": missing, but needed with --" + options.values.begin()->first +
+                        ". " + kUse);
     }
   }
   World world;
-  read_url(given.values.at("init-method"), world);
-  world.size = number("world-size", given.values.at("world-size"), 1, 1 << 20);
-  world.rank = number("rank", given.values.at("rank"), 0, world.size - 1);
+  read_url(options.values.at("init-method"), world);
+  world.size = number("world-size", options.values.at("world-size"), 1, 1 << 20);
+  world.rank = number("rank", options.values.at("rank"), 0, world.size - 1);
   const std::optional<World> found = find_world(process_variables());
   if (found && !same_place(*found, world)) {
     throw ConfigError("--init-method: the arguments make this process " + text_of(world) + ", but " + found->source +
                       " has made it " + text_of(*found) + ". Start it in one of the two ways.");
   }
   if (!found) set_variables(world, "--init-method");
-  return given.others;
+  return options.others;
 }
 
 }  // namespace levin

@@ -156,7 +156,7 @@ class Job {
   }
 
   // A signal to one rank alone: it may wait for another one that hangs, and has no end of the grace time itself. Where
-  // the ranks stop for it, or go on with another fit, that is over.
+  // the ranks stop for it, or continue with another fit, that is over.
   void hear_ranks() {
     int asked = 0;
     for (const Rank& rank : ranks_) {
@@ -282,11 +282,11 @@ class Job {
     Console::instance().error(text);
   }
 
-  // "rank 1 stood in train, epoch 0, batch 12, 0.5 s ago"
+  // "rank 1 was in train, epoch 0, batch 12, 0.5 s ago"
   [[nodiscard]] std::string place_of(const Rank& rank) const {
     const RankPage& page = pages_[rank.local_rank];
     const double ago = static_cast<double>(Clock::now().time_since_epoch().count() - page.moved_at) * 1e-9;
-    return "rank " + std::to_string(rank.rank) + " stood in " + page.text() +
+    return "rank " + std::to_string(rank.rank) + " was in " + page.text() +
            (page.moved_at > 0 ? ", " + number_text(std::round(ago * 10) / 10) + " s ago" : "") +
            (page.waiting[0] != '\0' ? "; " + std::string(page.waiting.data()) : "");
   }

@@ -18,7 +18,7 @@ struct LaunchOptions {
 };
 
 /// Runs `options.local_ranks` processes with this one's program and arguments to their end. With several nodes,
-/// NODE_RANK, MASTER_ADDR and MASTER_PORT must say where this one stands. Returns the exit status to end with: 0 if
+/// NODE_RANK, MASTER_ADDR and MASTER_PORT must say where this one is. Returns the exit status to end with: 0 if
 /// all ranks ended with 0, else that of the first that failed (128 + signal if it was killed), which is named on
 /// standard error. Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 are handed on to the ranks. Ranks that still run when the grace
 /// time after SIGTERM or SIGHUP, to this process or to one of them, is over (unless they are saving), or when Ctrl-C,

@@ -124,7 +124,7 @@ Connection enter(const World& world, const std::string& secret, std::chrono::mil
       throw Error("rank 0 listens at " + place_of(world) + ", but " + problem);
     }
     if (Clock::now() >= deadline) {
-      throw Error("nobody has listened at " + place_of(world) + " for " + std::to_string(timeout.count() / 1000) +
+      throw Error("nothing has listened at " + place_of(world) + " for " + std::to_string(timeout.count() / 1000) +
                   " s: " + std::strerror(errno) + ".");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -152,7 +152,7 @@ int64_t open_tunnel(const World& world, const std::string& secret, std::chrono::
 ListeningSocket listen_for_ranks(const World& world, bool& elsewhere) {
   const std::string numbers = first_address(world.master_address);
   const bool meant = world.master_address == numbers || world.master_address == "localhost";
-  std::string reason = " stands for this machine's loopback (" + numbers + ") here";
+  std::string reason = " resolves to this machine's loopback (" + numbers + ") here";
   if (world.num_nodes == 1 || meant || !is_loopback_address(numbers)) {
     int refusal = 0;
     try {
@@ -165,7 +165,7 @@ ListeningSocket listen_for_ranks(const World& world, bool& elsewhere) {
   elsewhere = true;
   Console::instance().warn(world.master_address + reason +
                            ", so rank 0 listens at all addresses of this machine, port " +
-                           std::to_string(world.master_port) + ". Give one of its own as MASTER_ADDR.");
+                           std::to_string(world.master_port) + ". Set one of its own addresses as MASTER_ADDR.");
   return ListeningSocket(numbers.find(':') != std::string::npos ? "::" : "0.0.0.0", world.master_port);
 }
 
@@ -196,7 +196,7 @@ StoreAddress open_store_address(const World& world, std::chrono::milliseconds ti
     return own;
   }
   if (world.size > 1 && !is_local_job(world)) {
-    Console::instance().warn("ranks meet at " + place_of(world) +
+    Console::instance().warn("ranks connect at " + place_of(world) +
                              " without a shared secret: whoever reaches that port can join them. Set LEVIN_SECRET, or "
                              "LEVIN_SECRET_FILE, to the same secret on all nodes.");
   }

@@ -1,4 +1,4 @@
-// c10d's headers know Gloo where they are told that it is there; Gloo itself is inside libtorch_cpu.
+// c10d's headers know Gloo only if a macro says that it is available; Gloo itself is inside libtorch_cpu.
 #define USE_C10D_GLOO
 #include "levin/strategies/process/collectives.h"
 
@@ -165,8 +165,8 @@ void wait_for(c10d::Work& work, const c10d::ProcessGroup& group, const std::stri
 [[noreturn]] static void report_failed_meeting(const World& world, const std::exception& error) {
   if (dynamic_cast<const RankError*>(&error) != nullptr) throw;
   const bool says_what_to_do = dynamic_cast<const Error*>(&error) != nullptr;
-  throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + " (told by " +
-                  world.source + ") cannot meet the others at " + world.master_address + ":" +
+  throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + " (set by " +
+                  world.source + ") cannot connect to the others at " + world.master_address + ":" +
                   std::to_string(world.master_port) + ": " + first_line(error.what()) +
                   (says_what_to_do ? "" : ". Do all ranks run, and does that port reach rank 0's machine?") +
                   (restarts_so_far() > 0 && world.num_nodes > 1 && world.rank != 0

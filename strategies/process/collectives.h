@@ -1,4 +1,4 @@
-// What ranks say to each other beside gradients: small messages over Gloo, on CPU tensors. c10d stays inside.
+// What ranks say to each other besides gradients: small messages over Gloo, on CPU tensors. c10d stays inside.
 // Every function is called by every rank, in the same order, on one thread; it blocks until all have arrived, and
 // throws RankError if one does not within the timeout or its connection breaks.
 #pragma once

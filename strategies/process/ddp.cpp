@@ -183,7 +183,7 @@ RankNotes DDP::backward_without_loss(bool sync, const RankNotes& own) {
 }
 
 // Note [Notes travel with gradients]
-// Ranks must agree, before each update, on whether a loss was not finite or somebody wants to stop. A message of its
+// Ranks must agree, before each update, on whether a loss was not finite or a stop was requested. A message of its
 // own costs as much as reducing a small model, so the notes are the gradient of one more parameter: the loss gets
 // sum(parameter * notes), which is 0, added to it, and the reducer sums the notes over ranks as it does gradients.
 at::Tensor DDP::with_notes(const at::Tensor& loss, const RankNotes& own) {

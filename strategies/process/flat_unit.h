@@ -6,7 +6,7 @@
 //   rank 1                          |----- part ----|
 //
 // The module's tensors stay the same objects throughout. show_whole() makes them views of the whole, each in its own
-// shape; show_part() makes them what of them lies in this rank's part, flat, possibly empty: so an optimizer steps,
+// shape; show_part() makes them what of them is in this rank's part, flat, possibly empty: so an optimizer steps,
 // and keeps state for, its rank's part, with its own groups and numbering, and knows nothing of it.
 #pragma once
 
@@ -61,7 +61,7 @@ class FlatUnit {
   void show_whole();
   void show_part();
 
-  /// Where this rank's part of entry `i` lies in the entry, laid flat.
+  /// Where this rank's part of entry `i` is in the entry, laid flat.
   [[nodiscard]] PartPlace place(size_t i) const { return place_on(i, rank_); }
   [[nodiscard]] PartPlace place_on(size_t i, int64_t rank) const;
   /// The same stretch of a tensor laid as part(): a view.

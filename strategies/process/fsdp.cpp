@@ -44,7 +44,7 @@ void keep_freed_memory_small() {
 #endif
 }
 
-// What the module's whole weights have left behind.
+// What the module's unsharded weights have left behind.
 void return_freed_memory() {
 #ifdef __GLIBC__
   ::malloc_trim(0);
@@ -91,7 +91,7 @@ void FSDP::set_up(const ModuleTensors& module, bool training) {
   if (!engine_) engine_ = std::make_unique<Engine>();
   engine_->parameters = group("parameters");
   engine_->gradients = group("gradients");
-  // An evaluation outside of fit keeps whole weights: there are no gradients and no optimizer beside them.
+  // An evaluation outside of fit keeps unsharded weights: there are no gradients and no optimizer beside them.
   const bool shares = training && world_size() > 1;
   std::vector<at::Tensor> all = tensors_of(module_.buffers);
   if (!shares) {

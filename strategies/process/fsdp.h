@@ -52,7 +52,7 @@ struct FSDPOptions {
   static auto fields() {
     using O = FSDPOptions;
     return levin::fields(
-        field("stage", &O::stage, "what ranks share out: 1 the optimizer's state, 2 gradients too, 3 weights too")
+        field("stage", &O::stage, "what is sharded: 1 the optimizer state, 2 gradients too, 3 weights too")
             .check([](int64_t stage) { return stage >= 1 && stage <= 3; }, "1, 2 or 3"),
         field(
             "state_dict_type", &O::state_dict_type,

@@ -14,7 +14,7 @@ class Store;
 
 namespace levin {
 
-/// A group among the ranks of `world`, of which this one uses `device`. Every rank calls it; nobody waits: NCCL
+/// A group among the ranks of `world`, of which this one uses `device`. Every rank calls it; no rank waits: NCCL
 /// connects at the first message.
 using MakeNcclGroup = c10::intrusive_ptr<c10d::ProcessGroup> (*)(const c10::intrusive_ptr<c10d::Store>& store,
                                                                  const World& world, std::chrono::milliseconds timeout,

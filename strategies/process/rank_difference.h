@@ -1,5 +1,5 @@
 // How ranks that should be the same are told apart: each says what it has as lines of text, "NAME VALUE". The name goes
-// up to the first space; a line is held against that of the same name, wherever it stands.
+// up to the first space; a line is held against that of the same name, wherever it is.
 #pragma once
 
 #include <optional>

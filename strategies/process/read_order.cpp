@@ -23,10 +23,10 @@ void ReadOrder::agree(size_t unit) {
   const auto unit_of = [&](size_t rank) { return static_cast<size_t>(all[0][rank].item<int64_t>()); };
   for (size_t rank = 1; rank < all[0].size(); ++rank) {
     if (unit_of(rank) == unit_of(0)) continue;
-    throw Error("fsdp stage 3: ranks read weights in different orders: rank 0 is about to read " +
-                unit_text(units_, unit_of(0)) + ", rank " + std::to_string(rank) + " " +
-                unit_text(units_, unit_of(rank)) +
-                ". Run the same layers in the same order on every rank, or use stage 2, which keeps whole weights.");
+    throw Error(
+        "fsdp stage 3: ranks read weights in different orders: rank 0 is about to read " +
+        unit_text(units_, unit_of(0)) + ", rank " + std::to_string(rank) + " " + unit_text(units_, unit_of(rank)) +
+        ". Run the same layers in the same order on every rank, or use stage 2, which keeps weights unsharded.");
   }
 }
 

@@ -1,5 +1,5 @@
 // In stage 3 every gathering is a message to all, so ranks must read weights in the same order. Two that do not would
-// mix up their weights where units are of one size, and wait for each other for ever, or crash, where they are not.
+// mix up their weights where units are of one size, and wait for each other forever, or crash, where they are not.
 #pragma once
 
 #include <memory>

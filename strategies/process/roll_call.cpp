@@ -64,7 +64,7 @@ void claim(c10d::Store& store, const World& world) {
   if (holder == self) return;
   const std::string text = "rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) +
                            " was given to two processes: " + holder + ", and " + self + " (by " + world.source +
-                           "). Give every process a rank of its own: RANK, --rank, or with several nodes NODE_RANK.";
+                           "). Give every process its own rank: RANK, --rank, or with several nodes NODE_RANK.";
   if (store.add(kArrived, 0) >= world.size) throw MeetingIsOver(text);
   store.set(kRefused, bytes(text));
   leave(store, world, text);

@@ -168,7 +168,7 @@ SpilledMemory::SpilledMemory(const std::string& folder) : folder_(find_folder(fo
   if (!is_in_memory(folder_)) return;
   off_ = true;
   Console::instance().warn("fsdp: the folder " + folder_ +
-                           " is in memory itself, so every rank makes the whole model in memory. " + kAdvice);
+                           " is itself in memory, so every rank makes the full model in memory. " + kAdvice);
 }
 
 SpilledMemory::~SpilledMemory() {
@@ -207,7 +207,7 @@ void SpilledMemory::turn_off(int error_number, size_t bytes) {
   if (off_.exchange(true)) return;
   Console::instance().warn("fsdp: cannot reserve " + bytes_text(bytes) + " in " + folder_ +
                            " for the model while it is made: " + system_error_text(error_number) +
-                           ". What is still to be made is made in memory. The folder needs room for the whole model, "
+                           ". The rest of the model is made in memory. The folder needs space for the full model, "
                            "once for every rank of this machine. " +
                            kAdvice);
 }

@@ -109,7 +109,7 @@ void await_store(const std::string& host, int64_t port, ProbeTime timeout) {
                                 "behind which rank 0 has not started";
     if (waited >= timeout) {
       throw Error(closes ? closing + ", for " + seconds_text(timeout) + "."
-                         : "nobody has listened at " + place + " for " + seconds_text(timeout) + ": " + answer.text +
+                         : "nothing has listened at " + place + " for " + seconds_text(timeout) + ": " + answer.text +
                                ". Do all ranks run, and does that port reach rank 0's machine?");
     }
     if (closes && waited >= kBeforeWarning) Console::instance().warn(closing + ".");

@@ -290,7 +290,7 @@ TEST(WeightAveraging, BeginsAnewAfterARunWithoutIt) {
   auto callback = std::make_shared<WeightAveraging>();
   Trainer(quiet(2, {callback})).fit(module, tiny_loader(24), {}, folder / "a.ckpt");
   EXPECT_EQ(callback->n_averaged(), 6);
-  EXPECT_TRUE(console.has("a.ckpt was saved without it. The average begins anew.")) << console.text();
+  EXPECT_TRUE(console.has("a.ckpt was saved without it. The average starts from scratch.")) << console.text();
 }
 
 // ---- errors and options

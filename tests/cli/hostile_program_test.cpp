@@ -84,7 +84,7 @@ std::vector<Hostile> hostile_files() {
   const std::string nul(1, '\0');
   return {
       {"an alias bomb", billion_laughs(), {"FILE:5:", "too large", "Use fewer aliases"}},
-      {"an anchor that holds itself", "a: &a [*a]\n", {"FILE:1:8: a[0]: this alias stands inside", "outside only"}},
+      {"an anchor that holds itself", "a: &a [*a]\n", {"FILE:1:8: a[0]: this alias is inside", "only outside"}},
       {"a map that holds itself", "trainer: &t\n  max_epochs: *t\n", {"FILE:2:15: trainer.max_epochs: this alias"}},
       {"500 lists within one another", "a: " + repeated("[", 500) + repeated("]", 500), {"FILE:1:", "more than 100"}},
       {"500 maps within one another", "a: " + repeated("{b: ", 500) + repeated("}", 500), {"FILE:1:", "Nest less"}},

@@ -98,7 +98,7 @@ TEST(HostileYaml, ALongTextRepeatedByAliasesIsRefused) {
 }
 
 TEST(HostileYaml, AnAnchorThatHoldsItselfIsRefused) {
-  expect_parts(bounded_errors("a: &a {b: {c: *a}}\n"), {"hostile.yaml:1:15: a.b.c: this alias stands inside"});
+  expect_parts(bounded_errors("a: &a {b: {c: *a}}\n"), {"hostile.yaml:1:15: a.b.c: this alias is inside"});
 }
 
 TEST(HostileYaml, AnchorsWithinAnchorsAreCharged) {

@@ -130,7 +130,7 @@ TEST(YamlFile, RefusesAnOpenQuoteThatTheParserLetsPass) {
 
 TEST(YamlFile, RefusesAliasesItCannotResolve) {
   expect_parts(errors("a: *nobody\n"), {"run.yaml:1:4: a: not YAML: no &anchor"});
-  expect_parts(errors("a: &x [1, *x]\n"), {"run.yaml:1:11: a[1]: this alias stands inside the value that it repeats"});
+  expect_parts(errors("a: &x [1, *x]\n"), {"run.yaml:1:11: a[1]: this alias is inside the value that it repeats"});
   expect_parts(errors("x: &k a\n*k : 2\n"), {"run.yaml:2:1", "an alias cannot be a key"});
 }
 

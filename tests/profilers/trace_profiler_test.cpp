@@ -142,7 +142,7 @@ TEST(TraceProfiler, AFolderThatCannotBeWrittenCostsTheTraceAndNotTheRun) {
   EXPECT_EQ(trainer.global_step(), 10);
   EXPECT_TRUE(console.has("trainer.profiler: trace: ")) << console.text();
   EXPECT_TRUE(console.has("taken")) << console.text();
-  EXPECT_TRUE(console.has("goes on without a trace")) << console.text();
+  EXPECT_TRUE(console.has("continues without a trace")) << console.text();
 }
 
 TEST(TraceProfiler, AShortRunIsToldWhyThereIsNoTrace) {

@@ -108,7 +108,7 @@ class EffectiveBatchSize(RanksTest):
     def test_that_cannot_be_shared_out_names_all_three_numbers(self):
         status, errors = self.run_words("samples=96", "batch=8", "effective=24", "devices=2")
         self.assertNotEqual(status, 0)
-        self.assertIn("24 samples are no whole number of batches of 8 samples on 2 ranks. Use a multiple of 16", errors)
+        self.assertIn("24 samples are not a whole number of batches of 8 samples on 2 ranks. Use a multiple of 16", errors)
 
     def test_stays_when_a_run_goes_on_with_other_ranks(self):
         words = ["samples=96", "batch=8", "effective=32", "epochs=2"]

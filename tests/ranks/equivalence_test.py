@@ -94,7 +94,7 @@ class OtherWorldSizes(RanksTest):
         status, errors = self.run_words(*words, f"ckpt={path}", "devices=3")
         self.assertNotEqual(status, 0)
         self.assertIn("trained by 2 ranks with batches of 4, and continues with 3, among which its global batches of 8 "
-                      "cannot be shared out. Use a number of ranks that divides 8.", errors)
+                      "cannot be divided. Use a number of ranks that divides 8.", errors)
 
 
 class DdpOptions(RanksTest):

@@ -18,7 +18,7 @@ class Faults(RanksTest):
         self.assertEqual(status, 128 + signal.SIGKILL)
         self.assertRegex(errors, r"rank 1 on \S+ \(process \d+\) was killed by signal 9 \(Killed\) in train, epoch 0, "
                                  r"batch 100, global step 100")
-        self.assertRegex(errors, r"rank 0 stood in train, epoch 0, batch 10\d")
+        self.assertRegex(errors, r"rank 0 was in train, epoch 0, batch 10\d")
         self.assertLess(took, 15)  # the start included
 
     def test_a_rank_that_is_killed_in_a_validation_stood_there(self):
@@ -49,7 +49,7 @@ class Faults(RanksTest):
         status, errors = self.run_words("samples=400", "batch=1", "freeze=1:20", "timeout=2", "devices=2")
         self.assertNotEqual(status, 0)
         self.assertLess(time.monotonic() - start, 20)
-        self.assertRegex(errors, r"rank 1 stood in train, epoch 0, batch 20, global step 20, [2-9]\.?\d* s ago")
+        self.assertRegex(errors, r"rank 1 was in train, epoch 0, batch 20, global step 20, [2-9]\.?\d* s ago")
 
     def test_no_rank_outlives_its_launcher(self):
         process = self.start("samples=4000", "batch=1", "slow=5", "devices=2")
@@ -136,7 +136,7 @@ class Nodes(RanksTest):
         self.node(0, free_port(), "restarts=1", "slow=20")
         said = second.communicate(timeout=90)[1]
         self.assertEqual(second.returncode, 1, said)
-        self.assertRegex(said, r"nobody has listened at 127.0.0.1, port \d+ for 3 s: Connection refused.*"
+        self.assertRegex(said, r"nothing has listened at 127.0.0.1, port \d+ for 3 s: Connection refused.*"
                                r"A node that replaces rank 0's must be reached at the same address")
         self.assertNotIn("TCPStore", said)
 

@@ -113,7 +113,7 @@ class RollCall(ModelTest):
             _, errors = rank.communicate(timeout=60)
             self.assertEqual(rank.returncode, 1, errors)
         self.assertRegex(errors, r"rank 1 of 3 was given to two processes: process \d+ on \S+, and process \d+ on ")
-        self.assertIn("Give every process a rank of its own", errors)
+        self.assertIn("Give every process its own rank", errors)
 
     def test_a_second_rank_0_on_one_machine_ends_at_once(self):
         port = free_port()

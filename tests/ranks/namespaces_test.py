@@ -83,7 +83,7 @@ class TwoNodes(RanksTest):
                          "--world-size", "2") for node in range(2)]
         said = [node.communicate(timeout=60)[1] for node in nodes]
         self.assertEqual([node.returncode for node in nodes], [0, 0], said)
-        self.assertIn(f"ranks meet at {ADDRESSES[0]}, port 23459 without a shared secret: whoever reaches that port can "
+        self.assertIn(f"ranks connect at {ADDRESSES[0]}, port 23459 without a shared secret: whoever reaches that port can "
                       "join them. Set LEVIN_SECRET", said[0])
 
     def test_with_a_secret_and_a_stranger_from_the_other_machine(self):
@@ -118,7 +118,7 @@ class TwoNodes(RanksTest):
                 said = node.communicate(timeout=60)[1]
                 self.assertEqual(node.returncode, 1, said)
                 self.assertRegex(said, r"rank 0 of 2 was given to two processes: process \d+ on \S+, and process \d+ on ")
-                self.assertIn("Give every process a rank of its own: RANK, --rank, or with several nodes NODE_RANK", said)
+                self.assertIn("Give every process its own rank: RANK, --rank, or with several nodes NODE_RANK", said)
 
     def test_two_ranks_0_that_cannot_know_of_each_other_say_where_they_wait(self):
         nodes = [self.on(node, "nodes=2", "strategy=ddp", env={

@@ -58,7 +58,7 @@ class WhatHangs(StoppingTest):
         errors = self.ended(process)
         self.assertEqual(process.returncode, status, errors)
         self.assertFalse([pid for pid in ranks if alive(pid)])
-        self.assertRegex(errors, r"rank 1 stood in train, epoch 0, batch 20, global step 20")
+        self.assertRegex(errors, r"rank 1 was in train, epoch 0, batch 20, global step 20")
         return errors
 
     def test_a_frozen_rank_is_killed_when_the_grace_time_after_sigterm_is_over(self):

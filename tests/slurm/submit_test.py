@@ -88,7 +88,7 @@ class Submit(unittest.TestCase):
         self.refuses(["--ntasks-per-node: 2 was asked for, but the run has trainer.devices: 4."], "--config", "run.yaml",
                      "--ntasks-per-node=2", "--trainer.devices=4")
         self.refuses(['"list" is no run. Use fit'], "list", "--config", "run.yaml")
-        self.refuses(["--job-name: a job called bash is taken for a shell"], "--config", "run.yaml", "--job-name=bash")
+        self.refuses(["--job-name: a job called bash is treated as an interactive shell"], "--config", "run.yaml", "--job-name=bash")
         self.refuses(["--tiem: unknown option."], "--config", "run.yaml", "--tiem=4")
 
     def test_mistakes_in_the_run(self):

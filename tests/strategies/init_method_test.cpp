@@ -63,11 +63,12 @@ TEST_F(InitMethod, WithoutItNothingIsDone) {
 }
 
 TEST_F(InitMethod, ThreeBelongTogether) {
-  expect_parts(error_of({"--rank", "0", "--world-size", "2"}),
-               {"--init-method: missing beside --rank", "--init-method tcp://HOST:PORT --rank R --world-size N"});
+  expect_parts(
+      error_of({"--rank", "0", "--world-size", "2"}),
+      {"--init-method: missing, but needed with --rank", "--init-method tcp://HOST:PORT --rank R --world-size N"});
   expect_parts(error_of({"--init-method", "tcp://a:1", "--rank", "0"}), {"--world-size: missing"});
   expect_parts(error_of({"--rank"}), {"--rank: no value follows"});
-  expect_parts(error_of({"--rank=0", "--rank=1"}), {"--rank: given twice, as 0 and as 1"});
+  expect_parts(error_of({"--rank=0", "--rank=1"}), {"--rank: specified twice, as 0 and as 1"});
 }
 
 TEST_F(InitMethod, ValuesThatCannotBeAreNamed) {

@@ -334,7 +334,7 @@ TEST(Dp, ATensorOfTheBatchWithOtherRowsIsAnError) {
     bool done_ = false;
   };
   expect_parts(error_of([&] { Trainer(quiet(2)).fit(module, std::make_shared<Uneven>()); }),
-               {"shape (3) cannot be shared out with a batch of 4 samples"});
+               {"shape (3) cannot be split with a batch of 4 samples"});
 }
 
 TEST(Dp, DevicesMayBeWordsInYamlAndOnlyCpuIsOne) {

@@ -83,7 +83,7 @@ TEST(IncompleteCheckpoint, AWholeOneIsTakenWithoutAWord) {
 TEST(IncompleteCheckpoint, WithoutRandomStateItIsSaid) {
   const TemporaryFolder folder;
   const std::string said = resumed_after(folder, drop_random_state);
-  EXPECT_TRUE(has(said, folder / "a.ckpt: it holds no state of the random numbers. It starts anew")) << said;
+  EXPECT_TRUE(has(said, folder / "a.ckpt: it holds no state of the random numbers. It starts from scratch")) << said;
 }
 
 TEST(IncompleteCheckpoint, WithoutACallbacksStateItIsNamed) {
@@ -92,7 +92,8 @@ TEST(IncompleteCheckpoint, WithoutACallbacksStateItIsNamed) {
     std::erase_if(state.values.entries, [](const auto& entry) { return entry.key == "callbacks.Counter"; });
     drop_random_state(state);
   });
-  EXPECT_TRUE(has(said, "it holds no state of the random numbers, the callback Counter. They start anew")) << said;
+  EXPECT_TRUE(has(said, "it holds no state of the random numbers, the callback Counter. They start from scratch"))
+      << said;
 }
 
 TEST(IncompleteCheckpoint, AutoResumeTakesAnOlderOneThatCanBeContinuedExactly) {

@@ -154,7 +154,7 @@ TEST(MicroBatchSize, RefusesWhatItCannotBeHadWith) {
   TinyModule plain;
   TrainerOptions recorded = quiet(1, {});
   recorded.cuda_graph = true;
-  EXPECT_TRUE(has(refusal(plain, recorded), "micro_batch_size: recorded steps take whole batches."));
+  EXPECT_TRUE(has(refusal(plain, recorded), "micro_batch_size: captured steps take full batches."));
 }
 
 TEST(MicroBatchSize, OfNoSamplesIsNoOption) {

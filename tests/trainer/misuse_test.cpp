@@ -62,7 +62,7 @@ TEST(Misuse, WarnsOfManualOptimizationThatNeverSteps) {
   } module;
   const CapturedConsole console;
   Trainer(quiet(2, {})).fit(module, tiny_loader(8));
-  EXPECT_TRUE(console.has("manual optimization: no optimizer was stepped in a whole epoch")) << console.text();
+  EXPECT_TRUE(console.has("manual optimization: no optimizer was stepped in an entire epoch")) << console.text();
 }
 
 TEST(Misuse, SaysWhichOptionsChangeNothing) {

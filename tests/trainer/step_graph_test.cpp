@@ -224,7 +224,7 @@ TEST(StepGraph, GoesBackToTheCheckpointIfThePolicySaysSo) {
                                  .bad = 9},
                                 log);
   EXPECT_EQ(repeated.error, "");
-  EXPECT_TRUE(console.has("The weights go back to")) << console.text();
+  EXPECT_TRUE(console.has("The weights are restored from")) << console.text();
   EXPECT_EQ(log->records, 2) << "the optimizer's tensors are others afterwards";
   EXPECT_TRUE(repeated.tensors[0].isfinite().all().item<bool>());
 }

@@ -13,7 +13,7 @@ namespace levin {
 
 namespace {
 
-// A stage of a pipeline computes its parts on a thread of its own, with random numbers of its own.
+// A stage of a pipeline computes its parts on its own thread, with random numbers of its own.
 void check_pipeline(const Run& run, const RecomputeOptions& options) {
   if (run.strategy->micro_batches() < 2) return;
   for (const NamedSegment& segment : named_segments(*run.entry.module, options)) {
@@ -23,9 +23,10 @@ void check_pipeline(const Run& run, const RecomputeOptions& options) {
         placed = placed || CallActions::of(inner.get()) != nullptr;
       }
       if (!placed) continue;
-      throw ConfigError("TrainerOptions.recompute: " + segment.name +
-                        " holds parts that a pipeline places on devices, and these run beside it. Name the parts "
-                        "themselves, or submodules of them.");
+      throw ConfigError(
+          "TrainerOptions.recompute: " + segment.name +
+          " holds parts that a pipeline places on devices, and these run at the same time. Name the parts "
+          "themselves, or submodules of them.");
     }
   }
 }

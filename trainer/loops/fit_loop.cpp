@@ -323,7 +323,7 @@ void FitLoop::warn_of_missing_steps() const {
   const bool manual = !run_.entry.module->automatic_optimization() && !run_.fit.optimizers.empty();
   if (!manual || run_.progress.global_step + run_.progress.skipped_steps > 0 || run_.fit.epoch.next_batch == 0) return;
   Console::instance().warn(
-      "manual optimization: no optimizer was stepped in a whole epoch, so the weights have not changed. Call "
+      "manual optimization: no optimizer was stepped in an entire epoch, so the weights have not changed. Call "
       "optimizer().step() in training_step after manual_backward(loss), or leave automatic optimization on.");
 }
 

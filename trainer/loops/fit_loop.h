@@ -1,4 +1,4 @@
-// Epochs of training batches with validation in between, until a limit is reached or somebody asks to stop.
+// Epochs of training batches with validation in between, until a limit is reached or a caller asks to stop.
 #pragma once
 
 #include "levin/trainer/loops/outside_requests.h"

@@ -49,32 +49,32 @@ bool OutsideRequests::file_is_there(const char* name) {
   return !folder.empty() && fs::remove(fs::path(folder) / name, code);  // whoever removes it has been asked
 }
 
-OutsideRequests::Wishes OutsideRequests::look() {
-  Wishes wishes{stop_signal()};
+OutsideRequests::Requests OutsideRequests::look() {
+  Requests requests{stop_signal()};
   const auto now = std::chrono::steady_clock::now();
-  if (now < next_look_ || run_.strategy->rank() != 0) return wishes;
+  if (now < next_look_ || run_.strategy->rank() != 0) return requests;
   next_look_ = now + kBetweenLooks;
-  wishes.stop_file = file_is_there("stop");
-  wishes.save_file = file_is_there("save");
-  return wishes;
+  requests.stop_file = file_is_there("stop");
+  requests.save_file = file_is_there("save");
+  return requests;
 }
 
 // With several ranks a signal may reach one of them only, and files are seen by the first; all must act after the same
 // batch. What a rank sees goes out with the next gradients, and what came with the last ones is done.
 void OutsideRequests::answer() {
-  const Wishes wishes = look();
+  const Requests requests = look();
   if (!run_.has_peers())
-    return act(wishes.save_file, wishes.signal_number != 0 || wishes.stop_file, wishes.signal_number);
+    return act(requests.save_file, requests.signal_number != 0 || requests.stop_file, requests.signal_number);
   const bool save_asked = run_.fit.heard.take(RankNote::save_file);
-  act(save_asked, run_.fit.heard.take(RankNote::signal), wishes.signal_number);
-  if (wishes.save_file) run_.fit.to_say.add(RankNote::save_file);
-  if (wishes.signal_number != 0 || wishes.stop_file) run_.fit.to_say.add(RankNote::signal);
+  act(save_asked, run_.fit.heard.take(RankNote::signal), requests.signal_number);
+  if (requests.save_file) run_.fit.to_say.add(RankNote::save_file);
+  if (requests.signal_number != 0 || requests.stop_file) run_.fit.to_say.add(RankNote::signal);
 }
 
 void OutsideRequests::answer_together() {
-  const Wishes wishes = look();
-  const bool stops = run_.strategy->any(wishes.signal_number != 0 || wishes.stop_file);
-  act(run_.strategy->any(wishes.save_file), stops, wishes.signal_number);
+  const Requests requests = look();
+  const bool stops = run_.strategy->any(requests.signal_number != 0 || requests.stop_file);
+  act(run_.strategy->any(requests.save_file), stops, requests.signal_number);
 }
 
 void OutsideRequests::act(bool save_asked, bool stop_asked, int signal_number) {
@@ -107,7 +107,7 @@ void OutsideRequests::save() {
                            "-step=" + std::to_string(run_.progress.global_step) + ".ckpt";
   const std::string path = (fs::path(stopped).parent_path() / name).string();
   const std::string problem = save_now(path);
-  if (!problem.empty()) return Console::instance().error(problem + " Training goes on.");
+  if (!problem.empty()) return Console::instance().error(problem + " Training continues.");
   Console::instance().print("Saved as asked for: " + path + ".");
 }
 
@@ -130,7 +130,7 @@ void OutsideRequests::stop(int own_signal) {
   if (!problem.empty()) text += " " + problem;
   if (asks_for_requeue(run_.options, signal_number)) {
     text += on_rank_zero(*run_.strategy, [&] {
-      if (!problem.empty()) return std::string();  // a job that cannot save would begin anew for ever
+      if (!problem.empty()) return std::string();  // a job that cannot save would start over forever
       Console::instance().print(text + " Slurm is asked to start the job again.");  // it may end all at once
       return " " + requeue_job();
     });

@@ -23,12 +23,12 @@ class OutsideRequests {
 
  private:
   [[nodiscard]] bool file_is_there(const char* name);
-  struct Wishes {
+  struct Requests {
     int signal_number = 0;
     bool stop_file = false;
     bool save_file = false;
   };
-  [[nodiscard]] Wishes look();
+  [[nodiscard]] Requests look();
   void act(bool save_asked, bool stop_asked, int signal_number);
   void save();
   /// Every rank, after the same batch; `own_signal`: what this one has received.

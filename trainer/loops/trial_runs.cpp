@@ -70,8 +70,8 @@ class TrialStream {
 };
 
 // Trials have an entry point and a fit of their own, in which no callback is called; those of the run are put aside.
-struct TrialRuns::Kept {
-  explicit Kept(Run& given)
+struct TrialRuns::SavedRun {
+  explicit SavedRun(Run& given)
       : run(given),
         entry(std::exchange(run.entry, own_entry())),
         fit(std::exchange(run.fit, Fit(run.plan))),
@@ -159,7 +159,7 @@ struct TrialRuns::Kept {
 TrialRuns::TrialRuns(Trainer& trainer, std::string who) : who_(std::move(who)) {
   Run& run = RunAccess::of(trainer);
   check_place(run, who_);
-  kept_ = std::make_unique<Kept>(run);
+  kept_ = std::make_unique<SavedRun>(run);
   try {
     load_train_loader(run);
     kept_->original_batch_size = run.fit.train.loaders[0]->batch_size().value_or(0);

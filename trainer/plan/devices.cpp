@@ -13,7 +13,7 @@ namespace levin {
 namespace {
 
 // What was asked for: a number of devices, their indices, or neither (auto).
-struct Wish {
+struct DeviceRequest {
   std::optional<int64_t> count = std::nullopt;  // -1: all
   std::vector<int64_t> indices = {};
   bool on_cpu = false;
@@ -29,33 +29,33 @@ std::optional<int64_t> whole_number(std::string_view text) {
 }
 
 // Lightning's rule: "2" is a number of devices, "0,1" and "2," are indices.
-std::optional<Wish> read_text(const std::string& text) {
-  if (text == "auto") return Wish{};
+std::optional<DeviceRequest> read_text(const std::string& text) {
+  if (text == "auto") return DeviceRequest{};
   if (text.find(',') == std::string::npos) {
     const auto count = whole_number(text);
-    return count ? std::optional(Wish{.count = *count}) : std::nullopt;
+    return count ? std::optional(DeviceRequest{.count = *count}) : std::nullopt;
   }
-  Wish wish;
+  DeviceRequest request;
   for (size_t start = 0; start < text.size();) {
     const size_t end = std::min(text.find(',', start), text.size());
     const auto index = whole_number(std::string_view(text).substr(start, end - start));
     if (!index) return std::nullopt;
-    wish.indices.push_back(*index);
+    request.indices.push_back(*index);
     start = end + 1;
   }
-  return wish;
+  return request;
 }
 
 // [cpu, cpu]: logical CPU devices.
-std::optional<Wish> read_words(const std::vector<std::string>& words) {
+std::optional<DeviceRequest> read_words(const std::vector<std::string>& words) {
   const bool all_cpu = std::all_of(words.begin(), words.end(), [](const std::string& word) { return word == "cpu"; });
   if (!all_cpu) return std::nullopt;
-  return Wish{.count = static_cast<int64_t>(words.size()), .on_cpu = true};
+  return DeviceRequest{.count = static_cast<int64_t>(words.size()), .on_cpu = true};
 }
 
-std::optional<Wish> read_wish(const TrainerOptions& o) {
-  if (const auto* count = std::get_if<int64_t>(&o.devices)) return Wish{.count = *count};
-  if (const auto* list = std::get_if<std::vector<int64_t>>(&o.devices)) return Wish{.indices = *list};
+std::optional<DeviceRequest> read_request(const TrainerOptions& o) {
+  if (const auto* count = std::get_if<int64_t>(&o.devices)) return DeviceRequest{.count = *count};
+  if (const auto* list = std::get_if<std::vector<int64_t>>(&o.devices)) return DeviceRequest{.indices = *list};
   if (const auto* words = std::get_if<std::vector<std::string>>(&o.devices)) return read_words(*words);
   return read_text(std::get<std::string>(o.devices));
 }
@@ -93,19 +93,19 @@ void check_indices(const std::vector<int64_t>& indices, int64_t present, Problem
   }
 }
 
-std::optional<int64_t> resolve_gpus(const Wish& wish, RunPlan& plan, Problems& problems) {
+std::optional<int64_t> resolve_gpus(const DeviceRequest& request, RunPlan& plan, Problems& problems) {
   const int64_t present = ask_gpu_driver().count;
-  if (!wish.indices.empty()) {
-    check_indices(wish.indices, present, problems);
-    plan.gpus = wish.indices;
-    return static_cast<int64_t>(wish.indices.size());
+  if (!request.indices.empty()) {
+    check_indices(request.indices, present, problems);
+    plan.gpus = request.indices;
+    return static_cast<int64_t>(request.indices.size());
   }
-  const int64_t count = wish.count.value_or(-1) == -1 ? present : *wish.count;
+  const int64_t count = request.count.value_or(-1) == -1 ? present : *request.count;
   if (count > present) {
     add_problem(problems, std::to_string(count) + " were asked for; " + gpus_text(present) + ".");
   }
   plan.gpus = first_gpus(std::min(count, present));
-  return wish.count ? std::optional(count) : std::nullopt;
+  return request.count ? std::optional(count) : std::nullopt;
 }
 
 }  // namespace
@@ -134,19 +134,19 @@ void resolve_accelerator(const TrainerOptions& o, RunPlan& plan, Problems& probl
 }
 
 std::optional<int64_t> resolve_devices(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
-  const std::optional<Wish> wish = read_wish(o);
+  const std::optional<DeviceRequest> request = read_request(o);
   const auto* list = std::get_if<std::vector<int64_t>>(&o.devices);
-  const bool is_count = wish && wish->count && (*wish->count >= 1 || *wish->count == -1);
-  const bool is_nothing = !wish || (list != nullptr && list->empty()) || (wish->count && !is_count);
+  const bool is_count = request && request->count && (*request->count >= 1 || *request->count == -1);
+  const bool is_nothing = !request || (list != nullptr && list->empty()) || (request->count && !is_count);
   if (is_nothing) {
     add_problem(problems,
                 seen_text(o) + " is not a number of devices, nor a list of them. Use auto, 1, [0] or [cpu, cpu].");
     return 1;
   }
-  if (wish->on_cpu) plan.device = "cpu";
-  if (plan.device == "cuda") return resolve_gpus(*wish, plan, problems);
-  if (!wish->indices.empty()) return static_cast<int64_t>(wish->indices.size());
-  return wish->count && *wish->count == -1 ? std::nullopt : wish->count;
+  if (request->on_cpu) plan.device = "cpu";
+  if (plan.device == "cuda") return resolve_gpus(*request, plan, problems);
+  if (!request->indices.empty()) return static_cast<int64_t>(request->indices.size());
+  return request->count && *request->count == -1 ? std::nullopt : request->count;
 }
 
 }  // namespace levin

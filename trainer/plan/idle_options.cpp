@@ -9,7 +9,7 @@ std::vector<std::string> idle_options(const TrainerOptions& options, const RunPl
     if (holds) idle.push_back("TrainerOptions." + option + " changes nothing: " + why);
   };
   add(options.max_restarts > 0 && !own_launcher, "max_restarts",
-      world_size == 1 ? "a single process has nobody who could start it again. Use several devices, or a scheduler."
+      world_size == 1 ? "a single process has no launcher that could restart it. Use several devices, or a scheduler."
                       : "another launcher has started the ranks. Ask that one to start them again.");
   add(options.sync_batchnorm && world_size == 1, "sync_batchnorm",
       "there is one rank, whose batches are all there are. Set it where several ranks train.");

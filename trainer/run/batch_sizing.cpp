@@ -27,7 +27,7 @@ int64_t batches_of(int64_t samples, int64_t ranks, const Loader& loader) {
   }
   if (samples % (batch * ranks) != 0) {
     throw ConfigError(option + count_of(samples, "sample") + (samples == 1 ? " is" : " are") +
-                      " no whole number of batches of " + count_of(batch, "sample") + " on " + count_of(ranks, "rank") +
+                      " not a whole number of batches of " + count_of(batch, "sample") + " on " + count_of(ranks, "rank") +
                       ". Use a multiple of " + std::to_string(batch * ranks) + ", or another batch size.");
   }
   return samples / (batch * ranks);

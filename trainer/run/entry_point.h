@@ -48,7 +48,7 @@ struct EntryPoint {
   Phase phase = Phase::idle;
   bool sanity_checking = false;
   bool failing = false;      // an exception is on its way out: the other ranks cannot be asked any more
-  bool records_due = false;  // those of an earlier run are there, and are renewed once training goes on
+  bool records_due = false;  // those of an earlier run are there, and are renewed once training continues
 
   std::vector<std::shared_ptr<Callback>> callbacks = {};       // with the module's own, checkpoints last
   std::vector<std::unique_ptr<FolderLock>> folder_locks = {};  // no other run is alive in them

@@ -1,4 +1,4 @@
-// What lives as long as one fit, and one epoch of it: made anew for the next, never reset.
+// What lives as long as one fit, and one epoch of it: made again for the next, never reset.
 #pragma once
 
 #include <cstdint>

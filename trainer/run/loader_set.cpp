@@ -41,7 +41,7 @@ void share_out(Run& run, Loader& loader, bool padded) {
   if (!run.has_peers() || !run.plan.use_distributed_sampler) return;
   if (loader.shard(run.strategy->rank(), run.strategy->world_size(), padded)) return;
   Console::instance().warn(
-      "a loader of a class of its own gives every rank what it gives one: override Loader::shard(), or set "
+      "a loader of your own class gives every rank the same batches: override Loader::shard(), or set "
       "use_distributed_sampler: false if it shares the samples out itself.");
 }
 
@@ -55,7 +55,7 @@ void keep_global_batches(const Fit& fit, int64_t now, Loader& loader) {
                            std::to_string(fit.resumed_batch_size) + ", and continues with " + std::to_string(now);
   if (global % now != 0) {
     throw ConfigError("fit: " + seen + ", among which its global batches of " + std::to_string(global) +
-                      " cannot be shared out. Use a number of ranks that divides " + std::to_string(global) + ".");
+                      " cannot be divided. Use a number of ranks that divides " + std::to_string(global) + ".");
   }
   if (!loader.set_batch_size(global / now)) {
     Console::instance().warn(seen +

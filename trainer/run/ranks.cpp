@@ -105,7 +105,7 @@ void check_same_batches(RankCollectives& ranks, int64_t batches) {
   }
   if (same) return;
   throw ConfigError("fit: the ranks' training loaders have different numbers of batches (rank by rank: " + counts +
-                    "), so some would wait for others for ever. Give every rank the same number of samples, set "
+                    "), so some would wait for others forever. Give every rank the same number of samples, set "
                     "limit_train_batches, or leave the sharding to use_distributed_sampler.");
 }
 
@@ -185,8 +185,8 @@ int agreed_signal(RankCollectives& ranks, int own) {
 void agree_on_stop(Run& run) {
   if (!run.has_peers()) return;
   run.entry.time_split.enter(StepPart::communication);
-  const at::Tensor wishes = at::tensor({run.entry.stop ? 1.0 : 0.0, run.fit.epoch.cut_wanted ? 1.0 : 0.0});
-  const at::Tensor all = run.strategy->reduce(wishes, ReduceOp::max);
+  const at::Tensor requests = at::tensor({run.entry.stop ? 1.0 : 0.0, run.fit.epoch.cut_wanted ? 1.0 : 0.0});
+  const at::Tensor all = run.strategy->reduce(requests, ReduceOp::max);
   run.entry.stop = run.entry.stop_agreed = all[0].item<double>() > 0;
   if (all[1].item<double>() > 0) run.fit.epoch.cut = true;
   run.entry.time_split.enter(StepPart::other);

@@ -6,7 +6,7 @@
 // Fit          one fit: optimizers, schedulers, loader        (a trial run has one of its own)
 // Epoch        one epoch of it, and the place in it
 // Window       one accumulation window
-// Each is made anew, by one assignment, where it begins; nothing is reset member by member.
+// Each is made again, by one assignment, where it begins; nothing is reset member by member.
 #pragma once
 
 #include <memory>
@@ -53,7 +53,7 @@ struct Run {
   TrainerOptions options;
   const RunPlan plan;
   bool auto_resume;            // of the plan, or because the launcher or Slurm has started this program again
-  bool started_again = false;  // it goes on where the last start stood
+  bool started_again = false;  // it continues where the last start stopped
   std::shared_ptr<Strategy> strategy = nullptr;
   std::shared_ptr<Precision> precision = nullptr;
   std::shared_ptr<Profiler> profiler = nullptr;
@@ -76,7 +76,7 @@ struct Run {
   Fit fit;                // the running or last one
 
   [[nodiscard]] bool has_peers() const { return strategy->world_size() > 1; }
-  /// Whether somebody wants to stop, and every rank knows it.
+  /// Whether a stop was requested, and every rank knows it.
   [[nodiscard]] bool stops() const { return has_peers() ? entry.stop_agreed : entry.stop; }
   [[nodiscard]] bool min_limits_met() const {
     return progress.epoch >= plan.min_epochs && progress.global_step >= plan.min_steps;

@@ -33,7 +33,7 @@ void warn_of_missing_state(const Run& run, const State& checkpoint, const std::s
   if (missing.empty()) return;
   Console::instance().warn(path + ": it holds no state of " + join(missing) + ". " +
                            (missing.size() == 1 ? "It starts" : "They start") +
-                           " anew, so that the run does not go on exactly as it would have.");
+                           " from scratch, so the run does not continue exactly as it would have.");
 }
 
 }  // namespace levin

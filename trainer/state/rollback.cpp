@@ -30,7 +30,8 @@ void roll_back_if_due(Run& run) {
                 " was saved, and going back to it did not help. Lower the learning rate or clip gradients.");
   }
   roll_back(run, load_checkpoint(path), path);
-  Console::instance().warn(found + " The weights go back to " + path + ", and training goes on with the next batches.");
+  Console::instance().warn(found + " The weights are restored from " + path +
+                           ", and training continues with the next batches.");
 }
 
 }  // namespace levin

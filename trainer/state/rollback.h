@@ -6,7 +6,7 @@ namespace levin {
 
 struct Run;
 
-/// If it was asked for: the weights and the optimizers' state go back to the newest checkpoint, and training goes on
+/// If it was asked for: the weights and the optimizers' state go back to the newest checkpoint, and training continues
 /// with the batches that follow. Throws Error where there is no checkpoint, or where going back has not helped. Every
 /// rank.
 void roll_back_if_due(Run& run);

@@ -35,7 +35,7 @@ void check_changed_options(Run& run, const StartingPoint& start, bool own);
 /// earlier run's records are there.
 void begin_records(Run& run);
 void record_hyper_parameters(Run& run);
-/// Writes both in the place of the earlier run's, now that training goes on.
+/// Writes both in the place of the earlier run's, now that training continues.
 void renew_records(Run& run);
 
 }  // namespace levin

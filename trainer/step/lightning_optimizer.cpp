@@ -15,7 +15,7 @@ void LightningOptimizer::step(const Optimizer::Closure& closure) {
   if (closure) return step_with(closure);
   run.entry.time_split.enter(StepPart::optimizer);
   unscale_gradients();
-  const bool overflow = read_window(run, std::exchange(found_inf_, at::Tensor())) == Finding::overflow;
+  const bool overflow = read_window(run, std::exchange(found_inf_, at::Tensor())) == WindowResult::overflow;
   run.fit.batch_overflowed = run.fit.batch_overflowed.value_or(false) || overflow;
   stepped_in_batch_ = true;
   if (overflow) {

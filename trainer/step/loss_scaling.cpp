@@ -46,7 +46,7 @@ void watch_scale(const Run& run, const GradScaler& scaler) {
   if (scale < 1 && scale >= scaler.options().backoff_factor) {
     Console::instance().warn(name +
                              ": the loss scale has fallen below 1: gradients are larger than float16 can hold. " +
-                             "If steps go on being skipped, lower the learning rate or use bf16-mixed.");
+                             "If steps keep being skipped, lower the learning rate or use bf16-mixed.");
   }
 }
 
@@ -65,15 +65,15 @@ void check_scaling(Precision& precision, const std::vector<std::shared_ptr<Optim
 namespace {
 
 // On a CPU ranks have told each other already, and their reduced gradients are the same, unless each has a part.
-Finding read_notes(Run& run, const at::Tensor& loss, at::Tensor found_inf) {
+WindowResult read_notes(Run& run, const at::Tensor& loss, at::Tensor found_inf) {
   if (found_inf.defined() && run.strategy->has_sharded_gradients()) {
     found_inf = run.strategy->reduce(found_inf, ReduceOp::max);
   }
   if (run.fit.heard.take(RankNote::nonfinite_loss)) {
     act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
-    return Finding::nonfinite_loss;
+    return WindowResult::nonfinite_loss;
   }
-  return found_inf.defined() && found_inf.item().toDouble() != 0 ? Finding::overflow : Finding::good;
+  return found_inf.defined() && found_inf.item().toDouble() != 0 ? WindowResult::overflow : WindowResult::good;
 }
 
 }  // namespace
@@ -90,21 +90,21 @@ at::Tensor window_flags(Run& run, const at::Tensor& loss, const at::Tensor& foun
   return run.has_peers() ? run.strategy->reduce(flags, ReduceOp::max) : flags;
 }
 
-Finding judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss) {
+WindowResult judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss) {
   const at::Tensor here = flags.cpu();
   const auto* read = static_cast<const float*>(here.const_data_ptr());
   if (read[0] != 0) {
     act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
-    return Finding::nonfinite_loss;
+    return WindowResult::nonfinite_loss;
   }
-  return read[1] != 0 ? Finding::overflow : Finding::good;
+  return read[1] != 0 ? WindowResult::overflow : WindowResult::good;
 }
 
-Finding read_window(Run& run, const at::Tensor& found_inf) {
+WindowResult read_window(Run& run, const at::Tensor& found_inf) {
   const at::Tensor loss = std::exchange(run.fit.epoch.window.unread_loss, at::Tensor());
   if (run.has_peers() && run.strategy->device().is_cpu()) return read_notes(run, loss, found_inf);
   const at::Tensor flags = window_flags(run, loss, found_inf);
-  return flags.defined() ? judge_window(run, flags, loss) : Finding::good;
+  return flags.defined() ? judge_window(run, flags, loss) : WindowResult::good;
 }
 
 void move_scale(Run& run, bool overflow) {

@@ -15,20 +15,20 @@ namespace levin {
 // device, and wherever gradients have to be read anyway, losses are noted and judged at the end of their window.
 
 /// What the end of a window found.
-enum class Finding { good, nonfinite_loss, overflow };
+enum class WindowResult { good, nonfinite_loss, overflow };
 
 /// Throws ConfigError if an optimizer cannot be stepped with a scaled loss.
 void check_scaling(Precision& precision, const std::vector<std::shared_ptr<Optimizer>>& optimizers);
 
 /// Judges the losses noted since the last call, and `found_inf` of GradScaler::unscale_ (undefined: not asked). With
 /// nonfinite_loss the policy has been followed already (which may throw NonFiniteLossError).
-[[nodiscard]] Finding read_window(Run& run, const at::Tensor& found_inf);
+[[nodiscard]] WindowResult read_window(Run& run, const at::Tensor& found_inf);
 
 /// What read_window reads: (2) float32, 1 where the sum of the losses (undefined: none) is not finite, and where
 /// `found_inf` says so. Undefined if nobody asks. Waits for nothing.
 [[nodiscard]] at::Tensor window_flags(Run& run, const at::Tensor& loss, const at::Tensor& found_inf);
 /// Reads those flags, follows the policy for a loss, and says what it was.
-[[nodiscard]] Finding judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss);
+[[nodiscard]] WindowResult judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss);
 
 /// Moves the scale after a window and counts a step that was skipped. Throws Error when the scale has collapsed.
 void move_scale(Run& run, bool overflow);

@@ -42,7 +42,7 @@ std::string batch_text(const Run& run) {
               ". Call set_loss_weight for every batch that has a loss, or for none.");
 }
 
-// Host numbers are looked at now; a device's when the window ends, so that nobody waits.
+// Host numbers are looked at now; a device's when the window ends, so that no rank waits.
 void check_weight(const at::Tensor& weight) {
   if (!weight.defined() || weight.numel() != 1) {
     throw Error("set_loss_weight: a weight is one number, got " +

@@ -51,7 +51,7 @@ MicroBatching::MicroBatching(Run& run)
     refuse_micro_batches(run.strategy->name() + " cuts batches into micro-batches itself. Drop one of the two.");
   }
   if (run.plan.cuda_graph)
-    refuse_micro_batches("recorded steps take whole batches. Turn TrainerOptions.cuda_graph off.");
+    refuse_micro_batches("captured steps take full batches. Turn TrainerOptions.cuda_graph off.");
   if (!run.fit.optimizers.empty() && run.fit.optimizers[0].optimizer().needs_closure()) {
     refuse_micro_batches(run.fit.optimizers[0].optimizer().name() +
                          " evaluates its batch several times in one step. Use another optimizer.");

@@ -244,7 +244,7 @@ void StepGraph::take_notes(const Part& part, const WindowPart& window) {
   }
   if (!window.last) return;
   const at::Tensor& flags = part.notes.flags;
-  count_window(run_, flags.defined() ? judge_window(run_, flags, part.notes.loss) : Finding::good);
+  count_window(run_, flags.defined() ? judge_window(run_, flags, part.notes.loss) : WindowResult::good);
 }
 
 }  // namespace levin

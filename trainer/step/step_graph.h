@@ -38,7 +38,7 @@ class StepGraph {
   /// Windows that run as they always did before the first recording; PyTorch's number, and what loss scaling, momentum
   /// and libraries do at first is then behind.
   static constexpr int64_t kWarmUpWindows = 3;
-  /// Recordings are dropped and made anew if frozen layers, momentum or the like change; so often at most.
+  /// Recordings are dropped and made again if frozen layers, momentum or the like change; so often at most.
   static constexpr int64_t kMostChanges = 8;
 
   /// Throws ConfigError saying in one sentence why this run's steps cannot be recorded.

@@ -72,8 +72,8 @@ void update(Run& run, const WindowPart& window) {
     found_inf = scaler->unscale_(run.fit.optimizers[0].optimizer().parameters());  // automatic: one optimizer
   }
   if (run.fit.recording != nullptr) return record_update(run, found_inf);
-  const Finding finding = read_window(run, found_inf);
-  if (finding == Finding::good) {
+  const WindowResult finding = read_window(run, found_inf);
+  if (finding == WindowResult::good) {
     for (auto& wrapped : run.fit.optimizers) {
       before_update(run, wrapped.optimizer());
       const HookScope scope(run.entry, Hook::optimizer_step);
@@ -85,10 +85,10 @@ void update(Run& run, const WindowPart& window) {
 }
 
 // Lightning: a skipped step moves global_step and the schedulers; here they stay, because nothing was trained.
-void count_window(Run& run, Finding finding) {
-  if (finding == Finding::nonfinite_loss) return;
-  if (finding == Finding::good) count_step(run.progress, run.fit.epoch);
-  if (run.precision->scaler() != nullptr) move_scale(run, finding == Finding::overflow);
+void count_window(Run& run, WindowResult finding) {
+  if (finding == WindowResult::nonfinite_loss) return;
+  if (finding == WindowResult::good) count_step(run.progress, run.fit.epoch);
+  if (run.precision->scaler() != nullptr) move_scale(run, finding == WindowResult::overflow);
 }
 
 }  // namespace levin

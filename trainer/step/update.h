@@ -18,6 +18,6 @@ void update(Run& run, const WindowPart& window);
 void count_step(Progress& progress, Epoch& epoch);
 
 /// What follows the update of a window, or its absence: counters, and the loss scale.
-void count_window(Run& run, Finding finding);
+void count_window(Run& run, WindowResult finding);
 
 }  // namespace levin
