@@ -12,8 +12,8 @@ namespace levin {
 /// machines of their own: they need not see each other's GPUs.
 [[nodiscard]] std::string this_machine();
 
-/// `own` with the local rank and size, the node's number and the number of nodes, which follow from the ranks' machines,
-/// rank by rank. Nodes are numbered by their lowest ranks.
+/// `own` with the local rank and size, the node's number and the number of nodes, which follow from the ranks'
+/// machines, rank by rank. Nodes are numbered by their lowest ranks.
 [[nodiscard]] World place_among(World own, const std::vector<std::string>& machines);
 
 }  // namespace levin

@@ -6,21 +6,39 @@
 namespace levin::skipping_program {
 
 TEST(SkipsOne, Runs) {}
-TEST(SkipsOne, SkipsWithAReason) { GTEST_SKIP() << "this machine has\nno turntable"; }
+TEST(SkipsOne, SkipsWithAReason) {
+  GTEST_SKIP() << "this machine has\nno turntable";
+}
 
 TEST(SkipsTwo, Runs) {}
-TEST(SkipsTwo, First) { GTEST_SKIP() << "no needle"; }
-TEST(SkipsTwo, Second) { GTEST_SKIP() << "no needle"; }
+TEST(SkipsTwo, First) {
+  GTEST_SKIP() << "no needle";
+}
+TEST(SkipsTwo, Second) {
+  GTEST_SKIP() << "no needle";
+}
 
-TEST(SkipsAll, First) { GTEST_SKIP() << "no record"; }
-TEST(SkipsAll, Second) { GTEST_SKIP() << "no sleeve"; }
+TEST(SkipsAll, First) {
+  GTEST_SKIP() << "no record";
+}
+TEST(SkipsAll, Second) {
+  GTEST_SKIP() << "no sleeve";
+}
 
 TEST(SkipsWithoutAWord, Runs) {}
-TEST(SkipsWithoutAWord, Skips) { GTEST_SKIP(); }
+TEST(SkipsWithoutAWord, Skips) {
+  GTEST_SKIP();
+}
 
-TEST(Fails, Skips) { GTEST_SKIP() << "no amplifier"; }
-TEST(Fails, IsWrong) { FAIL() << "a scratch"; }
+TEST(Fails, Skips) {
+  GTEST_SKIP() << "no amplifier";
+}
+TEST(Fails, IsWrong) {
+  FAIL() << "a scratch";
+}
 
-TEST(Crashes, Always) { std::raise(SIGSEGV); }
+TEST(Crashes, Always) {
+  std::raise(SIGSEGV);
+}
 
 }  // namespace levin::skipping_program

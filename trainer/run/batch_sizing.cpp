@@ -27,8 +27,9 @@ int64_t batches_of(int64_t samples, int64_t ranks, const Loader& loader) {
   }
   if (samples % (batch * ranks) != 0) {
     throw ConfigError(option + count_of(samples, "sample") + (samples == 1 ? " is" : " are") +
-                      " not a whole number of batches of " + count_of(batch, "sample") + " on " + count_of(ranks, "rank") +
-                      ". Use a multiple of " + std::to_string(batch * ranks) + ", or another batch size.");
+                      " not a whole number of batches of " + count_of(batch, "sample") + " on " +
+                      count_of(ranks, "rank") + ". Use a multiple of " + std::to_string(batch * ranks) +
+                      ", or another batch size.");
   }
   return samples / (batch * ranks);
 }
