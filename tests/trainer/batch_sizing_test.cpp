@@ -43,7 +43,8 @@ TEST(EffectiveBatchSize, ThatIsNoWholeNumberOfBatchesNamesAllNumbers) {
       error_of([&] { Trainer(effective(18)).fit(module, tiny_loader(32, 4)); }),
       "TrainerOptions.accumulate_grad_batches.effective_batch_size: 18 samples are not a whole number of batches of 4 "
       "samples on 1 rank. Use a multiple of 4, or another batch size.");
-  EXPECT_TRUE(has(error_of([&] { Trainer(effective(2)).fit(module, tiny_loader(32, 4)); }), "2 samples are no whole"));
+  EXPECT_TRUE(
+      has(error_of([&] { Trainer(effective(2)).fit(module, tiny_loader(32, 4)); }), "2 samples are not a whole"));
   EXPECT_TRUE(has(error_of([&] { Trainer(effective(0)).fit(module, tiny_loader(32, 4)); }),
                   "accumulate_grad_batches.effective_batch_size: must be >= 1, got 0"))
       << error_of([&] { Trainer(effective(0)).fit(module, tiny_loader(32, 4)); });
