@@ -25,10 +25,10 @@ ModelCheckpointOptions checked_options(ModelCheckpointOptions options) {
   const bool by_steps = options.every_n_train_steps.value_or(0) > 0;
   const bool by_time = options.train_time_interval.has_value();
   const bool by_epochs = options.every_n_epochs.value_or(0) > 0;
-  if (by_steps + by_time + by_epochs > 1) {
+  if (by_steps + by_time + by_epochs + options.every.has_value() > 1) {
     problems.add({}, "ModelCheckpointOptions",
-                 "every_n_train_steps, train_time_interval and every_n_epochs exclude each other. Use one, and another "
-                 "ModelCheckpoint for the other.");
+                 "every, every_n_train_steps, train_time_interval and every_n_epochs exclude each other. Use one, and "
+                 "another ModelCheckpoint for the other.");
   }
   if (options.monitor.empty() && options.save_top_k > 1) {
     problems.add(
@@ -67,7 +67,8 @@ ModelCheckpoint::ModelCheckpoint(ModelCheckpointOptions options)
     : options_(checked_options(std::move(options))),
       name_(options_.filename.empty() ? "{epoch}-{step}" : options_.filename, options_.auto_insert_metric_name) {
   every_n_train_steps_ = options_.every_n_train_steps.value_or(0);
-  const bool other_trigger = options_.every_n_train_steps || options_.train_time_interval;
+  train_time_interval_ = options_.train_time_interval;
+  const bool other_trigger = options_.every_n_train_steps || options_.train_time_interval || options_.every;
   every_n_epochs_ = options_.every_n_epochs.value_or(other_trigger ? 0 : 1);
 }
 
@@ -91,7 +92,21 @@ void ModelCheckpoint::setup(Trainer& trainer, LightningModule&, Stage) {
   waits_for_validation_ = validated_ = finishes_point_ = has_saved_ = false;
 }
 
+// A period in the terms of the other triggers, where it is one of these.
+void ModelCheckpoint::use_period(const Trainer& trainer) {
+  if (!options_.every) return;
+  const Period period = trainer.resolve_period(*options_.every, "ModelCheckpointOptions.every");
+  if (period.unit() == PeriodUnit::time) {
+    train_time_interval_ = Seconds(period.amount());
+  } else if (period.whole_epochs() > 0) {
+    every_n_epochs_ = period.whole_epochs();
+  } else {
+    period_ = period;
+  }
+}
+
 void ModelCheckpoint::on_fit_start(Trainer& trainer, LightningModule&) {
+  use_period(trainer);
   if (trainer.plan().fast_dev_run) return;
   finish_save_point(trainer);
   // Killed after the run had got over a stop, but before the stop's checkpoint was removed.
@@ -128,16 +143,18 @@ bool ModelCheckpoint::must_wait_for_validation(const Trainer& trainer, const Met
   return trainer.is_last_batch() && (!every || (trainer.current_epoch() + 1) % *every == 0);
 }
 
+bool ModelCheckpoint::batch_is_due(Trainer& trainer) {
+  if (period_) return trainer.completes(*period_);
+  if (!train_time_interval_) return trainer.global_step() % every_n_train_steps_ == 0;
+  const auto now = std::chrono::steady_clock::now();
+  const bool due = trainer.strategy().any(now - time_of_save_ >= *train_time_interval_);
+  if (due) time_of_save_ = now;
+  return due;
+}
+
 void ModelCheckpoint::on_train_batch_end(Trainer& trainer, LightningModule&, const at::Tensor&, const Batch&, int64_t) {
-  if (every_n_train_steps_ == 0 && !options_.train_time_interval) return;
-  if (must_not_save(trainer)) return;
-  bool due = every_n_train_steps_ > 0 && trainer.global_step() % every_n_train_steps_ == 0;
-  if (options_.train_time_interval) {
-    const auto now = std::chrono::steady_clock::now();
-    due = trainer.strategy().any(now - time_of_save_ >= *options_.train_time_interval);
-    if (due) time_of_save_ = now;
-  }
-  if (!due) return;
+  if (every_n_train_steps_ == 0 && !train_time_interval_ && !period_) return;
+  if (must_not_save(trainer) || !batch_is_due(trainer)) return;
   if (must_wait_for_validation(trainer, trainer.callback_metrics())) {
     waits_for_validation_ = true;
     return;

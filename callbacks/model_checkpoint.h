@@ -22,6 +22,7 @@
 #include "levin/core/duration.h"
 #include "levin/core/fields.h"
 #include "levin/core/paths.h"
+#include "levin/core/period.h"
 #include "levin/trainer/callback.h"
 
 namespace levin {
@@ -44,7 +45,8 @@ struct ModelCheckpointOptions {
   bool save_weights_only = false;
   MonitorMode mode = MonitorMode::min;
   bool auto_insert_metric_name = true;
-  // At most one of the next three; none: every epoch.
+  // At most one of the next four; none: every epoch.
+  std::optional<Period> every = std::nullopt;
   std::optional<int64_t> every_n_train_steps = std::nullopt;  // optimizer steps
   std::optional<Seconds> train_time_interval = std::nullopt;
   std::optional<int64_t> every_n_epochs = std::nullopt;
@@ -77,6 +79,8 @@ struct ModelCheckpointOptions {
         field("save_weights_only", &O::save_weights_only, "leave out what is needed to continue training"),
         field("mode", &O::mode, "whether a smaller or a larger monitor is better"),
         field("auto_insert_metric_name", &O::auto_insert_metric_name, "{v} becomes v=0.4 instead of 0.4"),
+        field("every", &O::every,
+              "save after each such period: 500ba (batches), 2ep (epochs), 30min, 0.1dur (share of the run)"),
         field("every_n_train_steps", &O::every_n_train_steps, "save after every n-th optimizer step; 0: not by steps")
             .check(not_negative, ">= 0"),
         field("train_time_interval", &O::train_time_interval, "save when so much time has passed")
@@ -150,6 +154,8 @@ class ModelCheckpoint final : public Callback {
   [[nodiscard]] bool saves_on_train_epoch_end(const Trainer& trainer) const;
   [[nodiscard]] bool must_not_save(const Trainer& trainer) const;
   [[nodiscard]] bool epoch_is_due(const Trainer& trainer) const;
+  [[nodiscard]] bool batch_is_due(Trainer& trainer);
+  void use_period(const Trainer& trainer);
   [[nodiscard]] bool must_wait_for_validation(const Trainer& trainer, const Metrics& metrics) const;
   [[nodiscard]] Metrics metrics_of(const Trainer& trainer, int64_t epoch) const;
   [[nodiscard]] std::string free_path(Trainer& trainer, const std::string& stem, const std::string& own) const;
@@ -179,6 +185,8 @@ class ModelCheckpoint final : public Callback {
   CheckpointName name_;
   int64_t every_n_train_steps_ = 0;
   int64_t every_n_epochs_ = 0;
+  std::optional<Seconds> train_time_interval_ = std::nullopt;
+  std::optional<Period> period_ = std::nullopt;  // of batches, of a share of an epoch or of the run
   std::string dirpath_ = "";
   SavedFiles saved_files_;
   SavePoint point_;

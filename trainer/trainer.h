@@ -14,6 +14,7 @@
 
 #include "levin/checkpoint/weights.h"
 #include "levin/core/duration.h"
+#include "levin/core/period.h"
 #include "levin/core/state.h"
 #include "levin/data/data_module.h"
 #include "levin/data/loader.h"
@@ -63,6 +64,17 @@ class Trainer {
   Predictions predict(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "",
                       bool return_predictions = true);
   Predictions predict(LightningModule& module, const std::string& ckpt_path = "", bool return_predictions = true);
+
+  /// While the result lives, modules are created with weights in the number format of this run's precision, so that
+  /// they never take the memory of float32 weights first: bf16-true, 16-true, 64-true. Null: in float32, as ever. They
+  /// are created on the CPU, and the run moves them.
+  ///
+  ///   std::shared_ptr<Gpt> model;
+  ///   {
+  ///     const auto scope = trainer.init_module();
+  ///     model = std::make_shared<Gpt>(options);
+  ///   }
+  [[nodiscard]] std::shared_ptr<void> init_module() const;
 
   /// The next entry point starts from these weights unless it is given a checkpoint: they are read after
   /// configure_model, on every rank.
@@ -122,6 +134,12 @@ class Trainer {
   /// Whether a validation runs at the end of every training epoch (then epoch-end callbacks may wait for it).
   [[nodiscard]] bool validates_only_at_epoch_end() const;
   [[nodiscard]] bool has_validation() const;
+  /// In on_train_batch_end: whether the batch is the last of a period of batches, epochs or the run, such as "500ba",
+  /// "0.5ep" or "0.1dur": the same on every rank and after a resume. Throws Error for a period of time.
+  [[nodiscard]] bool completes(const Period& period) const;
+  /// `period` as this run counts it: a share of a run that only max_time limits is a time. Throws ConfigError beginning
+  /// with `path` for a share of a run without an end.
+  [[nodiscard]] Period resolve_period(const Period& period, const std::string& path) const;
 
   /// Runs training_step on every batch of the training data once more, without gradients; nothing is counted and what
   /// it logs is dropped. For callbacks that need the layers' statistics of the final weights. Every rank calls it, in

@@ -14,6 +14,7 @@
 #include "levin/core/duration.h"
 #include "levin/core/fields.h"
 #include "levin/core/paths.h"
+#include "levin/core/period.h"
 #include "levin/loggers/logger.h"
 #include "levin/precision/precision.h"
 #include "levin/profilers/profiler.h"
@@ -30,6 +31,9 @@ using Callbacks = ComponentList<Callback>;
 
 /// A number of batches (int) or a share of them (float from 0 to 1): 1 and 1.0 differ.
 using BatchLimit = std::variant<int64_t, double>;
+
+/// When to validate: after so many batches (int), after this share of an epoch (float), or after a period.
+using CheckInterval = std::variant<int64_t, double, Period>;
 
 enum class ClipAlgorithm { norm, value };
 template <>
@@ -114,6 +118,7 @@ struct TrainerOptions {
   bool sync_batchnorm = false;
   int64_t max_restarts = 0;
   bool oversubscribe = false;
+  std::variant<int64_t, std::string> num_threads = "auto";
   Seconds stop_grace = std::chrono::seconds(25);
   Component<Precision> precision = "32-true";
   std::variant<int64_t, EffectiveBatchSize> accumulate_grad_batches = 1;
@@ -128,7 +133,7 @@ struct TrainerOptions {
   std::optional<BatchLimit> limit_predict_batches = std::nullopt;
   BatchLimit overfit_batches = 0.0;
   std::variant<bool, int64_t> fast_dev_run = false;
-  std::optional<BatchLimit> val_check_interval = std::nullopt;
+  std::optional<CheckInterval> val_check_interval = std::nullopt;
   std::optional<int64_t> check_val_every_n_epoch = 1;
   std::optional<int64_t> num_sanity_val_steps = std::nullopt;
   std::optional<int64_t> log_every_n_steps = std::nullopt;
@@ -154,13 +159,14 @@ struct TrainerOptions {
 
   static auto fields() {
     using O = TrainerOptions;
-    auto share = [](const auto& limit) {
-      const BatchLimit* value = nullptr;
-      if constexpr (std::is_same_v<std::decay_t<decltype(limit)>, BatchLimit>) value = &limit;
-      if constexpr (!std::is_same_v<std::decay_t<decltype(limit)>, BatchLimit>) value = limit ? &*limit : nullptr;
-      if (value == nullptr) return true;
-      if (const auto* count = std::get_if<int64_t>(value)) return *count >= 0;
-      return std::get<double>(*value) >= 0.0 && std::get<double>(*value) <= 1.0;
+    auto is_share = [](const auto& limit) {  // or a period, which has been checked
+      if (const auto* count = std::get_if<int64_t>(&limit)) return *count >= 0;
+      const auto* part = std::get_if<double>(&limit);
+      return part == nullptr || (*part >= 0.0 && *part <= 1.0);
+    };
+    auto share = [is_share](const auto& limit) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(limit)>, BatchLimit>) return is_share(limit);
+      if constexpr (!std::is_same_v<std::decay_t<decltype(limit)>, BatchLimit>) return !limit || is_share(*limit);
     };
     const char* share_rule = "a whole number of batches >= 0, or a share from 0.0 to 1.0";
     auto at_least = [](int64_t low) { return [low](const std::optional<int64_t>& n) { return !n || *n >= low; }; };
@@ -188,6 +194,16 @@ struct TrainerOptions {
         field("max_restarts", &O::max_restarts, "start all ranks again so often if one dies, from the last checkpoint")
             .min(0),
         field("oversubscribe", &O::oversubscribe, "allow more ranks on this machine than it has cores for them"),
+        field("num_threads", &O::num_threads,
+              "threads of each operator on the CPU, in each rank; auto: the first steps of a fit are timed with "
+              "different "
+              "numbers, and the fastest is kept")
+            .check(
+                [](const std::variant<int64_t, std::string>& v) {
+                  if (const auto* word = std::get_if<std::string>(&v)) return *word == "auto";
+                  return std::get<int64_t>(v) >= 1;
+                },
+                ">= 1, or auto"),
         field("stop_grace", &O::stop_grace,
               "how long after SIGTERM or SIGHUP a run that hangs is waited for before it is killed; 0: for ever")
             .check([](Seconds span) { return span.count() >= 0; }, ">= 0"),
@@ -229,7 +245,8 @@ struct TrainerOptions {
             .check(share, share_rule),
         field("fast_dev_run", &O::fast_dev_run, "run one batch (or n) of each loop and write nothing"),
         field("val_check_interval", &O::val_check_interval,
-              "validate every so many training batches, or after this share of an epoch")
+              "validate every so many training batches, or after this share of an epoch; or after a period: 500ba "
+              "(batches), 2ep (epochs), 30min, 0.1dur (share of the run)")
             .check(share, share_rule),
         field("check_val_every_n_epoch", &O::check_val_every_n_epoch,
               "validate in every n-th epoch; null: val_check_interval counts across epochs")

@@ -30,8 +30,8 @@ const std::vector<Group>& groups() {
       {"Gradients and losses", {"gradient_clip_val", "gradient_clip_algorithm", "nonfinite_loss", "detect_anomaly"}},
       {"Continuing", {"auto_resume", "auto_requeue", "stop_grace"}},
       {"Memory and speed",
-       {"recompute", "deterministic", "benchmark", "float32_matmul_precision", "channels_last", "cuda_graph",
-        "barebones"}},
+       {"recompute", "num_threads", "deterministic", "benchmark", "float32_matmul_precision", "channels_last",
+        "cuda_graph", "barebones"}},
       {"Several ranks", {"use_distributed_sampler", "sync_batchnorm", "max_restarts", "oversubscribe"}}};
   return all;
 }

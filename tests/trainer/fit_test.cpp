@@ -280,7 +280,7 @@ TEST(Fit, MakesItsLoadersAnewEveryNEpochs) {
       TrainerOptions options = quiet(4, {});
       options.reload_dataloaders_every_n_epochs = every;
       options.num_sanity_val_steps = sanity;
-      options.val_check_interval = BatchLimit(0.5);  // two validations per epoch share a loader
+      options.val_check_interval = 0.5;  // two validations per epoch share a loader
       Trainer(options).fit(module, data);
       EXPECT_EQ(data.train, expected) << "every " << every << ", sanity " << sanity;
       EXPECT_EQ(data.val, expected) << "every " << every << ", sanity " << sanity;

@@ -29,7 +29,7 @@ struct Setup {
   std::string precision = "32-true";
   int64_t num_workers = 0;
   int64_t accumulate = 1;
-  BatchLimit val_check_interval = 1.0;
+  CheckInterval val_check_interval = 1.0;
 };
 
 void PrintTo(const Setup& setup, std::ostream* out) {

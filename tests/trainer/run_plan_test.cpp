@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "levin/core/usable_cores.h"
-#include "levin/trainer/loops/fit_loop.h"
+#include "levin/trainer/loops/validation_schedule.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "support/error_text.h"
 #include "support/field_count.h"
@@ -87,7 +87,7 @@ TEST(RunPlan, RefusesNumbersOutOfRange) {
   EXPECT_TRUE(refuses({.limit_test_batches = BatchLimit(-0.5)}, {"TrainerOptions.limit_test_batches", "got -0.5"}));
   EXPECT_TRUE(refuses({.limit_predict_batches = BatchLimit(2.0)}, {"TrainerOptions.limit_predict_batches", "got 2.0"}));
   EXPECT_TRUE(refuses({.overfit_batches = batches(-3)}, {"TrainerOptions.overfit_batches", "got -3"}));
-  EXPECT_TRUE(refuses({.val_check_interval = BatchLimit(1.25)}, {"TrainerOptions.val_check_interval", "got 1.25"}));
+  EXPECT_TRUE(refuses({.val_check_interval = 1.25}, {"TrainerOptions.val_check_interval", "got 1.25"}));
   EXPECT_TRUE(
       refuses({.check_val_every_n_epoch = 0}, {"TrainerOptions.check_val_every_n_epoch", "must be >= 1", "got 0"}));
   EXPECT_TRUE(
@@ -161,10 +161,10 @@ TEST(RunPlan, RefusesMoreRanksThanCoresUnlessTheyAreMeant) {
 }
 
 TEST(RunPlan, AShareOfAnEpochCannotBeCountedAcrossEpochs) {
-  EXPECT_TRUE(refuses({.val_check_interval = BatchLimit(0.5), .check_val_every_n_epoch = std::nullopt},
+  EXPECT_TRUE(refuses({.val_check_interval = 0.5, .check_val_every_n_epoch = std::nullopt},
                       {"TrainerOptions.val_check_interval", "(0.5)", "across epochs", "check_val_every_n_epoch"}));
   EXPECT_TRUE(refuses({.check_val_every_n_epoch = std::nullopt}, {"TrainerOptions.val_check_interval", "(1.0)"}));
-  EXPECT_TRUE(problems_of({.val_check_interval = batches(5), .check_val_every_n_epoch = std::nullopt}).empty());
+  EXPECT_TRUE(problems_of({.val_check_interval = int64_t{5}, .check_val_every_n_epoch = std::nullopt}).empty());
 }
 
 TEST(RunPlan, TellsAllProblemsAtOnce) {
@@ -214,11 +214,11 @@ TEST(RunPlan, FastDevRunIsOneShortPass) {
   EXPECT_EQ(one.max_epochs, 1);
   EXPECT_EQ(one.max_steps, 1);
   EXPECT_EQ(one.num_sanity_val_steps, 0);
-  const RunPlan three = resolve_plan({.fast_dev_run = int64_t{3}, .val_check_interval = batches(2)});
+  const RunPlan three = resolve_plan({.fast_dev_run = int64_t{3}, .val_check_interval = int64_t{2}});
   EXPECT_EQ(three.limit_val_batches, batches(3));
   EXPECT_EQ(three.limit_test_batches, batches(3));
   EXPECT_EQ(three.max_steps, 3);
-  EXPECT_EQ(three.val_check_interval, BatchLimit(1.0));
+  EXPECT_EQ(three.val_check_interval, CheckInterval(1.0));
   EXPECT_FALSE(resolve_plan({.fast_dev_run = int64_t{0}}).fast_dev_run);
 }
 
@@ -270,22 +270,21 @@ TEST(LimitedBatches, OfAnUnknownLengthKnowsCountsAllAndNone) {
 
 TEST(ValidationInterval, CountsBatches) {
   EXPECT_EQ(validation_interval(resolve_plan({}), 10), 10);
-  EXPECT_EQ(validation_interval(resolve_plan({.val_check_interval = BatchLimit(0.25)}), 10), 2);
-  EXPECT_EQ(validation_interval(resolve_plan({.val_check_interval = BatchLimit(0.01)}), 10), 1);
-  EXPECT_EQ(validation_interval(resolve_plan({.val_check_interval = batches(3)}), 10), 3);
+  EXPECT_EQ(validation_interval(resolve_plan({.val_check_interval = 0.25}), 10), 2);
+  EXPECT_EQ(validation_interval(resolve_plan({.val_check_interval = 0.01}), 10), 1);
+  EXPECT_EQ(validation_interval(resolve_plan({.val_check_interval = int64_t{3}}), 10), 3);
   EXPECT_EQ(validation_interval(resolve_plan({}), kUnlimited), kUnlimited);
-  EXPECT_EQ(validation_interval(resolve_plan({.val_check_interval = batches(3)}), kUnlimited), 3);
-  const RunPlan across = resolve_plan({.val_check_interval = batches(70), .check_val_every_n_epoch = std::nullopt});
+  EXPECT_EQ(validation_interval(resolve_plan({.val_check_interval = int64_t{3}}), kUnlimited), 3);
+  const RunPlan across = resolve_plan({.val_check_interval = int64_t{70}, .check_val_every_n_epoch = std::nullopt});
   EXPECT_EQ(validation_interval(across, 10), 70);
 }
 
 TEST(ValidationInterval, RefusesWhatDoesNotFitTheLoader) {
   std::string error =
-      error_of([] { (void)validation_interval(resolve_plan({.val_check_interval = batches(11)}), 10); });
+      error_of([] { (void)validation_interval(resolve_plan({.val_check_interval = int64_t{11}}), 10); });
   EXPECT_TRUE(has(error, "TrainerOptions.val_check_interval: 11 is more than the 10 training batches")) << error;
   EXPECT_TRUE(has(error, "check_val_every_n_epoch: null")) << error;
-  error =
-      error_of([] { (void)validation_interval(resolve_plan({.val_check_interval = BatchLimit(0.5)}), kUnlimited); });
+  error = error_of([] { (void)validation_interval(resolve_plan({.val_check_interval = 0.5}), kUnlimited); });
   EXPECT_TRUE(has(error, "TrainerOptions.val_check_interval: a share (0.5) of a loader of unknown length")) << error;
 }
 

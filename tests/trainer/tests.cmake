@@ -2,7 +2,8 @@ levin_test(run_plan FILES
   trainer/auto_requeue_test.cpp
   trainer/devices_test.cpp
   trainer/metrics_test.cpp
-  trainer/run_plan_test.cpp)
+  trainer/run_plan_test.cpp
+  trainer/thread_tuner_test.cpp)
 add_dependencies(run_plan_test levin_stand_in_nvidia)
 target_compile_definitions(run_plan_test PRIVATE LEVIN_STAND_IN_NVIDIA="$<TARGET_FILE:levin_stand_in_nvidia>")
 
@@ -40,6 +41,12 @@ levin_test(gpu_paths TORCH FILES
 
 levin_test(plan_recomputation TORCH FILES
   trainer/plan_recomputation_test.cpp)
+
+# What happens periodically, and with how many threads.
+levin_test(periods TORCH FILES
+  trainer/init_module_test.cpp
+  trainer/num_threads_test.cpp
+  trainer/validation_period_test.cpp)
 
 levin_test(resume TORCH FILES
   trainer/incomplete_checkpoint_test.cpp

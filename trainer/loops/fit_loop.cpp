@@ -1,7 +1,6 @@
 #include "levin/trainer/loops/fit_loop.h"
 
 #include <algorithm>
-#include <cmath>
 #include <tuple>
 #include <utility>
 
@@ -22,27 +21,6 @@
 
 namespace levin {
 
-int64_t validation_interval(const RunPlan& plan, int64_t num_training_batches) {
-  const auto* batches = std::get_if<int64_t>(&plan.val_check_interval);
-  if (batches != nullptr) {
-    if (*batches > num_training_batches && plan.check_val_every_n_epoch) {
-      throw ConfigError(
-          "TrainerOptions.val_check_interval: " + std::to_string(*batches) + " is more than the " +
-          std::to_string(num_training_batches) +
-          " training batches of an epoch. Use a smaller number, or check_val_every_n_epoch: null to count "
-          "batches across epochs.");
-    }
-    return std::max<int64_t>(1, *batches);
-  }
-  const double share = std::get<double>(plan.val_check_interval);
-  if (num_training_batches == kUnlimited) {
-    if (share == 1.0) return kUnlimited;
-    throw ConfigError("TrainerOptions.val_check_interval: a share (" + number_text(share) +
-                      ") of a loader of unknown length is not known either. Use a number of batches.");
-  }
-  return std::max<int64_t>(1, static_cast<int64_t>(std::floor(static_cast<double>(num_training_batches) * share)));
-}
-
 void FitLoop::run() {
   sanity_check();
   prepare_loaders();
@@ -55,6 +33,8 @@ void FitLoop::run() {
   run_.entry.phase = Phase::train;
   call_plain(run_, Hook::on_train_start, &Callback::on_train_start, &LightningModule::on_train_start);
   restore_random_numbers(run_);
+  validation_.restart_clock();
+  thread_tuning_ = ThreadTuning::of(run_);
   do {
     const bool resumed = std::exchange(run_.fit.resumed, false) && run_.fit.epoch.running;
     if (!resumed) start_epoch();
@@ -111,8 +91,7 @@ void FitLoop::prepare_loaders() {
   load_train_loader(run_);
   if (run_.fit.resumed) run_.fit.train_loaded_in_epoch = loaded_in_epoch;  // reloads come when they would have come
   if (has_validation_hooks(run_.plan, run_.entry) && !run_.entry.eval.loaded) load_eval_loaders(run_, Stage::validate);
-  if (!run_.entry.eval.loaders.empty())
-    validation_interval_ = validation_interval(run_.plan, run_.fit.train.num_batches[0]);
+  validation_.use_loader();
   warn_of_unlogged_epochs();
 }
 
@@ -132,8 +111,7 @@ void FitLoop::start_epoch() {
   const int64_t every = run_.plan.reload_dataloaders_every_n_epochs;
   if (every > 0 && run_.progress.epoch - run_.fit.train_loaded_in_epoch >= every) {
     load_train_loader(run_);
-    if (!run_.entry.eval.loaders.empty())
-      validation_interval_ = validation_interval(run_.plan, run_.fit.train.num_batches[0]);
+    validation_.use_loader();
   }
   run_.fit.epoch = {.running = true};
   run_.entry.train_metrics.reset();
@@ -211,6 +189,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
   run_.entry.time_split.begin_step();
+  if (thread_tuning_ != nullptr) thread_tuning_->begin_batch();
   epoch.batch_idx = stream.index();
   const WindowPart window = open_window(stream);
   epoch.batch_running = true;
@@ -244,6 +223,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
       run_.entry, Hook::on_train_batch_end,
       [&](Callback& c) { c.on_train_batch_end(run_.trainer, *run_.entry.module, loss, batch, epoch.batch_idx); },
       [&](LightningModule& m) { m.on_train_batch_end(loss, batch, epoch.batch_idx); });
+  if (thread_tuning_ != nullptr) thread_tuning_->end_batch(window.last);
   finish_batch();
 }
 
@@ -255,7 +235,7 @@ void FitLoop::finish_batch() {
   if (epoch.rest == BatchRest::metrics && window_ends) write_step_metrics();
   if (epoch.rest <= BatchRest::validation) {
     epoch.rest = BatchRest::validation;
-    if (validation_is_due()) validate();
+    if (validation_.is_due(must_stop())) validate();
   }
   epoch.rest = BatchRest::schedulers;
   const bool stepped = window_ends && progress.window_stepped;
@@ -274,6 +254,7 @@ void FitLoop::validate() {
   run_.entry.time_split.enter(StepPart::validation);
   EvaluationLoop(run_, Stage::validate, &outside_).run(kUnlimited);
   agree_on_stop(run_);
+  validation_.restart_clock();
   run_.entry.time_split.enter(StepPart::other);
   run_.entry.phase = Phase::train;
   run_.entry.place = place;
@@ -283,20 +264,6 @@ void FitLoop::border() {
   capture_checkpoints(run_);
   run_.checkpoint_writer.poll();
   outside_.answer();
-}
-
-bool FitLoop::epoch_validates() const {
-  const auto& every = run_.plan.check_val_every_n_epoch;
-  return !run_.entry.eval.loaders.empty() && (!every || (run_.progress.epoch + 1) % *every == 0);
-}
-
-bool FitLoop::validation_is_due() const {
-  if (!epoch_validates()) return false;
-  if (must_stop()) return true;
-  const bool ends_epoch = run_.fit.epoch.last_batch || run_.fit.epoch.cut;
-  if (validation_interval_ == kUnlimited) return ends_epoch;
-  if (!run_.plan.check_val_every_n_epoch) return run_.progress.total_batches % validation_interval_ == 0;
-  return (run_.fit.epoch.batch_idx + 1) % validation_interval_ == 0 || run_.fit.epoch.cut;
 }
 
 void FitLoop::write_step_metrics() {

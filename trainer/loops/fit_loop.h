@@ -1,7 +1,11 @@
 // Epochs of training batches with validation in between, until a limit is reached or a caller asks to stop.
 #pragma once
 
+#include <memory>
+
 #include "levin/trainer/loops/outside_requests.h"
+#include "levin/trainer/loops/tune_threads.h"
+#include "levin/trainer/loops/validation_schedule.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/run/window.h"
@@ -10,7 +14,7 @@ namespace levin {
 
 class FitLoop {
  public:
-  explicit FitLoop(Run& run) : run_(run), outside_(run) {}
+  explicit FitLoop(Run& run) : run_(run), outside_(run), validation_(run) {}
 
   /// Everything between on_fit_start and on_fit_end: the sanity check, the epochs, on_train_end.
   void run();
@@ -36,18 +40,13 @@ class FitLoop {
   void border();
   void end_epoch();
   void run_epoch_end_hooks();
-  [[nodiscard]] bool epoch_validates() const;
-  [[nodiscard]] bool validation_is_due() const;
   void validate();
   void write_step_metrics();
 
   Run& run_;
   OutsideRequests outside_;
-  int64_t validation_interval_ = kUnlimited;  // of the loader at hand
+  ValidationSchedule validation_;
+  std::unique_ptr<ThreadTuning> thread_tuning_ = nullptr;  // null: the number of threads is fixed
 };
-
-/// How many training batches lie between two validations; kUnlimited: only at the end of an epoch.
-/// Throws ConfigError where the interval does not fit the loader.
-[[nodiscard]] int64_t validation_interval(const RunPlan& plan, int64_t num_training_batches);
 
 }  // namespace levin

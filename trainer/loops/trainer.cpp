@@ -11,6 +11,7 @@
 #include "levin/core/standard_streams.h"
 #include "levin/core/stop_signal.h"
 #include "levin/core/write_errors.h"
+#include "levin/precision/default_dtype.h"
 #include "levin/strategies/launch/rank_process.h"
 #include "levin/trainer/loops/attach_calls.h"
 #include "levin/trainer/loops/evaluation_loop.h"
@@ -304,6 +305,11 @@ void attach(Trainer& trainer, LightningModule& module, Stage stage) {
 }
 
 }  // namespace
+
+std::shared_ptr<void> Trainer::init_module() const {
+  const auto dtype = run_->precision->dtype();
+  return dtype ? std::make_shared<DefaultDtype>(*dtype) : nullptr;
+}
 
 void Trainer::start_from(WeightsOptions weights) {
   run_->weights = checked(std::move(weights), "WeightsOptions");

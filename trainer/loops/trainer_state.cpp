@@ -4,9 +4,11 @@
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/utf8.h"
+#include "levin/trainer/plan/resolve_period.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run.h"
+#include "levin/trainer/run/run_position.h"
 #include "levin/trainer/step/log_value.h"
 #include "levin/trainer/step/micro_batching.h"
 #include "levin/trainer/step/step_share.h"
@@ -109,7 +111,15 @@ bool Trainer::has_validation() const {
 
 bool Trainer::validates_only_at_epoch_end() const {
   const RunPlan& plan = run_->plan;
-  return plan.check_val_every_n_epoch == std::optional<int64_t>(1) && plan.val_check_interval == BatchLimit(1.0);
+  return plan.check_val_every_n_epoch == std::optional<int64_t>(1) && plan.val_check_interval == CheckInterval(1.0);
+}
+
+bool Trainer::completes(const Period& period) const {
+  return levin::completes(*run_, period);
+}
+
+Period Trainer::resolve_period(const Period& period, const std::string& path) const {
+  return levin::resolve_period(period, run_->options, run_->plan, path);
 }
 
 Metrics Trainer::callback_metrics() const {

@@ -29,6 +29,7 @@ BackendSettings::BackendSettings(const RunPlan& plan)
       outer_precision_(sets_precision_ ? matmul_precision() : MatmulPrecision::highest) {
   if (sets_benchmark_) at::globalContext().setBenchmarkCuDNN(*plan.benchmark);
   if (sets_precision_) set_matmul_precision(*plan.float32_matmul_precision);
+  if (plan.num_threads > 0) threads_.emplace(static_cast<int>(plan.num_threads));
 }
 
 BackendSettings::~BackendSettings() {

@@ -1,9 +1,10 @@
-// LibTorch's process-wide settings that a run may change (TrainerOptions::benchmark, float32_matmul_precision): set
-// while it runs, as they were before when it ends.
+// LibTorch's settings that a run may change (TrainerOptions::benchmark, float32_matmul_precision, num_threads): set while
+// it runs, and restored when it ends.
 #pragma once
 
-#include <array>
+#include <optional>
 
+#include "levin/strategies/device/op_threads.h"
 #include "levin/trainer/plan/run_plan.h"
 
 namespace levin {
@@ -20,6 +21,7 @@ class BackendSettings {
   bool outer_benchmark_;
   bool sets_precision_;
   MatmulPrecision outer_precision_;
+  std::optional<OpThreads> threads_ = std::nullopt;
 };
 
 }  // namespace levin

@@ -7,6 +7,7 @@
 #include "levin/precision/precision.h"
 #include "levin/trainer/plan/devices.h"
 #include "levin/trainer/plan/rank_plan.h"
+#include "levin/trainer/plan/resolve_period.h"
 
 namespace levin {
 
@@ -28,8 +29,6 @@ void resolve_limits(const TrainerOptions& o, RunPlan& plan) {
   plan.limit_val_batches = o.limit_val_batches.value_or(1.0);
   plan.limit_test_batches = o.limit_test_batches.value_or(1.0);
   plan.limit_predict_batches = o.limit_predict_batches.value_or(1.0);
-  plan.val_check_interval = o.val_check_interval.value_or(1.0);
-  plan.check_val_every_n_epoch = o.check_val_every_n_epoch;
   const int64_t sanity = o.num_sanity_val_steps.value_or(2);
   plan.num_sanity_val_steps = sanity < 0 ? kUnlimited : sanity;
   plan.overfit = o.overfit_batches != BatchLimit(0.0) && o.overfit_batches != BatchLimit(int64_t{0});
@@ -138,19 +137,16 @@ RunPlan resolve_plan(const TrainerOptions& o) {
   plan.root_dir = o.default_root_dir.empty() ? "." : o.default_root_dir;
   resolve_limits(o, plan);
   if (!is_on(o.fast_dev_run)) check_limits(plan, problems);
+  if (!is_on(o.fast_dev_run)) resolve_validation(o, plan, problems);
   resolve_fast_dev_run(o, plan);
   const bool* continues = std::get_if<bool>(&o.auto_resume);  // null: the word warn
   plan.auto_resume = (continues == nullptr || *continues) && !plan.fast_dev_run;
   resolve_barebones(o, plan, problems);
   resolve_accelerator(o, plan, problems);
   resolve_ranks(o, plan, problems);
+  if (const auto* threads = std::get_if<int64_t>(&o.num_threads)) plan.num_threads = *threads;
   plan.use_distributed_sampler = o.use_distributed_sampler;
   resolve_precision(o, plan, problems);
-  if (!plan.check_val_every_n_epoch && std::holds_alternative<double>(plan.val_check_interval)) {
-    problems.add({}, "TrainerOptions.val_check_interval",
-                 "a share of an epoch (" + number_text(std::get<double>(plan.val_check_interval)) +
-                     ") cannot be counted across epochs. Use a number of batches, or set check_val_every_n_epoch.");
-  }
   problems.throw_if_any();
   return plan;
 }

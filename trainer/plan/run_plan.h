@@ -19,6 +19,7 @@ struct RunPlan {
   int64_t devices = 1;             // on this node: ranks of a distributed strategy
   std::vector<int64_t> gpus = {};  // with cuda: the GPU of every local rank
   int64_t num_nodes = 1;
+  int64_t num_threads = 0;  // of operators on the CPU; 0: the fit finds out
   std::vector<DeviceSlot> slots = {};  // of a strategy that runs several devices in this process
   bool use_distributed_sampler = true;
   int64_t max_epochs = 1000;  // kUnlimited: no limit
@@ -30,7 +31,7 @@ struct RunPlan {
   BatchLimit limit_test_batches = 1.0;
   BatchLimit limit_predict_batches = 1.0;
   bool overfit = false;  // training and validation batches in order, the same every epoch
-  BatchLimit val_check_interval = 1.0;
+  CheckInterval val_check_interval = 1.0;  // a period only of time or of the run
   std::optional<int64_t> check_val_every_n_epoch = 1;
   int64_t num_sanity_val_steps = 2;  // per loader; kUnlimited: all
   int64_t log_every_n_steps = 50;

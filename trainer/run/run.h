@@ -43,6 +43,7 @@ struct Progress {
   int64_t total_batches = 0;    // training batches done
   bool window_stepped = false;  // the last window that ended made an optimizer step
   int64_t accumulate = 1;       // batches of a window, from the next window on
+  int64_t num_threads = 0;      // of operators, as num_threads: auto has chosen; 0: not yet
 };
 
 struct Run {

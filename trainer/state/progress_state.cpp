@@ -34,6 +34,7 @@ State progress_state(const Run& run) {
   save_loss_weights(run, state);
   set("micro_batch_size", micro_batch_size(run.fit));
   set("accumulate", p.accumulate);
+  set("num_threads", p.num_threads);
   set("world_size", run.strategy->world_size());
   set("batch_size", run.fit.train.loaded ? run.fit.train.loaders[0]->batch_size().value_or(0) : 0);  // of each rank
   set("train_loaded_in_epoch", run.fit.train_loaded_in_epoch);
@@ -75,6 +76,7 @@ void load_progress(Run& run, const State& saved) {
     run.fit.micro_batching->continue_with(saved.get<int64_t>("micro_batch_size"));
   }
   p.accumulate = saved.get<int64_t>("accumulate");
+  p.num_threads = saved.has("num_threads") ? saved.get<int64_t>("num_threads") : 0;
   run.fit.resumed_world_size = saved.get<int64_t>("world_size");
   run.fit.resumed_batch_size = saved.get<int64_t>("batch_size");
   epoch.window.first_batch = epoch.next_batch - epoch.window.seen;

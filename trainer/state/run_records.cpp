@@ -44,6 +44,7 @@ constexpr std::array kMayChange{
     "trainer.min_epochs",
     "trainer.min_steps",
     "trainer.num_nodes",
+    "trainer.num_threads",
     "trainer.oversubscribe",
     "trainer.profiler",
     "trainer.stop_grace",

@@ -1,0 +1,34 @@
+// After which training batches a fit validates.
+#pragma once
+
+#include <chrono>
+
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+class ValidationSchedule {
+ public:
+  explicit ValidationSchedule(const Run& run) : run_(run) {}
+
+  /// With every training loader. Throws ConfigError where the interval does not fit it.
+  void use_loader();
+  /// After each training batch, on every rank: whether a validation follows. `must_stop`: the run ends with this batch.
+  [[nodiscard]] bool is_due(bool must_stop);
+  /// A period of time begins: with training, and after each validation.
+  void restart_clock() { since_ = std::chrono::steady_clock::now(); }
+
+ private:
+  [[nodiscard]] bool epoch_validates() const;
+  [[nodiscard]] bool period_is_over(const Period& period);
+
+  const Run& run_;
+  int64_t interval_ = kUnlimited;  // training batches between two validations
+  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+};
+
+/// How many training batches there are from one validation to the next; kUnlimited: it runs at the end of an epoch, or
+/// after a period. Throws ConfigError where the interval does not fit the loader.
+[[nodiscard]] int64_t validation_interval(const RunPlan& plan, int64_t num_training_batches);
+
+}  // namespace levin

@@ -1,0 +1,19 @@
+// Makes periods of what their user wrote: shares of the run become a time where only time limits the run.
+#pragma once
+
+#include <string>
+
+#include "levin/trainer/plan/run_plan.h"
+
+namespace levin {
+
+/// val_check_interval and check_val_every_n_epoch. Adds a problem where the two contradict each other, or where the
+/// interval is a share of a run without an end.
+void resolve_validation(const TrainerOptions& options, RunPlan& plan, Problems& problems);
+
+/// `period`, of the option `path`, as a run with these limits counts it: a share of a run that only max_time limits is
+/// a time. Throws ConfigError for a share of a run without an end.
+[[nodiscard]] Period resolve_period(const Period& period, const TrainerOptions& options, const RunPlan& plan,
+                                    const std::string& path);
+
+}  // namespace levin

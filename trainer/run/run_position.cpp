@@ -1,0 +1,72 @@
+#include "levin/trainer/run/run_position.h"
+
+#include <algorithm>
+
+#include "levin/core/error.h"
+
+namespace levin {
+
+namespace {
+
+bool ends_epoch(const Run& run) {
+  return run.fit.epoch.last_batch || run.fit.epoch.cut;
+}
+
+// Epochs before and after the batch; within an epoch of unknown length nothing is known before its end.
+double epochs_before(const Run& run) {
+  const int64_t length = run.fit.train.num_batches[0];
+  const double within =
+      length == kUnlimited ? 0 : static_cast<double>(run.fit.epoch.batch_idx) / static_cast<double>(length);
+  return static_cast<double>(run.progress.epoch) + within;
+}
+
+double epochs_after(const Run& run) {
+  const int64_t length = run.fit.train.num_batches[0];
+  const auto epoch = static_cast<double>(run.progress.epoch);
+  if (ends_epoch(run)) return epoch + 1;
+  return length == kUnlimited ? epoch
+                              : epoch + static_cast<double>(run.fit.epoch.batch_idx + 1) / static_cast<double>(length);
+}
+
+// The share of the run that a number of steps and of epochs are, by whichever limit is nearer.
+double share_of_run(const RunPlan& plan, double steps, double epochs) {
+  double share = 0;
+  if (plan.max_steps != kUnlimited) share = std::max(share, steps / static_cast<double>(plan.max_steps));
+  if (plan.max_epochs != kUnlimited) share = std::max(share, epochs / static_cast<double>(plan.max_epochs));
+  return share;
+}
+
+bool completes_share_of_run(const Run& run, const Period& period) {
+  const auto steps = static_cast<double>(run.progress.global_step);
+  const bool stepped = run.fit.epoch.window.ended() && run.progress.window_stepped;
+  return period.ends_between(share_of_run(run.plan, steps - (stepped ? 1 : 0), epochs_before(run)),
+                             share_of_run(run.plan, steps, epochs_after(run)));
+}
+
+bool completes_epochs(const Run& run, const Period& period) {
+  if (const int64_t whole = period.whole_epochs(); whole > 0)
+    return ends_epoch(run) && (run.progress.epoch + 1) % whole == 0;
+  if (run.fit.train.num_batches[0] == kUnlimited) {
+    throw Error("a period of " + period.text() +
+                ": the share of an epoch of unknown length is not known either. Use a number of batches (500ba).");
+  }
+  return period.ends_between(epochs_before(run), epochs_after(run));
+}
+
+}  // namespace
+
+bool completes(const Run& run, const Period& period) {
+  switch (period.unit()) {
+    case PeriodUnit::batches:
+      return period.ends_between(static_cast<double>(run.progress.total_batches - 1),
+                                 static_cast<double>(run.progress.total_batches));
+    case PeriodUnit::epochs: return completes_epochs(run, period);
+    case PeriodUnit::run: return completes_share_of_run(run, period);
+    case PeriodUnit::time: break;
+  }
+  throw Error("a period of " + period.text() +
+              ": which batch completes a time is not known here. Measure the time, and let all ranks agree on it "
+              "(Strategy::any).");
+}
+
+}  // namespace levin

@@ -1,0 +1,14 @@
+// How far a fit is, for what happens periodically.
+#pragma once
+
+#include "levin/core/period.h"
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+/// Whether the training batch that has just been done completes a period of batches, of epochs or of the run: the same
+/// answer on every rank, and after a resume. Throws Error for a share of an epoch of unknown length, and for a period
+/// of time, which the caller has to measure.
+[[nodiscard]] bool completes(const Run& run, const Period& period);
+
+}  // namespace levin

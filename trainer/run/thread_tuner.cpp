@@ -1,0 +1,137 @@
+#include "levin/trainer/run/thread_tuner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+namespace levin {
+
+namespace {
+
+constexpr double kMeasured = 0.1;      // seconds of steps with each number
+constexpr double kHopeless = 3.0;      // times the best: not measured any further
+constexpr double kMuchSlower = 1.2;    // times the best: nothing beyond it is tried
+constexpr double kWorthIt = 0.9;       // times what the present number takes: less is worth a change
+constexpr double kSlowedDown = 1.5;    // times the usual: measured again
+constexpr double kLongestWait = 3600;  // seconds between two measurements
+
+std::vector<int> counts_up_to(int most) {
+  std::vector<int> counts;
+  for (int count = 1; count < most; count *= 2) counts.push_back(count);
+  counts.push_back(std::max(1, most));
+  return counts;
+}
+
+int64_t windows_for(double wanted_seconds, double window, int64_t least, int64_t most) {
+  if (!(window > 0)) return most;
+  return std::clamp(static_cast<int64_t>(std::ceil(std::min(wanted_seconds / window, 1e9))), least, most);
+}
+
+}  // namespace
+
+ThreadTuner::ThreadTuner(int most, int start) : counts_(counts_up_to(most)) {
+  const int wanted = start > 0 ? start : most;
+  const auto found = std::lower_bound(counts_.begin(), counts_.end(), wanted);
+  begin(found == counts_.end() ? counts_.size() - 1 : static_cast<size_t>(found - counts_.begin()));
+}
+
+ThreadTuner ThreadTuner::continuing(int most, int chosen) {
+  ThreadTuner tuner(most, chosen);
+  if (tuner.threads() != chosen) return tuner;  // another machine: it is measured
+  tuner.phase_ = Phase::keep;
+  return tuner;
+}
+
+void ThreadTuner::begin(size_t first) {
+  first_ = first;
+  direction_ = -1;
+  running_.clear();
+  spent_ = 0;
+  try_count(first);
+}
+
+void ThreadTuner::try_count(size_t which) {
+  at_ = which;
+  phase_ = Phase::warm_up;
+  windows_ = 1;
+}
+
+double ThreadTuner::best() const {
+  double least = running_.front().seconds;
+  for (const Timed& one : running_) least = std::min(least, one.seconds);
+  return least;
+}
+
+bool ThreadTuner::add(double seconds) {
+  (phase_ == Phase::keep ? since_ : spent_) += seconds * static_cast<double>(windows_);
+  switch (phase_) {
+    case Phase::warm_up:  // threads are started, memory is taken
+      phase_ = Phase::probe;
+      return false;
+    case Phase::probe:
+      if (!running_.empty() && seconds > kHopeless * best()) return finish_count(seconds);
+      phase_ = Phase::measure;
+      windows_ = windows_for(kMeasured, seconds, 4, 200);
+      return false;
+    case Phase::measure: return finish_count(seconds);
+    case Phase::keep: watch(seconds); return false;
+  }
+  return false;
+}
+
+bool ThreadTuner::finish_count(double seconds) {
+  running_.push_back({counts_[at_], seconds});
+  if (next_count()) return false;
+  choose();
+  return true;
+}
+
+// Fewer threads as long as that is not much slower, then more in the same way.
+bool ThreadTuner::next_count() {
+  const bool much_slower = running_.back().seconds > kMuchSlower * best();
+  if (direction_ < 0) {
+    if (!much_slower && at_ > 0) return try_count(at_ - 1), true;
+    direction_ = 1;
+    at_ = first_;
+  } else if (much_slower) {
+    return false;
+  }
+  if (at_ + 1 >= counts_.size()) return false;
+  try_count(at_ + 1);
+  return true;
+}
+
+// Sums of large products differ in their last digits from one number of threads to another, so a number is kept unless
+// another one is clearly faster: then runs on one machine make the same choice.
+void ThreadTuner::choose() {
+  const Timed& present = running_.front();
+  const Timed fastest = *std::min_element(running_.begin(), running_.end(),
+                                          [](const Timed& a, const Timed& b) { return a.seconds < b.seconds; });
+  const bool changed = fastest.seconds < kWorthIt * present.seconds;
+  const Timed chosen = changed ? fastest : present;
+  at_ = static_cast<size_t>(std::lower_bound(counts_.begin(), counts_.end(), chosen.threads) - counts_.begin());
+  again_in_ = changed ? 60 : std::min(2 * again_in_, kLongestWait);
+  again_in_ = std::max(again_in_, 100 * spent_);
+  usual_ = chosen.seconds;
+  since_ = 0;
+  slow_ = 0;
+  phase_ = Phase::keep;
+  windows_ = windows_for(1, usual_, 1, 1000);
+  timed_ = std::exchange(running_, {});
+}
+
+// Measured again where steps have become slower, and from time to time: a run may have begun beside another program
+// that has ended since.
+void ThreadTuner::watch(double seconds) {
+  if (usual_ == 0) {
+    usual_ = seconds;
+    windows_ = windows_for(1, usual_, 1, 1000);
+    return;
+  }
+  slow_ = seconds > kSlowedDown * usual_ ? slow_ + 1 : 0;
+  const bool slower = slow_ >= 2 && since_ >= 10 * spent_;
+  if (counts_.size() > 1 && (slower || since_ >= again_in_)) begin(at_);
+}
+
+}  // namespace levin
