@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kCurrentModel = "current_model";
 
-// Validation runs in inference mode, whose tensors could not be trained with afterwards.
+// Validation runs in inference mode, whose tensors cannot be used in training afterwards.
 class PlainTensorsWithoutGradients {
   c10::InferenceMode inference_{false};
   c10::AutoGradMode gradients_{false};
@@ -188,7 +188,7 @@ void AveragingCallback::on_save_checkpoint(Trainer&, LightningModule& module, St
 
 void AveragingCallback::on_load_checkpoint(Trainer&, LightningModule& module, const State& checkpoint) {
   if (!fitting_) {
-    if (weights_.holds(module)) weights_.forget();  // the module's weights are others now
+    if (weights_.holds(module)) weights_.forget();  // the module's weights have changed
     return;
   }
   const State current = checkpoint.part(kCurrentModel);

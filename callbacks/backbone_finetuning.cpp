@@ -29,7 +29,7 @@ void BackboneFinetuning::on_fit_start(Trainer& trainer, LightningModule& module)
   BaseFinetuning::on_fit_start(trainer, module);
 }
 
-// Lightning: train_bn is not asked here, so BatchNorm layers always train before the backbone does; here: it is.
+// Lightning ignores train_bn here, so BatchNorm layers always train before the backbone does.
 void BackboneFinetuning::freeze_before_training(LightningModule& module) {
   freeze(*child(module, options_.backbone), options_.train_bn);
 }
@@ -37,7 +37,7 @@ void BackboneFinetuning::freeze_before_training(LightningModule& module) {
 void BackboneFinetuning::finetune_function(LightningModule& module, int64_t epoch, Optimizer& optimizer) {
   if (epoch < options_.unfreeze_backbone_at_epoch) return;
   const double lr = optimizer.groups().at(0).lr;
-  if (!unfrozen_) {  // also in a later epoch, if the run continues from one that had no such callback
+  if (!unfrozen_) {  // also in a later epoch, if the run resumes from one without this callback
     previous_backbone_lr_ = options_.backbone_initial_lr.value_or(lr * options_.backbone_initial_ratio_lr);
     const bool added = unfreeze_and_add_param_group(*child(module, options_.backbone), optimizer, previous_backbone_lr_,
                                                     options_.initial_denom_lr, options_.train_bn);

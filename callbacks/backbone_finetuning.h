@@ -26,20 +26,22 @@ struct BackboneFinetuningOptions {
   static auto fields() {
     using O = BackboneFinetuningOptions;
     return levin::fields(
-        field("unfreeze_backbone_at_epoch", &O::unfreeze_backbone_at_epoch, "the epoch (from 0) it begins to train in")
+        field("unfreeze_backbone_at_epoch", &O::unfreeze_backbone_at_epoch,
+              "the epoch (from 0) in which its training begins")
             .min(0),
         field("backbone_initial_ratio_lr", &O::backbone_initial_ratio_lr,
-              "its first lr over that of the optimizer's first group")
+              "the ratio of its first lr to that of the optimizer's first group")
             .above(0.0),
-        field("backbone_initial_lr", &O::backbone_initial_lr, "its first lr; null: by the ratio")
+        field("backbone_initial_lr", &O::backbone_initial_lr, "its first lr; null: given by the ratio")
             .check([](const auto& lr) { return !lr || *lr > 0; }, "> 0"),
-        field("should_align", &O::should_align, "its lr never grows past that of the first group"),
-        field("initial_denom_lr", &O::initial_denom_lr, "for subclasses that give no lr: the first group's over this")
+        field("should_align", &O::should_align, "never let its lr exceed that of the first group"),
+        field("initial_denom_lr", &O::initial_denom_lr,
+              "for subclasses that give no lr: the first group's divided by this")
             .above(0.0),
-        field("train_bn", &O::train_bn, "its BatchNorm layers train from the start; false: they stay frozen for good"),
+        field("train_bn", &O::train_bn, "its BatchNorm layers train from the start; false: they stay frozen"),
         field("verbose", &O::verbose, "print both learning rates at every epoch"),
-        field("rounding", &O::rounding, "digits behind the point of what verbose prints").min(0).max(17),
-        field("backbone", &O::backbone, "the submodule's name; a.b for one within another").not_empty());
+        field("rounding", &O::rounding, "digits after the decimal point in verbose output").min(0).max(17),
+        field("backbone", &O::backbone, "the submodule's name; a.b for a nested one").not_empty());
   }
 };
 
@@ -50,7 +52,7 @@ class BackboneFinetuning final : public BaseFinetuning {
   using LambdaFunc = std::function<double(int64_t epoch)>;
   static double multiplicative(int64_t /*epoch*/) { return 2.0; }
 
-  /// `lambda_func`: by what the backbone's lr grows with each epoch; C++ only.
+  /// `lambda_func`: the growth factor of the backbone's lr in each epoch; C++ only.
   explicit BackboneFinetuning(BackboneFinetuningOptions options = {}, LambdaFunc lambda_func = multiplicative);
 
   void setup(Trainer& trainer, LightningModule& module, Stage stage) override;

@@ -24,7 +24,7 @@ std::unordered_map<const c10::TensorImpl*, std::string> names_of(const Lightning
   return names;
 }
 
-// `part` itself and all modules below it. Unlike modules(true) it takes a `part` that no shared_ptr owns.
+// `part` itself and all modules below it. Unlike modules(true) it accepts a `part` that no shared_ptr owns.
 template <class Action>
 void for_each_module(Module& part, Action action) {
   action(part);
@@ -35,7 +35,7 @@ void for_each_module(Module& part, Action action) {
 
 std::vector<at::Tensor> trainable_parameters(const Module& module) {
   std::vector<at::Tensor> found;
-  TensorSet seen;  // a layer may hang in two places, and an optimizer takes every tensor once
+  TensorSet seen;  // a layer may be registered twice, and an optimizer accepts every tensor once
   for (const auto& parameter : module.parameters()) {
     if (parameter.requires_grad() && seen.insert(parameter.unsafeGetTensorImpl()).second) found.push_back(parameter);
   }
@@ -44,7 +44,7 @@ std::vector<at::Tensor> trainable_parameters(const Module& module) {
 
 // ---- the hooks ---------------------------------------------------------------------------------------------------
 
-// Lightning: freezes for every entry point; here: for fit alone, because evaluations need no gradients.
+// Lightning freezes for every entry point; here only for fit, because evaluations need no gradients.
 void BaseFinetuning::setup(Trainer&, LightningModule& module, Stage stage) {
   fitting_ = stage == Stage::fit;
   if (!fitting_) return;
@@ -52,7 +52,7 @@ void BaseFinetuning::setup(Trainer&, LightningModule& module, Stage stage) {
   frozen_norms_.clear();
   groups_.clear();
   group_optimizers_.clear();
-  module.configure_model();  // parts that it makes can be frozen too
+  module.configure_model();  // so that parts it creates can be frozen too
   freeze_before_training(module);
 }
 
@@ -61,8 +61,8 @@ void BaseFinetuning::on_fit_start(Trainer& trainer, LightningModule& module) {
   if (std::exchange(restoring_, false)) restore(trainer, module);
 }
 
-// Lightning: warns when the group is to be added, adds nothing, and from then on changes the learning rate of the last
-// group there is, which is another part's; here: an error before the run.
+// Lightning warns when the group is to be added, adds nothing, and from then on changes the learning rate of the last
+// group, which belongs to another part; here it is an error before the run.
 void BaseFinetuning::check_optimizers(Trainer& trainer, LightningModule& module) const {
   const auto names = names_of(module);
   std::vector<std::string> frozen;
@@ -110,8 +110,8 @@ std::shared_ptr<Module> BaseFinetuning::child(LightningModule& module, const std
                     did_you_mean(name, known) + " Name an existing one, or call register_module(\"" + name + "\", …).");
 }
 
-// Lightning: switches track_running_stats off, so that a frozen BatchNorm keeps using each batch's statistics; here:
-// eval mode, because LibTorch's layer would also go on changing its running statistics.
+// Lightning turns track_running_stats off, so a frozen BatchNorm keeps using each batch's statistics; here it is put in
+// eval mode, because LibTorch's layer would also keep updating its running statistics.
 void BaseFinetuning::freeze(Module& part, bool train_bn) {
   for_each_module(part, [&](Module& inner) {
     const bool is_norm = detail::is_batch_norm(inner);
@@ -135,7 +135,7 @@ void BaseFinetuning::make_trainable(Module& part, bool train_bn) {
 
 std::vector<at::Tensor> BaseFinetuning::filter_params(Module& part, bool train_bn, bool requires_grad) {
   std::vector<at::Tensor> found;
-  TensorSet seen;  // a layer may hang in two places
+  TensorSet seen;  // a layer may be registered twice
   for_each_module(part, [&](Module& inner) {
     if (!train_bn && detail::is_batch_norm(inner)) return;
     for (const at::Tensor& parameter : inner.parameters(/*recurse=*/false)) {

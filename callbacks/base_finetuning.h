@@ -9,8 +9,8 @@
 //   };
 //
 // configure_optimizers gets the module with its frozen parts frozen and must leave those out:
-// trainable_parameters(*this). A checkpoint tells which parameters train and in which groups, so that a resumed run has
-// them before it reads the optimizer's state.
+// trainable_parameters(*this). A checkpoint records which parameters are trained and in which groups, so that a resumed
+// run restores the groups before the optimizer's state.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ class Module;
 
 namespace levin {
 
-/// The parameters that require gradients, as configure_optimizers wants them under a finetuning callback.
+/// The parameters that require gradients; configure_optimizers must use these with a finetuning callback.
 [[nodiscard]] std::vector<at::Tensor> trainable_parameters(const torch::nn::Module& module);
 
 class BaseFinetuning : public Callback {
@@ -53,15 +53,15 @@ class BaseFinetuning : public Callback {
   [[nodiscard]] std::shared_ptr<torch::nn::Module> child(LightningModule& module, const std::string& name) const;
 
   /// No parameter of `part` gets a gradient, and its BatchNorm layers keep their statistics: they run in eval mode.
-  /// `train_bn`: BatchNorm layers go on training.
+  /// `train_bn`: BatchNorm layers continue to train.
   void freeze(torch::nn::Module& part, bool train_bn = true);
   /// All parameters of `part` get gradients, and its BatchNorm layers train. `train_bn` false: those stay as they are.
   void make_trainable(torch::nn::Module& part, bool train_bn = true);
   /// The parameters of `part` that require gradients, or those that do not. `train_bn` false: without BatchNorm's.
   [[nodiscard]] static std::vector<at::Tensor> filter_params(torch::nn::Module& part, bool train_bn = true,
                                                              bool requires_grad = true);
-  /// Makes `part` trainable and gives the optimizer those of its parameters that it does not have, as a new group with
-  /// `lr`; unset: the first group's over `initial_denom_lr`. Whether there were any.
+  /// Makes `part` trainable and adds its parameters that the optimizer does not have yet as a new group with `lr`;
+  /// unset: the first group's divided by `initial_denom_lr`. Returns whether there were any.
   bool unfreeze_and_add_param_group(torch::nn::Module& part, Optimizer& optimizer,
                                     std::optional<double> lr = std::nullopt, double initial_denom_lr = 10.0,
                                     bool train_bn = true);
@@ -77,11 +77,11 @@ class BaseFinetuning : public Callback {
   std::set<torch::nn::Module*> frozen_norms_;  // BatchNorm layers in eval mode
   // What a checkpoint needs.
   std::vector<std::vector<std::string>> groups_;  // names in each group that was added
-  std::vector<int64_t> group_optimizers_;         // whose each of them is
+  std::vector<int64_t> group_optimizers_;         // the optimizer of each
   std::vector<std::string> trainable_;            // parameters that require gradients
   std::vector<std::string> frozen_norm_names_;
-  bool noted_ = false;      // they are of this run
-  bool restoring_ = false;  // they are of a checkpoint that the optimizers do not match yet
+  bool noted_ = false;      // by this run
+  bool restoring_ = false;  // from a checkpoint that the optimizers do not match yet
 };
 
 }  // namespace levin

@@ -1,4 +1,4 @@
-// What callbacks need to know of BatchNorm layers.
+// Helpers for callbacks that handle BatchNorm layers.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,11 @@ class Module;
 
 namespace levin::detail {
 
-/// Whether it is LibTorch's BatchNorm1d, 2d or 3d.
+/// Whether `module` is LibTorch's BatchNorm1d, 2d or 3d.
 [[nodiscard]] bool is_batch_norm(const torch::nn::Module& module);
 
-/// While it lives, the BatchNorm layers below `module` that are in training mode gather their statistics again, as the
-/// mean over the batches they see. Layers in eval mode keep theirs.
+/// During its lifetime, BatchNorm layers below `module` in training mode compute their statistics again, as the mean
+/// over the batches they see. Layers in eval mode keep theirs.
 class BatchNormRecount {
  public:
   explicit BatchNormRecount(torch::nn::Module& module);
@@ -26,7 +26,7 @@ class BatchNormRecount {
   [[nodiscard]] bool is_needed() const { return !restore_.empty(); }
 
  private:
-  std::vector<std::function<void()>> restore_;  // puts a layer's momentum back
+  std::vector<std::function<void()>> restore_;  // restores a layer's momentum
 };
 
 }  // namespace levin::detail

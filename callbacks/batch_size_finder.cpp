@@ -71,8 +71,8 @@ int64_t BatchSizeFinder::search(TrialRuns& trials) const {
   return result(bounds);
 }
 
-// Lightning: power tries the whole data set where doubling passes it; here: a power of two (times init_val) all the
-// same, because that is what was asked for.
+// Lightning's power mode tries the whole data set if doubling exceeds it; here it stays a power of two (times
+// init_val), because that was requested.
 std::optional<int64_t> BatchSizeFinder::next_size(const Bounds& bounds, int64_t tried) const {
   if (bounds.too_large == 0) {
     return tried < options_.max_val ? std::optional(std::min(2 * tried, options_.max_val)) : std::nullopt;

@@ -1,10 +1,10 @@
-// Finds how many samples of a batch fit into memory, before a fit, and trains with it.
+// Finds the batch size that fits into memory before a fit, and trains with it.
 //
 //   .callbacks = {levin::BatchSizeFinder({.mode = levin::BatchSizeSearch::binsearch})}
 //
-// Sizes are tried in training steps that leave no trace (trainer/trial_runs.h). A run that continues from a
-// checkpoint continues with the size that was found then. Put it before callbacks that look at optimizers or loaders:
-// both are made again for a size that is not the configured one. `levin tune` runs it alone.
+// Sizes are tried in training steps whose effects are undone (trainer/trial_runs.h). A run that resumes from a
+// checkpoint uses the size found then. Put it before callbacks that use optimizers or loaders: both are created again
+// if the size is not the configured one. `levin tune` runs it alone.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace levin {
 
-/// power: doubles until it does not fit; binsearch: then halves the interval between.
+/// power: doubles until a size does not fit; binsearch: then bisects the interval between.
 enum class BatchSizeSearch { power, binsearch };
 template <>
 struct EnumNames<BatchSizeSearch> {
@@ -37,11 +37,11 @@ struct BatchSizeFinderOptions {
   static auto fields() {
     using O = BatchSizeFinderOptions;
     return levin::fields(
-        field("mode", &O::mode, "power: double until memory ends; binsearch: then halve the interval between"),
-        field("steps_per_trial", &O::steps_per_trial, "training steps by which a size is tried").min(1),
+        field("mode", &O::mode, "power: double until out of memory; binsearch: then halve the interval between"),
+        field("steps_per_trial", &O::steps_per_trial, "training steps per size").min(1),
         field("init_val", &O::init_val, "the first size to try, in samples").min(1),
-        field("max_trials", &O::max_trials, "sizes to try at most").min(1),
-        field("margin", &O::margin, "share of what binsearch finds that is left free").min(0.0).below(1.0),
+        field("max_trials", &O::max_trials, "maximum number of sizes to try").min(1),
+        field("margin", &O::margin, "share of the size found by binsearch that is left free").min(0.0).below(1.0),
         field("max_val", &O::max_val, "the largest size to try, in samples").min(1));
   }
 };
@@ -53,7 +53,7 @@ class BatchSizeFinder final : public Callback {
 
   /// Throws ConfigError for a stage that does not train, unless a fit came before it.
   void setup(Trainer& trainer, LightningModule&, Stage stage) override;
-  /// Throws ConfigError where sizes cannot be tried: several ranks, micro_batch_size: auto, a loader without a batch
+  /// Throws ConfigError if sizes cannot be tried: several ranks, micro_batch_size: auto, a loader without a batch
   /// size; and Error if one sample does not fit.
   void on_fit_start(Trainer& trainer, LightningModule&) override;
 
@@ -61,15 +61,15 @@ class BatchSizeFinder final : public Callback {
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "BatchSizeFinder"; }
 
-  /// Samples of a batch; unset before it was found.
+  /// The batch size found; unset before.
   [[nodiscard]] std::optional<int64_t> found() const { return found_; }
-  /// What the loader was made for; 0 before.
+  /// The configured batch size; 0 before.
   [[nodiscard]] int64_t configured() const { return configured_; }
 
  private:
   struct Bounds {
-    int64_t fits = 0;       // the largest that does; 0: none yet
-    int64_t too_large = 0;  // the smallest that does not; 0: none yet
+    int64_t fits = 0;       // the largest that fits; 0: none yet
+    int64_t too_large = 0;  // the smallest that does not fit; 0: none yet
     bool by_memory = false;
   };
   [[nodiscard]] int64_t search(TrialRuns& trials) const;

@@ -58,7 +58,7 @@ std::string folder_problem(const std::string& folder, uint64_t bytes) {
     return "nothing can be written to " + there.string() + ": " + system_error_text(errno) + ".";
   }
   struct statvfs info {};
-  if (::statvfs(there.c_str(), &info) != 0) return "";  // a file system that does not tell
+  if (::statvfs(there.c_str(), &info) != 0) return "";  // the file system does not report it
   const uint64_t free_bytes = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
   if (free_bytes >= bytes) return "";
   return there.string() + " has " + bytes_text(free_bytes) + " free, and two checkpoints take up to " +

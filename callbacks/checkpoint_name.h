@@ -14,7 +14,7 @@ class CheckpointName {
   /// and one of d f e g %. Throws Error showing what is wrong with `text`.
   CheckpointName(const std::string& text, bool insert_names);
 
-  /// Numbers called "epoch" and "step" are whole. A metric that is not there counts as 0, with a warning.
+  /// "epoch" and "step" are integers. A metric that was not logged counts as 0, with a warning.
   [[nodiscard]] std::string format(const Metrics& metrics) const;
 
  private:

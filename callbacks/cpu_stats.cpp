@@ -80,7 +80,7 @@ void CpuStats::read_process(Metrics& metrics) {
   take("VmSwap", "process_swap_bytes", 1024);
   take("Threads", "process_threads", 1);
 
-  // "pid (name) state …": the name may hold anything, so fields are counted behind its last parenthesis. utime and
+  // "pid (name) state …": the name may contain anything, so fields are counted after its last parenthesis. utime and
   // stime are fields 14 and 15, in clock ticks.
   std::ifstream file(proc_ + "/self/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};

@@ -1,4 +1,4 @@
-// What /proc says about the machine and this process, under the names that DeviceStatsMonitor logs.
+// Figures of /proc about the machine and this process, under the names that DeviceStatsMonitor logs.
 #pragma once
 
 #include <chrono>
@@ -9,12 +9,12 @@
 
 namespace levin {
 
-/// Reads again with each call. Shares of the processor's time are those since the call before; the first call gives the
-/// machine's since boot, and none of the process.
+/// Each call reads again. Shares of CPU time are since the previous call; the first call returns the machine's since
+/// boot, and none of the process.
 ///   cpu_percent, cpu_vm_percent, cpu_swap_percent       of the machine, as psutil counts them; 0 to 100
 ///   process_cpu_percent                                  of one core: 200 is two cores' whole time
 ///   process_rss_bytes, process_vm_bytes, process_swap_bytes, process_threads
-/// What the system does not tell is left out. `proc`: where /proc is, for tests.
+/// Figures that the system does not provide are left out. `proc`: where /proc is, for tests.
 class CpuStats {
  public:
   explicit CpuStats(std::string proc = "/proc") : proc_(std::move(proc)) {}

@@ -51,7 +51,7 @@ void DeviceStatsMonitor::setup(Trainer& trainer, LightningModule&, Stage stage) 
 }
 
 void DeviceStatsMonitor::check_filter(const Trainer& trainer) {
-  (void)stats(trainer);  // shares of time need two looks
+  (void)stats(trainer);  // percentages of time need two readings
   std::vector<std::string> known;
   for (const auto& [name, value] : stats(trainer)) known.push_back(name);
   for (const auto& key : options_.filter_keys) {
@@ -103,8 +103,8 @@ void DeviceStatsMonitor::on_train_batch_end(Trainer& trainer, LightningModule&, 
   if (trainer.ends_logged_window()) write(trainer, "on_train_batch_end", trainer.logging_step());
 }
 
-// Lightning: writes at each evaluation batch if the training's step happens to be a logged one, and never in test;
-// here: every log_every_n_steps-th batch, at the count of evaluation batches, as other values of evaluations.
+// Lightning writes at each evaluation batch if the training's step happens to be a logged one, and never in test; here
+// every log_every_n_steps-th batch, at the count of evaluation batches, like other values of evaluations.
 void DeviceStatsMonitor::write_evaluated(Trainer& trainer, const std::string& hook, bool batch_ends) {
   if (trainer.sanity_checking()) return;
   const int64_t batch = evaluated_;

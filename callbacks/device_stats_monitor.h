@@ -1,10 +1,10 @@
-// Writes what the machine is doing to the loggers, every log_every_n_steps: processor and memory from /proc, GPUs by
-// NVML and LibTorch's allocator.
+// Logs the machine's state every log_every_n_steps: CPU and memory from /proc, GPUs from NVML and LibTorch's
+// allocator.
 //
 //   DeviceStatsMonitor.on_train_batch_start/cpu_percent, …/process_rss_bytes, …/gpu_utilization_percent,
 //   …/allocated_bytes.all.current
 //
-// Of GPUs each rank asks its own; the loggers are rank 0's.
+// Each rank reads its own GPU; only rank 0 has loggers.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ struct DeviceStatsMonitorOptions {
     using O = DeviceStatsMonitorOptions;
     return levin::fields(
         field("cpu_stats", &O::cpu_stats,
-              "write the processor's and the process's; null: where training runs on the CPU"),
+              "write figures of the CPU and the process; null: if training runs on the CPU"),
         field("filter_keys", &O::filter_keys, "write only these, e.g. [cpu_percent, process_rss_bytes]; empty: all"));
   }
 };
@@ -54,7 +54,7 @@ class DeviceStatsMonitor final : public Callback {
     write_evaluated(trainer, "on_test_batch_end", true);
   }
 
-  /// All that would be written now, by its short name.
+  /// All current figures, by short name.
   [[nodiscard]] Metrics stats(const Trainer& trainer);
 
  private:

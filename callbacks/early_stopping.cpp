@@ -15,7 +15,8 @@ EarlyStopping::EarlyStopping(EarlyStoppingOptions options)
       best_score_(options_.mode == MonitorMode::min ? std::numeric_limits<double>::infinity()
                                                     : -std::numeric_limits<double>::infinity()) {}
 
-// Lightning: a trainer without validation whose check_val_every_n_epoch is not 1 never checks; here: after each epoch.
+// In Lightning a trainer without validation whose check_val_every_n_epoch is not 1 never checks; here it checks after
+// each epoch.
 bool EarlyStopping::checks_on_train_epoch_end(const Trainer& trainer) const {
   return options_.check_on_train_epoch_end.value_or(trainer.validates_only_at_epoch_end() || !trainer.has_validation());
 }

@@ -2,7 +2,7 @@
 //
 //   .callbacks = {levin::EarlyStopping({.monitor = "val_loss", .patience = 3})}
 //
-// Every rank checks; all stop as soon as one wants to.
+// Every rank checks; all stop as soon as one decides to.
 #pragma once
 
 #include <optional>
@@ -31,7 +31,7 @@ struct EarlyStoppingOptions {
     return levin::fields(
         field("monitor", &O::monitor, "the metric to watch").not_empty(),
         field("min_delta", &O::min_delta, "an improvement is more than this").min(0.0),
-        field("patience", &O::patience, "stop after so many checks without improvement").min(0),
+        field("patience", &O::patience, "stop after this many checks without improvement").min(0),
         field("verbose", &O::verbose, "print improvements and why the run ends"),
         field("mode", &O::mode, "whether smaller or larger is better"),
         field("strict", &O::strict, "an absent metric is an error; false: a warning"),
@@ -62,13 +62,13 @@ class EarlyStopping final : public Callback {
   [[nodiscard]] int64_t stopped_epoch() const { return stopped_epoch_; }
   /// Checks since the last improvement.
   [[nodiscard]] int64_t wait_count() const { return wait_count_; }
-  /// Infinite (the worst there is) before the first check.
+  /// Infinite, the worst value, before the first check.
   [[nodiscard]] double best_score() const { return best_score_; }
 
  private:
   [[nodiscard]] bool checks_on_train_epoch_end(const Trainer& trainer) const;
   void check(Trainer& trainer);
-  /// Takes one value in; why the run must end, or "".
+  /// Processes one value; returns why the run must end, or "".
   std::string judge(double value);
   [[nodiscard]] bool is_better(double value, double other, double margin = 0) const;
 

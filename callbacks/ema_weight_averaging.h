@@ -10,10 +10,10 @@ namespace levin {
 struct EMAWeightAveragingOptions {
   std::optional<std::string> device = std::nullopt;  // where the average is kept; unset: the device of the weights
   bool use_buffers = true;                           // average buffers too; false: copy them at each update
-  double decay = 0.999;                              // how much of the average stays at each update
+  double decay = 0.999;                              // how much of the average is kept at each update
   int64_t update_every_n_steps = 1;                  // optimizer steps
   std::optional<int64_t> update_starting_at_step = std::nullopt;
-  std::optional<int64_t> update_starting_at_epoch = std::nullopt;  // from then on after each epoch, beside the steps
+  std::optional<int64_t> update_starting_at_epoch = std::nullopt;  // from then on also after each epoch
 
   static auto fields() {
     using O = EMAWeightAveragingOptions;
@@ -21,10 +21,10 @@ struct EMAWeightAveragingOptions {
     return levin::fields(
         field("device", &O::device, "where the average is kept (cpu saves GPU memory); null: the device of the weights")
             .check(detail::is_device, "a device, such as cpu or cuda:0"),
-        field("use_buffers", &O::use_buffers, "average buffers of floating point too; false: copy them"),
+        field("use_buffers", &O::use_buffers, "average floating-point buffers too; false: copy them"),
         field("decay", &O::decay, "average = decay * average + (1 - decay) * weights").min(0.0).max(1.0),
         field("update_every_n_steps", &O::update_every_n_steps,
-              "update after the first of every so many optimizer steps; 0: not after steps")
+              "update after the first of every n optimizer steps; 0: not after steps")
             .min(0),
         field("update_starting_at_step", &O::update_starting_at_step, "no update after steps before this one (from 0)")
             .check(from_zero, ">= 0"),

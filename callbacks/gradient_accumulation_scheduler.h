@@ -17,7 +17,7 @@ struct GradientAccumulationSchedulerOptions {
     using O = GradientAccumulationSchedulerOptions;
     using Map = std::map<int64_t, int64_t>;
     return levin::fields(
-        field("scheduling", &O::scheduling, "from which epoch (from 0) how many batches make one optimizer step")
+        field("scheduling", &O::scheduling, "batches per optimizer step, by the first epoch (from 0) they apply to")
             .not_empty()
             .check([](const Map& m) { return m.empty() || m.begin()->first >= 0; }, "given for epochs >= 0")
             .check(
@@ -36,7 +36,7 @@ class GradientAccumulationScheduler final : public Callback {
   using Options = GradientAccumulationSchedulerOptions;
   explicit GradientAccumulationScheduler(GradientAccumulationSchedulerOptions options);
 
-  /// Throws ConfigError if the trainer accumulates too or the module optimizes by hand.
+  /// Throws ConfigError if the trainer accumulates too, or with manual optimization.
   void on_train_start(Trainer& trainer, LightningModule& module) override;
   void on_train_epoch_start(Trainer& trainer, LightningModule&) override;
 

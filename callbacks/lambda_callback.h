@@ -11,7 +11,7 @@
 
 namespace levin {
 
-/// One function per hook of Callback, in its order; what is not set does nothing.
+/// One function per hook of Callback, in its order; unset ones do nothing.
 struct LambdaHooks {
   std::function<void(Trainer&, LightningModule&, Stage)> setup = nullptr;
   std::function<void(Trainer&, LightningModule&, Stage)> teardown = nullptr;

@@ -49,7 +49,7 @@ void LearningRateFinder::on_fit_start(Trainer& trainer, LightningModule& module)
   if (options_.update) TrialRuns::keep_learning_rate(trainer, factor_);
 }
 
-// The first step has min_lr and the last max_lr. Lightning: the first step is one ratio above min_lr.
+// The first step has min_lr and the last max_lr. In Lightning the first step is one ratio above min_lr.
 double LearningRateFinder::lr_of(int64_t step) const {
   const double share = static_cast<double>(step) / static_cast<double>(options_.num_training - 1);
   if (options_.mode == LrSpacing::linear) return options_.min_lr + share * (options_.max_lr - options_.min_lr);

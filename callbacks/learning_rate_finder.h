@@ -3,8 +3,8 @@
 //
 //   .callbacks = {levin::LearningRateFinder({.num_training = 200, .plot = "lr_find.svg"})}
 //
-// The steps leave no trace (trainer/trial_runs.h). A run that continues from a checkpoint continues with what was
-// found then. Put it before callbacks that look at optimizers, which are made again. `levin tune` runs it alone.
+// The effects of its steps are undone (trainer/trial_runs.h). A run that resumes from a checkpoint uses the result
+// found then. Put it before callbacks that use optimizers, which are created again. `levin tune` runs it alone.
 #pragma once
 
 #include <array>
@@ -41,9 +41,9 @@ struct LearningRateFinderOptions {
                          field("num_training", &O::num_training, "optimizer steps").min(2),
                          field("mode", &O::mode, "how the learning rate grows: exponential (by a factor) or linear"),
                          field("early_stop_threshold", &O::early_stop_threshold,
-                               "ends when the smoothed loss is so many times its best; null: never")
+                               "end when the smoothed loss is this many times its best; null: never")
                              .check([](const std::optional<double>& v) { return !v || *v > 1; }, "> 1, or null"),
-                         field("update", &O::update, "train with what is suggested; false: only say it"),
+                         field("update", &O::update, "train with the suggested rate; false: only print it"),
                          field("plot", &O::plot, "an SVG file for the curve, with a CSV file next to it; \"\": none"));
   }
 };
@@ -55,7 +55,7 @@ class LearningRateFinder final : public Callback {
 
   /// Throws ConfigError for a stage that does not train, unless a fit came before it.
   void setup(Trainer& trainer, LightningModule&, Stage stage) override;
-  /// Throws ConfigError where it cannot be tried: several ranks, manual optimization, a learning rate of 0. Files are
+  /// Throws ConfigError if rates cannot be tried: several ranks, manual optimization, a learning rate of 0. Files are
   /// written by rank 0.
   void on_fit_start(Trainer& trainer, LightningModule& module) override;
 

@@ -50,7 +50,7 @@ void LearningRateMonitor::on_train_batch_start(Trainer& trainer, LightningModule
   write(trainer, true);
 }
 
-// What has no scheduler does not move: with an unset interval once an epoch tells all.
+// The rate does not change without a scheduler: with an unset interval once per epoch suffices.
 bool LearningRateMonitor::wants(const Watched& watched, bool at_step) const {
   if (options_.logging_interval) return true;
   return watched.by_step.value_or(false) == at_step;

@@ -1,4 +1,4 @@
-// Writes the learning rates to the loggers: lr-AdamW, lr-AdamW/pg1 and /pg2 for several groups, lr-AdamW-1 for a second
+// Logs the learning rates: lr-AdamW, lr-AdamW/pg1 and /pg2 for several groups, lr-AdamW-1 for a second
 // optimizer of that name, or the scheduler's own name.
 #pragma once
 
@@ -21,14 +21,14 @@ struct EnumNames<LoggingInterval> {
 };
 
 struct LearningRateMonitorOptions {
-  std::optional<LoggingInterval> logging_interval = std::nullopt;  // unset: as each scheduler moves
+  std::optional<LoggingInterval> logging_interval = std::nullopt;  // unset: when each scheduler steps
   bool log_momentum = false;
   bool log_weight_decay = false;
 
   static auto fields() {
     using O = LearningRateMonitorOptions;
     return levin::fields(field("logging_interval", &O::logging_interval,
-                               "write at each logged step or each epoch; null: as the scheduler moves"),
+                               "write at each logged step or each epoch; null: when the scheduler steps"),
                          field("log_momentum", &O::log_momentum, "write momentum (or the first beta) too"),
                          field("log_weight_decay", &O::log_weight_decay, "write the weight decay too"));
   }
@@ -48,7 +48,7 @@ class LearningRateMonitor final : public Callback {
   struct Watched {
     size_t optimizer;
     std::string name;
-    std::optional<bool> by_step;  // how its scheduler moves; unset: it has none
+    std::optional<bool> by_step;  // when its scheduler steps; unset: it has none
   };
 
   void write(Trainer& trainer, bool at_step) const;

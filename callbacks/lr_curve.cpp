@@ -26,7 +26,7 @@ std::string text_of(const char* format, double value) {
   return text.data();
 }
 
-// From data to picture.
+// Maps data to the picture.
 struct Frame {
   double x_low = 0, x_high = 1, y_low = 0, y_high = 1;
 

@@ -18,11 +18,11 @@ class LrCurve {
   /// `logarithmic`: whether learning rates grow by a factor, so that slopes and the plot are over their logarithm.
   explicit LrCurve(bool logarithmic) : logarithmic_(logarithmic) {}
 
-  /// Takes in the loss of the next step. Losses are smoothed as Lightning's lr_find does it: an exponential moving
+  /// Adds the loss of the next step. Losses are smoothed as Lightning's lr_find does it: an exponential moving
   /// average with factor 0.98, corrected for its start at 0.
   void add(double lr, double loss);
 
-  /// Whether the last smoothed loss is more than `threshold` times the best, or no finite number.
+  /// Whether the last smoothed loss is more than `threshold` times the best, or not finite.
   [[nodiscard]] bool diverges(double threshold) const;
 
   [[nodiscard]] const std::vector<Point>& points() const { return points_; }

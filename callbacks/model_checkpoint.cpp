@@ -40,7 +40,7 @@ ModelCheckpointOptions checked_options(ModelCheckpointOptions options) {
   return options;
 }
 
-// The worst value there is stands for NaN, so that any number replaces it.
+// Replaces NaN by the worst value, so that any number is better.
 double comparable(double score, MonitorMode mode) {
   if (!std::isnan(score)) return score;
   return mode == MonitorMode::min ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
@@ -50,7 +50,7 @@ constexpr const char* kLast = "last";
 
 using Scored = std::pair<std::string, double>;
 
-// Of equals the one written first, as in Lightning.
+// Among equals the one written first, as in Lightning.
 std::vector<Scored>::const_iterator best_of(const std::vector<Scored>& files, MonitorMode mode) {
   return std::min_element(files.begin(), files.end(),
                           [mode](const Scored& a, const Scored& b) { return is_better(mode, a.second, b.second); });
@@ -86,13 +86,13 @@ bool ModelCheckpoint::last_is(const char* word) const {
 void ModelCheckpoint::setup(Trainer& trainer, LightningModule&, Stage) {
   const fs::path folder =
       options_.dirpath.empty() ? fs::path(trainer.log_dir()) / "checkpoints" : fs::path(options_.dirpath);
-  // Absolute, so that a change of the working folder changes nothing.
+  // Absolute, so that a change of the working directory has no effect.
   dirpath_ = absolute_path(folder.string());
   if (dirpath_.size() > 1 && dirpath_.back() == '/') dirpath_.pop_back();
   waits_for_validation_ = validated_ = finishes_point_ = has_saved_ = false;
 }
 
-// A period in the terms of the other triggers, where it is one of these.
+// Expresses the period by one of the other triggers if possible.
 void ModelCheckpoint::use_period(const Trainer& trainer) {
   if (!options_.every) return;
   const Period period = trainer.resolve_period(*options_.every, "ModelCheckpointOptions.every");
@@ -109,7 +109,7 @@ void ModelCheckpoint::on_fit_start(Trainer& trainer, LightningModule&) {
   use_period(trainer);
   if (trainer.plan().fast_dev_run) return;
   finish_save_point(trainer);
-  // Killed after the run had got over a stop, but before the stop's checkpoint was removed.
+  // The run was killed after it had continued from a stop, but before the stop's checkpoint was removed.
   const bool got_over = trainer.auto_resumes() && !trainer.ckpt_path().empty();
   if (got_over && trainer.ckpt_path() != interrupted_path() && may_remove(trainer, interrupted_path())) {
     (void)remove_checkpoint(interrupted_path());
@@ -135,7 +135,7 @@ bool ModelCheckpoint::epoch_is_due(const Trainer& trainer) const {
   return every_n_epochs_ > 0 && (trainer.current_epoch() + 1) % every_n_epochs_ == 0;
 }
 
-// A monitor that only validation logs is not there yet, or stale, when the step that is due comes just before one.
+// A monitor that only validation logs is missing or stale if the step is due just before a validation.
 bool ModelCheckpoint::must_wait_for_validation(const Trainer& trainer, const Metrics& metrics) const {
   if (options_.monitor.empty() || !trainer.has_validation()) return false;
   if (!metrics.contains(options_.monitor)) return true;
@@ -185,7 +185,7 @@ void ModelCheckpoint::on_train_end(Trainer& trainer, LightningModule&) {
   if (trainer.plan().fast_dev_run) return;
   trainer.finish_checkpoints();
   save_what_would_be_lost(trainer);
-  std::vector<std::string> goes;  // a stop that the run has got over
+  std::vector<std::string> goes;  // of a stop that the run has continued from
   if (may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
   if (!wants_last() || last_is("with_top_k") || last_step_of_last_ == trainer.global_step()) {
     for (const std::string& path : goes) (void)remove_checkpoint(path);
@@ -223,7 +223,7 @@ Metrics ModelCheckpoint::metrics_of(const Trainer& trainer, int64_t epoch) const
   return metrics;
 }
 
-// A run that max_steps or max_time ends before its first save point. Lightning: saves nothing.
+// A run that max_steps or max_time ends before its first save point. Lightning saves nothing.
 void ModelCheckpoint::save_what_would_be_lost(Trainer& trainer) {
   const bool wants_files = options_.save_top_k != 0 || wants_last();
   if (has_saved_ || !wants_files || must_not_save(trainer) || trainer.seen_batches() == 0) return;
@@ -237,10 +237,10 @@ void ModelCheckpoint::save_what_would_be_lost(Trainer& trainer) {
   request(trainer, path, "", {}, [] {});
 }
 
-// Lightning: last.ckpt is refreshed only where a top-k file was saved, so it goes stale when the monitor stops
-// improving; here: at every save point and at the end of training, because "last" is what a run continues from.
+// Lightning updates last.ckpt only when a top-k file is saved, so it becomes stale when the monitor stops improving;
+// here it is updated at every save point and at the end of training, because runs resume from "last".
 void ModelCheckpoint::save_point(Trainer& trainer, int64_t epoch) {
-  trainer.finish_checkpoints();  // an earlier save that failed is settled first
+  trainer.finish_checkpoints();  // an earlier failure is handled first
   const Metrics metrics = metrics_of_rank_zero(trainer, metrics_of(trainer, epoch));
   const SavedFiles before = saved_files_;
   const int64_t step_before = last_step_saved_;
@@ -260,8 +260,8 @@ void ModelCheckpoint::save_point(Trainer& trainer, int64_t epoch) {
   for (const std::string& path : {obsolete, obsolete_last}) {
     if (!path.empty() && may_remove(trainer, path)) point_.removed.push_back(path);
   }
-  // What goes is removed after the last of the new files is on the disk. The checkpoint of a stop has done its part; it
-  // is not noted, so that a run that was stopped saves the same as one that was not.
+  // Obsolete files are removed after the last new file is on the disk. The checkpoint of a stop is no longer needed; it
+  // is not recorded, so that a run that was stopped saves the same as one that was not.
   std::vector<std::string> goes = point_.removed;
   if (may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
   if (!top_k.empty()) {

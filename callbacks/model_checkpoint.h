@@ -3,8 +3,8 @@
 //   .callbacks = {levin::ModelCheckpoint({.monitor = "val_loss", .save_last = true, .save_top_k = 3})}
 //   trainer.fit(model, data, "last");
 //
-// All ranks take part in each save; rank 0 names and removes files. Files are written in the background (async_save).
-// Only files that this callback wrote are removed, and only after the new file is on the disk. A save that fails is
+// Every save is collective; rank 0 names and removes files. Files are written in the background (async_save).
+// Only files that this callback wrote are removed, and only after the new file is on disk. A save that fails is
 // reported, the old files stay, and training continues unless on_save_error says otherwise.
 #pragma once
 
@@ -63,7 +63,7 @@ struct ModelCheckpointOptions {
             .check(has_no_nul, "a path without NUL bytes"),
         field("filename", &O::filename, "name with {metric:.2f}, {epoch} and {step}; empty: {epoch}-{step}")
             .check(has_no_nul, "a name without NUL bytes"),
-        field("monitor", &O::monitor, "the metric that says which checkpoints are best; empty: the newest"),
+        field("monitor", &O::monitor, "the metric by which checkpoints are compared; empty: the newest is best"),
         field("verbose", &O::verbose, "print each save"),
         field("save_last", &O::save_last,
               "keep last.ckpt, always the newest state; link: as a link where possible; "
@@ -74,7 +74,7 @@ struct ModelCheckpointOptions {
                   return word == nullptr || *word == "link" || *word == "with_top_k";
                 },
                 "true, false, link or with_top_k"),
-        field("save_top_k", &O::save_top_k, "keep so many of the best; -1: all, 0: none").min(-1),
+        field("save_top_k", &O::save_top_k, "keep this many of the best; -1: all, 0: none").min(-1),
         field("save_on_exception", &O::save_on_exception, "save when the run fails"),
         field("save_weights_only", &O::save_weights_only, "leave out what is needed to continue training"),
         field("mode", &O::mode, "whether a smaller or a larger monitor is better"),
@@ -83,7 +83,7 @@ struct ModelCheckpointOptions {
               "save after each such period: 500ba (batches), 2ep (epochs), 30min, 0.1dur (share of the run)"),
         field("every_n_train_steps", &O::every_n_train_steps, "save after every n-th optimizer step; 0: not by steps")
             .check(not_negative, ">= 0"),
-        field("train_time_interval", &O::train_time_interval, "save when so much time has passed")
+        field("train_time_interval", &O::train_time_interval, "save each time this much time has passed")
             .check([](const std::optional<Seconds>& t) { return !t || t->count() > 0; }, "> 0"),
         field("every_n_epochs", &O::every_n_epochs, "save in every n-th epoch; 0: not by epochs")
             .check(not_negative, ">= 0"),
@@ -94,7 +94,7 @@ struct ModelCheckpointOptions {
         field("enable_version_counter", &O::enable_version_counter,
               "add -v1 to a name that is taken; false: overwrite"),
         field("async_save", &O::async_save, "write in the background; false: training waits for the disk"),
-        field("on_save_error", &O::on_save_error, "when a file cannot be written: warn and train on, or stop the run"));
+        field("on_save_error", &O::on_save_error, "when a file cannot be written: warn and continue, or stop the run"));
   }
 };
 
@@ -133,7 +133,7 @@ class ModelCheckpoint final : public Callback {
  private:
   using Scored = std::pair<std::string, double>;
 
-  /// The files that are there, as soon as the writer is done. It is in every checkpoint, so it changes before a save
+  /// The files that will exist when the writer is done. It is part of every checkpoint, so it changes before a save,
   /// and back if the save fails.
   struct SavedFiles {
     std::vector<Scored> best = {};
@@ -144,7 +144,7 @@ class ModelCheckpoint final : public Callback {
 
   // Note [Save points]
   // What is written and removed at one point in time. Each of its files holds this list, so a run that was killed
-  // before the last of them was written, or before the old ones were removed, does the rest when it is continued.
+  // before the last of them was written, or before the old ones were removed, does the rest when it is resumed.
   struct SavePoint {
     int64_t batches = -1;  // Trainer::seen_batches
     std::vector<std::string> written = {};
@@ -166,7 +166,7 @@ class ModelCheckpoint final : public Callback {
   /// One point in time at which files may be written.
   void save_point(Trainer& trainer, int64_t epoch);
   void save_what_would_be_lost(Trainer& trainer);
-  /// The path of the file that is due, or "" if none is; `obsolete` is the one whose place it takes, if any.
+  /// The path of the file that is due, or "" if none is; `obsolete` is the one it replaces, if any.
   std::string choose_top_k(Trainer& trainer, const Metrics& metrics, std::string& obsolete);
   std::string choose_newest(Trainer& trainer, const Metrics& metrics, std::string& obsolete);
   std::string choose_if_among_best(Trainer& trainer, const Metrics& metrics, double score, std::string& obsolete);
@@ -199,7 +199,7 @@ class ModelCheckpoint final : public Callback {
   int64_t continued_batches_ = -2;  // of the checkpoint that is being loaded
   std::string continued_path_ = "";
   bool continues_ = false;       // a fit continues with it
-  bool finishes_point_ = false;  // a save point of before a restart may be unfinished
+  bool finishes_point_ = false;  // a save point from before a restart may be unfinished
   std::chrono::steady_clock::time_point time_of_save_ = {};
 };
 

@@ -1,4 +1,4 @@
-// What a ModelCheckpoint does with files, and what it keeps in a checkpoint.
+// The file handling of ModelCheckpoint, and its state in checkpoints.
 #include <ATen/ops/scalar_tensor.h>
 
 #include <filesystem>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kInterrupted = "interrupted.ckpt";
 
-// What a file with save_weights_only holds of a whole checkpoint.
+// The part of a checkpoint in a file with save_weights_only.
 State weights_of(const State& whole) {
   State weights;
   for (const char* key : {"levin_version", "torch_version", "epoch", "global_step", "hyper_parameters"}) {
@@ -39,7 +39,7 @@ std::string ModelCheckpoint::interrupted_path() const {
   return (fs::path(dirpath_) / kInterrupted).string();
 }
 
-// Rank 0 looks; all ranks learn the number.
+// Rank 0 reads it and sends it to all ranks.
 std::string ModelCheckpoint::free_path(Trainer& trainer, const std::string& stem, const std::string& own) const {
   int64_t version = 0;
   if (options_.enable_version_counter && trainer.global_rank() == 0) version = free_version(dirpath_, stem, own);
@@ -53,7 +53,7 @@ std::string ModelCheckpoint::free_path(Trainer& trainer, const std::string& stem
 void ModelCheckpoint::request(Trainer& trainer, const std::string& path, const std::string& link_to,
                               std::vector<std::string> obsolete, std::function<void()> undo) {
   CheckpointRequest wanted{path, options_.save_weights_only, link_to, std::move(obsolete), options_.async_save};
-  if (!name_within(path, dirpath_).empty()) wanted.folder = dirpath_;  // else .filename leads elsewhere on purpose
+  if (!name_within(path, dirpath_).empty()) wanted.folder = dirpath_;  // else .filename points elsewhere on purpose
   wanted.done = [this, &trainer, path, undo = std::move(undo)](const std::string& error) {
     if (!error.empty()) undo();
     report(trainer, path, error);
@@ -72,7 +72,7 @@ void ModelCheckpoint::report(const Trainer& trainer, const std::string& path, co
   Console::instance().error("ModelCheckpoint: " + error + " Training continues.");
 }
 
-// Neither what lies outside the folder nor a file that the user named to continue from.
+// Neither files outside the folder nor a file that the user named to continue from may be removed.
 bool ModelCheckpoint::may_remove(Trainer& trainer, const std::string& path) const {
   if (trainer.global_rank() != 0 || !is_inside(path, dirpath_)) return false;
   std::error_code code;
@@ -86,7 +86,7 @@ std::string ModelCheckpoint::checkpoint_path(Trainer&, const std::string& which)
   return which == "last" ? saved_files_.last_path : interrupted_path();
 }
 
-// A folder that cannot take what is to come is told before the first batch, not after the first epoch.
+// An unusable folder is reported before the first batch, not after the first epoch.
 void ModelCheckpoint::check_folder(Trainer& trainer) const {
   if (trainer.global_rank() != 0) return;
   const std::string problem = folder_problem(dirpath_, 2 * trainer.estimated_checkpoint_bytes());
@@ -106,7 +106,7 @@ void ModelCheckpoint::finish_save_point(Trainer& trainer) {
       values.values = load_checkpoint_values(path);
       if (values.get<int64_t>("global_step") >= last_step_saved_) continue;
     } catch (const Error&) {
-      // not there, or half of an older one
+      // missing, or only half of an older one
     }
     try {
       State whole = load_checkpoint(trainer.ckpt_path());
@@ -150,7 +150,7 @@ State ModelCheckpoint::state() const {
   return state;
 }
 
-// The path in this folder that a saved one can only mean; "" and a warning if it means none.
+// The path in this folder of a saved one; "" and a warning if it is not in this folder.
 std::string ModelCheckpoint::own_path(const std::string& saved) const {
   if (saved.empty()) return "";
   const std::string name = name_within(saved, dirpath_);
@@ -168,7 +168,7 @@ std::vector<std::string> ModelCheckpoint::own_paths(const std::vector<std::strin
   return own;
 }
 
-// The best of another folder's files is remembered to be tested, never to be removed.
+// The best file of another folder is remembered for testing, but never removed.
 void ModelCheckpoint::remember_best_of_others(const State& saved, const std::string& saved_in) {
   const std::string best = saved.get<std::string>("best_model_path");
   if (!is_inside(best, dirpath_)) {
@@ -185,9 +185,9 @@ void ModelCheckpoint::remember_best_of_others(const State& saved, const std::str
 }
 
 // Note [Claims of files]
-// What a checkpoint says of files is the word of whoever wrote it, and these files are overwritten and removed. It
-// counts only where the checkpoint itself is in this folder, and then as names in it: no path of a checkpoint's is
-// kept. Links on the way are looked at when it comes to writing and removing.
+// The list of files in a checkpoint cannot be trusted, and these files are overwritten and removed. It is used only if
+// the checkpoint itself is in this folder, and then as names in it: no path from a checkpoint is used. Links are
+// checked when files are written or removed.
 void ModelCheckpoint::load_state(const State& saved) {
   saved_files_ = SavedFiles();
   point_ = SavePoint();

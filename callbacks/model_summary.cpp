@@ -26,7 +26,7 @@ std::string grouped(int64_t number) {
   return text;
 }
 
-// "torch::nn::LinearImpl" is a Linear to its user.
+// Users know "torch::nn::LinearImpl" as Linear.
 std::string class_name(const torch::nn::Module& module) {
   std::string name = module.name();
   if (const size_t bracket = name.find('<'); bracket != std::string::npos) name.resize(bracket);
@@ -96,7 +96,7 @@ std::string table(const std::vector<Row>& rows) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
       const std::string space(widths[i] - columns(row[i]), ' ');
-      line += (i == 0 ? "" : "  ") + (i == 2 ? space + row[i] : row[i] + space);  // numbers stand to the right
+      line += (i == 0 ? "" : "  ") + (i == 2 ? space + row[i] : row[i] + space);  // numbers are right-aligned
     }
     line.resize(line.find_last_not_of(' ') + 1);
     text += line + "\n";

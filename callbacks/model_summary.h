@@ -1,6 +1,6 @@
 // Prints the layers of a model before training: name, class, parameters, mode, shapes of the weights.
 //
-// C++ modules have no forward hooks, so what goes in and out of a layer is not known; the weights' shapes are.
+// C++ modules have no forward hooks, so the inputs and outputs of a layer are not known; the shapes of weights are.
 #pragma once
 
 #include <string>

@@ -10,7 +10,7 @@ namespace levin {
 
 namespace {
 
-// One metric a line; hexadecimal digits keep every bit.
+// One metric per line; hexadecimal digits preserve every bit.
 std::string to_text(const Metrics& metrics) {
   std::string text;
   std::array<char, 64> number = {};

@@ -1,4 +1,4 @@
-// What callbacks that watch a metric share.
+// Shared by callbacks that monitor a metric.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct EnumNames<MonitorMode> {
   return mode == MonitorMode::min ? value < other - margin : value > other + margin;
 }
 
-/// Rank 0's metrics, on every rank: what ranks decide by them is the same everywhere. Every rank calls it; with one
+/// Rank 0's metrics, on every rank, so that all ranks make the same decisions. Every rank calls it; with one
 /// rank they are `own`. Values keep every bit.
 [[nodiscard]] Metrics metrics_of_rank_zero(Trainer& trainer, Metrics own);
 

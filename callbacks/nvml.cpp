@@ -23,7 +23,7 @@ SharedLibrary driver_library(const char* name) {
   return {name, "NVML", "It comes with NVIDIA's driver; update that if it is there."};
 }
 
-// NVML counts GPUs as the machine does, CUDA as this process may see them: the PCI bus tells which is which.
+// NVML numbers GPUs as the machine does, CUDA as this process sees them: the PCI bus identifies them.
 std::string pci_bus_of(int64_t device_index) {
   const SharedLibrary cuda = driver_library("libcuda.so.1");
   int (*init)(unsigned) = nullptr;

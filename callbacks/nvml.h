@@ -1,5 +1,5 @@
-// What NVIDIA's driver says about a GPU, through NVML. The driver's libraries are opened when they are first asked for,
-// so that nothing links to them. Thread-safe.
+// Figures of a GPU from NVIDIA's driver, through NVML. The driver's libraries are loaded at first use, so nothing links
+// to them. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace levin {
 class Nvml {
  public:
   /// The GPU that CUDA calls `device_index` in this process (CUDA_VISIBLE_DEVICES counts).
-  /// Throws Error saying what is missing if the driver or the GPU is not there.
+  /// Throws Error saying what is missing if there is no driver or no such GPU.
   explicit Nvml(int64_t device_index);
   ~Nvml();
   Nvml(const Nvml&) = delete;
@@ -22,8 +22,8 @@ class Nvml {
   /// "NVIDIA H200"
   [[nodiscard]] std::string name() const;
   /// gpu_utilization_percent, gpu_memory_utilization_percent (share of the time in which it was read or written),
-  /// gpu_memory_used_bytes, gpu_memory_total_bytes, gpu_temperature_celsius, gpu_power_watts; what a GPU does not tell
-  /// is left out.
+  /// gpu_memory_used_bytes, gpu_memory_total_bytes, gpu_temperature_celsius, gpu_power_watts; figures that a GPU does
+  /// not provide are left out.
   [[nodiscard]] Metrics read() const;
 
  private:

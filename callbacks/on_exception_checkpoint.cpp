@@ -27,8 +27,8 @@ void OnExceptionCheckpoint::setup(Trainer&, LightningModule&, Stage) {
   training_ = false;
 }
 
-// Lightning: saves whenever an exception passes; here: only from training, because before it there is nothing to lose,
-// and a file of an earlier failure would be overwritten with less.
+// Lightning saves on every exception; here only during training, because before it there is nothing to lose, and a file
+// of an earlier failure would be overwritten with less.
 void OnExceptionCheckpoint::on_exception(Trainer& trainer, LightningModule&, const std::exception& error) {
   if (!std::exchange(training_, false) || trainer.plan().fast_dev_run) return;
   const std::string path = ckpt_path();

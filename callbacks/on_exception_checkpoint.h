@@ -2,8 +2,8 @@
 //
 //   .callbacks = {levin::OnExceptionCheckpoint({.dirpath = "runs/a"})}      // then fit(…, "runs/a/on_exception.ckpt")
 //
-// A checkpoint callback: give a ModelCheckpoint too if you want regular ones. The file is removed when a later fit of
-// the same folder ends well.
+// It counts as a checkpoint callback: add a ModelCheckpoint for regular ones. The file is removed when a later fit in
+// the same folder succeeds.
 #pragma once
 
 #include <string>
@@ -33,13 +33,13 @@ class OnExceptionCheckpoint final : public Callback {
   void on_train_start(Trainer&, LightningModule&) override { training_ = true; }
   void on_train_end(Trainer&, LightningModule&) override { training_ = false; }
   void on_fit_end(Trainer& trainer, LightningModule&) override;
-  /// A failure to save is reported, and the exception goes on its way.
+  /// A failure to save is reported, and the exception is rethrown.
   void on_exception(Trainer& trainer, LightningModule&, const std::exception&) override;
 
   [[nodiscard]] bool is_checkpoint() const override { return true; }
   [[nodiscard]] std::string checkpoint_path(Trainer&, const std::string& which) override;
 
-  /// Where it saves.
+  /// The file it saves to.
   [[nodiscard]] std::string ckpt_path() const;
 
  private:

@@ -58,7 +58,7 @@ PredictionWriter::PredictionWriter(PredictionWriterOptions options)
                     "\" says no format. Let it end in .csv, .jsonl or .safetensors.");
 }
 
-// Created, written and renamed, or removed: what is not whole is not kept.
+// Created, written and renamed, or removed: incomplete files are not kept.
 struct PredictionWriter::UnfinishedFile {
   explicit UnfinishedFile(const std::string& path) : name(temporary_name(path)), lock(LockedFile::create(name)) {
     if (lock) file.open(name, std::ios::binary);
@@ -68,7 +68,7 @@ struct PredictionWriter::UnfinishedFile {
   UnfinishedFile& operator=(const UnfinishedFile&) = delete;
   ~UnfinishedFile() {
     std::error_code ignored;
-    fs::remove(name, ignored);  // nothing is there under this name once it is renamed
+    fs::remove(name, ignored);  // the name is free once it is renamed
   }
 
   void finish(const std::string& path) {
@@ -153,7 +153,7 @@ void PredictionWriter::put(const std::string& text) {
   if (!(unfinished_->file << text)) UnfinishedFile::fail(path_, system_error_text(errno));
 }
 
-// Batches of one loader become one tensor where their shapes allow it.
+// Concatenates the batches of one loader if their shapes allow it.
 void PredictionWriter::write_kept() {
   if (ending_ != ".safetensors") {
     for (const auto& [loader, batches] : kept_) {

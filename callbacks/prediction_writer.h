@@ -1,4 +1,4 @@
-// Writes what predict_step returns to a file as it comes, so that a prediction need not fit into memory.
+// Writes the results of predict_step to a file as they are computed, so that a prediction need not fit into memory.
 //
 //   .callbacks = {levin::PredictionWriter({.output = "predictions.csv"})}      levin predict --output predictions.csv
 #pragma once
@@ -29,10 +29,10 @@ struct PredictionWriterOptions {
     using O = PredictionWriterOptions;
     return levin::fields(
         field("output", &O::output,
-              "the file: .csv (a row a sample), .jsonl (an object a sample) or .safetensors (a tensor a loader)")
+              "the file: .csv (a row per sample), .jsonl (an object per sample) or .safetensors (a tensor per loader)")
             .not_empty(),
         field("write_interval", &O::write_interval,
-              "batch: rows are written as they come, .safetensors as one file a batch; epoch: all at the end"));
+              "batch: rows are written immediately, .safetensors as one file per batch; epoch: all at the end"));
   }
 };
 
@@ -40,7 +40,7 @@ struct PredictionWriterOptions {
 class PredictionWriter final : public Callback {
  public:
   using Options = PredictionWriterOptions;
-  /// Throws ConfigError for an ending that is none of the three.
+  /// Throws ConfigError for any other ending.
   explicit PredictionWriter(PredictionWriterOptions options);
   PredictionWriter(PredictionWriter&&) noexcept;
   PredictionWriter& operator=(PredictionWriter&&) noexcept;
@@ -52,8 +52,8 @@ class PredictionWriter final : public Callback {
   void on_predict_end(Trainer&, LightningModule&) override;
   void on_exception(Trainer&, LightningModule&, const std::exception&) override;
 
-  /// This rank's file: of several ranks "predictions.rank1.csv". It is there once all of it is written; of
-  /// .safetensors a batch each, which lie beside it, this names none.
+  /// This rank's file: of several ranks "predictions.rank1.csv". It exists once it is complete; with one .safetensors
+  /// file per batch, their names are derived from it.
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] int64_t samples() const { return samples_; }
 
@@ -69,7 +69,7 @@ class PredictionWriter final : public Callback {
   PredictionWriterOptions options_;
   std::string ending_;
   std::string path_;
-  std::unique_ptr<UnfinishedFile> unfinished_;  // where rows go until all are there; removed if it goes before that
+  std::unique_ptr<UnfinishedFile> unfinished_;  // rows until all are written; removed if destroyed before that
   int64_t samples_ = 0;
   int64_t columns_ = -1;                                  // values of a CSV row; -1: not known yet
   std::map<int64_t, std::vector<at::Tensor>> kept_ = {};  // by loader, until the end

@@ -71,7 +71,7 @@ std::string wait_text(const ProgressView& view, const char* separator) {
 
 }  // namespace
 
-// What does not fit is left out whole, the last first: half a number would be another number.
+// Parts that do not fit are left out entirely, the last first: half a number would be a different number.
 std::string live_line(const ProgressView& view, int columns) {
   const double share =
       view.total && *view.total > 0 ? static_cast<double>(view.done) / static_cast<double>(*view.total) : 1;

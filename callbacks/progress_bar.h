@@ -1,9 +1,9 @@
-// Shows how far a run is: one live line on a terminal, elsewhere a line per epoch and one every ten seconds.
+// Shows the progress of a run: one live line on a terminal, elsewhere a line per epoch and one every ten seconds.
 //
 //   Epoch 2/3  ███████▌       54 %  507/938  4321 it/s  0:00:03 left  train_loss 0.412
 //
-// Where data holds training up, the line says so ("waiting for data 43 %"), and once a line tells what to do about it.
-// Metrics are read only when a line is drawn, so a batch costs one look at the clock.
+// If training waits for data, the line says so ("waiting for data 43 %"), and a hint is printed once. Metrics are read
+// only when a line is drawn, so a batch costs one reading of the clock.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ struct ProgressBarOptions {
   static auto fields() {
     auto above_zero = [](const Seconds& span) { return span.count() > 0; };
     return levin::fields(
-        field("refresh_interval", &ProgressBarOptions::refresh_interval, "time between two looks of the live line")
+        field("refresh_interval", &ProgressBarOptions::refresh_interval, "time between two updates of the live line")
             .check(above_zero, "> 0"),
         field("line_interval", &ProgressBarOptions::line_interval, "time between two lines where there is no terminal")
             .check(above_zero, "> 0"));
@@ -39,10 +39,10 @@ struct ProgressView {
   double rate = 0;                              // batches per second; 0: not known yet
   std::optional<double> run_seconds_left = std::nullopt;
   Metrics metrics = {};
-  double data_wait = 0;  // share of training's time, where data holds it up; else 0
+  double data_wait = 0;  // share of training's time, if it is large; else 0
 };
 
-/// The live line in at most `columns` columns; the bar takes what the rest leaves, and goes first.
+/// The live line in at most `columns` columns; the bar takes the remaining space, and is the first to be omitted.
 [[nodiscard]] std::string live_line(const ProgressView& view, int columns);
 /// "epoch 1/3: 507/938 batches (780 it/s), 0:00:03 left, train_loss 0.41"
 [[nodiscard]] std::string plain_line(const ProgressView& view);
@@ -53,7 +53,7 @@ class ProgressBar final : public Callback {
   explicit ProgressBar(ProgressBarOptions options = {});
 
   [[nodiscard]] std::string default_for() const override { return "progress_bar"; }
-  /// So that the epoch's line shows what the module logs at the epoch's end.
+  /// So that the epoch's line shows values logged at the end of the epoch.
   [[nodiscard]] bool is_monitoring() const override { return true; }
 
   void on_fit_start(Trainer& trainer, LightningModule&) override;
@@ -87,8 +87,8 @@ class ProgressBar final : public Callback {
   /// One pass over a loader.
   struct Pass {
     std::string title = "";
-    int64_t done = 0;  // batches, those before a restart included
-    int64_t seen = 0;  // batches of this process: the rate goes by them
+    int64_t done = 0;  // batches, including those before a restart
+    int64_t seen = 0;  // batches of this process, for the rate
     std::optional<int64_t> total = std::nullopt;
     Clock::time_point started = {};
     Clock::duration paused = Clock::duration::zero();  // validation within a training epoch
@@ -121,7 +121,7 @@ class ProgressBar final : public Callback {
   int64_t lines_ = 0;  // epoch lines printed
   Clock::time_point last_line_ = {};
   bool trained_ = false;
-  bool advised_ = false;  // once a fit
+  bool advised_ = false;  // once per fit
 };
 
 }  // namespace levin

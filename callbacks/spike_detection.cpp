@@ -65,7 +65,7 @@ void SpikeDetection::setup(Trainer& trainer, LightningModule&, Stage stage) {
 
 void SpikeDetection::on_train_batch_end(Trainer& trainer, LightningModule& module, const at::Tensor& loss, const Batch&,
                                         int64_t batch_idx) {
-  // A rank without a loss takes part in the vote of the others.
+  // A rank without a loss still joins the others' decision.
   const bool has_loss = loss.defined() && loss.numel() == 1;
   const double divided_by = module.automatic_optimization() ? window_size(trainer, batch_idx) : 1;
   const double value = has_loss ? loss.item().toDouble() * divided_by : 0;
@@ -82,7 +82,7 @@ double SpikeDetection::mean() const {
 }
 
 bool SpikeDetection::is_spike(double loss) const {
-  // Lightning: with finite_only false an infinite loss is a spike; here: it is passed over like NaN.
+  // In Lightning an infinite loss is a spike with finite_only false; here it is ignored like NaN.
   if (!std::isfinite(loss)) return options_.finite_only;
   if (!is_better(options_.mode, losses_.back(), loss)) return false;  // no worse than the batch before
   const double reference = mean();
@@ -91,8 +91,8 @@ bool SpikeDetection::is_spike(double loss) const {
          (!options_.rtol || distance >= std::abs(*options_.rtol * reference));
 }
 
-// Lightning: writes indices alone, which name other samples in every epoch, and drops what was in the file; here: epoch
-// and index are written, added to what is there.
+// Lightning writes only indices, which name different samples in every epoch, and overwrites the file; here epoch and
+// index are added to the file.
 std::string SpikeDetection::write_down(Trainer& trainer, int64_t batch_idx) {
   const int64_t epoch = trainer.current_epoch();
   if (batch_idx > 0) excluded_.emplace(epoch, batch_idx - 1);

@@ -1,4 +1,4 @@
-// Ends a run when the training loss jumps, and writes down which batches did it. The next run leaves them out.
+// Ends a run when the training loss jumps, and records which batches caused it. The next run skips them.
 //
 //   .callbacks = {levin::SpikeDetection({.window = 50, .warmup = 100, .exclude_batches_path = "runs/a"})}
 //
@@ -32,15 +32,16 @@ struct SpikeDetectionOptions {
     const auto not_negative = [](const std::optional<double>& value) { return !value || *value >= 0; };
     return levin::fields(
         field("mode", &O::mode, "whether a good loss is small or large"),
-        field("window", &O::window, "a loss is compared with the mean of so many before it").min(1),
-        field("warmup", &O::warmup, "so many losses are seen before any is judged").min(1),
-        field("atol", &O::atol, "a spike is at least this far from the mean; null: no such condition")
+        field("window", &O::window, "number of losses whose mean a loss is compared with").min(1),
+        field("warmup", &O::warmup, "number of losses before the first check").min(1),
+        field("atol", &O::atol, "minimum difference of a spike from the mean; null: no such condition")
             .check(not_negative, ">= 0"),
-        field("rtol", &O::rtol, "a spike is at least this times the mean away from it; null: no such condition")
+        field("rtol", &O::rtol,
+              "minimum difference of a spike from the mean, relative to the mean; null: no such condition")
             .check(not_negative, ">= 0"),
         field("exclude_batches_path", &O::exclude_batches_path,
-              "the JSON file of the batches to leave out, or its folder; empty: skip_batches.json in the run's root"),
-        field("finite_only", &O::finite_only, "NaN and infinity are spikes; false: they are passed over"));
+              "the JSON file of batches to skip, or its folder; empty: skip_batches.json in the run's root"),
+        field("finite_only", &O::finite_only, "NaN and infinity are spikes; false: they are ignored"));
   }
 };
 
@@ -49,22 +50,22 @@ class SpikeDetection final : public Callback {
   using Options = SpikeDetectionOptions;
   explicit SpikeDetection(SpikeDetectionOptions options = {});
 
-  /// Reads the file of the batches to leave out, if it is there; throws ConfigError naming what is wrong in it.
+  /// Reads the file of batches to skip, if it exists; throws ConfigError if it is invalid.
   void setup(Trainer& trainer, LightningModule&, Stage stage) override;
-  /// Skips a batch that an earlier run found to do harm.
+  /// Skips a batch that an earlier run recorded.
   void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t batch_idx) override;
-  /// Throws Error on a spike, once the file names the batch and the one before it, which may have done the harm.
+  /// Throws Error on a spike, after recording the batch and the one before it, which may have caused it.
   void on_train_batch_end(Trainer& trainer, LightningModule& module, const at::Tensor& loss, const Batch&,
                           int64_t batch_idx) override;
 
-  /// A loss that the trainer stopped at because it is not finite is written down too.
+  /// Also records a batch whose loss was not finite, at which the trainer stopped.
   void on_exception(Trainer& trainer, LightningModule&, const std::exception& error) override;
 
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "SpikeDetection"; }
 
-  /// Whether an earlier run found that this batch does harm.
+  /// Whether an earlier run recorded this batch.
   [[nodiscard]] bool is_excluded(int64_t epoch, int64_t batch_idx) const;
   [[nodiscard]] const std::string& exclude_batches_path() const { return path_; }
 
@@ -72,7 +73,7 @@ class SpikeDetection final : public Callback {
   [[nodiscard]] bool is_spike(double loss) const;
   [[nodiscard]] double mean() const;
   [[noreturn]] void stop(Trainer& trainer, double loss, int64_t batch_idx);
-  /// Adds the batch and the one before it to the file; returns what became of it, for a message.
+  /// Adds the batch and the one before it to the file; returns the outcome, for a message.
   std::string write_down(Trainer& trainer, int64_t batch_idx);
   void read_excluded();
   void write_excluded() const;

@@ -67,7 +67,7 @@ void StochasticWeightAveraging::replace_scheduler(Trainer& trainer) const {
   schedulers.push_back({.scheduler = std::move(scheduler)});
 }
 
-// As Lightning: an epoch lends the weights it starts with, so those after the last epoch are not in the average.
+// As in Lightning, the weights at the start of each epoch are averaged, so those after the last epoch are not included.
 void StochasticWeightAveraging::on_train_epoch_start(Trainer& trainer, LightningModule&) {
   const int64_t epoch = trainer.current_epoch();
   if (epoch < start_ || epoch <= latest_update_epoch_) return;
@@ -77,8 +77,8 @@ void StochasticWeightAveraging::on_train_epoch_start(Trainer& trainer, Lightning
   latest_update_epoch_ = epoch;
 }
 
-// Lightning: only a run that reaches max_epochs ends with the average, and the pass for BatchNorm is an epoch of its
-// own with all hooks; here: every end counts, early stopping too, and the pass runs training_step alone.
+// In Lightning only a run that reaches max_epochs ends with the average, and the pass for BatchNorm is another epoch
+// with all hooks; here every end counts, also early stopping, and the pass only runs training_step.
 void StochasticWeightAveraging::on_train_end(Trainer& trainer, LightningModule& module) {
   if (weights_.count() > 0) {
     weights_.swap_in();

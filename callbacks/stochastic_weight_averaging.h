@@ -1,10 +1,10 @@
-// Stochastic weight averaging (Izmailov et al. 2018): towards the end of training lr goes to a constant and the weights
-// at the start of each epoch are averaged; the module ends as the average.
+// Stochastic weight averaging (Izmailov et al. 2018): towards the end of training the learning rate becomes constant
+// and the weights at the start of each epoch are averaged; finally the average is put into the module.
 //
 //   .callbacks = {levin::StochasticWeightAveraging({.swa_lrs = 0.01, .swa_epoch_start = 0.75})}
 //
-// Validation and checkpoints within training use the trained weights. Where the module has BatchNorm layers, one
-// more pass over the training data at the end gathers their statistics for the average.
+// Validation and checkpoints within training use the trained weights. If the module has BatchNorm layers, one more pass
+// over the training data at the end computes their statistics for the average.
 #pragma once
 
 #include <optional>
@@ -28,10 +28,10 @@ struct StochasticWeightAveragingOptions {
   static auto fields() {
     using O = StochasticWeightAveragingOptions;
     return levin::fields(
-        field("swa_lrs", &O::swa_lrs, "the lr to average at; one, or one per group")
+        field("swa_lrs", &O::swa_lrs, "the constant lr; one, or one per group")
             .check([](const FloatOrList& value) { return detail::all_above(value, 0); }, "set, and > 0"),
         field("swa_epoch_start", &O::swa_epoch_start,
-              "int: the epoch, counted from 1, that averaging starts in; float: the share of max_epochs before it")
+              "int: the epoch, counted from 1, in which averaging starts; float: the share of max_epochs before it")
             .check(
                 [](const auto& start) {
                   const auto* share = std::get_if<double>(&start);
@@ -50,8 +50,8 @@ class StochasticWeightAveraging final : public AveragingCallback {
   using Options = StochasticWeightAveragingOptions;
   explicit StochasticWeightAveraging(StochasticWeightAveragingOptions options);
 
-  /// Throws ConfigError where the module has several optimizers or schedulers or optimizes by hand, or where a share of
-  /// max_epochs is asked for and there is no max_epochs.
+  /// Throws ConfigError if the module has several optimizers or schedulers or uses manual optimization, and for a share
+  /// of max_epochs without max_epochs.
   void on_fit_start(Trainer& trainer, LightningModule& module) override;
   void on_train_epoch_start(Trainer& trainer, LightningModule&) override;
   void on_train_end(Trainer& trainer, LightningModule& module) override;
@@ -72,7 +72,7 @@ class StochasticWeightAveraging final : public AveragingCallback {
   StochasticWeightAveragingOptions options_;
   int64_t start_ = 0;
   int64_t latest_update_epoch_ = -1;
-  std::optional<State> loaded_ = std::nullopt;  // from a checkpoint, until the module is on the device where it trains
+  std::optional<State> loaded_ = std::nullopt;  // from a checkpoint, until the module is on its device
 };
 
 }  // namespace levin

@@ -1,7 +1,7 @@
-// Rates over the newest batches of a run, under Lightning's names.
+// Rates over the latest batches of a run, under Lightning's names.
 //
 //   device/batches_per_sec, device/samples_per_sec, device/items_per_sec, device/flops_per_sec, device/mfu
-//   and without "device/" for all devices together, where there are several
+//   and without "device/" for all devices together, if there are several
 //   time, batches, samples, lengths: totals
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace levin {
 
-/// Totals at the end of a batch, of one device.
+/// One device's totals at the end of a batch.
 struct ThroughputPoint {
   double seconds = 0;
   int64_t batches = 0;
@@ -25,12 +25,12 @@ struct ThroughputPoint {
 
 class Throughput {
  public:
-  /// `window_size`: points that rates go over, 2 at least. `available_flops`: what a device can do in a second.
+  /// `window_size`: number of points for a rate, at least 2. `available_flops`: the device's peak, per second.
   Throughput(int64_t window_size, std::string separator, int64_t world_size, std::optional<double> available_flops);
 
   void update(const ThroughputPoint& point);
   /// Totals, and rates once there are two points.
-  /// Lightning: rates once the window is full; here: at once, because a short run has rates too.
+  /// Lightning computes rates once the window is full; here they are available at once, for short runs.
   [[nodiscard]] Metrics compute() const;
 
  private:

@@ -72,7 +72,7 @@ void ThroughputMonitor::start(Trainer& trainer, Mode mode) {
   if (mode == Mode::validate) validation_started_ = m.started;
 }
 
-// Lightning: FLOPs are what the module's flops_per_batch says; here: they are counted in the first batch unless given.
+// Lightning uses the module's flops_per_batch; here FLOPs are counted in the first batch unless given.
 void ThroughputMonitor::start_batch(Mode mode) {
   Meter& m = meter(mode);
   if (off_ || m.counted || options_.flops_per_batch) return;
@@ -90,7 +90,7 @@ void ThroughputMonitor::add_flops(Meter& m, int64_t samples) {
   if (flops > 0) m.totals.flops = m.totals.flops.value_or(0) + flops;
 }
 
-// Between two rows nothing waits for a GPU: ends of batches are then seen when they are issued, some steps early.
+// Between two rows nothing waits for the GPU: a batch's end is then noticed when it is launched, some steps early.
 void ThroughputMonitor::end_batch(Trainer& trainer, Mode mode, const Batch& batch, bool writes) {
   Meter& m = meter(mode);
   const int64_t samples = batch_size_(batch);
@@ -126,7 +126,7 @@ void ThroughputMonitor::end_evaluation_batch(Trainer& trainer, Mode mode, const 
   if (writes) write(trainer, mode, step);
 }
 
-// Training does not pay for the validations within it.
+// Validations do not count as training time.
 void ThroughputMonitor::on_validation_end(Trainer&, LightningModule&) {
   meter(Mode::train).started += Clock::now() - validation_started_;
   off_ = false;

@@ -1,10 +1,10 @@
-// Writes how fast a run is to the loggers, every log_every_n_steps: batches, samples and items (tokens) a second, FLOPs
-// a second, and the share of the device's peak that they are (MFU).
+// Writes how fast a run is to the loggers, every log_every_n_steps: batches, samples and items (tokens) and FLOPs per
+// second, and the share of the device's peak (MFU).
 //
 //   .callbacks = {levin::ThroughputMonitor({.length_dim = 1})}     // batch[0]: (batch, tokens)
 //   train/device/samples_per_sec, train/device/items_per_sec, train/device/mfu, … (throughput.h)
 //
-// Rates are this rank's, and all ranks' by the count of ranks. On a GPU a row waits for the device.
+// Rates are this rank's; those of all ranks are multiplied by their number. On a GPU each row waits for the device.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ struct ThroughputMonitorOptions {
     using O = ThroughputMonitorOptions;
     auto not_negative = [](const auto& value) { return !value || *value >= 0; };
     return levin::fields(
-        field("window_size", &O::window_size, "batches that rates go over").min(2),
+        field("window_size", &O::window_size, "number of batches for a rate").min(2),
         field("separator", &O::separator, "between the parts of a name"),
         field("length_dim", &O::length_dim,
               "dimension of a batch's first tensor that counts the items of a sample: 1 for tokens of (batch, tokens)")
@@ -41,7 +41,7 @@ struct ThroughputMonitorOptions {
               "floating-point operations of a batch; null: counted in the first batch; 0: no FLOPs")
             .check(not_negative, ">= 0"),
         field("available_flops", &O::available_flops,
-              "what the device can do in a second; null: the data sheet's, for GPUs that Levin knows")
+              "the device's peak, per second; null: from the data sheet, for GPUs that Levin knows")
             .check([](const auto& value) { return !value || *value > 0; }, "> 0"));
   }
 };
@@ -51,7 +51,7 @@ class ThroughputMonitor final : public Callback {
   using Options = ThroughputMonitorOptions;
   using BatchCount = std::function<int64_t(const Batch&)>;
 
-  /// `batch_size_fn`: samples of a batch, in place of Batch::size(). `length_fn`: items in one of its samples, in place
+  /// `batch_size_fn`: samples of a batch, instead of Batch::size(). `length_fn`: items in one of its samples, instead
   /// of length_dim.
   explicit ThroughputMonitor(ThroughputMonitorOptions options = {}, BatchCount batch_size_fn = nullptr,
                              BatchCount length_fn = nullptr);
@@ -89,7 +89,7 @@ class ThroughputMonitor final : public Callback {
     end_evaluation_batch(trainer, Mode::predict, batch);
   }
 
-  /// What the newest row of a stage ("train", "validate", "test", "predict") would hold now, without its prefix.
+  /// The current figures of a stage ("train", "validate", "test", "predict"), without its prefix.
   [[nodiscard]] Metrics metrics(const std::string& stage) const;
 
  private:

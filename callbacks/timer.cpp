@@ -30,7 +30,7 @@ std::optional<Seconds> Timer::time_remaining() const {
   return std::max(Seconds(0), *options_.duration - time_elapsed());
 }
 
-// A run that continues with no time left takes no step.
+// A run that resumes with no time left takes no step.
 void Timer::on_fit_start(Trainer& trainer, LightningModule&) {
   check(trainer);
 }

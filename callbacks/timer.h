@@ -1,4 +1,4 @@
-// Ends a run after a given time, over restarts too; TrainerOptions.max_time adds one.
+// Ends a run after a given time, counted across restarts; TrainerOptions.max_time adds one.
 //
 //   .callbacks = {levin::Timer({.duration = std::chrono::hours(12)})}
 #pragma once
@@ -28,8 +28,8 @@ struct TimerOptions {
   static auto fields() {
     return levin::fields(
         field("duration", &TimerOptions::duration, "longest time to train: DD:HH:MM:SS or 90min; null: only measure"),
-        field("interval", &TimerOptions::interval, "look at the clock after each step or each epoch"),
-        field("verbose", &TimerOptions::verbose, "say when the time is up"));
+        field("interval", &TimerOptions::interval, "check the time after each step or each epoch"),
+        field("verbose", &TimerOptions::verbose, "print when the time is up"));
   }
 };
 
@@ -54,7 +54,7 @@ class Timer final : public Callback {
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "Timer"; }
 
-  /// Time spent so far, earlier parts of a resumed run included. Training counts the validations within it.
+  /// Time spent so far, including earlier parts of a resumed run. Training includes its validations.
   [[nodiscard]] Seconds time_elapsed(Stage stage = Stage::fit) const;
   /// Of training; at least 0. Unset without a duration.
   [[nodiscard]] std::optional<Seconds> time_remaining() const;

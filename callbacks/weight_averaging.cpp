@@ -22,14 +22,14 @@ bool is_device(const std::optional<std::string>& device) {
 WeightAveraging::WeightAveraging(WeightAveragingOptions options)
     : options_(checked(std::move(options), "WeightAveragingOptions")) {}
 
-// As in Lightning, the layers that configure_model makes are there before the other callbacks' setup.
+// As in Lightning, layers created by configure_model exist before the other callbacks' setup.
 void WeightAveraging::setup(Trainer& trainer, LightningModule& module, Stage stage) {
   AveragingCallback::setup(trainer, module, stage);
   if (fitting_) module.configure_model();
 }
 
-// Lightning: the average begins as the weights at setup, and is validated, saved and left in the module even if nothing
-// was ever averaged; here: it begins with the first update, because weights that never trained are of no use.
+// In Lightning the average begins with the weights at setup, and is validated, saved and left in the module even if
+// nothing was averaged; here it begins with the first update, because untrained weights are useless.
 void WeightAveraging::on_fit_start(Trainer& trainer, LightningModule& module) {
   using Buffers = AveragedWeights::Buffers;
   weights_.hold(module, options_.use_buffers ? Buffers::averaged : Buffers::copied, options_.device);

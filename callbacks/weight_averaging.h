@@ -1,14 +1,14 @@
-// Trains on and, beside it, keeps an average of the weights, which validation, checkpoints and the trained module use.
+// Keeps an average of the weights during training, which validation, checkpoints and the trained module use.
 //
 //   .callbacks = {levin::EMAWeightAveraging({.decay = 0.999})}
 //
-//   class EachEpoch : public levin::WeightAveraging {      // an average of your own: of the weights after each epoch
+//   class EachEpoch : public levin::WeightAveraging {      // a custom average: of the weights after each epoch
 //     bool should_update(std::optional<int64_t>, std::optional<int64_t> epoch_idx) const override {
 //       return epoch_idx.has_value();
 //     }
 //   };
 //
-// Before the first update there is no average: validation and checkpoints use the weights as they are.
+// Before the first update there is no average: validation and checkpoints use the trained weights.
 #pragma once
 
 #include <map>
@@ -21,7 +21,7 @@
 namespace levin {
 
 namespace detail {
-/// Whether LibTorch can read it as a device ("cpu", "cuda:1"); unset is fine.
+/// Whether LibTorch accepts it as a device ("cpu", "cuda:1"); unset is allowed.
 [[nodiscard]] bool is_device(const std::optional<std::string>& device);
 }  // namespace detail
 
@@ -34,11 +34,11 @@ struct WeightAveragingOptions {
     return levin::fields(
         field("device", &O::device, "where the average is kept (cpu saves GPU memory); null: the device of the weights")
             .check(detail::is_device, "a device, such as cpu or cuda:0"),
-        field("use_buffers", &O::use_buffers, "average buffers of floating point too; false: copy them"));
+        field("use_buffers", &O::use_buffers, "average floating-point buffers too; false: copy them"));
   }
 };
 
-/// The mean of the weights after every optimizer step, unless a subclass says otherwise.
+/// The mean of the weights after every optimizer step, unless a subclass overrides it.
 class WeightAveraging : public AveragingCallback {
  public:
   using Options = WeightAveragingOptions;
@@ -57,11 +57,11 @@ class WeightAveraging : public AveragingCallback {
   void load_state(const State& saved) override;
   [[nodiscard]] std::string state_key() const override { return "WeightAveraging"; }
 
-  /// Asked after every optimizer step with its index and after every epoch with its index, both from 0.
+  /// Called after every optimizer step with its index and after every epoch with its index, both from 0.
   [[nodiscard]] virtual bool should_update(std::optional<int64_t> step_idx, std::optional<int64_t> epoch_idx) const;
 
  protected:
-  /// Lets `weights` into `averages` of `count` earlier ones (at least 1), in place; no gradients are recorded.
+  /// Adds `weights` to `averages` of `count` earlier ones (at least 1), in place; no gradients are recorded.
   virtual void average(at::TensorList averages, at::TensorList weights, int64_t count) const;
 
  private:

@@ -17,7 +17,7 @@ bool is_sequential(const torch::nn::Module& module) {
 
 }  // namespace
 
-// Leads the calls of one submodule to the recorder.
+// Passes the calls of one submodule to the recorder.
 class ChainBlocks::Watch final : public CallAction {
  public:
   Watch(const torch::nn::Module* module, std::shared_ptr<ChainRecorder*> recorder)
@@ -31,7 +31,7 @@ class ChainBlocks::Watch final : public CallAction {
   std::shared_ptr<ChainRecorder*> recorder_;
 };
 
-// Finds out whether a list is called by levin::call_chain.
+// Detects whether a list is called by levin::call_chain.
 class ChainBlocks::ListWatch final : public CallAction {
  public:
   TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace) override {

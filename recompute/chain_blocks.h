@@ -16,10 +16,10 @@ class ChainRecorder;
 // Note [Which submodules are blocks]
 // The blocks of every outermost torch::nn::Sequential, and submodules that levin::call or levin::call_chain calls, as
 // long as they are not called from within a block. A Sequential of fewer than four blocks that are Sequentials
-// themselves is no row of blocks but a frame: theirs are the blocks. Neighbours can be computed again together if they
-// are blocks of one Sequential, or of one list that levin::call_chain calls.
+// themselves is only a container: their blocks count instead. Neighbours can be computed again together if they are
+// blocks of one Sequential, or of one list that levin::call_chain calls.
 
-/// While it lives, calls of what may be a block go through the recorder that was set last.
+/// During its lifetime, calls of possible blocks go through the recorder set last.
 class ChainBlocks {
  public:
   explicit ChainBlocks(torch::nn::Module& root);
@@ -27,9 +27,9 @@ class ChainBlocks {
   ChainBlocks(const ChainBlocks&) = delete;
   ChainBlocks& operator=(const ChainBlocks&) = delete;
 
-  /// Null: calls are not looked at.
+  /// Null: calls are not recorded.
   void set_recorder(ChainRecorder* recorder) { *recorder_ = recorder; }
-  /// After a first pass: only these are looked at from here on.
+  /// After a first pass: only these are recorded from here on.
   void keep_only(const std::set<const torch::nn::Module*>& blocks);
 
   struct Place {

@@ -25,8 +25,8 @@ int64_t parameter_bytes(const torch::nn::Module& module) {
   return bytes;
 }
 
-// For each station the first that is like it: of the same class, with as many weights, as large an output and as much
-// to send back. The layers of a transformer are.
+// For each station the first similar one: of the same class, with as many weights, and with outputs and gradients of
+// the same size, such as the layers of a transformer.
 std::vector<size_t> first_alike(const Stations& stations) {
   using Likeness = std::tuple<std::type_index, int64_t, int64_t, int64_t, bool>;
   std::map<Likeness, size_t> first;
@@ -72,7 +72,7 @@ void take_times(const std::vector<Stations>& passes, Stations& into) {
 // A station that writes into its input, or returns a view of it, passes memory on: that border's bytes count as its
 // output, and its input is not kept besides. What is held at the end of a station and was not at its beginning is its
 // output, and what its graph keeps; borders that went meanwhile are added back. One that changes its input cannot be a
-// segment alone: that it is computed again at the end of one is taken to cost its whole forward pass.
+// segment alone: its recomputation at the end of one is assumed to cost its whole forward pass.
 void fill_block(const Stations& whole, const Station& again, size_t k, BlockCost& block) {
   const Station& station = whole[k];
   const bool passes_on = station.output == 0 && station.passed_on > 0;
@@ -91,7 +91,7 @@ void fill_block(const Stations& whole, const Station& again, size_t k, BlockCost
       std::max<int64_t>(station.output, again.forward.peak - again.forward.before + again.forward.late);
   block.segment_forward_s = again.forward.seconds;
   block.begins_segments = !station.changes_input;
-  // By measuring errors a segment could seem to take less than no segment.
+  // Because of measuring errors a segment could seem to take less time than no segment.
   const double again_s =
       std::max({0.0, again.backward.seconds - backward.seconds, forward.seconds - again.forward.seconds});
   block.again_s = block.begins_segments ? again_s : block.forward_s;
@@ -134,7 +134,7 @@ void name_blocks(const ChainBlocks& blocks, const Stations& stations, ChainCost&
     }
     const ChainBlocks::Place place = blocks.place_of(stations[k].module);
     block.name = last = place.name;
-    if (calls[stations[k].module] > 1) continue;  // of a block used twice, one use cannot be chosen
+    if (calls[stations[k].module] > 1) continue;  // a block used twice cannot be recomputed in one place only
     const bool joined = stations[k].takes_previous && place.parent != nullptr && place.parent == before.parent &&
                         place.index == before.index + 1 && cost.blocks[k - 1].chain != kFixedBlock;
     block.chain = joined ? chain : ++chain;

@@ -1,4 +1,4 @@
-// From what was recorded of a few passes to what each block costs. Internal.
+// Computes the cost of each block from a few recorded passes. Internal.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace levin {
 
-/// Throws ConfigError: a step that cannot be planned, and why.
+/// Throws ConfigError for a step that cannot be planned, with the reason.
 [[noreturn]] void refuse_plan(const std::string& why);
 
 using Stations = std::vector<Station>;
 
-/// What a pass with each choice of segments records, with times that are typical of several such passes.
+/// Recorded passes with and without segments, with typical times of several passes.
 struct Passes {
   Stations plain = {};
   Stations again = {};  // every block a segment
@@ -28,7 +28,7 @@ struct Passes {
 /// The blocks' costs, without the batch, the weights and the update.
 [[nodiscard]] ChainCost chain_cost(const ChainBlocks& blocks, const Passes& passes);
 
-/// What of it does not grow with the batch.
+/// The part of it that does not grow with the batch.
 [[nodiscard]] ChainCost without_samples(ChainCost cost);
 
 }  // namespace levin

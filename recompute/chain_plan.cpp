@@ -12,10 +12,10 @@ namespace levin {
 namespace {
 
 constexpr size_t kMostChoices = 512;
-constexpr double kSegmentSeconds = 1e-6;  // so that what seems to cost nothing is not done for nothing
+constexpr double kSegmentSeconds = 1e-6;  // so that a block that seems to cost nothing is not recomputed without need
 constexpr int64_t kMostSamples = int64_t{1} << 24;
 
-// What one block that is kept, or one segment, adds to what the parts before it keep for backward.
+// A kept block or a segment: what it adds to the memory kept for backward.
 struct Part {
   int64_t kept = 0;      // for backward
   int64_t forward = 0;   // the most while it is computed
@@ -44,7 +44,7 @@ class PartCosts {
     return part;
   }
 
-  // The segments first … first, first … first + 1, and so on to the end of the chain, without their input.
+  // The segments [first, first], [first, first + 1], and so on to the end of the chain, without their input.
   [[nodiscard]] std::vector<Part> segments(size_t first) const {
     std::vector<Part> all;
     Part part{.kept = cost_.segment_bytes, .seconds = kSegmentSeconds};
@@ -72,10 +72,10 @@ class PartCosts {
 
  private:
   const ChainCost& cost_;
-  std::vector<int64_t> later_;  // gradients that backward has left when block k - 1 is to come
+  std::vector<int64_t> later_;  // gradients that exist when backward reaches block k - 1
 };
 
-// A way to do the blocks before one.
+// A choice for the blocks before one.
 struct Choice {
   int64_t kept = 0;
   double seconds = 0;
@@ -86,7 +86,7 @@ struct Choice {
 };
 using Choices = std::vector<Choice>;
 
-// Leaves those that nothing beats in both, by growing bytes; of more than `most`, every so-manieth.
+// Keeps the Pareto-optimal ones, by increasing bytes; of more than `most`, a regular selection.
 void thin_out(Choices& choices, size_t most) {
   std::sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
     return a.kept != b.kept ? a.kept < b.kept : a.seconds < b.seconds;
@@ -96,7 +96,7 @@ void thin_out(Choices& choices, size_t most) {
     if (best.empty() || choice.seconds < best.back().seconds) best.push_back(choice);
   }
   if (best.size() > most) {
-    Choices some = {best.front()};  // with it, what can be done at all can still be done
+    Choices some = {best.front()};  // so that every feasible budget stays feasible
     for (size_t k = 1; k < most; ++k) some.push_back(best[k * (best.size() - 1) / (most - 1)]);
     best = std::move(some);
   }

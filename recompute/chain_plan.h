@@ -1,10 +1,10 @@
-// Which blocks of a chain to compute again, so that a step stays under a limit of memory and takes the least time.
+// Chooses the blocks of a chain to recompute so that a step stays below a memory limit and takes the least time.
 //
-// The blocks stand in a row, so the best choice is found by dynamic programming over it, as Kusumoto et al. 2019 do it
-// over graphs ("A Graph Theoretic Framework of Recomputation Algorithms for Memory-Efficient Backpropagation",
-// arXiv:1905.11722). What was chosen for blocks 0 … i-1 matters to the rest only by the bytes that it keeps for
-// backward and by its time: of two choices that keep as much, the faster one counts, and of two that take as long, the
-// smaller one. The memory of a block or segment is that of predict_memory, exactly.
+// The best choice is found by dynamic programming over the sequence of blocks, as Kusumoto et al. 2019 do over graphs
+// ("A Graph Theoretic Framework of Recomputation Algorithms for Memory-Efficient Backpropagation", arXiv:1905.11722). A
+// choice for blocks 0 … i-1 affects the rest only by the bytes it keeps for backward and by its time: of two choices
+// that keep as much, the faster one is followed, and of two that take as long, the smaller one. The memory of a block
+// or segment is exactly that of predict_memory.
 #pragma once
 
 #include <optional>
@@ -20,10 +20,11 @@ namespace levin {
 /// others: then 512 of them are followed, the smallest one among them.
 [[nodiscard]] std::optional<Segments> best_segments(const ChainCost& cost, int64_t budget);
 
-/// The least peak that any segments have, in bytes.
+/// The smallest possible peak, in bytes.
 [[nodiscard]] int64_t least_peak(const ChainCost& cost);
 
-/// Every block that can be, a segment of its own; one that changes its input in place is in that of the block before.
+/// Every block is a segment, except fixed ones; a block that changes its input in place is in the segment of the block
+/// before.
 [[nodiscard]] Segments each_block(const ChainCost& cost);
 
 /// Each chain of n blocks in √n segments of equal length, the last of which is not computed again (Chen et al. 2016,
@@ -34,18 +35,18 @@ namespace levin {
 [[nodiscard]] int64_t largest_batch(const ChainCost& one, const ChainCost& other, const Segments& segments,
                                     int64_t budget);
 
-/// What a plan goes by.
+/// The memory limit of a plan.
 struct MemoryBudget {
   int64_t bytes = 0;
-  bool is_free_memory = false;  // 9/10 of what the device has free, rather than a number that was given
+  bool is_free_memory = false;  // 9/10 of the device's free memory, rather than a given number
 };
 
-/// What to say of a module without blocks.
+/// The message for a module without blocks.
 inline constexpr const char* kNoBlocks =
     "The module has no blocks that could be computed again: call its submodules through levin::call or "
     "levin::call_chain, or put them into a torch::nn::Sequential.";
 
-/// Why a budget below least_peak cannot be met, and what else would help.
+/// The message for a budget below least_peak, with what else would help.
 [[nodiscard]] std::string cannot_meet(const ChainCost& one, const ChainCost& other, MemoryBudget budget);
 
 /// The segments as TrainerOptions.recompute.modules names them: "h.0", "h.2..h.5".

@@ -37,7 +37,7 @@ bool ChainRecorder::Border::is_there() const {
   return std::any_of(storages.begin(), storages.end(), [](const auto& storage) { return !storage.expired(); });
 }
 
-// A storage's place is not used again while somebody watches it.
+// A storage's address is not reused while a weak reference exists.
 bool ChainRecorder::Border::is(const at::Tensor& one) const {
   if (!one.defined() || !one.has_storage() || one.unsafeGetTensorImpl() != tensor) return false;
   return storages.empty() || std::any_of(storages.begin(), storages.end(), [&](const auto& storage) {
@@ -171,7 +171,7 @@ void ChainRecorder::reach(size_t station, const at::Tensor& gradient) {
 void ChainRecorder::end_backward() {
   const Stretch interval = close();
   if (in_backward_ < stations_.size()) stations_[in_backward_].backward = interval;
-  for (size_t k = 1; k < stations_.size(); ++k) {  // what comes to their output comes to their input
+  for (size_t k = 1; k < stations_.size(); ++k) {  // the gradient of their output is that of their input
     if (!stations_[k].returns_input) continue;
     stations_[k].has_backward = stations_[k - 1].has_backward;
     stations_[k].output_gradient = stations_[k - 1].output_gradient;

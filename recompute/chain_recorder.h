@@ -1,4 +1,4 @@
-// Watches the blocks of a model in one step: what each holds and how long it takes, forward and backward. Internal.
+// Records the memory and time of a model's blocks in one step, forward and backward. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,18 +17,18 @@ namespace levin {
 // Note [How the chain of blocks is seen]
 // Blocks are submodules that are called through actions (blocks of Sequentials, levin::call, levin::call_chain) outside
 // of each other. What runs before, between and after them is a station of the chain too, without a module. The forward
-// pass is seen through the calls, the backward pass through hooks on the borders, the tensors that go from one station
-// to the next: when the gradient of a station's output is there, its backward begins. The allocator tells what is held
-// at every border and the most in between. Whether backward needs a border shows when the backward of the station that
-// made it begins: whoever else wanted it is done by then.
+// pass is observed through the calls, the backward pass through hooks on the borders, the tensors passed from one
+// station to the next: when the gradient of a station's output arrives, its backward begins. The allocator reports the
+// memory at every border and the peak in between. Whether backward needs a border is known when the backward of the
+// station that produced it begins: by then nothing else holds it.
 
-/// A stretch of the pass, forward or backward.
+/// A part of the pass, forward or backward.
 struct Stretch {
-  int64_t before = 0;  // bytes held at its beginning
+  int64_t before = 0;  // bytes in use at its beginning
   int64_t peak = 0;    // the most within
   int64_t after = 0;
   int64_t freed = 0;  // bytes of borders that went
-  int64_t late = 0;   // what of it had no use any more when it began
+  int64_t late = 0;   // the part of it that was no longer needed when it began
   double seconds = 0;
 };
 
@@ -49,10 +49,10 @@ struct Station {
   bool input_there = false;     // … the output of the one before
 };
 
-/// One pass; made anew for each.
+/// One pass; constructed for each.
 class ChainRecorder {
  public:
-  /// `known`: tensors that are there anyway (weights, the batch).
+  /// `known`: tensors that exist anyway (weights, the batch).
   ChainRecorder(MemoryMeter& meter, const std::vector<at::Tensor>& known);
   ~ChainRecorder();
   ChainRecorder(const ChainRecorder&) = delete;
@@ -66,20 +66,20 @@ class ChainRecorder {
   void begin_backward();
   void end_backward();
 
-  /// All, once the pass is over; the last one ends with the loss.
+  /// All stations, once the pass is over; the last one ends with the loss.
   [[nodiscard]] const std::vector<Station>& stations() const { return stations_; }
   /// Whether backward came to the borders in another order than a chain's.
   [[nodiscard]] bool out_of_order() const { return out_of_order_; }
 
  private:
-  // What one station gave to the next.
+  // The tensors passed from one station to the next.
   struct Border {
     std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages = {};
     const c10::TensorImpl* tensor = nullptr;  // the first, to know it again; may be gone
     int64_t bytes = 0;                        // new ones
     bool gone = false;
     [[nodiscard]] bool is_there() const;
-    /// Whether `one` is the first tensor, and not another that came to lie where it was.
+    /// Whether `one` is the first tensor, and not another at the same address.
     [[nodiscard]] bool is(const at::Tensor& one) const;
   };
 

@@ -29,7 +29,7 @@ ThreadResults& thread_results() {
   return current;
 }
 
-// The same memory; `version`: and the same count of changes.
+// Shares memory; with `version`, also the version counter.
 at::Tensor alias_of(const at::Tensor& tensor, const c10::VariableVersion& version) {
   return at::Tensor(
       tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(version, /*allow_tensor_metadata_change=*/false));
@@ -95,7 +95,7 @@ void call_change(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch:
   redispatch(op, keys, stack);
 }
 
-// matmul returns its product through this: the same memory with a count of changes of its own.
+// matmul returns its product through this: the same memory with its own version counter.
 void call_unsafe_view(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard inside(kKey);
   const at::Tensor product = torch::jit::peek(*stack, 0, op.schema().arguments().size()).toTensor();
@@ -118,7 +118,7 @@ std::vector<std::string> changing_operators() {
   return names;
 }
 
-// From the first use to the process's end.
+// Registered at the first use, for the rest of the process.
 void register_kernels() {
   static const auto libraries = [] {
     std::vector<torch::Library> made;
@@ -161,7 +161,7 @@ void KeptResults::keep(const c10::OperatorHandle& op, const std::vector<c10::IVa
     result.values.push_back(alias_of(value, /*own_version=*/false));
     result.versions.push_back(version_of(value));
   }
-  // Not drawing again, it would leave other numbers to what follows.
+  // Without drawing again, the following operators would get other random numbers.
   if (op.hasTag(at::Tag::nondeterministic_seeded) && results[0].isTensor()) {
     result.generator = at::globalContext().defaultGenerator(results[0].toTensor().device());
     const std::lock_guard lock(result.generator.mutex());
@@ -211,7 +211,7 @@ void KeptResults::before_change(const c10::OperatorHandle& op, const at::Tensor&
                     " changes a result in place that was not changed. With keep: matmul a segment must run the same "
                     "operators again; leave keep out.");
       }
-      if (version_of(result.values[k]) != result.versions[k]) continue;  // too late: give() tells
+      if (version_of(result.values[k]) != result.versions[k]) continue;  // too late: give() reports it
       result.values[k] = copy_of(result.values[k]);
       result.versions[k] = version_of(result.values[k]);
       result.is_changed = true;

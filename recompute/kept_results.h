@@ -1,5 +1,5 @@
-// Selective recomputation (keep: matmul): the results of matrix products are kept in the forward pass and given back,
-// instead of being computed, when the segment is computed again. Internal.
+// Selective recomputation (keep: matmul): the results of matrix products are kept in the forward pass and reused when
+// the segment is recomputed. Internal.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -19,13 +19,13 @@ namespace levin {
 
 // Note [Below autograd]
 // The products are seen by kernels on a dispatch key between autograd and the devices, so that autograd records them,
-// and saves what it needs, whether they are computed or given back. One that calls another (attention, convolution) is
-// kept once, as a whole.
+// and saves what it needs, whether they are computed or reused. An operator that calls another (attention, convolution)
+// is kept once, as a whole.
 //
 // Note [Changes in place]
 // So are the operators that change a tensor in place: what is kept is copied before they do (torch::nn::Linear adds its
-// bias so to a product of three dimensions), and when the segment is computed again they get a copy to change. Changes
-// after the segment are told by the count of changes, which matmul's results would not share without us.
+// bias to a three-dimensional product in this way), and when the segment is computed again they get a copy to change.
+// Changes after the segment are detected by the version counter, which matmul's results would not share otherwise.
 
 /// The results of one segment's products, in their order.
 class KeptResults {
@@ -33,18 +33,18 @@ class KeptResults {
   explicit KeptResults(std::string segment) : segment_(std::move(segment)) {}
 
   enum class Mode { keep, give };
-  /// While it lives, products on the calling thread are kept in `results`, or given from it; null: neither, also within
-  /// an outer scope.
+  /// During its lifetime, products on the calling thread are kept in `results`, or taken from it; null: neither, even
+  /// within an outer scope.
   class Scope;
 
-  /// The operators this is about: "aten::mm", …
+  /// The operators whose results are kept: "aten::mm", …
   [[nodiscard]] static const std::vector<std::string>& operators();
 
   void keep(const c10::OperatorHandle& op, const std::vector<c10::IValue>& results);
-  /// Throws Error if another operator's turn was in the forward pass, or the result was changed in place after it.
+  /// Throws Error if the forward pass ran another operator here, or the result was changed in place after it.
   [[nodiscard]] std::vector<c10::IValue> give(const c10::OperatorHandle& op);
 
-  /// Whether the tensor's memory is that of something kept.
+  /// Whether the tensor shares memory with a kept one.
   [[nodiscard]] bool holds(const at::Tensor& tensor) const;
   /// `op` is about to change the tensor in place. Throws Error if it has not done so in the forward pass.
   void before_change(const c10::OperatorHandle& op, const at::Tensor& tensor, Mode mode);

@@ -19,9 +19,9 @@ namespace levin {
 
 namespace {
 
-// Stands in front of the CPU's allocator. Lives as long as the process: storages remember the allocator they came from.
+// Wraps the CPU's allocator. Lives as long as the process: storages refer to their allocator.
 // Some operators (oneDNN's scratch memory) take and give bare pointers, which LibTorch allows where a block's context
-// is its data: so what is to be known of a block stands in front of its data.
+// is its data: so the metadata of a block is stored in front of its data.
 class CountingAllocator final : public c10::Allocator {
  public:
   static CountingAllocator& instance() {

@@ -1,4 +1,4 @@
-// How many bytes the tensors of a device hold, and the most that they held since a mark. Internal, for planning.
+// Measures the bytes of a device's tensors, now and at their peak since a mark. Internal, for planning.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@
 
 namespace levin {
 
-/// Counts while it lives. One at a time per device; every thread's allocations count.
+/// Counts during its lifetime. One at a time per device; allocations of all threads count.
 class MemoryMeter {
  public:
   /// CPU: an allocator in front of LibTorch's, which counts what is allocated from now on, so that held() begins at 0;
@@ -21,17 +21,17 @@ class MemoryMeter {
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;
 
-  /// Bytes now, of what is counted.
+  /// Counted bytes now.
   [[nodiscard]] virtual int64_t held() const = 0;
-  /// The most since mark().
+  /// Their peak since mark().
   [[nodiscard]] virtual int64_t peak() const = 0;
   virtual void mark() = 0;
-  /// Until the device has done what it was given, so that times can be taken.
+  /// Waits until the device is idle, for measuring times.
   virtual void wait() const = 0;
 };
 
-/// Bytes that the process or the device could still take: on a CPU the smaller of the machine's available memory and
-/// what the control group's limit leaves; on a GPU what is free, and what LibTorch has reserved and not in use.
+/// Bytes that the process or the device could still allocate: on a CPU the smaller of the machine's available memory
+/// and what the control group's limit leaves; on a GPU what is free, and what LibTorch has reserved and not in use.
 [[nodiscard]] int64_t free_memory(at::Device device);
 
 }  // namespace levin

@@ -35,7 +35,7 @@ Unit unit_for(double most, const std::vector<Unit>& units) {
   return chosen;
 }
 
-// One axis: numbers to pixels, and where its labels stand.
+// One axis: maps numbers to pixels, and places its labels.
 struct Axis {
   Axis(double largest, const std::vector<Unit>& units) : most(std::max(largest, 1e-9)), unit(unit_for(most, units)) {
     step = tick_step(most / unit.size, 6) * unit.size;
@@ -78,14 +78,14 @@ class Drawing {
     int64_t most = picture.budget.value_or(0);
     int64_t peak = 1;
     for (const auto& curve : picture.curves) peak = std::max(peak, curve.prediction.peak);
-    if (most > 2 * peak) most = 0;  // a budget far above would leave the curves on the ground
+    if (most > 2 * peak) most = 0;  // a budget far above would squeeze the curves
     return static_cast<double>(std::max(most, peak));
   }
 
   [[nodiscard]] double x(double seconds) const { return kLeft + seconds / time_.most * kPlotWidth; }
   [[nodiscard]] double y(double bytes) const { return kTop + (1 - bytes / bytes_.most) * kPlotHeight; }
 
-  // Names stand beside the band if it is high enough, and always in the legend.
+  // Names are shown beside the band if it is high enough, and always in the legend.
   void draw_bands() {
     const ChainCost& cost = *picture_.cost;
     std::vector<std::pair<const char*, int64_t>> bands{{"parameters", cost.parameters},

@@ -1,5 +1,5 @@
-// Draws what a training step holds, over its time, as an SVG: one curve for each choice of segments, and what is held
-// whatever is chosen as bands below them.
+// Draws the memory of a training step over time as an SVG: one curve for each choice of segments, and the memory common
+// to all as bands below them.
 #pragma once
 
 #include <cstdint>

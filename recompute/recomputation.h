@@ -10,8 +10,8 @@
 
 namespace levin {
 
-/// While it lives, the segments of a module act: blocks of Sequentials, and submodules called through levin::call and
-/// levin::call_chain. Evaluation is not changed, as it makes no gradients.
+/// During its lifetime, the segments of a module are recomputed: blocks of Sequentials, and submodules called through
+/// levin::call and levin::call_chain. Evaluation does not change, because it computes no gradients.
 class Recomputation {
  public:
   /// Throws ConfigError as named_segments does.
@@ -20,14 +20,14 @@ class Recomputation {
   Recomputation(const Recomputation&) = delete;
   Recomputation& operator=(const Recomputation&) = delete;
 
-  /// Lets a copy of the module (a replica of strategy dp), whose submodules have the same names, do the same.
+  /// Applies the same to a copy of the module (a replica of strategy dp) with the same submodule names.
   void add_replica(torch::nn::Module& copy);
 
-  /// After the first training step: throws ConfigError if it has called no segment where the segments are called, and
-  /// warns of those that it has not called.
+  /// After the first training step: throws ConfigError if no segment was called in a way that can be seen, and warns of
+  /// those that were not called.
   void check_called();
 
-  /// How often segments were computed in training so far, and how often again.
+  /// How often segments were computed in training so far, and how often recomputed.
   [[nodiscard]] int64_t calls() const;
   [[nodiscard]] int64_t recomputed() const;
 

@@ -1,6 +1,6 @@
-// Activation recomputation, PyTorch's torch.utils.checkpoint: what a part of the forward pass would keep for backward
-// is not kept, and that part is run a second time in backward. Memory for time: a model of n equal layers in √n
-// segments keeps 2 √n layers' activations and computes each forward once more (Chen et al. 2016).
+// Activation recomputation, PyTorch's torch.utils.checkpoint: a part of the forward pass keeps nothing for backward,
+// and is run a second time in backward. This trades time for memory: a model of n equal layers in √n segments keeps 2
+// √n layers' activations and computes each forward once more (Chen et al. 2016).
 //
 //   at::Tensor y = levin::recompute([this](at::Tensor x, int64_t heads) { return attend(x, heads); }, x, 8);
 //   at::Tensor h = levin::recompute(block_, x, mask);                  // a module: block_->forward(x, mask)
@@ -11,7 +11,7 @@
 //
 // Gradients are those without recomputation, on the CPU to the last bit: the graph is the same, weights get their
 // gradients once, dropout and all other random operators draw the same numbers again, under the same autocast. Segments
-// nest. Where no graph is made (evaluation, NoGradGuard) it is a plain call.
+// nest. Without a graph (evaluation, NoGradGuard) it is a plain call.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ concept IsModuleFor = requires(F& f, Args&... args) {
   module_of(f).forward(args...);
 };
 
-/// What is kept of a callable until backward: a module by its address (a holder keeps it alive), another by copy.
+/// How a callable is kept until backward: a module by its address (a holder keeps it alive), anything else by copy.
 template <class F, class... Args>
 auto kept_callable(F& f) {
   if constexpr (IsModuleFor<F, Args...> && (std::is_pointer_v<F> || requires { f.operator->(); })) {
@@ -80,16 +80,17 @@ auto run_segment(SegmentOptions options, TensorList buffers, Function function, 
 }  // namespace detail
 
 /// fn(inputs…), computed again in backward. `fn`: a module (its forward is called), a holder of one, or any callable; a
-/// lambda is copied, so it must not capture by reference what ends before backward, and what it captures besides the
-/// module is not watched. Inputs: tensors (also in std::vector, std::tuple, std::optional), which are kept until
-/// backward, and values of any other type, which are copied. The result may be of any type.
+/// lambda is copied, so it must not capture by reference anything that is destroyed before backward, and its other
+/// captures are not checked for changes. Inputs: tensors (also in std::vector, std::tuple, std::optional), which are
+/// kept until backward, and values of any other type, which are copied. The result may be of any type.
 ///
 /// fn must compute the same when it is called again: from its inputs, its weights and LibTorch's random numbers.
-/// Buffers of a module (running statistics) are put back after the second time; those that a lambda changes are not.
+/// Buffers of a module (running statistics) are restored after the second run; those changed by a lambda are not.
 /// Throws Error if an input is changed in place, in fn or until backward, and in backward if fn did something else the
 /// second time. The part of fn that comes after the last tensor it saves is not run again.
 ///
-/// LibTorch's engine takes its hooks from Levin from the first call on; not in a process that runs Python's torch.
+/// From the first call on, Levin provides the saved-tensor hooks of LibTorch's engine; not possible in a process that
+/// runs Python's torch.
 template <class F, class... Inputs>
 requires(!std::is_same_v<std::decay_t<F>, SegmentOptions>) auto recompute(F&& fn, Inputs&&... inputs) {
   return recompute(SegmentOptions(), std::forward<F>(fn), std::forward<Inputs>(inputs)...);
@@ -103,8 +104,8 @@ auto recompute(SegmentOptions options, F&& fn, Inputs&&... inputs) {
   return detail::run_segment(std::move(options), detail::buffers_of(fn), std::move(function), std::move(args));
 }
 
-/// sequential->forward(x) in `segments` parts of equal length, each a segment but the last, which takes the rest and
-/// whose backward comes at once: torch.utils.checkpoint.checkpoint_sequential. `sequential`: a torch::nn::Sequential of
+/// sequential->forward(x) in `segments` parts of equal length, all segments but the last, which has the rest and whose
+/// backward follows immediately: torch.utils.checkpoint.checkpoint_sequential. `sequential`: a torch::nn::Sequential of
 /// blocks that take a tensor and return one. Throws ConfigError unless 1 <= segments <= its length.
 template <class Sequential>
 at::Tensor recompute_sequential(Sequential sequential, int64_t segments, at::Tensor x, SegmentOptions options = {}) {

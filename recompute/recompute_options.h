@@ -1,9 +1,9 @@
-// What a user may ask of recomputation: trainer.recompute.
+// The options of recomputation: trainer.recompute.
 //
 //   recompute: {modules: ["encoder.layer.*"]}      each of these submodules is a segment
 //   recompute: {checkpoints: [fc_1, pred]}         segments between these outputs, as in Paddle
-//   recompute: {modules: [layers], segments: 32}   a Sequential in so many parts
-//   recompute: {budget: 11GiB}                     the planner chooses; auto: it takes the memory that is there
+//   recompute: {modules: [layers], segments: 32}   a Sequential in 32 parts
+//   recompute: {budget: 11GiB}                     the planner chooses; auto: for the memory that is free
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 namespace levin {
 
 /// What a segment keeps for backward besides its inputs: nothing, or the results of its matrix products, so that only
-/// the cheap rest is computed again.
+/// the cheap rest is recomputed.
 enum class Keep { nothing, matmul };
 template <>
 struct EnumNames<Keep> {
@@ -35,10 +35,10 @@ struct RecomputeOptions {
   static auto fields() {
     using O = RecomputeOptions;
     return levin::fields(
-        field("modules", &O::modules, "names of submodules, * for any part: each is computed again in backward"),
+        field("modules", &O::modules, "names of submodules, * matches any part: each is recomputed in backward"),
         field("checkpoints", &O::checkpoints,
-              "names of submodules whose outputs are kept; all between is computed again"),
-        field("segments", &O::segments, "cut each of modules, a Sequential, into so many parts of equal length")
+              "names of submodules whose outputs are kept; everything in between is recomputed"),
+        field("segments", &O::segments, "cut each of modules, a Sequential, into this many parts of equal length")
             .check([](const std::optional<int64_t>& n) { return !n || *n >= 1; }, ">= 1"),
         field("budget", &O::budget, "plan the segments so that a step stays under this memory, e.g. 11GiB"),
         field("keep", &O::keep, "what a segment keeps: nothing, or the results of matrix products (matmul)"),
@@ -46,7 +46,7 @@ struct RecomputeOptions {
   }
 };
 
-/// Unset: nothing is computed again. "auto": as budget, with the memory that is free.
+/// Unset: nothing is recomputed. "auto": like budget, with the free memory.
 struct RecomputeChoice {
   bool automatic = false;
   std::optional<RecomputeOptions> options = std::nullopt;
@@ -57,7 +57,7 @@ struct RecomputeChoice {
   RecomputeChoice(const char* word);  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool wanted() const { return automatic || options.has_value(); }
-  /// Whether the planner of memory chooses the segments.
+  /// Whether the memory planner chooses the segments.
   [[nodiscard]] bool is_planned() const { return automatic || (options && options->budget); }
 };
 

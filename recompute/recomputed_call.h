@@ -1,4 +1,4 @@
-// What makes a module, or neighbours of a chain, a segment: an action of core/module_call.h.
+// Makes a module, or consecutive blocks of a chain, a segment: an action of core/module_call.h.
 #pragma once
 
 #include <atomic>
@@ -16,11 +16,11 @@ class RecomputedCall final : public CallAction {
 
   TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace place) override;
 
-  /// Forward passes that were made segments, and how often such a pass was run again.
+  /// Number of forward passes run as segments, and of recomputations.
   [[nodiscard]] int64_t calls() const { return counts_->calls; }
   [[nodiscard]] int64_t recomputed() const { return counts_->recomputed; }
 
-  /// The same for a copy of the module, counted together.
+  /// The same for a copy of the module, with shared counters.
   [[nodiscard]] std::shared_ptr<RecomputedCall> for_copy(TensorList buffers) const;
 
  private:

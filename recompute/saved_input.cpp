@@ -19,8 +19,7 @@ at::Tensor copied_to_host(const at::Tensor& tensor) {
 
 }  // namespace
 
-// A leaf (the batch, a weight) stays where it is for its owner; what the hooks of a segment around this one take stays
-// nowhere.
+// A leaf (the batch, a weight) is kept by its owner; tensors taken by the hooks of an enclosing segment are not kept.
 SavedInput::SavedInput(const at::Tensor& input, bool offload) {
   const bool on_gpu = input.defined() && input.is_cuda();
   if (!offload || !on_gpu || input.is_leaf() || SavedTensorScope::active()) {

@@ -1,4 +1,4 @@
-// What a segment keeps of one input until backward. Internal.
+// An input of a segment, kept until backward. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,12 +8,12 @@ namespace levin {
 
 class SavedInput {
  public:
-  /// Kept as an operator's tensor is: by the hooks of the segment around this one, if any, so that nested segments keep
-  /// nothing of each other. `offload`: a tensor of a GPU is copied to page-locked memory of the host, beside what
-  /// follows on its stream.
+  /// Kept like an operator's saved tensor: by the hooks of the enclosing segment, if any, so that nested segments keep
+  /// nothing of each other. `offload`: a tensor of a GPU is copied to page-locked memory of the host, in parallel with
+  /// the stream.
   SavedInput(const at::Tensor& input, bool offload);
 
-  /// The input once more; throws c10::Error if it was changed in place since.
+  /// Returns the input; throws c10::Error if it was changed in place since.
   [[nodiscard]] at::Tensor tensor() const;
 
  private:

@@ -31,7 +31,7 @@ class HookedEngine final : public Engine {
   }
 };
 
-// From the first use to the process's end.
+// Registered at the first use, for the rest of the process.
 void become_engine() {
   static const bool done = [] {
     if (&Engine::get_default_engine() != &Engine::get_base_engine()) {

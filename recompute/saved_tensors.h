@@ -1,4 +1,4 @@
-// Who decides what backward keeps of a forward pass: PyTorch's saved-tensor hooks, which LibTorch has for Python only.
+// PyTorch's saved-tensor hooks, which decide what backward keeps of a forward pass; LibTorch has them for Python only.
 // Internal.
 #pragma once
 
@@ -10,12 +10,12 @@ namespace levin {
 
 // Note [Saved-tensor hooks without Python]
 // LibTorch asks its autograd engine, by a virtual function, for the hooks of each tensor that an operator saves for
-// backward; the plain engine has none, Python's asks Python. The engine here is the plain one with another answer: that
-// of the scope that is open on the calling thread. The graph is then as without it, every node and edge, and only the
-// tensors in it are kept elsewhere. So parameters get their gradients once, in the same order and to the same bits, and
-// whoever waits for them (c10d::Reducer) sees nothing new.
+// backward; the plain engine has none, Python's engine calls Python. The engine here is the plain one with hooks: those
+// of the open scope of the calling thread. The graph has the same nodes and edges as without hooks; only the saved
+// tensors are kept elsewhere. So parameters get their gradients once, in the same order and with the same bits, and
+// c10d::Reducer, which waits for them, sees no difference.
 
-/// Gives the tensors that operators save on this thread their hooks.
+/// Provides the hooks for tensors that operators save on this thread.
 class SavedTensorHooks {
  public:
   virtual ~SavedTensorHooks() = default;
@@ -23,7 +23,7 @@ class SavedTensorHooks {
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> make() = 0;
 };
 
-/// While it lives, `hooks` (null: none) are asked on the calling thread, instead of those of the scope around it.
+/// During its lifetime, `hooks` (null: none) apply on the calling thread, instead of those of the enclosing scope.
 class SavedTensorScope {
  public:
   explicit SavedTensorScope(SavedTensorHooks* hooks);
@@ -31,7 +31,7 @@ class SavedTensorScope {
   SavedTensorScope(const SavedTensorScope&) = delete;
   SavedTensorScope& operator=(const SavedTensorScope&) = delete;
 
-  /// Whether hooks are asked on the calling thread.
+  /// Whether hooks apply on the calling thread.
   [[nodiscard]] static bool active();
 
  private:

@@ -19,19 +19,19 @@
 namespace levin {
 
 // Note [How a segment is computed again]
-// The forward pass runs with gradients, so that its graph is the one without recomputation, but what its operators save
-// is not kept: an empty slot is. The first slot that backward reads computes the segment again, from its inputs, with
-// the random numbers and the autocast of then, and fills all slots that backward still waits for: the k-th tensor that
-// is saved is the k-th that was. It stops where the last of them is filled. A slot's tensor goes as soon as its
-// operator has had it, and the segment with its last slot. A second backward (retain_graph) computes it once more. Chen
-// et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; the non-reentrant form of torch.utils.checkpoint.
+// The forward pass runs with gradients, so that its graph is the one without recomputation, but an empty slot is kept
+// instead of each saved tensor. The first slot that backward reads recomputes the segment, from its inputs, with the
+// original random numbers and autocast, and fills all slots that backward still needs: the k-th tensor saved now is the
+// k-th saved then. It stops when the last of them is filled. A slot's tensor is freed as soon as its operator has used
+// it, and the segment with its last slot. A second backward (retain_graph) recomputes it again. Chen et al. 2016,
+// "Training Deep Nets with Sublinear Memory Cost"; the non-reentrant form of torch.utils.checkpoint.
 
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Thrown through the forward pass when nothing of what is left of it is wanted. No std::exception, so that code that
-// catches those lets it pass.
+// Thrown through the forward pass when the rest of it is not needed. Not a std::exception, so that handlers for those
+// do not catch it.
 struct Complete {};
 
 int& depth_of_recomputing() {
@@ -47,7 +47,7 @@ class Recomputing {
   Recomputing& operator=(const Recomputing&) = delete;
 };
 
-// Puts running statistics back, past their count of changes: nobody's saved tensor has changed.
+// Restores running statistics without touching their version counters: no saved tensor has changed.
 class BuffersAsTheyWere {
  public:
   explicit BuffersAsTheyWere(const Tensors& buffers) : buffers_(buffers) {
@@ -72,7 +72,7 @@ bool belongs_to_weight(const at::Tensor& tensor) {
   return tensor.is_leaf() || (tensor.is_view() && tensor._base().is_leaf());
 }
 
-// The same memory and count of changes, without the graph.
+// The same memory and version counter, without the graph.
 at::Tensor alias_of(const at::Tensor& tensor) {
   auto* impl = tensor.unsafeGetTensorImpl();
   return at::Tensor(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/false));
@@ -109,7 +109,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
   std::recursive_mutex mutex_;              // devices' threads may read slots of one segment
 };
 
-// In the place of one saved tensor.
+// Replaces one saved tensor.
 class Segment::Slot {
  public:
   Slot(std::shared_ptr<Segment> segment, const at::Tensor& tensor)
@@ -132,7 +132,7 @@ class Segment::Slot {
                   ". Its forward pass must depend on its inputs and on LibTorch's random numbers alone.");
     }
     value_ = alias_of(tensor);
-    version_ = value_._version();  // take() sees a change that comes later
+    version_ = value_._version();  // take() detects later changes
   }
 
  private:
@@ -143,7 +143,7 @@ class Segment::Slot {
   int64_t version_ = 0;
 };
 
-// Of one saved tensor of the forward pass.
+// The slot of one saved tensor of the forward pass.
 class SlotHooks final : public torch::autograd::SavedVariableHooks {
  public:
   explicit SlotHooks(std::shared_ptr<Segment> segment) : segment_(std::move(segment)) {}
@@ -200,7 +200,7 @@ class Segment::Refill final : public SavedTensorHooks {
   [[nodiscard]] size_t wanted() const { return wanted_; }
 
  private:
-  // Keeps its tensor too, for a forward pass that runs a backward of its own.
+  // Also keeps its tensor, for a forward pass that runs its own backward.
   class Hooks final : public torch::autograd::SavedVariableHooks {
    public:
     explicit Hooks(Refill& refill) : refill_(refill) {}

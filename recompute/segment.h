@@ -1,5 +1,5 @@
-// A part of a forward pass that keeps its inputs alone and is computed again in backward. recompute.h and
-// RecomputedCall are made of it.
+// A part of a forward pass that keeps only its inputs and is recomputed in backward. Used by recompute.h and
+// RecomputedCall.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,30 +13,30 @@
 
 namespace levin {
 
-/// How a segment is computed again.
+/// How a segment is recomputed.
 struct SegmentOptions {
   std::string name = "the segment";  // in errors
   Keep keep = Keep::nothing;         // what is kept besides the inputs
-  bool offload = false;              // inputs on a GPU are kept in the host's memory; on the CPU they are there
+  bool offload = false;              // inputs on a GPU are kept in host memory
 };
 
-/// Whether a segment that begins here does anything: only where operators make a graph for backward.
+/// Whether a segment that begins here has an effect: only if operators build a graph for backward.
 [[nodiscard]] bool recomputation_applies();
 
-/// Whether the calling thread is computing a segment again: for code that should count, log or print once.
+/// Whether the calling thread is recomputing a segment: for code that should count, log or print once.
 [[nodiscard]] bool is_recomputing();
 
 namespace detail {
 
-/// Around the forward pass of a segment, on one thread.
+/// Encloses the forward pass of a segment, on one thread.
 class SegmentScope {
  public:
   using Tensors = std::vector<at::Tensor>;
-  /// The forward pass once more; its results are not wanted. Holds none of the inputs.
+  /// Runs the forward pass again; its results are discarded. Must not hold the inputs.
   using Again = std::function<void(const Tensors& inputs)>;
 
   /// Only where recomputation_applies(). `buffers`: tensors that the forward pass may change (running statistics),
-  /// which are put back after it was computed again.
+  /// which are restored after the recomputation.
   SegmentScope(SegmentOptions options, Tensors inputs, Tensors buffers, Again again);
   ~SegmentScope();
   SegmentScope(const SegmentScope&) = delete;

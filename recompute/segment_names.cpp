@@ -34,7 +34,7 @@ struct Tree {
   torch::OrderedDict<std::string, std::shared_ptr<Module>> modules;
   std::vector<std::string> names;
 
-  // Outer matches of a pattern, without what lies within them.
+  // The outermost matches of a pattern.
   [[nodiscard]] std::vector<std::string> matches(const std::string& pattern) const {
     std::vector<std::string> found;
     for (const std::string& name : names) {
@@ -170,7 +170,7 @@ class Reading {
   }
 
   void read_checkpoints() {
-    std::map<std::string, std::set<size_t>> ends;  // by chain: where its checkpoints are
+    std::map<std::string, std::set<size_t>> ends;  // by chain: the positions of its checkpoints
     for (size_t k = 0; k < options_.checkpoints.size(); ++k) {
       const std::string& word = options_.checkpoints[k];
       auto found = tree_.matches(word);

@@ -15,7 +15,7 @@ namespace {
 
 using torch::nn::AnyModule;
 
-// Stands in a Sequential's list for one of its blocks; the Sequential's children, and so all names, stay the blocks.
+// Replaces one of a Sequential's blocks in its list; the Sequential's children, and so all names, do not change.
 class BlockCall : public torch::nn::Module {
  public:
   BlockCall(AnyModule block, std::string name, ChainPlace place)
@@ -41,7 +41,7 @@ class BlockCall : public torch::nn::Module {
   ChainPlace place_;
 };
 
-// Stands for the first of several blocks that act as one, and calls them all.
+// Replaces the first of several blocks that act as one, and calls them all.
 class RangeCall : public torch::nn::Module {
  public:
   RangeCall(std::vector<AnyModule> blocks, std::shared_ptr<const CallActions::Range> range)
@@ -61,7 +61,7 @@ class RangeCall : public torch::nn::Module {
   std::shared_ptr<const CallActions::Range> range_;
 };
 
-// Stands for a block that a RangeCall before it has called.
+// Replaces a block that is called by a RangeCall before it.
 class Called : public torch::nn::Module {
  public:
   Called() : torch::nn::Module("Called") {}

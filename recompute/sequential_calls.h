@@ -12,9 +12,9 @@ class SequentialImpl;
 
 namespace levin {
 
-/// While it lives, every Sequential within a module calls its blocks by their actions, one chain from the first such
-/// block to the last, and those of a range together. Names, parameters and checkpoints stay as they are; at the end the
-/// blocks are the plain ones.
+/// During its lifetime, every Sequential within a module calls its blocks through their actions, as one chain from the
+/// first such block to the last, and blocks of a range together. Names, parameters and checkpoints do not change; the
+/// destructor restores the plain blocks.
 class SequentialCalls {
  public:
   explicit SequentialCalls(torch::nn::Module& root);

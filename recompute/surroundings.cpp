@@ -43,7 +43,7 @@ at::Tensor state_of(const at::Generator& generator) {
 
 }  // namespace
 
-// A thread that draws from a generator of its own leaves the process's to others, who may be drawing from it.
+// A thread with its own generator does not touch the process's, which others may be using.
 std::vector<Surroundings::Generator> Surroundings::generators_of(const std::vector<c10::DeviceIndex>& gpus,
                                                                  bool with_cpu) {
   std::vector<Generator> list;
@@ -90,7 +90,7 @@ Surroundings::Scope::Scope(const Surroundings& surroundings) : outer_({}) {
 }
 
 Surroundings::Scope::~Scope() {
-  // The cache holds casts of weights that the coming optimizer step changes.
+  // The cache contains casts of weights, which the next optimizer step changes.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   set_casts(outer_);
   thread_random_.reset();

@@ -1,4 +1,4 @@
-// What a computation depends on besides its inputs: random numbers and autocast. Internal.
+// The state that a computation depends on besides its inputs: random numbers and autocast. Internal.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -41,7 +41,7 @@ class Surroundings {
   bool cache_enabled_;
 };
 
-/// While it lives, the calling thread has these surroundings; then its own again, untouched.
+/// During its lifetime, the calling thread uses this state; then its own again, unchanged.
 class Surroundings::Scope {
  public:
   explicit Scope(const Surroundings& surroundings);

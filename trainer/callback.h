@@ -82,27 +82,29 @@ class Callback {
   /// What the callback needs to continue after a restart; saved in checkpoints under state_key().
   [[nodiscard]] virtual State state() const { return {}; }
   virtual void load_state(const State&) {}
-  /// Unique among a trainer's callbacks that have state: the class name, with what tells two of a class apart.
+  /// Unique among a trainer's callbacks that have state: the class name, plus whatever distinguishes two of the same
+  /// class.
   [[nodiscard]] virtual std::string state_key() const { return ""; }
-  /// What checkpoints hold as the model, by the module's names, in the place of its own weights, as an average of them
-  /// does; in those of weights only too. Names that are missing, or all: the module's own.
+  /// The weights that checkpoints store instead of the module's, by name, such as their average; weights-only
+  /// checkpoints too. For names that are absent the module's own weights are stored.
   [[nodiscard]] virtual State weights_to_save(const LightningModule&) const { return {}; }
-  /// Not for checkpoints of weights only (Lightning: the same).
+  /// Not called for weights-only checkpoints (as in Lightning).
   virtual void on_save_checkpoint(Trainer&, LightningModule&, State& /*checkpoint*/) {}
   virtual void on_load_checkpoint(Trainer&, LightningModule&, const State& /*checkpoint*/) {}
 
-  /// Bytes of tensors that it holds beside the module, on the module's device, while it trains (an average of its
-  /// weights): the planner of memory adds them to what a step needs.
+  /// Bytes of the tensors that it keeps on the module's device during training, such as an average of the weights; the
+  /// memory planner adds them to a step's memory.
   [[nodiscard]] virtual int64_t held_bytes(const LightningModule&) const { return 0; }
 
-  /// Whether its on_train_epoch_end must see what the module's logged: early stopping and checkpoints do.
+  /// Whether its on_train_epoch_end must run after the module's, to see the values logged there: early stopping and
+  /// checkpoints do.
   [[nodiscard]] virtual bool is_monitoring() const { return false; }
-  /// "progress_bar" or "summary" if it stands in for the trainer's default of that kind.
+  /// "progress_bar" or "summary" if it replaces the trainer's default of that kind.
   [[nodiscard]] virtual std::string default_for() const { return ""; }
   /// Whether it is a checkpoint callback: those run after all others.
   [[nodiscard]] virtual bool is_checkpoint() const { return false; }
-  /// Of a checkpoint callback: the file that "best" or "last" stands for, "" if there is none; "interrupted": where the
-  /// checkpoint of a stop goes.
+  /// For a checkpoint callback: the path of "best" or "last", "" if there is none; for "interrupted", where a stopped
+  /// run is saved.
   [[nodiscard]] virtual std::string checkpoint_path(Trainer&, const std::string& /*which*/) { return ""; }
 };
 

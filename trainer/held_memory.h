@@ -1,5 +1,5 @@
-// How many bytes a rank really holds of what training keeps, from the memory behind the tensors: what several views
-// share counts once, memory that was given back does not count.
+// How many bytes of weights, gradients and optimizer state a rank holds, by the storages behind the tensors: storage
+// shared by several views counts once, freed storage does not count.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace levin {
 class Trainer;
 
 struct HeldMemory {
-  int64_t parameters = 0;  // weights: the module's, and what the strategy holds beside them
+  int64_t parameters = 0;  // weights: the module's, and the strategy's copies or shards
   int64_t gradients = 0;
   int64_t optimizer_state = 0;  // of all optimizers, without their counters
 
@@ -18,7 +18,7 @@ struct HeldMemory {
   [[nodiscard]] std::string str() const;
 };
 
-/// Of the running fit, as it is now. Every rank for itself.
+/// Of the running fit, now, on this rank.
 [[nodiscard]] HeldMemory held_memory(Trainer& trainer);
 
 }  // namespace levin

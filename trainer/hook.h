@@ -62,7 +62,7 @@ enum class Hook {
 
 [[nodiscard]] const char* hook_name(Hook hook);
 
-/// What `log` may do in a hook and what it does unless told.
+/// What `log` may do in a hook, and its defaults there.
 struct LogRule {
   bool allowed = false;
   bool step_allowed = false;  // on_step: a value per batch

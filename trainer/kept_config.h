@@ -8,8 +8,8 @@
 
 namespace levin {
 
-/// The configuration of a program that has one, and how it reads the file that an earlier run has kept: with today's
-/// names and every default filled in.
+/// The configuration of a program, and how to read the file stored by an earlier run: with current names, and all
+/// defaults filled in.
 struct KeptConfig {
   ConfigNode config = {};
   std::function<ConfigNode(const std::string& path)> read = {};

@@ -39,7 +39,7 @@ class Trainer;
 class LightningModule : public torch::nn::Module {
  public:
   LightningModule() = default;
-  /// Tells the trainer that it must forget the module.
+  /// Detaches the module from its trainer.
   ~LightningModule() override;
   LightningModule(const LightningModule&) = delete;
   LightningModule& operator=(const LightningModule&) = delete;
@@ -83,7 +83,7 @@ class LightningModule : public torch::nn::Module {
   virtual void on_after_backward() {}
   virtual void on_before_optimizer_step(Optimizer&) {}
   virtual void on_validation_model_zero_grad() { zero_grad(); }
-  /// The module's mode for an evaluation, and the way back: by default every layer gets the mode that it had.
+  /// Switches to evaluation mode, and back: by default every layer returns to the mode it had.
   virtual void on_validation_model_eval() { eval(); }
   virtual void on_validation_model_train() {}
   virtual void on_test_model_eval() { eval(); }
@@ -117,14 +117,14 @@ class LightningModule : public torch::nn::Module {
   virtual Batch on_before_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
   virtual Batch transfer_batch_to_device(Batch batch, at::Device device, int64_t dataloader_idx);
   virtual Batch on_after_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
-  /// Called after the gradients are complete; clip here in another way, or call clip_gradients with other numbers.
+  /// Called after the gradients are complete; clip in another way here, or call clip_gradients with other values.
   virtual void configure_gradient_clipping(Optimizer& optimizer, double clip_val, ClipAlgorithm algorithm);
   virtual void optimizer_zero_grad(Optimizer& optimizer);
-  /// The update of automatic optimization, after clipping: optimizer.step(). Warm a learning rate up here, or leave a
-  /// step out. Not called for an optimizer that needs a closure (LBFGS).
+  /// The update of automatic optimization, after clipping: optimizer.step(). Override it to warm up a learning rate, or
+  /// to skip a step. Not called for an optimizer that needs a closure (LBFGS).
   virtual void optimizer_step(int64_t epoch, int64_t batch_idx, Optimizer& optimizer);
-  /// Adds the gradients of `loss`, which is divided by the window and scaled already: loss.backward(). Not called for
-  /// the parts of a pipeline.
+  /// Adds the gradients of `loss`, which is already divided by the window size and scaled: loss.backward(). Not called
+  /// for micro-batches of a pipeline.
   virtual void backward(const at::Tensor& loss);
   /// `metric` is set for plateau schedulers only.
   virtual void lr_scheduler_step(LRScheduler& scheduler, std::optional<double> metric);
@@ -137,8 +137,9 @@ class LightningModule : public torch::nn::Module {
   void log_dict(const std::map<std::string, double>& values, const LogOptions& options = {});
 
   /// In training_step: how much this batch counts in its accumulation window, e.g. its number of tokens, where the loss
-  /// is a mean over them. The update is then that of one big batch, however unequal its parts are; unset: all count the
-  /// same. Every batch of a window says it, or none. `weight`: a number >= 0, or a tensor () that may be on a device.
+  /// is a mean over them. The update is then that of one big batch, however unequal its parts are; unset: all batches
+  /// count the same. Set it for every batch of a window, or for none. `weight`: a number >= 0, or a tensor () that may
+  /// be on a device.
   void set_loss_weight(double weight);
   void set_loss_weight(const at::Tensor& weight);
 
@@ -150,11 +151,11 @@ class LightningModule : public torch::nn::Module {
   void save_hyperparameters(ConfigNode hparams) { hparams_ = std::move(hparams); }
   [[nodiscard]] const ConfigNode& hparams() const { return hparams_; }
 
-  /// The registered class and options that it was made from by name; empty if a program made it itself.
+  /// The registered class and options it was created from; empty if a program created it directly.
   [[nodiscard]] const ClassSpec& made_from() const { return made_from_; }
   void set_made_from(ClassSpec spec) { made_from_ = std::move(spec); }
 
-  /// What to train with: configure_optimizers, or what a run file puts in its place.
+  /// The result of configure_optimizers, or the run file's optimizers.
   [[nodiscard]] OptimizerConfig wanted_optimizers() {
     return optimizer_override_ ? optimizer_override_(*this) : configure_optimizers();
   }
@@ -170,13 +171,13 @@ class LightningModule : public torch::nn::Module {
   [[nodiscard]] LightningOptimizer& optimizer(size_t index = 0);
   [[nodiscard]] std::vector<LightningOptimizer>& optimizers();
   [[nodiscard]] std::vector<LRSchedulerConfig>& lr_schedulers();
-  /// Of the gradients as they are; in manual optimization those of a scaled loss are unscaled first.
+  /// Clips the gradients; in manual optimization, gradients of a scaled loss are unscaled first.
   void clip_gradients(Optimizer& optimizer, double clip_val, ClipAlgorithm algorithm = ClipAlgorithm::norm);
   /// Only the parameters of `optimizer` require gradients until untoggle_optimizer.
   void toggle_optimizer(Optimizer& optimizer);
   void untoggle_optimizer(Optimizer& optimizer);
 
-  /// Parameters need no gradient and layers are in eval mode; unfreeze undoes both for all parameters.
+  /// Turns off gradients and puts the layers in eval mode; unfreeze undoes both for all parameters.
   void freeze();
   void unfreeze();
 
@@ -184,8 +185,8 @@ class LightningModule : public torch::nn::Module {
   /// Blocks until all arrive; every rank calls it.
   [[nodiscard]] at::Tensor all_gather(const at::Tensor& value) const;
 
-  /// Whether a checkpoint's weights must be the module's, name by name; false loads those that fit and says what does
-  /// not. For modules that leave frozen weights out of their checkpoints.
+  /// Whether a checkpoint must contain exactly the module's weights, by name; false loads those that match and reports
+  /// the rest. For modules whose checkpoints omit frozen weights.
   [[nodiscard]] bool strict_loading() const { return strict_loading_; }
   void set_strict_loading(bool strict) { strict_loading_ = strict; }
 

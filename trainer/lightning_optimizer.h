@@ -15,9 +15,9 @@ class LightningOptimizer {
   LightningOptimizer(Trainer& trainer, std::shared_ptr<Optimizer> optimizer)
       : trainer_(&trainer), optimizer_(std::move(optimizer)) {}
 
-  /// on_before_optimizer_step, the update, global_step + 1. Where a scaled gradient overflowed: nothing of it; the step
-  /// counts as skipped. The scale moves once a batch, after all optimizers. Throws Error for a closure with a scaled
-  /// loss.
+  /// on_before_optimizer_step, the update, global_step + 1. If a scaled gradient overflowed, none of these happens and
+  /// the step counts as skipped. The scale is updated once per batch, after all optimizers. Throws Error for a closure
+  /// with a scaled loss.
   void step(const Optimizer::Closure& closure = {});
   void zero_grad();
 
@@ -28,8 +28,8 @@ class LightningOptimizer {
   [[nodiscard]] Optimizer& optimizer() { return *optimizer_; }
   [[nodiscard]] std::shared_ptr<Optimizer> shared() const { return optimizer_; }
 
-  /// For the trainer, after each batch: whether it was stepped in the batch, or its gradients are unscaled; forgets the
-  /// former.
+  /// For the trainer, after each batch: whether it was stepped in the batch, which is then reset, or its gradients are
+  /// unscaled.
   bool end_batch();
 
  private:

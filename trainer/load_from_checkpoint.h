@@ -1,4 +1,4 @@
-// A module as a checkpoint's run had it: made from the hyper-parameters that are in the file, with the file's weights.
+// Creates a module from a checkpoint: from the hyper-parameters in the file, with the file's weights.
 //
 //   auto model = levin::load_from_checkpoint<Classifier>("checkpoints/last.ckpt");
 //   levin::Trainer().test(*model, data);
@@ -13,9 +13,9 @@
 
 namespace levin {
 
-/// `Module` has `using Options = …` (a struct with fields(), see core/fields.h), is made from it, and its constructor
-/// has called save_hyperparameters(options); or it is made from nothing. Throws CheckpointError for a file that is
-/// missing, damaged, or whose weights do not fit, and ConfigError for hyper-parameters that the options do not know.
+/// `Module` has `using Options = …` (a struct with fields(), see core/fields.h) and a constructor that takes it and
+/// calls save_hyperparameters(options); or it has a default constructor. Throws CheckpointError for a file that is
+/// missing, damaged, or whose weights do not fit, and ConfigError for hyper-parameters that the options do not have.
 template <class Module>
 [[nodiscard]] std::shared_ptr<Module> load_from_checkpoint(const std::string& path, bool strict = true) {
   std::shared_ptr<Module> module;

@@ -1,4 +1,4 @@
-// When the trainer moves a learning-rate scheduler: what configure_optimizers and run files say beside the class.
+// When the trainer moves a learning-rate scheduler: the options beside its class in configure_optimizers and run files.
 #pragma once
 
 #include <array>
@@ -16,18 +16,18 @@ struct EnumNames<Interval> {
   static constexpr std::array names{std::pair{"epoch", Interval::epoch}, std::pair{"step", Interval::step}};
 };
 
-/// When a scheduler moves.
+/// When a scheduler is stepped.
 struct LRSchedulerOptions {
   Interval interval = Interval::epoch;  // step: optimizer steps
-  int64_t frequency = 1;                // every so many epochs or steps
+  int64_t frequency = 1;                // every n epochs or steps
   std::string monitor = "";             // the metric a plateau scheduler watches
   bool strict = true;                   // an absent metric is an error; false: a warning, and the scheduler waits
-  std::string name = "";                // what LearningRateMonitor calls it
+  std::string name = "";                // the name LearningRateMonitor logs it under
 
   static auto fields() {
     using O = LRSchedulerOptions;
     return levin::fields(field("interval", &O::interval, "move after each epoch or each optimizer step"),
-                         field("frequency", &O::frequency, "move after every so many of them").min(1),
+                         field("frequency", &O::frequency, "move after every n of them").min(1),
                          field("monitor", &O::monitor, "the metric ReduceLROnPlateau watches"),
                          field("strict", &O::strict, "an absent monitor is an error; false: a warning"),
                          field("name", &O::name, "what LearningRateMonitor calls it"));

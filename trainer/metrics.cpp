@@ -30,7 +30,7 @@ std::string where(const MetricStore::Place& place, std::string_view name) {
   return "log(\"" + cut_text(std::string(name)) + "\") in " + hook_name(place.hook);
 }
 
-// A read of CPU memory: no operator call, no autograd.
+// Reads CPU memory directly: no operator call, no autograd.
 double cpu_scalar(const at::Tensor& value) {
   switch (value.scalar_type()) {
     case at::kFloat: return *static_cast<const float*>(value.const_data_ptr());
@@ -129,7 +129,7 @@ void MetricStore::add(Slot& s, double value, double weight) {
 void MetricStore::add(Slot& s, const at::Tensor& value, double weight) {
   s.used = true;
   s.last_weight = weight;
-  // A copy, also of a float64: the graph and later changes in place stay away.
+  // A copy, also of float64: detached from the graph and from later in-place changes.
   s.device_last = value.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
   if (!s.on_epoch) return;
   const at::Tensor share = s.reduce == ReduceFx::mean ? s.device_last.mul(weight) : s.device_last;

@@ -1,5 +1,5 @@
 // The values that user code logs: kept per (hook, name, loader), reduced over an epoch, read only when a logger, the
-// progress bar or a callback wants them. A value on a device stays there until then: `log` never waits for a GPU.
+// progress bar or a callback needs them. A value on a device stays there until then: `log` never waits for a GPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -46,7 +46,7 @@ using Metrics = std::map<std::string, double>;
 /// The metrics of one loop (training, validation or testing) during one epoch.
 class MetricStore {
  public:
-  /// Where the loop stands; set by the loop before user code runs.
+  /// The position of the loop; set by the loop before user code runs.
   struct Place {
     Hook hook = Hook::none;
     int64_t batch_size = 1;  // samples in the current batch
@@ -62,25 +62,25 @@ class MetricStore {
   [[nodiscard]] Metrics logged(bool on_step, std::optional<int64_t> only = std::nullopt) const;
   /// For the progress bar.
   [[nodiscard]] Metrics shown(bool on_step) const;
-  /// For callbacks: plain names beside the _step and _epoch ones. `training`: step values count too.
+  /// For callbacks: plain names in addition to the _step and _epoch ones. `training`: step values count too.
   [[nodiscard]] Metrics monitored(bool on_step, bool training) const;
 
-  /// With several ranks, every rank: epoch values logged with sync_dist become those of all samples of all ranks,
-  /// other epoch values rank 0's, in one message. Values that were made so before are left alone. Throws Error naming
-  /// the metrics where ranks have logged different ones.
+  /// With several ranks, every rank: reduces epoch values logged with sync_dist over all samples of all ranks, and
+  /// replaces other epoch values by rank 0's, in one message. Values already reduced are left alone. Throws Error
+  /// naming the metrics if ranks have logged different ones.
   void sync_epoch(RankCollectives& ranks);
   /// The last batch's values of on_step metrics with sync_dist, over all ranks.
   void sync_step(RankCollectives& ranks);
-  /// Whether a metric wants sync_step().
+  /// Whether a metric needs sync_step().
   [[nodiscard]] bool syncs_steps() const { return any_step_sync_; }
 
-  /// Forgets the values; the slots stay, so that the next epoch finds them at once.
+  /// Forgets the values; the slots stay, for fast lookup in the next epoch.
   void reset();
 
   /// What was logged since the last reset. A value that was on a device is a number afterwards; a device value that
   /// follows is added to it there.
   [[nodiscard]] State state() const;
-  /// Nothing was summed up yet; what was logged stays known.
+  /// Resets the sums, but not which metrics were logged.
   void drop_totals();
   void load_state(const State& saved);
 
@@ -114,8 +114,8 @@ class MetricStore {
   void collect(bool on_step, Metrics& metrics, Keep keep) const;
 
   std::vector<Slot> slots_ = {};
-  bool any_step_sync_ = false;  // a metric wants its step values reduced over ranks
-  size_t cursor_ = 0;           // calls come in the same order every batch, so the next slot is usually the right one
+  bool any_step_sync_ = false;  // a metric has its step values reduced over ranks
+  size_t cursor_ = 0;           // calls usually come in the same order in every batch, so the next slot is tried first
 };
 
 }  // namespace levin

@@ -1,4 +1,4 @@
-// What a MetricStore has taken in so far, for a checkpoint inside an epoch: reads device values.
+// The accumulated values of a MetricStore, for a checkpoint inside an epoch: reads device values.
 #include <algorithm>
 
 #include "levin/trainer/metrics.h"

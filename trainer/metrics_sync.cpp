@@ -1,4 +1,4 @@
-// Metrics of several ranks become one: all values of an epoch in one message.
+// Reduces metrics over ranks: all values of an epoch in one message.
 #include <ATen/ops/full.h>
 
 #include <algorithm>
@@ -13,11 +13,11 @@ namespace levin {
 namespace {
 
 // A message of fixed size, so that ranks that differ in their metrics can still read each other's: a count, a hash of
-// the names, then two numbers a metric. More than fit are sent in a second message.
+// the names, then two numbers per metric. If they do not fit, the rest is sent in a second message.
 constexpr int64_t kHeader = 2;
 constexpr int64_t kAtOnce = 64;
 
-// 52 bits of it survive in a double.
+// 52 bits of it fit into a double.
 double hash_of(const std::string& text) {
   uint64_t mixed = 0;
   for (const char letter : text) mixed = mix_seed(mixed, static_cast<unsigned char>(letter));

@@ -4,7 +4,7 @@
 //   return {SGD(parameters(), {.lr = 0.1}), StepLR({.step_size = 30})};
 //   return {SGD(parameters(), {.lr = 0.1}), OneCycleLR({.max_lr = 0.5, .total_steps = 100}), {.interval =
 //   Interval::step}}; OptimizerConfig both(Adam(generator->parameters())); both.add(Adam(discriminator->parameters()));
-//   return both; return torch::optim::Adam(parameters(), 1e-3);        // LibTorch's own work too
+//   return both; return torch::optim::Adam(parameters(), 1e-3);        // LibTorch's optimizers work too
 #pragma once
 
 #include <concepts>

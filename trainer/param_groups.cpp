@@ -39,7 +39,7 @@ bool matches(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-// A pattern that chooses nothing is a mistake in a name, and would leave the setting without effect.
+// A pattern without a match is a mistake in a name, and the setting would have no effect.
 void check_patterns(const std::vector<NamedParameter>& parameters, const std::vector<ParamGroupOptions>& wanted,
                     const std::string& path) {
   std::vector<std::string> names;
@@ -64,7 +64,7 @@ std::vector<ParamGroup> param_groups(const torch::nn::Module& module, const std:
                                      bool no_decay, const std::string& path) {
   const std::vector<NamedParameter> parameters = all_parameters(module);
   check_patterns(parameters, wanted, path);
-  // Two for each wanted group and for the rest: what decays, and what does not.
+  // Two for each wanted group and for the rest: with and without weight decay.
   std::vector<ParamGroup> groups(2 * (wanted.size() + 1));
   for (size_t i = 0; i < groups.size(); ++i) {
     const bool rest = i / 2 == wanted.size();
@@ -75,7 +75,7 @@ std::vector<ParamGroup> param_groups(const torch::nn::Module& module, const std:
     if (no_decay && i % 2 == 1 && !settings.weight_decay) groups[i].weight_decay = 0;
   }
   for (const auto& parameter : parameters) {
-    if (!parameter.value.requires_grad()) continue;  // what a callback has frozen joins when it is unfrozen
+    if (!parameter.value.requires_grad()) continue;  // parameters frozen by a callback are added when unfrozen
     const auto found = std::find_if(wanted.begin(), wanted.end(), [&](const auto& group) {
       return std::any_of(group.params.begin(), group.params.end(),
                          [&](const auto& pattern) { return matches(pattern, parameter.name); });

@@ -1,4 +1,4 @@
-// A model's parameters in groups with settings of their own, chosen by name.
+// Divides a model's parameters by name into groups with their own settings.
 //
 //   return AdamW(param_groups(*this, {{.params = {"encoder.*"}, .lr = 1e-5}}, /*no_decay=*/true), {.lr = 1e-3});
 //
@@ -28,7 +28,7 @@ struct ParamGroupOptions {
   static auto fields() {
     using O = ParamGroupOptions;
     return levin::fields(
-        field("params", &O::params, "patterns of parameter names, as a shell has them: \"encoder.*\", \"*.bias\"")
+        field("params", &O::params, "patterns of parameter names, as in a shell: \"encoder.*\", \"*.bias\"")
             .not_empty(),
         field("lr", &O::lr, "step size").check([](const auto& v) { return !v || *v >= 0; }, ">= 0"),
         field("weight_decay", &O::weight_decay, "weight decay")
@@ -39,11 +39,11 @@ struct ParamGroupOptions {
 };
 
 /// The parameters of `module` that require gradients, in groups. Each belongs to the first of `wanted` with a pattern
-/// that matches its name (as named_parameters() gives it), the others to one with the optimizer's settings. `no_decay`:
+/// that matches its name (as in named_parameters()), the others to a group with the optimizer's settings. `no_decay`:
 /// biases and the parameters of normalization layers (those with "Norm" in their class's name) get weight decay 0,
-/// unless a matching group sets it. Groups come in the order of `wanted`, the rest last; within each those that decay
-/// come first; a group that nothing belongs to is left out.
-/// Throws ConfigError, below `path`, for a pattern that matches no parameter at all, and where nothing can be trained.
+/// unless a matching group sets it. Groups come in the order of `wanted`, the rest last; within each, those with weight
+/// decay come first; empty groups are left out. Throws ConfigError, below `path`, for a pattern that matches no
+/// parameter, and if nothing can be trained.
 [[nodiscard]] std::vector<ParamGroup> param_groups(const torch::nn::Module& module,
                                                    const std::vector<ParamGroupOptions>& wanted, bool no_decay = false,
                                                    const std::string& path = "param_groups");

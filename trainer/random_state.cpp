@@ -17,7 +17,7 @@ at::Generator& cpu_generator() {
   return generator;
 }
 
-// LibTorch must not be asked before the CUDA component is open: it would decide that there is no GPU (core/gpu.h).
+// LibTorch must not be asked before the CUDA component is loaded: it would conclude that there is no GPU (core/gpu.h).
 int64_t cuda_devices() {
   return gpu_is_open() ? static_cast<int64_t>(at::getNumGPUs()) : 0;
 }

@@ -1,4 +1,4 @@
-// Keeps the random numbers of a run apart from what happens in between.
+// Saves and restores the states of random number generators.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace levin {
 
-/// Remembers the default generators' states and puts them back when it goes.
+/// Saves the default generators' states and restores them in its destructor.
 class RandomState {
  public:
   RandomState();
@@ -21,13 +21,13 @@ class RandomState {
 
 /// The states of all generators that LibTorch's operators use: "cpu", and "cuda.<index>" for each device.
 [[nodiscard]] State random_state();
-/// Puts them back; those of `rank` where several ranks' were saved. Throws CheckpointError if one is missing;
-/// generators of devices that are not here are left out.
+/// Restores them; those of `rank` if several ranks' were saved. Throws CheckpointError if one is missing;
+/// generators of absent devices are skipped.
 void restore_random_state(const State& saved, int64_t rank = 0);
 
 /// Seeds every generator of the process, the loaders' default included. Call it before the model is made.
 void seed_everything(uint64_t seed);
-/// Seeds the generators of all GPUs; none before the CUDA component is open.
+/// Seeds the generators of all GPUs; does nothing before the CUDA component is loaded.
 void seed_gpus(uint64_t seed);
 
 }  // namespace levin

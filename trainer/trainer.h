@@ -37,7 +37,7 @@ using Predictions = std::vector<std::vector<at::Tensor>>;
 
 class Trainer {
  public:
-  /// Throws ConfigError naming every option that cannot be had.
+  /// Throws ConfigError naming every option that is not possible.
   explicit Trainer(TrainerOptions options = {});
   ~Trainer();
   Trainer(const Trainer&) = delete;
@@ -65,9 +65,9 @@ class Trainer {
                       bool return_predictions = true);
   Predictions predict(LightningModule& module, const std::string& ckpt_path = "", bool return_predictions = true);
 
-  /// While the result lives, modules are created with weights in the number format of this run's precision, so that
-  /// they never take the memory of float32 weights first: bf16-true, 16-true, 64-true. Null: in float32, as ever. They
-  /// are created on the CPU, and the run moves them.
+  /// During the result's lifetime, modules are created with weights in the number format of this run's precision
+  /// (bf16-true, 16-true, 64-true), instead of float32 weights that are converted later. Null if that is float32.
+  /// Weights are created on the CPU; the run moves them to its device.
   ///
   ///   std::shared_ptr<Gpt> model;
   ///   {
@@ -80,11 +80,11 @@ class Trainer {
   /// configure_model, on every rank.
   void start_from(WeightsOptions weights);
 
-  /// The configuration that this run is made from: kept as config.yaml in the run's folder, compared with the file of
-  /// the run that a fit with auto_resume continues, and between ranks at the start of every entry point.
+  /// Sets the configuration of this run: it is written to config.yaml in the run's folder, compared with the file of
+  /// the run that a fit with auto_resume continues, and compared between ranks at the start of every entry point.
   void keep_config(KeptConfig config);
 
-  // ---- where the run stands ------------------------------------------------------------------------------------
+  // ---- the run's progress --------------------------------------------------------------------------------------
   /// Epochs completed: k during epoch k and in its on_train_epoch_end, k + 1 after it.
   [[nodiscard]] int64_t current_epoch() const;
   /// Optimizer steps taken.
@@ -106,28 +106,28 @@ class Trainer {
   [[nodiscard]] bool sanity_checking() const;
   /// A training epoch is running, and no validation inside it.
   [[nodiscard]] bool training() const;
-  /// Whether a fit continues by itself where an earlier one stood: TrainerOptions::auto_resume, or because the launcher
+  /// Whether a fit automatically continues an earlier one: TrainerOptions::auto_resume, or because the launcher
   /// or Slurm has started this program again.
   [[nodiscard]] bool auto_resumes() const;
-  /// Why the run ends early ("" if nobody asked).
+  /// Why the run ends early; "" if no stop was requested.
   [[nodiscard]] const std::string& stop_reason() const;
   [[nodiscard]] bool should_stop() const;
   /// Ends the run after this batch, once min_epochs and min_steps are met.
   void request_stop(const std::string& reason);
-  /// The running batch counts for nothing: its training_step is not called. For on_train_batch_start.
+  /// Skips the running batch: its training_step is not called. For on_train_batch_start.
   void skip_batch();
-  /// Ends this epoch after this batch, as though the batch were its last; the gradients of an accumulation window that
-  /// is still open are dropped.
+  /// Ends this epoch after this batch, as if it were the last; the gradients of an open accumulation window are
+  /// dropped.
   void skip_rest_of_epoch();
 
-  /// Batches per training epoch and per evaluation loader; kUnlimited if a loader cannot tell.
+  /// Batches per training epoch and per evaluation loader; kUnlimited if a loader does not know.
   [[nodiscard]] int64_t num_training_batches() const;
   [[nodiscard]] std::vector<int64_t> num_val_batches() const;
   [[nodiscard]] std::vector<int64_t> num_eval_batches() const;
   /// Optimizer steps of the whole fit; kUnlimited if open.
   [[nodiscard]] int64_t estimated_stepping_batches() const;
   [[nodiscard]] int64_t accumulate_grad_batches() const;
-  /// For GradientAccumulationScheduler; holds from the next window.
+  /// For GradientAccumulationScheduler; takes effect with the next window.
   void set_accumulate_grad_batches(int64_t batches);
   /// Samples of one forward and backward pass with micro_batch_size; 0: a whole batch.
   [[nodiscard]] int64_t micro_batch_size() const;
@@ -137,17 +137,17 @@ class Trainer {
   /// In on_train_batch_end: whether the batch is the last of a period of batches, epochs or the run, such as "500ba",
   /// "0.5ep" or "0.1dur": the same on every rank and after a resume. Throws Error for a period of time.
   [[nodiscard]] bool completes(const Period& period) const;
-  /// `period` as this run counts it: a share of a run that only max_time limits is a time. Throws ConfigError beginning
-  /// with `path` for a share of a run without an end.
+  /// The period resolved for this run: a share of a run that only max_time limits becomes a time. Throws ConfigError
+  /// beginning with `path` for a share of a run without an end.
   [[nodiscard]] Period resolve_period(const Period& period, const std::string& path) const;
 
-  /// Runs training_step on every batch of the training data once more, without gradients; nothing is counted and what
-  /// it logs is dropped. For callbacks that need the layers' statistics of the final weights. Every rank calls it, in
-  /// fit.
+  /// Runs training_step on every batch of the training data once more, without gradients; nothing is counted, and
+  /// logged values are dropped. For callbacks that need the layers' statistics of the final weights. Every rank calls
+  /// it, in fit.
   void forward_training_batches();
 
   // ---- metrics ------------------------------------------------------------------------------------------------
-  /// Everything logged, by name: what callbacks monitor. Reads values that are still on a device.
+  /// All logged values by name; callbacks monitor these. Reads values that are still on a device.
   [[nodiscard]] Metrics callback_metrics() const;
   /// What was last sent to the loggers.
   [[nodiscard]] const Metrics& logged_metrics() const;
@@ -192,22 +192,23 @@ class Trainer {
   [[nodiscard]] std::shared_ptr<Loader> train_dataloader() const;
   /// The module of the running or last entry point; null before.
   [[nodiscard]] LightningModule* module() const;
-  /// The data module of the running entry point; null outside of one. Given loaders come as a data module of their own.
+  /// The data module of the running entry point; null outside of one. Loaders passed to an entry point are wrapped in a
+  /// data module.
   [[nodiscard]] DataModule* datamodule() const;
 
   // ---- checkpoints ----------------------------------------------------------------------------------------------
-  /// Writes the whole state of the run (weights_only: the module's alone), durably. Every rank calls it.
+  /// Writes the entire state of the run (weights_only: only the module's), durably. Every rank calls it.
   void save_checkpoint(const std::string& path, bool weights_only = false);
 
-  /// Asks for a file that holds the run as it stands at the next border between two batches, written beside the
-  /// training unless the request says otherwise. Every rank calls it.
+  /// Requests a file with the state of the run after the current batch, written in the background unless the request
+  /// says otherwise. Every rank calls it.
   void request_checkpoint(CheckpointRequest request);
-  /// How large a checkpoint of this fit may get: weights, buffers and the optimizers' state.
+  /// The estimated size of a checkpoint of this fit: weights, buffers and the optimizers' state.
   [[nodiscard]] uint64_t estimated_checkpoint_bytes() const;
-  /// Waits until every file that was asked for is on the disk or has failed.
+  /// Waits until every requested file is on the disk or has failed.
   void finish_checkpoints();
 
-  /// The file that the running or last entry point was given, "best" and "last" resolved; "" without one.
+  /// The checkpoint of the running or last entry point, with "best" and "last" resolved; "" without one.
   [[nodiscard]] const std::string& ckpt_path() const;
 
   /// Time spent in the last entry point.

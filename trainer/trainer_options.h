@@ -1,4 +1,4 @@
-// What a user may ask of a Trainer: Lightning 2.6's arguments, names and defaults. "auto" and unset are allowed here;
+// The options of a Trainer: Lightning 2.6's arguments, names and defaults. "auto" and unset are allowed here;
 // resolve_plan (run_plan.h) turns them into numbers once, before anything runs.
 #pragma once
 
@@ -24,7 +24,7 @@
 
 namespace levin {
 
-/// A number of batches, steps or epochs without a limit, or that is not known.
+/// A number of batches, steps or epochs that is unlimited or unknown.
 inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 using Callbacks = ComponentList<Callback>;
@@ -41,8 +41,8 @@ struct EnumNames<ClipAlgorithm> {
   static constexpr std::array names{std::pair{"norm", ClipAlgorithm::norm}, std::pair{"value", ClipAlgorithm::value}};
 };
 
-/// What happens when a training loss is nan or inf. Lightning: ignore; here: stop, because the weights are lost
-/// otherwise.
+/// What happens when a training loss is nan or inf. Lightning ignores it; here the default is stop, because otherwise
+/// the weights are lost.
 enum class NonFiniteLoss { stop, skip, rollback, ignore };
 template <>
 struct EnumNames<NonFiniteLoss> {
@@ -51,8 +51,8 @@ struct EnumNames<NonFiniteLoss> {
                                     std::pair{"ignore", NonFiniteLoss::ignore}};
 };
 
-/// How much of float32's precision matrix products may give up for speed: none, TensorFloat-32 (10 bits), or bfloat16
-/// (7 bits) where the device is faster with it. PyTorch's set_float32_matmul_precision.
+/// The precision of float32 matrix products, which may be reduced for speed: full, TensorFloat-32 (10 bits), or
+/// bfloat16 (7 bits) if that is faster on the device. PyTorch's set_float32_matmul_precision.
 enum class MatmulPrecision { highest, high, medium };
 template <>
 struct EnumNames<MatmulPrecision> {
@@ -61,13 +61,13 @@ struct EnumNames<MatmulPrecision> {
                                     std::pair{"medium", MatmulPrecision::medium}};
 };
 
-/// Samples of all devices that make one optimizer step: as many batches are accumulated as that takes.
+/// Samples of all devices per optimizer step: as many batches as necessary are accumulated.
 struct EffectiveBatchSize {
   int64_t effective_batch_size = 0;
 
   static auto fields() {
     return levin::fields(field("effective_batch_size", &EffectiveBatchSize::effective_batch_size,
-                               "samples of all devices that make one optimizer step")
+                               "samples of all devices per optimizer step")
                              .min(1));
   }
 };
@@ -159,7 +159,7 @@ struct TrainerOptions {
 
   static auto fields() {
     using O = TrainerOptions;
-    auto is_share = [](const auto& limit) {  // or a period, which has been checked
+    auto is_share = [](const auto& limit) {  // a period was checked when it was read
       if (const auto* count = std::get_if<int64_t>(&limit)) return *count >= 0;
       const auto* part = std::get_if<double>(&limit);
       return part == nullptr || (*part >= 0.0 && *part <= 1.0);
@@ -172,12 +172,12 @@ struct TrainerOptions {
     auto at_least = [](int64_t low) { return [low](const std::optional<int64_t>& n) { return !n || *n >= low; }; };
     return levin::fields(
         field("max_epochs", &O::max_epochs,
-              "stop after so many epochs; -1: no limit; unset: 1000, or no limit with max_steps or max_time")
+              "stop after this many epochs; -1: no limit; unset: 1000, or no limit with max_steps or max_time")
             .check(at_least(-1), ">= -1"),
-        field("min_epochs", &O::min_epochs, "train at least so many epochs, whatever asks to stop")
+        field("min_epochs", &O::min_epochs, "train at least this many epochs, even if a stop is requested")
             .check(at_least(0), ">= 0"),
-        field("max_steps", &O::max_steps, "stop after so many optimizer steps; -1: no limit").min(-1),
-        field("min_steps", &O::min_steps, "take at least so many optimizer steps, whatever asks to stop")
+        field("max_steps", &O::max_steps, "stop after this many optimizer steps; -1: no limit").min(-1),
+        field("min_steps", &O::min_steps, "take at least this many optimizer steps, even if a stop is requested")
             .check(at_least(0), ">= 0"),
         field("max_time", &O::max_time, "stop after this time: DD:HH:MM:SS or 90min"),
         field("accelerator", &O::accelerator, "cpu, gpu (or cuda), or auto: a GPU if there is one"),
@@ -185,39 +185,39 @@ struct TrainerOptions {
               "auto, a number of devices (-1: all GPUs), the GPUs' indices as a list or as text like 0,1, or a list of "
               "the "
               "word cpu"),
-        field("num_nodes", &O::num_nodes, "machines that take part").min(1),
+        field("num_nodes", &O::num_nodes, "number of machines").min(1),
         field("strategy", &O::strategy,
               "how devices work together: auto, single_device, ddp, fsdp, dp, dp_balanced or ModelParallel"),
         field("use_distributed_sampler", &O::use_distributed_sampler,
-              "give every rank its own share of the samples; false: the loaders do so themselves"),
-        field("sync_batchnorm", &O::sync_batchnorm, "batch normalization by the batches of all ranks"),
-        field("max_restarts", &O::max_restarts, "start all ranks again so often if one dies, from the last checkpoint")
+              "give each rank its share of the samples; false: the loaders do that themselves"),
+        field("sync_batchnorm", &O::sync_batchnorm, "batch normalization over the batches of all ranks"),
+        field("max_restarts", &O::max_restarts,
+              "restart all ranks from the last checkpoint if one dies, at most this many times")
             .min(0),
-        field("oversubscribe", &O::oversubscribe, "allow more ranks on this machine than it has cores for them"),
+        field("oversubscribe", &O::oversubscribe, "allow more ranks on this machine than it has cores"),
         field("num_threads", &O::num_threads,
               "threads of each operator on the CPU, in each rank; auto: the first steps of a fit are timed with "
               "different "
-              "numbers, and the fastest is kept")
+              "numbers, and the fastest is kept, unless OMP_NUM_THREADS is set")
             .check(
                 [](const std::variant<int64_t, std::string>& v) {
                   if (const auto* word = std::get_if<std::string>(&v)) return *word == "auto";
                   return std::get<int64_t>(v) >= 1;
                 },
                 ">= 1, or auto"),
-        field("stop_grace", &O::stop_grace,
-              "how long after SIGTERM or SIGHUP a run that hangs is waited for before it is killed; 0: for ever")
+        field("stop_grace", &O::stop_grace, "time after SIGTERM or SIGHUP until a run that hangs is killed; 0: never")
             .check([](Seconds span) { return span.count() >= 0; }, ">= 0"),
         field("precision", &O::precision,
               "number format: 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed, or MixedPrecision"),
         field("accumulate_grad_batches", &O::accumulate_grad_batches,
-              "batches whose gradients make one optimizer step, or the samples of one: {effective_batch_size: 256}")
+              "batches per optimizer step, or its number of samples: {effective_batch_size: 256}")
             .check(
                 [](const std::variant<int64_t, EffectiveBatchSize>& v) {
                   return std::holds_alternative<EffectiveBatchSize>(v) || std::get<int64_t>(v) >= 1;
                 },
                 ">= 1"),
         field("micro_batch_size", &O::micro_batch_size,
-              "samples of one forward and backward pass, each batch in so many parts; auto: what fits into memory")
+              "samples per forward and backward pass, if batches are to be split; auto: as many as fit into memory")
             .check(
                 [](const std::optional<std::variant<int64_t, std::string>>& v) {
                   if (!v) return true;
@@ -231,7 +231,7 @@ struct TrainerOptions {
         field("recompute", &O::recompute,
               "compute parts of the forward pass again in backward instead of keeping them: modules, checkpoints, "
               "budget or auto"),
-        field("gradient_clip_val", &O::gradient_clip_val, "largest gradient norm (or value); 0 or unset: no clipping")
+        field("gradient_clip_val", &O::gradient_clip_val, "maximum gradient norm (or value); 0 or unset: no clipping")
             .check([](const std::optional<double>& v) { return !v || *v >= 0; }, ">= 0"),
         field("gradient_clip_algorithm", &O::gradient_clip_algorithm, "clip the norm of all gradients, or each value"),
         field("limit_train_batches", &O::limit_train_batches, "batches of a training epoch: a number, or a share")
@@ -241,11 +241,11 @@ struct TrainerOptions {
         field("limit_test_batches", &O::limit_test_batches, "batches of a test, per loader").check(share, share_rule),
         field("limit_predict_batches", &O::limit_predict_batches, "batches of a prediction, per loader")
             .check(share, share_rule),
-        field("overfit_batches", &O::overfit_batches, "train and validate on so many batches, in order, every epoch")
+        field("overfit_batches", &O::overfit_batches, "train and validate on this many batches, in order, every epoch")
             .check(share, share_rule),
         field("fast_dev_run", &O::fast_dev_run, "run one batch (or n) of each loop and write nothing"),
         field("val_check_interval", &O::val_check_interval,
-              "validate every so many training batches, or after this share of an epoch; or after a period: 500ba "
+              "validate every n training batches, or after this share of an epoch; or after a period: 500ba "
               "(batches), 2ep (epochs), 30min, 0.1dur (share of the run)")
             .check(share, share_rule),
         field("check_val_every_n_epoch", &O::check_val_every_n_epoch,
@@ -258,7 +258,7 @@ struct TrainerOptions {
               "write training metrics every n-th step; 0: never; default 50")
             .check(at_least(0), ">= 0"),
         field("logger", &O::logger, "true: metrics.csv; false: none; or loggers"),
-        field("callbacks", &O::callbacks, "what else runs at the hooks"),
+        field("callbacks", &O::callbacks, "objects whose hooks are called during the run"),
         field("enable_checkpointing", &O::enable_checkpointing,
               "save a checkpoint after each epoch if no ModelCheckpoint is given; default true"),
         field("enable_progress_bar", &O::enable_progress_bar, "show progress; default true"),
@@ -266,40 +266,43 @@ struct TrainerOptions {
         field("default_root_dir", &O::default_root_dir, "where logs and checkpoints go; empty: the working directory")
             .check(has_no_nul, "a path without NUL bytes"),
         field("auto_resume", &O::auto_resume,
-              "true: continue the newest run of this folder from its newest good checkpoint, without one start; refuse "
-              "where options have changed that make another run of it; warn: say what has changed and continue")
+              "true: continue the newest run of this folder from its newest good checkpoint, or start if there is "
+              "none; refuse "
+              "if options have changed that affect its results; warn: report what has changed and continue")
             .check(
                 [](const std::variant<bool, std::string>& v) {
                   return std::holds_alternative<bool>(v) || std::get<std::string>(v) == "warn";
                 },
                 "true, false or warn"),
         field("auto_requeue", &O::auto_requeue,
-              "in a job of Slurm: SIGUSR1 saves and has the job started again, and a job started again continues"),
+              "in a Slurm job: SIGUSR1 saves and requeues the job, and a requeued job continues"),
         field("nonfinite_loss", &O::nonfinite_loss,
               "a loss that is nan or inf: stop before the update, skip the update, rollback to the last checkpoint, or "
               "ignore"),
-        field("deterministic", &O::deterministic,
-              "true: only deterministic algorithms; warn: say so where there is none")
+        field("deterministic", &O::deterministic, "true: only deterministic algorithms; warn: warn where there is none")
             .check(
                 [](const std::variant<bool, std::string>& v) {
                   return std::holds_alternative<bool>(v) || std::get<std::string>(v) == "warn";
                 },
                 "true, false or warn"),
         field("benchmark", &O::benchmark,
-              "let cuDNN try its algorithms for each new shape; unset: as it is (faster if shapes stay the same)"),
-        field("float32_matmul_precision", &O::float32_matmul_precision,
-              "highest, high (TensorFloat-32) or medium (bfloat16) for float32 matrix products; unset: as it is"),
+              "let cuDNN time its algorithms for each new shape (faster if shapes stay the same); unset: do not change "
+              "the setting"),
+        field(
+            "float32_matmul_precision", &O::float32_matmul_precision,
+            "highest, high (TensorFloat-32) or medium (bfloat16) for float32 matrix products; unset: do not change it"),
         field("channels_last", &O::channels_last,
-              "lay images and the weights of convolutions out with the channels last, as tensor cores want them"),
-        field("cuda_graph", &O::cuda_graph,
-              "record a training step once and let the GPU repeat it: for small steps, whose launches cost the most"),
+              "store images and weights of convolutions with the channels last, as tensor cores prefer"),
+        field(
+            "cuda_graph", &O::cuda_graph,
+            "capture a training step as a CUDA graph and replay it: for small steps, which are dominated by launches"),
         field("inference_mode", &O::inference_mode, "validate, test and predict in inference mode (no_grad if false)"),
         field("detect_anomaly", &O::detect_anomaly, "name the forward operation of a failing or NaN backward (slow)"),
         field("profiler", &O::profiler,
-              "simple: how long each part of a run took; trace: a trace for Perfetto; nvtx: ranges for Nsight"),
+              "simple: time of each part of a run; trace: a trace for Perfetto; nvtx: ranges for Nsight"),
         field("barebones", &O::barebones, "no logging, checkpoints, bar, summary or sanity check: for measuring"),
         field("reload_dataloaders_every_n_epochs", &O::reload_dataloaders_every_n_epochs,
-              "make the loaders anew every n epochs; 0: never")
+              "create the loaders again every n epochs; 0: never")
             .min(0));
   }
 };

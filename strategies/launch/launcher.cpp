@@ -88,7 +88,8 @@ class Job {
     shared["NODE_RANK"] = std::to_string(node_rank_);
     shared[RankPages::kVariable] = std::to_string(pages_.descriptor());
     const int64_t threads = std::max<int64_t>(1, usable_cores().count / options_.local_ranks);
-    shared.emplace("OMP_NUM_THREADS", std::to_string(threads));
+    if (shared.emplace("OMP_NUM_THREADS", std::to_string(threads)).second)
+      shared[kThreadShare] = std::to_string(threads);
     if (options_.num_nodes == 1) {
       shared["MASTER_ADDR"] = "127.0.0.1";
       shared["MASTER_PORT"] = std::to_string(store.port());

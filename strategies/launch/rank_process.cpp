@@ -74,6 +74,12 @@ bool launched_by_levin() {
   return std::getenv("LEVIN_LAUNCHED") != nullptr;
 }
 
+bool threads_are_set_outside() {
+  const char* threads = std::getenv("OMP_NUM_THREADS");
+  const char* share = std::getenv(kThreadShare);
+  return threads != nullptr && *threads != '\0' && (share == nullptr || std::string(threads) != share);
+}
+
 void stay_with_launcher() {
   const char* launcher = std::getenv(kLauncher);
   if (launcher == nullptr) return;

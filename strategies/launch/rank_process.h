@@ -20,6 +20,12 @@ using Environment = std::map<std::string, std::string>;
 /// Whether this process is a rank that Levin's own launcher has started.
 [[nodiscard]] bool launched_by_levin();
 
+/// Set by the launcher, beside OMP_NUM_THREADS, to the rank's share of the cores.
+inline constexpr const char* kThreadShare = "LEVIN_THREAD_SHARE";
+
+/// Whether OMP_NUM_THREADS was set by a user or another launcher, rather than by Levin's launcher.
+[[nodiscard]] bool threads_are_set_outside();
+
 /// In such a rank: asks again to be killed if the launcher ends (starting a program may cancel the first request), and
 /// ends at once if it has already ended.
 void stay_with_launcher();

@@ -33,11 +33,11 @@ class InitMethod(ToolTest):
 class Threads(ToolTest):
     def test_ranks_choose_their_number_of_threads_together(self):
         """Ranks that differed would train on, but with different bits; rank 0 alone reports the choice. Each number is
-        measured for at most 202 steps."""
+        measured for at most 202 steps. The variables are those of a launcher on a machine with more cores."""
         fit = [word for word in self.fit if "limit_" not in word]
         status, said = self.run_tool(*fit, "--trainer.devices=2", "--trainer.max_steps=420", "--trainer.max_epochs=100",
                                      "--trainer.limit_val_batches=0", "--trainer.enable_model_summary=true",
-                                     "--data.batch_size=8", env={"OMP_NUM_THREADS": "2"})
+                                     "--data.batch_size=8", env={"OMP_NUM_THREADS": "2", "LEVIN_THREAD_SHARE": "2"})
         self.assertEqual(status, 0, said)
         self.assertEqual(said.count("num_threads: auto chose"), 1, said)
         self.assertRegex(said, r"num_threads: auto chose [12] threads? \(a step takes [0-9.]+ ms with 2, [0-9.]+ ms with 1\)")

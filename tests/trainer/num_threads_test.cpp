@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -17,10 +19,13 @@ namespace {
 
 using namespace test;
 
-/// Two threads where the machine has one core too; as it was afterwards.
+/// So many threads, on any machine, as if no variable had set them; as it was afterwards.
 class ThreadsOf {
  public:
-  explicit ThreadsOf(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }
+  explicit ThreadsOf(int count) : before_(at::get_num_threads()) {
+    ::unsetenv("OMP_NUM_THREADS");
+    at::set_num_threads(count);
+  }
   ~ThreadsOf() { at::set_num_threads(before_); }
   ThreadsOf(const ThreadsOf&) = delete;
   ThreadsOf& operator=(const ThreadsOf&) = delete;
@@ -95,6 +100,18 @@ TEST(NumThreads, ANumberHoldsWhileTheRunLasts) {
   Trainer(options).fit(more, tiny_loader(24));
   EXPECT_EQ(more.seen, std::set<int>{3});
   EXPECT_EQ(at::get_num_threads(), 2);
+}
+
+TEST(NumThreads, AVariableThatSetsThemFixesThem) {
+  const ThreadsOf two(2);
+  for (const auto& [share, seen] : std::map<std::string, std::set<int>>{{"", {2}}, {"1", {2}}, {"2", {1, 2}}}) {
+    ::setenv("OMP_NUM_THREADS", "2", 1);
+    ::setenv("LEVIN_THREAD_SHARE", share.c_str(), 1);  // of the launcher: not a user's choice
+    Slow module(1);
+    Trainer(quiet(12, {})).fit(module, tiny_loader(24));
+    EXPECT_EQ(module.seen, seen) << "\"" << share << "\"";
+  }
+  ::unsetenv("LEVIN_THREAD_SHARE");
 }
 
 TEST(NumThreads, DeterministicRunsKeepTheNumberTheyBeganWith) {

@@ -13,7 +13,7 @@ namespace levin {
 
 namespace {
 
-// A stage of a pipeline computes its parts on its own thread, with random numbers of its own.
+// A stage of a pipeline runs on its own thread, with its own random numbers.
 void check_pipeline(const Run& run, const RecomputeOptions& options) {
   if (run.strategy->micro_batches() < 2) return;
   for (const NamedSegment& segment : named_segments(*run.entry.module, options)) {

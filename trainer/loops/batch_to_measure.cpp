@@ -39,7 +39,7 @@ std::optional<BatchToMeasure> largest_of_next_batches(Run& run) {
       largest.batch = std::move(fetched);
     fetched = Batch();
   }
-  // What their threads allocate would be counted, while the process's allocator is changed under them.
+  // Allocations of their threads would be counted, and the process's allocator is replaced meanwhile.
   for (const LoaderSet* set : {&run.fit.train, &run.entry.eval}) {
     for (const auto& loader : set->loaders) loader->stop();
   }

@@ -1,4 +1,4 @@
-// The batch that the planner of memory measures a run by. Internal.
+// The batch with which the memory planner measures a run. Internal.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ struct BatchToMeasure {
   int64_t batches_seen = 0;  // it is the largest of so many
 };
 
-/// The one with the most bytes of the batches that come next, 32 at most: texts are padded to the longest of their
+/// The largest, in bytes, of the next batches, at most 32: texts are padded to the longest of their
 /// batch, so the first batch may be much smaller than others. Unset if there is none. The training loaders are stopped
-/// afterwards; a pass over them begins where it would have begun.
+/// afterwards; the next pass begins where it would have begun.
 [[nodiscard]] std::optional<BatchToMeasure> largest_of_next_batches(Run& run);
 
-/// The first `samples` of the batch, in memory of their own; tensors that have no row for each sample stay as they are.
+/// The first `samples` of the batch, copied; tensors without a row for each sample are left unchanged.
 [[nodiscard]] Batch first_samples(const Batch& batch, int64_t samples);
 
 /// Bytes of the batch's tensors.

@@ -95,7 +95,7 @@ const StageHooks& hooks_of(Stage stage) {
   return stage == Stage::test ? test : stage == Stage::predict ? predict : validate;
 }
 
-// No graphs while evaluating; in inference mode tensors do without version counters too.
+// No graphs while evaluating; in inference mode tensors have no version counters either.
 // Inside fit it is always no_grad, because inference tensors could not be used in training afterwards.
 class GradientsOff {
  public:
@@ -132,7 +132,7 @@ class EvalMode {
     if (phase == Phase::test) module.on_test_model_eval();
     if (phase == Phase::predict) module.on_predict_model_eval();
   }
-  /// The evaluation has gone well: the module's own hook has the last word.
+  /// The evaluation succeeded: the module's own hook may still throw.
   void end() {
     restore();
     if (phase_ == Phase::validate) module_.on_validation_model_train();

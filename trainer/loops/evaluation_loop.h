@@ -10,7 +10,7 @@ namespace levin {
 class EvaluationLoop {
  public:
   /// `stage`: validate, test or predict.
-  /// `outside`: of the fit that the validation belongs to, asked after each batch; null outside of fit.
+  /// `outside`: of the fit that runs the validation, checked after each batch; null outside of fit.
   EvaluationLoop(Run& run, Stage stage, OutsideRequests* outside = nullptr)
       : run_(run), stage_(stage), outside_(outside) {}
 

@@ -24,7 +24,7 @@ namespace levin {
 void FitLoop::run() {
   sanity_check();
   prepare_loaders();
-  const bool inside_epoch = run_.fit.epoch.running;  // an epoch that was begun is ended, whatever the limits say
+  const bool inside_epoch = run_.fit.epoch.running;  // an epoch that has begun is completed, whatever the limits are
   if (run_.fit.train.num_batches[0] == 0) return;
   if (is_done() && !inside_epoch) return finish_again();
   if (!run_.fit.resumed) run_.progress.accumulate = run_.fit.accumulate_grad_batches;
@@ -49,8 +49,8 @@ void FitLoop::end_training() {
   capture_checkpoints(run_);
 }
 
-// A run that was killed after its last epoch, but before on_train_end had done its part (a last checkpoint, an average
-// of weights): resumed by itself, it does that part. Lightning: nothing runs.
+// A run that was killed after its last epoch, but before on_train_end was done (a last checkpoint, an average of
+// weights): when it resumes automatically, it does that. Lightning does nothing.
 void FitLoop::finish_again() {
   if (!run_.fit.resumed || !run_.auto_resume) return;
   restore_random_numbers(run_);
@@ -69,7 +69,7 @@ void FitLoop::sanity_check() {
   if (run_.plan.num_sanity_val_steps == 0 || run_.fit.epoch.running || is_done() ||
       !has_validation_hooks(run_.plan, run_.entry))
     return;
-  const RandomState random_state;  // restored at the end: training must not depend on the check
+  const RandomState random_state;  // restored at the end, because training must not depend on the check
   const auto logged =
       std::tuple(run_.entry.callback_metrics, run_.logged_metrics, run_.entry.bar_metrics, run_.eval_batches_seen);
   run_.entry.sanity_checking = true;
@@ -89,7 +89,8 @@ void FitLoop::sanity_check() {
 void FitLoop::prepare_loaders() {
   const int64_t loaded_in_epoch = run_.fit.train_loaded_in_epoch;
   load_train_loader(run_);
-  if (run_.fit.resumed) run_.fit.train_loaded_in_epoch = loaded_in_epoch;  // reloads come when they would have come
+  if (run_.fit.resumed)
+    run_.fit.train_loaded_in_epoch = loaded_in_epoch;  // reloads happen when they would have happened
   if (has_validation_hooks(run_.plan, run_.entry) && !run_.entry.eval.loaded) load_eval_loaders(run_, Stage::validate);
   validation_.use_loader();
   warn_of_unlogged_epochs();
@@ -137,7 +138,7 @@ void FitLoop::train_epoch(bool resumed) {
   if (resumed) {
     epoch.logs_steps = true;
     run_.entry.place = {Hook::none, 1, -1, 1};
-    epoch.last_batch = !stream.has_next();  // all were seen before the restart
+    epoch.last_batch = !stream.has_next();  // all were processed before the restart
     if (epoch.rest != BatchRest::none) {
       finish_batch();
       border();
@@ -245,7 +246,7 @@ void FitLoop::finish_batch() {
 }
 
 void FitLoop::validate() {
-  capture_checkpoints(run_);  // a validation may be long: what was asked for is saved before it
+  capture_checkpoints(run_);  // a validation may take long: requested checkpoints are saved before it
   if (run_.fit.epoch.window.ended()) {
     call_module(run_.entry, Hook::none, [](LightningModule& m) { m.on_validation_model_zero_grad(); });
   }
@@ -275,7 +276,7 @@ void FitLoop::write_step_metrics() {
 
 void FitLoop::run_epoch_end_hooks() {
   const HookScope scope(run_.entry, Hook::on_train_epoch_end);
-  // Those that monitor a metric run after the module, so that they see what its on_train_epoch_end logged.
+  // Callbacks that monitor a metric run after the module, to see what its on_train_epoch_end logged.
   for (const auto& c : run_.entry.callbacks) {
     if (!c->is_monitoring()) c->on_train_epoch_end(run_.trainer, *run_.entry.module);
   }
@@ -298,13 +299,13 @@ void FitLoop::end_epoch() {
   Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
   const bool automatic = run_.entry.module->automatic_optimization();
-  // Of an epoch that ran to its end they have moved in its last batch.
+  // In a complete epoch they were stepped after its last batch.
   const bool cut = epoch.cut && !epoch.last_batch;
   if (automatic && cut) step_schedulers(run_, Interval::epoch, false);
-  run_.refresh_callback_metrics();  // the last step's values, before the epoch's take their plain names
+  run_.refresh_callback_metrics();  // the last step's values, before the epoch's replace them
   epoch.logs_steps = false;
   ++progress.processed;
-  epoch.window = Window();  // the gradients of one that the epoch's end cuts are dropped
+  epoch.window = Window();  // gradients of a window that the end of the epoch cuts are dropped
   warn_of_missing_steps();
   run_.entry.place = {Hook::none, 1, -1, 1};
   run_epoch_end_hooks();
@@ -312,13 +313,14 @@ void FitLoop::end_epoch() {
   run_.refresh_callback_metrics();
   // Loggers count completed windows from 0, so the epoch's row stands at its last one.
   run_.write_metrics(run_.entry.train_metrics.logged(false), std::max<int64_t>(0, progress.windows - 1), true);
-  for (const auto& logger : run_.loggers) logger->save();  // what a killed run leaves is whole up to its last epoch
+  for (const auto& logger : run_.loggers)
+    logger->save();  // so that the log of a killed run is complete up to its last epoch
   run_.entry.train_metrics.reset();
   ++progress.epoch;
   epoch.running = false;
   agree_on_stop(run_);
   if (!is_done()) return border();
-  capture_checkpoints(run_);  // nothing is left that could be stopped
+  capture_checkpoints(run_);  // nothing remains that could be stopped
 }
 
 }  // namespace levin

@@ -1,4 +1,4 @@
-// Epochs of training batches with validation in between, until a limit is reached or a caller asks to stop.
+// Runs epochs of training batches, with validation in between, until a limit is reached or a stop is requested.
 #pragma once
 
 #include <memory>
@@ -36,7 +36,7 @@ class FitLoop {
   [[nodiscard]] WindowPart open_window(const BatchStream& stream);
   /// What follows the update of a batch: metrics, validation, schedulers; from where Progress::rest says.
   void finish_batch();
-  /// Between two batches: checkpoints, and what was asked for from outside.
+  /// Between two batches: checkpoints, and requests from outside.
   void border();
   void end_epoch();
   void run_epoch_end_hooks();

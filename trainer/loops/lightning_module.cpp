@@ -96,7 +96,7 @@ void LightningModule::lr_scheduler_step(LRScheduler& scheduler, std::optional<do
   if (!metric) scheduler.step();
 }
 
-// A segment that backward computes again has logged already.
+// A segment that is recomputed in backward has already logged.
 void LightningModule::log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
   if (trainer_ != nullptr && !is_recomputing()) trainer_->log(name, value, options);
 }
@@ -128,10 +128,10 @@ void LightningModule::manual_backward(const at::Tensor& loss) {
         "set_automatic_optimization(false) in the constructor.");
   }
   (void)keep_or_note(RunAccess::of(trainer()), loss);
-  // The step runs under the precision's autocast; backward repeats the types of the forward pass by itself.
+  // The step runs under the precision's autocast; backward uses the types of the forward pass.
   const Autocast plain(device().type(), std::nullopt, {.enabled = false});
   run_backward(RunAccess::of(trainer()), loss, true);
-  RunAccess::of(trainer()).entry.time_split.enter(StepPart::forward);  // what is left of training_step
+  RunAccess::of(trainer()).entry.time_split.enter(StepPart::forward);  // the rest of training_step
 }
 
 LightningOptimizer& LightningModule::optimizer(size_t index) {
@@ -166,7 +166,7 @@ void LightningModule::toggle_optimizer(Optimizer& optimizer) {
 }
 
 void LightningModule::untoggle_optimizer(Optimizer&) {
-  // In reverse: a parameter of two other optimizers was noted twice, first with the flag it really had.
+  // In reverse: a parameter of two other optimizers was recorded twice, first with its original flag.
   for (auto it = toggled_.rbegin(); it != toggled_.rend(); ++it) it->first.set_requires_grad(it->second);
   toggled_.clear();
 }

@@ -34,8 +34,8 @@ std::vector<std::shared_ptr<Logger>> make_loggers(TrainerOptions& options, const
   return loggers;
 }
 
-// Lightning: the same fallback and warning. It is for run files that also run on a GPU; who wants float16 on a CPU, to
-// try the scaling out, names the class.
+// Lightning: the same fallback and warning. It is for run files that also run on a GPU; to try float16 with loss
+// scaling on a CPU, name the class.
 std::shared_ptr<Precision> make_precision(TrainerOptions& options, const RunPlan& plan) {
   if (options.precision.empty()) options.precision = "32-true";
   if (!falls_back_to_bfloat16(options, plan)) return options.precision.object("TrainerOptions.precision");

@@ -1,4 +1,4 @@
-// What a Trainer consists of from its options: strategy, ranks, device, loggers, callbacks.
+// Creates the parts of a Trainer from its options: strategy, ranks, device, loggers, callbacks.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,7 @@
 
 namespace levin {
 
-/// Starts this process's ranks where there are to be several (start_ranks). Throws ConfigError naming every option that
-/// cannot be had.
+/// Starts the ranks if there are several (start_ranks). Throws ConfigError naming every option that is not possible.
 [[nodiscard]] std::unique_ptr<Run> make_run(Trainer& owner, TrainerOptions given);
 
 }  // namespace levin

@@ -27,7 +27,7 @@ std::string interrupted_path(const Run& run) {
   return "";
 }
 
-// The logger's folder, else the checkpoints': never the working directory, where a "stop" may mean something else.
+// The logger's folder, else the checkpoints': never the working directory, where a file "stop" may mean something else.
 std::string run_folder(const Run& run) {
   if (!run.loggers.empty() && !run.loggers[0]->log_dir().empty()) return run.loggers[0]->log_dir();
   return fs::path(interrupted_path(run)).parent_path().string();
@@ -46,7 +46,7 @@ std::string stopped_at(const Run& run) {
 bool OutsideRequests::file_is_there(const char* name) {
   const std::string folder = run_folder(run_);
   std::error_code code;
-  return !folder.empty() && fs::remove(fs::path(folder) / name, code);  // whoever removes it has been asked
+  return !folder.empty() && fs::remove(fs::path(folder) / name, code);  // the rank that removes it handles the request
 }
 
 OutsideRequests::Requests OutsideRequests::look() {
@@ -59,8 +59,9 @@ OutsideRequests::Requests OutsideRequests::look() {
   return requests;
 }
 
-// With several ranks a signal may reach one of them only, and files are seen by the first; all must act after the same
-// batch. What a rank sees goes out with the next gradients, and what came with the last ones is done.
+// With several ranks a signal may reach only one of them, and only the first one looks for files; all must act after
+// the same batch. A rank sends a request with the next gradients; requests received with the last gradients are carried
+// out.
 void OutsideRequests::answer() {
   const Requests requests = look();
   if (!run_.has_peers())
@@ -112,7 +113,7 @@ void OutsideRequests::save() {
 }
 
 void OutsideRequests::stop(int own_signal) {
-  const SaveInProgress saving;  // also on ranks that wait for another's save
+  const SaveInProgress saving;  // also on ranks that wait for another rank to save
   const int signal_number = agreed_signal(*run_.strategy, own_signal);
   RankStatus::instance().set_stopped(true);
   std::string text = "fit was stopped by " + signal_name(signal_number) + " in " + stopped_at(run_) + ".";
@@ -131,7 +132,7 @@ void OutsideRequests::stop(int own_signal) {
   if (asks_for_requeue(run_.options, signal_number)) {
     text += on_rank_zero(*run_.strategy, [&] {
       if (!problem.empty()) return std::string();  // a job that cannot save would start over forever
-      Console::instance().print(text + " Slurm is asked to start the job again.");  // it may end all at once
+      Console::instance().print(text + " Slurm is asked to start the job again.");  // the job may end at any moment
       return " " + requeue_job();
     });
   }

@@ -1,5 +1,5 @@
-// What is asked of a fit from outside: to stop (Ctrl-C, SIGTERM, SIGHUP, SIGUSR1, a file called "stop" in the run's
-// folder) or to save (a file called "save"). Answered between two batches, on the training thread of every rank. In a
+// Requests to a fit from outside: to stop (Ctrl-C, SIGTERM, SIGHUP, SIGUSR1, a file called "stop" in the run's
+// folder) or to save (a file called "save"). Handled between two batches, on the training thread of every rank. In a
 // job of Slurm SIGUSR1 also has the job started again (auto_requeue.h).
 #pragma once
 
@@ -14,11 +14,12 @@ class OutsideRequests {
  public:
   explicit OutsideRequests(Run& run) : run_(run) {}
 
-  /// Several ranks: asks the others now and waits for them. Every rank.
+  /// With several ranks: asks the others now and waits for them. Every rank calls it.
   void answer_together();
 
-  /// Does what was asked for; costs a few nanoseconds if nothing was. A stop saves a checkpoint first and then throws
-  /// Interrupted, which names it. Files are looked for once a second and removed when they are answered.
+  /// Carries out the requests; costs a few nanoseconds if there are none. A stop saves a checkpoint first and then
+  /// throws Interrupted, which names it. Files are looked for once a second, and removed once the request is carried
+  /// out.
   void answer();
 
  private:
@@ -33,7 +34,7 @@ class OutsideRequests {
   void save();
   /// Every rank, after the same batch; `own_signal`: what this one has received.
   [[noreturn]] void stop(int own_signal);
-  /// Waits for the disk; returns what went wrong, "" if nothing did.
+  /// Waits for the disk; returns the error, or "".
   std::string save_now(const std::string& path);
 
   Run& run_;

@@ -28,7 +28,7 @@ std::string failure_text() {
   }
 }
 
-// Runs `task` in a run that has failed already: what it throws is a warning that names `what`.
+// Runs `task` in a run that has failed already: its exceptions become warnings that name `what`.
 template <class Task>
 void although_failing(const std::string& what, Task task) {
   try {
@@ -47,7 +47,7 @@ void although_failing(Run& run, Hook hook, Object& object, Task task) {
   });
 }
 
-// Of data module, callbacks and module in this order, the next that has not heard of it; false: all have.
+// Calls the next one of data module, callbacks and module, in this order, that was not called yet; false: all were.
 template <class Call>
 bool tear_down_next(Run& run, Call call) {
   const Stage stage = *run.entry.stage;
@@ -93,8 +93,8 @@ void report_exception(Run& run, const std::exception& error) {
   }
 }
 
-// An exception of user code, or of what it called: the same, saying where in the run it was thrown. What goes wrong
-// before the first batch says so itself.
+// An exception of user code, with the place in the run prepended to its text. Errors before the first batch need no
+// place.
 template <class E>
 [[noreturn]] void throw_placed(Run& run, const std::exception& error) {
   std::string text = error.what();
@@ -136,7 +136,7 @@ void fail_run(Run& run) {
     if (typeid(error) == typeid(std::logic_error)) throw_placed<std::logic_error>(run, error);
     if (typeid(error) == typeid(std::invalid_argument)) throw_placed<std::invalid_argument>(run, error);
     if (typeid(error) == typeid(std::out_of_range)) throw_placed<std::out_of_range>(run, error);
-    if (dynamic_cast<const Error*>(&error) == nullptr) {  // a type that cannot be made again with another text
+    if (dynamic_cast<const Error*>(&error) == nullptr) {  // a type that cannot be constructed with another text
       Console::instance().warn("the run ends in " + failed_place(run) + ": " + error.what());
     }
     report_exception(run, error);
@@ -144,7 +144,7 @@ void fail_run(Run& run) {
   } catch (...) {
     const Error described(failed_place(run) + ": " + exception_text(std::current_exception()) +
                           ". Throw levin::Error, or another std::exception, to say what went wrong.");
-    Console::instance().warn(described.what());  // what is thrown on cannot say it
+    Console::instance().warn(described.what());  // the rethrown exception cannot say it
     report_exception(run, described);
     throw;
   }

@@ -1,16 +1,16 @@
-// How an entry point ends: teardown, and what an exception does on its way out.
+// How an entry point ends: teardown, and handling of exceptions.
 #pragma once
 
 #include "levin/trainer/run/run.h"
 
 namespace levin {
 
-/// Calls teardown on everybody on whom it was not called yet in this entry point; throws what one of them throws.
+/// Calls the teardown hooks that have not been called yet in this entry point; rethrows their exceptions.
 void tear_down(Run& run);
 
-/// In a catch block: lets everybody hear of the exception in flight, closes what the run has opened, and throws the
-/// exception on. LibTorch's errors become levin::Error with the place where they struck. Whatever else fails meanwhile,
-/// the rest is still done: it is reported as a warning, and the caller gets the first exception.
+/// In a catch block: calls the on_exception hooks, closes what the run has opened, and rethrows. LibTorch's errors
+/// become levin::Error with the place where they occurred. If something else fails meanwhile, it is reported as a
+/// warning, the rest is still done, and the caller gets the first exception.
 [[noreturn]] void fail_run(Run& run);
 
 }  // namespace levin

@@ -61,7 +61,7 @@ class LoadersDataModule final : public DataModule {
 };
 
 TrainerOptions with_builtins(TrainerOptions options) {
-  open_standard_streams();  // before a file gets the number of one
+  open_standard_streams();  // before the number of an fd is reused for a file
   add_builtins();
   return options;
 }
@@ -89,8 +89,8 @@ bool same_class(const Callback& one, const Callback& other) {
   return typeid(one) == typeid(other);
 }
 
-// The module's callbacks take the place of the trainer's of the same class; checkpoint callbacks come last, so that
-// they save what the others have done.
+// The module's callbacks replace the trainer's of the same class; checkpoint callbacks come last, to save the results
+// of the others.
 void assemble_callbacks(Run& run) {
   std::vector<std::shared_ptr<Callback>> own;
   Callbacks given =
@@ -149,7 +149,7 @@ StartingPoint set_up(Run& run) {
   {
     const auto making = run.strategy->model_sharded_context(stage == Stage::fit);
     call_module(run.entry, Hook::configure_model, [](LightningModule& m) { m.configure_model(); });
-    // First, so that saved weights reach the module in their own precision.
+    // First, so that saved weights are loaded in the run's precision.
     if (const auto dtype = run.precision->dtype()) run.entry.module->to(*dtype);
   }
   const std::string asked_for = run.entry.ckpt_path;
@@ -199,8 +199,8 @@ void run_fit(Run& run, const StartingPoint& start) {
   call_plain(run, Hook::on_fit_end, &Callback::on_fit_end, &LightningModule::on_fit_end);
 }
 
-// However an entry point ends, nothing stays of what it has used: the data module may end with the call, loaders'
-// threads end with it. What it has found out stays to be read.
+// However an entry point ends, it releases what it has used: the data module may be destroyed after the call, and
+// loaders' threads end. Its results can still be read.
 class EntryScope {
  public:
   EntryScope(Run& run, EntryPoint made) : run_(run) { run.entry = std::move(made); }
@@ -283,7 +283,7 @@ Trainer::~Trainer() {
 
 namespace {
 
-// Before anything of the run is touched: a hook that calls an entry point gets an error, and its run can go on.
+// Before anything of the run is changed: a hook that calls an entry point gets an error, and its run can continue.
 void attach(Trainer& trainer, LightningModule& module, Stage stage) {
   const std::string call = "Trainer::" + enum_word(stage);
   Run& run = RunAccess::of(trainer);

@@ -1,4 +1,4 @@
-// What callbacks and modules may ask a Trainer to do in between: checkpoints, and a pass over the training batches.
+// Actions of a Trainer for callbacks and modules: checkpoints, and a pass over the training batches.
 #include <algorithm>
 #include <utility>
 
@@ -18,10 +18,10 @@ void Trainer::forward_training_batches() {
   if (run.fit.train.loaders.empty()) {
     throw Error("forward_training_batches: there are no training batches here. Call it in a hook of fit.");
   }
-  const RandomState random_state;  // the pass is no part of training
+  const RandomState random_state;  // the pass is not part of training
   const at::AutoGradMode no_gradients(false);
   const auto place = run.entry.place;
-  const Phase phase = std::exchange(run.entry.phase, Phase::train);  // `log` goes where it is dropped
+  const Phase phase = std::exchange(run.entry.phase, Phase::train);  // logged values are dropped
   BatchStream stream(*run.fit.train.loaders[0], run.fit.train.num_batches[0]);
   stream.start(run.progress.epoch);
   for (Batch fetched; stream.next(fetched);) {
@@ -49,7 +49,7 @@ void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
   prepare_for_writing(*run_->strategy, run_->fit, request);
   if (request.shard) {
     write_sharded_checkpoint(path, request.state, *request.shard);
-    run_->strategy->barrier();  // no rank goes on before the record is there
+    run_->strategy->barrier();  // no rank continues before the record is written
   } else if (run_->strategy->rank() == 0 || !run_->strategy->is_sharded()) {
     write_checkpoint(path, request.state);
   }
@@ -73,7 +73,7 @@ uint64_t Trainer::estimated_checkpoint_bytes() const {
   for (auto& wrapped : run_->fit.optimizers) {
     for (const auto& [name, tensor] : wrapped.optimizer().state().tensors) saved_state += tensor.nbytes();
   }
-  // Most optimizers keep two numbers a weight, and none before their first step.
+  // Most optimizers keep two numbers per weight, and none before their first step.
   return weights + (saved_state > 0 ? saved_state : 2 * trained);
 }
 

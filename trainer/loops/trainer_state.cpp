@@ -1,4 +1,4 @@
-// What a Trainer tells about itself: counters, metrics, parts.
+// Getters of Trainer: counters, metrics, parts.
 #include <algorithm>
 
 #include "levin/core/console.h"

@@ -24,7 +24,7 @@ namespace levin {
 
 namespace {
 
-// A tensor of the run, and what was in it.
+// A tensor of the run, and its saved values.
 struct TensorCopy {
   at::Tensor tensor;
   at::Tensor copy;
@@ -48,7 +48,7 @@ void check_place(const Run& run, const std::string& who) {
 
 }  // namespace
 
-// Batches without end: one pass after another.
+// An endless sequence of batches: one pass after another.
 class TrialStream {
  public:
   explicit TrialStream(Run& run) : stream_(*run.fit.train.loaders[0], run.fit.train.num_batches[0]) {
@@ -69,7 +69,7 @@ class TrialStream {
   int64_t epoch_ = 0;
 };
 
-// Trials have an entry point and a fit of their own, in which no callback is called; those of the run are put aside.
+// Trials have their own entry point and fit, in which no callback is called; those of the run are set aside.
 struct TrialRuns::SavedRun {
   explicit SavedRun(Run& given)
       : run(given),
@@ -166,13 +166,13 @@ TrialRuns::TrialRuns(Trainer& trainer, std::string who) : who_(std::move(who)) {
   } catch (...) {
     try {
       kept_->restore();
-    } catch (...) {  // the first error says more
+    } catch (...) {  // the first error is more useful
     }
     throw;
   }
 }
 
-// A destructor cannot throw: the fit does, before it trains with what is left.
+// A destructor must not throw: the fit does, before it trains.
 TrialRuns::~TrialRuns() {
   try {
     kept_->restore();
@@ -181,7 +181,7 @@ TrialRuns::~TrialRuns() {
   }
 }
 
-// Where the fit begins, with optimizers that have not made a step.
+// The initial state of the fit, with new optimizers.
 void TrialRuns::begin_trial() {
   Run& run = kept_->run;
   kept_->restore_module();
@@ -244,14 +244,14 @@ TrialRuns::Outcome TrialRuns::try_batch_size(int64_t samples, int64_t steps) {
     TrialStream stream(run);
     for (int64_t k = 0; k < steps && outcome == Outcome::fits; ++k) {
       (void)run_step(stream, 1);
-      // A last batch that is not full tells nothing, unless it is the only one.
+      // An incomplete last batch is not representative, unless it is the only one.
       if (k == 0 && run.entry.place.batch_size < samples) outcome = Outcome::larger_than_data;
     }
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
     outcome = Outcome::out_of_memory;
   }
-  kept_->restore_module();  // gradients, and what a step that failed has left, make place
+  kept_->restore_module();  // frees gradients, and the remains of a failed step
   run.fit.optimizers.clear();
   run.fit.schedulers.clear();
   free_cached_memory(run.strategy->device());

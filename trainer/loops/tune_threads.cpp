@@ -10,6 +10,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/strategies/launch/rank_process.h"
 
 namespace levin {
 
@@ -20,7 +21,7 @@ bool is_deterministic(const TrainerOptions& options) {
   return flag == nullptr || *flag;
 }
 
-// Without the slowest tenth, one at least where there are several: a checkpoint or another program's burst is no step.
+// The mean without the slowest tenth, at least one of several: a pause of the machine is not part of a step.
 double mean_of(std::vector<double> times) {
   std::sort(times.begin(), times.end());
   if (times.size() > 1) times.resize(times.size() - std::max<size_t>(1, times.size() / 10));
@@ -36,9 +37,9 @@ std::string milliseconds(double seconds) {
 }  // namespace
 
 std::unique_ptr<ThreadTuning> ThreadTuning::of(Run& run) {
-  const int most = at::get_num_threads();
+  const int most = threads_are_set_outside() ? 1 : at::get_num_threads();
   if (run.plan.num_threads > 0 || run.plan.device != "cpu" || is_deterministic(run.options)) return nullptr;
-  // Ranks have the same number, unless they were started with different ones: then they could not choose together.
+  // Ranks have the same number unless they were started with different ones: then they cannot choose together.
   const at::Tensor counts = at::scalar_tensor(most, at::kLong);
   const auto least = run.strategy->reduce(counts, ReduceOp::min).item<int64_t>();
   if (least < 2 || least != run.strategy->reduce(counts, ReduceOp::max).item<int64_t>()) return nullptr;

@@ -15,8 +15,8 @@ namespace levin {
 /// While it lives, operators of the training thread use as many threads as it chooses. Ranks choose together.
 class ThreadTuning {
  public:
-  /// Where a fit of `run` on this machine has something to choose; else null: with a fixed number, on a GPU, with
-  /// deterministic algorithms, in trial runs, and where one thread is all there is.
+  /// Null where a fit of `run` has nothing to choose: with num_threads or OMP_NUM_THREADS set, on a GPU, with
+  /// deterministic algorithms, and with a single thread. Every rank calls it.
   [[nodiscard]] static std::unique_ptr<ThreadTuning> of(Run& run);
 
   /// Around what a training batch takes, without waiting for it and without validation. `window_ends`: with its update.

@@ -11,11 +11,11 @@ class ValidationSchedule {
  public:
   explicit ValidationSchedule(const Run& run) : run_(run) {}
 
-  /// With every training loader. Throws ConfigError where the interval does not fit it.
+  /// Called with every new training loader. Throws ConfigError if the interval does not fit it.
   void use_loader();
   /// After each training batch, on every rank: whether a validation follows. `must_stop`: the run ends with this batch.
   [[nodiscard]] bool is_due(bool must_stop);
-  /// A period of time begins: with training, and after each validation.
+  /// Starts a period of time: when training begins, and after each validation.
   void restart_clock() { since_ = std::chrono::steady_clock::now(); }
 
  private:

@@ -17,7 +17,7 @@ bool asks_for_requeue(const TrainerOptions& options, int signal_number, const Va
   return options.auto_requeue && signal_number == SIGUSR1 && slurm_job(variables).has_value();
 }
 
-// Lightning: does so inside the signal's handler; here: between two batches, because a handler may interrupt anything.
+// Lightning does so inside the signal handler; here between two batches, because a handler may interrupt anything.
 std::string requeue_job(const Variables& variables) {
   const auto job = slurm_job(variables);
   if (!job) return "This is no job of Slurm.";

@@ -1,6 +1,6 @@
-// What a fit does in a job of Slurm: SIGUSR1, which Slurm sends before the job's time is over (sbatch
-// --signal=SIGUSR1@90), saves a checkpoint and has the job started again; a job started again continues from there.
-// Switched off by TrainerOptions.auto_requeue. Other steps of the same job are started again with it.
+// What a fit does in a job of Slurm: SIGUSR1, which Slurm sends before the job's time limit (sbatch
+// --signal=SIGUSR1@90), saves a checkpoint and requeues the job; a requeued job continues from there. Turned off by
+// TrainerOptions.auto_requeue. Other steps of the same job are requeued with it.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace levin {
 
-/// Whether Slurm has started this job again, and the run is to go on where it stood.
+/// Whether Slurm has requeued this job, and the run is to continue where it stopped.
 [[nodiscard]] bool is_requeued(const TrainerOptions& options, const Variables& variables = process_variables());
 
-/// Whether a stop by `signal_number` asks for the job to be started again.
+/// Whether a stop by `signal_number` requests that the job be requeued.
 [[nodiscard]] bool asks_for_requeue(const TrainerOptions& options, int signal_number,
                                     const Variables& variables = process_variables());
 
-/// Has Slurm start the job again (scontrol requeue), which ends it soon. Rank 0, once the checkpoint is on the disk.
-/// A sentence that says what came of it; never throws.
+/// Requeues the job (scontrol requeue), which soon ends it. Rank 0 calls it, once the checkpoint is on the disk.
+/// Returns a sentence about the outcome; never throws.
 [[nodiscard]] std::string requeue_job(const Variables& variables = process_variables());
 
 }  // namespace levin

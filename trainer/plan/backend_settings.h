@@ -1,5 +1,5 @@
-// LibTorch's settings that a run may change (TrainerOptions::benchmark, float32_matmul_precision, num_threads): set while
-// it runs, and restored when it ends.
+// LibTorch's settings that a run may change (TrainerOptions::benchmark, float32_matmul_precision, num_threads): set
+// while it runs, and restored when it ends.
 #pragma once
 
 #include <optional>

@@ -12,7 +12,7 @@ namespace levin {
 
 namespace {
 
-// What was asked for: a number of devices, their indices, or neither (auto).
+// The requested devices: a number, indices, or neither (auto).
 struct DeviceRequest {
   std::optional<int64_t> count = std::nullopt;  // -1: all
   std::vector<int64_t> indices = {};

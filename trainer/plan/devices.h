@@ -1,4 +1,4 @@
-// Which devices a run is to have: TrainerOptions::accelerator and devices, and what NVIDIA's driver says is there.
+// Which devices a run uses: TrainerOptions::accelerator and devices, and what NVIDIA's driver reports.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace levin {
 [[nodiscard]] std::vector<std::string> known_accelerators();
 
 /// Fills plan.device. Adds a problem for an unknown accelerator, and for a gpu that cannot be used, saying what is
-/// missing. Nothing of CUDA is opened yet.
+/// missing. CUDA is not initialized yet.
 void resolve_accelerator(const TrainerOptions& options, RunPlan& plan, Problems& problems);
 
-/// How many devices were asked for on each node; unset: auto. With GPUs also fills plan.gpus: those that were named,
-/// the first so many, or with auto all that are there. Adds a problem for what is no number or list of devices, and for
-/// GPUs that are not there.
+/// How many devices were requested on each node; unset: auto. With GPUs also fills plan.gpus: those named, the first n,
+/// or all with auto. Adds a problem for anything that is not a number or list of devices, and for GPUs that do not
+/// exist.
 [[nodiscard]] std::optional<int64_t> resolve_devices(const TrainerOptions& options, RunPlan& plan, Problems& problems);
 
 }  // namespace levin

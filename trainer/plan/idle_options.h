@@ -1,4 +1,4 @@
-// Options that are set and change nothing in this run: nobody should believe that they do.
+// Options that are set but have no effect in this run.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace levin {
 
-/// One sentence an option: which, why it does nothing, what to do. `own_launcher`: whether this program's own launcher
-/// has started the ranks.
+/// One sentence for each option: which, why it does nothing, what to do. `own_launcher`: whether this program's own
+/// launcher has started the ranks.
 [[nodiscard]] std::vector<std::string> idle_options(const TrainerOptions& options, const RunPlan& plan,
                                                     int64_t world_size, bool own_launcher);
 

@@ -19,7 +19,7 @@ void add_contradiction(int64_t per_node, int64_t nodes, const std::string& start
                    started + ". Make both the same, or leave devices and num_nodes unset.");
 }
 
-// What the options and the launcher say must be one.
+// The options and the launcher must agree.
 void check_world(const World& world, std::optional<int64_t> devices, int64_t num_nodes, Problems& problems) {
   const bool nodes_given = num_nodes != 1;
   const int64_t per_node = devices.value_or(world.local_size);
@@ -33,11 +33,11 @@ void check_world(const World& world, std::optional<int64_t> devices, int64_t num
                     problems);
 }
 
-// Before ranks that were started by hand have met, nobody knows how many are on this machine. One device is one for
-// each process then.
+// Before ranks that were started by hand are connected, their number on this machine is unknown. One device means one
+// per process then.
 void check_unplaced(const World& world, std::optional<int64_t> devices, int64_t num_nodes, Problems& problems) {
   const int64_t per_node = devices.value_or(1);
-  if (per_node < 1 || num_nodes < 1) return;  // said elsewhere
+  if (per_node < 1 || num_nodes < 1) return;  // reported elsewhere
   if (num_nodes != 1) {
     if (world.size % num_nodes == 0 && (per_node == 1 || per_node * num_nodes == world.size)) return;
   } else if (world.size % per_node == 0) {
@@ -56,7 +56,7 @@ std::vector<DeviceSlot> slots_of(const RunPlan& plan, std::optional<int64_t> dev
   return slots;
 }
 
-// One process does it all, whatever has started it.
+// There is one process, whatever has started it.
 void check_one_process(const TrainerOptions& o, const std::optional<World>& world, const RunPlan& plan,
                        Problems& problems) {
   const bool too_many_ranks = world && world->size > 1;
@@ -72,7 +72,8 @@ void check_one_process(const TrainerOptions& o, const std::optional<World>& worl
   }
 }
 
-// Processes that Levin would start. One core for two ranks is slow; a thousand ranks take the machine down.
+// The number of processes that Levin would start. Two ranks on one core are slow; a thousand ranks bring the machine
+// down.
 void check_cores(const TrainerOptions& o, const RunPlan& plan, Problems& problems) {
   const UsableCores cores = usable_cores();
   if (o.oversubscribe || plan.devices <= cores.count) return;
@@ -91,7 +92,7 @@ void check_gpus(const RunPlan& plan, int64_t ranks, Problems& problems) {
                    ". Start fewer ranks, or use accelerator: cpu.");
 }
 
-// A rank that was started by hand with devices: 1 takes the GPU that its number on this machine says.
+// A rank started by hand with devices: 1 takes the GPU with its number on this machine.
 void offer_all_gpus(const TrainerOptions& o, RunPlan& plan) {
   if (plan.device != "cuda" || !std::holds_alternative<int64_t>(o.devices)) return;
   TrainerOptions all = o;
@@ -120,7 +121,7 @@ void check_found_place(const TrainerOptions& o, const RunPlan& plan, const World
 
 void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
   const std::optional<int64_t> devices = resolve_devices(o, plan, problems);
-  const int64_t present = plan.gpus.empty() ? 1 : static_cast<int64_t>(plan.gpus.size());  // what auto stands for
+  const int64_t present = plan.gpus.empty() ? 1 : static_cast<int64_t>(plan.gpus.size());  // the meaning of auto
   std::optional<World> world;
   try {
     world = find_world(process_variables());

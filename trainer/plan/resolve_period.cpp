@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kInterval = "TrainerOptions.val_check_interval";
 
-// What Lightning's options can express becomes that; periods of time and of the run stay.
+// Expresses the period by Lightning's options if possible; periods of time and of the run are kept.
 void use_period(const Period& period, const TrainerOptions& options, RunPlan& plan, Problems& problems) {
   if (options.check_val_every_n_epoch.value_or(1) != 1) {
     problems.add({}, kInterval,

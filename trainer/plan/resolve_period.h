@@ -1,4 +1,4 @@
-// Makes periods of what their user wrote: shares of the run become a time where only time limits the run.
+// Resolves periods: a share of the run becomes a time if only max_time limits the run.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace levin {
 /// interval is a share of a run without an end.
 void resolve_validation(const TrainerOptions& options, RunPlan& plan, Problems& problems);
 
-/// `period`, of the option `path`, as a run with these limits counts it: a share of a run that only max_time limits is
-/// a time. Throws ConfigError for a share of a run without an end.
+/// `period`, of the option `path`, resolved for a run with these limits. Throws ConfigError for a share of a run
+/// without an end.
 [[nodiscard]] Period resolve_period(const Period& period, const TrainerOptions& options, const RunPlan& plan,
                                     const std::string& path);
 

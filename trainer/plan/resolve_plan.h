@@ -1,4 +1,4 @@
-// Makes the plan of a run from what its user wrote.
+// Makes the plan of a run from its options.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace levin {
 /// Decides everything in `options`; throws ConfigError with all problems, each naming the option and the value.
 [[nodiscard]] RunPlan resolve_plan(const TrainerOptions& options);
 
-/// Whether 16-mixed was asked for by name where there is no GPU.
+/// Whether 16-mixed was requested by name without a GPU.
 [[nodiscard]] bool falls_back_to_bfloat16(const TrainerOptions& options, const RunPlan& plan);
 
-/// How many batches of a loader of `length` (unset: unknown) a limit leaves; kUnlimited if both are open.
-/// `option` is named in errors. Throws ConfigError where a share of an unknown length is asked for, or a positive share
-/// leaves nothing.
+/// How many batches of a loader of `length` (unset: unknown) remain under a limit; kUnlimited if both are open.
+/// `option` is named in errors. Throws ConfigError for a share of an unknown length, and for a positive share that
+/// leaves no batch.
 [[nodiscard]] int64_t limited_batches(const BatchLimit& limit, std::optional<int64_t> length,
                                       const std::string& option);
 

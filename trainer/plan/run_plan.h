@@ -1,5 +1,5 @@
-// The numbers a run goes by: TrainerOptions with every "auto" and unset value decided. Made once, before
-// anything runs, and all that the loops look at.
+// The resolved options of a run: TrainerOptions with every "auto" and unset value decided. Made once, before anything
+// runs; the loops read nothing else.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ struct RunPlan {
   int64_t devices = 1;             // on this node: ranks of a distributed strategy
   std::vector<int64_t> gpus = {};  // with cuda: the GPU of every local rank
   int64_t num_nodes = 1;
-  int64_t num_threads = 0;  // of operators on the CPU; 0: the fit finds out
+  int64_t num_threads = 0;             // of operators on the CPU; 0: the fit finds out
   std::vector<DeviceSlot> slots = {};  // of a strategy that runs several devices in this process
   bool use_distributed_sampler = true;
   int64_t max_epochs = 1000;  // kUnlimited: no limit
@@ -30,14 +30,15 @@ struct RunPlan {
   BatchLimit limit_val_batches = 1.0;
   BatchLimit limit_test_batches = 1.0;
   BatchLimit limit_predict_batches = 1.0;
-  bool overfit = false;  // training and validation batches in order, the same every epoch
+  bool overfit = false;                    // training and validation batches in order, the same every epoch
   CheckInterval val_check_interval = 1.0;  // a period only of time or of the run
   std::optional<int64_t> check_val_every_n_epoch = 1;
   int64_t num_sanity_val_steps = 2;  // per loader; kUnlimited: all
   int64_t log_every_n_steps = 50;
   int64_t accumulate_grad_batches = 1;
-  int64_t effective_batch_size = 0;  // samples of one optimizer step on all devices; 0: accumulate_grad_batches says it
-  int64_t micro_batch_size = 0;      // samples of one pass; 0: whole batches; kAutoMicroBatch: what fits
+  int64_t effective_batch_size =
+      0;                         // samples of one optimizer step on all devices; 0: given by accumulate_grad_batches
+  int64_t micro_batch_size = 0;  // samples of one pass; 0: whole batches; kAutoMicroBatch: what fits
   LrScale lr_scale = LrScale::none;
   double gradient_clip_val = 0;  // 0: no clipping
   ClipAlgorithm gradient_clip_algorithm = ClipAlgorithm::norm;
@@ -57,7 +58,7 @@ struct RunPlan {
   bool channels_last = false;
   bool cuda_graph = false;
 
-  /// Whether what happens at a step, counted from 0, goes to the loggers: every log_every_n_steps-th.
+  /// Whether the metrics of a step, counted from 0, go to the loggers: of every n-th, n = log_every_n_steps.
   [[nodiscard]] bool is_logged_step(int64_t step) const {
     return log_every_n_steps > 0 && (step + 1) % log_every_n_steps == 0;
   }

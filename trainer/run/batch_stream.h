@@ -1,4 +1,4 @@
-// One pass over a loader, cut at a limit, that always knows whether the batch at hand is the last.
+// One pass over a loader, up to a limit; it always knows whether the current batch is the last.
 #pragma once
 
 #include <functional>
@@ -17,14 +17,14 @@ class BatchStream {
   BatchStream(Loader& loader, int64_t limit)
       : loader_(loader), limit_(limit), sized_(loader.num_batches().has_value()), ahead_mode_(!sized_) {}
 
-  /// Before start(): each batch is fetched, and its copy to the device begun, while the one before it is worked on.
+  /// Before start(): each batch is fetched, and its copy to the device begun, while the one before it is computed.
   void copy_ahead(DeviceCopier& copier) {
     copier_ = &copier;
     ahead_mode_ = true;
   }
 
-  /// Several ranks: `all_have` tells whether all have a batch more, where it is not known from the start. The pass ends
-  /// for all when it ends for one.
+  /// Several ranks: `all_have` returns whether every rank has another batch, if that is not known from the start. The
+  /// pass ends for all ranks when it ends for one.
   void agree_by(std::function<bool(bool)> all_have) { all_have_ = std::move(all_have); }
 
   /// Begins a pass, or continues one with batch `first`.
@@ -33,7 +33,7 @@ class BatchStream {
   /// Fetches the next batch; false at the end.
   bool next(Batch& batch);
 
-  /// Index of the batch that next() gave last.
+  /// Index of the batch last returned by next().
   [[nodiscard]] int64_t index() const { return index_; }
   /// Whether another will come.
   [[nodiscard]] bool has_next() const;

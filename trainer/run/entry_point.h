@@ -1,5 +1,5 @@
-// What lives as long as one entry point, a fit or an evaluation: made anew for the next, never reset. What it has found
-// out can be read until then.
+// State with the lifetime of one entry point, a fit or an evaluation: constructed again for the next, never reset. Its
+// results can be read until then.
 #pragma once
 
 #include <chrono>
@@ -26,10 +26,10 @@ class ModuleReplicas;
 class Recomputation;
 class SequentialCalls;
 
-/// Which loop user code is called from; decides where `log` goes.
+/// Which loop calls user code; determines where `log` goes.
 enum class Phase { idle, train, validate, test, predict };
 
-/// What became of the checkpoints that an entry point asked for.
+/// The outcome of the checkpoints that an entry point requested.
 struct Saves {
   int64_t good = 0;
   int64_t failed = 0;
@@ -47,18 +47,18 @@ struct EntryPoint {
   bool running = false;
   Phase phase = Phase::idle;
   bool sanity_checking = false;
-  bool failing = false;      // an exception is on its way out: the other ranks cannot be asked any more
-  bool records_due = false;  // those of an earlier run are there, and are renewed once training continues
+  bool failing = false;      // an exception is propagating: the other ranks can no longer be asked
+  bool records_due = false;  // an earlier run's exist, and are replaced once training continues
 
   std::vector<std::shared_ptr<Callback>> callbacks = {};       // with the module's own, checkpoints last
-  std::vector<std::unique_ptr<FolderLock>> folder_locks = {};  // no other run is alive in them
+  std::vector<std::unique_ptr<FolderLock>> folder_locks = {};  // no other run is active in them
   std::shared_ptr<ModuleReplicas> replicas = nullptr;          // null: the module computes whole batches
   std::shared_ptr<SequentialCalls> sequential_calls = nullptr;
   std::shared_ptr<Recomputation> recomputation = nullptr;  // null: nothing is computed again
   LoaderSet eval = {};                                     // in fit: the validation loaders
 
   bool stop = false;
-  bool stop_agreed = false;  // with several ranks: all know that one wants to stop
+  bool stop_agreed = false;  // with several ranks: all have received a stop request
   std::string stop_reason = "";
 
   MetricStore train_metrics = {};
@@ -70,15 +70,15 @@ struct EntryPoint {
   Metrics bar_metrics = {};
   TimeSplit time_split = {};  // of its training steps
 
-  std::optional<Hook> failed_hook = std::nullopt;  // the innermost hook that an exception has left
+  std::optional<Hook> failed_hook = std::nullopt;  // the innermost hook that an exception has propagated from
   const std::type_info* caller = nullptr;          // the class whose hook is running; null: the module's, or not known
   size_t torn_down = 0;                            // how many had their teardown called
 
-  // Checkpoints that were asked for and are captured at the next border between two batches.
+  // Requested checkpoints, captured between this batch and the next.
   std::vector<CheckpointRequest> checkpoint_requests = {};
   Saves saves = {};
-  // The state (without weights) that a running validation began with: a stop inside it goes back there, and the
-  // validation is run again.
+  // The state (without weights) at the start of a running validation: if the run stops inside it, it resumes from
+  // there, and validates again.
   std::optional<State> before_validation = std::nullopt;
 };
 

@@ -1,4 +1,4 @@
-// Where in a run an error struck, for errors that LibTorch or user code throws without saying so.
+// Where in a run an error occurred, for errors of LibTorch and user code that do not say.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What lives as long as one fit, and one epoch of it: made again for the next, never reset.
+// State with the lifetime of one fit, and of one epoch of it: constructed again for the next, never reset.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +23,19 @@ class MicroBatching;
 class StepGraph;
 struct StepNotes;
 
-/// What of a training batch is still to be done once its update is: the parts follow one another in this order.
+/// What remains to be done for a training batch after its update, in this order.
 enum class BatchRest { none, metrics, validation, schedulers };
 
 // Note [Where a checkpoint continues]
-// Progress and Epoch say exactly what has been done and what comes next, so a checkpoint saved between two batches,
+// Progress and Epoch record exactly what has been done and what comes next, so a checkpoint saved between two batches,
 // after a batch's update, before its validation or inside an accumulation window continues right there: the window's
-// gradients are saved too. Only while a batch is in the works (a hook of its step, an exception in it) there is no such
-// place: then the checkpoint goes back to the start of the batch's accumulation window, which is trained again.
+// gradients are saved too. Only during a batch (in a hook of its step, after an exception in it) is there no such
+// position: then the checkpoint goes back to the start of the batch's accumulation window, which is trained again.
 
 /// The running epoch of a fit, and the place in it.
 struct Epoch {
   bool running = false;        // between on_train_epoch_start and on_train_epoch_end
-  bool batch_running = false;  // a batch is in the works: its update is not done
+  bool batch_running = false;  // a batch is being computed: its update is not done
   int64_t batch_idx = -1;
   int64_t steps = 0;       // optimizer steps
   int64_t next_batch = 0;  // where a resumed epoch continues
@@ -43,7 +43,7 @@ struct Epoch {
   Window window = {};
   bool last_batch = false;  // the running batch is the last
   bool cut = false;         // skip_rest_of_epoch was called
-  bool cut_wanted = false;  // with several ranks: the same, and the others do not know yet
+  bool cut_wanted = false;  // with several ranks: the same, not yet known to the others
   bool logs_steps = true;   // false once the last batch is over
 };
 
@@ -54,7 +54,7 @@ struct Fit {
         nonfinite_loss(plan.nonfinite_loss),
         lr_scale(plan.lr_scale) {}
 
-  // What the plan says, unless this fit knows better (its loader's batch size, a trial).
+  // From the plan, unless the fit overrides it (its loader's batch size, a trial run).
   int64_t accumulate_grad_batches = 1;
   int64_t effective_batch_size = 0;
   NonFiniteLoss nonfinite_loss = NonFiniteLoss::stop;
@@ -70,26 +70,26 @@ struct Fit {
   Tuning tuning = {};
   std::shared_ptr<MicroBatching> micro_batching = nullptr;  // null: a batch is one pass
   std::shared_ptr<StepGraph> step_graph = nullptr;          // with cuda_graph; null: every step is launched by the host
-  StepNotes* recording = nullptr;  // while a step is recorded: what the host must do after each repetition
+  StepNotes* recording = nullptr;  // while a step is captured: what the host must do after each replay
 
   // Where it continues from.
-  bool resumed = false;            // from a checkpoint, and its first epoch has not begun yet
+  bool resumed = false;            // from a checkpoint, before its first epoch begins
   State resumed_rng = {};          // the random numbers it continues with
   int64_t resumed_world_size = 0;  // ranks of the run it continues, and the batch size of each; 0: not known
   int64_t resumed_batch_size = 0;
 
   // With several ranks.
-  RankNotes to_say = {};     // with the next gradients that ranks reduce
-  RankNotes heard = {};      // what any rank has said since somebody acted on it
-  bool told_memory = false;  // what this rank holds was printed
+  RankNotes to_say = {};     // sent with the next gradients that ranks reduce
+  RankNotes heard = {};      // notes of any rank that have not been acted on yet
+  bool told_memory = false;  // this rank's memory was printed
   bool looked_at_loss_shapes = false;
 
-  bool skip_batch = false;  // the running batch counts for nothing
+  bool skip_batch = false;  // the running batch is skipped
   // Manual optimization with a loss scaler: whether a scaled gradient of the running batch overflowed; unset: no
   // optimizer was stepped.
   std::optional<bool> batch_overflowed = std::nullopt;
   int64_t rollbacks = 0;                        // since the last update with a finite loss
-  std::string rollback_due = "";                // why the loop is to go back to the newest checkpoint; "": it is not
+  std::string rollback_due = "";                // why the loop must go back to the newest checkpoint; "": it need not
   std::exception_ptr restore_failed = nullptr;  // of trial runs (TrialRuns): the fit ends with it
 };
 

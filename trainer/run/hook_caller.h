@@ -1,4 +1,4 @@
-// Calls one hook on everybody who has it, callbacks first, then the module, as Lightning does. The caller notes the
+// Calls one hook on all callbacks, then on the module, as Lightning does. The caller notes the
 // hook first, so that `log` knows where it was called from.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace levin {
 
-/// Notes the running hook while it lives; the outer hook is back afterwards. An exception that passes is noted as the
-/// innermost hook's.
+/// Records the running hook during its lifetime, and restores the outer one. An exception that propagates is attributed
+/// to the innermost hook.
 class HookScope {
  public:
   HookScope(EntryPoint& entry, Hook hook) : entry_(entry), outer_(entry.place.hook), outer_caller_(entry.caller) {
@@ -62,7 +62,7 @@ auto call_module(EntryPoint& entry, Hook hook, OnModule on_module) {
   return on_module(note_caller(entry, *entry.module));
 }
 
-/// A hook that takes nothing but the trainer and the module: call_plain(run, Hook::on_fit_start,
+/// A hook that takes only the trainer and the module: call_plain(run, Hook::on_fit_start,
 /// &Callback::on_fit_start, &LightningModule::on_fit_start).
 inline void call_plain(Run& run, Hook hook, void (Callback::*on_callback)(Trainer&, LightningModule&),
                        void (LightningModule::*on_module)()) {

@@ -16,7 +16,7 @@ namespace levin {
 
 namespace {
 
-// A data module's own loaders win; the module's are asked for otherwise.
+// A data module's loaders take precedence over the module's.
 Loaders ask_eval_loaders(EntryPoint& entry, Stage stage) {
   const HookScope scope(entry, Hook::dataloader);
   if (entry.data != nullptr) {
@@ -35,8 +35,8 @@ std::string dataloader_hook(Stage stage) {
   return "val_dataloader";
 }
 
-// Every rank its share of the samples. Training ranks must take the same number of steps; an evaluation counts every
-// sample once. Lightning: evaluation is padded too, so that some samples count twice.
+// Each rank gets its share of the samples. In training all ranks must take the same number of steps; an evaluation
+// counts every sample once. Lightning pads evaluations too, so that some samples count twice.
 void share_out(Run& run, Loader& loader, bool padded) {
   if (!run.has_peers() || !run.plan.use_distributed_sampler) return;
   if (loader.shard(run.strategy->rank(), run.strategy->world_size(), padded)) return;
@@ -45,8 +45,8 @@ void share_out(Run& run, Loader& loader, bool padded) {
       "use_distributed_sampler: false if it shares the samples out itself.");
 }
 
-// A run that continues with another number of ranks keeps its global batches, and so the place where it stopped: each
-// rank's batches become larger or smaller. Who has changed batch_size too has decided otherwise.
+// A run that resumes with another number of ranks keeps its global batches, and so its position: each rank's batches
+// become larger or smaller, unless batch_size was changed too.
 void keep_global_batches(const Fit& fit, int64_t now, Loader& loader) {
   const int64_t before = fit.resumed_world_size;
   const int64_t global = before * fit.resumed_batch_size;

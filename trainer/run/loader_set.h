@@ -1,4 +1,4 @@
-// The loaders of a run: asked for from the data module or the module, limited, and their batches brought to the device.
+// The loaders of a run: obtained from the data module or the module, limited, and their batches moved to the device.
 #pragma once
 
 #include "levin/trainer/run/batch_stream.h"
@@ -9,25 +9,25 @@ namespace levin {
 /// Whether validation will take place: the module or data module may have validation loaders and none is limited to 0.
 [[nodiscard]] bool has_validation_hooks(const RunPlan& plan, const EntryPoint& entry);
 
-/// Throws ConfigError if there is no training loader or nothing is left of it.
+/// Throws ConfigError if there is no training loader, or its limit leaves no batch.
 void load_train_loader(Run& run);
 
 /// `stage`: validate, test or predict. In fit an absent validation loader is fine; else ConfigError.
 void load_eval_loaders(Run& run, Stage stage);
 
-/// Lets `stream` copy its batches to the device one ahead, if the device can and no hook of the module or data module
-/// wants to see them before they are there.
+/// Lets `stream` copy its batches to the device one ahead, if the device supports it and no hook of the module or data
+/// module needs them on the CPU.
 void copy_ahead(Run& run, BatchStream& stream);
 
 /// The transfer hooks around the copy to the device and the conversion to the precision's dtype.
 [[nodiscard]] Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx);
 
-/// Batches of an epoch; kUnlimited if the loader cannot tell, 0 before it is there.
+/// Batches of an epoch; kUnlimited if the loader does not know, 0 before it is created.
 [[nodiscard]] int64_t num_training_batches(const Fit& fit);
-/// Optimizer steps of the whole fit; kUnlimited if open. Asks for the training loader if it is not there yet.
+/// Optimizer steps of the whole fit; kUnlimited if open. Creates the training loader if necessary.
 [[nodiscard]] int64_t estimated_stepping_batches(Run& run);
 
-/// Accumulation windows that so many batches make: the last one may hold fewer.
+/// Number of accumulation windows for so many batches: the last one may be smaller.
 [[nodiscard]] inline int64_t windows_in(int64_t batches, int64_t accumulate) {
   return batches / accumulate + (batches % accumulate == 0 ? 0 : 1);
 }

@@ -7,8 +7,8 @@ namespace levin {
 
 class LightningModule;
 
-/// Lays out parameters and buffers of four dimensions anew; they stay the same tensors. Weights of convolutions are
-/// told from others by their four dimensions, as torch.nn.Module.to(memory_format) does.
+/// Changes the layout of four-dimensional parameters and buffers; they stay the same tensors. Weights of convolutions
+/// are recognized by their four dimensions, as in torch.nn.Module.to(memory_format).
 void use_channels_last(LightningModule& module);
 
 /// The batch's tensors (N, C, H, W).

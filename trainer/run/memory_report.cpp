@@ -12,7 +12,7 @@ namespace levin {
 
 namespace {
 
-constexpr size_t kNamed = 4;  // layers that are named of each kind
+constexpr size_t kNamed = 4;  // number of layers named for each kind
 
 // Bytes by layer: "net.0" for the parameter "net.0.weight".
 using Layers = std::map<std::string, uint64_t>;
@@ -47,7 +47,7 @@ struct Users {
   }
 };
 
-// Optimizers number their tensors through all groups: "3.exp_avg".
+// Optimizers number their tensors across all groups: "3.exp_avg".
 void add_optimizer_state(const Fit& fit, const std::unordered_map<const c10::TensorImpl*, std::string>& layers,
                          Users& users) {
   for (const auto& wrapped : fit.optimizers) {
@@ -80,7 +80,7 @@ Users find_users(const Run& run) {
     users.buffers[layer_of(item.key())] += item.value().nbytes();
   try {
     add_optimizer_state(run.fit, layers, users);
-  } catch (const std::exception&) {  // an optimizer of a user's own need not tell its state
+  } catch (const std::exception&) {  // a user's optimizer need not expose its state
     users.optimizer_state.clear();
   }
   return users;

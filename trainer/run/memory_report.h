@@ -1,4 +1,4 @@
-// What a run that ran out of memory says: where it was, what the allocator held, and who holds the most.
+// The report of a run that ran out of memory: where it was, what the allocator held, and the largest users.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -11,14 +11,14 @@
 
 namespace levin {
 
-/// A device has no memory left for what a step needs.
+/// A device has no memory left for a step.
 class OutOfMemoryError : public Error {
  public:
   using Error::Error;
 };
 
 /// The message: `place` (the hook, epoch, batch and step), the phase, the allocator's figures where `memory` has them,
-/// the largest users and what to try. Called after the failed step has been unwound; waits for nothing.
+/// the largest users and what to try. Called after the stack of the failed step has been unwound; does not block.
 [[nodiscard]] std::string memory_report(const Run& run, const std::string& place, const c10::OutOfMemoryError& error,
                                         const GpuMemory& memory);
 

@@ -1,4 +1,4 @@
-// How an allocator says that there is no memory left. Internal.
+// Recognizes out-of-memory errors of allocators. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@ namespace levin {
 /// cuDNN), or std::bad_alloc.
 [[nodiscard]] bool is_out_of_memory(const std::exception& error);
 
-/// Gives back what the allocator of `device` keeps for later; nothing on a CPU. Waits for the device.
+/// Empties the caching allocator of `device`; does nothing on a CPU. Waits for the device.
 void free_cached_memory(at::Device device);
 
 }  // namespace levin

@@ -1,4 +1,4 @@
-// Brings a run's profiler along: it hears where the run begins, and that it has ended in whatever way.
+// Starts a run's profiler, and stops it however the run ends.
 #pragma once
 
 #include <array>

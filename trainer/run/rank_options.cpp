@@ -10,7 +10,7 @@ namespace levin {
 
 namespace {
 
-// One line an option: "trainer.max_epochs: 3".
+// One line per option: "trainer.max_epochs: 3".
 void flatten(const ConfigNode& node, const std::string& path, std::string& lines) {
   if (node.may_differ) return;
   for (const auto& entry : node.entries) flatten(entry.value, join_path(path, cut_text(entry.key)), lines);
@@ -41,7 +41,7 @@ std::string class_of(const Object& object) {
   return detail::readable_type_name(typeid(object));
 }
 
-// What module and data module have in common.
+// The common part of module and data module.
 template <class Object>
 ConfigNode describe(const Object& object) {
   ConfigNode node = ConfigNode::map();
@@ -85,7 +85,7 @@ void check_same_options(Run& run) {
   own.set("ckpt_path", quoted_text(run.entry.ckpt_path));
   if (run.kept_config) {
     for (const auto& entry : run.kept_config->config.entries) {
-      if (entry.key != "trainer") own.set(entry.key, entry.value);  // the options of this Trainer say more
+      if (entry.key != "trainer") own.set(entry.key, entry.value);  // the options of this Trainer are more specific
     }
   }
   if (own.find("model") == nullptr) own.set("model", describe(*run.entry.module));

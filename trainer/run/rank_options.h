@@ -1,6 +1,6 @@
-// What every rank of a run must have been given alike. Every function is called by every rank, at the same place; with
-// one rank they do nothing. Each throws ConfigError naming the option that differs, as rank 0 and the other have it.
-// Left out are fields that say so (Field::ranks_may_differ), and the options of objects that do not say what they have.
+// Checks that all ranks of a run have the same options. Every function is called by every rank, at the same place; with
+// one rank they do nothing. Each throws ConfigError naming the option that differs, with both values. Exceptions are
+// fields marked Field::ranks_may_differ, and objects that do not report their options.
 #pragma once
 
 #include "levin/trainer/run/run.h"
@@ -8,7 +8,7 @@
 namespace levin {
 
 /// Before anything is set up: the entry point, its checkpoint, the trainer's options, the seed, module and data module,
-/// and what Trainer::keep_config was given.
+/// and the configuration given to Trainer::keep_config.
 void check_same_options(Run& run);
 
 /// The run's optimizers with their groups, and its schedulers.

@@ -39,7 +39,7 @@ const char* phase_name(const Run& run) {
   return "";
 }
 
-// What became of a task on this rank: a text that can be sent, and the exception that is thrown here as it is.
+// The outcome of a task on this rank: a text for the other ranks, and the exception that is rethrown here.
 struct Outcome {
   std::string text = std::string(1, kDone);
   std::exception_ptr error = nullptr;
@@ -52,20 +52,20 @@ Outcome attempt(const std::function<std::string()>& task) {
   } catch (const std::exception& error) {
     outcome.text = kFailed + std::string(error.what());
     outcome.error = std::current_exception();
-  } catch (...) {  // the others must hear of it
+  } catch (...) {  // the others must learn of it
     outcome.error = std::current_exception();
     outcome.text = kFailed + exception_text(outcome.error);
   }
   return outcome;
 }
 
-// The result that rank `rank` has sent; throws what went wrong there.
+// The result sent by rank `rank`; throws its error.
 std::string result_of(size_t rank, const std::string& text) {
   if (text[0] == kFailed) throw Error("rank " + std::to_string(rank) + ": " + text.substr(1));
   return text.substr(1);
 }
 
-// A node that was replaced has a launcher that has started its ranks once; the others' have started theirs again.
+// The launcher of a replaced node has started its ranks once; those of the other nodes have restarted theirs.
 double agreed_restarts(Run& run) {
   const auto own = static_cast<double>(restarts_so_far());
   if (!launched_by_levin() || run.plan.num_nodes == 1 || !run.has_peers()) return own;
@@ -138,7 +138,7 @@ void once_per_node(RankCollectives& ranks, const std::function<void()>& task) {
   for (size_t rank = 0; rank < all.size(); ++rank) (void)result_of(rank, all[rank]);
 }
 
-// Lightning: all ranks draw the same numbers, so that dropout masks the same units of every rank's samples.
+// In Lightning all ranks draw the same numbers, so dropout masks the same units of every rank's samples.
 void separate_random_numbers(const RankCollectives& ranks, int64_t global_step) {
   const int64_t rank = ranks.rank();
   if (rank == 0) return;

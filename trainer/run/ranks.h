@@ -1,5 +1,5 @@
-// What a run does because it has several ranks: starting them, finding out early that they differ, agreeing on what
-// one of them decides. Every function is called by every rank, at the same place; with one rank they do nothing.
+// What a run does because it has several ranks: starting them, detecting differences early, agreeing on decisions of
+// one of them. Every function is called by every rank, at the same place; with one rank they do nothing.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 
 namespace levin {
 
-/// Starts this program once per device if nobody has, and then never returns: the process ends when its ranks have.
-/// In a rank: meets the others.
+/// Starts this program once per device unless a launcher has, and then never returns: the process ends when its ranks
+/// have. In a rank: connects to the others.
 void start_ranks(Run& run);
 
 /// Throws ConfigError if the ranks have different numbers of training batches in an epoch.
@@ -26,25 +26,25 @@ std::string on_rank_zero(RankCollectives& ranks, const std::function<std::string
 /// `task` on the first rank of every node; an error of one is thrown on all.
 void once_per_node(RankCollectives& ranks, const std::function<void()>& task);
 
-/// Different random numbers on every rank, whatever seed the program began with. Rank 0 keeps its own.
+/// Different random numbers on every rank, whatever the program's seed. Rank 0 keeps its own.
 void separate_random_numbers(const RankCollectives& ranks, int64_t global_step);
 
-/// For the launcher, which says it if this rank dies or freezes.
+/// For the launcher, which reports it if this rank dies or hangs.
 void note_place(const Run& run, int64_t batch);
 
-/// What this rank has to say with the gradients that ranks reduce (`sync`), and has said then; nothing with others.
-/// After them: takes in what any rank has said, which stays there (Fit::heard) until somebody acts on it, however many
-/// more gradients come.
+/// take_notes: the notes that this rank sends with the gradients that ranks reduce (`sync`); none with others. hear:
+/// receives the notes of all ranks, which are kept (Fit::heard) until they are acted on, however many more gradients
+/// follow.
 [[nodiscard]] RankNotes take_notes(const EntryPoint& entry, Fit& fit, bool sync);
 void hear(EntryPoint& entry, Fit& fit, const RankNotes& said);
-/// The epoch ends after the running batch; with several ranks after the one at which all of them know.
+/// The epoch ends after the running batch; with several ranks, after the batch at which all of them know.
 void cut_epoch(const RankCollectives& ranks, Epoch& epoch);
 /// Where the length of a pass is not known from the start, it ends for all ranks when it ends for one.
 void end_together(RankCollectives& ranks, BatchStream& stream);
 /// Waits for all: from here on they agree on whether to stop, and on whether the epoch is cut.
 void agree_on_stop(Run& run);
 /// Waits for all. The signal that one of them has received, `own` on this rank (0: none), which may not have reached
-/// all; of several the highest number, so that SIGTERM, an end for good, counts before SIGUSR1.
+/// all; of several the highest number, so that SIGTERM, which ends the run, takes precedence over SIGUSR1.
 [[nodiscard]] int agreed_signal(RankCollectives& ranks, int own);
 
 /// Epoch values that ranks have logged with sync_dist become those of all samples of all ranks, the others rank 0's,

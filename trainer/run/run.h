@@ -1,12 +1,12 @@
 // Everything a Trainer consists of, shared by its loops and the hook caller. Internal: user code sees the Trainer only.
 //
 // Note [What lives how long]
-// Run      as long as the Trainer: plan, strategy, precision, loggers, counters that go on over several fits
+// Run      as long as the Trainer: plan, strategy, precision, loggers, counters that continue over several fits
 // EntryPoint   one fit or evaluation: module, callbacks, metrics
-// Fit          one fit: optimizers, schedulers, loader        (a trial run has one of its own)
+// Fit          one fit: optimizers, schedulers, loader        (a trial run has a separate one)
 // Epoch        one epoch of it, and the place in it
 // Window       one accumulation window
-// Each is made again, by one assignment, where it begins; nothing is reset member by member.
+// Each is constructed again, by one assignment, where it begins; nothing is reset member by member.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ namespace levin {
 class DeviceCopier;
 class Trainer;
 
-/// Counters that go on over several fits of one trainer and over restarts.
+/// Counters that continue over several fits of one trainer and over restarts.
 struct Progress {
   int64_t epoch = 0;        // epochs completed
   int64_t processed = 0;    // the same, counted before on_train_epoch_end: what a checkpoint saved there continues with
@@ -54,7 +54,7 @@ struct Run {
   TrainerOptions options;
   const RunPlan plan;
   bool auto_resume;            // of the plan, or because the launcher or Slurm has started this program again
-  bool started_again = false;  // it continues where the last start stopped
+  bool started_again = false;  // it continues where the last process stopped
   std::shared_ptr<Strategy> strategy = nullptr;
   std::shared_ptr<Precision> precision = nullptr;
   std::shared_ptr<Profiler> profiler = nullptr;
@@ -77,7 +77,7 @@ struct Run {
   Fit fit;                // the running or last one
 
   [[nodiscard]] bool has_peers() const { return strategy->world_size() > 1; }
-  /// Whether a stop was requested, and every rank knows it.
+  /// Whether a stop was requested and agreed by every rank.
   [[nodiscard]] bool stops() const { return has_peers() ? entry.stop_agreed : entry.stop; }
   [[nodiscard]] bool min_limits_met() const {
     return progress.epoch >= plan.min_epochs && progress.global_step >= plan.min_steps;
@@ -87,7 +87,7 @@ struct Run {
 
   /// The first logger's folder, or default_root_dir.
   [[nodiscard]] std::string log_dir() const;
-  /// Takes what the running loop has logged so far into callback_metrics and bar_metrics.
+  /// Copies what the running loop has logged so far to callback_metrics and bar_metrics.
   void refresh_callback_metrics();
   /// One row to every logger: at the window count with an `epoch` column, or at `step` without one unless `with_epoch`.
   void write_metrics(const Metrics& metrics, std::optional<int64_t> step = std::nullopt, bool with_epoch = false);

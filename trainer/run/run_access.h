@@ -1,4 +1,4 @@
-// The way from what users see to what is behind it: the one friend of Trainer and LightningModule.
+// Access to the internals behind the public classes: the only friend of Trainer and LightningModule.
 #pragma once
 
 #include "levin/trainer/lightning_module.h"

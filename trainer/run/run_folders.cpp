@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A process that was killed a moment ago still gives its memory back; a machine that is gone keeps its locks on a
-// network file system until the server's lease is over.
+// A process that was just killed may still be releasing its memory; locks of a lost machine on a network file system
+// remain until the server's lease expires.
 std::chrono::milliseconds patience(const Run& run) {
   return run.started_again ? std::chrono::minutes(2) : std::chrono::seconds(10);
 }
@@ -27,7 +27,7 @@ bool is_below(const fs::path& path, const fs::path& folder) {
   return !below.empty() && *below.begin() != "..";
 }
 
-// What a run notes of itself when it begins, and the lock.
+// The files that a run writes when it begins, and the lock.
 bool is_note(const std::string& name) {
   return name == "config.yaml" || name == "hparams.yaml" || name == "slurm_job" || name == "run.lock";
 }
@@ -37,7 +37,7 @@ bool is_empty_folder(const fs::path& path) {
   return fs::is_directory(fs::symlink_status(path, code)) && names_in(path.string()).empty();
 }
 
-// The names in a folder that holds no result; nothing if it holds one.
+// The names in a folder without results; unset if it has some.
 std::optional<std::vector<std::string>> names_of_unused(const fs::path& folder) {
   std::vector<std::string> names = names_in(folder.string());
   const bool is_unused = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
@@ -64,7 +64,7 @@ void release_folders(EntryPoint& entry) {
 void remove_unused_folders(Run& run) {
   if (run.has_trained) return;
   for (const std::string& folder : std::exchange(run.new_folders, {})) {
-    std::error_code code;  // what cannot be removed stays
+    std::error_code code;  // files that cannot be removed stay
     try {
       if (!fs::exists(folder, code)) continue;
       {
@@ -75,9 +75,9 @@ void remove_unused_folders(Run& run) {
           if (name != "run.lock") fs::remove(fs::path(folder) / name, code);
         }
       }
-      fs::remove(folder, code);  // not if somebody has put something there meanwhile
+      fs::remove(folder, code);  // fails if the folder is no longer empty
     } catch (const std::exception&) {
-      continue;  // another run has it now
+      continue;  // another run uses it now
     }
   }
 }

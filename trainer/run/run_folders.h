@@ -1,4 +1,4 @@
-// The folders that a run writes into: where its loggers keep theirs, and that no other run is alive in them.
+// The folders that a run writes into: those of its loggers, locked against other runs.
 #pragma once
 
 #include <string>
@@ -8,18 +8,18 @@
 
 namespace levin {
 
-/// Starts the loggers, once per run, and takes their folders for the running entry point. Throws Error naming the
-/// process that another run of a folder has. Every rank calls it; rank 0 holds the locks.
+/// Starts the loggers, once per run, and locks their folders for the running entry point. Throws Error naming the
+/// process of another run that uses a folder. Every rank calls it; rank 0 holds the locks.
 void start_loggers(Run& run);
 
-/// Takes the folders too; rank 0 alone calls it. For those that a run continues in without a logger's being there.
+/// Locks these folders too; only rank 0 calls it. For folders in which a run continues without a logger.
 void claim_folders(Run& run, const std::vector<std::string>& folders);
 
-/// When the run is over: removes the folders that its loggers have made and in which nothing came to be, because it
-/// failed before its first batch, or only evaluated and logged nothing. Never throws.
+/// When the run is over: removes the folders that its loggers created and that stayed empty, because it failed before
+/// its first batch, or only evaluated and logged nothing. Never throws.
 void remove_unused_folders(Run& run);
 
-/// Gives all folders back.
+/// Unlocks all folders.
 void release_folders(EntryPoint& entry);
 
 }  // namespace levin

@@ -12,7 +12,7 @@ bool ends_epoch(const Run& run) {
   return run.fit.epoch.last_batch || run.fit.epoch.cut;
 }
 
-// Epochs before and after the batch; within an epoch of unknown length nothing is known before its end.
+// Epochs before and after the batch; within an epoch of unknown length the position is known only at its end.
 double epochs_before(const Run& run) {
   const int64_t length = run.fit.train.num_batches[0];
   const double within =
@@ -28,7 +28,7 @@ double epochs_after(const Run& run) {
                               : epoch + static_cast<double>(run.fit.epoch.batch_idx + 1) / static_cast<double>(length);
 }
 
-// The share of the run that a number of steps and of epochs are, by whichever limit is nearer.
+// The share of the run after this many steps and epochs, by whichever limit is nearer.
 double share_of_run(const RunPlan& plan, double steps, double epochs) {
   double share = 0;
   if (plan.max_steps != kUnlimited) share = std::max(share, steps / static_cast<double>(plan.max_steps));

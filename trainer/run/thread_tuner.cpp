@@ -10,9 +10,9 @@ namespace levin {
 namespace {
 
 constexpr double kMeasured = 0.1;      // seconds of steps with each number
-constexpr double kHopeless = 3.0;      // times the best: not measured any further
+constexpr double kHopeless = 3.0;      // times the best: not measured any longer
 constexpr double kMuchSlower = 1.2;    // times the best: nothing beyond it is tried
-constexpr double kWorthIt = 0.9;       // times what the present number takes: less is worth a change
+constexpr double kWorthIt = 0.9;       // times the present one: a change is worth it if it takes less
 constexpr double kSlowedDown = 1.5;    // times the usual: measured again
 constexpr double kLongestWait = 3600;  // seconds between two measurements
 
@@ -38,7 +38,7 @@ ThreadTuner::ThreadTuner(int most, int start) : counts_(counts_up_to(most)) {
 
 ThreadTuner ThreadTuner::continuing(int most, int chosen) {
   ThreadTuner tuner(most, chosen);
-  if (tuner.threads() != chosen) return tuner;  // another machine: it is measured
+  if (tuner.threads() != chosen) return tuner;  // on another machine it is measured
   tuner.phase_ = Phase::keep;
   return tuner;
 }
@@ -66,7 +66,7 @@ double ThreadTuner::best() const {
 bool ThreadTuner::add(double seconds) {
   (phase_ == Phase::keep ? since_ : spent_) += seconds * static_cast<double>(windows_);
   switch (phase_) {
-    case Phase::warm_up:  // threads are started, memory is taken
+    case Phase::warm_up:  // threads start, memory is allocated
       phase_ = Phase::probe;
       return false;
     case Phase::probe:
@@ -87,7 +87,7 @@ bool ThreadTuner::finish_count(double seconds) {
   return true;
 }
 
-// Fewer threads as long as that is not much slower, then more in the same way.
+// Tries fewer threads as long as that is not much slower, then more in the same way.
 bool ThreadTuner::next_count() {
   const bool much_slower = running_.back().seconds > kMuchSlower * best();
   if (direction_ < 0) {

@@ -1,5 +1,5 @@
-// Finds out with how many threads the steps of a fit are fastest: small steps lose time on waiting for other threads,
-// and so do all steps while other programs use the same cores.
+// Finds the number of threads with which the steps of a fit are fastest: small steps lose time waiting for other
+// threads, and so do all steps while other programs use the same cores.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class ThreadTuner {
   /// Compares `most` threads and the powers of two below, beginning with `start` (0: `most`), and goes on to fewer and
   /// to more as long as these are not much slower. `most`: at least 1.
   explicit ThreadTuner(int most, int start = 0);
-  /// Keeps `chosen` threads, of an earlier fit, and measures only when steps become slower.
+  /// Uses `chosen` threads, the choice of an earlier fit, and measures only when steps become slower.
   [[nodiscard]] static ThreadTuner continuing(int most, int chosen);
 
   /// For the next windows.

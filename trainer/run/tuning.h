@@ -4,7 +4,7 @@
 
 namespace levin {
 
-/// What was found out before a fit in place of what the user wrote (BatchSizeFinder, LearningRateFinder).
+/// Values found before a fit that replace the user's (BatchSizeFinder, LearningRateFinder).
 struct Tuning {
   int64_t batch_size = 0;             // of each rank; 0: the loader's own
   int64_t configured_batch_size = 0;  // the loader's own; 0: not known

@@ -1,11 +1,11 @@
-// Around an optimizer's update where ranks share out what is updated. Every function is called by every rank.
+// Encloses an optimizer's update if its parameters are sharded over ranks. Every function is called by every rank.
 #pragma once
 
 #include "levin/trainer/run/run.h"
 
 namespace levin {
 
-/// While one lives, parameters are what this rank updates (Strategy::begin_update).
+/// During its lifetime, parameters are this rank's shards (Strategy::begin_update).
 class UpdateScope {
  public:
   explicit UpdateScope(Sharding& sharding) : sharding_(sharding) { sharding_.begin_update(); }
@@ -13,7 +13,7 @@ class UpdateScope {
   UpdateScope(const UpdateScope&) = delete;
   UpdateScope& operator=(const UpdateScope&) = delete;
 
-  /// The update was made: ends the scope, and the wholes get the new values. Blocks until all ranks arrive.
+  /// Ends the scope after the update, and gathers the new values. Blocks until all ranks arrive.
   void changed();
 
  private:
@@ -21,7 +21,7 @@ class UpdateScope {
   bool open_ = true;
 };
 
-/// Once in a fit, inside an update: rank 0 says how much it holds.
+/// Once per fit, inside an update: rank 0 reports how much memory it uses.
 void tell_memory(Run& run);
 
 }  // namespace levin

@@ -4,7 +4,8 @@ namespace levin {
 
 struct Run;
 
-/// Puts this rank on its device; opens the CUDA component for a GPU, which takes about 1.5 s. After the ranks have met.
+/// Selects this rank's device; loads the CUDA component for a GPU, which takes about 1.5 s. Called after the ranks have
+/// connected.
 void use_device(Run& run);
 
 }  // namespace levin

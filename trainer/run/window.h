@@ -8,13 +8,13 @@
 
 namespace levin {
 
-/// An accumulation window: the batches that make one optimizer step. Made anew with its first batch.
+/// An accumulation window: the batches that make one optimizer step. Constructed with its first batch.
 struct Window {
   int64_t size = 1;
   int64_t seen = 0;             // batches so far; 0: none is open
   int64_t first_batch = 0;      // where it began, in its epoch
   int64_t total_batches = 0;    // the same over all epochs
-  bool spoilt = false;          // a loss of it was not finite, and the update is skipped
+  bool spoilt = false;          // one of its losses was not finite, and the update is skipped
   at::Tensor unread_loss = {};  // () the sum of the losses that are judged at its end; undefined: none
   WindowWeights weights = {};
 

@@ -6,10 +6,10 @@ namespace levin {
 
 // See Note [Where a loss weight goes] in step/loss_weights.h.
 
-/// Whether the losses of a window come with weights; open: there was none yet.
+/// Whether the losses of a window have weights; open: not known yet.
 enum class WeightKind { open, plain, weighted };
 
-/// What the batches of an accumulation window weigh so far.
+/// The weights of an accumulation window's batches so far.
 struct WindowWeights {
   WeightKind kind = WeightKind::open;
   at::Tensor total = {};  // () float64, their sum; undefined: nothing
@@ -17,9 +17,9 @@ struct WindowWeights {
 
 /// What all windows of a fit have in common.
 struct LossWeights {
-  WeightKind agreed = WeightKind::open;  // with several ranks: what all of them do, once they have asked each other
+  WeightKind agreed = WeightKind::open;  // with several ranks: what all of them do, once they have agreed
   double unit = 0;                       // 0: not chosen yet
-  at::Tensor said = {};                  // () what the running batch said; undefined: nothing
+  at::Tensor said = {};                  // () the running batch's weight; undefined: none
 };
 
 }  // namespace levin

@@ -31,7 +31,7 @@ State module_state(const LightningModule& module) {
   return state;
 }
 
-// Ranks whose batches used other parameters have other gradients, and every message needs all of them.
+// Ranks whose batches used different parameters have different gradients, but every message needs all ranks.
 std::vector<bool> has_gradient_on_any_rank(RankCollectives& ranks, const std::vector<at::Tensor>& parameters) {
   const at::Tensor own = at::zeros({static_cast<int64_t>(parameters.size())}, at::kDouble);
   auto* numbers = own.mutable_data_ptr<double>();
@@ -75,7 +75,7 @@ void restore_optimizers(Sharding& sharding, Fit& fit, const State& checkpoint) {
   }
 }
 
-// What the other ranks know and this one does not: their random numbers, those of their GPUs included.
+// The state that only the other ranks have: their random numbers, including those of their GPUs.
 void put_other_ranks(Run& run, State& checkpoint) {
   if (!run.has_peers() || run.entry.failing) return;
   const State own = random_state();
@@ -93,7 +93,7 @@ void put_other_ranks(Run& run, State& checkpoint) {
 }  // namespace
 
 State run_state(Run& run) {
-  // Before gradients of several ranks are averaged.
+  // Called before gradients are averaged over ranks.
   if (!run.entry.failing && !run.fit.epoch.batch_running && !run.fit.epoch.window.ended()) agree_on_weights(run, true);
   State checkpoint;
   checkpoint.set<int64_t>("epoch", run.progress.epoch);
@@ -123,7 +123,7 @@ State run_state(Run& run) {
 
 namespace {
 
-// Puts the parts of `state` into the checkpoint, in the place of those that are there.
+// Replaces parts of the checkpoint by those of `state`.
 void replace_parts(State& checkpoint, const State& state) {
   for (const auto& entry : state.values.entries) {
     if (entry.value.kind == ConfigNode::Kind::map) {
@@ -195,7 +195,7 @@ void capture_checkpoints(Run& run) {
   std::vector<CheckpointRequest> requests = std::exchange(run.entry.checkpoint_requests, {});
   std::vector<std::string> files;
   for (const auto& logger : run.loggers) {
-    logger->save();  // the rows that the checkpoint counts on
+    logger->save();  // the rows that the checkpoint refers to
     for (std::string& file : logger->files()) files.push_back(std::move(file));
   }
   for (CheckpointRequest& request : requests) {
@@ -274,7 +274,7 @@ void restore_callbacks(Run& run, const State& checkpoint) {
 
 namespace {
 
-// The state of an optimizer or a scheduler that the checkpoint's run had as well.
+// The state of an optimizer or a scheduler, which the checkpoint must contain.
 State state_of(const State& checkpoint, const std::string& key, const std::string& name, const std::string& path) {
   State state = checkpoint.part(key);
   if (!state.empty()) return state;
@@ -290,7 +290,8 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
                           "load the weights and start a new fit.");
   }
   load_progress(run, checkpoint.part("progress"));
-  // A run that had decided to end does so when it is resumed by itself; whoever names a checkpoint wants to go on.
+  // A run that had decided to stop does so when it resumes automatically; a user who names a checkpoint wants to
+  // continue.
   if (!run.auto_resume && !run.fit.epoch.running) run.entry.stop = false;
   if (run.progress.epoch > run.plan.max_epochs) {
     throw CheckpointError(path + ": it was saved after " + count_of(run.progress.epoch, "epoch") +
@@ -332,7 +333,7 @@ void restore_random_numbers(Run& run) {
 
 void roll_back(Run& run, const State& checkpoint, const std::string& path) {
   State weights = checkpoint;
-  const State training = checkpoint.part("current_model");  // where "model" is an average of weights
+  const State training = checkpoint.part("current_model");  // if "model" is an average of weights
   if (!training.empty()) weights.put("model", training);
   run.strategy->is_sharded() ? restore_parts(*run.strategy, *run.entry.module, weights)
                              : restore_weights(*run.entry.module, weights, path);

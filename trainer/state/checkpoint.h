@@ -1,4 +1,4 @@
-// Gathers the state of a run and puts it back. The file format is checkpoint_file's matter.
+// Gathers and restores the state of a run. The file format is in checkpoint_file.
 //
 // Layout: values {levin_version, torch_version, epoch, global_step, hyper_parameters, progress, metrics, loggers.<i>,
 // callbacks.<key>, optimizers.<i>, lr_schedulers.<i>, precision, data}, tensors model.<name>, optimizers.<i>.<…>,
@@ -12,22 +12,22 @@
 
 namespace levin {
 
-/// Everything needed to continue; `weights_only`: the module's parameters and buffers alone. Its tensors are the run's
-/// own, not copies. Calls on_save_checkpoint, which may change the weights and add keys.
+/// Everything needed to continue; with `weights_only` the module's parameters and buffers alone. Its tensors share the
+/// run's storage. Calls on_save_checkpoint, which may change the weights and add keys.
 [[nodiscard]] State gather_checkpoint(Run& run, bool weights_only);
 
 /// Everything but the weights, as it is now. Tensors are the run's own, but for the random numbers.
 [[nodiscard]] State run_state(Run& run);
 
-/// Asks for a file that holds the run as it stands at the next border between two batches (or before the next
-/// validation), so that nothing is lost or done twice when it is continued. on_save_checkpoint is called now.
+/// Requests a file with the state of the run between this batch and the next (or before the next validation), so that
+/// nothing is lost or done twice when it is resumed. on_save_checkpoint is called now.
 void request_checkpoint(Run& run, CheckpointRequest request);
 
-/// Captures what was asked for; the loops call it at the borders. Throws what a request's `done` throws.
+/// Captures the requested checkpoints; the loops call it between batches. Rethrows what a request's `done` throws.
 void capture_checkpoints(Run& run);
 
-/// At the end of a fit, every rank: throws CheckpointError if it asked for checkpoints and none could be saved; says
-/// how many of them are missing otherwise.
+/// At the end of a fit, every rank: throws CheckpointError if none of the requested checkpoints could be saved;
+/// otherwise reports how many are missing.
 void check_saves(Run& run);
 
 /// Copies the module's parameters and buffers. Throws CheckpointError listing every name that is missing, unexpected or
@@ -45,7 +45,7 @@ void restore_training(Run& run, const State& checkpoint, const std::string& path
 /// up.
 void restore_random_numbers(Run& run);
 
-/// Weights and optimizers alone go back to what `checkpoint` holds; the run's position stays.
+/// Restores only weights and optimizers from `checkpoint`; the run's position stays.
 void roll_back(Run& run, const State& checkpoint, const std::string& path);
 
 }  // namespace levin

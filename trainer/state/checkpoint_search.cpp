@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kSuffix = ".ckpt";
 
-// The folders where this run's checkpoint callbacks write, and the same below the folders of earlier runs.
+// The folders of this run's checkpoint callbacks, and the corresponding folders of earlier runs.
 std::vector<std::string> folders_of(Run& run, bool earlier_runs) {
   std::vector<std::string> own;
   for (const auto& callback : run.entry.callbacks) {
@@ -36,14 +36,14 @@ std::vector<std::string> folders_of(Run& run, bool earlier_runs) {
   for (const std::string& earlier : run.loggers[0]->earlier_log_dirs()) {
     for (const std::string& folder : own) {
       const fs::path below = fs::path(folder).lexically_relative(log_dir);
-      if (below.empty() || *below.begin() == "..") continue;  // a folder of its own, the same for every run
+      if (below.empty() || *below.begin() == "..") continue;  // a fixed folder, the same for every run
       all.push_back(absolute_path((fs::path(earlier) / below).string()));
     }
   }
   return all;
 }
 
-// What goes on by itself ends with the bits of a run that was never stopped, or nobody would notice.
+// A run that resumes automatically must give the same bits as an uninterrupted one; a difference would go unnoticed.
 void check_exact(const StartingPoint& start) {
   if (has_random_state(start.checkpoint)) return;
   throw CheckpointError(start.path +
@@ -77,7 +77,7 @@ StartingPoint read_start(const std::string& path) {
   return {path, load_checkpoint(path)};
 }
 
-// The best of this trainer's fit, else the one that the newest checkpoint of an earlier run knows of.
+// The best of this trainer's fit, else the one recorded in the newest checkpoint of an earlier run.
 StartingPoint find_best(Run& run) {
   for (const auto& callback : run.entry.callbacks) {
     if (!callback->is_checkpoint()) continue;
@@ -113,7 +113,7 @@ StartingPoint find_last(Run& run) {
 
 namespace {
 
-// A folder whose save was never committed is no news, and a link whose file was removed is none.
+// Neither a folder whose save was never committed nor a dangling link is worth a warning.
 bool is_unfinished(const std::string& path) {
   std::error_code code;
   const fs::file_status status = fs::status(path, code);
@@ -139,7 +139,8 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder) {
       Console::instance().warn(std::string(error.what()) + " It is left alone.");
     }
   }
-  // Of files of one place in the run, the last that was written: last.ckpt; that of a stop only if there is no other.
+  // Of files with the same position in the run the one written last: last.ckpt; the file of a stop only if there is no
+  // other.
   const auto rank = [](const FoundCheckpoint& one) {
     const std::string name = fs::path(one.path).filename().string();
     return name.starts_with("last") ? 0 : name == "interrupted.ckpt" ? 2 : 1;
@@ -153,7 +154,7 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder) {
 
 namespace {
 
-// Where the newest checkpoint of this run's own folder stands, after what a killed process left is removed.
+// The newest checkpoint of this run's own folder, after removing the remains of a killed process.
 StartingPoint continue_run(Run& run) {
   const std::vector<std::string> folders = folders_of(run, false);
   claim_folders(run, folders);
@@ -174,7 +175,7 @@ StartingPoint continue_run(Run& run) {
 }
 
 StartingPoint find_start_alone(Run& run) {
-  // The same command as the first time: its ckpt_path is where the run began, not where it stood.
+  // The same command as the first time: its ckpt_path is where the run began, not where it stopped.
   if (run.started_again && run.entry.stage == Stage::fit) {
     StartingPoint start = continue_run(run);
     if (!start.path.empty() || run.entry.ckpt_path.empty()) return start;

@@ -1,4 +1,4 @@
-// Finds the checkpoint a run starts from: a path, "best", "last", or, with auto_resume, wherever the run stood.
+// Finds the checkpoint a run starts from: a path, "best", "last", or, with auto_resume, the newest.
 #pragma once
 
 #include <string>
@@ -16,17 +16,17 @@ struct FoundCheckpoint {
   HowFar how_far;
 };
 
-/// Those of a folder, newest first; none if the folder is not there. Files that cannot be read are reported as a
+/// Those of a folder, newest first; none if the folder does not exist. Files that cannot be read are reported as a
 /// warning and left out, files with weights only are left out.
 [[nodiscard]] std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder);
 
-/// The path and all that is in it; "" and nothing: start fresh.
+/// The path and its contents; both empty: start from scratch.
 struct StartingPoint {
   std::string path = "";
   State checkpoint = {};
 };
 
-/// What run.entry.ckpt_path stands for. A damaged newest checkpoint is named in a warning, and the one before it is
+/// Resolves run.entry.ckpt_path. A damaged newest checkpoint is named in a warning, and the one before it is
 /// taken; a path that was given must be good. Throws CheckpointError where there is none.
 [[nodiscard]] StartingPoint find_start(Run& run);
 

@@ -13,7 +13,8 @@ namespace {
 bool lacks_random_state(const Run& run, const State& checkpoint) {
   if (!has_random_state(checkpoint)) return true;
   const int64_t ranks = run.strategy->world_size();
-  if (run.fit.resumed_world_size != ranks) return false;  // others share the samples, so nothing is drawn as it was
+  if (run.fit.resumed_world_size != ranks)
+    return false;  // the samples are divided differently, so random numbers differ anyway
   for (int64_t rank = 1; rank < ranks; ++rank) {
     if (!checkpoint.tensors.contains("rng.cpu.rank" + std::to_string(rank))) return true;
   }

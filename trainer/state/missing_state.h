@@ -1,4 +1,4 @@
-// What a checkpoint lacks of the run that continues from it, and errors of its parts that name the file.
+// What a checkpoint lacks for the run that resumes from it, and errors that name the file.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -12,11 +12,11 @@ namespace levin {
 
 [[nodiscard]] bool has_random_state(const State& checkpoint);
 
-/// Says what will not be continued exactly: random numbers and states of callbacks that the file does not hold.
+/// Warns of what will not continue exactly: random numbers and callback states that the file does not contain.
 void warn_of_missing_state(const Run& run, const State& checkpoint, const std::string& path);
 
-/// Runs `action`; a CheckpointError or an error of LibTorch's from it names the file: who reads a part of a checkpoint,
-/// an optimizer say, does not know where it came from.
+/// Runs `action`; a CheckpointError or an error of LibTorch's from it names the file: the reader of a part, for example
+/// an optimizer, does not know where it came from.
 template <class Action>
 void naming_checkpoint(const std::string& path, const Action& action) {
   try {

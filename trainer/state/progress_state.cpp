@@ -105,7 +105,7 @@ Metrics read_metrics(const State& saved, const char* key) {
   return metrics;
 }
 
-// The running sums of an epoch, of all ranks' samples; every rank continues with its own.
+// The running sums of an epoch over all ranks' samples; every rank continues with its own.
 ConfigNode state_of_all_ranks(const Run& run) {
   MetricStore all = run.entry.train_metrics;
   all.sync_epoch(*run.strategy);

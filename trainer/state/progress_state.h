@@ -1,4 +1,4 @@
-// Where a run stands and what it has measured, as a checkpoint holds them. See Note [Where a checkpoint continues] in
+// The position of a run and its metrics, as stored in a checkpoint. See Note [Where a checkpoint continues] in
 // run.h.
 #pragma once
 
@@ -14,15 +14,15 @@ void load_progress(Run& run, const State& saved);
 [[nodiscard]] State metrics_state(const Run& run);
 void load_metrics(Run& run, const State& saved);
 
-/// Orders checkpoints by how far the run had got: the larger, the newer.
+/// Orders checkpoints by progress: the larger, the newer.
 struct HowFar {
   int64_t total_batches = 0;
   int64_t epochs = 0;
-  bool whole_batch = true;  // nothing of the last batch was left to be done
+  bool whole_batch = true;  // the last batch was completed
   auto operator<=>(const HowFar&) const = default;
 };
 
-/// Of a checkpoint's values; throws CheckpointError if it does not say (weights only).
+/// Of a checkpoint's values; throws CheckpointError if they are missing (weights only).
 [[nodiscard]] HowFar how_far(const ConfigNode& checkpoint_values);
 
 }  // namespace levin

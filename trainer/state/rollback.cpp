@@ -10,7 +10,7 @@ namespace levin {
 
 namespace {
 
-constexpr int64_t kMostRollbacks = 3;  // to one checkpoint; a loss that diverges again and again is no accident
+constexpr int64_t kMostRollbacks = 3;  // to one checkpoint; a loss that diverges again and again has a cause
 
 }  // namespace
 
@@ -18,7 +18,7 @@ void roll_back_if_due(Run& run) {
   if (run.fit.rollback_due.empty()) return;
   const std::string found = std::exchange(run.fit.rollback_due, "");
   run.checkpoint_writer.finish();
-  // Rank 0 writes: once its path is here, the file that all read is on the disk.
+  // Rank 0 writes: once its path is known, the file is on the disk for all.
   const std::string path = run.strategy->broadcast(run.newest_checkpoint);
   if (path.empty()) {
     throw Error(found +

@@ -1,14 +1,12 @@
-// TrainerOptions::nonfinite_loss: rollback. What judges a loss (step/nonfinite_loss.h) gives its update up and asks for
-// it.
+// TrainerOptions::nonfinite_loss: rollback. step/nonfinite_loss.h skips the update and requests it.
 #pragma once
 
 namespace levin {
 
 struct Run;
 
-/// If it was asked for: the weights and the optimizers' state go back to the newest checkpoint, and training continues
-/// with the batches that follow. Throws Error where there is no checkpoint, or where going back has not helped. Every
-/// rank.
+/// If requested: restores the weights and the optimizers' state from the newest checkpoint; training continues with the
+/// next batch. Throws Error if there is no checkpoint, or if going back has not helped. Every rank calls it.
 void roll_back_if_due(Run& run);
 
 }  // namespace levin

@@ -21,11 +21,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// How long, where and how visibly a run trains, and what it does besides.
+// Options that determine how long, where and how visibly a run trains, and what it does besides.
 constexpr std::array kMayChange{
     "ckpt_path",
     "test_after_fit",
-    "weights",  // a checkpoint stands above them
+    "weights",  // a checkpoint takes precedence
     "trainer.accelerator",
     "trainer.auto_requeue",
     "trainer.auto_resume",
@@ -50,7 +50,7 @@ constexpr std::array kMayChange{
     "trainer.stop_grace",
     "trainer.strategy",
 };
-// Wherever they stand.
+// At any depth.
 constexpr std::array kMayChangeAnywhere{"flush_logs_every_n_steps", "num_workers"};
 
 using Leaves = std::vector<std::pair<std::string, std::string>>;  // path, value
@@ -169,7 +169,7 @@ void check_changed_options(Run& run, const StartingPoint& start, bool own) {
   });
 }
 
-// Evaluations leave the record of a fit alone too: it says how the folder's checkpoints were made.
+// Evaluations do not replace the record of a fit: it describes how the folder's checkpoints were made.
 void begin_records(Run& run) {
   const fs::path hparams = fs::path(config_path(run)).replace_filename("hparams.yaml");
   run.entry.records_due = writes_records(run) && (is_there(config_path(run)) || is_there(hparams));

@@ -54,14 +54,14 @@ at::Tensor parameter_of(const Fit& fit, const OptimizerKey& key) {
   return fit.optimizers.at(key.optimizer).shared()->parameters().at(key.param);
 }
 
-// Counters and the like, one number whatever the parameter is.
+// Counters and the like: one number per parameter, whatever its size.
 bool is_counter(const std::string& name) {
   return name == "step" || name == "mu_product";
 }
 
 // ---- wholes --------------------------------------------------------------------------------------------------------
 
-// What some rank keeps for a parameter: another may hold nothing of it.
+// The state that some rank has for a parameter: another may have none of it.
 struct KeptTensor {
   at::ScalarType type = at::kFloat;
   double counter = 0;
@@ -121,7 +121,7 @@ ConfigNode place_node(const PartPlace& place) {
   return node;
 }
 
-// What is the same on all ranks is rank 0's to write; a counter every rank's, as rank 0 may have none.
+// Rank 0 writes what is the same on all ranks; each rank writes its counters, because rank 0 may have none.
 State parts_to_write(const Strategy& strategy, const Fit& fit, const State& checkpoint) {
   State own;
   if (strategy.rank() == 0) own.values = checkpoint.values;
@@ -177,8 +177,8 @@ State optimizer_parts(const Sharding& sharding, const Optimizer& optimizer, cons
     const auto place = index && *index < params.size() ? sharding.place_of(params[*index]) : std::nullopt;
     const bool fits = place && tensor.sizes() == at::IntArrayRef(place->shape);
     if (!place || (!fits && !is_counter(std::string(name)))) {
-      parts.tensors[key] = tensor;  // the optimizer says what is wrong with it
-    } else if (place->size > 0) {   // who has nothing of a parameter keeps nothing for it
+      parts.tensors[key] = tensor;  // the optimizer reports what is wrong with it
+    } else if (place->size > 0) {   // a rank without any of the parameter has no state for it
       const bool counts = is_counter(std::string(name));
       parts.tensors[key] = counts ? tensor : tensor.reshape({-1}).narrow(0, place->begin, place->size);
     }

@@ -1,5 +1,5 @@
-// A run's state where the strategy shares weights or optimizers' state out over ranks (Strategy::is_sharded): made
-// whole for a checkpoint in one file, taken apart when one is loaded. Every function is called by every rank.
+// A run's state if the strategy shards weights or optimizer state over ranks (Strategy::is_sharded): gathered for a
+// checkpoint in one file, sharded again when one is loaded. Every function is called by every rank.
 #pragma once
 
 #include "levin/core/state.h"
@@ -7,22 +7,22 @@
 
 namespace levin {
 
-/// What gather_checkpoint has put together gets ready to be written: the wholes instead of this rank's parts (rank 0
-/// has them then, the others nothing), or, for a sharded checkpoint, this rank's parts and where they lie. Does nothing
-/// without sharding. Blocks until all ranks arrive.
+/// Prepares the result of gather_checkpoint for writing: the whole tensors instead of this rank's shards (on rank 0;
+/// empty on others), or, for a sharded checkpoint, this rank's shards and their offsets. Does nothing without sharding.
+/// Blocks until all ranks arrive.
 void prepare_for_writing(Strategy& strategy, const Fit& fit, CheckpointRequest& request);
 
-/// In an accumulation window, where every backward reduces gradients (has_sharded_weights): their wholes, by the
+/// In an accumulation window, where every backward reduces gradients (has_sharded_weights): the whole gradients, by the
 /// parameters' names.
 [[nodiscard]] State reduced_gradients(Sharding& sharding, const LightningModule& module);
 
-/// This rank's parts of a whole optimizer state, as its load_state wants them in an UpdateScope.
+/// This rank's shards of a whole optimizer state, as its load_state requires them in an UpdateScope.
 [[nodiscard]] State optimizer_parts(const Sharding& sharding, const Optimizer& optimizer, const State& whole);
 
-/// The weights of a checkpoint into this rank's parts and the module, during a run.
+/// Loads the weights of a checkpoint into this rank's shards and the module, during a run.
 void restore_parts(Sharding& sharding, const LightningModule& module, const State& checkpoint);
 
-/// The gradients' norm over all ranks, each of which has parts of them; a scalar tensor.
+/// The norm of gradients that are sharded over ranks; a scalar tensor.
 [[nodiscard]] at::Tensor norm_over_ranks(RankCollectives& ranks, const std::vector<at::Tensor>& params);
 
 }  // namespace levin

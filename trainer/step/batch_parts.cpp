@@ -37,7 +37,7 @@ at::Tensor mean_loss(Run& run, const BatchParts& parts) {
 
 at::Tensor finish_parts(Run& run, const BatchParts& parts) {
   {
-    const HookScope scope(run.entry, Hook::training_step);  // as the whole batch's would have
+    const HookScope scope(run.entry, Hook::training_step);  // as that of the whole batch would be
     log_shares(run, parts.shares);
   }
   const at::Tensor mean = mean_loss(run, parts);

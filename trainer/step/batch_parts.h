@@ -1,4 +1,4 @@
-// A batch cut into parts that are computed apart: with passes of their own, or by replicas.
+// A batch cut into parts that are computed separately: in several passes, or by replicas.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct BatchParts {
 
   /// `sizes`: samples of each, on the slot of its number. Throws Error for a tensor with another number of rows.
   BatchParts(const Batch& batch, const std::vector<int64_t>& sizes, const std::vector<DeviceSlot>& slots);
-  /// One part, which is the batch as it is.
+  /// A single part: the whole batch.
   BatchParts(const Batch& batch, const DeviceSlot& home);
 
   [[nodiscard]] size_t count() const { return shares.size(); }
@@ -28,9 +28,9 @@ struct BatchParts {
   [[nodiscard]] double share_of(size_t k) const;
 };
 
-/// The parts' mean loss, as judged and shown; undefined if none had one.
+/// The parts' mean loss, for checks and display; undefined if none had one.
 [[nodiscard]] at::Tensor mean_loss(Run& run, const BatchParts& parts);
-/// Logs for the batch what its parts have logged. Returns the mean loss divided by the window.
+/// Logs the values of the parts as those of the batch. Returns the mean loss divided by the window.
 [[nodiscard]] at::Tensor finish_parts(Run& run, const BatchParts& parts);
 
 }  // namespace levin

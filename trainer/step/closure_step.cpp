@@ -14,7 +14,7 @@ namespace levin {
 
 namespace {
 
-// Leaves the optimizer's step before it has changed anything.
+// Thrown to leave the optimizer's step before it has changed anything.
 struct GivenUp {};
 
 }  // namespace

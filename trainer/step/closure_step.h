@@ -14,11 +14,11 @@ class Optimizer;
 struct Run;
 
 /// Automatic optimization: a pass for each evaluation; returns the first loss, detached. `skipped`: this rank has
-/// nothing to compute. A first loss that is not finite is judged by TrainerOptions::nonfinite_loss before anything is
-/// updated; later ones are trial points of a line search, which may be anything. Every rank.
+/// nothing to compute. TrainerOptions::nonfinite_loss applies to the first loss, before anything is updated; later ones
+/// are trial points of a line search, which may have any value. Every rank calls it.
 [[nodiscard]] at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx, bool skipped);
 
-/// The mean of what the ranks' losses are, so that all of them search along the same line: gradients are means too. A
+/// The mean of the ranks' losses, so that all of them search along the same line; gradients are means too. A
 /// rank without a loss (undefined) counts as 0, as its gradients do. Undefined where no rank has one. Every rank.
 [[nodiscard]] at::Tensor loss_of_ranks(RankCollectives& ranks, const at::Tensor& loss);
 

@@ -25,14 +25,14 @@ void LightningOptimizer::step(const Optimizer::Closure& closure) {
     step_optimizer(run, [&] { optimizer_->step(); });
     count_step(run.progress, run.fit.epoch);
   }
-  run.entry.time_split.enter(StepPart::forward);  // what is left of training_step
+  run.entry.time_split.enter(StepPart::forward);  // the rest of training_step
 }
 
 void LightningOptimizer::step_with(const Optimizer::Closure& closure) {
   Run& run = RunAccess::of(*trainer_);
   if (run.precision->scaler() != nullptr) {
     throw Error(optimizer_->name() + ": step(closure) is not possible with " + run.precision->name() +
-                ", which has to look at the gradients between the closure and the update. Call manual_backward and "
+                ", which has to read the gradients between the closure and the update. Call manual_backward and "
                 "then step(), or use bf16-mixed.");
   }
   optimizer_->step([&] {

@@ -35,11 +35,11 @@ at::Tensor reduced(ReduceFx reduce, const at::Tensor& a, const at::Tensor& b) {
   return a.add(b);
 }
 
-// One value of the batch from the values of its shares: where all are numbers without a device being asked.
+// One value of the batch from the values of its shares; without access to a device if all are numbers.
 struct Merged {
   LogOptions options = {};
   double number = 0;
-  at::Tensor value = {};  // the sum so far where one is on a device
+  at::Tensor value = {};  // the running sum, if one is on a device
   double weight = 0;
   bool odd = false;  // not one number: MetricStore says what is wrong
 

@@ -1,5 +1,5 @@
-// Where `log` goes: to the notes of a step that is recorded, to the share of a batch that the thread computes, or to
-// the running loop's metrics.
+// Where `log` goes: to the notes of a step being captured, to the share of a batch that the thread computes, or to the
+// running loop's metrics.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,8 +18,8 @@ struct Run;
 void log_value(Run& run, std::string_view name, const at::Tensor& value, const LogOptions& options);
 void log_value(Run& run, std::string_view name, double value, const LogOptions& options);
 
-/// Logs what the shares have logged, as a whole batch would have: the k-th values of a name become one by their
-/// reduce_fx; mean weighs by samples.
+/// Logs the values of the shares as those of a whole batch: the k-th values of a name are reduced by their reduce_fx;
+/// mean is weighted by samples.
 void log_shares(Run& run, const std::vector<StepShare>& shares);
 
 }  // namespace levin

@@ -19,8 +19,8 @@ namespace levin {
 
 namespace {
 
-// Times this, gradients of a thousand million still fit into float16: those that overflow are inf or nan by themselves.
-// From 2^16 it is 31 skipped steps away.
+// With this scale gradients up to 10^9 fit into float16: those that overflow must be inf or nan themselves. From 2^16
+// it is reached after 31 skipped steps.
 constexpr double kSmallestScale = 1.0 / 16384;
 
 std::string place_text(const Run& run) {
@@ -28,7 +28,7 @@ std::string place_text(const Run& run) {
          ", global step " + std::to_string(run.progress.global_step);
 }
 
-// With what all ranks agreed on, which is known here already: their scales stay equal.
+// With the flag that all ranks agreed on, so that their scales stay equal.
 void update_scale(GradScaler& scaler, bool overflow) {
   scaler.update(at::full({1}, overflow ? 1.0 : 0.0, scaler.scale_tensor().options()));
 }
@@ -64,7 +64,7 @@ void check_scaling(Precision& precision, const std::vector<std::shared_ptr<Optim
 
 namespace {
 
-// On a CPU ranks have told each other already, and their reduced gradients are the same, unless each has a part.
+// On a CPU the ranks have already agreed, and their reduced gradients are the same, unless they are sharded.
 WindowResult read_notes(Run& run, const at::Tensor& loss, at::Tensor found_inf) {
   if (found_inf.defined() && run.strategy->has_sharded_gradients()) {
     found_inf = run.strategy->reduce(found_inf, ReduceOp::max);
@@ -79,7 +79,7 @@ WindowResult read_notes(Run& run, const at::Tensor& loss, at::Tensor found_inf) 
 }  // namespace
 
 at::Tensor window_flags(Run& run, const at::Tensor& loss, const at::Tensor& found_inf) {
-  // Ranks ask together, also one that has no loss in this batch.
+  // All ranks take part, also one without a loss in this batch.
   const bool asked = found_inf.defined() || (run.has_peers() ? notes_losses(run) : loss.defined());
   if (!asked) return {};
   const at::NoGradGuard no_grad;
@@ -115,7 +115,7 @@ void move_scale(Run& run, bool overflow) {
   watch_scale(run, scaler);
 }
 
-// Gradients that an optimizer goes on adding up over several batches keep step with the scale.
+// Gradients that an optimizer accumulates over several batches follow the scale.
 void move_scale_of_batch(Run& run) {
   const std::optional<bool> overflow = std::exchange(run.fit.batch_overflowed, std::nullopt);
   if (!overflow || run.precision->scaler() == nullptr) return;

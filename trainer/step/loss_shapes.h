@@ -1,4 +1,4 @@
-// A loss of a prediction (N, 1) and a target (N) is computed without an error, over N x N pairs: the mistake that no
+// A loss of a prediction (N, 1) and a target (N) is computed without an error, over N x N pairs: a mistake that no
 // curve shows. Found in the first training step of a fit. Internal.
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace levin {
 
-/// While one lives on this thread, LibTorch's element-wise losses are looked at; the first whose two arguments have
-/// different shapes is a warning with both. PyTorch: warns too, from torch.nn.functional alone.
+/// During its lifetime, LibTorch's element-wise losses on this thread are checked; the first one whose arguments have
+/// different shapes causes a warning with both shapes. PyTorch warns in torch.nn.functional only.
 class LossShapeCheck {
  public:
   LossShapeCheck();

@@ -27,7 +27,7 @@ namespace {
 
 using Kind = WeightKind;
 
-// Of the open window; of the whole fit once ranks have agreed.
+// For the open window; for the entire fit once ranks have agreed.
 Kind kind_of(const Fit& fit) {
   return fit.loss_weights.agreed != Kind::open ? fit.loss_weights.agreed : fit.epoch.window.weights.kind;
 }
@@ -42,7 +42,7 @@ std::string batch_text(const Run& run) {
               ". Call set_loss_weight for every batch that has a loss, or for none.");
 }
 
-// Host numbers are looked at now; a device's when the window ends, so that no rank waits.
+// Numbers on the host are checked now; those on a device when the window ends, so that no rank waits.
 void check_weight(const at::Tensor& weight) {
   if (!weight.defined() || weight.numel() != 1) {
     throw Error("set_loss_weight: a weight is one number, got " +
@@ -56,7 +56,7 @@ void check_weight(const at::Tensor& weight) {
               ". Give what the batch's loss is a mean over, e.g. its number of tokens.");
 }
 
-// 2^k next to what the whole window will probably weigh. Reads the weight: once a fit.
+// 2^k, close to the probable weight of the entire window. Reads the weight, once per fit.
 double unit_for(const Fit& fit, const at::Tensor& weight, int64_t parts) {
   const double window = weight.item().toDouble() * static_cast<double>(parts * fit.epoch.window.size);
   return std::isfinite(window) && window > 0 ? std::exp2(std::round(std::log2(window))) : 1;
@@ -66,7 +66,7 @@ bool is_zero_here(const at::Tensor& weight) {
   return weight.defined() && weight.is_cpu() && weight.item().toDouble() == 0;
 }
 
-// In float64, so that token counts add up exactly. A bad one makes the sum nan.
+// In float64, so that token counts add up exactly. An invalid weight makes the sum nan.
 at::Tensor as_summand(const at::Tensor& weight) {
   const at::Tensor value = weight.detach().to(at::kDouble).reshape({});
   if (value.is_cpu()) return value;
@@ -170,7 +170,7 @@ bool normalize_gradients(Run& run) {
                 " is negative or not a finite number. Give what the batch's loss is a mean over, e.g. its number of "
                 "tokens.");
   }
-  // Ranks' gradients were averaged. Without any weight there are no gradients but zeros.
+  // The ranks' gradients were averaged. If the sum is 0, all gradients are zeros.
   const auto ranks = static_cast<double>(run.strategy->world_size());
   if (total > 0) multiply_gradients(run.fit, run.fit.loss_weights.unit * ranks / total);
   return true;
@@ -198,7 +198,7 @@ at::Tensor mean_of_shares(Run& run, const std::vector<at::Tensor>& losses, const
   return mean.defined() ? mean / sum.to(mean.scalar_type()) : mean;
 }
 
-// Between two windows the unit is all there is.
+// Between two windows there is only the unit.
 void save_loss_weights(const Run& run, State& progress) {
   const LossWeights& weights = run.fit.loss_weights;
   const Kind kind = kind_of(run.fit);

@@ -17,7 +17,7 @@ namespace {
 // Note [What lr_scale scales by]
 // Learning rates are written for one batch of the configured data.batch_size on one device. The factor is the samples
 // of one optimizer step over that: batch size (as BatchSizeFinder may have found it) times ranks times batches that are
-// accumulated. So it does not matter how many of each make up a step: a run is the same on one device and on eight.
+// accumulated. So a run is the same on one device and on eight.
 int64_t samples_of_step(const Run& run) {
   const int64_t batch = run.fit.train.loaders.empty() ? 0 : run.fit.train.loaders[0]->batch_size().value_or(0);
   return batch * run.strategy->world_size() * run.fit.accumulate_grad_batches;

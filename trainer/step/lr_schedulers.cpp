@@ -8,9 +8,8 @@ namespace levin {
 
 namespace {
 
-// Frequency counts optimizer steps within the epoch, or epochs.
-// Lightning: it tests the batch index, so that accumulation can starve a scheduler; here: optimizer steps are counted,
-// because a step interval means steps.
+// Frequency counts optimizer steps within the epoch, or epochs. Lightning tests the batch index, so accumulation can
+// starve a scheduler; here optimizer steps are counted, because a step interval means steps.
 bool is_due(const Run& run, const LRSchedulerOptions& options, Interval interval) {
   if (options.interval != interval) return false;
   const int64_t count = interval == Interval::step ? run.fit.epoch.steps : run.progress.epoch + 1;
@@ -31,7 +30,7 @@ std::optional<double> monitored_value(Run& run, const LRSchedulerConfig& config)
   return std::nullopt;
 }
 
-// How often the whole fit moves a scheduler; kUnlimited if that is not known.
+// How often the entire fit steps a scheduler; kUnlimited if that is not known.
 int64_t scheduled_steps(Run& run, const LRSchedulerOptions& options) {
   const int64_t steps = estimated_stepping_batches(run);
   const int64_t batches = num_training_batches(run.fit);

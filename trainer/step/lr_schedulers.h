@@ -5,11 +5,10 @@
 
 namespace levin {
 
-/// Attaches the run's schedulers that are not; one that leaves its length open is given the steps of the fit.
+/// Attaches the run's schedulers that are not attached yet; one without a length gets the number of steps of the fit.
 void attach_schedulers(Run& run);
 
-/// Moves the schedulers of an interval that are due. `plateau`: those that watch a metric, and only those; else the
-/// others.
+/// Steps the schedulers of an interval that are due: those that watch a metric if `plateau`, else the others.
 void step_schedulers(Run& run, Interval interval, bool plateau);
 
 }  // namespace levin

@@ -22,14 +22,14 @@ namespace levin {
 
 namespace {
 
-constexpr int64_t kFits = int64_t{1} << 52;  // exact as a float64, and more than any batch has
+constexpr int64_t kFits = int64_t{1} << 52;  // exact as float64, and larger than any batch
 constexpr int64_t kNothingFits = 0;
 
 [[noreturn]] void refuse_micro_batches(const std::string& why) {
   throw ConfigError("TrainerOptions.micro_batch_size: " + why);
 }
 
-// Of `size` samples each, the last with what is left; 0: one part.
+// Parts of `size` samples, the last with the rest; 0: one part.
 std::vector<int64_t> part_sizes(int64_t samples, int64_t size) {
   if (size == 0 || samples <= size) return {samples};
   std::vector<int64_t> sizes(static_cast<size_t>(samples / size), size);
@@ -128,18 +128,18 @@ at::Tensor MicroBatching::step_that_fits(const Batch& batch, int64_t batch_idx, 
   }
   const at::Tensor mean = finish_parts(run_, *parts);
   if (!judge(*parts)) return {};
-  // Ranks add up what their passes have left with a backward of zeros.
+  // Reduces the gradients accumulated by the passes, with a backward of zeros.
   if (run_.has_peers() && window.last) (void)run_pass(run_, {.batch_idx = batch_idx});
   return mean;
 }
 
-// Whether the batch's loss is finite, as far as that is known here (see keep_or_note).
+// Whether the batch's loss is finite, if that is known yet (see keep_or_note).
 bool MicroBatching::judge(const BatchParts& parts) {
   const at::Tensor mean = mean_loss(run_, parts);
   return !mean.defined() || keep_or_note(run_, mean);
 }
 
-// kFits if the passes of all ranks went well; else what to try next, the smallest that any rank proposes.
+// kFits if the passes succeeded on all ranks; else the next size to try, the smallest that any rank proposes.
 int64_t MicroBatching::agreed_size(bool failed, int64_t largest) {
   const int64_t own = !failed ? kFits : largest <= 1 ? kNothingFits : (largest + 1) / 2;
   if (!run_.has_peers()) return own;

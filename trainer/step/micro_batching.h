@@ -15,25 +15,24 @@
 namespace levin {
 
 // Note [A micro-batch that does not fit]
-// With `auto` a batch begins as a whole. When its passes run out of memory, everything they have changed is undone
-// (StepState; metrics are kept back until all parts are through), and the same batch is run in parts of half the size:
-// bit for bit as though that size had been given. Ranks must not wait for the gradients of one that has failed, so with
-// several ranks no part reduces any: after the passes ranks tell each other how they went, one message a batch, and
-// when all are through a backward of zeros reduces what was added up. The largest part that fits the poorest rank is
-// what all use from there on.
+// With `auto` a batch begins as a whole. When its passes run out of memory, all their changes are undone (StepState;
+// metrics are withheld until all parts succeed), and the same batch is run in parts of half the size: bit for bit as if
+// that size had been given. Ranks must not wait for the gradients of one that has failed, so with several ranks no part
+// reduces any: after the passes the ranks exchange their outcomes, one message per batch, and when all have succeeded a
+// backward of zeros reduces the accumulated gradients. From then on all use the largest part that fits on every rank.
 
 class MicroBatching {
  public:
-  /// Throws ConfigError for strategies and optimizers that cannot have it.
+  /// Throws ConfigError for strategies and optimizers that do not support it.
   explicit MicroBatching(Run& run);
 
-  /// What automatic_step does of a batch before the update; returns the detached mean loss divided by the window.
+  /// The part of automatic_step before the update; returns the detached mean loss divided by the window.
   /// `skipped`: this rank has nothing to compute. Every rank. Throws OutOfMemoryError if one sample does not fit.
   [[nodiscard]] at::Tensor step(const Batch& batch, int64_t batch_idx, const WindowPart& window, bool skipped);
 
   /// Samples of one pass; 0: a whole batch.
   [[nodiscard]] int64_t size() const { return size_; }
-  /// With auto, a size that an earlier run has found; 0: none.
+  /// With auto, continues with the size found by an earlier run; 0: none.
   void continue_with(int64_t size);
 
  private:

@@ -18,7 +18,7 @@ namespace levin {
 
 namespace {
 
-// clone() of a class that overrides it; null where it is torch::nn::Module's, which only throws.
+// clone() of a class that overrides it; null if it is torch::nn::Module's, which only throws.
 std::shared_ptr<LightningModule> cloned(const LightningModule& module, const DeviceSlot& slot) {
   std::shared_ptr<torch::nn::Module> copy;
   try {
@@ -38,7 +38,7 @@ std::shared_ptr<LightningModule> cloned(const LightningModule& module, const Dev
   return replica;
 }
 
-// The shares' predictions as rows of one tensor on the CPU; not on the first device, where they might not fit.
+// Concatenates the shares' predictions on the CPU; on the first device they might not fit.
 at::Tensor outputs_on_cpu(std::vector<at::Tensor> outputs) {
   for (at::Tensor& output : outputs) output = output.defined() ? output.cpu() : output;
   return gather(outputs, DeviceSlot());
@@ -55,7 +55,7 @@ ModuleReplicas::ModuleReplicas(Run& run, const std::vector<DeviceSlot>& slots)
   }
   const auto on_cpu = [](const DeviceSlot& slot) { return slot.device.is_cpu(); };
   if (std::all_of(slots.begin(), slots.end(), on_cpu)) keep_freed_memory();
-  const RandomState random_state;  // making weights that are never used must not change the run
+  const RandomState random_state;  // creating weights that are never used must not change the run
   std::vector<std::shared_ptr<torch::nn::Module>> modules;
   for (size_t k = 1; k < slots.size(); ++k) {
     copies_.push_back(copy_of(run, slots[k]));

@@ -48,7 +48,7 @@ void follow_policy(Run& run, const std::string& found) {
 bool keep_if_finite(Run& run, const at::Tensor& loss) {
   if (run.fit.nonfinite_loss == NonFiniteLoss::ignore) return true;
   const double value = loss.defined() ? loss_value(loss) : 0;
-  // Ranks must agree on what follows; a single one need not ask.
+  // Ranks must agree; a single one need not.
   const bool finite = run.has_peers() ? !run.strategy->any(!std::isfinite(value)) : std::isfinite(value);
   if (!finite) follow_policy(run, found_text(run, value, false));
   return finite;
@@ -62,12 +62,12 @@ bool notes_losses(const Run& run) {
 
 bool keep_or_note(Run& run, const at::Tensor& loss) {
   if (!notes_losses(run)) return keep_if_finite(run, loss);
-  if (run.has_peers() && loss.is_cpu()) {  // told with the gradients; a device is asked at the window's end
+  if (run.has_peers() && loss.is_cpu()) {  // sent with the gradients; a device is read at the end of the window
     const double own = loss_value(loss);
     if (!std::isfinite(own)) run.fit.to_say.add(RankNote::nonfinite_loss);
   }
   // The sum is not finite if one of them is not; in double precision finite ones do not overflow.
-  // In place, in a tensor of its own: where steps are recorded, all batches of a window must use the same memory.
+  // In place, in a separate tensor: when steps are captured, all batches of a window must use the same memory.
   if (run.fit.epoch.window.unread_loss.defined()) {
     run.fit.epoch.window.unread_loss.add_(loss.detach().reshape({}));
   } else {

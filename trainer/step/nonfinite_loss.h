@@ -7,20 +7,21 @@
 
 namespace levin {
 
-/// Whether the losses (one element, or undefined: none) of all ranks are finite, or the policy is to ignore them. Else
-/// the policy is followed. Reads the value: waits for a device, and with several ranks for the others. Every rank.
+/// Whether the losses (one element, or undefined: none) of all ranks are finite, or the policy is to ignore them.
+/// Otherwise applies the policy. Reads the value: waits for the device, and with several ranks for the others. Every
+/// rank calls it.
 [[nodiscard]] bool keep_if_finite(Run& run, const at::Tensor& loss);
 
-/// The same where that makes nobody wait; elsewhere notes the loss for read_window and returns true. See Note [A loss,
+/// The same if that does not block; otherwise records the loss for read_window and returns true. See Note [A loss,
 /// or a gradient] in loss_scaling.h.
 [[nodiscard]] bool keep_or_note(Run& run, const at::Tensor& loss);
 
-/// Follows the policy for a loss that is not finite. The run stops (throws NonFiniteLossError before the update, naming
-/// epoch, batch, step and value), or the window's update is given up; with `rollback` the loop is asked to go back to
-/// the newest checkpoint (Fit::rollback_due).
+/// Applies the policy to a loss that is not finite. The run stops (throws NonFiniteLossError before the update, naming
+/// epoch, batch, step and value), or the window's update is skipped; with `rollback` the loop must go back to the
+/// newest checkpoint (Fit::rollback_due).
 void act_on_nonfinite(Run& run, double value);
 
-/// Whether keep_or_note notes: wherever reading a loss makes the host wait, or gradients are read anyway.
+/// Whether keep_or_note only records losses: if reading a loss makes the host wait, or gradients are read anyway.
 [[nodiscard]] bool notes_losses(const Run& run);
 
 }  // namespace levin

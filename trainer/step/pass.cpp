@@ -29,7 +29,7 @@ at::Tensor scaled(Run& run, const at::Tensor& loss) {
   return scaler == nullptr || !loss.defined() ? loss : scaler->scale(loss);
 }
 
-// What follows training_step, up to backward.
+// The part between training_step and backward.
 void count(Run& run, const Pass& pass, PassLoss& result) {
   result.weight = pass.part != nullptr ? pass.part->loss_weight : take_loss_weight(run.fit);
   check_loss(result.loss);

@@ -10,7 +10,7 @@
 namespace levin {
 
 // Forward and backward passes of the micro-batches alternate, so the gradients are zeroed before the first of them, and
-// a loss that is not finite is seen when its gradients are there: its update is not made all the same.
+// a loss that is not finite is noticed when its gradients already exist: the update is skipped nevertheless.
 at::Tensor run_pipelined_batch(Run& run, const Batch& batch, int64_t batch_idx, const WindowPart& window) {
   if (window.first) zero_gradients(run);
   run.entry.time_split.enter(StepPart::forward);

@@ -23,7 +23,7 @@ namespace {
   throw ConfigError(about_graphs(why));
 }
 
-// A callback that acts inside the step would act once, when it is recorded.
+// A callback inside the step would run only once, during capture.
 bool acts_inside_step(const Callback& callback) {
   using C = Callback;
   return detail::overrides<C>(callback, &C::on_before_zero_grad) ||
@@ -66,7 +66,7 @@ void check_recordable(const Run& run) {
   }
 }
 
-// Notes go to `notes` while it lives.
+// During its lifetime, notes go to `notes`.
 class RecordingScope {
  public:
   RecordingScope(Run& run, StepNotes& notes) : run_(run), outer_(std::exchange(run.fit.recording, &notes)) {}
@@ -115,7 +115,8 @@ at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const WindowPa
   return repeat(parts_[part_index(window)], batch, batch_idx, window);
 }
 
-// Asked once a window: its batches must all use the same memory for gradients. Later ones may still differ in shape.
+// Checked once per window: all its batches must use the same memory for gradients. Later ones may still differ in
+// shape.
 bool StepGraph::may_repeat(const Batch& batch) {
   warms_up_ = warm_up_left_ > 0 && changes_ <= kMostChanges;
   if (changes_ > kMostChanges) return false;
@@ -123,7 +124,7 @@ bool StepGraph::may_repeat(const Batch& batch) {
     --warm_up_left_;
     return false;
   }
-  // A window that the epoch's end makes shorter divides its losses by another number.
+  // A window shortened by the end of an epoch divides its losses by another number.
   if (run_.fit.epoch.window.size != run_.progress.accumulate) return false;
   Settings now = settings();
   if (inputs_.empty()) {
@@ -191,7 +192,7 @@ at::Tensor StepGraph::repeat(Part& part, const Batch& batch, int64_t batch_idx, 
   }
   if (window.first) hold_gradients();
   if (part.recording == nullptr) record(part, batch_idx, window);
-  run_.entry.time_split.enter(StepPart::forward);  // all of the step, which the host cannot tell apart
+  run_.entry.time_split.enter(StepPart::forward);  // the entire step, whose parts the host cannot distinguish
   {
     const ProfilerScope profile(run_.profiler.get(), "recorded_step");
     part.recording->replay();
@@ -199,7 +200,7 @@ at::Tensor StepGraph::repeat(Part& part, const Batch& batch, int64_t batch_idx, 
   ++repeated_;
   run_.fit.epoch.window.unread_loss = part.unread_loss;
   take_notes(part, window);
-  return part.loss.clone();  // the next repetition writes to the same memory
+  return part.loss.clone();  // the next replay writes to the same memory
 }
 
 void StepGraph::record(Part& part, int64_t batch_idx, const WindowPart& window) {
@@ -231,7 +232,7 @@ void StepGraph::run_recorded(Part& part, int64_t batch_idx, const WindowPart& wi
   part.unread_loss = run_.fit.epoch.window.unread_loss;
 }
 
-// A step that ran as it is has put other tensors there, and a validation none.
+// A step without the graph has put other tensors there, and a validation none.
 void StepGraph::hold_gradients() {
   for (size_t i = 0; i < gradients_.size(); ++i) parameters_[i].mutable_grad() = gradients_[i];
 }

@@ -1,9 +1,10 @@
-// TrainerOptions::cuda_graph: the training step is recorded once, and then the device repeats it by itself. Launching
-// its hundreds of kernels one by one costs the host more than small steps cost the GPU; a recording is one launch.
+// TrainerOptions::cuda_graph: the training step is captured once, and then replayed on the device. Launching hundreds
+// of kernels one by one costs the host more than small steps cost the GPU; a captured graph is one launch.
 //
-// Recorded are training_step, backward, clipping and the update; of an accumulation window the first, a middle and the
-// last batch apart. Each batch is copied into the same memory. A window that differs from what was recorded (another
-// shape of batch, another number of batches) runs as it always did. What records is the strategy's StepRecorder.
+// Recorded are training_step, backward, clipping and the update; of an accumulation window, the first, a middle and the
+// last batch separately. Each batch is copied into the same memory. A window that differs from what was recorded
+// (another shape of batch, another number of batches) runs without the graph. Capturing is done by the strategy's
+// StepRecorder.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,29 +29,29 @@ class Module;
 namespace levin {
 
 // Note [What a recorded step leaves to the host]
-// Host code inside a recorded step runs once, when it is recorded. What must happen at each repetition is noted then:
-// values that were logged, and whether a loss or a gradient was not finite. The update itself is taken or left by the
-// device (Optimizer::step_unless), so that one recording holds all of the step; the host reads the flags after it, once
-// a window, as it does without recordings, and counts accordingly.
+// Host code inside a captured step runs once, during capture. What must happen at each replay is noted then: logged
+// values, and whether a loss or a gradient was not finite. The device itself performs or skips the update
+// (Optimizer::step_unless), so one graph contains the entire step; the host reads the flags afterwards, once per
+// window, as it does without graphs, and counts accordingly.
 
 class StepGraph {
  public:
-  /// Windows that run as they always did before the first recording; PyTorch's number, and what loss scaling, momentum
-  /// and libraries do at first is then behind.
+  /// Windows that run without a graph before the first capture: PyTorch's number; by then loss scaling, momentum and
+  /// libraries have done their initial work.
   static constexpr int64_t kWarmUpWindows = 3;
-  /// Recordings are dropped and made again if frozen layers, momentum or the like change; so often at most.
+  /// Graphs are captured again if frozen layers, momentum or the like change; at most this often.
   static constexpr int64_t kMostChanges = 8;
 
-  /// Throws ConfigError saying in one sentence why this run's steps cannot be recorded.
+  /// Throws ConfigError with one sentence on why this run's steps cannot be captured.
   explicit StepGraph(Run& run);
 
-  /// automatic_step, repeated by the device where a recording fits. Throws Error saying in one sentence what cannot be
-  /// recorded when recording fails.
+  /// automatic_step, replayed on the device if a graph fits. If capture fails, throws Error with one sentence on what
+  /// cannot be captured.
   [[nodiscard]] at::Tensor step(const Batch& batch, int64_t batch_idx, const WindowPart& window);
 
-  /// Batches that the device has repeated.
+  /// Batches that were replayed.
   [[nodiscard]] int64_t repeated() const { return repeated_; }
-  /// How often a part of a window was recorded.
+  /// How often a part of a window was captured.
   [[nodiscard]] int64_t recorded() const { return recorded_; }
 
  private:
@@ -61,7 +62,7 @@ class StepGraph {
     at::Tensor loss = {};
     at::Tensor unread_loss = {};  // Window::unread_loss after it
   };
-  /// What recordings depend on besides the batch's shape.
+  /// What graphs depend on besides the batch's shape.
   struct Settings {
     int64_t window_size = 0;
     int64_t optimizer_version = 0;
@@ -92,7 +93,7 @@ class StepGraph {
   std::vector<at::Tensor> gradients_;  // what they write, by parameter
   int64_t warm_up_left_ = kWarmUpWindows;
   int64_t changes_ = 0;
-  bool warms_up_ = false;        // the running window does
+  bool warms_up_ = false;        // the running window is captured
   bool window_repeats_ = false;  // the running window began with a recording
   bool told_of_shape_ = false;
   int64_t repeated_ = 0;

@@ -13,22 +13,22 @@ namespace levin {
 
 struct Run;
 
-/// What the host does after each repetition of a part of a window.
+/// What the host does after each replay of a part of a window.
 struct StepNotes {
   struct Logged {
     Hook hook;
     std::string name;
-    at::Tensor value;  // on the device: each repetition writes it anew
+    at::Tensor value;  // on the device: overwritten by each replay
     LogOptions options;
   };
   std::vector<Logged> logged = {};
-  at::Tensor flags = {};  // of window_flags(); undefined: nobody asks, or the window goes on
+  at::Tensor flags = {};  // of window_flags(); undefined: not needed, or the window has not ended
   at::Tensor loss = {};   // the sum of the losses that the flags are about
 };
 
-/// While a step is recorded: what Trainer::log does. Throws Error for a value that is not on the device.
+/// Trainer::log during capture. Throws Error for a value that is not on the device.
 void note_logged(Run& run, std::string_view name, const at::Tensor& value, const LogOptions& options);
-/// A number of the host would be the same in every repetition: throws Error.
+/// A number from the host would be the same in every replay: throws Error.
 [[noreturn]] void refuse_logged(const Run& run, std::string_view name);
 
 /// For messages: names the option.

@@ -1,5 +1,5 @@
-// What one of several replicas (or micro-batches) logs while it computes its share of a batch, and what becomes of it:
-// one value for the batch. Internal.
+// Collects what one of several replicas (or micro-batches) logs for its share of a batch; the shares become one value
+// for the batch. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +25,7 @@ struct StepShare {
   DeviceSlot slot = {};
   int64_t samples = 1;
   std::vector<Logged> logged = {};
-  at::Tensor loss_weight = {};  // () what its training_step said; undefined: nothing
+  at::Tensor loss_weight = {};  // () set by its training_step; undefined: not set
 
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options);
   void log(std::string_view name, double value, const LogOptions& options);

@@ -1,4 +1,4 @@
-// What a forward and backward pass changes besides the metrics, so that one that failed can be undone. Internal.
+// Saves what a forward and backward pass changes besides the metrics, so that a failed one can be undone. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,13 +15,13 @@ namespace levin {
 class LightningModule;
 struct Fit;
 
-/// Remembers gradients, buffers (the statistics of BatchNorm), random numbers and the window's loss weights. A gradient
-/// that is there is copied, so an open accumulation window takes the memory of the gradients once more.
+/// Saves gradients, buffers (the statistics of BatchNorm), random number generators and the window's loss weights.
+/// Existing gradients are copied, so in an open accumulation window this takes as much memory as the gradients.
 class StepState {
  public:
   /// Both outlive it.
   StepState(LightningModule& module, Fit& fit);
-  /// All is as it was. May be called several times.
+  /// Restores the saved state. May be called several times.
   void restore();
 
  private:

@@ -24,7 +24,7 @@ void before_update(Run& run, Optimizer& optimizer) {
                                                 run.plan.gradient_clip_algorithm);
 }
 
-// Where ranks share out what is updated, the optimizer sees its rank's part alone.
+// If the update is sharded over ranks, the optimizer sees only its rank's shards.
 void step_optimizer(Run& run, c10::function_ref<void()> step) {
   UpdateScope update(*run.strategy);
   step();
@@ -61,7 +61,7 @@ void update(Run& run, const WindowPart& window) {
   Epoch& epoch = run.fit.epoch;
   run.entry.time_split.enter(StepPart::optimizer);
   const bool weighted = normalize_gradients(run);
-  // A window cut short by the end of a loader whose length was not known: its gradients were divided by the full size.
+  // A window cut short by the end of a loader of unknown length: its gradients were divided by the full size.
   if (!weighted && !window.size_known && epoch.window.seen < epoch.window.size) {
     multiply_gradients(run.fit, static_cast<double>(epoch.window.size) / static_cast<double>(epoch.window.seen));
   }
@@ -84,7 +84,7 @@ void update(Run& run, const WindowPart& window) {
   count_window(run, finding);
 }
 
-// Lightning: a skipped step moves global_step and the schedulers; here they stay, because nothing was trained.
+// In Lightning a skipped step advances global_step and the schedulers; here they stay, because nothing was trained.
 void count_window(Run& run, WindowResult finding) {
   if (finding == WindowResult::nonfinite_loss) return;
   if (finding == WindowResult::good) count_step(run.progress, run.fit.epoch);

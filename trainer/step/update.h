@@ -1,4 +1,4 @@
-// What ends an accumulation window: unscaling, clipping, the optimizers' steps, and the counters.
+// The end of an accumulation window: unscaling, clipping, the optimizers' steps, and the counters.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -10,14 +10,14 @@ namespace levin {
 
 /// The hooks before an optimizer's update, and clipping.
 void before_update(Run& run, Optimizer& optimizer);
-/// The update itself. Every rank.
+/// The update itself. Every rank calls it.
 void step_optimizer(Run& run, c10::function_ref<void()> step);
-/// The update of automatic optimization, or what stands in its place while a step is recorded.
+/// The update of automatic optimization, or its counterpart during capture.
 void update(Run& run, const WindowPart& window);
 /// One more optimizer step.
 void count_step(Progress& progress, Epoch& epoch);
 
-/// What follows the update of a window, or its absence: counters, and the loss scale.
+/// Follows the update of a window, or its omission: counters, and the loss scale.
 void count_window(Run& run, WindowResult finding);
 
 }  // namespace levin
