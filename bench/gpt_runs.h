@@ -1,5 +1,5 @@
 // Training a small GPT (examples/models/gpt.h) on the bytes of the King James Bible: 4 layers, 128 wide. All return
-// tokens a second of one rank.
+// tokens per second of one rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 
 namespace bench::gpt {
 
-/// A batch and where it is trained on.
+/// A batch and its device.
 struct Work {
   int64_t batch = 12;
   int64_t block = 64;  // bytes of a sample
@@ -23,13 +23,13 @@ struct Work {
 
 [[nodiscard]] GPTOptions model_options(const Work& work = {});
 
-/// Numbers that it learns.
+/// The number of trainable parameters.
 [[nodiscard]] int64_t count_parameters();
 
 /// (bytes) uint8
 [[nodiscard]] at::Tensor load_bytes();
 
-/// A loss of random places of the text, as TextFile draws them.
+/// The loss at random positions of the text, drawn as TextFile does.
 [[nodiscard]] torch::Tensor random_loss(GPT& model, const at::Tensor& bytes, const Work& work = {});
 
 /// Stock torch::optim::AdamW.

@@ -1,5 +1,5 @@
 // The runs that bench_overhead compares: a step of MLP 784-64-10, batch 64, on Fashion-MNIST in memory, and a step
-// whose model is next to nothing, by hand and by the Trainer. All return microseconds a step.
+// with a tiny model, by hand and by the Trainer. All return microseconds per step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,19 +26,19 @@ struct Length {
 /// index_select, zero_grad, forward, backward, step, with LibTorch's own optimizer.
 [[nodiscard]] double hand_written_loop(const Data& data, Kind kind, Length length);
 
-/// The Trainer with its defaults, `logs` logged values a step, a batch on each of `ranks`. More than one: starts them,
-/// returns in the ranks only, and leaves the folder levin_bench_overhead in the one for temporary files.
+/// The Trainer with its defaults, `logs` logged values per step, a batch on each of `ranks`. More than one: starts
+/// them, returns in the ranks only, and leaves the folder levin_bench_overhead in the one for temporary files.
 [[nodiscard]] double trained_by_levin(const Data& data, Kind kind, int logs, Length length, bool barebones = false,
                                       int64_t ranks = 1);
 
 /// The time of one log call, measured where it happens: in the training_step of a real fit.
 [[nodiscard]] double log_call(const Data& data, int64_t batches);
 
-/// A model of one weight and a batch of 64 numbers, by hand with Levin's SGD: what is left is LibTorch's.
+/// A model of one weight and a batch of 64 numbers, by hand with Levin's SGD: the rest is LibTorch's.
 [[nodiscard]] double tiny_loop(int64_t steps);
 
 /// The same by the Trainer, with progress and logger at their defaults and without the checkpoint, which comes once an
-/// epoch: what it takes more than tiny_loop is the Trainer's own.
+/// epoch: the difference to tiny_loop is the Trainer's overhead.
 [[nodiscard]] double tiny_trainer(int64_t steps, int logs);
 
 }  // namespace bench

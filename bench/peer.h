@@ -1,6 +1,6 @@
 // What Levin is compared with in Python: programs of bench/peers, run by the Python that `./dev bench --peers`
 // installs. A peer is one process for the whole bench. It loads its data once, waits without using the processor while
-// others have their turn, and runs one round for each line it is sent, on the cores this process is pinned to.
+// others run, and runs one round for each line it is sent, on the cores this process is pinned to.
 //
 //   if (auto peer = bench::Peer::start("overhead")) {
 //     contenders.push_back({"raw PyTorch", [peer] { return peer->round("raw sgd 938"); }});
@@ -40,8 +40,8 @@ class Process {
   std::FILE* out_ = nullptr;
 };
 
-/// The command line of bench/peers/<program>.py. Empty, with a note on standard output said once, where $LEVIN_PEERS,
-/// which `./dev bench` sets to the folder of the installed peers, is not set.
+/// The command line of bench/peers/<program>.py. Empty, with a note printed once on standard output, where
+/// $LEVIN_PEERS, which `./dev bench` sets to the folder of the installed peers, is not set.
 [[nodiscard]] std::vector<std::string> peer_command(const std::string& program,
                                                     const std::vector<std::string>& arguments);
 

@@ -1,4 +1,4 @@
-// Models of the kinds that the planner is tried on, small in tests and larger in `./dev bench plan`: an MLP, a GPT, an
+// Models of the kinds that the planner is tested on, small in tests and larger in `./dev bench plan`: an MLP, a GPT, an
 // encoder whose blocks take a mask, a residual network, and XLM-R's layers.
 #pragma once
 
@@ -34,7 +34,7 @@ class Mlp : public levin::LightningModule {
   torch::nn::Sequential layers_;
 };
 
-// Attention and an MLP, with a mask that every block is given.
+// Attention and an MLP, with a mask passed to every block.
 struct EncoderLayerImpl : torch::nn::Module {
   explicit EncoderLayerImpl(int64_t width) : width_(width) {
     qkv_ = register_module("qkv", torch::nn::Linear(width, 3 * width));

@@ -1,4 +1,4 @@
-// Curves over one axis of numbers, as an SVG picture: panels under each other share the axis.
+// Curves over one axis of numbers, as an SVG picture: stacked panels share the axis.
 //
 //   bench::Panel memory{"peak memory, MiB", {{"measured", {{2, 70.1}, {8, 21.5}}}}};
 //   bench::write_plot("build/bench/thousand_layers.svg", {"A thousand Linear layers", "segments", {memory, time}});

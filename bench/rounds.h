@@ -23,18 +23,18 @@ namespace bench {
 struct Options {
   int rounds = 1;
   bool quick = false;                   // one round, little work: shows that the program runs, its figures mean nothing
-  std::vector<std::string> words = {};  // what is no option
+  std::vector<std::string> words = {};  // arguments that are not options
 };
 
-/// Options of a bench program: --rounds N, --quick, words. Prints help or what is wrong, and ends the process then.
+/// Options of a bench program: --rounds N, --quick, words. For --help or a mistake, prints it and ends the process.
 [[nodiscard]] Options read_options(int argc, char** argv, int rounds);
 
-/// Runs `program`, the body of main; what it throws is said on standard error, and 1 returned.
+/// Runs `program`, the body of main; if it throws, prints the message on standard error and returns 1.
 [[nodiscard]] int guarded(const std::function<int()>& program);
 
 struct Contender {
   std::string name;
-  std::function<double()> run;  // returns the figure of one round, e.g. microseconds a step
+  std::function<double()> run;  // returns the figure of one round, e.g. microseconds per step
 };
 
 struct Figure {
@@ -43,14 +43,14 @@ struct Figure {
   std::vector<double> rounds = {};
 };
 
-/// One unmeasured round (not where quick), then the measured ones.
+/// One unmeasured round (unless quick), then the measured ones.
 [[nodiscard]] std::vector<Figure> interleave(const std::vector<Contender>& contenders, const Options& options);
 
-/// The figure with its median and range, of rounds that were measured already.
+/// The figure with its median and range, from rounds measured earlier.
 [[nodiscard]] Figure figure_of(std::string name, std::vector<double> rounds);
 
 /// The median over the rounds of value(a, b), the figures of `name` and `to` in the same round: what slows the machine
-/// for a while slows both. Nothing if one of them did not take part, as peers that are not installed.
+/// for a while slows both. Empty if one of them did not run, such as a peer that is not installed.
 [[nodiscard]] std::optional<double> compare(const std::vector<Figure>& figures, const std::string& name,
                                             const std::string& to, const std::function<double(double, double)>& value);
 
@@ -61,7 +61,7 @@ struct Figure {
 /// This process, and those it starts, on one core; LibTorch on one thread.
 void pin_to_one_core();
 
-/// Where results go, made if it is not there: build/bench below the working directory, or $LEVIN_BENCH_DIR.
+/// The folder for results, created if missing: build/bench below the working directory, or $LEVIN_BENCH_DIR.
 [[nodiscard]] std::filesystem::path result_folder();
 
 /// Prints tables and figures as they come, and writes all to <name>.json in result_folder().
@@ -74,11 +74,11 @@ class Report {
 
   /// A named number.
   void number(const std::string& key, std::optional<double> value);
-  /// A named number with the bound that is asked of it; a number that is missing is told and not written.
+  /// A named number with its required bound; a missing number is reported and not written.
   void at_most(const std::string& key, std::optional<double> value, double bound);
   void at_least(const std::string& key, std::optional<double> value, double bound);
 
-  /// Versions of the peers that took part.
+  /// Versions of the peers that ran.
   void peers(const nlohmann::json& versions);
 
   void write() const;

@@ -1,5 +1,5 @@
-// What a step of a whole XLM-R holds and takes, from two of its layers: what `levin plan memory` predicts of a model,
-// with the rest of the layers put in.
+// The memory and time of a step of a whole XLM-R, from two of its layers: what `levin plan memory` predicts of a model,
+// with the remaining layers added.
 #pragma once
 
 #include "xlmr_runs.h"

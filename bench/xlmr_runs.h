@@ -18,9 +18,9 @@ struct Column {
   bool recompute;  // each layer is a segment
 };
 
-/// The article's six.
+/// The article's six columns.
 [[nodiscard]] const std::vector<Column>& columns();
-/// Throws std::runtime_error naming all if there is none of that name.
+/// Throws std::runtime_error listing all names if there is no such column.
 [[nodiscard]] const Column& column_called(const std::string& name);
 
 /// How much of a column is run.

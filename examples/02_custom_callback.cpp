@@ -1,6 +1,6 @@
-// A callback of one's own: stops when the training loss is low enough, and remembers over restarts how often it looked.
+// A custom callback: stops when the training loss is low enough, and remembers over restarts how often it looked.
 //
-//   02_custom_callback fit --config run.yaml      # or as a program that is `levin` with one class more: see main
+//   02_custom_callback fit --config run.yaml      # or as `levin` with one additional class: see main
 #include <levin/cli/run_cli.h>
 #include <levin/levin.h>
 

@@ -16,7 +16,7 @@ struct Arguments {
   bool no_cuda = false;
   int64_t seed = 1;
   int64_t log_interval = 10;
-  // Beyond the script's.
+  // Not in the script.
   double dropout = 0.5;
   std::optional<int64_t> devices = std::nullopt;
   std::string accelerator = "auto";

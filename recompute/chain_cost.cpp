@@ -6,9 +6,8 @@ namespace levin {
 
 namespace {
 
-// Simulates one step, block after block. The tensors between two blocks are reference-counted: by the running
-// computation, the graph of the block that produced them, that of the block that takes them, and a segment that begins
-// with them.
+// One step, block after block. What goes from one block to the next is counted by who holds it: whoever computes with
+// it, the graph of the block that made it, that of the block that took it, a segment that begins with it.
 class Simulation {
  public:
   Simulation(const ChainCost& cost, const Segments& segments) : cost_(cost) {
@@ -23,7 +22,7 @@ class Simulation {
 
   MemoryPrediction run() {
     const int64_t fixed = cost_.parameters + cost_.optimizer_state + cost_.inputs + cost_.callbacks;
-    held_ = fixed + cost_.gradients;  // those of the step before, which are freed after forward
+    held_ = fixed + cost_.gradients;  // those of the step before, which go when forward is over
     note(0, 0, "forward");
     for (const auto& [segment, again] : parts_) again ? forward_bare(segment) : forward(segment.first, "forward");
     if (!cost_.blocks.empty()) {
@@ -46,7 +45,7 @@ class Simulation {
     bool again;
   };
 
-  // `seconds` pass, with `above` more bytes in the middle.
+  // `seconds` pass, in whose middle `above` more bytes are held.
   void note(double seconds, int64_t above, const std::string& at) {
     result_.curve.push_back({now_, held_});
     result_.curve.push_back({now_ + seconds / 2, held_ + above});
@@ -63,7 +62,7 @@ class Simulation {
     if (--holders_[border] == 0) held_ -= cost_.blocks[border].output;
   }
 
-  // The running computation holds the input until the output exists.
+  // The input is held by who computes; it goes when the output is there.
   void forward(size_t k, const char* what) {
     const BlockCost& block = cost_.blocks[k];
     note(block.forward_s, block.forward_peak, what + (" of " + block.name));
@@ -104,7 +103,7 @@ class Simulation {
     if (block.keeps_input) release(k - 1);
   }
 
-  // The last block is not recomputed to its end, and its backward follows immediately.
+  // The last block is not computed to its end, and goes from there into its backward.
   void backward_again(const BlockSegment& segment) {
     if (segment.first > 0) hold(segment.first - 1);  // who computes
     for (size_t k = segment.first; k < segment.last; ++k) forward(k, "computing again");
@@ -131,13 +130,6 @@ class Simulation {
 
 MemoryPrediction predict_memory(const ChainCost& cost, const Segments& segments) {
   return Simulation(cost, segments).run();
-}
-
-int64_t peak_of_replica(const ChainCost& cost) {
-  ChainCost replica = cost;
-  replica.optimizer_state = replica.optimizer_peak = replica.callbacks = 0;
-  replica.gradients = 0;  // those of the step before went with the old weights
-  return predict_memory(replica, {}).peak;
 }
 
 ChainCost at_batch(const ChainCost& one, const ChainCost& other, int64_t batch) {

@@ -1,4 +1,4 @@
-// Where a rank computes.
+// The devices that a rank computes on.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,25 +21,25 @@ class DevicePlacement {
  public:
   virtual ~DevicePlacement() = default;
 
-  /// The device that this rank's module and batches live on.
+  /// The device of this rank's module and batches.
   [[nodiscard]] virtual at::Device device() const = 0;
-  /// Puts this rank on `device`; after join(), before anything else. Throws ConfigError if it cannot be there.
+  /// Makes this rank use `device`; after join(), before anything else. Throws ConfigError if it cannot.
   virtual void use_device(at::Device device) = 0;
-  /// What copies batches to the device one ahead; null: each is copied where it is needed.
+  /// The copier that prefetches batches to the device, one ahead; null: each is copied when it is needed.
   [[nodiscard]] virtual std::shared_ptr<DeviceCopier> make_copier() { return nullptr; }
-  /// What records steps for the device to repeat; null: they cannot be recorded.
+  /// The recorder that captures steps for the device to replay; null: steps cannot be captured.
   [[nodiscard]] virtual std::shared_ptr<StepRecorder> make_recorder() { return nullptr; }
 
-  /// Whether one process of it computes on several devices: the trainer then calls use_slots().
+  /// Whether one process computes on several devices: the trainer then calls use_slots().
   [[nodiscard]] virtual bool takes_several_devices() const { return false; }
-  /// The devices of this process, at least one. Once, before anything else.
+  /// Sets the devices of this process, at least one. Called once, before anything else.
   virtual void use_slots(std::vector<DeviceSlot> /*slots*/) {}
-  /// Where replicas of the module compute shares of each batch; fewer than two: the module computes it whole.
+  /// The slots whose replicas of the module compute shares of each batch; fewer than two: the module computes it whole.
   [[nodiscard]] virtual std::vector<DeviceSlot> replica_slots() const { return {}; }
-  /// Whether what replicas return (predictions) comes together on device() first, or goes to the CPU from where it is.
+  /// Whether the replicas' outputs (predictions) are gathered on device(), or moved to the CPU from their own devices.
   [[nodiscard]] virtual bool gathers_outputs() const { return true; }
 
-  /// Moves the module to where it computes. After its layers are made, before its optimizers are; every rank.
+  /// Moves the module to its devices. Called after its layers are made, before its optimizers are; every rank.
   virtual void place(torch::nn::Module& module);
 };
 

@@ -43,7 +43,7 @@ SlotScope::~SlotScope() {
 
 at::Tensor move_to(const at::Tensor& tensor, const DeviceSlot& slot) {
   if (!tensor.defined() || tensor.device() == slot.device) return tensor;
-  // To the CPU the values must have arrived when it returns: nothing there waits for a GPU.
+  // A copy to the CPU must be complete on return: nothing on the CPU waits for a GPU.
   return tensor.to(slot.device, tensor.scalar_type(), /*non_blocking=*/!slot.device.is_cpu());
 }
 

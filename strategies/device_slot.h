@@ -1,5 +1,5 @@
-// One of the devices that this process computes on. A GPU is known by its device; LibTorch's CPU device has no index,
-// so several logical CPU devices are distinguished by the slot: they share memory and cores, and stand in for GPUs in
+// One of the devices that this process computes on. A GPU is identified by its device; LibTorch's CPU device has no
+// index, so the slot distinguishes several logical CPU devices, which share memory and cores, and replace GPUs in
 // tests.
 #pragma once
 
@@ -26,10 +26,10 @@ struct DeviceSlot {
 /// `count` logical CPU devices.
 [[nodiscard]] std::vector<DeviceSlot> cpu_slots(int64_t count);
 
-/// The slot that the calling thread computes for; 0 outside of any SlotScope.
+/// The slot that the calling thread computes for; slot 0 outside of any SlotScope.
 [[nodiscard]] const DeviceSlot& current_slot();
 
-/// Makes the calling thread compute for a slot until it ends: current_slot(), and LibTorch's current device.
+/// During its lifetime the calling thread computes for a slot: sets current_slot() and LibTorch's current device.
 class SlotScope {
  public:
   explicit SlotScope(const DeviceSlot& slot);
@@ -43,7 +43,7 @@ class SlotScope {
   std::unique_ptr<Guard> guard_;  // only where the device has an index
 };
 
-/// The same values on the slot's device, as part of the graph: the tensor itself if it is there.
+/// The same values on the slot's device, as part of the graph: the tensor itself if it is already there.
 [[nodiscard]] at::Tensor move_to(const at::Tensor& tensor, const DeviceSlot& slot);
 
 }  // namespace levin

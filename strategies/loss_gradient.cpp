@@ -8,9 +8,9 @@ namespace levin {
 
 void LossGradient::backward(const at::Tensor& loss) {
   if (own_) return own_(loss);
-  if (loss.numel() != 1) return loss.backward();  // says what is wrong
+  if (loss.numel() != 1) return loss.backward();  // throws the right error
   if (!loss.is_cpu()) return loss.backward();
-  at::Tensor one = std::exchange(one_, at::Tensor());  // kept again only if all goes well
+  at::Tensor one = std::exchange(one_, at::Tensor());  // put back only if backward succeeds
   if (!fits(one, loss)) {
     one = at::ones_like(loss);
     version_ = one._version();
@@ -24,8 +24,8 @@ bool LossGradient::fits(const at::Tensor& one, const at::Tensor& loss) {
          one.device() == loss.device();
 }
 
-// A loss that is a view of a parameter leaves this memory in the parameter's gradient, which clipping and the like then
-// write to; a hook may keep it or change it.
+// If the loss is a view of a parameter, the parameter's gradient uses this memory, which clipping, for example, then
+// modifies; a hook may keep it or modify it.
 bool LossGradient::untouched(const at::Tensor& one) const {
   return one.use_count() == 1 && one.storage().use_count() == 1 && one._version() == version_;
 }

@@ -1,6 +1,6 @@
-// loss.backward() for a training loop: the gradient that backward starts from, a one shaped like the loss, is kept
-// from step to step instead of being made in each, which costs three operator calls. On a GPU it is made in each: a
-// recorded step must own all memory that it reads.
+// loss.backward() for a training loop: the gradient that backward starts from, a one shaped like the loss, is reused
+// from step to step, because making it costs three operator calls. On a GPU it is made in each step: a captured graph
+// must own all memory that it reads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,15 +13,15 @@ namespace levin {
 
 class LossGradient {
  public:
-  /// Adds the gradients of `loss` (one element, any shape) to the leaves it was computed from, as loss.backward()
-  /// does. Throws c10::Error as that does. One thread at a time.
+  /// Accumulates the gradients of `loss` (one element, any shape) in the leaves it was computed from, as
+  /// loss.backward() does, and throws c10::Error as that does. Not thread-safe.
   void backward(const at::Tensor& loss);
-  /// What backward() does from here on instead; empty: the above.
+  /// Replaces what backward() does from now on; empty: the above.
   void replace_by(std::function<void(const at::Tensor&)> own) { own_ = std::move(own); }
 
  private:
   [[nodiscard]] static bool fits(const at::Tensor& one, const at::Tensor& loss);
-  /// Nobody else holds its memory or has written to it.
+  /// Nothing else refers to its memory or has modified it.
   [[nodiscard]] bool untouched(const at::Tensor& one) const;
 
   std::function<void(const at::Tensor&)> own_ = {};

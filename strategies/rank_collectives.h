@@ -1,5 +1,5 @@
-// What ranks send each other outside of gradients. A world of one is an ordinary one whose collectives are identities.
-// Every function that blocks is called by every rank.
+// Collectives for everything but gradients. With a world size of 1 they are identities. Every function that blocks must
+// be called by every rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>

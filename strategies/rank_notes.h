@@ -1,4 +1,4 @@
-// What ranks tell each other besides their gradients: a word each, which every rank hears if any has said it.
+// Flags that ranks exchange along with their gradients: every rank receives a flag if any rank has set it.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@ class RankNotes {
  public:
   void add(RankNote what) { said_[static_cast<size_t>(what)] = true; }
   [[nodiscard]] bool has(RankNote what) const { return said_[static_cast<size_t>(what)]; }
-  /// Whether it is there; it is not any more.
+  /// Removes the note; returns whether it was set.
   [[nodiscard]] bool take(RankNote what) { return std::exchange(said_[static_cast<size_t>(what)], false); }
   RankNotes& operator|=(const RankNotes& others) {
     for (size_t k = 0; k < kRankNotes; ++k) said_[k] = said_[k] || others.said_[k];
     return *this;
   }
 
-  /// As numbers that can be added up over ranks, and back: a sum above 0 is a note of some rank.
+  /// As numbers that can be summed over ranks, and back: a sum above 0 means that some rank has set the note.
   [[nodiscard]] std::array<double, kRankNotes> numbers() const {
     std::array<double, kRankNotes> numbers = {};
     for (size_t k = 0; k < kRankNotes; ++k) numbers[k] = said_[k] ? 1 : 0;

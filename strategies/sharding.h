@@ -1,4 +1,4 @@
-// Weights, gradients and optimizer states of which each rank has a part. By default nothing is sharded.
+// Sharded weights, gradients and optimizer states. By default nothing is sharded.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 namespace levin {
 
-/// The stretch of a parameter, laid flat, that a rank updates where ranks share them out.
+/// The range of a flattened parameter that a rank updates if the parameters are sharded.
 struct PartPlace {
   int64_t begin = 0;
   int64_t size = 0;
@@ -21,41 +21,42 @@ class Sharding {
  public:
   virtual ~Sharding() = default;
 
-  /// Whether each rank updates, and keeps optimizers' state for, a part of the weights only.
+  /// Whether each rank updates, and keeps optimizer state for, only a part of the weights.
   [[nodiscard]] virtual bool is_sharded() const { return false; }
-  /// Whether it is one that shards modules, before it has been given one.
+  /// Whether this strategy shards modules; known before it is given one.
   [[nodiscard]] virtual bool shards_modules() const { return false; }
-  /// Whether a rank has only that part of the gradients too, once they are reduced: a norm is then over all ranks.
+  /// Whether a rank also has only that part of the reduced gradients: a norm must then be computed over all ranks.
   [[nodiscard]] virtual bool has_sharded_gradients() const { return false; }
-  /// Whether also forward and backward gather weights, so that no rank may leave out one that others run, and
+  /// Whether forward and backward gather weights, which means that no rank may skip one that others run, and that
   /// gradients are reduced in every backward.
   [[nodiscard]] virtual bool has_sharded_weights() const { return false; }
   /// Whether each rank writes its part to checkpoints.
   [[nodiscard]] virtual bool saves_shards() const { return false; }
-  /// In a fit: from here to end_evaluation() all weights are whole on every rank, and reading them is no message,
-  /// because ranks may have different numbers of batches. Every rank. Blocks until all arrive.
+  /// In a fit: from here to end_evaluation() all weights are unsharded on every rank, and reading them needs no
+  /// collective, because ranks may have different numbers of batches. Every rank. Blocks until all arrive.
   virtual void begin_evaluation() {}
   virtual void end_evaluation() {}
-  /// From here to end_update() the module's parameters and their gradients are this rank's part of them, laid flat:
-  /// what an optimizer updates. Of a parameter that it has no part of, no numbers and no gradient.
+  /// From here to end_update() the module's parameters and their gradients are this rank's flat parts, which an
+  /// optimizer updates. A parameter of which the rank has no part is empty and has no gradient.
   virtual void begin_update() {}
-  /// `changed`: the unsharded weights get what the ranks have updated. Every rank. Blocks until all arrive, if so.
+  /// `changed`: copies the ranks' updates to the unsharded weights, and blocks until all arrive. Every rank.
   virtual void end_update(bool /*changed*/) {}
-  /// Unset for tensors that are whole on every rank.
+  /// Unset for tensors that are not sharded.
   [[nodiscard]] virtual std::optional<PartPlace> place_of(const at::Tensor& /*parameter*/) const {
     return std::nullopt;
   }
-  /// This rank's part of a parameter that has a place: its own memory, flat.
+  /// This rank's flat part of a sharded parameter, in the memory that it is stored in.
   [[nodiscard]] virtual at::Tensor part_of(const at::Tensor& parameter) const { return parameter; }
-  /// The whole, on the CPU, of what every rank has a part of as it has of `parameter`. Blocks until all arrive.
+  /// The unsharded tensor, on the CPU, of which `part` is this rank's part, sharded like `parameter`. Blocks until all
+  /// arrive.
   [[nodiscard]] virtual at::Tensor whole_of(const at::Tensor& /*parameter*/, const at::Tensor& part) { return part; }
-  /// The same on rank 0 alone, for a file; undefined on the others.
+  /// The same on rank 0 only, for a file; undefined on the others.
   [[nodiscard]] virtual at::Tensor whole_on_rank_zero(const at::Tensor& /*parameter*/, const at::Tensor& part) {
     return part;
   }
-  /// The tensors in which it holds weights beside the module's own.
+  /// The tensors that contain weights besides the module's own.
   [[nodiscard]] virtual std::vector<at::Tensor> held() const { return {}; }
-  /// What ranks share out, in a few words; "" if nothing.
+  /// A short description of what is sharded; "" if nothing is.
   [[nodiscard]] virtual std::string sharding_text() const { return ""; }
 };
 

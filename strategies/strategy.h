@@ -1,4 +1,5 @@
-// Where a run computes and how its ranks agree, by concern: the bases are what most functions take.
+// The devices of a run and the communication of its ranks, with a base class for each concern; most functions take one
+// of these bases.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +16,7 @@
 
 namespace levin {
 
-/// What a strategy keeps equal on all ranks, by name.
+/// The tensors that a strategy keeps equal on all ranks, by name.
 struct ModuleTensors {
   std::vector<std::pair<std::string, at::Tensor>> parameters = {};
   std::vector<std::pair<std::string, at::Tensor>> buffers = {};
@@ -27,25 +28,26 @@ class Strategy : public DevicePlacement, public RankCollectives, public Gradient
 
   [[nodiscard]] virtual std::string name() const = 0;
   void use_device(at::Device device) override;
-  /// Whether it wants a process of its own for every device: the trainer starts them and then calls join().
+  /// Whether it requires one process per device: the trainer starts them and then calls join().
   [[nodiscard]] virtual bool is_distributed() const { return false; }
-  /// Meets the other ranks. Once, before anything else; every rank.
+  /// Connects to the other ranks. Called once, before anything else; every rank.
   virtual void join(const World& /*world*/) {}
 
-  /// Batch normalization by the statistics of all ranks' batches, from set_up() on. Before it; with one rank there is
-  /// nothing to do.
+  /// Makes batch normalization use the statistics of all ranks' batches, from set_up() on. Called before it; has no
+  /// effect with one rank.
   virtual void use_sync_batchnorm() {}
 
-  /// Held while the module's layers are made, converted and laid out, but not while weights are read into them: what
-  /// tensors of this thread are made with. Null: as anywhere. `training`: as set_up() will be called. After join().
+  /// An object that exists while the module's layers are made, converted and placed, but not while weights are loaded:
+  /// it controls how this thread allocates tensors. Null: as usual. `training`: as set_up() will be called. After
+  /// join().
   [[nodiscard]] virtual std::shared_ptr<void> model_sharded_context(bool /*training*/) { return nullptr; }
 
-  /// Gives all ranks rank 0's weights, and makes ready to train them if `training`. After the weights are loaded and
-  /// on the device; every rank.
+  /// Broadcasts rank 0's weights to all ranks, and prepares to train them if `training`. After the weights are loaded
+  /// and on the device; every rank.
   virtual void set_up(const ModuleTensors& /*module*/, bool /*training*/) {}
-  /// Training has gone well to its end: the module has its own unsharded weights again. Every rank.
+  /// Called when training has succeeded: gives the module its unsharded weights again. Every rank.
   virtual void leave() {}
-  /// Forgets the module.
+  /// Releases the module.
   virtual void tear_down() {}
 };
 

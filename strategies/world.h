@@ -13,14 +13,14 @@ struct World {
   int64_t local_size = 1;  // processes on this node
   int64_t node_rank = 0;
   int64_t num_nodes = 1;
-  // Where rank 0 keeps the store that all meet at; port 0: nobody but this process.
+  // The address of rank 0's rendezvous store; port 0: this process only.
   std::string master_address = "127.0.0.1";
   int64_t master_port = 0;
-  // Nobody said where this rank is, as with ranks that were started by hand: the local and node numbers are right once
-  // all ranks have met.
+  // False if no launcher has set this rank's place, as for ranks started by hand: the local and node ranks are then
+  // correct once all ranks have connected.
   bool place_is_known = true;
-  bool by_hand = false;                 // RANK and WORLD_SIZE, or --rank and --world-size, and no launcher
-  std::string source = "this process";  // who said so, for messages: "torchrun", "SLURM", …
+  bool by_hand = false;                 // set by RANK and WORLD_SIZE, or --rank and --world-size, without a launcher
+  std::string source = "this process";  // what set these values, for messages: "torchrun", "SLURM", …
 };
 
 }  // namespace levin

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdio>
 
 #include "levin/cli/commands/command_words.h"
@@ -68,30 +67,11 @@ void print_table(const MeasuredMemory& measured, MemoryBudget budget, const std:
   for (const MemoryLine& line : lines) {
     const double slower = 100 * (line.prediction.seconds / lines[0].prediction.seconds - 1);
     std::array<char, 160> text = {};
-    std::snprintf(text.data(), text.size(), "%9s  %14s  %9s  %5.1f %%  %14s",
-                  line.is_measured ? "measured" : std::to_string(line.segments.size()).c_str(),
+    std::snprintf(text.data(), text.size(), "%9zu  %14s  %9s  %5.1f %%  %14s", line.segments.size(),
                   text_of(line.prediction.peak).c_str(), step_text(line.prediction.seconds).c_str(), slower,
                   line.largest_batch > 0 ? std::to_string(line.largest_batch).c_str() : "none");
     console.print(in_columns(line.name, 22) + text.data());
   }
-}
-
-// Which devices hold what with dp, and what gathering the outputs would add (the imbalance of PyTorch's DataParallel).
-void print_shares(const MeasuredMemory& measured) {
-  const DeviceShares& shares = measured.shares;
-  if (shares.devices == 1) return;
-  const ChainCost& cost = measured.cost;
-  const int64_t first = predict_memory(cost, {}).peak;
-  Console::instance().print(
-      count_of(shares.devices, "device") + " divide a batch of " + count_of(shares.batch, "sample") +
-      ": the table is about the first of them, which updates the weights. Each of the others needs " +
-      text_of(peak_of_replica(cost)) + " without recomputation.");
-  if (shares.outputs == 0) return;
-  Console::instance().print(
-      "Outputs stay where they are computed. Gathered on the first device, as PyTorch's DataParallel and "
-      "levin::DataParallel do, they would add " +
-      text_of(shares.outputs) + " there, and their gradients as much again: " + text_of(first + 2 * shares.outputs) +
-      " in all.");
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -106,7 +86,7 @@ void write_picture(const std::string& path, const MeasuredMemory& measured, Memo
   for (auto line = lines.begin(); line != lines.end(); ++line) {  // of equal plans the first
     const auto same =
         std::find_if(lines.begin(), line, [&](const auto& one) { return one.segments == line->segments; });
-    if (same == line && !line->is_measured) picture.curves.push_back({line->name, line->prediction});
+    if (same == line) picture.curves.push_back({line->name, line->prediction});
   }
   picture.budget = budget.bytes;
   write_file_durably(path, draw_memory(picture));
@@ -133,27 +113,6 @@ void apply(const MeasuredMemory& measured, const Segments& segments) {
 
 }  // namespace
 
-namespace {
-
-// Measured, not predicted: names may stand for segments that are no blocks in a row.
-MemoryLine line_of_own_segments(const MeasuredMemory& measured, MemoryBudget budget) {
-  MemoryLine line;
-  line.name = "the run's recompute";
-  line.is_measured = true;
-  line.prediction.peak = measured.with_segments->peak;
-  line.prediction.seconds = measured.with_segments->seconds;
-  const int64_t samples = measured.cost.batch;
-  if (!measured.smaller_with_segments || measured.smaller.batch == samples) return line;
-  const double grows = static_cast<double>(measured.with_segments->peak - measured.smaller_with_segments->peak) /
-                       static_cast<double>(samples - measured.smaller.batch);
-  if (grows <= 0) return line;
-  const double more = static_cast<double>(budget.bytes - measured.with_segments->peak) / grows;
-  line.largest_batch = std::max<int64_t>(0, samples + static_cast<int64_t>(std::floor(std::min(more, 1e15))));
-  return line;
-}
-
-}  // namespace
-
 std::vector<MemoryLine> plan_memory(const MeasuredMemory& measured, MemoryBudget budget) {
   const ChainCost& cost = measured.cost;
   std::vector<MemoryLine> lines;
@@ -162,12 +121,10 @@ std::vector<MemoryLine> plan_memory(const MeasuredMemory& measured, MemoryBudget
                      largest_batch(cost, measured.smaller, segments, budget.bytes)});
   };
   add("no recomputation", {});
-  if (measured.with_segments) lines.push_back(line_of_own_segments(measured, budget));
   add("each block", each_block(cost));
   add("√n segments", square_root_segments(cost));
   if (const auto least = best_segments(cost, least_peak(cost))) add("least memory", *least);
   if (const auto best = best_segments(cost, budget.bytes)) add(kBest, *best);
-  for (MemoryLine& line : lines) line.largest_batch *= measured.shares.devices;
   return lines;
 }
 
@@ -190,7 +147,6 @@ int run_plan_memory(const std::vector<std::string>& words, int width, const Meas
   const MemoryBudget budget = options.budget ? MemoryBudget{options.budget->bytes} : measured.free;
   const std::vector<MemoryLine> lines = plan_memory(measured, budget);
   print_table(measured, budget, lines);
-  print_shares(measured);
   if (!options.picture.empty()) write_picture(options.picture, measured, budget, lines);
   if (lines.back().name != kBest) {
     Console::instance().error("--budget: " + cannot_meet(measured.cost, measured.smaller, budget));

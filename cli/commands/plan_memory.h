@@ -10,7 +10,6 @@
 #include "levin/core/fields.h"
 #include "levin/recompute/chain_cost.h"
 #include "levin/recompute/chain_plan.h"
-#include "levin/trainer/loops/measure_step_peak.h"
 
 namespace levin {
 
@@ -28,13 +27,6 @@ struct PlanMemoryOptions {
   }
 };
 
-/// Of strategy dp: the table is about the first device.
-struct DeviceShares {
-  int64_t devices = 1;  // among which a batch is divided; 1: it is not
-  int64_t batch = 1;    // samples on all of them
-  int64_t outputs = 0;  // bytes of the module's outputs for the batch; 0: not known
-};
-
 /// What was measured of a run.
 struct MeasuredMemory {
   ChainCost cost = {};     // of its batch
@@ -44,10 +36,6 @@ struct MeasuredMemory {
   std::string device = "";              // "cpu", "cuda:0"
   std::string config = "";              // the last --config FILE; "" without one
   std::vector<std::string> notes = {};  // sentences that the table begins with
-  DeviceShares shares = {};
-  // Of the run's own trainer.recompute, as long as it names its segments, at the samples of cost and of smaller.
-  std::optional<StepPeak> with_segments = std::nullopt;
-  std::optional<StepPeak> smaller_with_segments = std::nullopt;
 };
 
 /// Measures the run that these words of a command line describe (--config FILE, overrides); throws ConfigError.
@@ -62,11 +50,9 @@ struct MemoryLine {
   std::string name = "";
   Segments segments = {};
   MemoryPrediction prediction = {};
-  int64_t largest_batch = 0;  // that stays under the budget, on all devices
-  bool is_measured = false;   // the run's own segments: only peak and seconds are known
+  int64_t largest_batch = 0;  // that stays under the budget
 };
-/// No recomputation, the run's own segments, each block, √n segments, the least memory, and the best under the budget
-/// if anything meets it.
+/// No recomputation, each block, √n segments, the least memory, and the best under the budget if anything meets it.
 [[nodiscard]] std::vector<MemoryLine> plan_memory(const MeasuredMemory& measured, MemoryBudget budget);
 
 }  // namespace levin

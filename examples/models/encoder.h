@@ -1,5 +1,5 @@
-// The transformer encoder of BERT (Devlin et al. 2019) and XLM-R (Conneau et al. 2020): learned positions, attention to
-// both sides, norms after what each part adds (post-norm), GELU.
+// The transformer encoder of BERT (Devlin et al. 2019) and XLM-R (Conneau et al. 2020): learned positions,
+// bidirectional attention, norms after each residual addition (post-norm), GELU.
 //
 // Shapes: B batch, T tokens of a sample, C hidden_size, H attention heads. Names of parameters are those of Hugging
 // Face's files below "bert" or "roberta": embeddings.word_embeddings.weight,
@@ -20,9 +20,9 @@ struct levin::EnumNames<Architecture> {
       std::pair{"bert_base", Architecture::bert_base}, std::pair{"bert_large", Architecture::bert_large}};
 };
 
-/// The numbers of an encoder.
+/// The sizes of an encoder.
 struct EncoderShape {
-  bool is_roberta = true;  // XLM-R: positions count tokens that are no padding, from pad_token_id + 1
+  bool is_roberta = true;  // XLM-R: positions count non-padding tokens, from pad_token_id + 1
   int64_t num_hidden_layers = 12;
   int64_t hidden_size = 768;
   int64_t num_attention_heads = 12;
@@ -40,11 +40,11 @@ struct EncoderShape {
   [[nodiscard]] int64_t most_tokens() const { return max_position_embeddings - (is_roberta ? pad_token_id + 1 : 0); }
 };
 
-/// Words, positions and types added up, normalized.
+/// The sum of word, position and type embeddings, normalized.
 class EncoderEmbeddingsImpl : public torch::nn::Module {
  public:
   explicit EncoderEmbeddingsImpl(const EncoderShape& shape);
-  /// ids: (B, T) int64; is_token: (B, T) bool, false where padding stands; returns (B, T, C).
+  /// ids: (B, T) int64; is_token: (B, T) bool, false for padding; returns (B, T, C).
   torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& is_token);
 
  private:

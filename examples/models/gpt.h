@@ -1,4 +1,4 @@
-// GPT-2 (Radford et al. 2019) of any size: learned positions, norms before the blocks, GELU, tied embeddings. What
+// GPT-2 (Radford et al. 2019) of any size: learned positions, pre-norm, GELU, tied embeddings. What
 // `levin` trains as class_path: GPT, on the tokens of TextFile; `levin predict` samples from it.
 //
 // Shapes: B batch, T tokens of a block, C n_embd, V vocab_size. Parameters are named as in OpenAI's checkpoints
@@ -50,7 +50,7 @@ struct GPTOptions {
   }
 };
 
-/// A norm over the last dimension with a bias or without; LibTorch's LayerNorm cannot be without.
+/// LayerNorm over the last dimension with an optional bias; LibTorch's cannot omit it.
 class GPTNormImpl : public torch::nn::Module {
  public:
   explicit GPTNormImpl(const GPTOptions& options);

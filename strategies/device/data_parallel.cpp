@@ -12,7 +12,7 @@ at::Tensor DataParallelCriterion::forward(const std::vector<at::Tensor>& outputs
   const auto& slots = parallel_->slots();
   if (outputs.empty() || outputs.size() > slots.size()) {
     throw Error("DataParallelCriterion: " + count_of(outputs.size(), "output") + " for " +
-                count_of(slots.size(), "slot") + ". Give it what a DataParallelModel on the same slots returned.");
+                count_of(slots.size(), "slot") + ". Pass it the outputs of a DataParallelModel on the same slots.");
   }
   std::vector<int64_t> sizes;
   for (const at::Tensor& output : outputs) sizes.push_back(output.dim() == 0 ? 1 : output.size(0));

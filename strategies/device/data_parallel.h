@@ -5,15 +5,15 @@
 //
 //   levin::DataParallelModel model(net_, slots);         // balanced: the outputs stay where they were computed,
 //   levin::DataParallelCriterion criterion(model.parallel(), &cross_entropy);
-//   at::Tensor loss = criterion.forward(model.forward(x), target);   // … and so does the loss, until it is a number
+//   at::Tensor loss = criterion.forward(model.forward(x), target);   // … and so do the losses, up to their mean
 //
-// With all outputs on slots[0] that device runs out of memory first, while the others have some left: hence the
-// balanced form, of Hang Zhang's PyTorch-Encoding (https://github.com/zhanghang1989/PyTorch-Encoding,
+// With all outputs on slots[0], that device runs out of memory first, while the others have some left: hence the
+// balanced form, from Hang Zhang's PyTorch-Encoding (https://github.com/zhanghang1989/PyTorch-Encoding,
 // encoding/parallel.py).
 //
-// The wrapped module stays its owner's: register it as ever; its names, its parameters and its checkpoints do not
-// change. Gradients arrive at its parameters, and what the replica on slots[0] changes in its buffers stays. Replicas
-// are made with torch::nn::Module::clone(), which classes derived from torch::nn::Cloneable have. One thread at a time.
+// The wrapped module still belongs to its owner: register it as usual; its names, parameters and checkpoints do not
+// change. Gradients are accumulated in its parameters, and changes that the replica on slots[0] makes to its buffers
+// persist. Replicas are made with torch::nn::Module::clone(), which requires torch::nn::Cloneable. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,7 +34,7 @@ namespace levin {
 
 namespace detail {
 
-/// The samples of a call: rows of its first tensor that has some; 1 if none has.
+/// The number of samples of a call: the rows of its first tensor with a dimension; 1 if there is none.
 template <class... Args>
 int64_t samples_of(const Args&... args) {
   int64_t samples = -1;
@@ -47,7 +47,7 @@ int64_t samples_of(const Args&... args) {
   return samples < 0 ? 1 : samples;
 }
 
-/// Tensors share by share; anything else is the same for all.
+/// Tensors are scattered; any other value is replicated.
 template <class T>
 auto shares_of(const T& value, const std::vector<int64_t>& sizes, const std::vector<DeviceSlot>& slots) {
   if constexpr (std::is_same_v<T, at::Tensor>) return scatter(value, sizes, slots);
@@ -60,7 +60,7 @@ auto shares_of(const T& value, const std::vector<int64_t>& sizes, const std::vec
 template <class M>
 class DataParallelModel {
  public:
-  /// `slots`: at least one; the module is on the first. Throws ConfigError if the module cannot be cloned.
+  /// `slots`: at least one; the module must be on the first. Throws ConfigError if the module cannot be cloned.
   DataParallelModel(std::shared_ptr<M> module, std::vector<DeviceSlot> slots)
       : module_(std::move(module)), parallel_(std::make_shared<ParallelApply>(std::move(slots))) {
     const auto copies = clone_for(*module_, parallel_->slots());
@@ -68,7 +68,7 @@ class DataParallelModel {
     modules_.push_back(module_);
     for (const auto& copy : copies) modules_.push_back(std::dynamic_pointer_cast<M>(copy));
   }
-  /// Of a module holder, as torch::nn::Linear is one.
+  /// For a module holder, such as torch::nn::Linear.
   template <class Holder>
   requires requires(Holder holder) {
     { holder.ptr() } -> std::convertible_to<std::shared_ptr<M>>;
@@ -76,8 +76,8 @@ class DataParallelModel {
   DataParallelModel(const Holder& holder, std::vector<DeviceSlot> slots)
       : DataParallelModel(std::shared_ptr<M>(holder.ptr()), std::move(slots)) {}
 
-  /// module->forward(…) of each share, in slot order; tensors are scattered along their first dimension. A batch with
-  /// fewer samples than slots uses as many slots as it has samples. Throws Error naming the replica and its slot.
+  /// Returns module->forward(…) of each share, in slot order; tensors are scattered along their first dimension. A
+  /// batch with fewer samples than slots uses one slot per sample. Throws Error naming the replica and its slot.
   template <class... Args>
   auto forward(const Args&... args) {
     using Output = std::decay_t<decltype(module_->forward(args...))>;
@@ -105,7 +105,7 @@ class DataParallelModel {
 template <class Holder>
 DataParallelModel(const Holder&, std::vector<DeviceSlot>) -> DataParallelModel<typename Holder::ContainedType>;
 
-/// PyTorch's DataParallel: the outputs, tensors, are gathered on the first slot.
+/// PyTorch's DataParallel: the outputs, which must be tensors, are gathered on the first slot.
 template <class M>
 class DataParallel {
  public:
@@ -130,16 +130,16 @@ requires requires {
 }
 DataParallel(Holder, std::vector<DeviceSlot>)->DataParallel<typename Holder::ContainedType>;
 
-/// A loss computed where a DataParallelModel has left its outputs.
+/// A loss computed on the slots that hold the outputs of a DataParallelModel.
 class DataParallelCriterion {
  public:
-  /// `criterion`: the loss of (output, target) of one share, one number: a mean over its samples.
+  /// `criterion`: the loss of (output, target) for one share, a scalar: the mean over its samples.
   using Criterion = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
   DataParallelCriterion(std::shared_ptr<ParallelApply> parallel, Criterion criterion);
 
-  /// `outputs[k]`: (samples of share k, …) on slot k; `target`: (samples, …), scattered alike. The mean over all
-  /// samples, on the first slot: the only number that leaves the others. Throws Error if rows do not match, or naming
-  /// the slot whose criterion threw.
+  /// `outputs[k]`: (samples of share k, …) on slot k; `target`: (samples, …), scattered in the same way. Returns the
+  /// mean over all samples on the first slot; the other slots send only their scalars. Throws Error if the numbers of
+  /// rows differ, or naming the slot whose criterion threw.
   [[nodiscard]] at::Tensor forward(const std::vector<at::Tensor>& outputs, const at::Tensor& target);
 
  private:

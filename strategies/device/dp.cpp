@@ -6,8 +6,8 @@
 
 namespace levin {
 
-void SeveralDevices::use_slots(std::vector<DeviceSlot> slots) {
-  if (slots.empty()) throw ConfigError(name() + ": it was given no device. Give at least one.");
+void MultiDeviceStrategy::use_slots(std::vector<DeviceSlot> slots) {
+  if (slots.empty()) throw ConfigError(name() + ": no device was given. Give at least one.");
   slots_ = std::move(slots);
 }
 

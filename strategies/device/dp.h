@@ -1,11 +1,10 @@
 // Data parallel within one process: replicas of the module on several devices each compute a share of every batch, and
-// their gradients are added to the module's own. The batch is what the loader gives: nothing is multiplied.
+// their gradients are added to the module's own. The batch size is the loader's: it is not multiplied by the devices.
 //
 //   levin::Trainer trainer({.devices = std::vector<std::string>{"cpu", "cpu"}, .strategy = "dp"});
 //   trainer: {accelerator: gpu, devices: 4, strategy: dp}
 //
-// ddp does the same with a process for every device, and is faster: here weights are copied to all devices in every
-// step.
+// ddp does the same with one process per device and is faster: here the weights are copied to all devices in each step.
 #pragma once
 
 #include <string>
@@ -15,8 +14,8 @@
 
 namespace levin {
 
-/// One process on several devices; what its kinds have in common.
-class SeveralDevices : public Strategy {
+/// The base of strategies that run one process on several devices.
+class MultiDeviceStrategy : public Strategy {
  public:
   [[nodiscard]] at::Device device() const override { return slots_.front().device; }
   [[nodiscard]] int64_t rank() const override { return 0; }
@@ -38,15 +37,15 @@ class SeveralDevices : public Strategy {
   std::vector<DeviceSlot> slots_ = cpu_slots(1);
 };
 
-/// The loss of a batch is the mean of its shares' losses, weighted by their samples; predictions come together on the
+/// The loss of a batch is the mean of its shares' losses, weighted by their samples; predictions are gathered on the
 /// first device.
-class DataParallelStrategy : public SeveralDevices {
+class DataParallelStrategy : public MultiDeviceStrategy {
  public:
   [[nodiscard]] std::string name() const override { return "dp"; }
   [[nodiscard]] std::vector<DeviceSlot> replica_slots() const override { return slots(); }
 };
 
-/// The balanced form: predictions too stay on their devices until they go to the CPU.
+/// The balanced form: predictions also stay on their devices until they are moved to the CPU.
 class BalancedDataParallelStrategy final : public DataParallelStrategy {
  public:
   [[nodiscard]] std::string name() const override { return "dp_balanced"; }

@@ -12,7 +12,7 @@ namespace levin {
 
 namespace {
 
-std::string places_text(const PlacedPart& part) {
+std::string slots_text(const PlacedPart& part) {
   std::vector<std::string> slots;
   for (const auto& slot : part.slots) slots.push_back(slot.text());
   return part.name + " on " + join(slots);
@@ -22,7 +22,7 @@ bool belongs_to(const std::string& name, const PlacedPart& part) {
   return name.starts_with(part.name + ".");
 }
 
-// The innermost part that a submodule lies in; null: none.
+// The innermost part that contains a submodule; null: none.
 const PlacedPart* part_around(const std::string& name, const std::vector<PlacedPart>& parts) {
   const PlacedPart* found = nullptr;
   for (const auto& part : parts) {
@@ -40,7 +40,7 @@ ModelParallel::ModelParallel(ModelParallelOptions options)
   const auto* placement = std::get_if<Placement>(&options_.placement);
   if (options_.pipeline && (placement == nullptr || placement->empty())) {
     throw ConfigError(
-        "ModelParallelOptions.pipeline: it needs a placement, which says what its stages are. Name the parts, or leave "
+        "ModelParallelOptions.pipeline: requires a placement, which defines its stages. Name the parts, or leave "
         "pipeline unset.");
   }
 }
@@ -75,8 +75,8 @@ void ModelParallel::add_action(const PlacedPart& part, Pipeline* pipeline, size_
   actions_.push_back({part.module, std::move(call)});
 }
 
-// A block that no pattern names, beside blocks that are placed: it is where what is around its Sequential is, and its
-// input has to be moved there.
+// A block that no pattern matches, in a Sequential with placed blocks, runs on the device of the part that contains the
+// Sequential, so its input has to be moved there.
 void ModelParallel::fill_sequentials(torch::nn::Module& module, const std::vector<PlacedPart>& parts) {
   for (const auto& item : module.named_modules("", /*include_self=*/false)) {
     const auto sequential = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(item.value());
@@ -121,15 +121,15 @@ void ModelParallel::check_called() {
   calls_checked_ = true;
   for (size_t k = 0; k < parts_.size(); ++k) {
     if (actions_[k].call->calls() > 0) continue;
-    throw Error("ModelParallel: " + places_text(parts_[k]) +
-                " was not called there: the step has called it directly, or not at all. Call it through "
+    throw Error("ModelParallel: " + slots_text(parts_[k]) +
+                " was not called on its device: the step called it directly, or not at all. Call it through "
                 "levin::call(module, x), or make it a block of a torch::nn::Sequential.");
   }
 }
 
 RankNotes ModelParallel::backward(const at::Tensor& loss, bool sync, const RankNotes& own) {
   check_called();
-  return SeveralDevices::backward(loss, sync, own);
+  return MultiDeviceStrategy::backward(loss, sync, own);
 }
 
 int64_t ModelParallel::micro_batches() const {

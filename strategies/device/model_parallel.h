@@ -1,11 +1,12 @@
-// Parts of one module on different devices, in one process: for a model that is too large for one.
+// Parts of one module on different devices, in one process: for a model that is too large for one device.
 //
 //   .strategy = levin::ModelParallel({.placement = levin::Placement{{"encoder", 0}, {"decoder", 1}}})
 //   strategy: {class_path: ModelParallel, init_args: {placement: {encoder: [0, 1, 2, 3], decoder: [4, 5, 6, 7]}}}
 //
 // A part is a submodule that the step calls through levin::call(module, x), or a block of a torch::nn::Sequential (or a
-// Sequential, called so). Its inputs are moved to its device and its results back to the caller's; from one block of a
-// Sequential to the next they go directly. What no pattern names is on the first device, with the batches.
+// Sequential called that way). Its inputs are moved to its device and its results back to the caller's; between blocks
+// of a Sequential they are moved directly. Submodules that no pattern matches are on the first device, with the
+// batches.
 #pragma once
 
 #include <map>
@@ -26,33 +27,34 @@ namespace levin {
 struct PipelineOptions {
   int64_t micro_batches = 4;
   static auto fields() {
-    return levin::fields(field("micro_batches", &PipelineOptions::micro_batches,
-                               "into how many parts each training batch is cut; several times the number of devices")
-                             .min(1));
+    return levin::fields(
+        field("micro_batches", &PipelineOptions::micro_batches,
+              "number of parts that each training batch is split into; best several times the number of devices")
+            .min(1));
   }
 };
 
 struct ModelParallelOptions {
-  /// "manual": the module places its parts itself and is not moved.
+  /// "manual": the module places its parts itself, and the strategy does not move it.
   std::variant<std::string, Placement> placement = "manual";
   std::optional<PipelineOptions> pipeline = std::nullopt;
   static auto fields() {
     using O = ModelParallelOptions;
     return levin::fields(
         field("placement", &O::placement,
-              "patterns of submodules' names with the index of a device each, or a list of them that share the batch; "
-              "manual: the module sees to it itself")
+              "patterns of submodule names, each with the index of a device or a list of those that share the batch; "
+              "manual: the module places its parts itself")
             .check(
                 [](const auto& placement) {
                   const auto* word = std::get_if<std::string>(&placement);
                   return word == nullptr || *word == "manual";
                 },
                 "manual, or a map of names to devices"),
-        field("pipeline", &O::pipeline, "micro-batches that several parts work on at the same time; null: none"));
+        field("pipeline", &O::pipeline, "micro-batches that the parts compute at the same time; null: none"));
   }
 };
 
-class ModelParallel final : public SeveralDevices {
+class ModelParallel final : public MultiDeviceStrategy {
  public:
   using Options = ModelParallelOptions;
   /// Throws ConfigError for a pipeline without a placement.
@@ -66,16 +68,17 @@ class ModelParallel final : public SeveralDevices {
   /// Throws ConfigError with a pipeline and a parameter to be trained that belongs to no part.
   void set_up(const ModuleTensors& module, bool training) override;
   void tear_down() override;
-  /// Throws Error naming a part that no forward pass has called: it would have been computed on the caller's device.
+  /// Throws Error naming a part that no forward pass has called through its action: it would have been computed on the
+  /// caller's device.
   [[nodiscard]] RankNotes backward(const at::Tensor& loss, bool sync, const RankNotes& own) override;
   [[nodiscard]] int64_t micro_batches() const override;
   void run_micro_batches(size_t count, const std::function<at::Tensor(size_t)>& loss) override;
 
-  /// The parts of the running entry point, in the order they were registered.
+  /// The parts of the running entry point, in registration order.
   [[nodiscard]] std::vector<PlacedPart> parts() const;
-  /// From now on the trace has events too; they cost memory in every step.
+  /// Records events in the trace from now on; they use more memory with every step.
   void set_recording(bool on);
-  /// What was computed and moved since the run began.
+  /// The computations and transfers since the run began.
   [[nodiscard]] PlacementTrace trace() const;
 
  private:
@@ -90,7 +93,7 @@ class ModelParallel final : public SeveralDevices {
   ModelParallelOptions options_;
   std::unique_ptr<PlacementRecorder> recorder_;
   std::vector<PlacedPart> parts_;
-  std::vector<Action> actions_;  // the parts', then those of blocks in between
+  std::vector<Action> actions_;  // those of the parts, then those of unplaced blocks between them
   std::unique_ptr<Pipeline> pipeline_;
   bool calls_checked_ = false;
 };

@@ -17,7 +17,7 @@ int set_openmp(int count) {
   return before;
 }
 
-// MKL's own number counts for the calling thread alone too; looked up by name as OpenMP's is.
+// MKL has a thread count for the calling thread as well; looked up by name, as OpenMP's is.
 int set_mkl(int count) {
   using Set = int (*)(int);
   static const auto set = reinterpret_cast<Set>(::dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));

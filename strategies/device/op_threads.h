@@ -1,15 +1,15 @@
-// How many threads LibTorch's operators use on the calling thread alone. Several threads that compute at once must
-// share the cores: an operator that takes all of them on each would make every one wait for the others.
+// The number of threads that LibTorch's operators use when called on this thread. Threads that compute at the same time
+// must share the cores: if each thread's operators used all cores, the threads would wait for each other.
 #pragma once
 
 #include <cstddef>
 
 namespace levin {
 
-/// What each of `parts` threads that compute at once may use of the calling thread's number: at least 1.
+/// The share of the calling thread's count for each of `parts` threads that compute at the same time: at least 1.
 [[nodiscard]] int op_threads_share(size_t parts);
 
-/// While it lives, operators that the calling thread runs on the CPU use `count` threads.
+/// During its lifetime, operators that the calling thread runs on the CPU use `count` threads.
 class OpThreads {
  public:
   explicit OpThreads(int count);
@@ -18,8 +18,8 @@ class OpThreads {
   OpThreads& operator=(const OpThreads&) = delete;
 
  private:
-  int outer_;      // OpenMP's number
-  int outer_mkl_;  // MKL's own; 0: it follows OpenMP's
+  int outer_;      // OpenMP's count before
+  int outer_mkl_;  // MKL's; 0: it follows OpenMP's
 };
 
 }  // namespace levin

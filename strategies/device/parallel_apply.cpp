@@ -15,7 +15,7 @@
 namespace levin {
 
 ParallelApply::ParallelApply(std::vector<DeviceSlot> slots) : slots_(std::move(slots)) {
-  if (slots_.empty()) throw ConfigError("ParallelApply.slots: there is none. Give at least one device.");
+  if (slots_.empty()) throw ConfigError("ParallelApply.slots: it is empty. Give at least one device.");
 }
 
 ParallelApply::~ParallelApply() = default;
@@ -25,7 +25,7 @@ void ParallelApply::operator()(size_t count, const std::function<void(size_t)>& 
   run(count, seed_, task);
 }
 
-void ParallelApply::go_on(size_t count, const std::function<void(size_t)>& task) {
+void ParallelApply::resume(size_t count, const std::function<void(size_t)>& task) {
   run(count, mix_seed(~seed_, count), task);
 }
 

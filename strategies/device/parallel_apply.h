@@ -1,6 +1,5 @@
-// One task for each slot, side by side: a thread for every slot but the first, which is the caller's. What belongs to
-// the calling thread in LibTorch (grad mode, autocast, inference mode, hooks of saved tensors, a profiler) is carried
-// over.
+// Runs one task per slot in parallel: the first on the calling thread, each of the others on its own thread. LibTorch's
+// thread-local state (grad mode, autocast, inference mode, saved-tensor hooks, profiler) is passed on to the threads.
 //
 //   ParallelApply apply(slots);
 //   apply([&](size_t k) { outputs[k] = replicas[k]->forward(inputs[k]); });
@@ -20,7 +19,7 @@ class WorkerThread;
 
 class ParallelApply {
  public:
-  /// `slots`: at least one. Threads are started with the first call.
+  /// `slots`: at least one. Threads are started by the first call.
   explicit ParallelApply(std::vector<DeviceSlot> slots);
   ~ParallelApply();
   ParallelApply(const ParallelApply&) = delete;
@@ -28,15 +27,15 @@ class ParallelApply {
 
   [[nodiscard]] const std::vector<DeviceSlot>& slots() const { return slots_; }
 
-  /// Runs task(k) for the first `count` slots, each under its SlotScope, and waits for all. On CPU slots each draws
-  /// random numbers of its own (RandomScope), so that a run is the same whichever thread is faster, and operators use
-  /// the slot's share of the caller's threads. Throws Error with the place and text of the first task, by slot, that
-  /// threw; Interrupted passes as it is.
+  /// Runs task(k) for the first `count` slots, each under its SlotScope, and waits for all. On CPU slots each task has
+  /// its own random numbers (RandomScope), so that results do not depend on thread timing, and operators use the slot's
+  /// share of the caller's threads. If tasks throw, throws Error with the slot and message of the first by slot;
+  /// Interrupted is rethrown unchanged.
   void operator()(size_t count, const std::function<void(size_t)>& task);
   void operator()(const std::function<void(size_t)>& task) { (*this)(slots_.size(), task); }
 
-  /// The same as a later part of the last call: it takes nothing from the process's random numbers.
-  void go_on(size_t count, const std::function<void(size_t)>& task);
+  /// The same as a continuation of the last call: it draws nothing from the process's random numbers.
+  void resume(size_t count, const std::function<void(size_t)>& task);
 
  private:
   void run(size_t count, uint64_t seed, const std::function<void(size_t)>& task);

@@ -25,7 +25,7 @@ bool is_trained(const at::Tensor& parameter) {
   return parameter.requires_grad();
 }
 
-// What the last backward has left at leaves, which forget it. Of a tensor that is listed twice: once.
+// Moves the gradients out of the leaves. For a tensor that is listed twice, only the first entry gets the gradient.
 variable_list take_gradients(const std::vector<at::Tensor>& leaves) {
   variable_list gradients;
   for (const at::Tensor& leaf : leaves) {
@@ -34,16 +34,16 @@ variable_list take_gradients(const std::vector<at::Tensor>& leaves) {
   return gradients;
 }
 
-// The module itself is the first replica: while that runs backward, its parameters have no gradients of earlier batches
-// and no hooks, both of which are for the sum over all replicas.
-class PutAside {
+// The module itself is the first replica: while its backward runs, its parameters must have neither gradients of
+// earlier batches nor hooks, both of which belong to the sum over all replicas.
+class StashedGradients {
  public:
-  explicit PutAside(const std::vector<at::Tensor>& parameters)
+  explicit StashedGradients(const std::vector<at::Tensor>& parameters)
       : parameters_(parameters), gradients_(take_gradients(parameters)), hooks_(parameters.size()) {
     after_.resize(parameters.size());
     swap_hooks();
   }
-  ~PutAside() {
+  ~StashedGradients() {
     swap_hooks();
     for (size_t p = 0; p < parameters_.size(); ++p) {
       if (is_trained(parameters_[p])) parameters_[p].mutable_grad().reset();
@@ -52,8 +52,8 @@ class PutAside {
       if (gradients_[p].defined()) parameters_[p].mutable_grad() = std::move(gradients_[p]);
     }
   }
-  PutAside(const PutAside&) = delete;
-  PutAside& operator=(const PutAside&) = delete;
+  StashedGradients(const StashedGradients&) = delete;
+  StashedGradients& operator=(const StashedGradients&) = delete;
 
  private:
   void swap_hooks() {
@@ -70,8 +70,8 @@ class PutAside {
   std::vector<std::unique_ptr<PostAccumulateGradHook>> after_;
 };
 
-// Nobody else sees its numbers, so that they may become the sum's.
-bool is_own(const at::Tensor& tensor) {
+// Nothing else refers to its values, so the sum may be computed in place.
+bool owns_values_alone(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
          tensor.is_non_overlapping_and_dense();
 }
@@ -80,14 +80,14 @@ void add_to(at::Tensor& sum, at::Tensor gradient) {
   if (!gradient.defined()) return;
   if (!sum.defined()) {
     sum = std::move(gradient);
-  } else if (is_own(sum) && gradient.layout() == at::kStrided) {
+  } else if (owns_values_alone(sum) && gradient.layout() == at::kStrided) {
     sum.add_(gradient);
   } else {
     sum = sum.add(gradient);
   }
 }
 
-// Its inputs in backward: the losses' gradients; its outputs: those of the module's parameters.
+// In backward its inputs are the gradients of the losses, and its outputs those of the module's parameters.
 class ReplicaGraphs final : public torch::autograd::Node {
  public:
   ReplicaGraphs(std::shared_ptr<Replicas> replicas, std::shared_ptr<ParallelApply> parallel, variable_list losses)
@@ -101,13 +101,13 @@ class ReplicaGraphs final : public torch::autograd::Node {
   variable_list apply(variable_list&& gradients) override {
     if (at::GradMode::is_enabled()) {
       throw Error(
-          "dp: backward of a batch's loss was called with create_graph, which is not supported on CPUs. Take gradients "
-          "of gradients in training_step, of the replica's own loss.");
+          "dp: backward of a batch's loss was called with create_graph, which is not supported on CPUs. Compute "
+          "gradients of gradients in training_step, from the replica's own loss.");
     }
     if (losses_.empty()) {
       throw Error(
-          "dp: backward went through the graph of a batch's loss a second time, after it was freed. Give the "
-          "first backward retain_graph.");
+          "dp: backward went through the graph of a batch's loss a second time, after it was freed. Call the "
+          "first backward with retain_graph.");
     }
     auto found = run_all(gradients);
     variable_list sums(replicas_->parameters().size());
@@ -123,11 +123,11 @@ class ReplicaGraphs final : public torch::autograd::Node {
  private:
   std::vector<variable_list> run_all(const variable_list& gradients) {
     const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
-    const PutAside aside(replicas_->parameters());
+    const StashedGradients stashed(replicas_->parameters());
     std::vector<variable_list> found(losses_.size());
-    parallel_->go_on(losses_.size(), [&](size_t k) {
+    parallel_->resume(losses_.size(), [&](size_t k) {
       const auto& leaves = k == 0 ? replicas_->parameters() : replicas_->parameters_of_copy(k - 1);
-      (void)take_gradients(leaves);  // of a backward that has failed
+      (void)take_gradients(leaves);  // left by a backward that failed
       const bool counts = losses_[k].defined() && losses_[k].requires_grad() && gradients[k].defined();
       if (counts) torch::autograd::backward({losses_[k]}, {gradients[k]}, keep_graph);
       found[k] = take_gradients(leaves);
@@ -137,7 +137,7 @@ class ReplicaGraphs final : public torch::autograd::Node {
 
   std::shared_ptr<Replicas> replicas_;
   std::shared_ptr<ParallelApply> parallel_;
-  variable_list losses_;  // by replica; undefined: it had none
+  variable_list losses_;  // by replica; undefined: the replica had no loss
 };
 
 }  // namespace
@@ -158,7 +158,7 @@ std::vector<at::Tensor> with_parallel_backward(std::shared_ptr<Replicas> replica
   const auto node = std::shared_ptr<ReplicaGraphs>(new ReplicaGraphs(std::move(replicas), std::move(parallel), losses),
                                                    torch::autograd::deleteNode);
   for (at::Tensor& loss : losses) {
-    // A place for each replica's gradient, also of one that has no loss.
+    // One input per replica, including one that has no loss.
     const at::Tensor own = loss;
     loss = own.defined() ? own.detach().clone() : at::Tensor();
     if (!has_graph(own)) {

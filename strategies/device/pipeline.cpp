@@ -36,7 +36,7 @@ std::vector<PipelineTask> one_forward_one_backward(size_t stage, size_t stages, 
 
 namespace {
 
-// Where a graph was cut: one call of a part.
+// One call of a part, where the graph is cut.
 struct Cut {
   TensorList inputs;         // in the graph of the step
   TensorList inner_inputs;   // the same, as leaves of the part's graph
@@ -57,7 +57,7 @@ TensorList leaves_of(const TensorList& tensors) {
   return leaves;
 }
 
-// Backward through `roots` from the gradients that the leaves in their place have received.
+// Backward through `roots`, starting from the gradients of the leaves that replaced them.
 void backward_from(const TensorList& roots, const TensorList& leaves, bool keep_graph) {
   TensorList used, gradients;
   for (size_t k = 0; k < roots.size(); ++k) {
@@ -83,7 +83,7 @@ namespace {
 
 thread_local void* this_micro_batch = nullptr;
 
-// The thread's next step must not find it.
+// Resets the pointer, which the thread's next step must not see.
 struct MicroBatchScope {
   template <class MicroBatch>
   explicit MicroBatchScope(MicroBatch& own) {
@@ -96,8 +96,8 @@ struct MicroBatchScope {
 
 }  // namespace
 
-// What the threads of one step share. A job is the work of a part for a micro-batch; its stage takes it when its turn
-// comes.
+// The state that the threads of one step share. A job is the work of a part for a micro-batch; its stage runs it in the
+// order of the schedule.
 struct Pipeline::Step {
   using Key = std::tuple<bool, size_t, size_t>;  // forward?, part, micro-batch
   struct Job {
@@ -111,13 +111,13 @@ struct Pipeline::Step {
 
   size_t micro_batches;
   uint64_t seed = draw_seed();
-  at::ThreadLocalState state = {};  // of the thread that has begun the step
-  std::mutex user_code;             // held by the one micro-batch that runs the user's step
+  at::ThreadLocalState state = {};  // of the thread that began the step
+  std::mutex user_code;             // held by the micro-batch that runs the user's step
   std::mutex mutex;
   std::condition_variable changed;
   std::map<Key, Job> jobs;
   bool failed = false;
-  std::vector<std::exception_ptr> errors;  // by micro-batch; the last one: of the stages
+  std::vector<std::exception_ptr> errors;  // by micro-batch; the last one is that of the stages
 
   void fail(size_t who, std::exception_ptr error) {
     const std::lock_guard lock(mutex);
@@ -126,13 +126,13 @@ struct Pipeline::Step {
     changed.notify_all();
   }
 
-  // By a micro-batch: until its stage has done the work, whose exception comes back.
-  void give(const Key& key, std::function<void()> work) {
+  // Called by a micro-batch: waits until its stage has done the work, and rethrows its exception.
+  void submit(const Key& key, std::function<void()> work) {
     std::unique_lock lock(mutex);
     Job& job = jobs[key];
     job.work = std::move(work);
     changed.notify_all();
-    // What has been taken is waited for also in a step that has failed: it uses what belongs to the caller.
+    // A running job is waited for even if the step has failed: it uses objects of the caller.
     changed.wait(lock, [&] { return job.done || (failed && !job.taken); });
     if (job.error) std::rethrow_exception(job.error);
     if (!job.done) {
@@ -141,8 +141,8 @@ struct Pipeline::Step {
     }
   }
 
-  // By a stage: waits until a micro-batch has given it, and does it.
-  void take(const Key& key, const std::function<void()>& on_begin) {
+  // Called by a stage: waits until a micro-batch has submitted the job, and runs it.
+  void run_job(const Key& key, const std::function<void()>& on_begin) {
     std::unique_lock lock(mutex);
     Job& job = jobs[key];
     changed.wait(lock, [&] { return failed || job.work != nullptr; });
@@ -224,7 +224,7 @@ void Pipeline::run_stage(Step& step, size_t stage) {
     auto order = own.parts;
     if (!task.forward) std::reverse(order.begin(), order.end());
     for (const size_t part : order) {
-      step.take({task.forward, part, task.micro_batch}, [&] {
+      step.run_job({task.forward, part, task.micro_batch}, [&] {
         if (part != order[0]) return;
         recorder_.add({task.forward ? "F" : "B", own.name, own.slot.text(), static_cast<int64_t>(task.micro_batch)});
       });
@@ -252,9 +252,8 @@ TensorList Pipeline::call_part(size_t part, const std::function<TensorList(const
   MicroBatch& own = *static_cast<MicroBatch*>(this_micro_batch);
   if (part != own.cuts.size()) {
     const std::string next = own.cuts.size() < parts_.size() ? parts_[own.cuts.size()].name : "nothing";
-    throw Error("ModelParallel.pipeline: the step calls " + parts_[part].name + " where " + next +
-                " would be next. A step calls each part once, in the order they were registered: " + part_names() +
-                ".");
+    throw Error("ModelParallel.pipeline: the step called " + parts_[part].name + " where " + next +
+                " was expected. A step must call each part once, in registration order: " + part_names() + ".");
   }
   Step& step = *own.step;
   own.cuts.push_back({inputs, leaves_of(inputs), {}, {}});
@@ -264,7 +263,7 @@ TensorList Pipeline::call_part(size_t part, const std::function<TensorList(const
   step.user_code.unlock();
   std::exception_ptr error;
   try {
-    step.give({true, part, own.index}, [&] {
+    step.submit({true, part, own.index}, [&] {
       const at::ThreadLocalStateGuard guard(state);
       std::optional<RandomScope> random;
       if (parts_[part].slots[0].device.is_cpu()) random.emplace(seed);
@@ -282,19 +281,19 @@ TensorList Pipeline::call_part(size_t part, const std::function<TensorList(const
 void Pipeline::check_all_called(const MicroBatch& own) const {
   if (own.cuts.size() == parts_.size()) return;
   throw Error("ModelParallel.pipeline: the step has not called " + parts_[own.cuts.size()].name +
-              ". A step calls each part once, in the order they were registered: " + part_names() +
+              ". A step must call each part once, in registration order: " + part_names() +
               "; through levin::call(module, x), or as blocks of a torch::nn::Sequential.");
 }
 
 void Pipeline::backward(Step& step, MicroBatch& own, const at::Tensor& loss) {
-  // Pieces of the step's own graph may share what is before them, so they are kept until all are done.
+  // Pieces of the step's own graph may share nodes, so they are retained until all are done.
   if (loss.defined()) torch::autograd::backward({loss}, {}, /*retain_graph=*/true);
   for (size_t part = parts_.size(); part-- > 0;) {
     Cut& cut = own.cuts[part];
-    step.give({false, part, own.index}, [&] {
+    step.submit({false, part, own.index}, [&] {
       const SlotScope slot(parts_[part].slots[0]);
       backward_from(cut.outputs, cut.outer_outputs, /*keep_graph=*/false);
-      cut.outputs.clear();  // the activations go
+      cut.outputs.clear();  // frees the activations
     });
     backward_from(cut.inputs, cut.inner_inputs, /*keep_graph=*/true);
   }

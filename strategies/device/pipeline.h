@@ -1,13 +1,13 @@
-// Micro-batches of one step on parts that are on different devices, several at a time: while a part computes one, the
-// part before computes the next. The order is 1F1B: a stage begins a micro-batch's backward pass as soon as it can, so
-// that it holds the activations of no more micro-batches than there are stages behind it (Narayanan et al., PipeDream,
-// SOSP 2019; with the weights of the same step, as in Megatron-LM, SC 2021, figure 4). Internal to ModelParallel.
+// Pipeline parallelism within one step: while a part computes one micro-batch, the part before it, on another device,
+// computes the next. The schedule is 1F1B: a stage begins a micro-batch's backward pass as soon as it can, so that it
+// holds the activations of no more micro-batches than there are stages after it (Narayanan et al., PipeDream, SOSP
+// 2019; with the weights of the same step, as in Megatron-LM, SC 2021, figure 4). Internal to ModelParallel.
 //
-// Note [How a step that knows no pipeline is cut]
-// Each micro-batch runs the user's training_step on its own thread. Where that calls a part, the part's stage
-// computes it, on the stage's thread and when its turn in the schedule comes, and the micro-batch's thread waits. The
-// graph is cut there: the part gets detached inputs and the step continues with detached outputs. Backward then goes
-// piece by piece in reverse, the step's own pieces on the micro-batch's thread, the parts' on their stages' threads.
+// Note [How a step without pipeline code is cut]
+// Each micro-batch runs the user's training_step on its own thread. Where that calls a part, the part's stage computes
+// it on the stage's thread, in the order of the schedule, while the micro-batch's thread waits. The graph is cut there:
+// the part gets detached inputs, and the step continues with detached outputs. Backward then runs piece by piece in
+// reverse, the step's own pieces on the micro-batch's thread, the parts' on their stages' threads.
 // Threads of micro-batches run the user's code one at a time, so that members of the module need no lock.
 #pragma once
 
@@ -36,8 +36,8 @@ struct PipelineTask {
 
 class Pipeline {
  public:
-  /// A part with its place, in the order in which a step calls them. Parts on the same place that follow one another
-  /// are one stage.
+  /// A part with its slots, in the order in which a step calls them. Consecutive parts on the same slots form one
+  /// stage.
   struct Part {
     std::string name;
     std::vector<DeviceSlot> slots;
@@ -47,14 +47,14 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  /// Adds the gradients of loss(0), …, loss(count - 1), each of which calls every part once, in their order, on the
-  /// calling thread. Throws what a micro-batch or a part has thrown, Error if parts are called in another way.
+  /// Accumulates the gradients of loss(0), …, loss(count - 1), each of which calls every part once, in order, on the
+  /// calling thread. Rethrows the exceptions of micro-batches and parts; throws Error if parts are called differently.
   void run(size_t count, const std::function<at::Tensor(size_t)>& loss);
 
-  /// Whether the calling thread runs a micro-batch of it.
+  /// Whether the calling thread runs a micro-batch of this pipeline.
   [[nodiscard]] bool is_running_here() const;
 
-  /// compute(inputs), on the part's stage. Called by a micro-batch.
+  /// Runs compute(inputs) on the part's stage. Called by a micro-batch.
   [[nodiscard]] TensorList call_part(size_t part, const std::function<TensorList(const TensorList&)>& compute,
                                      const TensorList& inputs);
 
@@ -76,10 +76,10 @@ class Pipeline {
   std::vector<Part> parts_;
   std::vector<Stage> stages_;
   std::vector<size_t> stage_of_;  // by part
-  size_t stages_on_cpu_ = 0;      // which share its cores
+  size_t stages_on_cpu_ = 0;      // they share its cores
   DeviceSlot home_;
   PlacementRecorder& recorder_;
-  std::vector<std::unique_ptr<WorkerThread>> threads_;  // of the stages, then of micro-batches; they stay
+  std::vector<std::unique_ptr<WorkerThread>> threads_;  // of the stages, then of micro-batches; reused by later steps
 };
 
 }  // namespace levin

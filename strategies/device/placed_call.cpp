@@ -9,7 +9,7 @@ namespace levin {
 
 namespace {
 
-// Where the block before, in the chain that the calling thread runs, has left its result.
+// The slot that holds the result of the previous block, in the chain that the calling thread runs.
 DeviceSlot& chain_slot() {
   thread_local DeviceSlot slot;
   return slot;

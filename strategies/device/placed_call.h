@@ -1,4 +1,4 @@
-// The action of a part that is computed on a slot, or on several, of its own. Internal to ModelParallel.
+// The call action of a part that is placed on one or several slots. Internal to ModelParallel.
 #pragma once
 
 #include <atomic>
@@ -16,11 +16,11 @@ namespace levin {
 
 class Pipeline;
 
-/// Moves what a part is given to its slot, and what it returns back to the caller's, or leaves it for the next block of
-/// a chain.
+/// Moves a part's inputs to its slot, and its outputs back to the caller's, or leaves them for the next block of a
+/// chain.
 class PlacedCall final : public CallAction {
  public:
-  /// `pipeline`: null, or what computes the part when one of its micro-batches calls it, as its part number `index`.
+  /// `pipeline`: null, or the pipeline that computes the part, as its part number `index`, for its micro-batches.
   PlacedCall(PlacedPart part, PlacementRecorder& recorder, Pipeline* pipeline, size_t index);
 
   TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace place) override;
@@ -38,7 +38,7 @@ class PlacedCall final : public CallAction {
   Pipeline* pipeline_;
   size_t index_;
   std::atomic<int64_t> calls_ = 0;
-  // Of a part on several slots:
+  // For a part on several slots:
   std::vector<std::shared_ptr<torch::nn::Module>> copies_;
   std::unique_ptr<ParallelApply> parallel_;
   std::unique_ptr<Replicas> replicas_;

@@ -31,8 +31,8 @@ void check_places(const Placement& placement, const std::vector<std::string>& na
     for (const int64_t index : indices) {
       if (index >= 0 && index < static_cast<int64_t>(num_slots)) continue;
       problems.add({}, here,
-                   std::to_string(index) + " is no device: the run has " + std::to_string(num_slots) + " (0 to " +
-                       std::to_string(num_slots - 1) + "). Set TrainerOptions.devices, or another index.");
+                   std::to_string(index) + " is not the index of a device: the run has " + std::to_string(num_slots) +
+                       " (0 to " + std::to_string(num_slots - 1) + "). Correct it, or set TrainerOptions.devices.");
     }
     if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return matches(pattern, name); })) continue;
     problems.add({}, here,
@@ -41,7 +41,7 @@ void check_places(const Placement& placement, const std::vector<std::string>& na
   }
 }
 
-// The place of one name, if a pattern gives it one.
+// The devices of the pattern that matches `name`, if there is one.
 std::optional<PlacedOn> place_of(const Placement& placement, const std::string& name, const std::string& path,
                                  Problems& problems) {
   if (const auto own = placement.find(name); own != placement.end()) return own->second;
@@ -50,8 +50,8 @@ std::optional<PlacedOn> place_of(const Placement& placement, const std::string& 
     if (!matches(entry.first, name)) continue;
     if (found != nullptr && found->second != entry.second) {
       problems.add({}, path,
-                   "\"" + found->first + "\" and \"" + entry.first + "\" send " + name +
-                       " to different devices. Write the name itself for one of them.");
+                   "\"" + found->first + "\" and \"" + entry.first + "\" place " + name +
+                       " on different devices. Add an entry with its full name.");
     }
     if (found == nullptr) found = &entry;
   }
@@ -65,7 +65,7 @@ std::vector<PlacedPart> placed_parts(const torch::nn::Module& module, const Plac
   const auto modules = module.named_modules("", /*include_self=*/false);  // outer ones first
   Problems problems;
   check_places(placement, modules.keys(), slots.size(), path, problems);
-  std::map<std::string, PlacedOn> places;  // by name, of every submodule that has one
+  std::map<std::string, PlacedOn> places;  // by name, for every submodule that a pattern matches or that is inside one
   std::vector<PlacedPart> parts;
   for (const auto& item : modules) {
     const std::string& name = item.key();

@@ -1,4 +1,4 @@
-// Which parts of a module are on which devices, by name.
+// The assignment of a module's parts to devices, by name.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@ namespace levin {
 
 /// One slot, or several: the part is data parallel over them.
 using PlacedOn = std::variant<int64_t, std::vector<int64_t>>;
-/// Patterns of submodules' names, as a shell has them ("encoder", "net.[0-2]", "blocks.*"), with their places.
+/// Shell patterns of submodule names ("encoder", "net.[0-2]", "blocks.*"), with their devices.
 using Placement = std::map<std::string, PlacedOn>;
 
-/// A submodule that is computed where its name says.
+/// A submodule that a placement assigns to slots.
 struct PlacedPart {
   std::string name;
   torch::nn::Module* module = nullptr;
   std::vector<DeviceSlot> slots = {};
-  bool inside_another = false;  // of a part that is elsewhere
+  bool inside_another = false;  // it is within a part on other slots
 };
 
-/// The parts of `module`, outer ones first, in the order they were registered: the submodules whose names match,
-/// without those that lie within a part of the same place. Of several patterns that match a name, the name itself
-/// counts. Throws ConfigError, below `path`, for a pattern that matches no submodule (with the nearest names), a slot
-/// that is not there, and a name that is sent to two places.
+/// The parts of `module`, outer ones first, in registration order: the submodules whose names match, except those
+/// within a part on the same slots. If several patterns match a name, the name itself takes precedence. Throws
+/// ConfigError, below `path`, for a pattern that matches no submodule (with the most similar names), a slot that does
+/// not exist, and a name that two patterns place on different slots.
 [[nodiscard]] std::vector<PlacedPart> placed_parts(const torch::nn::Module& module, const Placement& placement,
                                                    const std::vector<DeviceSlot>& slots, const std::string& path);
 

@@ -1,4 +1,4 @@
-// What was computed where, and what was moved. Internal to ModelParallel.
+// A trace of computations and transfers. Internal to ModelParallel.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@
 
 namespace levin {
 
-/// What was computed where, in the order it began. For tests and for who wants to see how much is moved.
+/// The computations on each slot, in the order they began. For tests, and for measuring transfers.
 struct PlacementTrace {
   struct Event {
     std::string what;  // "forward" of a part, or "F" and "B" of a pipeline's stage

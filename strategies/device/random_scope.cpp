@@ -16,14 +16,13 @@ namespace levin {
 namespace {
 
 // Note [A generator for each thread]
-// LibTorch's CPU operators draw from at::detail::getDefaultCPUGenerator(), one object of the process. A thread that
-// wants numbers of its own puts its state there while one operator that draws (tag nondeterministic_seeded) runs on it,
-// under a lock, and takes it away again. An operator is seen by a RecordFunction callback of the thread, nested ones
-// too.
+// LibTorch's CPU operators draw from at::detail::getDefaultCPUGenerator(), a single object per process. A thread with
+// its own random numbers swaps its state in while one of its operators draws (tag nondeterministic_seeded), under a
+// lock, and swaps it out afterwards. A thread-local RecordFunction callback intercepts operators, nested ones too.
 struct ThreadRandom {
   uint64_t seed = 0;
   uint64_t seeds_drawn = 0;
-  at::Tensor state = {};  // undefined: nothing was drawn yet
+  at::Tensor state = {};  // undefined: nothing has been drawn yet
   at::Tensor process_state = {};
   int depth = 0;  // of operators that draw
   std::unordered_map<const char*, bool> draws = {};
@@ -99,11 +98,11 @@ uint64_t draw_seed() {
   return generator.get<at::CPUGeneratorImpl>()->random64();
 }
 
-// Where a thread is: enough to continue from there, now or later, here or on another thread.
+// A position in a thread's random numbers: enough to continue from it at any time, on any thread.
 struct RandomScope::State {
   uint64_t seed = 0;
   uint64_t seeds_drawn = 0;
-  at::Tensor state = {};  // never written to: each turn ends with a new one
+  at::Tensor state = {};  // never modified: each turn ends with a new tensor
 };
 
 RandomMark RandomScope::mark() {

@@ -1,5 +1,5 @@
-// Random numbers of several threads that are the same in every run. A GPU has a generator of its own; on the CPU all
-// threads draw from one, so what each would get depends on who comes first.
+// Reproducible random numbers on several threads. Each GPU has a generator; on the CPU all threads draw from the same
+// one, so the numbers that each gets would depend on thread timing.
 //
 //   const uint64_t seed = draw_seed();                       // on the thread that starts the others
 //   const RandomScope random(mix_seed(seed, k));             // on thread k
@@ -12,13 +12,13 @@
 
 namespace levin {
 
-/// A number from the CPU's generator, which the random state of a checkpoint holds: no state besides it. Inside a
+/// A number from the CPU's generator, whose state checkpoints contain, so there is no further state to save. Inside a
 /// RandomScope it comes from the scope.
 [[nodiscard]] uint64_t draw_seed();
 
-/// While it lives, operators that the calling thread runs on the CPU (dropout, at::rand, …) draw from a generator of
-/// this thread that begins at `seed`; the process's is untouched by them. Threads that do so take turns for the time of
-/// one such operator. What a thread draws from a generator it names, or runs on a GPU, is not changed.
+/// During its lifetime, operators that the calling thread runs on the CPU (dropout, at::rand, …) draw from a generator
+/// of this thread that is seeded with `seed`; the process's generator is not affected. Threads take turns for the
+/// duration of one such operator. Operators with an explicit generator, or on a GPU, are not affected.
 class RandomScope {
  public:
   explicit RandomScope(uint64_t seed);
@@ -28,7 +28,7 @@ class RandomScope {
 
  private:
   struct State;
-  explicit RandomScope(const State& state);  // continues where a thread was
+  explicit RandomScope(const State& state);  // continues from a saved position
   static RandomMark mark();
 
   void* outer_;

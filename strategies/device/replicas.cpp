@@ -18,13 +18,13 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// Also where it is there already.
+// Copies even if the source is on that device already.
 at::Tensor copied(const at::Tensor& source, at::Device device) {
   return source.to(device, source.scalar_type(), /*non_blocking=*/!device.is_cpu(), /*copy=*/true);
 }
 
-// What PyTorch's Broadcast is for DataParallel, on any device. Gradients are summed in the copies' order, because sums
-// in the order of arrival would differ from run to run.
+// The equivalent of the Broadcast in PyTorch's DataParallel, on any device. Gradients are summed in the order of the
+// copies, because sums in the order of arrival would differ from run to run.
 class CopyToReplicas : public torch::autograd::Function<CopyToReplicas> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& source,
@@ -61,9 +61,9 @@ std::string kind_text(const std::pair<std::string, at::Tensor>& item) {
 }
 
 // The tensors of a copy in the module's order.
-std::vector<at::Tensor> matched(const torch::OrderedDict<std::string, at::Tensor>& wanted,
-                                const torch::OrderedDict<std::string, at::Tensor>& given, const std::string& slot) {
-  const auto own = named(wanted), other = named(given);
+std::vector<at::Tensor> matched(const torch::OrderedDict<std::string, at::Tensor>& module,
+                                const torch::OrderedDict<std::string, at::Tensor>& copy, const std::string& slot) {
+  const auto own = named(module), other = named(copy);
   std::vector<at::Tensor> tensors;
   for (size_t k = 0; k < std::max(own.size(), other.size()); ++k) {
     const std::string expected = k < own.size() ? kind_text(own[k]) : "nothing";
@@ -77,7 +77,7 @@ std::vector<at::Tensor> matched(const torch::OrderedDict<std::string, at::Tensor
   return tensors;
 }
 
-// From here on `copy` is the value `source`, wherever the module that owns it uses it.
+// Makes `copy`, the object that its module uses, have the value and the graph of `source`.
 void become(at::Tensor& copy, const at::Tensor& source) {
   torch::autograd::impl::set_gradient_edge(copy, torch::autograd::Edge());
   copy.set_requires_grad(false);  // it may have been a leaf
@@ -128,7 +128,7 @@ void Replicas::refresh(size_t count) {
   const size_t copies = copies_for(count);
   if (copies == 0) return;
   refresh_modes(copies);
-  // Tensors made in inference mode could not take part in training afterwards.
+  // Tensors made in inference mode could not be used for training afterwards.
   const bool with_gradients = at::GradMode::is_enabled() && !c10::InferenceMode::is_enabled();
   const c10::InferenceMode no_inference(false);
   const at::AutoGradMode gradients(with_gradients);

@@ -1,5 +1,5 @@
-// Copies of a module on other slots that follow it: before each forward pass they get its weights, its buffers and its
-// modes, and their gradients are added to its own in backward, copy by copy in their order.
+// Copies of a module on other slots: before each forward pass they get its weights, buffers and training modes, and in
+// backward their gradients are added to its own, in the order of the copies.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,18 +19,19 @@ namespace levin {
 class Replicas {
  public:
   /// `copies[k]`, for `slots[k + 1]`, must have the parameters and buffers of `module`, by name and shape; their values
-  /// do not matter. `module` itself is the replica on slots[0], so that what it changes in its buffers stays.
-  /// Throws ConfigError naming the first tensor that differs.
+  /// do not matter. `module` itself is the replica on slots[0], so that its changes to buffers persist. Throws
+  /// ConfigError naming the first tensor that differs.
   Replicas(torch::nn::Module& module, std::vector<std::shared_ptr<torch::nn::Module>> copies,
            std::vector<DeviceSlot> slots);
   Replicas(const Replicas&) = delete;
   Replicas& operator=(const Replicas&) = delete;
 
-  /// Brings the first `count` - 1 copies up to date. The copies' parameters are results computed from the module's, so
-  /// each call begins a graph of its own; with gradients off they are plain values.
+  /// Updates the first `count` - 1 copies. Their parameters are computed from the module's, so each call begins a new
+  /// graph; with gradients disabled they are plain values.
   void refresh(size_t count);
 
-  /// The same, with copies that begin graphs of their own: for parallel_backward(), which adds their gradients.
+  /// The same, with copies whose parameters are leaves of separate graphs: for with_parallel_backward(), which adds
+  /// their gradients.
   void refresh_leaves(size_t count);
 
   /// The module's, and in the same order those of each copy.
@@ -50,8 +51,8 @@ class Replicas {
   std::vector<std::vector<at::Tensor>> copy_buffers_;
 };
 
-/// Copies of `module` made by its clone(), for slots[1], slots[2], …; each on its slot's device. Throws ConfigError
-/// where the class has no clone().
+/// Copies of `module` made by its clone(), for slots[1], slots[2], …; each on its slot's device. Throws ConfigError if
+/// the class has no clone().
 [[nodiscard]] std::vector<std::shared_ptr<torch::nn::Module>> clone_for(const torch::nn::Module& module,
                                                                         const std::vector<DeviceSlot>& slots);
 

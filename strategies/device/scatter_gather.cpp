@@ -29,8 +29,8 @@ std::vector<at::Tensor> scatter(const at::Tensor& tensor, const std::vector<int6
   const int64_t samples = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   if (tensor.defined() && tensor.dim() > 0 && tensor.size(0) != samples) {
     throw Error("scatter: a tensor of shape " + shape_text(tensor.sizes()) + " cannot be split with a batch of " +
-                count_of(samples, "sample") + ". Give every tensor the batch as its first dimension; what belongs " +
-                "to no sample is a buffer of the module, or a tensor without dimensions.");
+                count_of(samples, "sample") + ". The first dimension of every tensor must be the batch; make values " +
+                "that belong to no sample buffers of the module, or tensors without dimensions.");
   }
   std::vector<at::Tensor> shares;
   int64_t from = 0;

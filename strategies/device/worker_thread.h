@@ -1,5 +1,5 @@
-// A thread that does one job at a time and stays for the next one: a new thread would make LibTorch start its own
-// workers anew, and take its memory from the system anew.
+// A thread that runs one job at a time and is reused for the next one: on a new thread LibTorch would start its workers
+// again, and malloc would get memory from the system again.
 #pragma once
 
 #include <condition_variable>

@@ -13,7 +13,7 @@ namespace levin {
 
 namespace {
 
-constexpr int64_t kDefaultPort = 12910;  // Lightning's, where a launcher gives an address and no port
+constexpr int64_t kDefaultPort = 12910;  // Lightning's, if a launcher sets an address but no port
 
 class Reader {
  public:
@@ -41,8 +41,8 @@ void read_master(const Reader& env, World& world, const std::string& address, in
   world.master_port = env.number("MASTER_PORT", port);
 }
 
-// What a launcher calls a rank's place. A variable that it does not have, or has not set, follows from the others: all
-// ranks are on this node, and nodes have their ranks one after another.
+// A launcher's variables for a rank's place. Those that it does not have, or has not set, are derived from the others:
+// all ranks are on this node, and each node has consecutive ranks.
 struct Names {
   const char* rank;
   const char* size;
@@ -52,12 +52,13 @@ struct Names {
   const char* num_nodes = nullptr;
 };
 
-// A launcher that does not say how many nodes there are must fill them alike: else nobody knows which is whose.
+// A launcher that does not report the number of nodes must start as many ranks on each: otherwise the ranks' nodes are
+// ambiguous.
 [[noreturn]] void refuse_uneven(const World& world) {
   throw ConfigError("environment: " + world.source + " has started " + count_of(world.size, "rank") + ", of which " +
                     std::to_string(world.local_size) +
                     " are on this node: the nodes have different numbers of ranks. Start as many on each (mpirun "
-                    "--map-by ppr:2:node, mpiexec -ppn 2), or use torchrun or srun, which say where each rank is.");
+                    "--map-by ppr:2:node, mpiexec -ppn 2), or use torchrun or srun, which report each rank's node.");
 }
 
 World read_place(const Reader& env, const std::string& source, const Names& names,
@@ -89,20 +90,22 @@ bool is_slurm_step(const Reader& env, const Variables& variables) {
   return env.has("SLURM_NTASKS") && env.has("SLURM_PROCID") && !is_interactive_slurm(variables);
 }
 
-// The job's script itself, which Slurm runs once, whatever the number of tasks.
+// Rejects the job script itself, which Slurm runs once, whatever the number of tasks.
 void refuse_without_srun(const Reader& env) {
   if (env.text("ENVIRONMENT", "") != "BATCH" || env.has("SLURM_STEP_ID") || env.number("SLURM_NTASKS") <= 1) return;
   throw ConfigError("environment: SLURM has " + env.text("SLURM_NTASKS", "") +
                     " tasks for this job, but the job's script runs on one of them. Write srun before the command.");
 }
 
-// Lightning's: the job's last four digits, so that jobs that share a node do not meet. Here: nor do steps of one job.
+// Lightning's: the last four digits of the job ID, so that jobs on the same node use different ports. Here steps of one
+// job do so as well.
 int64_t slurm_port(const Reader& env) {
   const std::string job = env.text("SLURM_JOB_ID", "");
   const std::string digits = job.size() > 4 ? job.substr(job.size() - 4) : job;
   if (digits.empty()) return kDefaultPort;
-  constexpr int64_t kApart = 1009;  // prime to 10000: any two of 10000 steps differ
-  return 15000 + (environment_number(digits, "SLURM_JOB_ID") + env.number("SLURM_STEP_ID", 0) % 10000 * kApart) % 10000;
+  constexpr int64_t kStepStride = 1009;  // coprime to 10000: any two of 10000 steps differ
+  return 15000 +
+         (environment_number(digits, "SLURM_JOB_ID") + env.number("SLURM_STEP_ID", 0) % 10000 * kStepStride) % 10000;
 }
 
 // Entry `node` of Slurm's list: "2(x3),1" -> 2, 2, 2, 1. Unset: the list is too short.
@@ -121,7 +124,7 @@ std::optional<int64_t> tasks_on(int64_t node, const std::string& list) {
   return std::nullopt;
 }
 
-// srun may start fewer tasks, on fewer nodes, than the job has: what it says of its step goes before the job's.
+// srun may start fewer tasks, on fewer nodes, than the job has: the step's variables take precedence over the job's.
 World slurm(const Reader& env) {
   refuse_without_srun(env);
   const int64_t nodes =
@@ -137,7 +140,7 @@ World slurm(const Reader& env) {
   return world;
 }
 
-// The rank file names one host a line, rank by rank; the first is the batch host of jsrun.
+// The rank file has one host per line, in rank order; the first is jsrun's batch host.
 std::vector<std::string> lsf_hosts(const Reader& env) {
   const std::string path = env.text("LSB_DJOB_RANKFILE", "");
   std::ifstream file(path);
@@ -158,7 +161,7 @@ World lsf(const Reader& env) {
   return world;
 }
 
-// OMPI_COMM_WORLD_NODE_RANK is no node's number but a rank's among all jobs of its node, so it is not read.
+// OMPI_COMM_WORLD_NODE_RANK is not the number of a node, but a rank among all jobs on its node, so it is not read.
 World open_mpi(const Reader& env) {
   World world = read_place(
       env, "MPI",
@@ -166,9 +169,9 @@ World open_mpi(const Reader& env) {
   if (world.num_nodes > 1 && !env.has("MASTER_ADDR")) {
     throw ConfigError("environment: mpirun started " + count_of(world.size, "process", "processes") + " on " +
                       count_of(world.num_nodes, "node") +
-                      ", but MASTER_ADDR does not say where rank 0 is. Pass it: mpirun -x MASTER_ADDR=HOST …");
+                      ", but MASTER_ADDR, rank 0's address, is not set. Pass it: mpirun -x MASTER_ADDR=HOST …");
   }
-  // One port a job, the same for all of its ranks.
+  // A port for each job, the same for all of its ranks.
   const std::string job = env.text("OMPI_MCA_ess_base_jobid", env.text("PMIX_NAMESPACE", ""));
   uint64_t mixed = 14695981039346656037ULL;
   for (const char letter : job) mixed = (mixed ^ static_cast<unsigned char>(letter)) * 1099511628211ULL;
@@ -176,7 +179,7 @@ World open_mpi(const Reader& env) {
   return world;
 }
 
-// MPICH, Intel MPI and others of their family.
+// MPICH, Intel MPI and their derivatives.
 World mpich(const Reader& env) {
   const bool alone = env.number("PMI_SIZE") == 1;
   World world = read_place(env, "MPI (PMI)",
@@ -186,20 +189,20 @@ World mpich(const Reader& env) {
   if (world.num_nodes > 1 && !env.has("MASTER_ADDR")) {
     throw ConfigError("environment: mpiexec started " + count_of(world.size, "process", "processes") + " on " +
                       count_of(world.num_nodes, "node") +
-                      ", but MASTER_ADDR does not say where rank 0 is. Pass it: mpiexec -genv MASTER_ADDR HOST …");
+                      ", but MASTER_ADDR, rank 0's address, is not set. Pass it: mpiexec -genv MASTER_ADDR HOST …");
   }
   read_master(env, world, "127.0.0.1", kDefaultPort);
   return world;
 }
 
-// What PyTorch's elastic launcher would take its words from, as Kubeflow's trainer sets it in each pod. Where Levin is
-// started in the launcher's place, a pod is a rank. Unset: one pod alone.
+// The variables that Kubeflow's trainer sets in each pod for torchrun. If Levin is started instead of torchrun, each
+// pod is a rank. Unset: a single pod.
 std::optional<World> elastic_pod(const Reader& env) {
   const std::string nodes = env.text("PET_NNODES", "");
   const std::string each = env.text("PET_NPROC_PER_NODE", "1");
   if (each != "1" && each != "auto" && each != "cpu" && each != "gpu") {
     throw ConfigError("environment: PET_NPROC_PER_NODE is \"" + cut_text(each) +
-                      "\", which is meant for torchrun. Start torchrun --no-python before the command, or set it to 1 "
+                      "\", which is meant for torchrun. Write torchrun --no-python before the command, or set it to 1 "
                       "and start a pod for each rank.");
   }
   if (nodes == "1") return std::nullopt;
@@ -210,13 +213,13 @@ std::optional<World> elastic_pod(const Reader& env) {
   if (world.rank < 0) (void)env.number("PET_NODE_RANK");  // missing
   if (!env.has("MASTER_ADDR") && !env.has("PET_MASTER_ADDR")) {
     throw ConfigError("environment: PET_NNODES is " + nodes +
-                      ", but PET_MASTER_ADDR does not say where rank 0 is. Set it, or MASTER_ADDR, in every pod.");
+                      ", but PET_MASTER_ADDR, rank 0's address, is not set. Set it, or MASTER_ADDR, in every pod.");
   }
   read_master(env, world, env.text("PET_MASTER_ADDR", ""), env.number("PET_MASTER_PORT", kDefaultPort));
   return world;
 }
 
-// A pod of an indexed job of Kubernetes, which numbers its pods and says no more. Unset: it trains alone.
+// A pod of an indexed job of Kubernetes, which only numbers its pods. Unset: it trains alone.
 std::optional<World> indexed_pod(const Reader& env) {
   const std::string index = env.text("JOB_COMPLETION_INDEX", "");
   if (env.has("NODE_RANK") || env.text("WORLD_SIZE", "") == "1") return std::nullopt;
@@ -233,15 +236,15 @@ std::optional<World> indexed_pod(const Reader& env) {
   return world;
 }
 
-// What Kubeflow's training operator sets in a pod, which holds one rank. Lightning: must be asked for by name; here: is
-// known by what only a pod has.
+// Detects Kubeflow's training operator, whose pods contain one rank each. Lightning requires it to be requested by
+// name; here it is recognized by variables that only a pod has.
 bool is_kubeflow(const Reader& env) {
   return env.has("KUBERNETES_PORT") && env.has("MASTER_ADDR") && env.has("MASTER_PORT") && env.has("RANK") &&
          env.has("WORLD_SIZE") && !env.has("LOCAL_RANK") && !env.has("LOCAL_WORLD_SIZE") && !env.has("GROUP_RANK");
 }
 
-// Our own launcher's, those of --init-method, and what people set by hand. RANK and WORLD_SIZE alone: one rank a node,
-// until the ranks have met (strategies/process/place.h).
+// The variables of Levin's launcher, of --init-method, and those set by hand. RANK and WORLD_SIZE alone: one rank per
+// node, until the ranks have connected (strategies/process/place.h).
 World plain(const Reader& env, const std::string& source) {
   const bool several_here = env.has("LOCAL_RANK") || env.has("LOCAL_WORLD_SIZE");
   const std::optional<int64_t> nodes = several_here ? std::nullopt : std::optional(env.number("WORLD_SIZE"));
@@ -253,8 +256,8 @@ World plain(const Reader& env, const std::string& source) {
   return world;
 }
 
-// Several processes that each take themselves for the only one would overwrite each other's files.
-void refuse_half_a_place(const Reader& env) {
+// Several processes that each train as a single rank would overwrite each other's files.
+void refuse_incomplete_rank(const Reader& env) {
   const bool alone = !env.has("RANK") && (!env.has("WORLD_SIZE") || env.text("WORLD_SIZE", "") == "1");
   if (alone || env.has("RANK") == env.has("WORLD_SIZE")) return;
   const std::string there = env.has("RANK") ? "RANK" : "WORLD_SIZE";
@@ -267,9 +270,10 @@ World checked(World world) {
   if (world.size >= 1 && world.rank < world.size && world.local_size >= 1 && world.local_rank < world.local_size) {
     return world;
   }
-  throw ConfigError("environment: " + world.source + " says that this is rank " + std::to_string(world.rank) + " of " +
-                    std::to_string(world.size) + ", on its node " + std::to_string(world.local_rank) + " of " +
-                    std::to_string(world.local_size) + ", which cannot be. Are variables left over from another job?");
+  throw ConfigError("environment: according to " + world.source + ", this is rank " + std::to_string(world.rank) +
+                    " of " + std::to_string(world.size) + ", and local rank " + std::to_string(world.local_rank) +
+                    " of " + std::to_string(world.local_size) +
+                    ", which is impossible. Are variables left over from another job?");
 }
 
 }  // namespace
@@ -298,7 +302,7 @@ std::optional<World> find_world(const Variables& variables) {
     const auto world = indexed_pod(env);
     return world ? std::optional(checked(*world)) : std::nullopt;
   }
-  refuse_half_a_place(env);
+  refuse_incomplete_rank(env);
   if (!env.has("RANK")) return std::nullopt;
   World world = checked(plain(env, env.text(kInitMethodVariable, "MASTER_ADDR, RANK and WORLD_SIZE")));
   world.by_hand = true;

@@ -1,6 +1,6 @@
-// Who started this process, and as which rank: read from the environment that torchrun, SLURM, LSF, MPI and Kubeflow
-// leave, in Lightning's order of precedence (torchrun, SLURM, LSF, MPI, then Kubeflow and plain variables). No process
-// is started here.
+// Which launcher started this process, and as which rank: read from the environment variables of torchrun, SLURM, LSF,
+// MPI and Kubeflow, in Lightning's order of precedence (torchrun, SLURM, LSF, MPI, then Kubeflow and plain variables).
+// No process is started here.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace levin {
 
-/// The world that another program has made; unset: none has, the ranks are still to be started. Throws ConfigError
-/// naming the variable and its value where they are not numbers or contradict each other.
+/// The world that a launcher has set up; unset: none has, and the ranks are still to be started. Throws ConfigError
+/// naming the variable and its value if values are not numbers or contradict each other.
 [[nodiscard]] std::optional<World> find_world(const Variables& variables);
 
-/// The whole number >= 0 that the variable `name` holds as `text`. Throws ConfigError naming both if it is none.
+/// The value `text` of the variable `name` as a whole number >= 0. Throws ConfigError naming both if it is not one.
 [[nodiscard]] int64_t environment_number(const std::string& text, const std::string& name);
 
 /// The first host of SLURM's notation: "node[5-9,12],gpu1" -> "node5". Throws ConfigError if it cannot be read.
 [[nodiscard]] std::string first_host(const std::string& nodelist);
 
-/// Holds who set it, for messages.
+/// Its value is the source of the other variables, for messages.
 inline constexpr const char* kInitMethodVariable = "LEVIN_INIT_METHOD";
 
 }  // namespace levin

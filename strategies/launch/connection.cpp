@@ -44,7 +44,7 @@ Connection connect_to(const std::string& host, int64_t port) {
     if (made < 0) continue;
     Connection connection(made);
     const timeval most = {10, 0};
-    ::setsockopt(made, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);  // of connect
+    ::setsockopt(made, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);  // for connect
     if (::connect(made, one->ai_addr, one->ai_addrlen) == 0) {
       const timeval none = {0, 0};
       ::setsockopt(made, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);

@@ -1,4 +1,4 @@
-// A TCP connection to another process, whatever it speaks.
+// A TCP connection to another process, for any protocol.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace levin {
 
 class Connection {
  public:
-  /// Takes the descriptor over; -1: none.
+  /// Takes ownership of the descriptor; -1: none.
   explicit Connection(int descriptor = -1);
   ~Connection();
   Connection(Connection&& other) noexcept;
@@ -22,7 +22,7 @@ class Connection {
   int descriptor_;
 };
 
-/// To whoever listens there; empty, with errno, where nobody does within 10 seconds.
+/// Connects to `host` within 10 seconds; empty, with errno set, on failure.
 [[nodiscard]] Connection connect_to(const std::string& host, int64_t port);
 
 }  // namespace levin

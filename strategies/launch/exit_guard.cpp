@@ -12,7 +12,7 @@ struct ProcessExit {
   bool has_begun = false;
 };
 
-// Never destroyed: threads may ask at any time.
+// Never destroyed: threads may use it at any time.
 ProcessExit& process_exit() {
   static auto* const state = new ProcessExit;
   return *state;

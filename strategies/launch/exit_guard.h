@@ -1,15 +1,16 @@
-// Threads that run to the end of the process must not use what is destroyed while it exits (libcrypto, the console).
+// Threads that run to the end of the process must not use objects that are destroyed during exit (libcrypto, the
+// console).
 #pragma once
 
 #include <shared_mutex>
 
 namespace levin {
 
-/// From now on the process's exit waits for those who hold a lock of before_exit(), and lets nobody else in. Call it
-/// once whatever they use has been made; it may be called again.
+/// From now on the process's exit waits until no thread has a lock of before_exit(), and later calls get none. Call it
+/// once the objects that the threads use exist; it may be called again.
 void guard_exit();
 
-/// Holds the exit up while it owns its lock; owns none once the exit has begun.
+/// Delays the exit while the returned lock is owned; it owns nothing once the exit has begun.
 [[nodiscard]] std::shared_lock<std::shared_mutex> before_exit();
 
 }  // namespace levin

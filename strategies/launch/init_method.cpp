@@ -55,7 +55,7 @@ int64_t number(const std::string& name, const std::string& text, int64_t low, in
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc() && end == text.data() + text.size() && value >= low && value <= high) return value;
-  throw ConfigError("--" + name + ": \"" + cut_text(text) + "\" is no number from " + std::to_string(low) + " to " +
+  throw ConfigError("--" + name + ": \"" + cut_text(text) + "\" is not a number from " + std::to_string(low) + " to " +
                     std::to_string(high) + ". " + kUse);
 }
 

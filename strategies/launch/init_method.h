@@ -10,9 +10,9 @@
 
 namespace levin {
 
-/// Takes --init-method, --rank and --world-size (with "=" or a space, "-" or "_") out of a program's arguments, makes
+/// Removes --init-method, --rank and --world-size (with "=" or a space, "-" or "_") from a program's arguments, makes
 /// this process that rank by setting RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and returns the other arguments.
-/// Without them nothing is done. Throws ConfigError for one without the others, a value that cannot be, and, showing
-/// both, where a launcher has made this process another rank.
+/// Without them it does nothing. Throws ConfigError for one without the others, an invalid value, and, naming both, if
+/// a launcher has made this process another rank.
 [[nodiscard]] std::vector<std::string> take_init_method(const std::vector<std::string>& arguments);
 }  // namespace levin

@@ -52,7 +52,7 @@ class Job {
     const auto node = variables("NODE_RANK");
     if (!node || !variables("MASTER_ADDR") || !variables("MASTER_PORT")) {
       throw ConfigError("TrainerOptions.num_nodes: " + count_of(options.num_nodes, "node") +
-                        " need to know each other: set NODE_RANK, MASTER_ADDR and MASTER_PORT on each, or start "
+                        " have to find each other: set NODE_RANK, MASTER_ADDR and MASTER_PORT on each, or start "
                         "the ranks with torchrun, srun or mpirun.");
     }
     node_rank_ = environment_number(*node, "NODE_RANK");
@@ -111,15 +111,15 @@ class Job {
 
   // ---- watching
 
-  // Until no rank runs; the exit status of the job.
+  // Runs until all ranks have ended; returns the exit status of the job.
   int watch() {
     failed_ = nullptr;
     std::optional<Clock::time_point> kill_at;
     while (collect()) {
-      hear_ranks();
+      check_rank_signals();
       if (failed_ != nullptr && !kill_at) kill_at = Clock::now() + options_.grace;
-      // After a stop the ranks that write nothing end first: not even then is a save cut. Where a rank has failed, one
-      // may wait for what that rank will never write.
+      // After a stop request, ranks without files to write end first: even then a save is not interrupted. If a rank
+      // has failed, another may wait for a file that it will never write.
       const bool may_save = stops_.any() && failed_ != nullptr && !WIFSIGNALED(failed_->status) && is_saving();
       if (kill_at && Clock::now() >= *kill_at && !may_save) signal_all(SIGKILL);
       if (stop_by_ && Clock::now() >= *stop_by_ && !is_saving()) {
@@ -128,7 +128,7 @@ class Job {
                       " s ago and these ranks have not ended (trainer.stop_grace is how long they may take)");
       }
       const auto number = signals_.wait(std::chrono::milliseconds(kill_at || stop_by_ ? 50 : 1000));
-      if (number && *number != SIGCHLD) hear(*number);
+      if (number && *number != SIGCHLD) handle(*number);
     }
     if (forced_ != 0 || was_stopped()) report_ends();
     if (forced_ != 0) return 128 + forced_;
@@ -137,15 +137,15 @@ class Job {
     return exit_status(failed_->status);
   }
 
-  // Also where the request reached another node's ranks alone, or was a file.
+  // Also if only another node's ranks received the request, or it was a file.
   [[nodiscard]] bool was_stopped() const {
     return stops_.any() || forced_ != 0 || std::any_of(ranks_.begin(), ranks_.end(), [this](const Rank& rank) {
              return pages_[rank.local_rank].stopped != 0;
            });
   }
 
-  // A request to end. The ranks themselves count it once, in whichever ways it reaches them.
-  void hear(int number) {
+  // Handles a request to end. The ranks count it once, even if it reaches them in several ways.
+  void handle(int number) {
     const StopRequests::Kind kind = stops_.note(number);
     if (kind == StopRequests::Kind::first) {
       signal_all(number);
@@ -156,22 +156,22 @@ class Job {
     }
   }
 
-  // A signal to one rank alone: it may wait for another one that hangs, and has no end of the grace time itself. Where
-  // the ranks stop for it, or continue with another fit, that is over.
-  void hear_ranks() {
-    int asked = 0;
+  // Handles a signal to a single rank: it may wait for another one that hangs, and does not enforce the grace time
+  // itself. Once the ranks have stopped for it, or continue with another fit, the grace time is cancelled.
+  void check_rank_signals() {
+    int number = 0;
     for (const Rank& rank : ranks_) {
-      if (rank.running && asked == 0) asked = static_cast<int>(pages_[rank.local_rank].stop);
+      if (rank.running && number == 0) number = static_cast<int>(pages_[rank.local_rank].stop);
     }
     if (own_grace_) return;
-    if (asked == 0) stop_by_.reset();
-    if (asked != 0) (void)begin_grace(asked);
+    if (number == 0) stop_by_.reset();
+    if (number != 0) (void)begin_grace(number);
   }
 
-  // Whether it has one. The first one counts.
+  // Returns whether the signal has a grace time, which begins with the first one.
   bool begin_grace(int number) {
-    const bool nobody_asks_again = number == SIGTERM || number == SIGHUP;
-    if (!nobody_asks_again || options_.stop_grace.count() <= 0) return false;
+    const bool has_grace = number == SIGTERM || number == SIGHUP;
+    if (!has_grace || options_.stop_grace.count() <= 0) return false;
     if (stop_by_) return true;
     graceful_ = number;
     stop_by_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -195,7 +195,7 @@ class Job {
     Console::instance().error(text);
   }
 
-  // Takes in who has ended; whether any still runs.
+  // Records the ranks that have ended; returns whether any is still running.
   bool collect() {
     bool running = false;
     for (Rank& rank : ranks_) {
@@ -208,7 +208,7 @@ class Job {
     return running;
   }
 
-  // Of ranks that ended with an error: a rank that was killed, or noted its error first, is the cause of the others'.
+  // Among ranks that ended with an error, one that was killed, or recorded its error first, caused the others' errors.
   [[nodiscard]] bool comes_first(const Rank& rank) const {
     if (failed_ == nullptr) return true;
     if (WIFSIGNALED(failed_->status)) return false;
@@ -233,14 +233,14 @@ class Job {
 
   static int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-  // What ranks that were asked to stop ended with: mostly all with the same words.
+  // Reports the errors of ranks that were requested to stop, which are mostly the same.
   void report_ends() const {
-    std::vector<std::string> said;
+    std::vector<std::string> reported;
     for (const Rank& rank : ranks_) {
       const std::string text = pages_[rank.local_rank].unsaid != 0 ? error_of(rank) : "";
-      if (text.empty() || std::find(said.begin(), said.end(), text) != said.end()) continue;
+      if (text.empty() || std::find(reported.begin(), reported.end(), text) != reported.end()) continue;
       Console::instance().error(text);
-      said.push_back(text);
+      reported.push_back(text);
     }
   }
 
@@ -249,12 +249,12 @@ class Job {
     return page.failed_at != 0 ? page.error.data() : "";
   }
 
-  // The rank whose error the one that ended first only passes on ("rank 0: …"), else that one.
+  // The rank whose error the first failed rank only quotes ("rank 0: …"), otherwise that rank itself.
   [[nodiscard]] const Rank& first_cause() const {
-    const std::string heard = error_of(*failed_);
+    const std::string error = error_of(*failed_);
     for (const Rank& rank : ranks_) {
       const std::string own = error_of(rank);
-      if (!own.empty() && own.size() < heard.size() && heard.find(own) != std::string::npos) return rank;
+      if (!own.empty() && own.size() < error.size() && error.find(own) != std::string::npos) return rank;
     }
     return *failed_;
   }
@@ -276,9 +276,9 @@ class Job {
       if (&rank == &failed) continue;
       text += "\n  " + place_of(rank);
       const std::string other = error_of(rank);
-      const bool is_news =
+      const bool is_new =
           pages_[rank.local_rank].unsaid != 0 && (cause.empty() || other.find(cause) == std::string::npos);
-      if (is_news) text += "; its error: " + other;
+      if (is_new) text += "; its error: " + other;
     }
     Console::instance().error(text);
   }
@@ -299,10 +299,10 @@ class Job {
   StopRequests stops_;
   int64_t node_rank_ = 0;
   std::vector<Rank> ranks_;
-  const Rank* failed_ = nullptr;              // whose end was the first cause
+  const Rank* failed_ = nullptr;              // the rank that failed first
   std::optional<Clock::time_point> stop_by_;  // the end of the grace time after `graceful_`
   int graceful_ = 0;
-  bool own_grace_ = false;  // it was this process's signal, and not that of a rank alone
+  bool own_grace_ = false;  // this process, not only a rank, received the signal
   int forced_ = 0;          // the signal after which ranks were killed
 };
 

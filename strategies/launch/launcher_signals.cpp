@@ -30,7 +30,7 @@ void note_launcher_signal(int number) {
 
 LauncherSignals::LauncherSignals() {
   if (::pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
-    throw Error(std::string("launching ranks: no pipe: ") + std::strerror(errno) + ".");
+    throw Error(std::string("launching ranks: cannot create a pipe: ") + std::strerror(errno) + ".");
   }
   pipe_end = ends_[1];
   struct sigaction action = {};

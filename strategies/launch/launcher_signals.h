@@ -1,5 +1,5 @@
-// The launcher's side of signals: handlers write into a pipe, the launcher's loop reads it; and how often the same end
-// was asked for.
+// Signal handling in the launcher: handlers write to a pipe, which the launcher's loop reads; and a record of the
+// requests to end.
 #pragma once
 
 #include <sys/types.h>
@@ -12,8 +12,8 @@
 
 namespace levin {
 
-/// Catches SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD while it lives. What was ignored stays ignored (nohup), here
-/// and in the ranks. One at a time.
+/// Catches SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD during its lifetime. Ignored signals stay ignored (nohup), here
+/// and in the ranks. Only one may exist at a time.
 class LauncherSignals {
  public:
   LauncherSignals();
@@ -24,7 +24,8 @@ class LauncherSignals {
   /// The next signal's number, within `timeout`.
   std::optional<int> wait(std::chrono::milliseconds timeout);
 
-  /// For a child process between fork and exec: no handler of the launcher's runs in it. System calls only.
+  /// For a child process between fork and exec: restores the default handlers, so that the launcher's do not run in it.
+  /// Uses system calls only.
   static void forget_in_child();
 
  private:
@@ -32,11 +33,11 @@ class LauncherSignals {
   std::map<int, struct sigaction> before_;
 };
 
-/// The requests to end that have come so far.
+/// The requests to end that have been received so far.
 class StopRequests {
  public:
   using Clock = std::chrono::steady_clock;
-  enum class Kind { first, same, again };  // same: within half a second, by another way
+  enum class Kind { first, same, again };  // same: received within half a second, through another path
 
   Kind note(int number, Clock::time_point now = Clock::now());
   [[nodiscard]] bool any() const { return !first_at_.empty(); }
@@ -45,14 +46,14 @@ class StopRequests {
   std::map<int, Clock::time_point> first_at_;
 };
 
-/// Blocks all signals of this thread while it lives, so that a child made meanwhile begins without handling any.
+/// Blocks all signals of this thread during its lifetime, so that a child forked meanwhile begins without handling any.
 class BlockedSignals {
  public:
   BlockedSignals();
   ~BlockedSignals();
   BlockedSignals(const BlockedSignals&) = delete;
   BlockedSignals& operator=(const BlockedSignals&) = delete;
-  /// As they were before; for the child.
+  /// Restores the previous signal mask; for the child.
   void restore() const;
 
  private:

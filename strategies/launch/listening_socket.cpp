@@ -30,13 +30,13 @@ Addresses addresses_of(const std::string& name, int64_t port, std::string& probl
   });
 }
 
-// A socket that listens there; -1 with errno.
+// A socket that listens at `address`; -1, with errno set, on failure.
 int listen_at(const addrinfo& address) {
   const int made = ::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol);
   if (made < 0) return -1;
   const int yes = 1;
   const int no = 0;
-  ::setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // a run before this one has just ended
+  ::setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // a previous run may have just ended
   if (address.ai_family == AF_INET6) ::setsockopt(made, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
   if (::bind(made, address.ai_addr, address.ai_addrlen) == 0 && ::listen(made, 1024) == 0) return made;
   const int saved = errno;
@@ -70,8 +70,8 @@ ListeningSocket::ListeningSocket(const std::string& address, int64_t port, int* 
   if (descriptor_ < 0) {
     throw Error("rank 0 cannot listen at " + address + ", port " + std::to_string(port) + ": " +
                 (error != 0 ? std::string(std::strerror(error)) : problem) + "." +
-                (error == EADDRINUSE ? " Another program listens there: another run, or a process that was given "
-                                       "rank 0 too. MASTER_PORT chooses another port."
+                (error == EADDRINUSE ? " Another program listens there: another run, or a second process with "
+                                       "rank 0. Set MASTER_PORT to choose another port."
                                      : ""));
   }
   port_ = port_of(descriptor_);

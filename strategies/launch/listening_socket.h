@@ -1,4 +1,4 @@
-// A socket that listens at one address of this machine, and not at all of them.
+// A socket that listens at only one address of this machine.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@ namespace levin {
 
 class ListeningSocket {
  public:
-  /// `address`: a name or numbers, IPv4 or IPv6; of several the first IPv4 one. Port 0: one that the kernel gives.
-  /// Throws Error naming both where it cannot be had, with errno's number in `refusal` if that is not null.
+  /// `address`: a host name or numeric address, IPv4 or IPv6; of several, the first IPv4 one. Port 0: chosen by the
+  /// kernel. Throws Error naming both on failure, with errno in `refusal` if that is not null.
   ListeningSocket(const std::string& address, int64_t port, int* refusal = nullptr);
   ~ListeningSocket();
   ListeningSocket(ListeningSocket&& other) noexcept;
@@ -18,7 +18,7 @@ class ListeningSocket {
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
   [[nodiscard]] int64_t port() const { return port_; }
-  /// The caller closes it.
+  /// Releases ownership of the descriptor to the caller.
   [[nodiscard]] int release();
 
  private:
@@ -26,10 +26,10 @@ class ListeningSocket {
   int64_t port_ = 0;
 };
 
-/// The numbers that a name stands for here, IPv4 first: "10.0.0.1". Empty if nobody knows it.
+/// The numeric address that a name resolves to on this machine, IPv4 first: "10.0.0.1". Empty if it does not resolve.
 [[nodiscard]] std::string first_address(const std::string& name);
 
-/// "127.0.0.1" and its like, and "::1".
+/// 127.0.0.0/8 or ::1.
 [[nodiscard]] bool is_loopback_address(const std::string& numbers);
 
 }  // namespace levin

@@ -19,7 +19,7 @@ namespace levin {
 
 namespace {
 
-// As numbers: "10.0.0.1".
+// Numeric: "10.0.0.1".
 std::string address_text(const sockaddr* address, socklen_t size) {
   std::array<char, NI_MAXHOST> host = {};
   const int error = ::getnameinfo(address, size, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST);
@@ -30,7 +30,8 @@ socklen_t size_of(const sockaddr* address) {
   return address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 }
 
-// The first address of the interface called `name`; "": of any that is up and no loopback. IPv4 before IPv6.
+// The first address of the interface `name`; if that is empty, of any interface that is up, except loopback. IPv4
+// before IPv6.
 std::string interface_address(const std::string& name) {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return "";
@@ -46,7 +47,7 @@ std::string interface_address(const std::string& name) {
   return "";
 }
 
-// Where packets to `host` would come from: a UDP socket that is connected sends nothing, but is given its address.
+// The source address of packets to `host`: connecting a UDP socket sends nothing, but assigns its address.
 std::string address_towards(const std::string& host) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_DGRAM;
@@ -80,7 +81,7 @@ std::string own_address(const World& world) {
   const std::string address = address_towards(world.master_address);
   const bool meant = is_loopback_address(world.master_address) || world.master_address == "localhost";
   if (!is_loopback_address(address) || meant) return address;
-  // Rank 0's machine under its own name, which only it takes for a loopback.
+  // This is rank 0's machine, and its own name resolves to loopback here, but not on the others.
   const std::string other = interface_address("");
   return other.empty() ? address : other;
 }

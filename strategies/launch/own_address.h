@@ -7,10 +7,10 @@
 
 namespace levin {
 
-/// Loopback where all ranks are on one machine, so that nobody else can reach them. Else the address of the interface
-/// that GLOO_SOCKET_IFNAME names, as for PyTorch, or the one from which packets go to rank 0. (The machine's own name
-/// is no guide: many systems give it a loopback address.) Throws ConfigError for an interface that is not there; "" if
-/// nothing is known.
+/// Loopback if all ranks are on one machine, so that no other machine can reach them. Otherwise the address of the
+/// interface that GLOO_SOCKET_IFNAME names, as in PyTorch, or the source address of packets to rank 0. (The machine's
+/// own name is unreliable: on many systems it resolves to loopback.) Throws ConfigError for an interface that does not
+/// exist; "" if no address is found.
 [[nodiscard]] std::string own_address(const World& world);
 
 }  // namespace levin

@@ -58,11 +58,11 @@ pid_t start_rank_process(Environment environment, int not_inherited) {
   const std::vector<char*> envp = pointers(variables);
   const BlockedSignals blocked;
   const pid_t pid = ::fork();
-  if (pid < 0) throw Error(std::string("launching ranks: no process: ") + std::strerror(errno) + ".");
+  if (pid < 0) throw Error(std::string("launching ranks: cannot start a process: ") + std::strerror(errno) + ".");
   if (pid > 0) return pid;
-  // The child: system calls only until exec.
+  // In the child only system calls are allowed until exec.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != launcher) ::_exit(127);  // it died before prctl
+  if (::getppid() != launcher) ::_exit(127);  // the launcher died before prctl
   LauncherSignals::forget_in_child();
   blocked.restore();
   if (not_inherited >= 0) ::close(not_inherited);

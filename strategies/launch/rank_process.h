@@ -1,4 +1,4 @@
-// One rank as a process: how the launcher starts it, and what ties it to the launcher.
+// A rank's process: how the launcher starts it, and how it ends with the launcher.
 #pragma once
 
 #include <sys/types.h>
@@ -10,11 +10,11 @@ namespace levin {
 
 using Environment = std::map<std::string, std::string>;
 
-/// This process's variables.
+/// This process's environment.
 [[nodiscard]] Environment own_environment();
 
-/// Starts this program again, with its arguments and `environment`; `not_inherited` is a descriptor that it is not to
-/// have, -1: none. The process is killed if the calling thread ends before it. Throws Error where there can be none.
+/// Starts this program again, with its arguments and `environment`; `not_inherited` is a descriptor that is closed in
+/// it, -1: none. The process is killed if the calling thread ends before it. Throws Error if it cannot be started.
 [[nodiscard]] pid_t start_rank_process(Environment environment, int not_inherited);
 
 /// Whether this process is a rank that Levin's own launcher has started.
@@ -26,8 +26,8 @@ inline constexpr const char* kThreadShare = "LEVIN_THREAD_SHARE";
 /// Whether OMP_NUM_THREADS was set by a user or another launcher, rather than by Levin's launcher.
 [[nodiscard]] bool threads_are_set_outside();
 
-/// In such a rank: asks again to be killed if the launcher ends (starting a program may cancel the first request), and
-/// ends at once if it has already ended.
+/// In such a rank: requests again to be killed when the launcher ends (exec may cancel the first request), and ends at
+/// once if the launcher has already ended.
 void stay_with_launcher();
 
 }  // namespace levin

@@ -32,7 +32,7 @@ constexpr const char* kHow = "Make one with \"openssl rand -hex 32\" and set the
 
 enum class Reading { done, closed, late };
 
-// `size` bytes before `deadline`, however slowly they come.
+// Reads `size` bytes before `deadline`, however slowly they arrive.
 Reading read_all(int connection, void* to, size_t size, Clock::time_point deadline) {
   auto* at = static_cast<char*>(to);
   while (size > 0) {
@@ -50,7 +50,7 @@ Reading read_all(int connection, void* to, size_t size, Clock::time_point deadli
   return Reading::done;
 }
 
-// Less than a socket's buffer takes: never blocks on a new connection.
+// The data fits in a socket's buffer, so this never blocks on a new connection.
 bool write_all(int connection, const void* from, size_t size) {
   return ::send(connection, from, size, MSG_NOSIGNAL) == static_cast<ssize_t>(size);
 }
@@ -58,7 +58,7 @@ bool write_all(int connection, const void* from, size_t size) {
 Block random_block() {
   Block block = {};
   if (::getrandom(block.data(), block.size(), 0) != static_cast<ssize_t>(block.size())) {
-    throw Error("shared secret: this machine gives no random numbers.");
+    throw Error("shared secret: getrandom() failed on this machine.");
   }
   return block;
 }
@@ -67,7 +67,7 @@ Block proof(const std::string& secret, const char* who, const Block& first, cons
   std::string text = who;
   text.append(reinterpret_cast<const char*>(first.data()), first.size());
   text.append(reinterpret_cast<const char*>(second.data()), second.size());
-  Block result = random_block();  // fits nothing
+  Block result = random_block();  // matches no proof
   const auto lock = before_exit();
   if (!lock.owns_lock()) return result;
   unsigned int size = 0;
@@ -77,7 +77,7 @@ Block proof(const std::string& secret, const char* who, const Block& first, cons
 }
 
 bool same(const Block& one, const Block& other) {
-  return ::CRYPTO_memcmp(one.data(), other.data(), one.size()) == 0;  // takes as long wherever they differ
+  return ::CRYPTO_memcmp(one.data(), other.data(), one.size()) == 0;  // in constant time
 }
 
 struct Hello {
@@ -106,34 +106,34 @@ std::string shared_secret(const Variables& variables) {
   } else if (secret.empty()) {
     return "";
   }
-  (void)proof(secret, "", {}, {});  // makes what libcrypto destroys at exit
+  (void)proof(secret, "", {}, {});  // initializes libcrypto, which is destroyed at exit
   guard_exit();
   if (secret.size() >= kShortest) return secret;
-  throw ConfigError("environment: the secret of " + name + " has " + count_of(secret.size(), "character") +
+  throw ConfigError("environment: the secret in " + name + " has " + count_of(secret.size(), "character") +
                     ", fewer than " + std::to_string(kShortest) + ": it could be guessed. " + kHow);
 }
 
-std::string check_visitor(int connection, const std::string& secret, std::chrono::milliseconds timeout) {
+std::string verify_secret(int connection, const std::string& secret, std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   Hello hello;
   hello.number = random_block();
   Answer answer;
   if (!write_all(connection, &hello, sizeof hello)) return "closed the connection";
   switch (read_all(connection, &answer, sizeof answer, deadline)) {
-    case Reading::late: return "did not prove within " + readable_duration(timeout) + " that it knows the secret";
+    case Reading::late: return "did not prove within " + readable_duration(timeout) + " that it has the secret";
     case Reading::closed: return "closed the connection";
     case Reading::done: break;
   }
-  if (!same(answer.proof, proof(secret, "rank", hello.number, answer.number))) return "does not know the secret";
+  if (!same(answer.proof, proof(secret, "rank", hello.number, answer.number))) return "does not have the secret";
   const Block own = proof(secret, "rank 0", hello.number, answer.number);
   return write_all(connection, own.data(), own.size()) ? "" : "closed the connection";
 }
 
-std::string show_secret(int connection, const std::string& secret, std::chrono::milliseconds timeout) {
+std::string prove_secret(int connection, const std::string& secret, std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   Hello hello;
   if (read_all(connection, &hello, sizeof hello, deadline) != Reading::done || hello.greeting != kGreeting) {
-    return "it does not ask for the secret. Is LEVIN_SECRET or LEVIN_SECRET_FILE set there too?";
+    return "it does not require the secret. Is LEVIN_SECRET or LEVIN_SECRET_FILE set there too?";
   }
   Answer answer;
   answer.number = random_block();
@@ -141,10 +141,10 @@ std::string show_secret(int connection, const std::string& secret, std::chrono::
   Block theirs = {};
   if (!write_all(connection, &answer, sizeof answer) ||
       read_all(connection, theirs.data(), theirs.size(), deadline) != Reading::done) {
-    return std::string("it refuses this rank's secret (LEVIN_SECRET or LEVIN_SECRET_FILE). ") + kHow;
+    return std::string("it rejects this rank's secret (LEVIN_SECRET or LEVIN_SECRET_FILE). ") + kHow;
   }
   if (!same(theirs, proof(secret, "rank 0", hello.number, answer.number))) {
-    return "it does not know the secret itself: another program listens there.";
+    return "it does not have the secret itself: another program listens there.";
   }
   return "";
 }

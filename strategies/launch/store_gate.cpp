@@ -28,10 +28,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kVisit(10);  // to prove that one knows the secret
-constexpr int kMostVisitors = 512;          // that have not yet
+constexpr std::chrono::seconds kVisit(10);  // for the proof that a visitor has the secret
+constexpr int kMostVisitors = 512;          // without proof yet
 
-// What came on one goes to the other; false once it has ended.
+// Forwards received bytes; returns false once the connection has ended.
 bool pass_on(int from, int to) {
   std::array<char, 16384> buffer;  // NOLINT: filled by recv
   const ssize_t got = ::recv(from, buffer.data(), buffer.size(), 0);
@@ -46,7 +46,8 @@ bool pass_on(int from, int to) {
   return true;
 }
 
-// Until one side closes. The store asks and answers, so that neither side has more to say then.
+// Forwards in both directions until one side closes. The store's protocol is request and response, so nothing is left
+// to forward then.
 void relay(const Connection& one, const Connection& other) {
   std::array<pollfd, 2> ends = {pollfd{one.descriptor(), POLLIN, 0}, pollfd{other.descriptor(), POLLIN, 0}};
   for (;;) {
@@ -57,14 +58,14 @@ void relay(const Connection& one, const Connection& other) {
   }
 }
 
-// Signals belong to the training thread and its launcher.
+// With signals blocked: the training thread handles them.
 template <class Task>
 void in_background(Task task) {
   const BlockedSignals blocked;
   std::thread(std::move(task)).detach();
 }
 
-// Calls `serve` with every new connection, and who it is from, in a thread of its own.
+// Calls `serve` with each new connection and its remote address, in a new thread.
 template <class Serve>
 void accept_all(ListeningSocket socket, Serve serve) {
   in_background([socket = std::move(socket), serve] {
@@ -82,7 +83,7 @@ void accept_all(ListeningSocket socket, Serve serve) {
       try {
         in_background([serve, connection, who = std::string(name.data())] { serve(*connection, who); });
       } catch (const std::system_error&) {
-        continue;  // no thread for it: closed
+        continue;  // no thread available: the connection is closed
       }
     }
   });
@@ -91,17 +92,17 @@ void accept_all(ListeningSocket socket, Serve serve) {
 void report_stranger(const std::string& who, const std::string& problem) {
   const auto lock = before_exit();
   if (!lock.owns_lock()) return;
-  Console::instance().warn("a stranger at " + who + " wanted to join the ranks and was refused: it " + problem + ".");
+  Console::instance().warn("a stranger at " + who + " tried to join the ranks and was refused: it " + problem + ".");
   static std::once_flag first;
-  std::call_once(first, guard_exit);  // the first warning has made what the console writes with
+  std::call_once(first, guard_exit);  // the first warning has initialized the console
 }
 
-// Rank 0's side: each visitor has a thread and ten seconds, so that none delays another.
+// Rank 0's side: each visitor has its own thread and ten seconds, so that none delays another.
 void open_gate(ListeningSocket outside, int64_t store_port, const std::string& secret) {
   const auto visitors = std::make_shared<std::atomic<int>>(0);
   accept_all(std::move(outside), [store_port, secret, visitors](const Connection& visitor, const std::string& who) {
-    std::string problem = "came while " + std::to_string(kMostVisitors) + " others had not proved who they are";
-    if (++*visitors <= kMostVisitors) problem = check_visitor(visitor.descriptor(), secret, kVisit);
+    std::string problem = "connected while " + std::to_string(kMostVisitors) + " others had not proved who they are";
+    if (++*visitors <= kMostVisitors) problem = verify_secret(visitor.descriptor(), secret, kVisit);
     --*visitors;
     if (!problem.empty()) return report_stranger(who, problem);
     const Connection store = connect_to("127.0.0.1", store_port);
@@ -113,13 +114,13 @@ std::string place_of(const World& world) {
   return world.master_address + ", port " + std::to_string(world.master_port);
 }
 
-// Through the gate; rank 0 may not have come yet.
+// Connects through the gate; rank 0 may not have started yet.
 Connection enter(const World& world, const std::string& secret, std::chrono::milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
   for (;;) {
     Connection connection = connect_to(world.master_address, world.master_port);
     if (connection) {
-      const std::string problem = show_secret(connection.descriptor(), secret, kVisit);
+      const std::string problem = prove_secret(connection.descriptor(), secret, kVisit);
       if (problem.empty()) return connection;
       throw Error("rank 0 listens at " + place_of(world) + ", but " + problem);
     }
@@ -131,9 +132,9 @@ Connection enter(const World& world, const std::string& secret, std::chrono::mil
   }
 }
 
-// Another rank's side: the port on the loopback that leads through the gate.
+// The other ranks' side: returns the loopback port that is forwarded through the gate.
 int64_t open_tunnel(const World& world, const std::string& secret, std::chrono::milliseconds timeout) {
-  (void)enter(world, secret, timeout);  // a wrong secret is found here, where it can be reported
+  (void)enter(world, secret, timeout);  // a wrong secret is detected here, where it can be reported
   ListeningSocket inside("127.0.0.1", 0);
   const int64_t port = inside.port();
   accept_all(std::move(inside), [world, secret, timeout](const Connection& own, const std::string&) {
@@ -147,8 +148,8 @@ int64_t open_tunnel(const World& world, const std::string& secret, std::chrono::
   return port;
 }
 
-// Where rank 0 is to listen, so that the others reach it and nobody else does. `elsewhere`: the address that they were
-// given is none of this machine's.
+// Rank 0's socket, at an address that only the other ranks should reach. `elsewhere`: the address that they were given
+// does not belong to this machine.
 ListeningSocket listen_for_ranks(const World& world, bool& elsewhere) {
   const std::string numbers = first_address(world.master_address);
   const bool meant = world.master_address == numbers || world.master_address == "localhost";
@@ -159,7 +160,7 @@ ListeningSocket listen_for_ranks(const World& world, bool& elsewhere) {
       return ListeningSocket(world.master_address, world.master_port, &refusal);
     } catch (const Error&) {
       if (refusal != EADDRNOTAVAIL) throw;
-      reason = " is no address of this machine (a forwarded one?)";
+      reason = " is not an address of this machine (a forwarded one?)";
     }
   }
   elsewhere = true;
@@ -175,14 +176,14 @@ bool is_local_job(const World& world) {
 
 }  // namespace
 
-StoreAddress way_to_store(const World& world, std::chrono::milliseconds timeout) {
+StoreAddress reach_store(const World& world, std::chrono::milliseconds timeout) {
   const std::string secret = shared_secret(process_variables());
   if (secret.empty()) return {.host = world.master_address, .port = world.master_port};
   return {.host = "127.0.0.1", .port = open_tunnel(world, secret, timeout), .is_proved = true};
 }
 
 StoreAddress open_store_address(const World& world, std::chrono::milliseconds timeout) {
-  if (world.rank != 0) return way_to_store(world, timeout);
+  if (world.rank != 0) return reach_store(world, timeout);
   const std::string secret = shared_secret(process_variables());
   StoreAddress own = {.host = world.master_address};
   ListeningSocket outside = listen_for_ranks(world, own.is_elsewhere);
@@ -197,8 +198,8 @@ StoreAddress open_store_address(const World& world, std::chrono::milliseconds ti
   }
   if (world.size > 1 && !is_local_job(world)) {
     Console::instance().warn("ranks connect at " + place_of(world) +
-                             " without a shared secret: whoever reaches that port can join them. Set LEVIN_SECRET, or "
-                             "LEVIN_SECRET_FILE, to the same secret on all nodes.");
+                             " without a shared secret: any program that reaches that port can join them. Set "
+                             "LEVIN_SECRET, or LEVIN_SECRET_FILE, to the same secret on all nodes.");
   }
   if (own.is_elsewhere) own.host = "127.0.0.1";
   own.listening = outside.release();

@@ -1,4 +1,4 @@
-// c10d's headers know Gloo only if a macro says that it is available; Gloo itself is inside libtorch_cpu.
+// c10d's headers declare Gloo only if this macro is defined; Gloo itself is part of libtorch_cpu.
 #define USE_C10D_GLOO
 #include "levin/strategies/process/collectives.h"
 
@@ -45,13 +45,13 @@ c10d::ReduceOp::RedOpType c10d_op(ReduceOp op) {
   return c10d::ReduceOp::SUM;
 }
 
-// One a process and address, to its end: a program may make several trainers, one after another.
+// One store per address, until the process ends: a program may make several trainers, one after another.
 c10::intrusive_ptr<c10d::Store>& kept_store(const World& world) {
   static std::map<std::string, c10::intrusive_ptr<c10d::Store>> stores;
   return stores[world.master_address + ":" + std::to_string(world.master_port)];
 }
 
-// Levin's launcher has opened the port for the ranks of one machine, so that nobody else can have it.
+// Whether Levin's launcher has opened the port for the ranks of this machine, so that no other program can use it.
 bool is_launchers_port(const World& world) {
   return launched_by_levin() && world.num_nodes == 1;
 }
@@ -71,8 +71,8 @@ c10::intrusive_ptr<c10d::Store> make_store(const World& world, const StoreAddres
   return c10::make_intrusive<c10d::TCPStore>(address.host, options);
 }
 
-// Where the address that the others were given is another machine's, they may find a second process of rank 0 there: so
-// that both hear of it this one goes the others' way too, and not straight to the store that it keeps.
+// If the address that the others were given is another machine's, they may find a second process with rank 0 there. So
+// that both report it, this process connects through that address too, and not directly to its own store.
 c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeout) {
   auto& store = kept_store(world);
   if (store) return store;
@@ -87,22 +87,22 @@ c10::intrusive_ptr<c10d::Store> store_of(const World& world, Milliseconds timeou
   if (!address.is_elsewhere) return store;
   static std::vector<c10::intrusive_ptr<c10d::Store>> own;  // to the end of the process
   own.push_back(std::move(store));
-  return store = make_store(world, way_to_store(world, timeout), timeout);
+  return store = make_store(world, reach_store(world, timeout), timeout);
 }
 
-// Keys of their own for every meeting of the same ranks, so that one does not read what another, or a rank that has
-// been started again, has left in a store that outlives it. Under Levin's launchers a store lives as long as one try,
-// and each node's launcher counts for itself (one that was started anew begins at 0), so that no count is in the keys.
-c10::intrusive_ptr<c10d::Store> store_of_meeting(const World& world, int64_t meeting, Milliseconds timeout) {
+// Each rendezvous of the same ranks has separate keys, so that it does not read those that another one, or a restarted
+// rank, has left in a store that outlives it. Under Levin's launchers a store lives as long as one attempt, and each
+// node's launcher counts its own restarts (a new launcher begins at 0), so the keys do not contain that count.
+c10::intrusive_ptr<c10d::Store> rendezvous_store(const World& world, int64_t rendezvous, Milliseconds timeout) {
   const auto store = store_of(world, timeout);
   const std::string start = launched_by_levin() ? "levin" : "levin" + std::to_string(restarts_so_far());
-  return c10::make_intrusive<c10d::PrefixStore>(start + "." + std::to_string(meeting), store);
+  return c10::make_intrusive<c10d::PrefixStore>(start + "." + std::to_string(rendezvous), store);
 }
 
-// Whether a meeting that failed may be that of a try which is just ending elsewhere: a node that has come back before
-// rank 0's launcher has ended its own ranks.
-bool may_have_come_early(const World& world, int64_t meeting) {
-  return launched_by_levin() && world.num_nodes > 1 && world.rank != 0 && meeting == 0;
+// Whether a failed rendezvous may belong to an attempt that is still ending on other nodes: this node may have been
+// restarted before rank 0's launcher has ended its own ranks.
+bool may_have_come_early(const World& world, int64_t rendezvous) {
+  return launched_by_levin() && world.num_nodes > 1 && world.rank != 0 && rendezvous == 0;
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const World& world,
@@ -144,7 +144,7 @@ struct Collectives::Groups {
   c10::intrusive_ptr<c10d::ProcessGroup> control;
   std::map<std::string, c10::intrusive_ptr<c10d::ProcessGroup>> others;  // by name
 
-  // Runs one collective to its end.
+  // Runs one collective to completion.
   template <class Start>
   void run(const char* what, Start start) {
     wait_for(*start(*control), *control, what);
@@ -161,35 +161,35 @@ void wait_for(c10d::Work& work, const c10d::ProcessGroup& group, const std::stri
   }
 }
 
-// Rethrows the error if it says enough; for a catch block.
-[[noreturn]] static void report_failed_meeting(const World& world, const std::exception& error) {
+// Rethrows the error if it is detailed enough; for a catch block.
+[[noreturn]] static void report_failed_rendezvous(const World& world, const std::exception& error) {
   if (dynamic_cast<const RankError*>(&error) != nullptr) throw;
-  const bool says_what_to_do = dynamic_cast<const Error*>(&error) != nullptr;
+  const bool has_advice = dynamic_cast<const Error*>(&error) != nullptr;
   throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + " (set by " +
                   world.source + ") cannot connect to the others at " + world.master_address + ":" +
                   std::to_string(world.master_port) + ": " + first_line(error.what()) +
-                  (says_what_to_do ? "" : ". Do all ranks run, and does that port reach rank 0's machine?") +
+                  (has_advice ? "" : ". Are all ranks running, and does that port reach rank 0's machine?") +
                   (restarts_so_far() > 0 && world.num_nodes > 1 && world.rank != 0
-                       ? " A node that replaces rank 0's must be reached at the same address."
+                       ? " A node that replaces rank 0's must be reachable at the same address."
                        : ""));
 }
 
 Collectives::Collectives(const World& world, Milliseconds timeout) : groups_(std::make_unique<Groups>()) {
-  static std::atomic<int64_t> meetings = 0;
-  const int64_t meeting = meetings++;
+  static std::atomic<int64_t> count = 0;
+  const int64_t rendezvous = count++;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   groups_->world = world;
   groups_->timeout = timeout;
   while (!groups_->control) {
     try {
-      groups_->store = store_of_meeting(world, meeting, timeout);
+      groups_->store = rendezvous_store(world, rendezvous, timeout);
       call_roll(*groups_->store, world, timeout);
       groups_->control = make_gloo(groups_->store, world, "control", timeout, 1);
     } catch (const std::exception& error) {
-      const bool is_final = dynamic_cast<const Error*>(&error) != nullptr &&  // a secret that is refused, say
-                            dynamic_cast<const MeetingIsOver*>(&error) == nullptr;
-      if (is_final || !may_have_come_early(world, meeting) || std::chrono::steady_clock::now() >= deadline) {
-        report_failed_meeting(world, error);
+      const bool is_final = dynamic_cast<const Error*>(&error) != nullptr &&  // such as a rejected secret
+                            dynamic_cast<const RendezvousClosed*>(&error) == nullptr;
+      if (is_final || !may_have_come_early(world, rendezvous) || std::chrono::steady_clock::now() >= deadline) {
+        report_failed_rendezvous(world, error);
       }
       groups_->store.reset();
       kept_store(world).reset();
@@ -232,7 +232,7 @@ at::Tensor Collectives::gather_on_rank_zero(const at::Tensor& value) {
   return all.empty() ? at::Tensor() : at::stack(all[0]);
 }
 
-// The largest of each number and of its complement, which is the smallest's.
+// Reduces each number and its complement by max: the complement of the latter is the minimum.
 bool Collectives::same_on_all(const std::string& text) {
   const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
   const std::array<int64_t, 3> own = {static_cast<int64_t>(hash.low64), static_cast<int64_t>(hash.high64),
@@ -316,7 +316,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> Collectives::group(const std::string& nam
   if (backend == "nccl") {
     if (!device.is_cuda()) {
       throw ConfigError(
-          "DDPOptions.process_group_backend: nccl sends between GPUs, and this run is on the CPU. Use gloo or auto, or "
+          "DDPOptions.process_group_backend: nccl requires GPUs, but this run is on the CPU. Use gloo or auto, or "
           "accelerator: gpu.");
     }
     group = make_nccl(groups_->store, groups_->world, name, groups_->timeout, device);

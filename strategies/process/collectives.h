@@ -1,6 +1,6 @@
-// What ranks say to each other besides gradients: small messages over Gloo, on CPU tensors. c10d stays inside.
-// Every function is called by every rank, in the same order, on one thread; it blocks until all have arrived, and
-// throws RankError if one does not within the timeout or its connection breaks.
+// Collectives for everything but gradients: small messages over Gloo, on CPU tensors. Hides c10d. Every function must
+// be called by every rank, in the same order, on one thread; it blocks until all have called it, and throws RankError
+// if one does not within the timeout or its connection breaks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,13 +21,13 @@ class Work;
 
 namespace levin {
 
-/// Waits until `work` among `group` is done; its failure is a RankError that says which rank waited for what.
+/// Waits until `work` of `group` is done; if it fails, throws a RankError that names this rank and `what`.
 void wait_for(c10d::Work& work, const c10d::ProcessGroup& group, const std::string& what,
               const std::string& advice = "Another rank ended or hangs; see its output.");
 
 class Collectives {
  public:
-  /// Meets the others at world.master_address; waits `timeout` at most.
+  /// Connects to the other ranks through the store at world.master_address; waits for `timeout` at most.
   Collectives(const World& world, std::chrono::milliseconds timeout);
   ~Collectives();
   Collectives(const Collectives&) = delete;
@@ -35,13 +35,13 @@ class Collectives {
 
   [[nodiscard]] const World& world() const;
 
-  /// Reduces a CPU tensor of any shape; the result is new.
+  /// Reduces a CPU tensor of any shape into a new one.
   [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp op);
-  /// (size, …): every rank's tensor of the same shape and type, rank by rank.
+  /// (size, …): every rank's tensor, all of the same shape and type, in rank order.
   [[nodiscard]] at::Tensor gather(const at::Tensor& value);
-  /// The same on rank 0 alone; undefined on the others. What a rank sends does not grow with their number.
+  /// The same on rank 0 only; undefined on the others. The bytes that a rank sends do not grow with the world size.
   [[nodiscard]] at::Tensor gather_on_rank_zero(const at::Tensor& value);
-  /// Every rank's text, rank by rank; lengths may differ. Where all are the same, one small reduction.
+  /// Every rank's text, in rank order; lengths may differ. If all are equal, this costs one small reduction.
   [[nodiscard]] std::vector<std::string> gather(const std::string& text);
   /// Every line that some rank has, once, in order.
   [[nodiscard]] std::string merge_lines(const std::string& text);
@@ -49,12 +49,11 @@ class Collectives {
   [[nodiscard]] std::string broadcast(const std::string& text);
   void barrier();
 
-  /// From now on a call waits this long at most.
+  /// Sets the longest time that a call waits.
   void set_timeout(std::chrono::milliseconds timeout);
 
-  /// For messages about tensors on `device`: a group of its own among the same ranks for every `name`, made at the
-  /// first call. `backend`: gloo or nccl, which is for GPUs and comes with the CUDA component. Throws ConfigError for
-  /// nccl on a CPU.
+  /// A process group of the same ranks for tensors on `device`, one for each `name`, made by the first call. `backend`:
+  /// gloo or nccl, which is for GPUs and is part of the CUDA component. Throws ConfigError for nccl on a CPU.
   [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> group(const std::string& name, const std::string& backend,
                                                              at::Device device);
 

@@ -19,7 +19,7 @@ namespace {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
-// c10d brings the float16 form; this is its like for bfloat16, whose range is float32's.
+// c10d has this hook for float16; this one is for bfloat16, whose range is float32's.
 class Bfloat16Hook final : public c10d::CppCommHookInterface<Group> {
  public:
   explicit Bfloat16Hook(const Group& group) : CppCommHookInterface<Group>(group) {}
@@ -128,8 +128,8 @@ void DDP::make_reducer() {
 void DDP::before_forward(bool sync) {
   if (!sync && options_.static_graph) {
     throw ConfigError(
-        "DDPOptions.static_graph: a static graph is reduced in every backward pass, and accumulate_grad_batches or "
-        "micro_batch_size leave some out. Take static_graph away.");
+        "DDPOptions.static_graph: a static graph is reduced in every backward pass, but accumulate_grad_batches and "
+        "micro_batch_size skip reductions. Remove static_graph.");
   }
   if (!sync || !engine_ || !engine_->reducer) return;
   if (trained() != trained_) make_reducer();  // layers were frozen or unfrozen, on every rank alike
@@ -148,7 +148,7 @@ RankNotes DDP::backward(const at::Tensor& loss, bool sync, const RankNotes& own)
   engine_->reducer->prepare_for_backward(options_.find_unused_parameters ? std::vector<at::Tensor>{whole}
                                                                          : std::vector<at::Tensor>{});
   backward_of(whole);
-  // The first step of a static graph only learns its order; Python queues this call in backward itself.
+  // The first step of a static graph only records its order; Python queues this call in backward itself.
   if (std::exchange(learns_graph_, false)) engine_->reducer->delay_all_reduce();
   finish_reduction();
   first_step_done();
@@ -183,14 +183,14 @@ RankNotes DDP::backward_without_loss(bool sync, const RankNotes& own) {
 }
 
 // Note [Notes travel with gradients]
-// Ranks must agree, before each update, on whether a loss was not finite or a stop was requested. A message of its
-// own costs as much as reducing a small model, so the notes are the gradient of one more parameter: the loss gets
-// sum(parameter * notes), which is 0, added to it, and the reducer sums the notes over ranks as it does gradients.
+// Ranks must agree, before each update, on whether a loss was not finite or a stop was requested. A separate all_reduce
+// costs as much as reducing a small model, so the notes are the gradient of one more parameter: sum(parameter * notes),
+// which is 0, is added to the loss, and the reducer sums the notes over ranks as it does gradients.
 at::Tensor DDP::with_notes(const at::Tensor& loss, const RankNotes& own) {
   notes_.mutable_grad() = at::Tensor();
   const auto numbers = own.numbers();
-  const at::Tensor said = at::tensor(at::ArrayRef<double>(numbers.data(), numbers.size()));
-  return loss + (notes_ * said.to(notes_.options())).sum().to(loss.scalar_type());
+  const at::Tensor flags = at::tensor(at::ArrayRef<double>(numbers.data(), numbers.size()));
+  return loss + (notes_ * flags.to(notes_.options())).sum().to(loss.scalar_type());
 }
 
 RankNotes DDP::read_notes() const {
@@ -200,8 +200,8 @@ RankNotes DDP::read_notes() const {
   return RankNotes::from(numbers);
 }
 
-// rebuild_buckets() looks whether every bucket was reduced. Python does it before the next forward, when the step with
-// unreduced gradients has been taken already.
+// rebuild_buckets() checks whether every bucket was reduced. Python calls it before the next forward, after the update
+// with unreduced gradients.
 void DDP::finish_reduction() {
   try {
     engine_->reducer->rebuild_buckets();
@@ -216,7 +216,7 @@ void DDP::finish_reduction() {
     }
     if (options_.static_graph) {
       throw Error("ddp: static_graph: this step's backward pass is not that of the first step: no gradient of " +
-                  unused + ". Take static_graph away, or use every parameter in every step as in the first.");
+                  unused + ". Remove static_graph, or use every parameter in every step as in the first.");
     }
     throw Error("ddp: the loss does not depend on " + unused +
                 ", so the other ranks wait for their gradients. Freeze these parameters, use them, or set "

@@ -44,12 +44,12 @@ struct DDPOptions {
         field("bucket_cap_mb", &O::bucket_cap_mb, "MiB of gradients that are reduced together")
             .check([](double size) { return size > 0; }, "> 0"),
         field("find_unused_parameters", &O::find_unused_parameters,
-              "look in every step which parameters the loss does not depend on; needed where some may not be"),
+              "find in every step the parameters that the loss does not depend on; required if there may be any"),
         field("static_graph", &O::static_graph, "every step uses the same parameters in the same way"),
         field("gradient_as_bucket_view", &O::gradient_as_bucket_view,
-              "gradients live in the buckets that are sent: a copy and their memory less"),
+              "gradients are views of the buckets that are reduced: saves a copy and its memory"),
         field("broadcast_buffers", &O::broadcast_buffers, "give all ranks rank 0's buffers before each step"),
-        field("comm_hook", &O::comm_hook, "send gradients in half the bytes: none, fp16_compress or bf16_compress"),
+        field("comm_hook", &O::comm_hook, "compress gradients to half the bytes: none, fp16_compress or bf16_compress"),
         field("timeout", &O::timeout, "how long a rank waits for the others once training runs"),
         field("startup_timeout", &O::startup_timeout, "the same until the first step is done"));
   }
@@ -83,7 +83,7 @@ class DDP final : public ParallelStrategy {
   std::unique_ptr<Engine> engine_;
   ModuleTensors module_;
   std::vector<bool> trained_;  // by parameter: requires_grad when the reducer was made
-  bool learns_graph_ = false;  // the reducer has not seen a backward of its static graph
+  bool learns_graph_ = false;  // the reducer has not yet recorded a backward of its static graph
   at::Tensor notes_;           // (kRankNotes) zeros, one more parameter of the reducer
 };
 

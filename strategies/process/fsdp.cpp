@@ -32,11 +32,11 @@ std::optional<at::ScalarType> scalar_type(ShardDtype dtype) {
   return std::nullopt;
 }
 
-// Note [Memory that is given back]
-// glibc takes large blocks from the system one by one and returns each when it is freed, but raises what it calls
-// large to the size of any that was freed, up to 32 MiB: from then on units, gradients and the module's first weights
-// come from a heap that keeps what lies below a block in use. So the bound stays where it is, whatever is freed; a
-// block above it costs page faults each time. MALLOC_MMAP_THRESHOLD_ in the environment counts instead.
+// Note [Returning freed memory]
+// glibc maps large blocks individually and unmaps each when it is freed, but raises its threshold to the size of any
+// freed block, up to 32 MiB: from then on units, gradients and the module's first weights come from a heap that keeps
+// all free memory below a block in use. So the threshold is fixed here; a block above it costs page faults each time.
+// MALLOC_MMAP_THRESHOLD_ in the environment takes precedence.
 void keep_freed_memory_small() {
 #ifdef __GLIBC__
   constexpr int kLargeBlock = 1 << 20;
@@ -44,7 +44,7 @@ void keep_freed_memory_small() {
 #endif
 }
 
-// What the module's unsharded weights have left behind.
+// Returns the memory of the module's unsharded weights to the system.
 void return_freed_memory() {
 #ifdef __GLIBC__
   ::malloc_trim(0);
@@ -54,7 +54,7 @@ void return_freed_memory() {
 }  // namespace
 
 struct FSDP::Engine {
-  Group parameters;  // of their own, so that gatherings and reductions need not wait for each other
+  Group parameters;  // separate groups, so that all_gather and reduce_scatter do not wait for each other
   Group gradients;
   std::unique_ptr<UnitGatherer> gatherer;  // stage 3
   std::unique_ptr<ShardReducer> reducer;
@@ -68,7 +68,7 @@ FSDP::~FSDP() {
   tear_down();
 }
 
-// Whether a rank never needs the whole model.
+// Whether no rank ever needs the whole model.
 bool FSDP::shares_weights(bool training) const {
   return training && options_.stage == 3 && world_size() > 1;
 }
@@ -91,7 +91,7 @@ void FSDP::set_up(const ModuleTensors& module, bool training) {
   if (!engine_) engine_ = std::make_unique<Engine>();
   engine_->parameters = group("parameters");
   engine_->gradients = group("gradients");
-  // An evaluation outside of fit keeps unsharded weights: there are no gradients and no optimizer beside them.
+  // An evaluation outside of fit keeps unsharded weights: there are no gradients and no optimizer state.
   const bool shares = training && world_size() > 1;
   std::vector<at::Tensor> all = tensors_of(module_.buffers);
   if (!shares) {
@@ -101,23 +101,23 @@ void FSDP::set_up(const ModuleTensors& module, bool training) {
   set_up_batch_norm(training);
   await_first_step();
   if (shares) make_units();
-  for (const auto& [name, tensor] : module_.parameters) {  // no unit takes what has no numbers
+  for (const auto& [name, tensor] : module_.parameters) {  // no unit contains empty parameters
     if (places_by_unit_ && tensor.numel() == 0) tensor.set_data(tensor.to(device()));
   }
-  if (spilled_) spilled_->move_to_memory();  // buffers, and what only the module knows of
+  if (spilled_) spilled_->move_to_memory();  // buffers, and tensors that are not registered
   spilled_.reset();
 }
 
 void FSDP::make_units() {
   if (options_.cpu_offload && device().is_cpu()) {
     Console::instance().warn(
-        "FSDPOptions.cpu_offload: this run is on the CPU, and so is its optimizer's state: there is nothing to move.");
+        "FSDPOptions.cpu_offload: this run is on the CPU, as is its optimizer's state, so this option has no effect.");
   }
   keep_freed_memory_small();
   FlatUnit::Options layout{rank(), world_size(), scalar_type(options_.param_dtype), options_.stage < 3, {}};
   if (options_.cpu_offload) layout.part_device = at::kCPU;
   layout.device = device();
-  // As they are laid out, one after another: no rank copies all of them to send them.
+  // One unit at a time, as each is made: no rank needs a copy of all weights to send them.
   layout.agree = [&](at::Tensor& whole) {
     std::vector<at::Tensor> message = {whole};
     wait_for(*engine_->parameters->broadcast(message), *engine_->parameters, "receiving the weights of rank 0");
@@ -125,7 +125,7 @@ void FSDP::make_units() {
   const auto bytes = static_cast<int64_t>(options_.unit_mb * (1 << 20));
   for (const auto& params : unit_parameters(module_.parameters, bytes)) {
     units_.push_back(std::make_unique<FlatUnit>(params, layout));
-    if (options_.stage == 3) units_.back()->free_whole();  // before the next one's: never all of them at once
+    if (options_.stage == 3) units_.back()->free_whole();  // before the next one is made: never all at once
     for (size_t i = 0; i < params.size(); ++i) {
       index_[params[i].second.unsafeGetTensorImpl()] = {units_.size() - 1, i};
     }
@@ -151,7 +151,7 @@ void FSDP::leave() {
   const at::NoGradGuard no_grad;
   const bool is_whole = options_.stage < 3 && units_[0]->whole().scalar_type() == units_[0]->part().scalar_type();
   for (const auto& [param, index] : index_) {
-    // The gradients are parts, which nobody could tell from wholes any more.
+    // The gradients are parts, which could no longer be distinguished from wholes.
     if (options_.stage >= 2) units_[index.unit]->entries()[index.entry].param.mutable_grad() = at::Tensor();
   }
   if (!is_whole) {
@@ -167,8 +167,8 @@ void FSDP::leave() {
   units_.clear();
 }
 
-// After leave() there are no units. Without it the run has failed: what the module holds then is this rank's part in
-// stage 3, and the whole else.
+// After leave() there are no units. Without it the run has failed: the module then has this rank's part in stage 3, and
+// the whole otherwise.
 void FSDP::tear_down() {
   if (engine_) {
     engine_->reducer.reset();
@@ -181,7 +181,7 @@ void FSDP::tear_down() {
   whole_gradients_.clear();
   index_.clear();
   units_.clear();
-  spilled_.reset();  // of a set-up that has failed
+  spilled_.reset();  // left by a set-up that failed
   module_ = {};
 }
 
@@ -195,7 +195,8 @@ void FSDP::before_forward(bool sync) {
 }
 
 RankNotes FSDP::backward(const at::Tensor& loss, bool sync, const RankNotes& own) {
-  // In a window gradients wait for its end, unless those before it were zeroed in place and are parts.
+  // Inside an accumulation window gradients are not reduced until its end, unless earlier gradients are parts, which
+  // were zeroed in place.
   const bool reduces = is_sharded() && (sync || options_.stage == 3 || engine_->reducer->has_parts());
   if (reduces) engine_->reducer->begin();
   gradient_.backward(loss);
@@ -256,7 +257,7 @@ void FSDP::gather_wholes() {
   for (const auto& work : works) work->wait();
 }
 
-// Whole gradients (stage 1, or given by the user) become this rank's part of them, in the same memory.
+// Replaces whole gradients (stage 1, or set by the user) by this rank's part of them, in the same memory.
 void FSDP::show_gradient_parts() {
   whole_gradients_.clear();
   for (const auto& unit : units_) {
@@ -281,7 +282,7 @@ const FSDP::Index& FSDP::index_of(const at::Tensor& parameter) const {
   const auto found = index_.find(parameter.unsafeGetTensorImpl());
   if (found != index_.end()) return found->second;
   throw Error("fsdp: a tensor of shape " + shape_text(parameter.sizes()) +
-              " is none of the module's parameters. Give optimizers what the module's parameters() returns.");
+              " is not a parameter of the module. Pass optimizers the tensors that the module's parameters() returns.");
 }
 
 std::optional<PartPlace> FSDP::place_of(const at::Tensor& parameter) const {
@@ -295,7 +296,7 @@ at::Tensor FSDP::part_of(const at::Tensor& parameter) const {
   return units_[index.unit]->in_part(units_[index.unit]->part(), index.entry);
 }
 
-// This rank's part on the CPU, as long as the longest of any rank's.
+// This rank's part on the CPU, padded to the longest part of any rank.
 at::Tensor FSDP::padded(const at::Tensor& parameter, const at::Tensor& part) const {
   const Index& index = index_of(parameter);
   const FlatUnit& unit = *units_[index.unit];

@@ -1,6 +1,6 @@
-// Data parallel over processes that share out what ddp keeps on every rank, by the stages of ZeRO (Rajbhandari et al.
+// Data parallel over processes that shard what ddp replicates on every rank, by the stages of ZeRO (Rajbhandari et al.
 // 2020, https://arxiv.org/abs/1910.02054): 1 the optimizer's state, 2 the gradients too, 3 the weights too, which are
-// then in memory whole only while something reads them (PyTorch's FSDP, Zhao et al. 2023). User code needs no change.
+// then unsharded only while they are in use (PyTorch's FSDP, Zhao et al. 2023). User code needs no change.
 //
 //   levin::Trainer trainer({.devices = 4, .strategy = levin::FSDP({.stage = 2})});
 #pragma once
@@ -61,14 +61,14 @@ struct FSDPOptions {
             .check([](double size) { return size > 0; }, "> 0"),
         field("prefetch", &O::prefetch, "stage 3: gather the next weights while the current ones compute"),
         field("param_dtype", &O::param_dtype,
-              "type that weights are gathered and computed with; the optimizer keeps its own: same, float32, bfloat16 "
-              "or float16"),
-        field("reduce_dtype", &O::reduce_dtype, "type that gradients are sent in; same: that of the weights"),
+              "type that weights are gathered and computed in; the optimizer keeps the parameters' own type: same, "
+              "float32, bfloat16 or float16"),
+        field("reduce_dtype", &O::reduce_dtype, "type that gradients are reduced in; same: that of the weights"),
         field("cpu_offload", &O::cpu_offload, "keep the optimizer's part on the CPU, and update it there"),
         field("broadcast_buffers", &O::broadcast_buffers, "give all ranks rank 0's buffers before each step"),
         field("spill_dir", &O::spill_dir,
-              "stage 3: the folder whose disk holds the model while it is made, before a fit; auto: $TMPDIR, /tmp or "
-              "/var/tmp; off: it is made in memory"),
+              "stage 3: the folder on a disk where the model is made, before a fit; auto: $TMPDIR, /tmp or /var/tmp; "
+              "off: it is made in memory"),
         field("process_group_backend", &O::process_group_backend, "gloo, nccl, or auto: what suits the device")
             .check([](const std::string& name) { return name == "auto" || name == "gloo" || name == "nccl"; },
                    "auto, gloo or nccl"),
@@ -134,8 +134,8 @@ class FSDP final : public ParallelStrategy {
   std::vector<std::unique_ptr<FlatUnit>> units_;
   std::unordered_map<const c10::TensorImpl*, Index> index_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<SpilledMemory> spilled_;                          // from the module's making until set_up() is done
-  bool places_by_unit_ = false;                                     // weights come to the device with their unit
+  std::unique_ptr<SpilledMemory> spilled_;  // from the construction of the module until set_up() is done
+  bool places_by_unit_ = false;             // weights are moved to the device with their unit
   std::vector<std::pair<at::Tensor, at::Tensor>> whole_gradients_;  // during an update: parameter and its gradient
 };
 

@@ -1,4 +1,4 @@
-// How strategies get a process group over NCCL, which is in LibTorch's CUDA part: from Levin's CUDA component, by name.
+// How strategies get a process group over NCCL, which requires CUDA libraries: by a symbol of Levin's CUDA component.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +14,8 @@ class Store;
 
 namespace levin {
 
-/// A group among the ranks of `world`, of which this one uses `device`. Every rank calls it; no rank waits: NCCL
-/// connects at the first message.
+/// A group of the ranks of `world`, of which this one uses `device`. Every rank calls it; it does not block: NCCL
+/// connects with the first collective.
 using MakeNcclGroup = c10::intrusive_ptr<c10d::ProcessGroup> (*)(const c10::intrusive_ptr<c10d::Store>& store,
                                                                  const World& world, std::chrono::milliseconds timeout,
                                                                  at::Device device);

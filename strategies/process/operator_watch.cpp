@@ -11,7 +11,7 @@ namespace levin {
 
 namespace {
 
-// Kept free for libraries outside of PyTorch (torchdistx used it), so that nothing else answers to it.
+// Reserved for libraries outside of PyTorch (torchdistx used it), so nothing else registers kernels for it.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
 
 struct Watcher {
@@ -29,7 +29,7 @@ void add_storages(const c10::IValue& value, OperatorWatch::Storages& storages) {
     add_storage(value.toTensor(), storages);
   } else if (value.isTensorList()) {
     for (const at::Tensor& tensor : value.toTensorList()) add_storage(tensor, storages);
-  } else if (value.isList()) {  // of optional tensors: index
+  } else if (value.isList()) {  // of optional tensors, as in index
     for (const c10::IValue& item : value.toListRef()) {
       if (item.isTensor()) add_storage(item.toTensor(), storages);
     }
@@ -53,7 +53,7 @@ void call_watched(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, t
   if (!written.empty()) watcher->after(written);
 }
 
-// From the first use to the process's end.
+// Registered from the first use to the end of the process.
 void register_fallback() {
   static const auto library = [] {
     torch::Library made(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
@@ -66,7 +66,7 @@ void register_fallback() {
 
 OperatorWatch::OperatorWatch(std::function<void(const Storages&)> before, std::function<void(const Storages&)> after)
     : guard_(c10::DispatchKeySet(kKey)) {
-  if (watcher) throw Error("fsdp: another run with stage 3 is going on in this process. Run one after the other.");
+  if (watcher) throw Error("fsdp: another run with stage 3 is active in this process. Run one after the other.");
   register_fallback();
   watcher = std::make_unique<Watcher>(Watcher{std::move(before), std::move(after)});
 }

@@ -1,9 +1,9 @@
-// Sees every operator that this thread calls before it runs, whoever calls it: module code, autograd's backward, a
-// callback. LibTorch's modules have no forward hooks, and this needs none: a weight whose memory was given back can be
-// brought back when, and only when, something is about to read it.
+// Intercepts every operator that this thread calls, before it runs, from any code: a module, autograd's backward, a
+// callback. LibTorch's modules have no forward hooks, and this needs none: a weight whose memory was freed can be
+// gathered exactly when an operator is about to read it.
 //
-// It is a boxed fallback on a dispatch key of its own above autograd and autocast, so an operator passes it once, at
-// its outermost call, at the cost of boxing its arguments (about a microsecond).
+// It is a boxed fallback on a separate dispatch key above autograd and autocast, so an operator passes it once, at its
+// outermost call, at the cost of boxing its arguments (about a microsecond).
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -19,15 +19,15 @@ class OperatorWatch {
  public:
   using Storages = std::vector<c10::StorageImpl*>;
 
-  /// From here to its end; one at a time in a process. `before`: the memory behind all tensors among the operator's
-  /// arguments; what it throws, the operator throws. `after`: the memory of those that the operator has written to.
-  /// Neither is called for operators that they call. Backward runs under it too, on whatever thread.
+  /// Active during its lifetime; one at a time per process. `before` gets the storages of all tensors among the
+  /// operator's arguments; its exceptions become the operator's. `after` gets the storages that the operator has
+  /// written to. Neither is called for operators that they call. Backward is intercepted too, on any thread.
   OperatorWatch(std::function<void(const Storages&)> before, std::function<void(const Storages&)> after);
   ~OperatorWatch();
   OperatorWatch(const OperatorWatch&) = delete;
   OperatorWatch& operator=(const OperatorWatch&) = delete;
 
-  /// While one lives, operators of this thread pass unseen.
+  /// During its lifetime, operators of this thread are not intercepted.
   class Unseen {
    public:
     Unseen();

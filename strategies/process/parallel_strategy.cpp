@@ -46,12 +46,12 @@ ParallelStrategy::~ParallelStrategy() = default;
 
 void ParallelStrategy::join(const World& world) {
   world_ = world;
-  // Ranks that were started again wait for nodes that may be gone; the others have only just been started.
+  // Restarted ranks may wait for nodes that are gone; on the first start the others may still be starting.
   const Seconds patience = restarts_so_far() > 0 ? std::min(timeout_, startup_timeout_) : startup_timeout_;
   collectives_ = std::make_unique<Collectives>(world, milliseconds(patience));
   collectives_->set_timeout(milliseconds(startup_timeout_));
   if (!world.by_hand || world.size == 1) return;
-  const auto machines = collectives_->gather(this_machine());  // of all: some may have been given their places
+  const auto machines = collectives_->gather(this_machine());  // on all ranks: some may have their places set
   if (!world.place_is_known) world_ = place_among(world, machines);
 }
 
@@ -142,7 +142,7 @@ std::string ParallelStrategy::broadcast(const std::string& text) {
 
 std::string sparse_gradient_text(const std::string& parameter) {
   return "the gradient of " + parameter +
-         " is sparse, as that of an Embedding with sparse(true), and ranks reduce dense gradients only. Make the layer "
+         " is sparse, as with an Embedding with sparse(true), but only dense gradients can be reduced. Make the layer "
          "with sparse(false), or train on one device.";
 }
 

@@ -1,5 +1,5 @@
-// What strategies with a process for every device have in common: how their ranks meet and agree. What they do with
-// weights and gradients is each one's own.
+// The base of strategies with one process per device: how their ranks connect and communicate. Each strategy defines
+// how it treats weights and gradients.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -43,25 +43,25 @@ class ParallelStrategy : public Strategy {
   ParallelStrategy(ParallelStrategy&&) noexcept;
   ~ParallelStrategy() override;
 
-  /// A group among all ranks for tensors on devices; the same for the same name.
+  /// A group of all ranks for tensors on their devices; the same for the same name.
   [[nodiscard]] Group group(const std::string& name);
   /// The same for small tensors on the CPU.
   [[nodiscard]] Group cpu_group(const std::string& name);
-  /// Throws ConfigError naming the first parameter or buffer that another rank has in another shape or type: before
-  /// the first message about tensors, which would hang, or mix weights up.
+  /// Throws ConfigError naming the first parameter or buffer whose shape or type differs on another rank: before the
+  /// first collective on tensors, which would hang or mix up weights.
   void check_same_shapes(const ModuleTensors& module);
-  /// Rank 0's values, in place.
+  /// Replaces the values by rank 0's, in place.
   void broadcast_tensors(const Group& group, std::vector<at::Tensor> tensors);
-  /// Does what use_sync_batchnorm() has asked for, until tear_down_batch_norm().
+  /// Applies use_sync_batchnorm() until tear_down_batch_norm().
   void set_up_batch_norm(bool training);
   void tear_down_batch_norm();
   /// "rank 0 of 2"
   [[nodiscard]] std::string self() const;
-  /// As gather(), on rank 0 alone.
+  /// As gather(), but only on rank 0.
   [[nodiscard]] at::Tensor gather_on_rank_zero(const at::Tensor& value);
-  /// From now on ranks wait for each other for `timeout` only.
+  /// From now on ranks wait for each other only for `timeout`.
   void first_step_done();
-  /// The same where a step itself waits for others, once all ranks have begun the first one. Every rank.
+  /// The same if a step itself waits for other ranks, once all ranks have begun the first one. Every rank.
   void begin_first_step();
   void await_first_step() { first_step_ = true; }
 
@@ -72,7 +72,7 @@ class ParallelStrategy : public Strategy {
   World world_;
   at::Device device_ = at::kCPU;
   std::unique_ptr<Collectives> collectives_;
-  std::unique_ptr<SyncBatchNorm> batch_norm_;  // null: every rank by itself
+  std::unique_ptr<SyncBatchNorm> batch_norm_;  // null: each rank uses its own statistics
   bool sync_batchnorm_ = false;
   bool first_step_ = true;
 };

@@ -1,4 +1,4 @@
-// Where ranks are that nobody has numbered by their machines: those on one machine count themselves.
+// The places of ranks whose launcher did not set local ranks: they are derived from the ranks' machines.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace levin {
 
-/// This machine's name with what tells it from another one of the same name. Containers with a name of their own are
-/// machines of their own: they need not see each other's GPUs.
+/// This machine's name and an ID that distinguishes it from others of the same name. Containers with different names
+/// count as separate machines: they may not see each other's GPUs.
 [[nodiscard]] std::string this_machine();
 
-/// `own` with the local rank and size, the node's number and the number of nodes, which follow from the ranks'
-/// machines, rank by rank. Nodes are numbered by their lowest ranks.
+/// `own` with the local rank and size, the node rank and the number of nodes, derived from the ranks' machines, which
+/// are given in rank order. Nodes are numbered by their lowest ranks.
 [[nodiscard]] World place_among(World own, const std::vector<std::string>& machines);
 
 }  // namespace levin

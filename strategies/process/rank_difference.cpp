@@ -31,8 +31,8 @@ const std::string* first_missing(const Lines& lines, const std::unordered_set<st
   return found == lines.end() ? nullptr : &*found;
 }
 
-// What `lines` have, and `others` do not, under the name of `line`.
-std::string twin(const std::string& line, const Lines& lines, const std::unordered_set<std::string>& others) {
+// The line with the name of `line` that `lines` have and `others` do not.
+std::string counterpart(const std::string& line, const Lines& lines, const std::unordered_set<std::string>& others) {
   const std::string name = line_name(line);
   for (const auto& one : lines) {
     if (line_name(one) == name && !others.contains(one)) return one;
@@ -43,7 +43,7 @@ std::string twin(const std::string& line, const Lines& lines, const std::unorder
 RankDifference difference(size_t rank, const Lines& zero, const Lines& other) {
   const std::unordered_set<std::string> in_zero(zero.begin(), zero.end());
   const std::unordered_set<std::string> in_other(other.begin(), other.end());
-  if (const auto* line = first_missing(zero, in_other)) return {rank, *line, twin(*line, other, in_zero)};
+  if (const auto* line = first_missing(zero, in_other)) return {rank, *line, counterpart(*line, other, in_zero)};
   if (const auto* line = first_missing(other, in_zero)) return {rank, kNothing, *line};
   // The same lines in another order, or one of them twice.
   const auto [a, b] = std::mismatch(zero.begin(), zero.end(), other.begin(), other.end());

@@ -1,5 +1,5 @@
-// How ranks that should be the same are told apart: each says what it has as lines of text, "NAME VALUE". The name goes
-// up to the first space; a line is held against that of the same name, wherever it is.
+// Finds differences between ranks that should be equal: each describes its state as lines of text, "NAME VALUE". The
+// name ends at the first space; lines of the same name are compared, at any position.
 #pragma once
 
 #include <optional>
@@ -8,14 +8,14 @@
 
 namespace levin {
 
-/// The first line of rank 0 that a rank does not have, else the first of the rank's that rank 0 does not have.
+/// The first line of rank 0 that a rank does not have, otherwise the rank's first line that rank 0 does not have.
 struct RankDifference {
   size_t rank = 0;
   std::string on_rank_zero = {};
   std::string on_rank = {};
 };
 
-/// `texts`: every rank's, rank by rank. Unset: all are the same. A line that is missing reads "nothing".
+/// `texts`: every rank's text, in rank order. Unset: all are equal. A missing line is reported as "nothing".
 [[nodiscard]] std::optional<RankDifference> first_difference(const std::vector<std::string>& texts);
 
 }  // namespace levin

@@ -4,7 +4,7 @@
 
 namespace levin {
 
-/// Another rank did not answer.
+/// Another rank did not respond.
 class RankError : public Error {
  public:
   using Error::Error;

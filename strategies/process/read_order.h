@@ -1,5 +1,5 @@
-// In stage 3 every gathering is a message to all, so ranks must read weights in the same order. Two that do not would
-// mix up their weights where units are of one size, and wait for each other forever, or crash, where they are not.
+// In stage 3 every gathering of weights is a collective, so ranks must read weights in the same order. Otherwise ranks
+// would mix up weights if units have the same size, and hang or crash if not.
 #pragma once
 
 #include <memory>
@@ -16,12 +16,13 @@ class ReadOrder {
  public:
   using Units = std::vector<std::unique_ptr<FlatUnit>>;
 
-  /// `units` outlive it. `group`: on the CPU, of its own, so that its messages meet no others.
+  /// `units` must outlive it. `group`: a separate CPU group, so that its collectives are not mixed with others.
   ReadOrder(const Units& units, c10::intrusive_ptr<c10d::ProcessGroup> group);
 
-  /// Whether all ranks are about to gather `unit`. Called before every gathering that the last step does not announce:
-  /// all of the first step's, and those of a step that goes another way. Throws Error that says who is about to
-  /// gather what, and RankError if another rank does not ask within the timeout, because it went the known way.
+  /// Checks that all ranks are about to gather `unit`. Called before every gathering that does not follow the order of
+  /// the last step: all of the first step, and those of a step that differs. Throws Error naming the ranks and units
+  /// that differ, and RankError if another rank does not call it within the timeout, because it followed the last
+  /// order.
   void agree(size_t unit);
 
  private:

@@ -20,7 +20,7 @@ using RollClock = std::chrono::steady_clock;
 
 constexpr const char* kArrived = "roll/arrived";
 constexpr const char* kRefused = "roll/refused";
-constexpr const char* kHeard = "roll/heard";
+constexpr const char* kNotified = "roll/notified";
 constexpr size_t kNamedRanks = 8;
 constexpr std::chrono::seconds kQuietWait{30};
 constexpr std::chrono::seconds kFarewell{5};
@@ -43,17 +43,19 @@ std::string claim_key(int64_t rank) {
   return "roll/" + std::to_string(rank);
 }
 
-// The store is in rank 0's process: it stays until all that are there know why the roll has failed, and no longer than
-// `kFarewell`. What the others get where it has gone says nothing: the second of two ranks 0 does not keep the store.
+// The store is in rank 0's process, which waits until all connected ranks have read why the roll call failed, but no
+// longer than `kFarewell`: their errors after it has ended would not be informative. Of two processes with rank 0, the
+// second does not have the store.
 [[noreturn]] void leave(c10d::Store& store, const World& world, const std::string& text) {
   const auto start = RollClock::now();
   try {
-    store.add(kHeard, 1);
-    while (world.rank == 0 && store.add(kHeard, 0) <= store.add(kArrived, 0) && RollClock::now() - start < kFarewell) {
+    store.add(kNotified, 1);
+    while (world.rank == 0 && store.add(kNotified, 0) <= store.add(kArrived, 0) &&
+           RollClock::now() - start < kFarewell) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   } catch (const std::exception&) {
-    // It has gone, as all have heard.
+    // The store has ended because all ranks were notified.
   }
   throw RankError(text);
 }
@@ -65,7 +67,7 @@ void claim(c10d::Store& store, const World& world) {
   const std::string text = "rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) +
                            " was given to two processes: " + holder + ", and " + self + " (by " + world.source +
                            "). Give every process its own rank: RANK, --rank, or with several nodes NODE_RANK.";
-  if (store.add(kArrived, 0) >= world.size) throw MeetingIsOver(text);
+  if (store.add(kArrived, 0) >= world.size) throw RendezvousClosed(text);
   store.set(kRefused, bytes(text));
   leave(store, world, text);
 }
@@ -88,7 +90,7 @@ void call_roll(c10d::Store& store, const World& world, std::chrono::milliseconds
   claim(store, world);
   store.add(kArrived, 1);
   const auto start = RollClock::now();
-  bool told = world.rank != 0;
+  bool reported = world.rank != 0;
   for (std::chrono::milliseconds pause{1}; store.add(kArrived, 0) < world.size;) {
     if (store.check({kRefused})) leave(store, world, text_of(store.get(kRefused)));
     const auto waited = RollClock::now() - start;
@@ -98,10 +100,10 @@ void call_roll(c10d::Store& store, const World& world, std::chrono::milliseconds
                       missing_ranks(store, world) + "." +
                       (world.num_nodes > 1
                            ? " Every node needs the same MASTER_ADDR and MASTER_PORT (here " + world.master_address +
-                                 ":" + std::to_string(world.master_port) + ") and a number of its own."
+                                 ":" + std::to_string(world.master_port) + ") and a different node rank."
                            : ""));
     }
-    if (waited >= kQuietWait && !std::exchange(told, true)) {
+    if (waited >= kQuietWait && !std::exchange(reported, true)) {
       Console::instance().print("Waiting for rank " + missing_ranks(store, world) + " of " +
                                 std::to_string(world.size) + " at " + world.master_address + ":" +
                                 std::to_string(world.master_port) +

@@ -1,5 +1,5 @@
-// Who is there, before ranks connect to each other: two processes with the same rank would otherwise wait for the one
-// that is missing until the timeout.
+// Checks that every rank is present before ranks connect to each other: two processes with the same rank would
+// otherwise wait for the missing rank until the timeout.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -15,16 +15,16 @@ class Store;
 
 namespace levin {
 
-/// A rank is claimed twice in a meeting that all ranks have come to: it may be one that is just ending, which a process
-/// that takes the place of another has found.
-class MeetingIsOver : public RankError {
+/// A rank was claimed twice in a rendezvous that all ranks have joined: it may be one that is just ending, and a
+/// process that replaces another has joined it.
+class RendezvousClosed : public RankError {
  public:
   using RankError::RankError;
 };
 
-/// Claims world.rank in `store`, whose keys belong to this meeting, and waits until every rank has been claimed. Throws
-/// RankError at once, here and on the ranks that wait, if a rank is claimed twice, naming both processes; and
-/// after `timeout`, naming the ranks that have not come.
+/// Claims world.rank in `store`, whose keys belong to this rendezvous, and waits until every rank has been claimed.
+/// Throws RankError at once, here and on the waiting ranks, if a rank is claimed twice, naming both processes; and
+/// after `timeout`, naming the missing ranks.
 void call_roll(c10d::Store& store, const World& world, std::chrono::milliseconds timeout);
 
 }  // namespace levin

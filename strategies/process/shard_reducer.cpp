@@ -15,7 +15,7 @@ namespace levin {
 
 namespace {
 
-// Whole gradients of so many units wait for their message to end; with more, backward waits.
+// At most this many reductions, each with the whole gradients of a unit, are in flight; then backward waits.
 constexpr size_t kMostMessages = 2;
 
 void drop_gradient(const at::Tensor& param) {
@@ -37,10 +37,10 @@ class ShardReducer::Hook final : public torch::autograd::PostAccumulateGradHook 
 
 struct ShardReducer::Progress {
   std::vector<bool> seen;              // by entry, in this backward
-  std::vector<bool> used;              // by entry: has a gradient that is not yet handed out
-  size_t missing = 0;                  // gradients that this backward still owes
-  at::Tensor grad;                     // reduced: the flat whole in stage 1, else this rank's part
-  std::vector<at::Tensor> handed_out;  // by entry: what parameters were given as their gradient
+  std::vector<bool> used;              // by entry: has a gradient that is not yet assigned to the parameter
+  size_t missing = 0;                  // gradients that this backward has not yet computed
+  at::Tensor grad;                     // reduced: the flat whole in stage 1, otherwise this rank's part
+  std::vector<at::Tensor> handed_out;  // by entry: the gradients assigned to the parameters
 };
 
 struct ShardReducer::Message {
@@ -73,7 +73,7 @@ ShardReducer::~ShardReducer() {
     try {
       message.work->wait();
     } catch (const std::exception&) {
-      // The run has failed already, and says so.
+      // The run has already failed and reported it.
     }
   }
 }
@@ -92,7 +92,7 @@ bool ShardReducer::has_parts() const {
 void ShardReducer::begin() {
   const OperatorWatch::Unseen unseen;
   const at::NoGradGuard no_grad;
-  messages_.clear();  // of a backward that failed
+  messages_.clear();  // left by a backward that failed
   next_ = 0;
   active_ = true;
   for (size_t u = 0; u < units_.size(); ++u) {
@@ -104,8 +104,8 @@ void ShardReducer::begin() {
   }
 }
 
-// Gradients from before: parts that were handed out stay apart, because autograd would add wholes to them. In stage 3
-// nothing else is left from a backward, so a whole is one that a checkpoint has brought back, reduced already.
+// Earlier gradients: parts that were assigned to parameters are kept separately, because autograd would add wholes to
+// them. In stage 3 backward leaves nothing else, so a whole was restored from a checkpoint and is already reduced.
 void ShardReducer::keep_earlier(size_t u) {
   Progress& progress = progress_[u];
   const auto& entries = units_[u]->entries();
@@ -156,7 +156,7 @@ void ShardReducer::send_complete() {
   }
 }
 
-// The unit's gradients laid flat, divided by the number of ranks as c10d's reducer does before it sums.
+// The unit's gradients, flattened and divided by the number of ranks, as c10d's reducer does before it sums.
 at::Tensor ShardReducer::packed(size_t u) {
   const FlatUnit& unit = *units_[u];
   Progress& progress = progress_[u];
@@ -205,8 +205,8 @@ void ShardReducer::receive_oldest() {
   }
 }
 
-// Which parameters have a gradient on some rank: one that has none on any keeps none, as in a single process, and is
-// not touched by weight decay. The notes go with it.
+// Reduces which parameters have a gradient on any rank: one without a gradient on all ranks gets none, as in a single
+// process, so that weight decay does not change it. The notes are reduced with it.
 at::Tensor ShardReducer::start_agreement(const Notes& notes, c10::intrusive_ptr<c10d::Work>& work) {
   std::vector<double> own(notes.begin(), notes.end());
   for (const Progress& progress : progress_) own.insert(own.end(), progress.used.begin(), progress.used.end());
@@ -222,7 +222,7 @@ void ShardReducer::end(Notes* notes) {
   const OperatorWatch::Unseen unseen;
   const at::NoGradGuard no_grad;
   active_ = false;
-  for (Progress& progress : progress_) progress.missing = 0;  // what has not come, the loss does not depend on
+  for (Progress& progress : progress_) progress.missing = 0;  // the loss does not depend on the missing ones
   send_complete();
   c10::intrusive_ptr<c10d::Work> work;
   at::Tensor sums;
@@ -246,7 +246,7 @@ void ShardReducer::end(Notes* notes) {
   }
 }
 
-// `all`: inside a window nobody has asked yet which parameters have a gradient on another rank.
+// `all`: inside an accumulation window it is not yet known which parameters have a gradient on another rank.
 void ShardReducer::hand_out(size_t u, bool all) {
   const FlatUnit& unit = *units_[u];
   Progress& progress = progress_[u];

@@ -1,6 +1,6 @@
-// Averages gradients over ranks unit by unit while backward still computes others, and leaves to each rank what its
-// stage of ZeRO lets it keep: the whole (stage 1), or its part (stages 2 and 3), see FlatUnit. It learns of finished
-// gradients from autograd's own hook.
+// Averages gradients over ranks, unit by unit, while backward still computes others, and leaves each rank the whole
+// (stage 1 of ZeRO) or its part (stages 2 and 3), see FlatUnit. Autograd's post-accumulate hooks report finished
+// gradients.
 #pragma once
 
 #include <array>
@@ -27,22 +27,22 @@ class ShardReducer {
     int64_t ranks = 1;
     bool keeps_whole = false;                       // stage 1
     bool takes_every_backward = false;              // stage 3: also inside an accumulation window
-    std::optional<at::ScalarType> dtype = {};       // what is sent; unset: the gradients' own
+    std::optional<at::ScalarType> dtype = {};       // for the reduction; unset: the gradients' own
     std::function<void(size_t)> unit_is_done = {};  // all its gradients have been computed
   };
 
-  /// `units` outlive it.
+  /// `units` must outlive it.
   ShardReducer(Units& units, c10::intrusive_ptr<c10d::ProcessGroup> group, Options options);
   ~ShardReducer();
   ShardReducer(const ShardReducer&) = delete;
   ShardReducer& operator=(const ShardReducer&) = delete;
 
-  /// Whether parameters have parts as their gradients, to which a backward of its own could not add.
+  /// Whether gradients of parameters are parts, to which an ordinary backward could not add.
   [[nodiscard]] bool has_parts() const;
-  /// Before a backward whose gradients are to be reduced, together with those that the parameters have already.
+  /// Called before a backward whose gradients are to be reduced, together with those that the parameters already have.
   void begin();
-  /// After it: the parameters' gradients are the means over ranks. `notes`, if given, become their sums over ranks.
-  /// Blocks until all ranks arrive.
+  /// Called after it: makes the parameters' gradients the means over ranks. `notes`, if given, become their sums over
+  /// ranks. Blocks until all ranks call it.
   void end(Notes* notes);
 
  private:
@@ -63,7 +63,7 @@ class ShardReducer {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   Options options_;
   std::vector<Progress> progress_;  // by unit
-  std::vector<Message> messages_;   // on their way, oldest first
+  std::vector<Message> messages_;   // in flight, oldest first
   bool active_ = false;
   size_t next_ = 0;  // in the order of sending, which is the same on all ranks: last unit first
 };

@@ -24,8 +24,8 @@ namespace levin {
 
 namespace {
 
-// As much as this may be in resident memory before it is given back: what is made is written more than once (empty,
-// then random numbers), and each page that comes back is a fault.
+// New blocks may use this much resident memory before they are evicted: new tensors are written more than once (zeros,
+// then random numbers), and each page that is read back costs a fault.
 constexpr size_t kResidentBytes = 64 << 20;
 constexpr size_t kOpenFiles = 128;
 
@@ -46,7 +46,7 @@ int open_uninterrupted(const std::string& path, int flags) {
   return fd;
 }
 
-// A file without a name, or whose name is gone at once.
+// A file without a name, or one that is unlinked at once.
 int open_nameless(const std::string& folder) {
   const int fd = open_uninterrupted(folder, O_TMPFILE);
   if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;
@@ -56,7 +56,7 @@ int open_nameless(const std::string& folder) {
   return named;
 }
 
-// Room for all of it now: a page of a file with holes is a SIGBUS where the disk is full.
+// Reserves all space now: writing to a hole of a file raises SIGBUS if the disk is full.
 int reserve(int fd, size_t bytes) {
   int result = -1;
   do {
@@ -77,13 +77,13 @@ std::string find_folder(const std::string& asked) {
 struct SpilledMemory::Block {
   size_t bytes = 0;
   int64_t owner = 0;
-  int fd = -1;  // until it is given back for the first time
+  int fd = -1;  // until it is evicted for the first time
   bool in_memory = false;
 };
 
-// Stands in front of the CPU's allocator while a scope lives. Lives as long as the process, with what it knows of its
-// blocks: storages remember it, and their tensors may outlive everything else. A block's context is its data, as some
-// operators want it (raw_allocate).
+// Replaces the CPU allocator while a scope exists. Never destroyed, nor are its records of blocks: storages refer to
+// it, and their tensors may outlive everything else. A block's context is its data, as some operators require
+// (raw_allocate).
 class SpilledMemory::Allocator final : public c10::Allocator {
  public:
   static Allocator& instance() {
@@ -101,7 +101,7 @@ class SpilledMemory::Allocator final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &Allocator::free; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
-  // By any number of threads at a time; the allocator that the first has found is in its place again with the last.
+  // May be called by several threads; the last leave() restores the allocator that the first enter() replaced.
   void enter() {
     const std::lock_guard lock(mutex_);
     if (scopes_++ > 0) return;
@@ -118,7 +118,7 @@ class SpilledMemory::Allocator final : public c10::Allocator {
     blocks_[reinterpret_cast<uintptr_t>(data)] = block;
   }
 
-  // Calls it with the address and each block of an owner, whom nobody frees meanwhile.
+  // Calls `use` with the address and record of each block of an owner; blocks cannot be freed meanwhile.
   template <class Use>
   void each(int64_t owner, Use use) {
     const std::lock_guard lock(mutex_);
@@ -142,7 +142,7 @@ class SpilledMemory::Allocator final : public c10::Allocator {
     return found != nullptr ? found : c10::GetDefaultCPUAllocator();
   }
 
-  // Also what the inner allocator gave, where a bare pointer was asked for.
+  // Also frees blocks of the inner allocator, if they were allocated as raw pointers.
   static void free(void* data) {
     Allocator& self = instance();
     Block block;
@@ -168,7 +168,7 @@ SpilledMemory::SpilledMemory(const std::string& folder) : folder_(find_folder(fo
   if (!is_in_memory(folder_)) return;
   off_ = true;
   Console::instance().warn("fsdp: the folder " + folder_ +
-                           " is itself in memory, so every rank makes the full model in memory. " + kAdvice);
+                           " is a file system in memory, so every rank makes the full model in memory. " + kAdvice);
 }
 
 SpilledMemory::~SpilledMemory() {
@@ -218,7 +218,7 @@ void SpilledMemory::give_back() {
   Allocator::instance().each(id_, [](void* data, Block& block) {
     ::madvise(data, block.bytes, MADV_DONTNEED);
     if (block.fd < 0) return;
-    // So that the kernel has clean pages to take where a control group's memory ends.
+    // So that the kernel has clean pages to reclaim at the memory limit of a control group.
     (void)::sync_file_range(block.fd, 0, 0, SYNC_FILE_RANGE_WRITE);
     ::close(std::exchange(block.fd, -1));
   });
@@ -227,7 +227,7 @@ void SpilledMemory::give_back() {
 void SpilledMemory::move_to_memory() {
   Allocator::instance().each(id_, [](void* data, Block& block) {
     void* memory = ::mmap(nullptr, block.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return;  // it stays where it is, which is slower and not wrong
+    if (memory == MAP_FAILED) return;  // it stays in its file, which is slower but correct
     std::memcpy(memory, data, block.bytes);
     if (::mremap(memory, block.bytes, block.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, data) == MAP_FAILED) {
       ::munmap(memory, block.bytes);

@@ -1,16 +1,16 @@
-// Large CPU tensors whose memory is a file on the disk: a model is made, bit for bit as it is made anywhere, that a
-// process's memory would not hold. Internal, for fsdp.
+// Large CPU tensors whose memory is a file on disk, for making a model that does not fit in memory, with bitwise the
+// same values. Internal, for fsdp.
 //
 //   SpilledMemory spilled("/tmp");
 //   {
 //     const SpilledMemory::Scope scope(spilled);
-//     module.make_layers();        // of each tensor of 64 KiB and more, the pages that were written last are in memory
+//     module.make_layers();        // of tensors of 64 KiB and more, only the pages written last are in memory
 //   }
-//   …take what is wanted of each tensor and free it…
-//   spilled.move_to_memory();      // what is still there
+//   …copy the needed part of each tensor and free it…
+//   spilled.move_to_memory();      // the remaining tensors
 //
-// A block is a shared mapping of a file of its own that has no name, so every way to read and write it works, on every
-// thread, and freeing it gives the disk its room back. Nothing is left of it, however the process ends.
+// Each block is a shared mapping of an unnamed file, so it can be read and written in any way, on any thread, and
+// freeing it frees its disk space. No file remains, however the process ends.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,17 +26,17 @@ class SpilledMemory {
  public:
   static constexpr size_t kSmallestBlock = 64 << 10;
 
-  /// `folder`: where the files are; "auto": the first of $TMPDIR, or /tmp and /var/tmp, that is on a disk. Warns, and
-  /// spills nothing, where the folder is in memory itself or no file can be made in it.
+  /// `folder`: where the files are created; "auto": $TMPDIR if set, otherwise the first of /tmp and /var/tmp that is on
+  /// a disk. Warns, and spills nothing, if the folder's file system is in memory or no file can be created in it.
   explicit SpilledMemory(const std::string& folder);
-  /// Tensors that live longer stay as they are.
+  /// Tensors that outlive it stay as they are.
   ~SpilledMemory();
   SpilledMemory(const SpilledMemory&) = delete;
   SpilledMemory& operator=(const SpilledMemory&) = delete;
 
-  /// While one lives, the large tensors that its thread makes are spilled; other threads' are not. Scopes may be
-  /// nested; they end on the thread that has begun them. Where the disk is full or its files cannot be that large,
-  /// tensors get ordinary memory from then on, and a warning says so.
+  /// During its lifetime, large tensors that its thread makes are spilled; other threads' are not. Scopes may be
+  /// nested, and must end on the thread that began them. If the disk is full or a file would be too large, tensors use
+  /// ordinary memory from then on, and a warning is printed.
   class Scope {
    public:
     explicit Scope(SpilledMemory& memory);
@@ -48,13 +48,13 @@ class SpilledMemory {
     SpilledMemory* outer_;
   };
 
-  /// Takes everything out of resident memory that is on its way to the disk, or there. It comes back when it is read.
+  /// Evicts all blocks from resident memory to the disk. They are read back on access.
   void give_back();
 
-  /// Everything that lives gets ordinary memory, at the same addresses. Nobody may write to it meanwhile.
+  /// Moves all existing blocks to ordinary memory, at the same addresses. Nothing may write to them meanwhile.
   void move_to_memory();
 
-  /// Bytes of tensors that live in files.
+  /// Bytes of tensors whose memory is in files.
   [[nodiscard]] int64_t bytes() const;
 
   /// Whether a tensor's memory is a file, of any SpilledMemory.

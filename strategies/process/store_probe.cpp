@@ -22,20 +22,20 @@ namespace {
 using ProbeClock = std::chrono::steady_clock;
 using ProbeTime = std::chrono::milliseconds;
 
-constexpr ProbeTime kSilence = std::chrono::seconds(30);  // of a store on a machine that is very busy
+constexpr ProbeTime kSilence = std::chrono::seconds(30);  // possible for a store on a very busy machine
 constexpr ProbeTime kBeforeWarning = std::chrono::seconds(30);
 constexpr size_t kShownBytes = 60;
 
-// A store sends the number of a ping back. Programs that read lines take this one for the ends of some, and answer.
+// A store returns the number of a ping. Line-based programs read this number as line ends, and respond.
 constexpr std::string_view kPing = "\n\n\n\n";
-// What a gate says first; see shared_secret.cpp.
+// The first bytes that a gate sends; see shared_secret.cpp.
 constexpr std::string_view kGate = "LEVIN ";
 
 enum class Answerer { store, other, silent, closing, nobody };
 
 struct Answer {
   Answerer who;
-  std::string text = "";  // of others what they said, of nobody why
+  std::string text = "";  // other: the bytes received; nobody: the reason
 };
 
 std::string question() {
@@ -46,7 +46,7 @@ std::string question() {
   return text.append(kPing);
 }
 
-// What comes within `patience`, up to a store's answer or to the first byte that is none of it.
+// Reads for at most `patience`, up to a store's answer or the first byte that differs from it.
 Answer listen_to(const Connection& connection, ProbeTime patience) {
   const auto deadline = ProbeClock::now() + patience;
   std::string said;
@@ -69,19 +69,19 @@ Answer ask(const std::string& host, int64_t port, ProbeTime patience) {
   const Connection connection = connect_to(host, port);
   if (!connection) return {Answerer::nobody, std::strerror(errno)};
   const std::string text = question();
-  (void)::send(connection.descriptor(), text.data(), text.size(), MSG_NOSIGNAL);  // a failure is read as an end
+  (void)::send(connection.descriptor(), text.data(), text.size(), MSG_NOSIGNAL);  // after a failure, reading fails too
   return listen_to(connection, patience);
 }
 
 [[noreturn]] void report_other(const std::string& place, const std::string& said) {
   if (said.starts_with(kGate)) {
     throw Error("rank 0 listens at " + place +
-                " and asks for a shared secret, which this rank has not been given. Set LEVIN_SECRET, or "
+                " and requires a shared secret, which is not set for this rank. Set LEVIN_SECRET, or "
                 "LEVIN_SECRET_FILE, to the same secret on all nodes.");
   }
   throw Error("another program listens at " + place + ", where rank 0's store should be: its answer is \"" +
               cut_text(said.substr(0, said.find_first_of("\r\n")), kShownBytes) +
-              "\". MASTER_PORT chooses another port.");
+              "\". Set MASTER_PORT to choose another port.");
 }
 
 std::string seconds_text(ProbeTime time) {
@@ -99,18 +99,18 @@ void await_store(const std::string& host, int64_t port, ProbeTime timeout) {
     if (answer.who == Answerer::store) return;
     if (answer.who == Answerer::other) report_other(place, answer.text);
     if (answer.who == Answerer::silent) {
-      throw Error("what listens at " + place + " has said nothing for " + seconds_text(patience) +
-                  ": another program, or a rank 0 that hangs. MASTER_PORT chooses another port.");
+      throw Error("the program that listens at " + place + " has sent nothing for " + seconds_text(patience) +
+                  ": it is another program, or rank 0 hangs. Set MASTER_PORT to choose another port.");
     }
     const bool closes = answer.who == Answerer::closing;
     const auto waited = ProbeClock::now() - start;
-    const std::string closing = "what listens at " + place +
-                                " closes every connection without an answer: another program, or a forwarded port "
-                                "behind which rank 0 has not started";
+    const std::string closing = "the program that listens at " + place +
+                                " closes every connection without an answer: it is another program, or a forwarded "
+                                "port behind which rank 0 has not started";
     if (waited >= timeout) {
       throw Error(closes ? closing + ", for " + seconds_text(timeout) + "."
                          : "nothing has listened at " + place + " for " + seconds_text(timeout) + ": " + answer.text +
-                               ". Do all ranks run, and does that port reach rank 0's machine?");
+                               ". Are all ranks running, and does that port reach rank 0's machine?");
     }
     if (closes && waited >= kBeforeWarning) Console::instance().warn(closing + ".");
     std::this_thread::sleep_for(ProbeTime(200));

@@ -1,5 +1,5 @@
-// Whether what answers at an address is the store where ranks meet. The library's own client waits there in silence,
-// whoever listens.
+// Checks whether the program that listens at an address is the ranks' rendezvous store. LibTorch's own client waits
+// there without a message, whatever program listens.
 #pragma once
 
 #include <chrono>
@@ -8,8 +8,8 @@
 
 namespace levin {
 
-/// Waits until a store answers there, for `timeout` at most. Throws Error naming the address and what is there instead:
-/// at once where a program says something else, after half a minute where one says nothing at all.
+/// Waits until a store responds there, for `timeout` at most. Throws Error naming the address and what was found
+/// instead: at once if a program sends anything else, after half a minute if one sends nothing at all.
 void await_store(const std::string& host, int64_t port, std::chrono::milliseconds timeout);
 
 }  // namespace levin

@@ -27,7 +27,7 @@ namespace {
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
-// Read by the training thread, and by backward's (which compute segments again) while it waits for them.
+// Read by the training thread, and by backward's threads (which recompute segments) while it waits for them.
 const Group* active = nullptr;
 
 // Whether this thread is inside instance_norm, which is one batch_norm over all its instances' channels.
@@ -48,17 +48,17 @@ at::Tensor over_channels(const at::Tensor& values, const at::Tensor& like) {
   return values.reshape(shape);
 }
 
-// Sums are taken in float32 where the values are narrower.
+// Sums are computed in float32 if the values are narrower.
 at::Tensor widened(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
 }
 
 struct Statistics {
   at::Tensor mean, var;  // (C); var divides by count
-  double count = 0;      // values behind each
+  double count = 0;      // values per channel
 };
 
-// Of all ranks' values: those of every rank, put together as Chan, Golub and LeVeque (1979) do.
+// The statistics over all ranks' values, combined from each rank's by the formula of Chan, Golub and LeVeque (1979).
 Statistics statistics_of_all(const at::Tensor& x, const Group& group) {
   const int64_t channels = x.size(1);
   const int64_t own = channels > 0 ? x.numel() / channels : 0;
@@ -79,7 +79,7 @@ Statistics statistics_of_all(const at::Tensor& x, const Group& group) {
   return whole;
 }
 
-// Unset where it is undefined too: autograd asks every tensor that a Function is given for its device.
+// Unset also for an undefined tensor: autograd reads the device of every tensor that is passed to a Function.
 using MaybeTensor = std::optional<at::Tensor>;
 MaybeTensor if_defined(const MaybeTensor& tensor) {
   return tensor && tensor->defined() ? tensor : std::nullopt;
@@ -98,7 +98,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
     const Statistics all = statistics_of_all(x, group);
     if (all.count <= 1) {
       throw Error("sync_batchnorm: all ranks together have " + std::to_string(static_cast<int64_t>(all.count)) +
-                  " value a channel, which has no variance. Use larger batches.");
+                  " value per channel, which has no variance. Use larger batches.");
     }
     move_running(running_mean, all.mean, momentum);
     move_running(running_var, all.var * (all.count / (all.count - 1)), momentum);
@@ -161,7 +161,7 @@ class InstanceNormScope {
   bool before_;
 };
 
-// LibTorch's own, which calls batch_norm with every instance as channels of its own: none of them is another rank's.
+// LibTorch's own kernel, which calls batch_norm with separate channels for each instance: they are not shared by ranks.
 at::Tensor instance_norm(const at::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
                          const MaybeTensor& running_mean, const MaybeTensor& running_var, bool use_input_stats,
                          double momentum, double eps, bool cudnn_enabled) {
@@ -170,8 +170,8 @@ at::Tensor instance_norm(const at::Tensor& input, const MaybeTensor& weight, con
                                    cudnn_enabled);
 }
 
-// From the first use to the process's end, beside the operators' own kernels, which they call where they are not
-// wanted.
+// Registered from the first use to the end of the process, above the operators' own kernels, which they call when
+// inactive.
 void register_kernel() {
   static const auto kernels = [] {
     std::vector<torch::Library> made;

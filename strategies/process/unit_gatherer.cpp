@@ -10,14 +10,15 @@ namespace levin {
 
 namespace {
 
-// Besides those that the running operator reads: the one before it, whose last operators may still come.
+// Units kept at most, including one besides those that the running operator reads: the previous one, whose last
+// operators may still follow.
 constexpr int64_t kKeptUnits = 2;
 
 }  // namespace
 
 struct UnitGatherer::Place {
   c10::StorageImpl* storage = nullptr;
-  c10::intrusive_ptr<c10d::Work> work = {};  // of a gathering that nobody has waited for
+  c10::intrusive_ptr<c10d::Work> work = {};  // of an all_gather that has not been waited for
   int64_t last_use = 0;
 };
 
@@ -37,20 +38,20 @@ UnitGatherer::~UnitGatherer() {
   for (auto& place : places_) {
     if (!place.work) continue;
     try {
-      place.work->wait();  // it writes to memory that is about to go
+      place.work->wait();  // it writes to memory that is about to be freed
     } catch (const std::exception&) {
-      // The run has failed already, and says so.
+      // The run has already failed and reported it.
     }
   }
 }
 
 void UnitGatherer::begin_step() {
-  end_step();  // of a batch without a backward
+  end_step();  // for a previous batch without a backward
   records_ = true;
   as_expected_ = true;
 }
 
-// Every step begins without any whole, so that ranks send for the same units.
+// Every step begins without any gathered unit, so that ranks gather the same units.
 void UnitGatherer::end_step() {
   free_all();
   if (!std::exchange(records_, false)) return;
@@ -93,7 +94,7 @@ void UnitGatherer::before(const OperatorWatch::Storages& storages) {
   if (gathers) give_back_others(needed);
 }
 
-// What is written to weights from outside of the optimizer is written to this rank's part too.
+// Writes to weights that do not come from the optimizer are copied to this rank's part.
 void UnitGatherer::after(const OperatorWatch::Storages& storages) {
   const at::NoGradGuard no_grad;
   for (const c10::StorageImpl* storage : storages) {
@@ -118,7 +119,7 @@ void UnitGatherer::demand(size_t unit) {
 
 void UnitGatherer::start(size_t unit) {
   FlatUnit& flat = *units_[unit];
-  if (flat.has_whole()) return;  // there, or on its way
+  if (flat.has_whole()) return;  // gathered, or in flight
   const at::NoGradGuard no_grad;
   if (records_) messages_.push_back(unit);
   flat.allocate_whole();

@@ -1,10 +1,10 @@
-// Stage 3's weights: the whole of a unit is in memory only while operators read it. A unit is gathered when the first
-// of them is about to (OperatorWatch), and given back when others were needed since, or when its gradients are done.
-// What the last training step gathered, in its order, is what this one will: so the next is on its way while the
+// Stage 3's weights: a unit is unsharded only while operators read it. It is gathered when the first operator is about
+// to read it (OperatorWatch), and freed when others have been needed since, or when its gradients are done. A training
+// step is expected to gather the same units in the same order as the last one, so the next unit is gathered while the
 // current one computes.
 //
-// All ranks must run the same operators on weights in the same order: every gathering is a message to all. ReadOrder
-// finds out where they do not.
+// All ranks must run the same operators on weights in the same order: every gathering is a collective. ReadOrder
+// detects ranks that do not.
 #pragma once
 
 #include <memory>
@@ -21,21 +21,22 @@ class UnitGatherer {
  public:
   using Units = std::vector<std::unique_ptr<FlatUnit>>;
 
-  /// `units` outlive it. `order`: a group on the CPU by which ranks ask whether they read the same. `prefetch`: whether
-  /// one unit is gathered ahead.
+  /// `units` must outlive it. `order`: a CPU group by which ranks check that they read the same units. `prefetch`:
+  /// whether one unit is gathered ahead.
   UnitGatherer(Units& units, c10::intrusive_ptr<c10d::ProcessGroup> group, c10::intrusive_ptr<c10d::ProcessGroup> order,
                bool prefetch);
   ~UnitGatherer();
   UnitGatherer(const UnitGatherer&) = delete;
   UnitGatherer& operator=(const UnitGatherer&) = delete;
 
-  /// Around the forward and backward of a batch: what is gathered in between is expected again.
+  /// Called around the forward and backward of a batch: the units gathered in between are expected in the next step.
   void begin_step();
   void end_step();
-  /// Sends for whatever the last step did and this one has not yet: for a rank that has no loss while others do.
+  /// Gathers the units that the last step gathered and this one has not yet: for a rank without a loss while others
+  /// have one.
   void replay_rest();
 
-  /// Gathers all, and keeps them until free_all().
+  /// Gathers all units, and keeps them until free_all().
   void keep_all();
   void free(size_t unit);
   void free_all();
@@ -58,8 +59,8 @@ class UnitGatherer {
   bool records_ = false;
   bool keeps_all_ = false;
   std::vector<size_t> expected_;           // units in the order in which the last step needed them
-  std::vector<size_t> needed_;             // this one so far
-  std::vector<size_t> expected_messages_;  // the same in the order in which they were sent for
+  std::vector<size_t> needed_;             // by this step so far
+  std::vector<size_t> expected_messages_;  // the same in the order in which they were gathered
   std::vector<size_t> messages_;
   bool as_expected_ = true;
   std::unique_ptr<OperatorWatch> watch_;

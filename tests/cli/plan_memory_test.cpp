@@ -215,44 +215,11 @@ data: {class_path: FashionMnist, init_args: {batch_size: 64}}
   const auto ranks = planned("--trainer.devices=2");
   EXPECT_EQ(ranks.status, 0) << ranks.output;
   EXPECT_GE(peak_in(ranks.output), peak_in(plain.output));
-  const auto refused = planned("--trainer.devices=2 --trainer.strategy=fsdp");
-  EXPECT_EQ(refused.status, 2) << refused.output;
-  expect_parts(refused.output, {"trainer.strategy: ", "fsdp", "one device only", "--trainer.strategy=ddp"});
-}
-
-TEST(PlanMemory, SaysWhatEachDeviceOfDpNeeds) {
-  const ConfigFiles files;
-  const std::string path = files.write("run.yaml", R"(
-trainer: {max_epochs: 1, strategy: dp, devices: [cpu, cpu, cpu, cpu]}
-model: {class_path: Classifier, init_args: {hidden: 512}}
-data: {class_path: FashionMnist, init_args: {batch_size: 64}}
-optimizer: {class_path: Adam}
-)");
-  const std::string command = LEVIN_BINARY_DIR "/bin/levin plan memory --picture= --config " + path;
-  const auto four = test::run_program(command);
-  EXPECT_EQ(four.status, 0) << four.output;
-  // 64 x 10 logits of 4 bytes, and once more their gradients.
-  expect_parts(four.output,
-               {"a batch of 16 samples", "4 devices divide a batch of 64 samples: the table is about the first of them",
-                "Each of the others needs ", "they would add 2.5 KiB there, and their gradients as much again"});
-  const auto one = test::run_program(command + " --trainer.strategy=single_device --trainer.devices=1");
-  EXPECT_EQ(one.status, 0) << one.output;
-  EXPECT_LT(peak_in(four.output), peak_in(one.output));
-  EXPECT_EQ(one.output.find("devices divide"), std::string::npos);
-  const auto all = test::run_program(command + " --trainer.devices=-1");
-  EXPECT_EQ(all.status, 2) << all.output;
-  expect_parts(all.output, {"trainer.devices: with strategy dp the plan depends on their number"});
-}
-
-TEST(PlanMemory, MeasuresTheSegmentsThatTheRunNames) {
-  const std::string command = LEVIN_BINARY_DIR
-      "/bin/levin plan memory --picture= --config " LEVIN_SOURCE_DIR "/configs/paddle_recompute.yaml";
-  const auto named = test::run_program(command);
-  EXPECT_EQ(named.status, 0) << named.output;
-  expect_parts(named.output, {"\nno recomputation ", "\nthe run's recompute    measured "});
-  const auto none = test::run_program(command + " --trainer.recompute=null");
-  EXPECT_EQ(none.status, 0) << none.output;
-  EXPECT_EQ(none.output.find("the run's recompute"), std::string::npos) << none.output;
+  for (const char* strategy : {"fsdp", "dp"}) {
+    const auto refused = planned("--trainer.devices=2 --trainer.strategy=" + std::string(strategy));
+    EXPECT_EQ(refused.status, 2) << refused.output;
+    expect_parts(refused.output, {"trainer.strategy: ", strategy, "one device only", "--trainer.strategy=ddp"});
+  }
 }
 
 }  // namespace

@@ -130,7 +130,7 @@ class AnotherProgram(DoorsTest):
 
     def expect_named(self, port, answer, **more):
         self.expect_refused(port, f"another program listens at 127.0.0.1, port {port}, where rank 0's store should be: its "
-                                  f"answer is \"{answer}", "MASTER_PORT chooses another port", **more)
+                                  f"answer is \"{answer}", "Set MASTER_PORT to choose another port", **more)
 
     def test_a_web_server(self):
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
@@ -156,8 +156,8 @@ class AnotherProgram(DoorsTest):
 
     def test_one_that_is_silent(self):
         port = self.serve(lambda connection: None)
-        self.expect_refused(port, f"what listens at 127.0.0.1, port {port} has said nothing for 30 s: another program, or a rank "
-                                  "0 that hangs")
+        self.expect_refused(port, f"the program that listens at 127.0.0.1, port {port} has sent nothing for 30 s: it is another "
+                                  "program, or rank 0 hangs")
 
     def torchruns_rank(self, rank, port):
         """A rank whose store is torchrun's own, as torchrun's variables say."""
@@ -185,8 +185,8 @@ class AnotherProgram(DoorsTest):
     def test_a_gate_whose_secret_it_was_not_given(self):
         port = free_port()
         first = self.rank(0, port, env={"LEVIN_SECRET": SECRET})
-        self.expect_refused(port, f"rank 0 listens at 127.0.0.1, port {port} and asks for a shared secret, which this rank has "
-                                  "not been given. Set LEVIN_SECRET")
+        self.expect_refused(port, f"rank 0 listens at 127.0.0.1, port {port} and requires a shared secret, which is not set "
+                                  "for this rank. Set LEVIN_SECRET")
         self.expect_trained(first, self.rank(1, port, env={"LEVIN_SECRET": SECRET}))
 
     def test_one_that_goes_away_in_time_does_no_harm(self):
@@ -221,7 +221,7 @@ class Secrets(DoorsTest):
         start = time.monotonic()
         said = self.expect_trained(first, self.rank(1, port, env=self.with_secret()))
         self.assertLess(time.monotonic() - start, 60)
-        self.assertIn("a stranger at 127.0.0.1 wanted to join the ranks and was refused: it does not know the secret",
+        self.assertIn("a stranger at 127.0.0.1 tried to join the ranks and was refused: it does not have the secret",
                       said[0])
         for one in silent:
             one.close()
@@ -246,7 +246,7 @@ class Secrets(DoorsTest):
         other = self.rank(1, port, env=self.with_secret("another secret 123456"))
         said = self.finish(other)[0]
         self.assertEqual(other.returncode, 1)
-        self.assertIn("it refuses this rank's secret (LEVIN_SECRET or LEVIN_SECRET_FILE)", said)
+        self.assertIn("it rejects this rank's secret (LEVIN_SECRET or LEVIN_SECRET_FILE)", said)
         self.expect_trained(first, self.rank(1, port, env=self.with_secret()))
 
     def test_a_rank_zero_without_one_is_not_believed(self):
@@ -255,7 +255,7 @@ class Secrets(DoorsTest):
         other = self.rank(1, port, env=self.with_secret())
         said = self.finish(other)[0]
         self.assertEqual(other.returncode, 1)
-        self.assertIn("it does not ask for the secret", said)
+        self.assertIn("it does not require the secret", said)
         self.expect_trained(first, self.rank(1, port))
 
     def test_a_program_that_repeats_what_it_hears_is_not_believed(self):
@@ -274,7 +274,7 @@ class Secrets(DoorsTest):
         process = self.rank(1, server.getsockname()[1], env=self.with_secret())
         said = self.finish(process)[0]
         self.assertEqual(process.returncode, 1)
-        self.assertIn("it does not know the secret itself: another program listens there", said)
+        self.assertIn("it does not have the secret itself: another program listens there", said)
 
     def test_a_file_holds_it(self):
         path = pathlib.Path(self.out) / "secret"
@@ -285,7 +285,7 @@ class Secrets(DoorsTest):
 
     def test_one_that_can_be_guessed_is_refused(self):
         said = self.finish(self.rank(0, free_port(), env=self.with_secret("secret")))[0]
-        self.assertIn("the secret of LEVIN_SECRET has 6 characters, fewer than 16", said)
+        self.assertIn("the secret in LEVIN_SECRET has 6 characters, fewer than 16", said)
         said = self.finish(self.rank(0, free_port(), env={"LEVIN_SECRET_FILE": "/no/such/file"}))[0]
         self.assertIn('LEVIN_SECRET_FILE is "/no/such/file", which cannot be read', said)
 

@@ -109,7 +109,7 @@ class DdpOptions(RanksTest):
     def test_a_backend_that_is_not_there_is_told(self):
         status, errors = self.run_words("backend=nccl", "devices=2")
         self.assertNotEqual(status, 0)
-        self.assertIn("DDPOptions.process_group_backend: nccl sends between GPUs, and this run is on the CPU", errors)
+        self.assertIn("DDPOptions.process_group_backend: nccl requires GPUs, but this run is on the CPU", errors)
 
     def test_gradients_in_buckets_small_buckets_and_a_static_graph_change_nothing(self):
         variants = [[], ["bucket_view"], ["small_buckets"], ["static_graph"], ["find_unused"],

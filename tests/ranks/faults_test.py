@@ -137,15 +137,15 @@ class Nodes(RanksTest):
         said = second.communicate(timeout=90)[1]
         self.assertEqual(second.returncode, 1, said)
         self.assertRegex(said, r"nothing has listened at 127.0.0.1, port \d+ for 3 s: Connection refused.*"
-                               r"A node that replaces rank 0's must be reached at the same address")
+                               r"A node that replaces rank 0's must be reachable at the same address")
         self.assertNotIn("TCPStore", said)
 
     def test_the_others_end_when_a_node_has_frozen(self):
         """Its launcher and its ranks; the kernel goes on to take connections for them."""
         for frozen, message in [(1, r"rank 0 of 2 has waited 3 s for the others. Not started: rank 1. Every node needs the same "
-                                    r"MASTER_ADDR and MASTER_PORT \(here 127.0.0.1:\d+\) and a number of its own"),
-                                (0, r"what listens at 127.0.0.1, port \d+ has said nothing for 3 s: another program, or a rank 0 "
-                                    r"that hangs")]:
+                                    r"MASTER_ADDR and MASTER_PORT \(here 127.0.0.1:\d+\) and a different node rank"),
+                                (0, r"the program that listens at 127.0.0.1, port \d+ has sent nothing for 3 s: it is another "
+                                    r"program, or rank 0 hangs")]:
             with self.subTest(frozen=frozen):
                 _, nodes = self.begin("restarts=1", "timeout=3")
                 stopped = [nodes[frozen].pid, *children(nodes[frozen].pid)]

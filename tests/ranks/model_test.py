@@ -121,7 +121,7 @@ class RollCall(ModelTest):
         try:
             self.wait_until(lambda: any(rank.poll() is not None for rank in ranks), "the second rank 0 ends")
             second = next(rank for rank in ranks if rank.poll() is not None)
-            self.assertIn("Another program listens there: another run, or a process that was given rank 0 too",
+            self.assertIn("Another program listens there: another run, or a second process with rank 0",
                           second.communicate()[1])
         finally:
             for rank in ranks:
@@ -133,22 +133,22 @@ class Messages(ModelTest):
     def test_a_static_graph_with_accumulation_is_refused(self):
         status, errors = self.run_words("model=norm", "norm=none", "accumulate=3", "static_graph", "devices=2")
         self.assertEqual(status, 1)
-        self.assertIn("DDPOptions.static_graph: a static graph is reduced in every backward pass, and "
-                      "accumulate_grad_batches or micro_batch_size leave some out. Take static_graph away.", errors)
+        self.assertIn("DDPOptions.static_graph: a static graph is reduced in every backward pass, but "
+                      "accumulate_grad_batches and micro_batch_size skip reductions. Remove static_graph.", errors)
 
     def test_a_static_graph_that_changes_is_named(self):
         status, errors = self.run_words("model=gan", "batch=8", "static_graph", "devices=2")
         self.assertEqual(status, 1)
         self.assertIn("ddp: static_graph: this step's backward pass is not that of the first step: no gradient of ", errors)
-        self.assertIn("Take static_graph away", errors)
+        self.assertIn("Remove static_graph", errors)
 
     def test_a_sparse_gradient_is_named_with_what_to_do(self):
         for words in ([], *(["strategy=fsdp", f"stage={stage}"] for stage in FSDP_STAGES)):
             with self.subTest(words=words):
                 status, errors = self.run_words("model=embedding", "sparse", "batch=8", "devices=2", *words)
                 self.assertEqual(status, 1)
-                self.assertIn("the gradient of embedding.weight is sparse, as that of an Embedding with sparse(true), and "
-                              "ranks reduce dense gradients only. Make the layer with sparse(false)", errors)
+                self.assertIn("the gradient of embedding.weight is sparse, as with an Embedding with sparse(true), but "
+                              "only dense gradients can be reduced. Make the layer with sparse(false)", errors)
         self.assert_like_one_process("model=embedding")
 
     def test_what_is_the_same_on_all_ranks_is_compared_without_sending_it_to_all(self):

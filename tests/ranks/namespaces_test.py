@@ -83,8 +83,8 @@ class TwoNodes(RanksTest):
                          "--world-size", "2") for node in range(2)]
         said = [node.communicate(timeout=60)[1] for node in nodes]
         self.assertEqual([node.returncode for node in nodes], [0, 0], said)
-        self.assertIn(f"ranks connect at {ADDRESSES[0]}, port 23459 without a shared secret: whoever reaches that port can "
-                      "join them. Set LEVIN_SECRET", said[0])
+        self.assertIn(f"ranks connect at {ADDRESSES[0]}, port 23459 without a shared secret: any program that reaches that "
+                      "port can join them. Set LEVIN_SECRET", said[0])
 
     def test_with_a_secret_and_a_stranger_from_the_other_machine(self):
         secret = {"LEVIN_SECRET": "0123456789abcdef0123"}
@@ -100,7 +100,7 @@ class TwoNodes(RanksTest):
         second = self.on(1, *words, "--rank", "1", env=secret)
         said = [node.communicate(timeout=60)[1] for node in (first, second)]
         self.assertEqual([first.returncode, second.returncode], [0, 0], said)
-        self.assertIn(f"a stranger at {ADDRESSES[1]} wanted to join the ranks and was refused: it does not know the secret",
+        self.assertIn(f"a stranger at {ADDRESSES[1]} tried to join the ranks and was refused: it does not have the secret",
                       said[0])
         self.assertNotIn("without a shared secret", said[0])
 

@@ -26,7 +26,7 @@ class InitMethod(ToolTest):
     def test_mistakes_are_told_before_anything_is_run(self):
         status, said = self.run_tool(*self.fit, "--init-method", "tcp://127.0.0.1:5", "--rank=2", "--world-size=2")
         self.assertEqual(status, 2)
-        self.assertIn('--rank: "2" is no number from 0 to 1', said)
+        self.assertIn('--rank: "2" is not a number from 0 to 1', said)
         self.assertFalse(self.root.exists())
 
 

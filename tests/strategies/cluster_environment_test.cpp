@@ -266,10 +266,10 @@ TEST(FindWorld, ReadsThePodsOfKubeflowsTrainer) {
   EXPECT_EQ(world->master_port, 29400);
   pod["PET_NPROC_PER_NODE"] = "4";
   EXPECT_TRUE(
-      has(problem_of(pod), "PET_NPROC_PER_NODE is \"4\", which is meant for torchrun. Start torchrun --no-python"));
+      has(problem_of(pod), "PET_NPROC_PER_NODE is \"4\", which is meant for torchrun. Write torchrun --no-python"));
   pod["PET_NPROC_PER_NODE"] = "1";
   pod.erase("PET_MASTER_ADDR");
-  EXPECT_TRUE(has(problem_of(pod), "PET_MASTER_ADDR does not say where rank 0 is"));
+  EXPECT_TRUE(has(problem_of(pod), "PET_MASTER_ADDR, rank 0's address, is not set"));
   pod["PET_NNODES"] = "1:4";
   pod["MASTER_ADDR"] = "a";
   EXPECT_TRUE(has(problem_of(pod), "PET_NNODES is \"1:4\""));

@@ -75,10 +75,10 @@ TEST_F(InitMethod, ValuesThatCannotBeAreNamed) {
   auto with = [](const std::string& url, const std::string& rank, const std::string& size) {
     return error_of({"--init-method", url, "--rank", rank, "--world-size", size});
   };
-  expect_parts(with("tcp://a:1", "2", "2"), {"--rank: \"2\" is no number from 0 to 1"});
-  expect_parts(with("tcp://a:1", "0", "0"), {"--world-size: \"0\" is no number from 1"});
+  expect_parts(with("tcp://a:1", "2", "2"), {"--rank: \"2\" is not a number from 0 to 1"});
+  expect_parts(with("tcp://a:1", "0", "0"), {"--world-size: \"0\" is not a number from 1"});
   expect_parts(with("tcp://a:1", "x", "2"), {"--rank: \"x\""});
-  expect_parts(with("tcp://a:99999", "0", "2"), {"--init-method: \"99999\" is no number from 1 to 65535"});
+  expect_parts(with("tcp://a:99999", "0", "2"), {"--init-method: \"99999\" is not a number from 1 to 65535"});
   for (const char* url : {"file:///tmp/x", "10.0.0.1:23", "tcp://10.0.0.1", "tcp://:5", ""}) {
     expect_parts(with(url, "0", "2"),
                  {"--init-method: \"" + std::string(url) + "\"", "Write --init-method tcp://HOST:PORT"});

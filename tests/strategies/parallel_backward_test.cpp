@@ -207,15 +207,15 @@ TEST(ParallelBackward, KeepsTheGraphWhereItIsAskedTo) {
     loss.backward();
     if (side_by_side) {
       EXPECT_NE(error_of([&] { loss.backward(); })
-                    .find("a second time, after it was freed. Give the first backward "
-                          "retain_graph"),
+                    .find("a second time, after it was freed. Call the first backward "
+                          "with retain_graph"),
                 std::string::npos);
     }
   }
   expect_same(parallel.gradients(), serial.gradients());
   const std::string text = error_of([&] { parallel.loss(true).backward({}, std::nullopt, /*create_graph=*/true); });
   EXPECT_NE(
-      text.find("with create_graph, which is not supported on CPUs. Take gradients of gradients in training_step"),
+      text.find("with create_graph, which is not supported on CPUs. Compute gradients of gradients in training_step"),
       std::string::npos)
       << text;
 }

@@ -326,7 +326,7 @@ TEST(SpilledMemory, AFolderInMemoryIsNotUsed) {
   SpilledMemory memory("/dev/shm");
   const SpilledMemory::Scope scope(memory);
   EXPECT_FALSE(SpilledMemory::holds(numbers()));
-  EXPECT_TRUE(console.has("the folder /dev/shm is itself in memory")) << console.text();
+  EXPECT_TRUE(console.has("the folder /dev/shm is a file system in memory")) << console.text();
   EXPECT_EQ(console.lines().size(), 1U);
 }
 

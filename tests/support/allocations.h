@@ -1,4 +1,4 @@
-// What LibTorch's allocators report while a test's thread works: bytes held and their peak, since the beginning.
+// What LibTorch's allocators report for the test's thread: allocated bytes and their peak, since construction.
 #pragma once
 
 #include <c10/core/Allocator.h>

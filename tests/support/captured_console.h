@@ -1,4 +1,4 @@
-// Keeps what Levin prints while it lives.
+// Captures what Levin prints during its lifetime.
 #pragma once
 
 #include <string>

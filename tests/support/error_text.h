@@ -1,4 +1,4 @@
-// What went wrong, as a text to look at.
+// The message of an exception, for tests to match.
 //
 //   EXPECT_TRUE(holds(error_of([&] { trainer.fit(model, data); }), {"max_epochs", "Raise it"}));
 #pragma once
@@ -27,7 +27,7 @@ inline bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// True, or says which part the text lacks.
+/// True, or a failure that names the part the text lacks.
 inline ::testing::AssertionResult holds(const std::string& text, std::initializer_list<std::string> parts) {
   for (const auto& part : parts) {
     if (has(text, part)) continue;

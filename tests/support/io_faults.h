@@ -26,7 +26,7 @@ enum class IoFault {
   io_error,     // EIO
   quota,        // EDQUOT
   interrupted,  // EINTR
-  short_write,  // a write takes half of its bytes and says so; other calls work
+  short_write,  // a write writes half of its bytes and returns that count; other calls work
   kill,         // SIGKILL in place of the call
   kill_midway,  // SIGKILL after half of a write, or right after another call
 };
@@ -60,7 +60,7 @@ class IoFaults {
   [[nodiscard]] IoOutcome run(const IoPlan& plan, const std::function<void()>& body) const;
 
   /// The same for a program: `arguments[0]` is its path, its output goes nowhere; an exit status other than 0 counts as
-  /// thrown. Not for programs built with a sanitizer, which want to be loaded first.
+  /// thrown. Not for programs built with a sanitizer, whose runtime must be loaded first.
   [[nodiscard]] IoOutcome run_program(const IoPlan& plan, const std::vector<std::string>& arguments) const;
 
  private:

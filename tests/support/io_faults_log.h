@@ -1,4 +1,4 @@
-// What the process that is watched and the one that watches share: plain memory, also in a mapped file.
+// Memory shared by the process under test and its parent: plain data, also in a mapped file.
 #pragma once
 
 #include <atomic>

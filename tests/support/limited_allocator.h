@@ -3,7 +3,7 @@
 //
 //   MemoryLimit limit;                       // counts from here on
 //   … limit.peak() …                         // bytes, above what was held at the beginning
-//   limit.set(1 << 20);                      // so much more than at the beginning, and not a byte beyond
+//   limit.set(1 << 20);                      // at most this many bytes more than at the beginning
 #pragma once
 
 #include <c10/core/CPUAllocator.h>
@@ -61,7 +61,7 @@ class LimitedAllocator final : public c10::Allocator {
   std::atomic<size_t> held_ = 0;
 };
 
-/// While it lives, all CPU tensors of the process are counted. One at a time.
+/// During its lifetime, all CPU tensors of the process are counted. Only one may exist at a time.
 class MemoryLimit {
  public:
   MemoryLimit() : outer_(c10::GetCPUAllocator()) {

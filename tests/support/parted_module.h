@@ -1,4 +1,4 @@
-// A module of two parts that are called through levin::call: for tests of placement and pipelines.
+// A module with two submodules called through levin::call, for tests of placement and pipelines.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ class PartedModule : public LightningModule {
   OptimizerConfig configure_optimizers() override { return SGD(parameters(), {.lr = 0.1, .momentum = 0.9}); }
 
   torch::nn::Sequential encoder = nullptr, decoder = nullptr;
-  bool direct = false;                        // calls the decoder behind levin::call's back
+  bool direct = false;                        // calls the decoder without levin::call
   std::function<void()> on_encode = nullptr;  // between the parts
 };
 

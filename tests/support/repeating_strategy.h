@@ -1,5 +1,5 @@
 // A CPU that records steps and copies batches ahead as a GPU does: a repetition runs the step's code again, on the same
-// inputs, and a copy is one. So the trainer's part of both can be tried without a GPU.
+// inputs, and a copy is one. This tests the trainer's part of both without a GPU.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace levin::test {
 
-/// What was asked of a strategy's device.
+/// The calls made to a strategy's device.
 struct DeviceLog {
   int warm_ups = 0;
   int records = 0;

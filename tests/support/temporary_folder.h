@@ -1,4 +1,4 @@
-// A fresh folder for one test, removed with all that is in it when the test ends.
+// A fresh folder for one test, removed with its contents when the test ends.
 //
 //   const TemporaryFolder folder;
 //   write_file_durably(folder / "a.txt", "hello");
@@ -32,7 +32,7 @@ class TemporaryFolder {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
-  /// The path of a new file with that content.
+  /// Creates a file with that content and returns its path.
   std::string write(const std::string& name, const std::string& content) const {
     std::ofstream(*this / name, std::ios::binary) << content;
     return *this / name;

@@ -52,7 +52,7 @@ class TinyModule : public LightningModule {
   }
 
   torch::nn::Linear layer{register_module("layer", torch::nn::Linear(4, 1))};
-  std::vector<double> table = {};  // validation logs "v": one value per epoch, the last one again and again
+  std::vector<double> table = {};  // validation logs "v": one value per epoch, the last one repeated
   std::function<void(int64_t)> on_training_step = nullptr;
   std::function<OptimizerConfig(TinyModule&)> make_optimizers = nullptr;
 

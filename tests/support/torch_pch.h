@@ -1,4 +1,4 @@
-// Precompiled once for all tests that need the whole of LibTorch.
+// Precompiled once for all tests that need all of LibTorch.
 #pragma once
 #include <gtest/gtest.h>
 #include <torch/torch.h>

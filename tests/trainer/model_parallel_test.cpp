@@ -149,13 +149,14 @@ TEST(Placement, AnUnknownNameIsAnErrorWithTheNearestOne) {
 }
 
 TEST(Placement, ADeviceThatIsNotThereIsAnError) {
-  expect_parts(refusal({{"encoder", 2}}), {"placement.encoder: 2 is no device: the run has 2 (0 to 1)"});
-  expect_parts(refusal({{"encoder", std::vector<int64_t>{0, -1}}}), {"-1 is no device"});
+  expect_parts(refusal({{"encoder", 2}}),
+               {"placement.encoder: 2 is not the index of a device: the run has 2 (0 to 1)"});
+  expect_parts(refusal({{"encoder", std::vector<int64_t>{0, -1}}}), {"-1 is not the index of a device"});
   expect_parts(refusal({{"encoder", std::vector<int64_t>{}}}), {"the list of devices is empty"});
 }
 
 TEST(Placement, ANameWithTwoPlacesIsAnErrorUnlessItIsWrittenOut) {
-  expect_parts(refusal({{"enc*", 0}, {"*coder", 1}}), {"\"*coder\" and \"enc*\" send encoder to different devices"});
+  expect_parts(refusal({{"enc*", 0}, {"*coder", 1}}), {"\"*coder\" and \"enc*\" place encoder on different devices"});
   PartedModule module;
   const auto parts = placed_parts(module, {{"*", 0}, {"decoder", 1}}, cpu_slots(2), "placement");
   ASSERT_EQ(parts.size(), 3U);  // the decoder's blocks match "*"
@@ -170,7 +171,7 @@ TEST(ModelParallel, APartThatIsCalledDirectlyIsAnError) {
   module.direct = true;
   const auto strategy = std::make_shared<ModelParallel>(ModelParallelOptions{.placement = Placement{{"decoder", 1}}});
   expect_parts(error_of([&] { Trainer(parts_options(strategy, 2)).fit(module, classes(16, 16)); }),
-               {"ModelParallel: decoder on cpu:1 was not called there", "levin::call(module, x)"});
+               {"ModelParallel: decoder on cpu:1 was not called on its device", "levin::call(module, x)"});
 }
 
 TEST(ModelParallel, ABlockOfASequentialCannotBeReplicated) {
@@ -182,7 +183,7 @@ TEST(ModelParallel, RefusesOptionsThatContradictEachOther) {
   expect_parts(error_of([] { ModelParallel({.placement = "automatic"}); }),
                {"ModelParallelOptions.placement", "manual, or a map of names to devices", "automatic"});
   expect_parts(error_of([] { ModelParallel({.pipeline = PipelineOptions{}}); }),
-               {"ModelParallelOptions.pipeline: it needs a placement"});
+               {"ModelParallelOptions.pipeline: requires a placement"});
 }
 
 TEST(ModelParallel, ReadsItsPlacementFromARunFile) {

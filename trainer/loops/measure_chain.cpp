@@ -29,7 +29,7 @@ namespace {
 
 constexpr size_t kFewestPasses = 3;
 constexpr size_t kMostPasses = 15;
-constexpr double kEnoughSeconds = 1;  // of timed passes
+constexpr double kEnoughSeconds = 1;  // of passes to take times from
 
 void check_measurable(const Run& run) {
   if (!run.entry.module->automatic_optimization()) refuse_plan("a step with manual optimization cannot be planned.");
@@ -62,7 +62,7 @@ int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   return bytes;
 }
 
-// Restores everything that the trial steps change.
+// Puts everything back that the trial steps change.
 class Restored {
  public:
   explicit Restored(Run& run)
@@ -73,7 +73,7 @@ class Restored {
         training_(run.entry.module->is_training()) {
     for (const at::Tensor& tensor : weights_of(*run.entry.module)) {
       const at::Tensor own = tensor.detach();
-      // A copy on the host leaves the GPU's memory to the step.
+      // A copy on the host leaves a GPU's memory to the step.
       copies_.emplace_back(own, own.is_cpu() ? own.clone() : own.to(at::kCPU));
     }
     for (at::Tensor& parameter : run.entry.module->parameters()) {
@@ -82,7 +82,7 @@ class Restored {
     }
     run.entry.module->train();
   }
-  /// It must not throw while another exception propagates.
+  /// On the way of an exception it must not throw one of its own.
   ~Restored() {
     try {
       if (!done_) restore();
@@ -90,7 +90,7 @@ class Restored {
       Console::instance().warn(std::string("putting the weights back after measuring failed: ") + error.what());
     }
   }
-  /// Called once, at the end; may throw.
+  /// Once, at the end; throws what goes wrong.
   void restore() {
     done_ = true;
     const at::AutoGradMode no_gradients(false);
@@ -116,7 +116,11 @@ class Restored {
   std::vector<std::pair<at::Tensor, at::Tensor>> gradients_ = {};
 };
 
-// training_step and backward; the gradients remain.
+void drop_gradients(Run& run) {
+  for (at::Tensor& parameter : run.entry.module->parameters()) parameter.mutable_grad() = at::Tensor();
+}
+
+// training_step and backward; the gradients are left behind.
 Stations pass(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& batch) {
   std::vector<at::Tensor> known = weights_of(*run.entry.module);
   known.insert(known.end(), batch.tensors.begin(), batch.tensors.end());
@@ -136,7 +140,7 @@ Stations pass(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& ba
   if (loss.defined()) loss.backward();
   recorder.end_backward();
   if (recorder.out_of_order()) {
-    refuse_plan("backward does not go through the blocks one by one in the reverse order of forward.");
+    refuse_plan("backward does not come to the blocks one after another, in the order of forward turned round.");
   }
   return recorder.stations();
 }
@@ -173,42 +177,19 @@ Passes measure_passes(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const B
   return typical_passes(plain, again);
 }
 
-// The first micro-batch or share, which is as large as any.
-int64_t samples_of_pass(const Run& run, const Batch& batch, int64_t shares) {
+// Of micro-batches the first, which is as large as any.
+int64_t samples_of_pass(const Run& run, const Batch& batch) {
   const int64_t all = std::max<int64_t>(1, batch.size());
-  const int64_t part = run.plan.micro_batch_size > 0 ? std::min(all, run.plan.micro_batch_size) : all;
-  return (part + shares - 1) / shares;
+  return run.plan.micro_batch_size > 0 ? std::min(all, run.plan.micro_batch_size) : all;
 }
 
-// Modules throw if their forward takes anything but a batch's first tensor.
-int64_t output_bytes(Run& run, const Batch& batch) {
-  const at::AutoGradMode no_gradients(false);
-  const Batch one = first_samples(batch, std::min<int64_t>(1, batch.size()));
-  try {
-    const ForwardScope forward(*run.precision, run.strategy->device().type());
-    const at::Tensor outputs = run.entry.module->forward(one[0]);
-    return outputs.defined() ? static_cast<int64_t>(outputs.nbytes()) * std::max<int64_t>(1, batch.size()) : 0;
-  } catch (const std::exception&) {
-    return 0;
-  }
-}
-
-void measure_segments(Run& run, MemoryMeter& meter, const RecomputeOptions& options, const Batch& part,
-                      const Batch& half, MeasuredChain& measured) {
-  const Recomputation segments(*run.entry.module, options);
-  const SequentialCalls calls(*run.entry.module);
-  measured.with_segments = measure_step_peak(run, meter, part, measured.cost);
-  if (measured.smaller.batch > 0)
-    measured.smaller_with_segments = measure_step_peak(run, meter, half, measured.smaller);
-}
-
-// Measures an update by new optimizers of the same kind; the run's do not change.
+// An update by optimizers of the same kind as the run's, which stay as they are.
 void measure_update(Run& run, MemoryMeter& meter, ChainCost& cost) {
   const int64_t before = meter.held();
   OptimizerConfig config =
       call_module(run.entry, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
   std::vector<double> seconds;
-  for (int round = 0; round < 4; ++round) {  // the first creates the state
+  for (int round = 0; round < 4; ++round) {  // the first makes the state
     meter.wait();
     meter.mark();
     const int64_t held = meter.held();
@@ -227,62 +208,51 @@ void measure_update(Run& run, MemoryMeter& meter, ChainCost& cost) {
   cost.optimizer_s = seconds[2];  // the middle one of three
 }
 
-// The blocks of `part` and of `half`, half as many samples; none if that is none. Leaves gradients.
-void measure_blocks(Run& run, MemoryMeter& meter, const Batch& part, const Batch& half, MeasuredChain& measured) {
+// A batch, or the part of it that a pass takes, and half as many samples.
+MeasuredChain measure(Run& run, const Batch& batch) {
+  const auto meter = MemoryMeter::make(run.strategy->device());
   ChainBlocks blocks(*run.entry.module);
   const SequentialCalls calls(*run.entry.module);
+  const int64_t samples = samples_of_pass(run, batch);
+  const Batch part = samples < batch.size() ? first_samples(batch, samples) : batch;
   std::set<const torch::nn::Module*> seen;
-  for (const Station& station : pass(run, blocks, meter, part)) seen.insert(station.module);
+  for (const Station& station : pass(run, blocks, *meter, part)) seen.insert(station.module);
   drop_gradients(run);
   blocks.keep_only(seen);
-  measured.cost = chain_cost(blocks, measure_passes(run, blocks, meter, part));
-  if (half.tensors.empty()) {
-    measured.smaller = without_samples(measured.cost);
-  } else {
-    measured.smaller = chain_cost(blocks, measure_passes(run, blocks, meter, half));
-  }
-  (void)pass(run, blocks, meter, part);
-}
-
-// Measures a batch, or the part of it in one pass, and half as many samples.
-MeasuredChain measure(Run& run, const Batch& batch, const MeasureRequest& request) {
-  const auto meter = MemoryMeter::make(run.strategy->device());
-  const int64_t samples = samples_of_pass(run, batch, request.shares);
-  const Batch part = samples < batch.size() ? first_samples(batch, samples) : batch;
-  const Batch half = samples >= 2 ? first_samples(batch, samples / 2) : Batch();
   MeasuredChain measured;
-  measure_blocks(run, *meter, part, half, measured);
+  measured.cost = chain_cost(blocks, measure_passes(run, blocks, *meter, part));
+  measured.cost.inputs = batch_bytes(batch);
+  if (samples >= 2) {
+    const Batch half = first_samples(batch, samples / 2);
+    measured.smaller = chain_cost(blocks, measure_passes(run, blocks, *meter, half));
+    measured.smaller.batch = samples / 2;
+    measured.smaller.inputs = samples < batch.size() ? measured.cost.inputs : batch_bytes(half);
+  } else {
+    measured.smaller = without_samples(measured.cost);
+  }
   measured.cost.batch = samples;
-  measured.smaller.batch = samples >= 2 ? samples / 2 : measured.smaller.batch;
-  // A micro-batch is part of a batch on the device; of a share, only the share is there.
-  const bool cuts = samples < batch.size() && request.shares == 1;
-  measured.cost.inputs = batch_bytes(cuts ? batch : part);
-  if (samples >= 2) measured.smaller.inputs = cuts ? measured.cost.inputs : batch_bytes(half);
+  (void)pass(run, blocks, *meter, part);  // gradients to update with
   for (ChainCost* cost : {&measured.cost, &measured.smaller}) {
     cost->parameters = bytes_of(weights_of(*run.entry.module));
     cost->gradients = bytes_of(gradients_of(run.entry.module->parameters()));
-    cost->gradients_stay = run.has_peers() || run.fit.accumulate_grad_batches > 1 ||
-                           (run.plan.micro_batch_size > 0 && run.plan.micro_batch_size < batch.size());
+    cost->gradients_stay = run.has_peers() || run.fit.accumulate_grad_batches > 1 || samples < batch.size();
     for (const auto& callback : run.entry.callbacks) cost->callbacks += callback->held_bytes(*run.entry.module);
   }
   measure_update(run, *meter, measured.cost);
   measured.smaller.optimizer_state = measured.cost.optimizer_state;
   measured.smaller.optimizer_peak = measured.cost.optimizer_peak;
   measured.smaller.optimizer_s = measured.cost.optimizer_s;
-  drop_gradients(run);
-  measured.outputs = output_bytes(run, batch);
-  if (request.recompute) measure_segments(run, *meter, *request.recompute, part, half, measured);
   return measured;
 }
 
 }  // namespace
 
-std::optional<MeasuredChain> measure_chain(Run& run, const MeasureRequest& request) {
+std::optional<MeasuredChain> measure_chain(Run& run) {
   check_measurable(run);
   Restored restored(run);
   std::optional<MeasuredChain> measured;
   if (const auto largest = largest_of_next_batches(run)) {
-    measured = measure(run, largest->batch, request);
+    measured = measure(run, largest->batch);
     measured->batches_seen = largest->batches_seen;
     measured->samples = std::max<int64_t>(1, largest->batch.size());
   }

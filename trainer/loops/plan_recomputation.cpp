@@ -19,14 +19,13 @@ namespace levin {
 namespace {
 
 thread_local MeasureOnly::Take measure_only;
-thread_local MeasureRequest measure_request;
 
 std::string text_of(int64_t bytes) {
   return bytes_text(static_cast<uint64_t>(std::max<int64_t>(0, bytes)));
 }
 
-// The memory available to a step: memory that is in use between two steps is not free, but belongs to it. A tenth is
-// left for fragmentation and for memory that is not in tensors.
+// What a step may hold: what it holds already between two steps is no more free, but its own. A tenth is left for what
+// allocators lose between blocks, and for what a step asks for that is no tensor.
 MemoryBudget free_for_step(const Run& run, int64_t parameters) {
   const int64_t free = free_memory(run.strategy->device());
   return {parameters + free - free / 10, true};
@@ -74,7 +73,7 @@ void check_alone(const RecomputeOptions& options) {
       "checkpoints, keep and offload.");
 }
 
-// Recomputes segments by name, as if they were in the run file.
+// Segments by name, as if they had been written into the run file.
 void recompute(Run& run, std::vector<std::string> modules) {
   if (modules.empty()) return;
   RecomputeOptions options;
@@ -83,19 +82,17 @@ void recompute(Run& run, std::vector<std::string> modules) {
   run.entry.sequential_calls.reset();
   start_recomputation(run);
   run.entry.sequential_calls = std::make_shared<SequentialCalls>(*run.entry.module);
-  run.options.recompute = asked;  // another fit of this trainer plans again
+  run.options.recompute = asked;  // another fit of this trainer plans anew
 }
 
 }  // namespace
 
-MeasureOnly::MeasureOnly(Take take, MeasureRequest request) {
+MeasureOnly::MeasureOnly(Take take) {
   measure_only = std::move(take);
-  measure_request = std::move(request);
 }
 
 MeasureOnly::~MeasureOnly() {
   measure_only = nullptr;
-  measure_request = {};
 }
 
 bool plan_recomputation(Run& run) {
@@ -103,7 +100,7 @@ bool plan_recomputation(Run& run) {
   const bool by_number = asked.options && asked.options->budget;
   if (by_number) check_alone(*asked.options);
   if (!measure_only && !asked.is_planned()) return true;
-  const auto measured = measure_chain(run, measure_request);
+  const auto measured = measure_chain(run);
   if (!measured) return measure_only == nullptr;
   const MemoryBudget free = free_for_step(run, measured->cost.parameters);
   if (measure_only) {
