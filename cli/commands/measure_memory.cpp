@@ -7,6 +7,7 @@
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/loops/plan_recomputation.h"
 #include "levin/trainer/plan/rank_plan.h"
+#include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -22,12 +23,25 @@ bool has_ranks(TrainerOptions given) {
       (devices != nullptr && *devices != 1) || (list != nullptr && list->size() > 1) || given.num_nodes > 1;
   if (given.strategy.empty() || given.strategy.is_name("auto")) return several;
   const auto strategy = given.strategy.object("TrainerOptions.strategy");
+  if (!strategy->replica_slots().empty()) return false;  // dp: see replica_devices
   if (const std::string why = why_not_planned(*strategy); !why.empty()) {
     throw ConfigError("trainer.strategy: " + why +
                       ", and the planner knows steps on one device only. Use --trainer.strategy=ddp or single_device "
                       "to see what one device would hold.");
   }
   return several && strategy->is_distributed();
+}
+
+// The devices of this process that compute each batch together, by strategies dp and dp_balanced; else none.
+std::vector<std::string> replica_devices(const TrainerOptions& given) {
+  if (given.strategy.empty() || given.strategy.is_name("auto")) return {};
+  Component<Strategy> choice = given.strategy;
+  if (choice.object("TrainerOptions.strategy")->replica_slots().empty()) return {};
+  TrainerOptions plain = given;
+  plain.recompute = {};  // its budget is refused with several devices
+  std::vector<std::string> devices;
+  for (const DeviceSlot& slot : resolve_plan(plain).slots) devices.push_back(slot.text());
+  return devices;
 }
 
 // One device, and what of the step's options changes its memory.
@@ -68,23 +82,36 @@ MeasuredMemory measure_memory(const std::vector<std::string>& run_words) {
   result.model = words.run.config.model->class_path;
   result.config = last_file(words.sources);
   const bool ranks = has_ranks(words.run.trainer);
+  result.devices = replica_devices(words.run.trainer);
+  const auto replicas = std::max<int64_t>(1, static_cast<int64_t>(result.devices.size()));
+  if (replicas > 1) {
+    Component<Strategy> strategy = words.run.trainer.strategy;
+    result.strategy = strategy.object("trainer.strategy")->name();
+  }
   Trainer trainer(one_step(words.run.trainer));
   bool measured = false;
-  const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget free) {
-    result.cost = chain.cost;
-    result.smaller = chain.smaller;
-    result.free = free;
-    if (chain.batches_seen > 1) {
-      result.notes.push_back("Measured on the largest of the first " + std::to_string(chain.batches_seen) +
-                             " batches.");
-    }
-    if (chain.samples > chain.cost.batch) {
-      result.notes.push_back("micro_batch_size: a batch of " + std::to_string(chain.samples) +
-                             " samples goes through the model in parts, and the table is about one of them.");
-    }
-    result.device = trainer.device().str();
-    measured = true;
-  });
+  const MeasureOnly only(
+      [&](const MeasuredChain& chain, MemoryBudget free) {
+        result.cost = chain.cost;
+        result.smaller = chain.smaller;
+        result.free = free;
+        result.samples = chain.samples;
+        if (chain.batches_seen > 1) {
+          result.notes.push_back("Measured on the largest of the first " + std::to_string(chain.batches_seen) +
+                                 " batches.");
+        }
+        if (replicas > 1) {
+          result.notes.push_back("The table is about the first device, which computes " +
+                                 std::to_string(chain.cost.batch) + " of a batch's " + std::to_string(chain.samples) +
+                                 " samples.");
+        } else if (chain.samples > chain.cost.batch) {
+          result.notes.push_back("micro_batch_size: a batch of " + std::to_string(chain.samples) +
+                                 " samples goes through the model in parts, and the table is about one of them.");
+        }
+        result.device = trainer.device().str();
+        measured = true;
+      },
+      replicas);
   fit(trainer, parts);
   for (Component<Callback> callback : words.run.trainer.callbacks) {
     result.cost.callbacks += callback.object("trainer.callbacks")->held_bytes(*parts.model);

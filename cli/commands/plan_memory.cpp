@@ -6,6 +6,7 @@
 
 #include "levin/cli/commands/command_words.h"
 #include "levin/cli/commands/help_text.h"
+#include "levin/cli/commands/plan_devices.h"
 #include "levin/cli/commands/report.h"
 #include "levin/cli/config/planned_config.h"
 #include "levin/core/console.h"
@@ -74,6 +75,48 @@ void print_table(const MeasuredMemory& measured, MemoryBudget budget, const std:
   }
 }
 
+// What each of several devices holds without recomputation, and what gathered outputs would add on the first.
+void print_devices(const MeasuredMemory& measured) {
+  Console& console = Console::instance();
+  const auto all = predict_devices(measured.cost, measured.smaller, measured.samples, measured.devices, {});
+  console.print(measured.strategy + " on " + count_of(all.size(), "device") + ", a batch of " +
+                count_of(measured.samples, "sample") + ", without recomputation:");
+  console.print("device  samples        weights      gradients  optimizer state  predicted peak");
+  int64_t sum = 0;
+  for (const DeviceMemory& one : all) {
+    std::array<char, 160> text = {};
+    std::snprintf(text.data(), text.size(), "%7lld %14s %14s %16s %15s", static_cast<long long>(one.samples),
+                  text_of(one.weights).c_str(), text_of(one.gradients).c_str(), text_of(one.optimizer_state).c_str(),
+                  text_of(one.peak).c_str());
+    console.print(in_columns(one.device, 8) + text.data());
+    sum += one.peak;
+  }
+  console.print("all of them together: " + text_of(sum));
+  const auto outputs = model_outputs(measured.cost, measured.smaller, measured.samples);
+  if (!outputs) return;
+  console.print("The outputs of " + outputs->block + " for the whole batch are " + text_of(outputs->bytes) + ". " +
+                measured.strategy +
+                " computes the loss of each share where its outputs are. Gathering them on the first device, as "
+                "levin::DataParallel and PyTorch's DataParallel do, would add " +
+                text_of(outputs->bytes) + " there, and " + text_of(outputs->bytes + outputs->gradient_bytes) +
+                " with their gradients.");
+}
+
+// The batch that --batch_size asks for, by the line through the two that were measured.
+MeasuredMemory at_wanted_batch(MeasuredMemory measured, std::optional<int64_t> wanted) {
+  if (!wanted) return measured;
+  const int64_t batch = *wanted;
+  const int64_t share = largest_share(batch, measured.devices.size());
+  const ChainCost seen = measured.cost;
+  measured.cost = at_batch(seen, measured.smaller, share);
+  if (share == measured.smaller.batch) measured.smaller = seen;
+  measured.samples = batch;
+  measured.notes.push_back("--batch_size: measured with " + count_of(seen.batch, "sample") +
+                           (measured.devices.size() > 1 ? " a device" : "") + ", and the figures are for " +
+                           std::to_string(share) + ".");
+  return measured;
+}
+
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
@@ -139,7 +182,7 @@ int run_plan_memory(const std::vector<std::string>& words, int width, const Meas
   read_options(read.options, options, "", problems);
   if (read.run.empty()) problems.add({}, "plan memory", "there is no run to measure. Give --config FILE.");
   if (!problems.empty()) return report_problems(problems, kConclusion);
-  const MeasuredMemory measured = measure(read.run);
+  const MeasuredMemory measured = at_wanted_batch(measure(read.run), options.batch_size);
   if (options.apply && measured.config.empty()) {
     problems.add({}, "--apply", "there is no run file to write once more. Give the run by --config FILE.");
     return report_problems(problems, kConclusion);
@@ -147,6 +190,7 @@ int run_plan_memory(const std::vector<std::string>& words, int width, const Meas
   const MemoryBudget budget = options.budget ? MemoryBudget{options.budget->bytes} : measured.free;
   const std::vector<MemoryLine> lines = plan_memory(measured, budget);
   print_table(measured, budget, lines);
+  if (measured.devices.size() > 1) print_devices(measured);
   if (!options.picture.empty()) write_picture(options.picture, measured, budget, lines);
   if (lines.back().name != kBest) {
     Console::instance().error("--budget: " + cannot_meet(measured.cost, measured.smaller, budget));

@@ -17,13 +17,17 @@ struct PlanMemoryOptions {
   std::optional<ByteSize> budget = std::nullopt;
   std::string picture = "memory_plan.svg";
   bool apply = false;
+  std::optional<int64_t> batch_size = std::nullopt;
 
   static auto fields() {
     using O = PlanMemoryOptions;
     return levin::fields(
         field("budget", &O::budget, "most that a step may hold, e.g. 11GiB; unset: 9/10 of what the device has free"),
         field("picture", &O::picture, "where the memory over the step is drawn, an SVG; empty: nowhere"),
-        field("apply", &O::apply, "write the last --config FILE once more, as FILE.planned.yaml, with the best plan"));
+        field("apply", &O::apply, "write the last --config FILE once more, as FILE.planned.yaml, with the best plan"),
+        field("batch_size", &O::batch_size,
+              "samples of the batch that the table is about; unset: the measured one. Memory grows linearly with it")
+            .check([](const std::optional<int64_t>& n) { return !n || *n >= 1; }, ">= 1"));
   }
 };
 
@@ -32,10 +36,13 @@ struct MeasuredMemory {
   ChainCost cost = {};     // of its batch
   ChainCost smaller = {};  // of another one
   MemoryBudget free = {};
-  std::string model = "";               // its class
-  std::string device = "";              // "cpu", "cuda:0"
-  std::string config = "";              // the last --config FILE; "" without one
-  std::vector<std::string> notes = {};  // sentences that the table begins with
+  std::string model = "";                 // its class
+  std::string device = "";                // "cpu", "cuda:0"
+  std::string config = "";                // the last --config FILE; "" without one
+  int64_t samples = 0;                    // of the whole batch; cost may be about a part of it
+  std::string strategy = "";              // dp or dp_balanced, where several devices of a process compute a batch
+  std::vector<std::string> devices = {};  // theirs, "cpu:0", "cpu:1"
+  std::vector<std::string> notes = {};    // sentences that the table begins with
 };
 
 /// Measures the run that these words of a command line describe (--config FILE, overrides); throws ConfigError.

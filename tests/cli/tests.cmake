@@ -27,6 +27,7 @@ if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models o
     cli/plan_cluster_test.cpp)
   add_dependencies(plan_cluster_test levin_tool)
   levin_test(plan_memory FILES
+    cli/plan_devices_test.cpp
     cli/plan_memory_test.cpp)
   add_dependencies(plan_memory_test levin_tool)
   levin_test(tune FILES

@@ -4,6 +4,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
+#include "levin/cli/commands/plan_devices.h"
 #include "levin/recompute/chain_plan.h"
 #include "levin/recompute/memory_meter.h"
 #include "levin/trainer/loops/plan_recomputation.h"
@@ -39,7 +40,7 @@ RecomputeChoice choice(const std::vector<std::string>& modules) {
 }
 
 // The most that is held in the second and third step; the data were there before.
-int64_t peak_of(const Shape& shape, const std::vector<std::string>& modules) {
+int64_t peak_of(const Shape& shape, const std::vector<std::string>& modules, const TrainerOptions& where = {}) {
   const auto meter = MemoryMeter::make(at::kCPU);
   int64_t peak = 0;
   LambdaCallback watch(
@@ -53,6 +54,8 @@ int64_t peak_of(const Shape& shape, const std::vector<std::string>& modules) {
     TrainerOptions options = quiet(1, watch);
     options.precision = shape.precision;
     options.recompute = choice(modules);
+    options.devices = where.devices;
+    options.strategy = where.strategy;
     Trainer(options).fit(*module, loader_of(shape));
   }
   return peak;
@@ -96,6 +99,47 @@ TEST(MemoryPlan, PredictsThePeakOfAnotherBatch) {
     const auto predicted = static_cast<double>(predict_memory(cost, {}).peak);
     const auto seen = static_cast<double>(peak_of(shape, {}) + cost.inputs);
     EXPECT_NEAR(predicted / seen, 1, 0.05) << shape.name;
+  }
+}
+
+// A GPT of which dp can make replicas.
+struct CopiedGpt : GPT {
+  using GPT::GPT;
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>&) const override {
+    return std::make_shared<CopiedGpt>(options());
+  }
+};
+
+// Slots on one CPU share its memory, so the sum over the devices is what can be measured.
+TEST(MemoryPlan, PredictsThePeakOfAStepOnTwoDevicesOfOneProcess) {
+  torch::manual_seed(3);
+  GPTOptions gpt;
+  gpt.vocab_size = 200;
+  gpt.block_size = 32;
+  gpt.n_layer = 4;
+  gpt.n_embd = 32;
+  const Shape shape{"GPT",
+                    [gpt] { return std::make_shared<CopiedGpt>(gpt); },
+                    {torch::randint(200, {48, 32}), torch::randint(200, {48, 32})}};
+  MeasuredChain measured;
+  {
+    const CapturedConsole console;
+    const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget) { measured = chain; }, 2);
+    const auto module = shape.make();
+    Trainer(quiet(1, {})).fit(*module, loader_of(shape));
+  }
+  EXPECT_EQ(measured.cost.batch, 8);
+  EXPECT_EQ(measured.samples, 16);
+  int64_t predicted = 0;
+  for (const auto& one : predict_devices(measured.cost, measured.smaller, 16, {"cpu:0", "cpu:1"}, {}))
+    predicted += one.peak;
+  for (const char* strategy : {"dp", "dp_balanced"}) {
+    TrainerOptions options;
+    options.devices = std::vector<std::string>{"cpu", "cpu"};
+    options.strategy = strategy;
+    const auto seen = static_cast<double>(peak_of(shape, {}, options) + measured.cost.inputs);
+    std::printf("%s: predicted %lld, measured %.0f\n", strategy, static_cast<long long>(predicted), seen);
+    EXPECT_NEAR(static_cast<double>(predicted) / seen, 1, 0.1) << strategy;
   }
 }
 

@@ -221,6 +221,8 @@ SMALLER = {
                      "bert_large_recompute.yaml"], SMALL_ENCODER),
     "gpt_124m.yaml": ["--trainer.accelerator=cpu", "--model.vocab_size=0", "--model.n_layer=2", "--model.n_embd=96",
                       "--data.tokenizer=byte", "--data.batch_size=1", "--data.block_size=64"],
+    "bert_masked_lm_dp.yaml": ["--trainer.accelerator=cpu", *SMALL_ENCODER[:-1], "--data.batch_size=4",
+                               "--data.block_size=24"],
     "thousand_layers.yaml": ["--model.layers=100", "--data.batch_size=64"],
 }
 

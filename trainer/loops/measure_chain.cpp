@@ -177,9 +177,9 @@ Passes measure_passes(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const B
   return typical_passes(plain, again);
 }
 
-// Of micro-batches the first, which is as large as any.
-int64_t samples_of_pass(const Run& run, const Batch& batch) {
-  const int64_t all = std::max<int64_t>(1, batch.size());
+// Of replicas' shares or micro-batches the first, which is as large as any.
+int64_t samples_of_pass(const Run& run, const Batch& batch, int64_t replicas) {
+  const int64_t all = (std::max<int64_t>(1, batch.size()) + replicas - 1) / replicas;
   return run.plan.micro_batch_size > 0 ? std::min(all, run.plan.micro_batch_size) : all;
 }
 
@@ -209,11 +209,11 @@ void measure_update(Run& run, MemoryMeter& meter, ChainCost& cost) {
 }
 
 // A batch, or the part of it that a pass takes, and half as many samples.
-MeasuredChain measure(Run& run, const Batch& batch) {
+MeasuredChain measure(Run& run, const Batch& batch, int64_t replicas) {
   const auto meter = MemoryMeter::make(run.strategy->device());
   ChainBlocks blocks(*run.entry.module);
   const SequentialCalls calls(*run.entry.module);
-  const int64_t samples = samples_of_pass(run, batch);
+  const int64_t samples = samples_of_pass(run, batch, replicas);
   const Batch part = samples < batch.size() ? first_samples(batch, samples) : batch;
   std::set<const torch::nn::Module*> seen;
   for (const Station& station : pass(run, blocks, *meter, part)) seen.insert(station.module);
@@ -226,7 +226,11 @@ MeasuredChain measure(Run& run, const Batch& batch) {
     const Batch half = first_samples(batch, samples / 2);
     measured.smaller = chain_cost(blocks, measure_passes(run, blocks, *meter, half));
     measured.smaller.batch = samples / 2;
-    measured.smaller.inputs = samples < batch.size() ? measured.cost.inputs : batch_bytes(half);
+    if (replicas > 1) {
+      measured.smaller.inputs = measured.cost.inputs * (samples / 2) / samples;
+    } else {
+      measured.smaller.inputs = samples < batch.size() ? measured.cost.inputs : batch_bytes(half);
+    }
   } else {
     measured.smaller = without_samples(measured.cost);
   }
@@ -235,7 +239,8 @@ MeasuredChain measure(Run& run, const Batch& batch) {
   for (ChainCost* cost : {&measured.cost, &measured.smaller}) {
     cost->parameters = bytes_of(weights_of(*run.entry.module));
     cost->gradients = bytes_of(gradients_of(run.entry.module->parameters()));
-    cost->gradients_stay = run.has_peers() || run.fit.accumulate_grad_batches > 1 || samples < batch.size();
+    cost->gradients_stay = run.has_peers() || run.fit.accumulate_grad_batches > 1 ||
+                           (run.plan.micro_batch_size > 0 && run.plan.micro_batch_size < batch.size());
     for (const auto& callback : run.entry.callbacks) cost->callbacks += callback->held_bytes(*run.entry.module);
   }
   measure_update(run, *meter, measured.cost);
@@ -247,12 +252,12 @@ MeasuredChain measure(Run& run, const Batch& batch) {
 
 }  // namespace
 
-std::optional<MeasuredChain> measure_chain(Run& run) {
+std::optional<MeasuredChain> measure_chain(Run& run, int64_t replicas) {
   check_measurable(run);
   Restored restored(run);
   std::optional<MeasuredChain> measured;
   if (const auto largest = largest_of_next_batches(run)) {
-    measured = measure(run, largest->batch);
+    measured = measure(run, largest->batch, replicas);
     measured->batches_seen = largest->batches_seen;
     measured->samples = std::max<int64_t>(1, largest->batch.size());
   }

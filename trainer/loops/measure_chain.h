@@ -10,7 +10,7 @@
 namespace levin {
 
 struct MeasuredChain {
-  ChainCost cost = {};       // of the largest batch; with micro_batch_size: of one of its parts
+  ChainCost cost = {};       // of the largest batch; with micro_batch_size or replicas: of one of its parts
   ChainCost smaller = {};    // of half as many samples; of one sample: batch 0, which takes nothing that grows
   int64_t samples = 1;       // of the batch
   int64_t batches_seen = 1;  // of which it was the largest
@@ -21,6 +21,8 @@ struct MeasuredChain {
 /// known here. Waits for the device. Unset if there is no batch. Every rank calls it, since layers may wait for all
 /// (sync_batchnorm). Throws ConfigError, naming the option, where a step is not one forward and one backward pass of
 /// this module here: manual optimization, an optimizer with a closure, sharded weights, several devices in one process.
-[[nodiscard]] std::optional<MeasuredChain> measure_chain(Run& run);
+/// `replicas`: what is measured is the largest share of the batch that one of so many has; inputs stay the whole
+/// batch's.
+[[nodiscard]] std::optional<MeasuredChain> measure_chain(Run& run, int64_t replicas = 1);
 
 }  // namespace levin

@@ -19,6 +19,7 @@ namespace levin {
 namespace {
 
 thread_local MeasureOnly::Take measure_only;
+thread_local int64_t measured_replicas = 1;
 
 std::string text_of(int64_t bytes) {
   return bytes_text(static_cast<uint64_t>(std::max<int64_t>(0, bytes)));
@@ -87,12 +88,14 @@ void recompute(Run& run, std::vector<std::string> modules) {
 
 }  // namespace
 
-MeasureOnly::MeasureOnly(Take take) {
+MeasureOnly::MeasureOnly(Take take, int64_t replicas) {
   measure_only = std::move(take);
+  measured_replicas = replicas;
 }
 
 MeasureOnly::~MeasureOnly() {
   measure_only = nullptr;
+  measured_replicas = 1;
 }
 
 bool plan_recomputation(Run& run) {
@@ -100,7 +103,7 @@ bool plan_recomputation(Run& run) {
   const bool by_number = asked.options && asked.options->budget;
   if (by_number) check_alone(*asked.options);
   if (!measure_only && !asked.is_planned()) return true;
-  const auto measured = measure_chain(run);
+  const auto measured = measure_chain(run, measured_replicas);
   if (!measured) return measure_only == nullptr;
   const MemoryBudget free = free_for_step(run, measured->cost.parameters);
   if (measure_only) {

@@ -20,7 +20,8 @@ namespace levin {
 class MeasureOnly {
  public:
   using Take = std::function<void(const MeasuredChain& measured, MemoryBudget free_memory)>;
-  explicit MeasureOnly(Take take);
+  /// `replicas`: of the batch, the share that one of so many replicas computes is measured.
+  explicit MeasureOnly(Take take, int64_t replicas = 1);
   ~MeasureOnly();
   MeasureOnly(const MeasureOnly&) = delete;
   MeasureOnly& operator=(const MeasureOnly&) = delete;

@@ -1,0 +1,41 @@
+// What each device holds in a step that the devices of one process compute together (strategies dp and dp_balanced), by
+// what one of them was measured to hold. Part of levin plan memory.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/recompute/chain_cost.h"
+
+namespace levin {
+
+struct DeviceMemory {
+  std::string device = "";
+  int64_t samples = 0;          // its share of the batch
+  int64_t weights = 0;          // the module's on the first device, a replica's on the others
+  int64_t gradients = 0;        // on the first device also the sum
+  int64_t optimizer_state = 0;  // on the first device only
+  int64_t peak = 0;
+};
+
+/// The samples of the largest share, which is the first device's.
+[[nodiscard]] int64_t largest_share(int64_t batch, size_t devices);
+
+/// Of a batch of `batch` samples. `one` and `other`: of two shares, see at_batch; inputs are those of the whole batch,
+/// which the first device is given. Devices without a sample are left out, as in training.
+[[nodiscard]] std::vector<DeviceMemory> predict_devices(const ChainCost& one, const ChainCost& other, int64_t batch,
+                                                        const std::vector<std::string>& devices,
+                                                        const Segments& segments);
+
+/// The last border before the loss: what PyTorch's DataParallel gathers on the first device.
+struct ModelOutputs {
+  std::string block = "";
+  int64_t bytes = 0;           // of the whole batch
+  int64_t gradient_bytes = 0;  // as many, unless no backward comes to it
+};
+/// Unset: the module has no block whose output it could be.
+[[nodiscard]] std::optional<ModelOutputs> model_outputs(const ChainCost& one, const ChainCost& other, int64_t batch);
+
+}  // namespace levin
