@@ -1,8 +1,11 @@
 #include "levin/cli/commands/measure_memory.h"
 
+#include <set>
+
 #include "levin/cli/config/resolve_run.h"
 #include "levin/cli/config/run_parts.h"
 #include "levin/core/error.h"
+#include "levin/recompute/segment_names.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/loops/plan_recomputation.h"
@@ -63,6 +66,34 @@ TrainerOptions one_step(const TrainerOptions& given) {
   return options;
 }
 
+// What the run computes again by itself, block by block. Adds a note where the planner cannot say what that saves.
+void add_own_segments(const RecomputeChoice& recompute, const LightningModule& module, MeasuredMemory& result) {
+  if (!recompute.options || recompute.is_planned()) return;
+  if (recompute.options->keep != Keep::nothing || recompute.options->offload) {
+    result.notes.push_back(
+        "The run's recompute keeps more than inputs, or keeps them elsewhere (keep, offload), which is not planned: "
+        "the table has no line for it.");
+    return;
+  }
+  std::set<std::string> blocks;
+  for (const BlockCost& block : result.cost.blocks) blocks.insert(block.name);
+  for (const NamedSegment& segment : named_segments(module, *recompute.options)) {
+    std::vector<std::string> names;
+    for (const torch::nn::Module* part : segment.modules) {
+      for (const auto& item : module.named_modules()) {
+        if (item.value().get() == part) names.push_back(item.key());
+      }
+    }
+    const bool known = !names.empty() && blocks.contains(names.front()) && blocks.contains(names.back());
+    if (known) {
+      result.own_segments.push_back(names);
+    } else {
+      result.notes.push_back("The run's recompute names " + segment.name +
+                             ", which is not among the blocks that were measured: its line is without it.");
+    }
+  }
+}
+
 std::string last_file(const std::vector<ConfigSource>& sources) {
   std::string path;
   for (const ConfigSource& source : sources) {
@@ -119,6 +150,7 @@ MeasuredMemory measure_memory(const std::vector<std::string>& run_words) {
   result.smaller.callbacks = result.cost.callbacks;
   if (ranks) result.cost.gradients_stay = result.smaller.gradients_stay = true;  // in the ranks' buckets
   if (!measured) throw ConfigError("plan memory: the run has no training batch to measure. Give it data.");
+  add_own_segments(words.run.trainer.recompute, *parts.model, result);
   return result;
 }
 

@@ -136,6 +136,26 @@ void write_picture(const std::string& path, const MeasuredMemory& measured, Memo
   Console::instance().print("memory over the step: " + path);
 }
 
+// The run's own segments among the blocks of the chain; of nested ones the outer one.
+Segments own_segments(const MeasuredMemory& measured) {
+  const auto& blocks = measured.cost.blocks;
+  Segments segments;
+  for (const auto& names : measured.own_segments) {
+    const auto named = [&](const std::string& name) {
+      return static_cast<size_t>(
+          std::find_if(blocks.begin(), blocks.end(), [&](const BlockCost& block) { return block.name == name; }) -
+          blocks.begin());
+    };
+    const BlockSegment segment{named(names.front()), named(names.back())};
+    const bool known = std::any_of(segments.begin(), segments.end(), [&](const BlockSegment& other) {
+      return segment.first <= other.last && other.first <= segment.last;
+    });
+    if (segment.last < blocks.size() && segment.first <= segment.last && !known) segments.push_back(segment);
+  }
+  std::sort(segments.begin(), segments.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  return segments;
+}
+
 // FILE.yaml to FILE.planned.yaml.
 std::string planned_name(const std::string& path) {
   for (const char* ending : {".yaml", ".yml", ".json"}) {
@@ -167,6 +187,7 @@ std::vector<MemoryLine> plan_memory(const MeasuredMemory& measured, MemoryBudget
   add("each block", each_block(cost));
   add("√n segments", square_root_segments(cost));
   if (const auto least = best_segments(cost, least_peak(cost))) add("least memory", *least);
+  if (const Segments own = own_segments(measured); !own.empty()) add("the run's recompute", own);
   if (const auto best = best_segments(cost, budget.bytes)) add(kBest, *best);
   return lines;
 }

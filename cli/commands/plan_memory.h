@@ -42,7 +42,8 @@ struct MeasuredMemory {
   int64_t samples = 0;                    // of the whole batch; cost may be about a part of it
   std::string strategy = "";              // dp or dp_balanced, where several devices of a process compute a batch
   std::vector<std::string> devices = {};  // theirs, "cpu:0", "cpu:1"
-  std::vector<std::string> notes = {};    // sentences that the table begins with
+  std::vector<std::vector<std::string>> own_segments = {};  // of the run's recompute, by its blocks' names
+  std::vector<std::string> notes = {};                      // sentences that the table begins with
 };
 
 /// Measures the run that these words of a command line describe (--config FILE, overrides); throws ConfigError.
@@ -59,7 +60,8 @@ struct MemoryLine {
   MemoryPrediction prediction = {};
   int64_t largest_batch = 0;  // that stays under the budget
 };
-/// No recomputation, each block, √n segments, the least memory, and the best under the budget if anything meets it.
+/// No recomputation, each block, √n segments, the least memory, what the run's `recompute` says, and the best under the
+/// budget if anything meets it.
 [[nodiscard]] std::vector<MemoryLine> plan_memory(const MeasuredMemory& measured, MemoryBudget budget);
 
 }  // namespace levin

@@ -68,6 +68,33 @@ TEST(PlanMemory, SaysPeaksTimesAndBatchesOfEachPlan) {
              "least memory", "best under the budget", "best: recompute h."});
 }
 
+TEST(PlanMemory, TheRunsOwnRecomputationIsALine) {
+  MeasuredMemory seen = measured();
+  seen.own_segments = {{"h.0"}, {"h.1", "h.2"}, {"h.2"}};  // the last one within another
+  const auto lines = plan_memory(seen, {100 * kMiB});
+  ASSERT_EQ(lines.size(), 6U);
+  EXPECT_EQ(lines[4].name, "the run's recompute");
+  EXPECT_EQ(lines[4].segments, (Segments{{0, 0}, {1, 2}}));
+  EXPECT_EQ(lines[4].prediction.peak, predict_memory(chain(8), {{0, 0}, {1, 2}}).peak);
+  EXPECT_EQ(plan_memory(measured(), {100 * kMiB}).size(), 5U);
+}
+
+TEST(PlanMemory, FollowsTheRecomputationOfTheRunFile) {
+  const auto planned = [](const std::string& words) {
+    return test::run_program(LEVIN_BINARY_DIR "/bin/levin plan memory --config " LEVIN_SOURCE_DIR
+                                              "/configs/paddle_recompute.yaml --picture= --data.batch_size=1024 " +
+                             words);
+  };
+  const auto own = planned("");
+  EXPECT_EQ(own.status, 0) << own.output;
+  expect_parts(own.output, {"the run's recompute           2 "});
+  const auto none = planned("--trainer.recompute=null");
+  EXPECT_EQ(none.output.find("the run's recompute"), std::string::npos) << none.output;
+  const auto kept = planned("--trainer.recompute.keep=matmul");
+  EXPECT_EQ(kept.output.find("the run's recompute  "), std::string::npos) << kept.output;
+  expect_parts(kept.output, {"The run's recompute keeps more than inputs"});
+}
+
 TEST(PlanMemory, WithoutABudgetItIsWhatTheDeviceHasFree) {
   const auto [code, said] = plan({"--picture="});
   EXPECT_EQ(code, kExitOk);
