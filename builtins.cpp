@@ -1,5 +1,4 @@
-// Names every built-in class, one line each: what YAML may write. Explicit, because a static library drops files that
-// nothing refers to, and a class that is silently missing is the worst kind of error.
+// Registers every built-in class, one line each, under its name in YAML. Explicit, because a static library drops files that nothing refers to, and classes would be missing silently.
 #include <mutex>
 
 #include "levin/callbacks/backbone_finetuning.h"
@@ -59,8 +58,8 @@ namespace {
 void add_callbacks() {
   auto& all = Registry<Callback>::instance();
   all.add<BackboneFinetuning>("BackboneFinetuning", "trains a head first, and its backbone from a later epoch on");
-  all.add<BatchSizeFinder>("BatchSizeFinder", "finds how many samples of a batch fit into memory, and trains with it");
-  all.add<DeviceStatsMonitor>("DeviceStatsMonitor", "writes what processor, memory and GPU are doing to the loggers");
+  all.add<BatchSizeFinder>("BatchSizeFinder", "finds the batch size that fits into memory, and trains with it");
+  all.add<DeviceStatsMonitor>("DeviceStatsMonitor", "logs CPU, memory and GPU figures");
   all.add<EarlyStopping>("EarlyStopping", "ends a run when a metric stops improving");
   all.add<EMAWeightAveraging>("EMAWeightAveraging", "an exponential moving average of the weights");
   all.add<GradientAccumulationScheduler>("GradientAccumulationScheduler",
@@ -71,7 +70,7 @@ void add_callbacks() {
   all.add<ModelSummary>("ModelSummary", "prints the layers before training");
   all.add<OnExceptionCheckpoint>("OnExceptionCheckpoint", "saves the state of a training that fails");
   all.add<PredictionWriter>("PredictionWriter", "writes predictions to a file: CSV, JSON lines or safetensors");
-  all.add<ProgressBar>("ProgressBar", "shows how far a run is");
+  all.add<ProgressBar>("ProgressBar", "shows the progress of a run");
   all.add<SpikeDetection>("SpikeDetection", "ends a run when the training loss jumps");
   all.add<StochasticWeightAveraging>("StochasticWeightAveraging", "averages the weights of the last epochs");
   all.add<ThroughputMonitor>("ThroughputMonitor", "writes samples, tokens and FLOPs a second to the loggers");
@@ -138,14 +137,14 @@ void add_lr_schedulers() {
   auto& all = Registry<LRScheduler>::instance();
   all.add<ChainedScheduler>("ChainedScheduler", "schedulers stepped together");
   all.add<ConstantLR>("ConstantLR", "scales lr for the first steps");
-  all.add<CosineAnnealingLR>("CosineAnnealingLR", "lets lr fall along a cosine");
+  all.add<CosineAnnealingLR>("CosineAnnealingLR", "decreases lr along a cosine");
   all.add<CosineAnnealingWarmRestarts>("CosineAnnealingWarmRestarts", "a cosine with warm restarts");
-  all.add<CyclicLR>("CyclicLR", "lets lr swing between two bounds");
+  all.add<CyclicLR>("CyclicLR", "cycles lr between two bounds");
   all.add<ExponentialLR>("ExponentialLR", "decays lr every step");
   all.add<LinearLR>("LinearLR", "moves lr linearly: a warmup");
   all.add<MultiStepLR>("MultiStepLR", "decays lr at milestones");
   all.add<OneCycleLR>("OneCycleLR", "one rise and one long fall of lr");
-  all.add<PolynomialLR>("PolynomialLR", "lets lr fall to 0 as a polynomial");
+  all.add<PolynomialLR>("PolynomialLR", "decreases lr to 0 as a polynomial");
   all.add<ReduceLROnPlateau>("ReduceLROnPlateau", "lowers lr when a metric stops improving");
   all.add<SWALR>("SWALR", "moves lr to a constant: for weight averaging");
   all.add<SequentialLR>("SequentialLR", "schedulers one after the other");
@@ -158,7 +157,7 @@ ConfigNode option(const std::string& name, const std::string& value) {
   return options;
 }
 
-// What PyTorch Lightning calls the same.
+// Aliases from PyTorch Lightning.
 void add_lightning_names() {
   auto& strategies = Registry<Strategy>::instance();
   for (const char* name : {"DDPStrategy", "ddp_spawn", "ddp_fork", "ddp_notebook"}) strategies.add_alias(name, "ddp");
@@ -178,7 +177,7 @@ void add_lightning_names() {
 
 }  // namespace
 
-/// Registers what Levin brings along; called by the Trainer and the command line, once per process.
+/// Registers Levin's classes; called by the Trainer and the command line, once per process.
 void add_builtins() {
   static std::once_flag once;
   std::call_once(once, [] {

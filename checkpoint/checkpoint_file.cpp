@@ -14,8 +14,7 @@ namespace {
 
 // Note [Header checksum]
 // The header begins with exactly this text and then 16 hexadecimal digits: XXH3 of the header's length and text, with
-// zeros in the digits' place. Thus it covers every byte in front of the data, padding included, and doubles as the
-// mark of a Levin checkpoint.
+// zeros in the digits' place. So it covers every byte before the data, including padding, and also identifies a Levin checkpoint.
 constexpr std::string_view kPrefix = R"({"__metadata__":{"levin.checksum":")";
 constexpr std::string_view kNoChecksum = "0000000000000000";
 
@@ -26,7 +25,7 @@ std::string checksum_text(uint64_t hash) {
   return text;
 }
 
-// XXH3 of data that come in pieces.
+// XXH3 of data in pieces.
 class Hash {
  public:
   Hash() : state_(XXH3_createState(), &XXH3_freeState) {
@@ -40,7 +39,7 @@ class Hash {
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
 };
 
-// Of a header that is long enough for the digits; without a copy of it, as it may be large.
+// Of a header that is long enough for the digits; without copying it, because it may be large.
 std::string header_checksum(std::string_view length_and_text) {
   constexpr size_t digits_at = 8 + kPrefix.size();
   Hash hash;

@@ -1,5 +1,5 @@
 // A checkpoint on disk: one safetensors file with the values as JSON in its metadata and a checksum per tensor. Any
-// safetensors reader can open it; loading runs no code and allocates no more than the file holds.
+// safetensors reader can open it; loading runs no code and allocates no more than the file's size.
 #pragma once
 
 #include <string>
@@ -11,23 +11,21 @@
 
 namespace levin {
 
-/// Writes whole or not at all, durably. Throws CheckpointError naming path, bytes and cause; an old file stays then.
-/// The result: see write_file_durably.
+/// Writes durably, completely or not at all. Throws CheckpointError naming path, bytes and cause; an old file is then kept. For the result see write_file_durably.
 LockedFile write_checkpoint(const std::string& path, const State& state);
 
-/// Throws CheckpointError naming the path and what is wrong with it: missing, cut short, damaged (which tensor), not a
-/// checkpoint.
+/// Throws CheckpointError naming the path and what is wrong with it: missing, truncated, damaged (which tensor), not a checkpoint.
 [[nodiscard]] State read_checkpoint(const std::string& path);
 
 /// The values alone: reads and checks the header, not the tensors' data. Throws as read_checkpoint.
 [[nodiscard]] ConfigNode read_checkpoint_values(const std::string& path);
 
-/// A checkpoint opened for reading its tensors one by one. All that throw, throw CheckpointError as read_checkpoint.
+/// A checkpoint opened for reading its tensors one by one. Functions that throw, throw CheckpointError like read_checkpoint.
 class CheckpointFile {
  public:
   enum class Accept { checkpoint, any_safetensors };
 
-  /// `any_safetensors` takes files of other programs too: they have no values and no checksums.
+  /// `any_safetensors` also accepts files of other programs, which have no values and no checksums.
   explicit CheckpointFile(const std::string& path, Accept accept = Accept::checkpoint);
 
   [[nodiscard]] const SafetensorsFile& file() const { return file_; }

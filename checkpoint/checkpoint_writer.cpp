@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Made beside its place and renamed, so that there is a file at any time. Relative: the folder may move.
+// Created under another name and renamed, so that there is a file at any time. Relative, because the folder may be moved.
 void write_link(const std::string& path, const std::string& target) {
   std::error_code missing;
   if (!fs::exists(target, missing))
@@ -51,7 +51,7 @@ void write_one(const CheckpointRequest& request) {
   }
 }
 
-// What cannot be removed is told and left: the new file is good.
+// Files that cannot be removed are reported and left: the new file is good.
 void remove_obsolete(const CheckpointRequest& request) {
   for (const std::string& path : request.obsolete) {
     const std::string problem = remove_checkpoint(path);
@@ -99,7 +99,7 @@ void CheckpointWriter::submit(std::vector<CheckpointRequest> requests, std::vect
   finish();
   const bool shards =
       std::any_of(requests.begin(), requests.end(), [](const auto& one) { return one.shard.has_value(); });
-  if (!writes_ && !shards) {  // another rank does: here they are done at once
+  if (!writes_ && !shards) {  // another rank does: here they are complete at once
     Group done;
     done.errors.resize(requests.size());
     done.requests = std::move(requests);
@@ -157,7 +157,7 @@ void CheckpointWriter::work() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stop_ || waiting_ != nullptr; });
-    if (waiting_ == nullptr) return;  // a stop finishes what is waiting first
+    if (waiting_ == nullptr) return;  // a stop completes waiting jobs first
     std::unique_ptr<Group> group = std::move(waiting_);
     lock.unlock();
     write(*group);

@@ -1,11 +1,10 @@
-// Writes checkpoints in the background: the training thread copies the tensors and goes on, a thread of the writer
-// checksums, writes, syncs and renames. One group of files is in the works at a time.
+// Writes checkpoints in the background: the training thread copies the tensors and continues; the writer's thread computes checksums, writes, syncs and renames. One group of files is written at a time.
 //
 //   writer.submit(jobs);   // waits for the group before, copies the tensors, returns
 //   writer.poll();         // after each batch: tells the jobs' `done` what became of them
 //   writer.finish();       // waits for the disk
 //
-// All functions belong to the training thread; `done` runs on it too.
+// All functions, and `done`, run on the training thread.
 #pragma once
 
 #include <condition_variable>
@@ -27,11 +26,11 @@ namespace levin {
 struct CheckpointRequest {
   std::string path;
   bool weights_only = false;
-  std::string link_to = "";                // not empty: make `path` a link to this file instead of a file of its own
+  std::string link_to = "";                // not empty: make `path` a link to this file
   std::vector<std::string> obsolete = {};  // removed once the file is on the disk
   bool asynchronous = true;                // false: submit waits for the disk
-  std::function<void(const std::string& error)> done = {};  // "" if all went well
-  std::string folder = "";  // not empty: the file must come to lie in it, links on the way resolved
+  std::function<void(const std::string& error)> done = {};  // "" on success
+  std::string folder = "";  // not empty: the file must be in this folder after links are resolved
   State state = {};
   std::optional<ShardPlace> shard = {};  // every rank writes its file of a sharded checkpoint
 };
@@ -44,24 +43,24 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// False: what is submitted counts as written at once, shards excepted. For ranks other than 0.
+  /// False: submitted files count as written at once, except shards. For ranks other than 0.
   void set_writes(bool writes) { writes_ = writes; }
 
-  /// Writes the files in order. `sync_first` are flushed to the disk before: what the checkpoint refers to. Tensors
-  /// that several requests share are copied once. Throws what a `done` throws.
+  /// Writes the files in order. `sync_first`: files the checkpoint refers to, synced before. Tensors
+  /// that several requests share are copied once. Rethrows what a `done` throws.
   void submit(std::vector<CheckpointRequest> requests, std::vector<std::string> sync_first);
 
-  /// Calls `done` of the requests whose fate is known; never waits.
+  /// Calls `done` of completed requests; never waits.
   void poll();
 
-  /// Waits until nothing is in the works, then as poll().
+  /// Waits until everything is written, then like poll().
   void finish();
 
  private:
   struct Group {
     std::vector<CheckpointRequest> requests;
     std::vector<std::string> sync_first;
-    std::vector<std::string> errors;  // one a request, "" if all went well
+    std::vector<std::string> errors;  // one per request, "" on success
   };
 
   [[nodiscard]] State staged(const State& state);
@@ -78,7 +77,7 @@ class CheckpointWriter {
   std::unique_ptr<Group> finished_;  // handed back
   bool busy_ = false;                // a group is waiting or being written
   bool stop_ = false;
-  // Buffers of the copies, kept from save to save: fresh memory costs more than the copy.
+  // Buffers of the copies, reused by later saves: new memory costs more than the copy.
   std::unordered_map<std::string, at::Tensor> staging_ = {};
   struct Copied {
     at::Tensor copy;

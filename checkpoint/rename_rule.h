@@ -9,8 +9,7 @@
 
 namespace levin {
 
-/// Renames tensors of the file. `from` is a name or its first parts (whole parts between dots); `*` stands for any one
-/// part and keeps what it stood for: "layers.*.attn" to "blocks.*.attention". An empty `from` puts `to` before every
+/// Renames tensors of the file. `from` is a name or its first parts (whole parts between dots); `*` matches any one part, which is kept: "layers.*.attn" to "blocks.*.attention". An empty `from` puts `to` before every
 /// name.
 struct RenameRule {
   std::string from = "";
@@ -18,12 +17,12 @@ struct RenameRule {
 
   static auto fields() {
     using O = RenameRule;
-    return levin::fields(field("from", &O::from, "first parts of a tensor's name in the file; * is any one part"),
+    return levin::fields(field("from", &O::from, "first parts of a tensor's name in the file; * matches any one part"),
                          field("to", &O::to, "its replacement in the model; null skips the tensors"));
   }
 };
 
-/// The name by the first rule that fits, or as it was; none if the rule leaves it out.
+/// The name by the first matching rule, or unchanged; none if the rule omits it.
 [[nodiscard]] std::optional<std::string> renamed(const std::string& name, const std::vector<RenameRule>& rules);
 
 namespace detail {

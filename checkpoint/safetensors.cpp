@@ -24,9 +24,9 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
-constexpr uint64_t kPieceBytes = 1 << 18;  // read at once: stays in a core's cache while it is watched
+constexpr uint64_t kPieceBytes = 1 << 18;  // read at once: stays in a core's cache during checks
 
-// A bool other than 0 and 1 would be undefined behaviour in whoever reads it.
+// A bool other than 0 and 1 would be undefined behaviour in code that reads it.
 void check_bools(const SafetensorsEntry& entry, std::span<const std::byte> bytes) {
   if (std::any_of(bytes.begin(), bytes.end(), [](std::byte byte) { return byte > std::byte{1}; })) {
     throw CheckpointError("tensor \"" + entry.name + "\" (bytes " + std::to_string(entry.begin) + " to " +
@@ -148,7 +148,7 @@ void read_in_parallel(size_t count, uint64_t bytes, const std::function<void(siz
         read(i);
       } catch (...) {
         errors[i] = std::current_exception();
-        next = count;  // those before it are done or under way
+        next = count;  // those before it are done or in progress
       }
     }
   };
@@ -159,7 +159,7 @@ void read_in_parallel(size_t count, uint64_t bytes, const std::function<void(siz
       while (helpers.size() + 1 < most && (helpers.size() + 1) * bytes_worth_a_thread < bytes)
         helpers.emplace_back(work);
     } catch (const std::system_error&) {
-      // No more threads to be had: this one does the rest.
+      // No more threads available: this one does the rest.
     }
     work();
   }

@@ -1,6 +1,4 @@
-// Plain safetensors files: named tensors behind a JSON header (docs/checkpoint_format.md). Reads what any program wrote
-// and trusts none of it: every size and offset is checked before anything is allocated, so the tensors together are as
-// large as the file at most. Reading runs no code. A SafetensorsFile may be read from several threads.
+// Plain safetensors files: named tensors behind a JSON header (docs/checkpoint_format.md). Reads files of any program without trusting them: every size and offset is checked before anything is allocated, so the tensors together are at most as large as the file. Reading runs no code. A SafetensorsFile may be read from several threads.
 //
 //   const SafetensorsFile file("model.safetensors");
 //   for (const auto& entry : file.entries()) use(entry.name, file.read(entry));
@@ -24,7 +22,7 @@ namespace levin {
 /// A file opened for reading. All that throw, throw CheckpointError naming the path and what is wrong.
 class SafetensorsFile {
  public:
-  /// Sees a tensor's bytes piece by piece, in order, while they are in the cache: for checksums.
+  /// Called with a tensor's bytes piece by piece, in order, while they are in the cache: for checksums.
   using Watch = std::function<void(std::span<const std::byte>)>;
 
   /// Reads and checks the header. `check_header` sees its length (8 bytes) and text before they are parsed and may
@@ -44,7 +42,7 @@ class SafetensorsFile {
 
   [[nodiscard]] at::Tensor read(const SafetensorsEntry& entry, const Watch& watch = {}) const;
 
-  /// As read, but keeps nothing.
+  /// Like read, without keeping the data.
   void scan(const SafetensorsEntry& entry, const Watch& watch = {}) const;
 
  private:
@@ -62,18 +60,18 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_ = {};
 };
 
-/// Calls `read` with 0 to `count` - 1, from several threads if all that is to be read (`bytes`) is much. Blocks until
+/// Calls `read` with 0 to `count` - 1, from several threads if `bytes`, the total size, is large. Blocks until
 /// all is done; throws the error of the lowest number.
 void read_in_parallel(size_t count, uint64_t bytes, const std::function<void(size_t)>& read);
 
 namespace detail {
-/// Runs `action`; a CheckpointError from it comes out with the path in front.
+/// Runs `action`; a CheckpointError from it is rethrown with the path in front.
 template <class Action>
 auto naming_file(const std::string& path, const Action& action) -> decltype(action()) {
   try {
     return action();
   } catch (const CheckpointError& error) {
-    throw CheckpointError(path + ": " + cut_text(error.what(), 1000) + ".");  // cut, because it may quote the file
+    throw CheckpointError(path + ": " + cut_text(error.what(), 1000) + ".");  // truncated, because it may quote the file
   }
 }
 }  // namespace detail

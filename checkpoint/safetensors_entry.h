@@ -12,7 +12,7 @@ namespace levin {
 
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // as in every program that reads them
 
-/// What a header says of one tensor.
+/// The header's entry of one tensor.
 struct SafetensorsEntry {
   std::string name = "";
   at::ScalarType dtype = at::kFloat;

@@ -37,7 +37,7 @@ uint64_t checked_bytes(const SafetensorsEntry& entry) {
   return bytes;
 }
 
-// Takes the parser's events. `Place` is the object or list that is open.
+// Handles the parser's events. `Place` is the open object or list.
 class HeaderReader final : public nlohmann::json_sax<HeaderJson> {
  public:
   explicit HeaderReader(size_t text_bytes) : text_bytes_(text_bytes) {}
@@ -79,7 +79,7 @@ class HeaderReader final : public nlohmann::json_sax<HeaderJson> {
   bool has_dtype_ = false, has_shape_ = false, has_offsets_ = false;
 };
 
-// A value that cannot stand where it does.
+// A value in a place where it is not allowed.
 void HeaderReader::refuse(const std::string& value) const {
   switch (place_) {
     case Place::outside: throw CheckpointError("its header is not a map");
@@ -162,7 +162,7 @@ bool HeaderReader::key(std::string& name) {
     in_metadata_key_ = name == "__metadata__";
     if (in_metadata_key_ && std::exchange(has_metadata_, true)) twice(name);
     if (in_metadata_key_) return true;
-    entry_ = SafetensorsEntry{name};  // a copy: as long as the name, and no longer
+    entry_ = SafetensorsEntry{name};  // a copy of exactly the name's length
     num_offsets_ = 0;
     has_dtype_ = has_shape_ = has_offsets_ = false;
   } else {

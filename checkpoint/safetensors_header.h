@@ -1,5 +1,4 @@
-// The JSON header of a safetensors file, read in one pass: nothing is kept but what the entries hold, so that a header
-// costs a small multiple of its size in memory, and time in proportion to it, whoever wrote it.
+// The JSON header of a safetensors file, read in one pass: only the entries are kept, so a header costs a small multiple of its size in memory, and time in proportion to it, even if it is malicious.
 #pragma once
 
 #include <map>
@@ -19,7 +18,7 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata = {};
 };
 
-/// `data_bytes`: what follows the header in the file; the entries fill it without gap or overlap. Throws
+/// `data_bytes`: the bytes after the header in the file; the entries fill it without gap or overlap. Throws
 /// CheckpointError with what is wrong.
 [[nodiscard]] SafetensorsHeader parse_safetensors_header(std::string_view text, uint64_t data_bytes);
 

@@ -29,7 +29,7 @@ std::vector<SafetensorsItem> safetensors_items(const std::map<std::string, at::T
     check_item(name, tensor);
     items.push_back({name, tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()});
   }
-  // Wide elements first: as the format allows no gaps, this is what aligns every tensor to its element.
+  // Wide elements first: the format allows no gaps, so this aligns every tensor to its element size.
   std::stable_sort(items.begin(), items.end(), [](const SafetensorsItem& a, const SafetensorsItem& b) {
     return a.tensor.element_size() > b.tensor.element_size();
   });

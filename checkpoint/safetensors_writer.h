@@ -1,4 +1,4 @@
-// Writes safetensors files: all at once, or header and data apart for who puts checksums into the header.
+// Writes safetensors files: at once, or header and data separately, to put checksums into the header.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@
 
 namespace levin {
 
-/// A tensor as it goes into a file: dense, on the CPU.
+/// A tensor to be written: dense, on the CPU.
 struct SafetensorsItem {
   std::string name;
   at::Tensor tensor;
@@ -24,12 +24,12 @@ using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 /// The tensors in the order of their data. Throws CheckpointError naming one that the format cannot hold.
 [[nodiscard]] std::vector<SafetensorsItem> safetensors_items(const std::map<std::string, at::Tensor>& tensors);
 
-/// The header with its length in front; the items' data follow it. Throws CheckpointError if it gets too large or a
+/// The header preceded by its length; the items' data follow it. Throws CheckpointError if it gets too large or a
 /// name is not UTF-8.
 [[nodiscard]] std::string safetensors_header(const std::vector<SafetensorsItem>& items,
                                              const SafetensorsMetadata& metadata);
 
-/// Writes such a header and the items' data, whole or not at all, durably. Throws Error naming path and cause.
+/// Writes such a header and the items' data durably, completely or not at all. Throws Error naming path and cause.
 LockedFile write_safetensors_file(const std::string& path, const std::string& header,
                                   const std::vector<SafetensorsItem>& items);
 

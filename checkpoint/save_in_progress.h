@@ -1,5 +1,4 @@
-// A save must not be cut by the grace time that a run has after SIGTERM: neither by this process's own end of it, nor
-// by the launcher's.
+// A save must not be interrupted by the end of the grace time after SIGTERM: neither by this process, nor by the launcher.
 #pragma once
 
 #include "levin/core/rank_status.h"
@@ -7,7 +6,7 @@
 
 namespace levin {
 
-/// While one lives this rank is saving, or waits for a rank that is.
+/// During its lifetime this rank is saving, or waits for a rank that is.
 class SaveInProgress {
  public:
   SaveInProgress() { RankStatus::instance().add_save(1); }

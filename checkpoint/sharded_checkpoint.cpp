@@ -43,7 +43,7 @@ void remove_quietly(const std::string& path) {
 
 // ---- writing -----------------------------------------------------------------------------------------------------
 
-// Rank 0's own values go into the record: a shard says where its parts lie, and no more.
+// Rank 0's own values go into the record: a shard only has the positions of its parts.
 State shard_of(const State& state) {
   State shard;
   shard.tensors = state.tensors;
@@ -51,7 +51,7 @@ State shard_of(const State& state) {
   return shard;
 }
 
-// A link leads to another checkpoint, whose files are not this one's to replace. (unlink, because another rank may have
+// A link points to another checkpoint, whose files must not be replaced. (unlink, because another rank may have
 // made the folder meanwhile.)
 void replace_link(const std::string& folder) {
   std::error_code code;
@@ -67,7 +67,7 @@ void write_shard(const std::string& folder, const State& state, const ShardPlace
     hold_shard(write_checkpoint(path, shard_of(state)));
   } catch (const Error& error) {
     try {
-      write_file_durably(path + kFailed, error.what());  // so that rank 0 need not wait in vain
+      write_file_durably(path + kFailed, error.what());  // so that rank 0 does not wait in vain
     } catch (const Error&) {
       // Then it waits.
     }
@@ -75,7 +75,7 @@ void write_shard(const std::string& folder, const State& state, const ShardPlace
   }
 }
 
-// Not a save in progress: the rank that is waited for may have ended, or hang.
+// Not a save in progress: the missing rank may have ended, or hang.
 void await_shards(const std::string& folder, const ShardPlace& place, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (int64_t rank = 0; rank < place.world_size; ++rank) {
@@ -131,7 +131,7 @@ void write_record(const std::string& folder, const State& state, const ShardPlac
   write_checkpoint(in_folder(folder, kShardedRecordFile), record);
 }
 
-// Of saves that the record does not name. `keep`: the files that it does.
+// Files of saves that the record does not name. `keep`: the files that it names.
 void remove_others(const std::string& folder, const std::set<std::string>& keep) {
   for (const std::string& name : names_in(folder)) {
     if (name.starts_with("shard-") && !keep.contains(name)) remove_quietly(in_folder(folder, name));
@@ -195,7 +195,7 @@ std::string remove_checkpoint(const std::string& path) {
   for (const std::string& name : names_in(path)) {
     if (belongs_to_checkpoint(name)) fs::remove(in_folder(path, name), code);
   }
-  fs::remove(path, code);  // stays where somebody else has put a file
+  fs::remove(path, code);  // stays if it is not empty
   return code ? code.message() : "";
 }
 

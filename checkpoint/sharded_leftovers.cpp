@@ -1,4 +1,4 @@
-// What killed saves of sharded checkpoints leave behind.
+// The remains of killed saves of sharded checkpoints.
 #include <algorithm>
 #include <deque>
 #include <filesystem>
@@ -15,9 +15,7 @@ namespace levin {
 namespace fs = std::filesystem;
 
 // Note [Locks of shards]
-// A shard is whole long before its save is committed: ranks wait for each other. Each keeps the locks of the last
-// shards it has written, so a save counts as alive as long as one of its ranks is. Several, because one point in time
-// may save several checkpoints; not all, because each is an open file.
+// A shard is complete long before its save is committed: ranks wait for each other. Each keeps the locks of the last shards it has written, so a save counts as in progress as long as one of its ranks lives. Several, because several checkpoints may be saved at once; not all, because each is an open file.
 void hold_shard(LockedFile shard) {
   constexpr size_t most = 8;
   static std::mutex mutex;
@@ -29,7 +27,7 @@ void hold_shard(LockedFile shard) {
 
 namespace {
 
-// "6a21c3" of "shard-0-of-2.6a21c3.safetensors", and of what else begins like it; "" if the name is no shard's.
+// "6a21c3" of "shard-0-of-2.6a21c3.safetensors", and of other names that begin like it; "" if the name is not a shard's.
 std::string save_of(const std::string& name) {
   const size_t begin = name.find('.');
   if (!name.starts_with("shard-") || begin == std::string::npos) return "";
@@ -37,7 +35,7 @@ std::string save_of(const std::string& name) {
   return end == std::string::npos ? "" : name.substr(begin + 1, end - begin - 1);
 }
 
-// The files that the record names; nothing if it cannot be read, and then none is anybody's to remove.
+// The files that the record names; unset if it cannot be read, and then none may be removed.
 std::optional<std::set<std::string>> committed_files(const std::string& folder) {
   std::set<std::string> files;
   if (!is_sharded_checkpoint(folder)) return files;

@@ -1,5 +1,4 @@
-// Puts a sharded checkpoint together. The record may come from a stranger: that the parts of a tensor fill it, each
-// number once, is known from the shards' headers before anything is allocated.
+// Assembles a sharded checkpoint. The record is not trusted: the shards' headers are checked before anything is allocated, so that the parts of a tensor fill it exactly once.
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
 
@@ -20,7 +19,7 @@ namespace {
   throw CheckpointError(path + ": " + what + ".");
 }
 
-// Straight from the entry: to look each up by its key would take the square of their number.
+// Directly from the entry: looking each up by its key would take quadratic time.
 template <class Entry>
 Layout layout_of(const Entry& entry) {
   Layout layout;
@@ -77,7 +76,7 @@ ShardedRecord read_sharded_record(const std::string& path) {
 
 namespace {
 
-// What one shard holds of a tensor.
+// The part of a tensor in one shard.
 struct ShardPart {
   int64_t begin = 0;
   int64_t size = 0;
@@ -147,7 +146,7 @@ void ShardedReader::collect_parts() {
   }
 }
 
-// No larger than what the shards hold, strides included, where a size of 0 counts as 1.
+// No larger than the shards' contents, strides included, where a size of 0 counts as 1.
 void ShardedReader::check_shape(const std::string& key, const Layout& layout) const {
   constexpr size_t most_dims = 64;  // as LibTorch
   const std::string what = "the layout of \"" + cut_text(key) + "\" is wrong: ";
@@ -164,7 +163,7 @@ void ShardedReader::check_shape(const std::string& key, const Layout& layout) co
   }
 }
 
-// That the parts fill the whole, each number once.
+// Checks that the parts fill the whole exactly once.
 void ShardedReader::check_parts(const std::string& key, const Layout& layout) {
   check_shape(key, layout);
   const int64_t size = c10::multiply_integers(layout.shape);
@@ -193,7 +192,7 @@ void ShardedReader::check_parts(const std::string& key, const Layout& layout) {
 
 void ShardedReader::add_shard(size_t rank, State& whole) const {
   const CheckpointFile shard(shard_path(rank));
-  check_shard(rank, shard);  // so it has the header that was judged
+  check_shard(rank, shard);  // so it has the header that was checked
   for (const SafetensorsEntry& entry : shard.file().entries()) {
     const at::Tensor part = shard.read(entry);
     const auto layout = record_.layout.find(entry.name);

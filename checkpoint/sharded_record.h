@@ -1,4 +1,4 @@
-// What the commit record of a sharded checkpoint says: which files belong together, and where their parts lie.
+// The commit record of a sharded checkpoint: which files belong together, and the positions of their parts.
 #pragma once
 
 #include <cstdint>
@@ -52,11 +52,10 @@ struct ShardedRecord {
   std::map<std::string, Layout> layout = {};
 };
 
-/// Keeps the lock on a shard that this process has written, so that it is known to live while others still write theirs
-/// and the record is not there yet.
+/// Keeps the lock on a shard that this process has written, so that it is known to be in use while others still write theirs and there is no record yet.
 void hold_shard(LockedFile shard);
 
-/// Whether the name is one that a shard can have: a plain file name, so that it leads nowhere.
+/// Whether the name is valid for a shard: a plain file name, so that it cannot point elsewhere.
 [[nodiscard]] bool is_shard_name(const std::string& name);
 
 /// Reads and checks it. Throws CheckpointError naming the file.

@@ -1,5 +1,4 @@
-// Reads JSON from files that may be damaged or hostile: bounded depth, no key twice, errors with the byte offset, time
-// in proportion to the text (nlohmann's parser with a callback takes the square of it).
+// Reads JSON from files that may be damaged or hostile: bounded depth, no duplicate keys, errors with the byte offset, linear time (nlohmann's parser with a callback takes quadratic time).
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +11,7 @@
 
 namespace levin::detail {
 
-/// Watches a text go by; throws CheckpointError.
+/// Checks a text during parsing; throws CheckpointError.
 class StrictJsonWatch final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit StrictJsonWatch(size_t bytes) : bytes_(bytes) {}

@@ -26,7 +26,7 @@ bool is_literal(const std::string& text, OrderedJson& value) {
   return !value.is_discarded() && value.dump() == text;
 }
 
-// What is written must be readable again, so both ways share their limits.
+// What is written must be readable again, so both directions share their limits.
 class Limits {
  public:
   void count() {
@@ -71,9 +71,7 @@ OrderedJson to_json(const ConfigNode& node, int depth, Limits& limits) {
   return escaped ? OrderedJson{{"map", value}} : value;
 }
 
-// Takes the parser's events and builds the tree as it is written, escapes not yet undone. Straight from the events,
-// because a tree of JSON looks up a key by walking over all that came before it: a stranger's million keys would take
-// hours.
+// Takes the parser's events and builds the tree as it is written, escapes not yet undone. Directly from the events, because a JSON tree looks up a key by linear search: a malicious file's million keys would take hours.
 class TreeBuilder final : public nlohmann::json_sax<OrderedJson> {
  public:
   explicit TreeBuilder(size_t text_bytes) : text_bytes_(text_bytes) {}

@@ -40,15 +40,14 @@ std::map<std::string, Named> rename_all(const WeightsSource& source, const Weigh
   return named;
 }
 
-// A tensor that the module holds under two names need only be in the file once: who writes safetensors leaves the
-// second out.
+// A tensor that the module holds under two names need only be in the file once: writers of safetensors omit the second.
 bool is_loaded_under_another_name(const at::Tensor& tensor, const Tensors& own,
                                   const std::map<std::string, Named>& named) {
   return std::any_of(own.begin(), own.end(),
                      [&](const auto& other) { return other.second.is_same(tensor) && named.contains(other.first); });
 }
 
-// What does not fit; `named` keeps what does.
+// The tensors that do not match; `named` keeps those that do.
 WeightsReport compare(const Tensors& own, std::map<std::string, Named>& named) {
   WeightsReport report;
   for (const auto& [name, tensor] : own) {
@@ -104,8 +103,7 @@ WeightsReport load_weights(torch::nn::Module& module, const WeightsOptions& unch
   const Tensors tensors = read_all(named);
   const at::AutoGradMode no_grad(false);
   for (const auto& [name, tensor] : tensors) at::Tensor(own.at(name)).copy_(tensor);
-  // PyTorch: load_state_dict(strict=False) still fails for another shape; here: it is left out and told, because a head
-  // of another size is the common case of taking over weights.
+  // In PyTorch load_state_dict(strict=False) still fails for another shape; here it is skipped and reported, because a head of another size is common when loading weights.
   if (!wrong.empty()) {
     Console::instance().warn("weights " + options.path + ": " + count_of(tensors.size(), "tensor") +
                              (tensors.size() == 1 ? " was" : " were") + " loaded. Not loaded: " + wrong + ".");

@@ -1,5 +1,4 @@
-// Takes weights from files of other programs (Hugging Face's safetensors, whole or in shards) or from Levin's
-// checkpoints into a module.
+// Loads weights from files of other programs (Hugging Face's safetensors, whole or in shards) or from Levin's checkpoints into a module.
 //
 //   load_weights(*model, {.path = "bert-base", .map = {{"bert.encoder", "encoder"}, {"cls", std::nullopt}}});
 #pragma once
@@ -29,28 +28,26 @@ struct WeightsOptions {
         field("path", &O::path, "a safetensors file, an index of shards, a folder with either, or a checkpoint")
             .not_empty()
             .ranks_may_differ(),
-        field("map", &O::map, "renames tensors of the file; the first rule that fits a name counts")
+        field("map", &O::map, "renames tensors of the file; the first matching rule applies")
             .check(detail::stars_match, "rules whose to has as many * as its from"),
         field("strict", &O::strict,
               "names that are missing, unexpected or of another shape: true fails, false warns and loads the others"));
   }
 };
 
-/// What did not fit, each with its shapes. Empty lists if all did.
+/// The tensors that did not match, each with its shapes. Empty if all did.
 struct WeightsReport {
   size_t loaded = 0;
   std::vector<std::string> missing = {};     // in the module, not in the file
   std::vector<std::string> unexpected = {};  // in the file, not in the module
   std::vector<std::string> mis_shaped = {};
 
-  /// One line: "missing a (2); unexpected b (3, 4)"; "" if all fitted.
+  /// One line: "missing a (2); unexpected b (3, 4)"; "" if all matched.
   [[nodiscard]] std::string str() const;
 };
 
 /// Copies the tensors into the module's parameters and buffers, converting types as PyTorch's load_state_dict does.
-/// Holds all of them in memory once, because the module is not changed at all if something is wrong: throws
-/// CheckpointError for a file that is missing or damaged, for names that do not fit (listing all) if `strict`, and if
-/// none fits.
+/// Reads all of them into memory first, because the module does not change if something is wrong: throws CheckpointError for a file that is missing or damaged, for names that do not match (listing all) if `strict`, and if none matches.
 WeightsReport load_weights(torch::nn::Module& module, const WeightsOptions& options);
 
 }  // namespace levin

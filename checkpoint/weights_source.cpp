@@ -53,7 +53,7 @@ std::string file_in(const std::string& folder) {
   return (fs::path(folder) / name).string();
 }
 
-// A shard's name comes from a downloaded file and must not lead out of its folder. (A link in the folder may: so do
+// A shard's name comes from a downloaded file and must not point out of its folder. (A link in the folder may: so do
 // Hugging Face's caches keep their files.)
 void check_shard_name(const std::string& name) {
   const fs::path path(name);

@@ -21,7 +21,7 @@ class WeightsSource {
   /// Opens the files and checks their headers. Throws CheckpointError.
   explicit WeightsSource(const std::string& path);
 
-  /// By the name it has in the file; of a Levin checkpoint the model's, without "model.".
+  /// By its name in the file; in a Levin checkpoint without "model.".
   [[nodiscard]] const std::map<std::string, Tensor>& tensors() const { return tensors_; }
 
  private:

@@ -1,8 +1,6 @@
-// The `levin` tool's program: sets what LibTorch's threads read when they are loaded, and only then loads Levin.
+// The `levin` tool's program: sets variables that LibTorch's threads read when they are loaded, and then loads Levin.
 //
-// Threads of OpenMP spin while they wait for each other. Where another program has one of their cores, a step takes
-// forty times as long as it must; with a limit it takes what the cores that are left give. Environments that say how to
-// wait (GOMP_SPINCOUNT, OMP_WAIT_POLICY) are left alone.
+// Threads of OpenMP spin while they wait for each other. If another program uses one of their cores, a step takes forty times as long as necessary; with a limit the slowdown matches the remaining cores. If the environment configures this (GOMP_SPINCOUNT, OMP_WAIT_POLICY), nothing is changed.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -16,8 +14,7 @@
 namespace {
 constexpr int kCannotStart = 1;
 
-// The first folder on the way to a path that this user may not enter, or the path itself if it cannot be read; "" if
-// none of it is in the way.
+// The first folder of a path that this user may not enter, or the path itself if it cannot be read; "" if it is accessible.
 std::string closed_part_of(const std::string& path) {
   for (std::size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
     const std::string folder = path.substr(0, end);
@@ -26,7 +23,7 @@ std::string closed_part_of(const std::string& path) {
   return access(path.c_str(), R_OK) != 0 && errno == EACCES ? path : "";
 }
 
-// What to do where the libraries cannot be loaded: the loader says "No such file" of one that may not be read, too.
+// The remedy if the libraries cannot be loaded: the loader also reports "No such file" for files without permission.
 std::string remedy() {
   const std::string torch = LEVIN_TORCH_LIBRARIES "/libtorch_cpu.so";
   if (const std::string closed = closed_part_of(torch); !closed.empty()) {

@@ -49,7 +49,7 @@ std::string help_text(const std::string& topic, int width, Problems& problems) {
   return class_help(topic, all_kinds(), width, problems);
 }
 
-// The configuration that an earlier run has kept, in today's words.
+// The configuration saved by an earlier run, with current option names.
 ConfigNode read_kept_config(const std::string& path) {
   Problems problems;
   const ResolvedRun earlier = resolve_run({ConfigFile{path}}, RunPlace::elsewhere, problems);
@@ -57,7 +57,7 @@ ConfigNode read_kept_config(const std::string& path) {
   return earlier.printed;
 }
 
-// Predictions that a callback writes are not kept besides.
+// Predictions are not kept in memory if a callback writes them.
 void predict(Trainer& trainer, LightningModule& model, DataModule* data, const std::string& ckpt_path) {
   const auto writer = trainer.callback<PredictionWriter>();
   const bool keeps = writer == nullptr;
@@ -77,8 +77,8 @@ void run_command(Command command, ResolvedRun run) {
   const std::string ckpt_path = run.config.ckpt_path.value_or("");
   if (command != Command::fit && ckpt_path.empty() && !run.config.weights) {
     Console::instance().warn("levin " + command_word(command) +
-                             ": neither ckpt_path nor weights were given, so the model has the weights that it was "
-                             "made with. For those of a run give --ckpt_path best, last or a file.");
+                             ": neither ckpt_path nor weights were given, so the model has its initial weights. For "
+                             "those of a run, pass --ckpt_path best, last or a file.");
   }
   LightningModule& model = *parts.model;
   DataModule* data = parts.data.get();  // null: the model's own loaders
@@ -110,7 +110,7 @@ Override written_to(const std::string& file) {
           .append = true};
 }
 
-// Of the processes of one job: what concerns all is said once.
+// Whether this is the first process of a job: messages that concern all processes are printed once.
 bool is_first_process() {
   const auto world = find_world(process_variables());
   return !world || (world->rank == 0 && !process_variables()("LEVIN_LAUNCHED"));
@@ -135,13 +135,13 @@ int run_plan(const std::vector<std::string>& words, int width) {
   return kExitBadConfig;
 }
 
-// What cannot be printed is a result that nobody gets. A training without a test has its results in files.
+// If results cannot be printed, the command has failed. The results of a fit without a test are in files.
 int check_output(int status, bool prints_results) {
   const std::string problem = Console::instance().output_problem();
   if (problem.empty()) return status;
   const std::string text = "cannot write to standard output: " + problem + ".";
   if (!prints_results) {
-    Console::instance().warn(text + " What the run has printed is incomplete; its files are not concerned.");
+    Console::instance().warn(text + " The run's output is incomplete; its files are not affected.");
     return status;
   }
   Console::instance().error(text);

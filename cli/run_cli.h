@@ -1,11 +1,11 @@
-// A whole program: `levin` with the classes that you register in yours.
+// A complete program: `levin` with the classes that your program registers.
 //
 //   int main(int argc, char** argv) { return levin::run_cli(argc, argv); }
 #pragma once
 
 namespace levin {
 
-/// Does what the command line says and returns the exit code (exit_codes.h). Throws nothing.
+/// Runs the command line and returns the exit code (exit_codes.h). Does not throw.
 int run_cli(int argc, char** argv);
 
 }  // namespace levin

@@ -1,4 +1,4 @@
-// What cli/main.cpp opens: the command line over the classes of the library and of examples/models.
+// The library that cli/main.cpp loads: the command line with the classes of the library and of examples/models.
 #include "levin/cli/run_cli.h"
 
 extern "C" int levin_tool_main(int argc, char** argv) {

@@ -1,9 +1,9 @@
 # `cmake --install build/release --prefix WHERE`: the library, the tool, the headers and the package config, so that
-# another project says find_package(levin) and links levin::levin.
+# another project can call find_package(levin) and link levin::levin.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-# CMake drops the build's rpath at install; both the library and the tool must still find LibTorch.
+# CMake removes the build's rpath on install, but both the library and the tool must still find LibTorch.
 set_target_properties(levin PROPERTIES INSTALL_RPATH "${LEVIN_TORCH_ROOT}/lib")
 install(TARGETS levin EXPORT levinTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(TARGETS levin_sentencepiece LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")  # liblevin.so looks for it beside itself
@@ -23,7 +23,7 @@ foreach(folder IN LISTS LEVIN_FOLDERS)
 endforeach()
 install(FILES "${PROJECT_SOURCE_DIR}/levin.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/levin")
 
-# An install for all users is of no use where LibTorch is in a private folder, as root's cache is.
+# An install for all users does not work if LibTorch is in a private folder, such as root's cache.
 set(_levin_torch_remedy "./dev setup --system")
 if(TARGET levin::torch_cuda)
   set(_levin_torch_remedy "./dev setup --cuda --system")
@@ -35,7 +35,7 @@ set(_levin_package "${CMAKE_INSTALL_LIBDIR}/cmake/levin")
 install(EXPORT levinTargets NAMESPACE levin:: DESTINATION "${_levin_package}")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/levinConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/levinConfig.cmake" INSTALL_DESTINATION "${_levin_package}")
-# Before 1.0 a minor version may break: 0.1 answers for 0.1.x only.
+# Before 1.0 a minor version may have breaking changes: 0.1 is compatible with 0.1.x only.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/levinConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/levinConfig.cmake" "${PROJECT_BINARY_DIR}/levinConfigVersion.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/LevinTorch.cmake" "${PROJECT_SOURCE_DIR}/cmake/libtorch-cpu.txt"

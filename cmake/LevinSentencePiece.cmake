@@ -1,5 +1,5 @@
 # Target sentencepiece::sentencepiece: the library that encodes texts, without the one that trains its models, which the
-# pkg-config file of the package would bring along.
+# package's pkg-config file would also link.
 find_path(LEVIN_SENTENCEPIECE_INCLUDE sentencepiece_processor.h REQUIRED)
 find_library(LEVIN_SENTENCEPIECE sentencepiece REQUIRED)
 mark_as_advanced(LEVIN_SENTENCEPIECE_INCLUDE LEVIN_SENTENCEPIECE)

@@ -1,8 +1,8 @@
 # levin_sources(GROUP FILE…) adds files of the current folder to the library. Those of a group are compiled as one unit
-# (LEVIN_UNITY), so a name in an unnamed namespace is used once within a group; a file more changes no other group.
+# (LEVIN_UNITY), so names in unnamed namespaces must be unique within a group; adding a file changes no other group.
 #
-# levin_module_sources(GROUP FILE…) does so for files that include torch/nn/module.h or LibTorch's optimizers (17 s and
-# 0.9 GB a file): they are compiled apart, with that header precompiled once for all.
+# levin_module_sources(GROUP FILE…) does the same for files that include torch/nn/module.h or LibTorch's optimizers (17 s
+# and 0.9 GB per file): they are compiled separately, with that header precompiled once for all.
 function(levin_object_library name)
   add_library(${name} OBJECT ${ARGN})
   target_compile_features(${name} PRIVATE cxx_std_20)

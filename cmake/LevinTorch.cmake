@@ -1,11 +1,11 @@
 # Finds LibTorch and makes levin::torch: libtorch_cpu and libc10 linked directly.
 #
 # The wheel's own TorchConfig.cmake refuses to configure without a CUDA toolkit and links libtorch_cuda, which adds
-# about 1.5 s to the start of every program; imported targets of our own avoid both.
+# about 1.5 s to the start of every program; separate imported targets avoid both.
 #
-# Looked for, in this order: LEVIN_TORCH_DIR (cache or environment: a folder with include/ and lib/, or one with
-# torch/include as site-packages has), CMAKE_PREFIX_PATH, the LibTorch an installed Levin was built against
-# (LEVIN_TORCH_BUILT_WITH, set by levinConfig.cmake), the folders that `./dev setup --system` and `./dev setup` fill.
+# Search order: LEVIN_TORCH_DIR (cache or environment: a folder with include/ and lib/, or one with torch/include, such
+# as site-packages), CMAKE_PREFIX_PATH, the LibTorch that an installed Levin was built against (LEVIN_TORCH_BUILT_WITH,
+# set by levinConfig.cmake), the folders that `./dev setup --system` and `./dev setup` fill.
 include_guard(GLOBAL)
 
 set(LEVIN_TORCH_DIR "" CACHE PATH "LibTorch: a folder with include/ and lib/, or with torch/include and torch/lib")
@@ -25,7 +25,7 @@ if(NOT DEFINED ENV{LEVIN_HOME})
   endif()
 endif()
 
-# The version is pinned in one place, the list of wheels that ./dev setup fetches.
+# The version is pinned only in the list of wheels that ./dev setup downloads.
 file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/libtorch-cpu.txt" _levin_torch_pinned REGEX "^torch==")
 string(REGEX REPLACE "^torch==([0-9.]+) .*" "\\1" _levin_torch_pinned "${_levin_torch_pinned}")
 string(REGEX REPLACE "[.][0-9]+$" "" _levin_torch_wanted "${_levin_torch_pinned}")
@@ -44,15 +44,15 @@ find_path(LEVIN_TORCH_INCLUDE torch/torch.h
   PATH_SUFFIXES ${_levin_torch_suffixes}
   NO_SYSTEM_ENVIRONMENT_PATH NO_CMAKE_SYSTEM_PATH)
 if(NOT LEVIN_TORCH_INCLUDE)
-  message(FATAL_ERROR "LibTorch was not found. Run ./dev setup, or pass -DLEVIN_TORCH_DIR=FOLDER where FOLDER holds "
+  message(FATAL_ERROR "LibTorch was not found. Run ./dev setup, or pass -DLEVIN_TORCH_DIR=FOLDER where FOLDER contains "
     "include/ and lib/ of LibTorch ${_levin_torch_wanted} (or of the torch wheel: its site-packages folder).")
 endif()
 string(REGEX REPLACE "/include/torch/csrc/api/include$" "" LEVIN_TORCH_ROOT "${LEVIN_TORCH_INCLUDE}")
 find_library(LEVIN_TORCH_CPU torch_cpu HINTS "${LEVIN_TORCH_ROOT}/lib" NO_DEFAULT_PATH REQUIRED)
 find_library(LEVIN_C10 c10 HINTS "${LEVIN_TORCH_ROOT}/lib" NO_DEFAULT_PATH REQUIRED)
 
-# Levin reaches into LibTorch where its ABI is not promised (c10d's reducer, fused kernels): another version is told
-# here, not by a crash.
+# Levin uses parts of LibTorch without a stable ABI (c10d's reducer, fused kernels): another version is reported here,
+# instead of by a crash.
 file(GLOB_RECURSE _levin_torch_version_headers "${LEVIN_TORCH_INCLUDE}/torch/version.h"
   "${LEVIN_TORCH_ROOT}/include/torch/headeronly/version.h")
 set(LEVIN_TORCH_VERSION "")
@@ -68,7 +68,7 @@ if(LEVIN_TORCH_VERSION AND NOT LEVIN_TORCH_VERSION STREQUAL _levin_torch_wanted)
     "Run ./dev setup and leave LEVIN_TORCH_DIR empty to use that.")
 endif()
 
-# GLOBAL: a project that takes Levin in by add_subdirectory links through these names too.
+# GLOBAL: a project that includes Levin by add_subdirectory also links through these names.
 add_library(levin::c10 SHARED IMPORTED GLOBAL)
 set_target_properties(levin::c10 PROPERTIES IMPORTED_LOCATION "${LEVIN_C10}")
 add_library(levin::torch_cpu SHARED IMPORTED GLOBAL)
@@ -76,13 +76,13 @@ set_target_properties(levin::torch_cpu PROPERTIES IMPORTED_LOCATION "${LEVIN_TOR
 
 add_library(levin::torch INTERFACE IMPORTED GLOBAL)
 target_include_directories(levin::torch SYSTEM INTERFACE "${LEVIN_TORCH_ROOT}/include" "${LEVIN_TORCH_INCLUDE}")
-# The wheel's libraries find the CUDA runtime and CUPTI beside themselves, but a linker does not look there.
+# The wheel's libraries find the CUDA runtime and CUPTI in the adjacent folders at load time, but a linker does not.
 target_link_options(levin::torch INTERFACE LINKER:--allow-shlib-undefined)
 target_link_libraries(levin::torch INTERFACE levin::torch_cpu levin::c10)
 message(STATUS "LibTorch: ${LEVIN_TORCH_ROOT}")
 
-# levin::torch_cuda, for Levin's CUDA component and nothing else: LibTorch's CUDA part and the headers of CUDA and NCCL,
-# from the wheels that the torch wheel needs or from a toolkit (CUDA_HOME, /usr/local/cuda).
+# levin::torch_cuda, only for Levin's CUDA component: LibTorch's CUDA libraries and the headers of CUDA and NCCL, from the
+# wheels that the torch wheel requires or from a toolkit (CUDA_HOME, /usr/local/cuda).
 find_library(LEVIN_TORCH_CUDA torch_cuda HINTS "${LEVIN_TORCH_ROOT}/lib" NO_DEFAULT_PATH)
 find_library(LEVIN_C10_CUDA c10_cuda HINTS "${LEVIN_TORCH_ROOT}/lib" NO_DEFAULT_PATH)
 find_path(LEVIN_CUDA_INCLUDE cuda_runtime_api.h
@@ -91,7 +91,7 @@ find_path(LEVIN_NCCL_INCLUDE nccl.h
   HINTS "${LEVIN_TORCH_ROOT}/../nvidia/nccl/include" PATHS "$ENV{CUDA_HOME}/include" /usr/local/cuda/include)
 mark_as_advanced(LEVIN_TORCH_CUDA LEVIN_C10_CUDA LEVIN_CUDA_INCLUDE LEVIN_NCCL_INCLUDE)
 if(NOT LEVIN_TORCH_CUDA OR NOT LEVIN_C10_CUDA)
-  message(STATUS "CUDA component: no, this LibTorch has no CUDA (./dev setup --cuda fetches one that has)")
+  message(STATUS "CUDA component: no, this LibTorch has no CUDA (./dev setup --cuda installs one with CUDA)")
 elseif(NOT LEVIN_CUDA_INCLUDE OR NOT LEVIN_NCCL_INCLUDE)
   message(STATUS "CUDA component: no, the headers of CUDA or NCCL were not found (CUDA_HOME)")
 else()

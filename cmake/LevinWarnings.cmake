@@ -1,4 +1,4 @@
-# Warnings for Levin's own code only, never for the code of those who link it.
+# Warnings for Levin's own code only, not for projects that link it.
 option(LEVIN_WERROR "Treat warnings as errors" OFF)
 add_library(levin_warnings INTERFACE)
 target_compile_options(levin_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
@@ -6,7 +6,7 @@ target_compile_options(levin_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshado
 if(LEVIN_SANITIZE)
   add_compile_options(-fsanitize=${LEVIN_SANITIZE} -fno-omit-frame-pointer)
   if(LEVIN_SANITIZE MATCHES "undefined")
-    add_compile_options(-fno-sanitize-recover=undefined)  # a finding ends the test instead of passing by in its output
+    add_compile_options(-fno-sanitize-recover=undefined)  # an error fails the test instead of only appearing in its output
   endif()
   add_link_options(-fsanitize=${LEVIN_SANITIZE})
 endif()

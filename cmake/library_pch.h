@@ -1,6 +1,6 @@
-// What most of the library's files include; torch/torch.h is not among it (20 s and 1.3 GB a file).
+// The headers that most of the library's files include, without torch/torch.h (20 s and 1.3 GB per file).
 #pragma once
-// The second group is what each header of ATen/ops includes: 3 s for each file that calls one.
+// Each header of ATen/ops includes those of ATen/: 3 s for each file that calls an operator.
 #include <ATen/Context.h>
 #include <ATen/DeviceGuard.h>
 #include <ATen/TensorUtils.h>

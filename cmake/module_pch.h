@@ -1,4 +1,4 @@
-// Precompiled for the library's files that work on modules; see LevinModuleSources.cmake.
+// Precompiled for the library's files that work on modules; see LevinSources.cmake.
 #pragma once
 #include <torch/nn/module.h>
 

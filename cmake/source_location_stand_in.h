@@ -1,4 +1,4 @@
-// What clang before 16 lacks; clang-tidy and the fuzz targets include it in front of everything.
+// std::source_location for clang before 16; clang-tidy and the fuzz targets include it before everything else.
 #pragma once
 #include <cstdint>
 #include <source_location>

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""tidy_database.py BUILD OUT: writes OUT/compile_commands.json, BUILD's commands as clang-tidy can follow them.
+"""tidy_database.py BUILD OUT: writes OUT/compile_commands.json, BUILD's commands in a form that clang-tidy can use.
 
-gcc's flags for precompiled headers mean nothing to clang, which cannot read gcc's .gch either: each such header is
-included as text instead, from a copy whose name has no .gch beside it. clang before 16 lacks std::source_location, which a
-stand-in gives it.
+clang does not support gcc's flags for precompiled headers and cannot read gcc's .gch files: each such header is included
+as text instead, from a copy in another folder without a .gch file. clang before 16 lacks std::source_location, for which
+a replacement is included.
 """
 import json
 import re
@@ -40,7 +40,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     (out / "source_location_stand_in.h").write_text(SOURCE_LOCATION, encoding="utf-8")
     commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
-    # Other files' copies of a precompiled header are not sources of ours.
+    # The generated precompiled headers are not sources of the project.
     commands = [dict(entry, command=clang_command(entry["command"], out)) for entry in commands
                 if "cmake_pch" not in entry["file"]]
     (out / "compile_commands.json").write_text(json.dumps(commands, indent=1), encoding="utf-8")

@@ -1,5 +1,5 @@
-# Run by `cmake --install`, with `torch` (LibTorch's folder) and `remedy` set: warns where others may read what is installed
-# and not the LibTorch that it opens.
+# Run by `cmake --install`, with `torch` (LibTorch's folder) and `remedy` set: warns if other users can read the installed
+# files, but not the LibTorch that they load.
 function(closed_to_others path result)
   set(${result} "" PARENT_SCOPE)
   while(EXISTS "${path}")

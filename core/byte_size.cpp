@@ -41,7 +41,7 @@ ByteSize parse_byte_size(const std::string& text) {
   size_t at = static_cast<size_t>(end - text.data());
   while (at < text.size() && text[at] == ' ') ++at;
   const double bytes = amount * unit_bytes(text.substr(at));
-  const bool fits = bytes < 9e18;  // not so if it is no number
+  const bool fits = bytes < 9e18;  // false if it is nan
   if (code != std::errc{} || unit_bytes(text.substr(at)) == 0 || !(amount >= 0) || !fits) {
     throw Error("\"" + cut_text(text) +
                 "\" is not an amount of memory. Write a number with a unit: 11GiB, 512MiB, 1.5GB.");

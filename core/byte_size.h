@@ -14,7 +14,7 @@ struct ByteSize {
 };
 
 /// Reads a number with B, KiB, MiB, GiB, TiB (powers of 1024), kB, MB, GB or TB (powers of 1000); without a unit:
-/// bytes. Throws Error showing the text if it is none.
+/// bytes. Throws Error showing the text if it is not an amount.
 [[nodiscard]] ByteSize parse_byte_size(const std::string& text);
 
 template <>

@@ -1,4 +1,4 @@
-// A part of a run as its user gives it: an object, or the name of a registered class with options. C++ and YAML thus
+// A part of a run as specified by its user: an object, or the name of a registered class with options. C++ and YAML thus
 // share one field: `.strategy = "ddp"`, `.callbacks = {EarlyStopping({.monitor = "val_loss"}), my_shared_ptr}`.
 #pragma once
 
@@ -22,7 +22,7 @@ template <class Interface>
 class Component {
  public:
   Component() = default;
-  /// A registered class by name; made when it is first asked for.
+  /// A registered class by name; created at first use.
   Component(const char* name) { spec_.class_path = name; }             // NOLINT(google-explicit-constructor)
   Component(std::string name) { spec_.class_path = std::move(name); }  // NOLINT(google-explicit-constructor)
   Component(ClassSpec spec) : spec_(std::move(spec)) {}                // NOLINT(google-explicit-constructor)
@@ -38,13 +38,13 @@ class Component {
   [[nodiscard]] bool empty() const { return object_ == nullptr && spec_.empty(); }
   [[nodiscard]] bool is_name(const std::string& name) const { return object_ == nullptr && spec_.class_path == name; }
 
-  /// The object; made through the registry where only a name was given. `path` is shown in errors.
+  /// The object; created by the registry if only a name was given. `path` is shown in errors.
   std::shared_ptr<Interface> object(const std::string& path) {
     if (object_ == nullptr && !spec_.empty()) object_ = Registry<Interface>::instance().make(spec_, path);
     return object_;
   }
 
-  /// What describes it in a saved configuration; of an object made in C++ only the class is known.
+  /// Its description in a saved configuration; for an object created in C++ only the class is known.
   [[nodiscard]] ClassSpec spec() const {
     if (!spec_.empty() || object_ == nullptr) return spec_;
     const Interface& made = *object_;

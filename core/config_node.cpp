@@ -110,13 +110,12 @@ std::string number_text(double value) {
 
 namespace {
 
-// The escape of a character that some readers take for a line break, a mark or nothing, and that a terminal obeys: see
-// terminal_escape. "" for all others, and for bytes that are no UTF-8, for which YAML has no escape.
+// The escape of a control character: see terminal_escape. "" for all others, and for bytes that are not UTF-8, for which YAML has no escape.
 std::string escape_of(const std::string& text, size_t at) {
   return utf8_length(text, at) > 1 ? terminal_escape(text, at) : "";
 }
 
-// Words that YAML 1.1 readers (Python's among them) take for bools, numbers, dates or times of day, and we do not.
+// Words that YAML 1.1 readers (also Python's) interpret as bools, numbers, dates or times, unlike us.
 bool may_mislead(const std::string& text) {
   static const std::array words{"y", "n", "yes", "no", "on", "off", "true", "false", "null", "inf", "nan", "infinity"};
   std::string lower;
@@ -126,7 +125,7 @@ bool may_mislead(const std::string& text) {
          text.find_first_of("0123456789") == 0;
 }
 
-// Plain style only where YAML gives the very same string back.
+// Plain style only if YAML reads back the same string.
 bool is_plain_safe(const std::string& text) {
   if (text.empty() || text.front() == ' ' || text.back() == ' ' || text.starts_with("...") || text == "<<")
     return false;
@@ -207,7 +206,7 @@ std::string to_yaml(const ConfigNode& node, int indent) {
   }
   for (const auto& item : node.items) {
     std::string block = to_yaml(item, indent + 2);
-    block[static_cast<size_t>(indent)] = '-';  // the first key of an item stands behind its dash
+    block[static_cast<size_t>(indent)] = '-';  // the first key of an item follows its dash
     out += block;
   }
   return out;

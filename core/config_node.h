@@ -1,5 +1,4 @@
-// The tree that options are read from and written to: what a YAML file, an override or a checkpoint holds,
-// with the place each value came from. No YAML library is needed to use it; cli/ fills it from files.
+// The tree that options are read from and written to: the contents of a YAML file, an override or a checkpoint, with the origin of each value. No YAML library is needed to use it; cli/ fills it from files.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +53,7 @@ struct ConfigNode {
   /// Removes `key`; true if it was there.
   bool erase(std::string_view key);
 
-  /// What a message shows of this value: the scalar (cut if long), or "a list", "a map", "null".
+  /// This value in messages: the scalar (truncated if long), or "a list", "a map", "null".
   [[nodiscard]] std::string shown() const;
 
   /// Same kinds, values and order of list items ("5" is not 5); the order of keys and the marks do not count.

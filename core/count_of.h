@@ -6,7 +6,7 @@
 
 namespace levin {
 
-/// The number and what it counts; `many` where that is not `one` with an s.
+/// The number and its noun; `many` if the plural is not `one` with an s.
 [[nodiscard]] std::string count_of(int64_t count, const std::string& one, const std::string& many = "");
 
 }  // namespace levin

@@ -1,5 +1,4 @@
-// What a device does beside the host: copies of batches that are not needed yet, and steps that it repeats by itself.
-// A strategy gives the loop these for its device; the CUDA component has them for GPUs.
+// Work of a device that is asynchronous to the host: copies of batches ahead of time, and replay of captured steps. A strategy provides these for its device; the CUDA component implements them for GPUs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,19 +14,18 @@ class DeviceCopier {
  public:
   virtual ~DeviceCopier() = default;
 
-  /// Starts to copy those of `tensors` that are on the CPU, beside whatever the device is doing, and puts the copies in
-  /// their place. Nobody may use the copies before receive(). The host waits for nothing.
+  /// Starts to copy those of `tensors` that are on the CPU, in parallel with the device's other work, and replaces them by the copies. The copies must not be used before receive(). Does not block the host.
   virtual void send(std::vector<at::Tensor>& tensors) = 0;
 
-  /// What the device is given from now on waits for the copies of the last send(). The host waits for nothing.
+  /// Subsequent work of the device waits for the copies of the last send(). Does not block the host.
   virtual void receive(const std::vector<at::Tensor>& tensors) = 0;
 };
 
-/// What a device was asked to do once, to be done again.
+/// A captured sequence of device work, which can be replayed.
 class Recording {
  public:
   virtual ~Recording() = default;
-  /// Lets the device do all of it again, on the same memory. The host waits for nothing.
+  /// Replays it on the same memory. Does not block the host.
   virtual void replay() = 0;
 };
 
@@ -35,10 +33,10 @@ class StepRecorder {
  public:
   virtual ~StepRecorder() = default;
 
-  /// Runs `step` as it is, but where recordings are made, so that what libraries do only once is done.
+  /// Runs `step` without capturing it, but in the capturing context, so that libraries do their one-time work.
   virtual void warm_up(const std::function<void()>& step) = 0;
 
-  /// Records what `step` asks the device to do, which does none of it yet. Throws what `step` throws, and c10::Error if
+  /// Captures the device work of `step` without running it. Throws what `step` throws, and c10::Error if
   /// it waits for the device.
   [[nodiscard]] virtual std::unique_ptr<Recording> record(const std::function<void()>& step) = 0;
 };

@@ -18,7 +18,7 @@ using Seconds = std::chrono::duration<double>;
 /// DD:HH:MM:SS, whole seconds: reads back with parse_duration.
 [[nodiscard]] std::string duration_text(Seconds span);
 
-/// For people, two units at most: "1 h 02 min", "3 min 07 s", "4.2 s".
+/// Readable, with at most two units: "1 h 02 min", "3 min 07 s", "4.2 s".
 [[nodiscard]] std::string readable_duration(Seconds span);
 
 template <>

@@ -60,7 +60,7 @@ std::string join(const std::vector<std::string>& names) {
 
 std::string cut_text(const std::string& text, size_t most_bytes) {
   size_t end = std::min(text.size(), most_bytes);
-  while (end < text.size() && end > 0 && is_continuation(text[end])) --end;  // never half a character
+  while (end < text.size() && end > 0 && is_continuation(text[end])) --end;  // not within a character
   const std::string_view kept(text.data(), end);
   std::string shown;
   for (size_t at = 0; at < kept.size();) {
@@ -74,7 +74,7 @@ std::string cut_text(const std::string& text, size_t most_bytes) {
 
 std::string nearest_name(const std::string& name, const std::vector<std::string>& known) {
   const std::string wanted = lower(name);
-  if (wanted.size() < 2) return "";  // every short name would be near
+  if (wanted.size() < 2) return "";  // otherwise every short name would be near
   size_t best_distance = std::max<size_t>(1, wanted.size() / 3);
   std::string best;
   for (const auto& candidate : known) {

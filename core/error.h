@@ -1,8 +1,8 @@
-// Errors that a user can fix. Every message says where, what (the value seen) and how to mend it.
+// Errors that a user can fix. Every message says where, what (the value seen) and how to fix it.
 //
 //   throw Error("EarlyStopping: metric \"val_loss\" was never logged. Logged: train_loss. Set .monitor.");
 //
-// Subclasses exist only where code must react to the kind of error, not to its text.
+// Subclasses exist only if code must react to the kind of error, not to its text.
 #pragma once
 
 #include <stdexcept>
@@ -57,7 +57,7 @@ class Interrupted : public Error {
 /// Joins names for a message: "a, b, c"; "none" if there are none.
 [[nodiscard]] std::string join(const std::vector<std::string>& names);
 
-/// `text` as a message shows it: on one line, control characters escaped, cut after `most_bytes`.
+/// `text` for a message: on one line, control characters escaped, truncated after `most_bytes`.
 [[nodiscard]] std::string cut_text(const std::string& text, size_t most_bytes = 80);
 
 /// The known name closest to `name` (edit distance at most a third of its length, case ignored), or "".

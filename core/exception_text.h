@@ -1,4 +1,4 @@
-// What an exception says, also where it is none of the standard library's.
+// The text of an exception, also of one that is not a std::exception.
 #pragma once
 
 #include <exception>

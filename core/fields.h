@@ -24,7 +24,7 @@
 
 namespace levin {
 
-/// One line of help: what a user may write for an option.
+/// One line of help for an option.
 struct FieldInfo {
   std::string name;
   std::string type;
@@ -64,13 +64,12 @@ struct Field {
   Field below(N high) && {
     return std::move(*this).check([high](const T& value) { return value < high; }, "< " + text(high));
   }
-  /// nan and infinities are values too; all other fields refuse them.
+  /// nan and infinities are allowed; all other fields reject them.
   Field any_number() && {
     takes_any_number = true;
     return std::move(*this);
   }
-  /// The ranks of a run need not have the same: the path of a file that each machine has for itself, a number of
-  /// threads. All else is compared before the first step.
+  /// The ranks of a run may have different values, such as the path of a file on each machine, or a number of threads. All other fields are compared before the first step.
   Field ranks_may_differ() && {
     may_differ = true;
     return std::move(*this);
@@ -119,7 +118,7 @@ std::vector<std::string> field_names() {
   return names;
 }
 
-/// What help prints for each field: name, type, default, meaning.
+/// Each field for help: name, type, default, meaning.
 template <HasFields Options>
 std::vector<FieldInfo> describe_options() {
   const Options defaults{};

@@ -17,7 +17,7 @@ namespace levin {
 
 namespace {
 
-// Closes on every way out; close() is checked by the writer before it counts a file as written.
+// Closes the file in any case; the writer checks close() before it counts the file as written.
 class FileHandle {
  public:
   explicit FileHandle(int fd) : fd_(fd) {}
@@ -41,7 +41,7 @@ class FileHandle {
   throw Error("cannot " + action + " " + path + ": " + system_error_text(error_number) + ".");
 }
 
-// Else the system would take what is in front of the byte for the path.
+// Otherwise the system would use the part before the byte as the path.
 void refuse_nul(const std::string& action, const std::string& path) {
   if (has_no_nul(path)) return;
   throw Error("cannot " + action + " \"" + cut_text(path, 300) + "\": a path cannot hold a NUL byte.");
@@ -52,7 +52,7 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-// A signal's handler may interrupt any call; that is no failure.
+// A signal handler may interrupt any call; that is not a failure.
 template <class Call>
 auto retried(Call call) {
   auto result = call();
@@ -61,8 +61,7 @@ auto retried(Call call) {
 }
 
 // Note [The disk writes while we do]
-// Of a large file each piece is handed to the disk as soon as it is in the page cache, so that the disk works while the
-// next is copied, and fsync has little left to wait for.
+// Each piece of a large file is written back as soon as it is in the page cache, so that the disk works while the next is copied, and fsync has little left to do.
 constexpr uint64_t kPieceBytes = 4 << 20;
 
 // The steps of one durable write; each throws Error if it fails.
@@ -77,19 +76,18 @@ class DurableWrite {
     create();
     for (const auto& part : parts_) write_all(file_.fd(), part);
     if (retried([&] { return ::fsync(file_.fd()); }) != 0) fail_with("sync " + temporary_);
-    // What only close() reports is reported for a copy too; the file itself stays open, for its lock, until it is
-    // renamed. After an interruption the copy is closed nevertheless, and the data are on the disk.
+    // Errors that only close() reports are reported for a duplicate descriptor too; the file itself stays open, for its lock, until it is renamed. An interrupted close() still closes, and the data are on the disk.
     FileHandle copy(::fcntl(file_.fd(), F_DUPFD_CLOEXEC, 0));
     if (copy.get() < 0 || (copy.close() != 0 && errno != EINTR)) fail_with("close " + temporary_);
   }
 
   void rename_and_sync_folder() {
     const std::string folder = folder_of(path_);
-    // Opened before the rename: what can fail after it is the sync alone.
+    // Opened before the rename: after it only the sync can fail.
     const FileHandle handle(retried([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
     if (handle.get() < 0) fail_with("open the folder " + folder);
     if (retried([&] { return ::rename(temporary_.c_str(), path_.c_str()); }) != 0) fail_with("rename " + temporary_);
-    // Some network file systems cannot sync a folder and say so with EINVAL; there the rename is all one can have.
+    // Some network file systems cannot sync a folder and say so with EINVAL; there the rename must suffice.
     if (retried([&] { return ::fsync(handle.get()); }) != 0 && errno != EINVAL) {
       const std::string cause = system_error_text(errno);
       throw Error("wrote " + std::to_string(bytes_) + " bytes to " + path_ + ", but cannot sync the folder " + folder +
@@ -105,7 +103,7 @@ class DurableWrite {
 
  private:
   void create() {
-    constexpr int most_tries = 10;  // another name each: one is there already, or has been taken for a leftover
+    constexpr int most_tries = 10;  // a new name each time: one may exist already, or be taken for a leftover
     for (int tries = 0; !file_; ++tries) {
       temporary_ = temporary_name(path_);
       file_ = LockedFile::create(temporary_);
@@ -118,7 +116,7 @@ class DurableWrite {
     while (!bytes.empty()) {
       const uint64_t piece = std::min<uint64_t>(bytes.size(), kPieceBytes);
       const ssize_t done = retried([&] { return ::write(fd, bytes.data(), piece); });
-      if (done == 0) errno = ENOSPC;  // a write of nothing means there is no room
+      if (done == 0) errno = ENOSPC;  // a write of 0 bytes means there is no room
       if (done <= 0) fail_with("write " + temporary_);
       bytes = bytes.subspan(static_cast<size_t>(done));
       written_ += static_cast<uint64_t>(done);

@@ -13,12 +13,11 @@ namespace levin {
 
 /// Writes the parts, one after another, to a new file in the folder of `path`, syncs it, renames it to `path` and
 /// syncs the folder: afterwards `path` holds the old content or the new, never a mix.
-/// Throws Error naming path, bytes and cause; the old file is then untouched and the new one removed. The lock on the
-/// new file, for who makes several that belong together (remove_if_abandoned); else it goes at once.
+/// Throws Error naming path, bytes and cause; the old file is then untouched and the new one removed. Returns the lock on the new file, for writers of several files that belong together (remove_if_abandoned); otherwise drop it.
 LockedFile write_file_durably(const std::string& path, std::span<const std::span<const std::byte>> parts);
 LockedFile write_file_durably(const std::string& path, const std::string& content);
 
-/// Brings to the disk what was written to the file; does nothing if it is not there. Best effort: never throws.
+/// Syncs the file to the disk; does nothing if it does not exist. Best effort: never throws.
 void sync_file(const std::string& path);
 
 /// The whole file; throws Error naming the path and cause, or the limit if it holds more than `max_bytes`.

@@ -1,4 +1,4 @@
-// Whether all numbers of a value are finite, whatever the value holds them in.
+// Whether all numbers in a value are finite, in whatever containers.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@ constexpr bool kIsVariant = false;
 template <class... Ts>
 constexpr bool kIsVariant<std::variant<Ts...>> = true;
 
-/// A container whose elements are of the type that it names; a path, whose elements are paths, is none.
+/// A container of elements of its value_type; not a path, whose elements are paths.
 template <class T>
 concept IsContainer = requires(const T& value) {
   { *value.begin() } -> std::convertible_to<const typename T::value_type&>;
@@ -24,8 +24,7 @@ concept IsContainer = requires(const T& value) {
   value.native();
 };
 
-/// The first number that is nan or infinite in a number, an optional, a variant, or a container of such; fields of
-/// structs are not looked at.
+/// The first number that is nan or infinite in a number, an optional, a variant, or a container of such; fields of structs are not checked.
 template <class T>
 std::optional<double> first_non_finite(const T& value) {
   if constexpr (std::is_floating_point_v<T>) {

@@ -62,7 +62,7 @@ FolderLock::FolderLock(const std::string& folder, milliseconds patience)
                                obstacle_ + " Start no other run in this folder while this one lives.");
       return;
     }
-    if (result == Attempt::moved) continue;  // the holder has just ended, and its file has gone
+    if (result == Attempt::moved) continue;  // the holder has just ended and removed its file
     const std::string who = holder();
     ::close(std::exchange(fd_, -1));
     if (steady_clock::now() - start >= patience) {
@@ -81,7 +81,7 @@ FolderLock::FolderLock(const std::string& folder, milliseconds patience)
   }
 }
 
-// Removed while the lock is held: whoever waits for this file finds that it has moved, and makes another.
+// Removed while the lock is held: a process that waits for this file notices that, and creates another.
 FolderLock::~FolderLock() {
   if (fd_ < 0) return;
   ::unlink(path_.c_str());
@@ -89,7 +89,7 @@ FolderLock::~FolderLock() {
   ::close(fd_);
 }
 
-// What lies there may be a stranger's: a link is not followed, and nothing but a plain file of this folder is written.
+// The existing file cannot be trusted: a link is not followed, and only a plain file of this folder is written.
 FolderLock::Attempt FolderLock::attempt() {
   try {
     make_folder(folder_);
@@ -116,7 +116,7 @@ FolderLock::Attempt FolderLock::attempt() {
   return Attempt::moved;
 }
 
-// The lock holds without it, so that a full disk is no obstacle.
+// The lock works without it, so a full disk is not a problem.
 void FolderLock::sign() const {
   std::array<char, 256> host = {};
   ::gethostname(host.data(), host.size() - 1);
@@ -125,7 +125,7 @@ void FolderLock::sign() const {
   (void)!::pwrite(fd_, text.data(), text.size(), 0);
 }
 
-// Read from the file, which anybody may have written.
+// Read from the file, which cannot be trusted.
 std::string FolderLock::holder() const {
   std::array<char, 1024> buffer = {};
   const ssize_t got = ::pread(fd_, buffer.data(), buffer.size(), 0);

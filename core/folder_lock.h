@@ -1,5 +1,4 @@
-// One live run per folder: a lock on the file run.lock in it, which the system takes back when its process ends,
-// however it ends. The file says who holds it, and goes with the lock.
+// Ensures one active run per folder: a lock on the file run.lock in it, which the system releases when its process ends, however it ends. The file names the holder, and is removed with the lock.
 #pragma once
 
 #include <chrono>
@@ -9,17 +8,16 @@ namespace levin {
 
 class FolderLock {
  public:
-  /// Takes the folder, which is made if it is not there. Waits up to `patience` for a holder that is about to end; then
+  /// Locks the folder, which is created if necessary. Waits up to `patience` for a holder that is about to end; then
   /// throws Error naming the folder and the holder's process, machine and start. Throws Interrupted if a stop signal
-  /// arrives meanwhile. Where the file system has no locks, or the file cannot be had, a warning says that nothing
-  /// guards the folder.
+  /// arrives meanwhile. If the file system has no locks, or the file cannot be created, a warning says that the folder is not protected.
   FolderLock(const std::string& folder, std::chrono::milliseconds patience);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
   [[nodiscard]] const std::string& folder() const { return folder_; }
-  /// False where nothing guards the folder.
+  /// False if the folder is not protected.
   [[nodiscard]] bool is_held() const { return fd_ >= 0; }
 
  private:

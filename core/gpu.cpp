@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kComponent = "liblevin_cuda.so";
 
-// Opened once; what is open stays to the end of the process, as LibTorch's CUDA part cannot be unloaded.
+// Loaded once, and until the end of the process, because LibTorch's CUDA part cannot be unloaded.
 struct Opened {
   std::mutex mutex;
   std::unique_ptr<SharedLibrary> library;
@@ -21,7 +21,7 @@ struct Opened {
 };
 
 Opened& opened() {
-  static auto* all = new Opened;  // outlives everything that is destroyed at the end
+  static auto* all = new Opened;  // never destroyed
   return *all;
 }
 

@@ -5,7 +5,7 @@ namespace levin {
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& params) {
   std::vector<at::Tensor> grads;
   for (const auto& param : params) {
-    // Past at::Tensor::grad(), which warns of tensors that are not leaves.
+    // Without at::Tensor::grad(), which warns of tensors that are not leaves.
     const at::Tensor& grad = param.unsafeGetTensorImpl()->grad();
     if (grad.defined()) grads.push_back(grad);
   }

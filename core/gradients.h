@@ -1,4 +1,4 @@
-// The gradients that parameters have, as foreach kernels want them.
+// The gradients of parameters, as foreach kernels require them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,10 +7,10 @@
 
 namespace levin {
 
-/// The gradients of those that have one, in their order.
+/// The gradients of those parameters that have one, in order.
 [[nodiscard]] std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& params);
 
-/// The same, those of one device and type together.
+/// The same, grouped by device and type.
 [[nodiscard]] std::vector<std::vector<at::Tensor>> gradients_by_kind(const std::vector<at::Tensor>& params);
 
 }  // namespace levin

@@ -12,7 +12,7 @@ namespace levin::detail {
 
 namespace {
 
-// What ends this process. The launcher of several ranks says it once for all.
+// Reports what ends this process; for several ranks the launcher reports it once.
 void report_end(const std::string& text, const std::vector<std::string>& lines) {
   RankStatus& status = RankStatus::instance();
   status.set_error(text);

@@ -1,4 +1,4 @@
-// The body of main: whatever ends it is said in one line, and becomes an exit status that shells and schedulers know.
+// The body of main: whatever ends it is reported in one line, and becomes an exit status that shells and schedulers understand.
 //
 //   int main() {
 //     return levin::main_guard([] {

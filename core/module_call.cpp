@@ -14,7 +14,7 @@ std::atomic<const CallActions::Table*> CallActions::table_{nullptr};
 
 namespace {
 
-// One action, and within it those that follow. What an action is given may outlive the call: it owns what it needs.
+// Runs one action, and inside it those that follow. An action's function may outlive the call: it owns what it needs.
 TensorList run_from(const CallActions::List& actions, size_t first, const ModuleForward& forward,
                     const TensorList& inputs, ChainPlace place) {
   if (first + 1 == actions.size()) return actions[first]->around(forward, inputs, place);

@@ -1,12 +1,10 @@
-// Calls a submodule so that what is to happen around it can: LibTorch's modules have no forward hooks.
+// Calls a submodule with hooks: LibTorch's modules have no forward hooks.
 //
 //   at::Tensor h = levin::call(encoder_, x);      // instead of encoder_->forward(x)
 //   auto [y, state] = levin::call(lstm_, x);
 //   x = levin::call_chain(blocks_, x, mask);      // x = block->forward(x, mask) for each block
 //
-// Placing parts on devices acts through it, and recomputation: an action is registered for a module object, or for
-// neighbours of a chain, and gets their forward pass as a function. Blocks of a torch::nn::Sequential that have an
-// action are called through it by themselves. Without any action in the process it costs the test of one pointer.
+// Used by device placement and recomputation: an action is registered for a module object, or for consecutive blocks of a chain, and gets their forward pass as a function. Blocks of a torch::nn::Sequential that have an action are called through it automatically. Without any action in the process the overhead is one pointer test.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,17 +31,17 @@ using TensorList = std::vector<at::Tensor>;
 /// long as the module lives; it holds none of the call's tensors.
 using ModuleForward = std::function<TensorList(const TensorList& inputs, torch::nn::Module* instead)>;
 
-/// Where in a chain of calls, each of which takes only what the one before returned (blocks of a Sequential), one is.
+/// The position of a call in a chain of calls, each of which takes only the result of the one before (blocks of a Sequential).
 struct ChainPlace {
   bool begins = true;
   bool ends = true;
 };
 
-/// What is done around the forward pass of a module. May be called on several threads at once.
+/// A hook around the forward pass of a module. May be called on several threads at once.
 class CallAction {
  public:
   virtual ~CallAction() = default;
-  /// Runs `forward` on `inputs`, or on what it makes of them, and returns its result.
+  /// Runs `forward` on `inputs`, which it may change, and returns the result.
   virtual TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace place) = 0;
 };
 
@@ -52,23 +50,23 @@ class CallActions {
  public:
   using List = std::vector<std::shared_ptr<CallAction>>;
 
-  /// Neighbours in a chain of calls that act as one.
+  /// Consecutive blocks of a chain of calls that act as one.
   struct Range {
     std::vector<const torch::nn::Module*> blocks;  // at least two
     List actions;                                  // one
   };
 
-  /// Whether there is any.
+  /// Whether there are any.
   [[nodiscard]] static bool any() { return table_.load(std::memory_order_acquire) != nullptr; }
   /// Those of one module; null: none.
   [[nodiscard]] static const List* of(const torch::nn::Module* module);
-  /// `action` is done within those that the module has.
+  /// Adds `action` inside the module's other actions.
   static void add(const torch::nn::Module* module, std::shared_ptr<CallAction> action);
   static void remove(const torch::nn::Module* module, const CallAction* action);
   /// The longest range of blocks[first], blocks[first + 1], …; of those shorter than `within`, if given. Null: none.
   [[nodiscard]] static std::shared_ptr<const Range> range_at(const std::vector<const torch::nn::Module*>& blocks,
                                                              size_t first, const Range* within);
-  /// `action` is done around all of `blocks` together, and those of the single blocks within it.
+  /// Adds `action` around all of `blocks` together; the actions of single blocks run inside it.
   static void add_range(std::vector<const torch::nn::Module*> blocks, std::shared_ptr<CallAction> action);
   static void remove_range(const CallAction* action);
   /// Runs `forward` within all actions.
@@ -106,7 +104,7 @@ void take_tensors(const T& value, TensorList& list) {
   }
 }
 
-/// Puts tensors in the place of those of `value`, in the same order; `next` counts those that were used.
+/// Replaces the tensors of `value`, in the same order; `next` counts those used.
 template <class T>
 void put_tensors(T& value, const TensorList& list, size_t& next) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
@@ -121,7 +119,7 @@ void put_tensors(T& value, const TensorList& list, size_t& next) {
   }
 }
 
-/// The module that a holder or pointer means, or the module itself.
+/// The module behind a holder or pointer, or the module itself.
 template <class M>
 auto& module_of(M& module) {
   if constexpr (requires { module.operator->(); }) return *module.operator->();
@@ -171,7 +169,7 @@ auto call_within(const CallActions::List& actions, Function function, std::tuple
 
 }  // namespace detail
 
-/// module.forward(args…), by whatever acts around that module. `module`: a module, a holder (torch::nn::Linear) or a
+/// module.forward(args…), through the module's actions. `module`: a module, a holder (torch::nn::Linear) or a
 /// pointer; it must live until backward is done. The result may be a tensor, a std::vector of tensors, or a tuple of
 /// such.
 template <class M, class... Args>
@@ -215,8 +213,7 @@ X call_blocks(const std::vector<Module*>& blocks, const std::shared_ptr<const Ca
 }  // namespace detail
 
 /// Calls each block of `blocks` (a container of modules, holders or pointers of one class) as
-/// x = levin::call(block, x, args…), and returns the last x. What acts on neighbours (a range of recomputed blocks)
-/// acts here as in a torch::nn::Sequential.
+/// x = levin::call(block, x, args…), and returns the last x. Actions on consecutive blocks (a range of recomputed blocks) work as in a torch::nn::Sequential.
 template <class Blocks, class X, class... Args>
 auto call_chain(Blocks&& blocks, X&& first, Args&&... args) {
   using Module = std::remove_reference_t<decltype(detail::module_of(*std::begin(blocks)))>;

@@ -2,9 +2,7 @@
 
 namespace levin {
 
-/// How many threads OpenMP uses for what the calling thread alone runs from here on. at::set_num_threads() would also
-/// change the number of other threads. LibTorch sets a thread's number when it is first asked for it: ask before
-/// (at::get_num_threads()).
+/// Sets how many threads OpenMP uses for the calling thread alone. at::set_num_threads() would also change the number for other threads. LibTorch initializes a thread's number at its first use: call at::get_num_threads() before.
 void set_openmp_threads(int count);
 
 }  // namespace levin

@@ -9,7 +9,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Absolute, without links, "." and ".."; what is not there yet counts as folders. Empty if it cannot be found out.
+// Absolute, without links, "." and ".."; parts that do not exist yet count as folders. Empty on failure.
 fs::path resolved(const fs::path& path) {
   std::error_code code;
   const fs::path absolute = fs::absolute(path, code);

@@ -31,7 +31,7 @@ void write_text(std::array<char, N>& to, const std::string& text) {
   to[length] = '\0';
 }
 
-// The page that the launcher has for this rank; null if there is none.
+// The launcher's page for this rank; null if there is none.
 RankPage* inherited_page() {
   const char* descriptor = std::getenv(RankPages::kVariable);
   const char* local_rank = std::getenv("LOCAL_RANK");
@@ -44,7 +44,7 @@ RankPage* inherited_page() {
   return memory == MAP_FAILED ? nullptr : static_cast<RankPage*>(memory) + std::atoi(local_rank);
 }
 
-// Whether an error is what other ranks' ends look like from here.
+// Whether an error is a consequence of other ranks' ends.
 bool blames_another(const std::string& text) {
   for (const char* part : {"by peer", "nother rank", "remote process exited"}) {
     if (text.find(part) != std::string::npos) return true;
@@ -56,7 +56,7 @@ bool blames_another(const std::string& text) {
 void write_error_file(const std::string& text) {
   const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (path == nullptr) return;
-  // torchrun takes the earliest error for the cause and knows whole seconds only.
+  // torchrun takes the earliest error as the cause, and has a resolution of one second.
   const std::time_t when = std::time(nullptr) + (blames_another(text) ? 1 : 0);
   const nlohmann::json extra = {{"py_callstack", text}, {"timestamp", std::to_string(when)}};
   const nlohmann::json error = {{"message", {{"message", text}, {"extraInfo", extra}}}};

@@ -1,5 +1,4 @@
-// Where a rank is, written into memory that its launcher sees too: when a rank dies or freezes, the launcher says
-// where. A few stores; no system call. Written by the training thread.
+// The position of a rank, written to memory shared with its launcher: when a rank dies or hangs, the launcher reports it. A few stores; no system call. Written by the training thread.
 #pragma once
 
 #include <array>
@@ -9,14 +8,14 @@
 
 namespace levin {
 
-/// One rank's page. Plain memory shared by two processes: what is read may be half an update old.
+/// One rank's page. Plain memory shared by two processes: a reader may see half an update.
 struct RankPage {
   std::atomic<int64_t> epoch = -1;
   std::atomic<int64_t> batch = -1;
   std::atomic<int64_t> global_step = -1;
   std::atomic<int64_t> moved_at = 0;   // nanoseconds of the monotonic clock
   std::atomic<int64_t> failed_at = 0;  // the same; 0: has not failed
-  std::atomic<int64_t> unsaid = 0;     // 1: nobody but the launcher says the error
+  std::atomic<int64_t> unsaid = 0;     // 1: only the launcher reports the error
   std::atomic<int64_t> saves = 0;      // that are in progress
   std::atomic<int64_t> stop = 0;       // the signal that asked this rank to stop, whoever sent it; 0: none
   std::atomic<int64_t> stopped = 0;    // 1: has ended because it was requested, by whatever way
@@ -32,23 +31,22 @@ class RankStatus {
   /// This process's: the launcher's memory if a launcher started it, else its own.
   static RankStatus& instance();
 
-  /// `phase`: "train", "validate", …; a count below 0 is not told.
+  /// `phase`: "train", "validate", …; a count below 0 is not reported.
   void set_place(const char* phase, int64_t epoch, int64_t batch, int64_t global_step);
   /// `change`: 1 when a save begins, -1 when it ends.
   void add_save(int64_t change) { page_->saves += change; }
-  /// What this rank waits for, in a sentence: "rank 0 of 2 waits for …"; "": for nobody.
+  /// What this rank waits for, as a sentence: "rank 0 of 2 waits for …"; "": for nothing.
   void set_waiting(const std::string& text);
   /// The same in an array that ends with a zero, for a signal handler.
   [[nodiscard]] const char* waiting() const { return page_->waiting.data(); }
-  /// A signal has asked this process to stop; for a signal handler. 0: nothing that runs has been asked any more.
+  /// A signal has asked this process to stop; for a signal handler. 0: the request no longer applies.
   void note_stop(int signal_number) { page_->stop = signal_number; }
-  /// The run ends because it was requested: no failure, and nothing to start again.
+  /// The run ends because it was requested: this is not a failure, and nothing is restarted.
   void set_stopped(bool stopped) { page_->stopped = stopped ? 1 : 0; }
   /// The first one is kept: what follows is its consequence. Also written to the file that torchrun names in
   /// TORCHELASTIC_ERROR_FILE, from which it takes the cause of a failed job.
   void set_error(const std::string& text);
-  /// Leaves it to the launcher to say this error, once for all ranks. False where there is none that has the whole
-  /// text: then this process must say it.
+  /// Leaves it to the launcher to report this error, once for all ranks. False if there is no launcher that has the full text: then this process must report it.
   [[nodiscard]] bool leave_to_launcher(const std::string& text);
 
  private:
@@ -57,8 +55,7 @@ class RankStatus {
   RankPage* page_ = &own_;
 };
 
-/// While one lives this rank waits for others: what its last words name if a stop is asked for and the wait does not
-/// end.
+/// During its lifetime this rank waits for others: named in its last message if a stop is requested and the wait does not end.
 class RankWait {
  public:
   explicit RankWait(const std::string& text) : outer_(RankStatus::instance().waiting()) {
@@ -83,7 +80,7 @@ class RankPages {
   /// Empty pages, for a new start.
   void clear();
   [[nodiscard]] const RankPage& operator[](int64_t local_rank) const { return pages_[local_rank]; }
-  /// The file descriptor that children find the memory by, in the variable named kVariable.
+  /// The file descriptor of the memory, passed to children in the variable named kVariable.
   [[nodiscard]] int descriptor() const { return descriptor_; }
   static constexpr const char* kVariable = "LEVIN_STATUS_FD";
 

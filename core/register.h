@@ -1,4 +1,4 @@
-// Registers a class of the user's own program, so that YAML may name it. One line at namespace scope, in a .cpp file:
+// Registers a class of a user's program, so that YAML may name it. One line at namespace scope, in a .cpp file:
 //
 //   LEVIN_REGISTER_MODEL(Classifier, "a multilayer perceptron");
 //   LEVIN_REGISTER_CALLBACK(PrintLoss, "prints the loss of every epoch");

@@ -16,7 +16,7 @@
 
 namespace levin {
 
-/// Registers the classes that Levin brings along (builtins.cpp); the Trainer and the command line call it. Call it
+/// Registers Levin's own classes (builtins.cpp); the Trainer and the command line call it. Call it
 /// yourself before reading options that name classes.
 void add_builtins();
 
@@ -38,7 +38,7 @@ struct ValueType<ClassSpec> {
   static ConfigNode write(const ClassSpec& value);
 };
 
-/// What every registry knows of a class, whatever its interface.
+/// The entry of a class in a registry, whatever its interface.
 struct ClassEntry {
   std::string name;
   std::string doc;
@@ -69,7 +69,7 @@ ConfigNode resolve_options(const ConfigNode& init_args, const std::string& path,
   return write_options(options);
 }
 [[noreturn]] void duplicate_class(const std::string& kind, const ClassEntry& first, const ClassEntry& second);
-/// The class that an alias stands for, with its options; says so once.
+/// Resolves an alias to its class and options; prints a note once.
 ClassSpec without_alias(const std::string& kind, const ClassSpec& spec, const ClassSpec& stands_for);
 std::string unknown_class(const std::string& kind, const std::string& name, const std::vector<std::string>& known);
 }  // namespace detail
@@ -118,8 +118,7 @@ class Registry {
     return nullptr;
   }
 
-  /// Another name, as other libraries call the class: a run that uses it is told the class's own. `init_args`: options
-  /// that the name stands for; those that are given count before them.
+  /// An alias, such as the class's name in another library: a run that uses it gets a note. `init_args`: options implied by the alias; given options take precedence.
   void add_alias(const std::string& alias, const std::string& name, ConfigNode init_args = {}) {
     aliases_[alias] = {name, std::move(init_args), {}};
   }
@@ -151,7 +150,7 @@ class Registry {
     const ClassSpec resolved = resolve(spec, path, problems);
     problems.throw_if_any();
     const auto object = find(resolved.class_path)->make(resolved.init_args, join_path(path, "init_args"));
-    // Who needs a second one of its kind later (a replica) makes it from this.
+    // Kept so that another object of this kind (a replica) can be created later.
     if constexpr (requires { object->set_made_from(resolved); }) object->set_made_from(resolved);
     return object;
   }

@@ -1,4 +1,4 @@
-// Runs another program to its end: sbatch, scontrol. No shell, so no argument is ever taken for more than it is.
+// Runs another program to its end: sbatch, scontrol. Without a shell, so arguments are not interpreted.
 #pragma once
 
 #include <string>
@@ -11,8 +11,7 @@ struct CommandResult {
   std::string output = "";  // of both streams, as they came
 };
 
-/// words[0] is looked for on PATH; standard input is empty. Blocks until the program ends. Throws Error naming it where
-/// it cannot be started.
+/// words[0] is searched on PATH; standard input is empty. Blocks until the program ends. Throws Error naming it if it cannot be started.
 [[nodiscard]] CommandResult run_command(std::vector<std::string> words);
 
 }  // namespace levin

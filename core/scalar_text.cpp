@@ -7,7 +7,7 @@ namespace levin {
 
 namespace {
 
-// Decimal digits only: no leading zeros (010 is octal to some readers, ten to others), no 0x, no 1_000.
+// Decimal digits only: no leading zeros (010 is octal for some readers, ten for others), no 0x, no 1_000.
 bool has_plain_digits(std::string_view text) {
   if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.remove_prefix(1);
   if (text.empty() || (text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9')) return false;

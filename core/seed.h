@@ -1,4 +1,4 @@
-// The run's seed: what parts that were given no seed of their own derive theirs from. Process-wide and thread-safe.
+// The run's seed, from which parts without their own seed derive theirs. Process-wide and thread-safe.
 // The trainer sets it once, before anything is shuffled; nothing here touches LibTorch's global generators.
 #pragma once
 
@@ -9,7 +9,7 @@ namespace levin {
 /// The run's seed; 0 until it is set.
 [[nodiscard]] uint64_t default_seed();
 void set_default_seed(uint64_t seed);
-/// Whether anybody has set it.
+/// Whether it has been set.
 [[nodiscard]] bool seed_is_set();
 
 /// Mixes two numbers into a well-spread third (splitmix64's finaliser): neighbouring seeds, epochs and indices give

@@ -11,7 +11,7 @@ namespace levin {
 
 namespace {
 
-// The address sanitizer refuses RTLD_DEEPBIND, which would take its own malloc away from the library.
+// The address sanitizer rejects RTLD_DEEPBIND, because the library would not use its malloc.
 int flags_for(SharedLibrary::Names names) {
 #ifdef __SANITIZE_ADDRESS__
   (void)names;

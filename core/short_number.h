@@ -1,4 +1,4 @@
-// Numbers for people, where number_text() is for programs.
+// Numbers for people; number_text() is for programs.
 #pragma once
 
 #include <string>

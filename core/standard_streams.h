@@ -1,5 +1,4 @@
-// Descriptors 0 to 2. Where one is closed, the next file that is opened gets its number, and what is printed lands in
-// that file. A header alone, because the `levin` program calls it before it loads anything.
+// Descriptors 0 to 2. If one is closed, the next file that is opened gets its number, and output goes to that file. Header-only, because the `levin` program calls it before it loads anything.
 #pragma once
 
 #include <fcntl.h>
@@ -10,8 +9,7 @@
 
 namespace levin {
 
-/// Opens /dev/null in the place of each standard stream that is closed: reading gives the end of the file, and what is
-/// written is gone, as whoever closed it wants it.
+/// Opens /dev/null for each standard stream that is closed: reading gives the end of the file, and output is discarded, as intended by closing it.
 inline void open_standard_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;

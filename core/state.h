@@ -1,4 +1,4 @@
-// What a part of a run needs to continue: small values as a tree, tensors by name. Checkpoints hold nothing else.
+// The state of a part of a run: small values as a tree, tensors by name. Checkpoints contain nothing else.
 //
 //   State state;                                    const double best = saved.get<double>("best");
 //   state.set("best", best_);                       exp_avg_ = saved.tensor("exp_avg");

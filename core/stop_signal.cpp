@@ -22,18 +22,18 @@ namespace {
 
 struct Watched {
   int number;
-  bool has_grace;  // nobody is there to ask again
+  bool has_grace;  // nobody can repeat it
 };
 constexpr std::array<Watched, 4> kWatched{{{SIGINT, false}, {SIGTERM, true}, {SIGHUP, true}, {SIGUSR1, false}}};
 constexpr int64_t kNanoseconds = 1'000'000'000;
 
-// What the handler reads: lock-free, or written before the handler is installed.
+// Data of the handler: lock-free, or written before the handler is installed.
 struct Handled {
   std::atomic<int64_t> first_at = 0;  // nanoseconds of the monotonic clock; 0: not yet
   bool installed = false;
   bool has_timer = false;
   timer_t timer = {};
-  std::array<char, 256> text = {};  // how what is said begins when the grace time is over
+  std::array<char, 256> text = {};  // the beginning of the message when the grace time is over
 };
 std::array<Handled, kWatched.size()> handled;
 std::atomic<int> received{0};
@@ -131,7 +131,7 @@ void install(Handled& one, const Watched& watched) {
   if (watched.has_grace && grace_time.load() > 0) make_timer(one, watched.number);
   struct sigaction action {};
   action.sa_sigaction = note_stop_signal;
-  action.sa_flags = SA_RESTART | SA_SIGINFO;  // reads and writes of the run go on
+  action.sa_flags = SA_RESTART | SA_SIGINFO;  // interrupted reads and writes continue
   sigemptyset(&action.sa_mask);
   ::sigaction(watched.number, &action, nullptr);
 }
@@ -141,7 +141,7 @@ void install(Handled& one, const Watched& watched) {
 StopSignalScope::StopSignalScope(const StopSignalRules& rules) {
   const std::lock_guard lock(scopes_mutex);
   if (scopes++ > 0) return;
-  RankStatus::instance().set_stopped(false);  // and made, before the handler needs it
+  RankStatus::instance().set_stopped(false);  // created before the handler needs it
   received = 0;
   repeats_count = !rules.launcher_decides;
   grace_time = rules.launcher_decides
@@ -154,7 +154,7 @@ StopSignalScope::~StopSignalScope() {
   const std::lock_guard lock(scopes_mutex);
   if (--scopes > 0) return;
   RankStatus::instance().note_stop(0);
-  // What a launcher, or the terminal, sends once more must not end a rank that is about to say why it stopped.
+  // A signal repeated by a launcher or the terminal must not end a rank that is about to report why it stopped.
   const bool stays = !repeats_count && received != 0;
   for (size_t k = 0; k < kWatched.size(); ++k) {
     if (handled[k].has_timer) ::timer_delete(handled[k].timer);

@@ -1,6 +1,5 @@
-// Signals that ask a run to end: SIGINT (Ctrl-C), SIGTERM, SIGHUP (the terminal closed) and SIGUSR1 (what cluster
-// schedulers send before they take a machine back) are noted, and the loop looks at the note after each batch. What
-// hangs never looks: the same signal again ends the process at once, and so does the end of a grace time.
+// Signals that request a run to end: SIGINT (Ctrl-C), SIGTERM, SIGHUP (the terminal closed) and SIGUSR1 (what cluster
+// schedulers send before they take a machine back) are recorded, and the loop checks the record after each batch. A run that hangs never checks: the same signal again ends the process at once, and so does the end of a grace time.
 #pragma once
 
 #include <chrono>
@@ -9,16 +8,13 @@
 namespace levin {
 
 struct StopSignalRules {
-  /// How long after SIGTERM or SIGHUP the process may run on; then it ends as it would have without a handler. A save
-  /// that is in progress is waited for. 0: no limit.
+  /// How long the process may run after SIGTERM or SIGHUP; then it ends as it would without a handler. A save in progress is completed first. 0: no limit.
   std::chrono::duration<double> grace = std::chrono::duration<double>(0);
-  /// Repeated signals are ignored and there is no grace time: a launcher, which hears the signals too, decides both.
+  /// Repeated signals are ignored and there is no grace time: a launcher, which receives the signals too, decides both.
   bool launcher_decides = false;
 };
 
-/// Notes stop signals while one lives, on whichever thread; the outermost puts the old handlers back. A signal that the
-/// program handles itself, or ignores (nohup), is left to it. Within half a second the same signal counts once: a
-/// process group and a launcher may both have handed it on.
+/// Records stop signals during its lifetime, on any thread; the outermost scope restores the old handlers. Signals that the program handles itself, or ignores (nohup), are not touched. Within half a second the same signal counts once, because a process group and a launcher may both have forwarded it.
 class StopSignalScope {
  public:
   explicit StopSignalScope(const StopSignalRules& rules = {});
@@ -33,7 +29,7 @@ class StopSignalScope {
 /// "Ctrl-C", "SIGTERM", …
 [[nodiscard]] std::string stop_signal_name(int signal_number);
 
-/// While one lives the process is saving, on whichever thread: the end of the grace time waits for it.
+/// During its lifetime the process is saving, on any thread: the end of the grace time waits for it.
 class HoldsGrace {
  public:
   HoldsGrace();

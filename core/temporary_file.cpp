@@ -28,7 +28,7 @@ uint64_t unforeseeable_number() {
   return uint64_t{device()} << 32 | device();
 }
 
-// Whether the path still names the open file: somebody may have removed it before the lock was there.
+// Whether the path still names the open file: it may have been removed before it was locked.
 bool still_names(const char* path, int fd) {
   struct stat open {
   }, named{};
@@ -51,7 +51,7 @@ std::string temporary_name(const std::string& path) {
 }
 
 bool is_temporary_name(const std::string& name) {
-  // The second: as they were called before, by process id and number.
+  // The second form: older names, with process id and number.
   static const std::regex names(R"([\s\S]+\.tmp-([0-9a-f]{16}|[0-9]{1,9}(-[0-9]+)?))");
   return name.size() <= 255 && std::regex_match(name, names);
 }
@@ -74,7 +74,7 @@ LockedFile LockedFile::create(const std::string& path) {
   } while (fd < 0 && errno == EINTR);
   if (fd < 0) return {};
   LockedFile file(fd);
-  const bool taken = locked(fd) != 0 && errno == EWOULDBLOCK;  // who looks for leftovers was quicker, and removes it
+  const bool taken = locked(fd) != 0 && errno == EWOULDBLOCK;  // a cleaner was quicker, and removes it
   if (!taken && still_names(path.c_str(), fd)) return file;
   errno = EAGAIN;
   return {};
@@ -82,7 +82,7 @@ LockedFile LockedFile::create(const std::string& path) {
 
 LockedFile LockedFile::take_over(const std::string& path) {
   constexpr int flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  int fd = ::open(path.c_str(), O_RDWR | flags);  // network file systems want to write for a lock
+  int fd = ::open(path.c_str(), O_RDWR | flags);  // network file systems require write access for a lock
   if (fd < 0) fd = ::open(path.c_str(), O_RDONLY | flags);
   if (fd < 0) return {};
   LockedFile file(fd);
@@ -118,7 +118,7 @@ void remove_leftovers(const std::string& folder) {
     if (!is_temporary_name(name)) continue;
     const std::string path = (fs::path(folder) / name).string();
     std::error_code code;
-    // A link cannot be locked, and has its name for an instant only: whoever makes one makes it again.
+    // A link cannot be locked, and keeps its name only briefly: its creator tries again.
     if (fs::is_symlink(fs::symlink_status(path, code))) (void)::unlink(path.c_str());
     remove_if_abandoned({path});
   }

@@ -1,6 +1,4 @@
-// Files that are not finished yet: names that cannot be predicted, and a lock that lives exactly as long as their
-// writer. What a killed process left is known by its lock, which can be taken; a process id would say nothing where
-// another container or another machine has written.
+// Unfinished files: with unpredictable names, and a lock that is held exactly as long as their writer lives. Files of a killed process are recognized because their lock can be taken; a process id would mean nothing if the writer was in another container or on another machine.
 #pragma once
 
 #include <string>
@@ -8,14 +6,13 @@
 
 namespace levin {
 
-/// `path` with an ending that cannot be foreseen, for a file that is renamed to `path` when it is whole.
+/// `path` with an unpredictable ending, for a file that is renamed to `path` when it is complete.
 [[nodiscard]] std::string temporary_name(const std::string& path);
 
 /// Whether a file's name is one of those.
 [[nodiscard]] bool is_temporary_name(const std::string& name);
 
-/// A file that its writer has locked (flock). The lock goes with the object, and with the process however that ends;
-/// programs that the process starts do not inherit it.
+/// A file that its writer has locked (flock). The lock is released with the object, and when the process ends in any way; child programs do not inherit it.
 class LockedFile {
  public:
   LockedFile() = default;
@@ -23,11 +20,11 @@ class LockedFile {
   LockedFile(LockedFile&& other) noexcept;
   LockedFile& operator=(LockedFile&& other) noexcept;
 
-  /// Creates the file, which must not be there, not as a link either, and locks it. Empty, with errno, if it cannot.
-  /// On a file system without locks it goes without: what is left there is never known to be dead.
+  /// Creates the file, which must not exist, not even as a link, and locks it. Empty, with errno, if it cannot.
+  /// On a file system without locks it does without: leftovers there are never recognized.
   [[nodiscard]] static LockedFile create(const std::string& path);
 
-  /// Locks a regular file whose writer is gone; empty if it lives, or if that cannot be found out.
+  /// Locks a regular file whose writer is gone; empty if it is alive, or if that is unknown.
   [[nodiscard]] static LockedFile take_over(const std::string& path);
 
   [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
@@ -39,7 +36,7 @@ class LockedFile {
   int fd_ = -1;
 };
 
-/// Removes what killed writers have left half written in the folder.
+/// Removes half-written files of killed writers in the folder.
 void remove_leftovers(const std::string& folder);
 
 /// Removes files that one writer made together, unless it still has one of them locked.

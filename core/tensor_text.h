@@ -1,4 +1,4 @@
-// Tensors as messages name them.
+// Tensors in messages.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,4 @@
-// A thread that draws its random numbers from elsewhere than the process's generators says so here, so that who repeats
-// a computation on another thread can repeat its numbers too.
+// A thread with its own random number generator registers it here, so that a computation repeated on another thread can draw the same numbers.
 #pragma once
 
 #include <functional>
@@ -7,13 +6,13 @@
 
 namespace levin {
 
-/// Lets the calling thread draw, while the result lives, the numbers that were drawn after the mark was made.
+/// During the result's lifetime, the calling thread draws the numbers that were drawn after the mark.
 using RandomMark = std::function<std::shared_ptr<void>()>;
 
-/// Marks where the calling thread's numbers are now; empty: it draws from the process's generators.
+/// Marks the position of the calling thread's generator; empty: it draws from the process's generators.
 [[nodiscard]] RandomMark mark_thread_random();
 
-/// From here on `make_mark` is asked on the calling thread; empty: nobody. Returns who was asked before.
+/// Sets `make_mark` for the calling thread; empty: none. Returns the previous one.
 std::function<RandomMark()> set_thread_random(std::function<RandomMark()> make_mark);
 
 }  // namespace levin

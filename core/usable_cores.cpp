@@ -19,7 +19,7 @@ int64_t cores_by_affinity() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (::sched_getaffinity(0, sizeof cores, &cores) == 0) return CPU_COUNT(&cores);
-  return static_cast<int64_t>(std::thread::hardware_concurrency());  // more than a cpu_set_t holds
+  return static_cast<int64_t>(std::thread::hardware_concurrency());  // more than fit into a cpu_set_t
 }
 
 double number_in_file(const fs::path& path) {
@@ -42,7 +42,7 @@ double quota_of(const fs::path& group) {
   return time > 0 && per > 0 ? time / per : 0;
 }
 
-// A group's limit holds for those below it, so that all up to the root count.
+// A group's limit also applies to its children, so all groups up to the root count.
 void limit_by_groups(UsableCores& cores, const fs::path& root, const std::string& group) {
   for (fs::path path = fs::path(group).relative_path();; path = path.parent_path()) {
     const double quota = quota_of(root / path);

@@ -1,5 +1,4 @@
-// How many cores this process may use: the machine's, less what affinity (taskset, Slurm) and the control groups of
-// containers leave out.
+// How many cores this process may use: the machine's, limited by affinity (taskset, Slurm) and the control groups of containers.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,7 @@ namespace levin {
 
 struct UsableCores {
   int64_t count = 1;
-  std::string limit;  // what leaves others out, for messages: "cpu.max of /sys/fs/cgroup/pod1"; "": nothing
+  std::string limit;  // the cause of the limit, for messages: "cpu.max of /sys/fs/cgroup/pod1"; "": nothing
 };
 
 /// Never below 1. `proc` and `sys` are for tests.

@@ -29,7 +29,7 @@ unsigned code_point(std::string_view text, size_t at, size_t length) {
   return code;
 }
 
-// Beside the controls: what turns the direction of the text behind it, breaks a line or is not seen at its front.
+// In addition to control characters: marks that change the text direction, break lines or are invisible.
 bool misleads(unsigned code) {
   return code == 0x61c || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
          (code >= 0x2066 && code <= 0x2069) || code == 0xfeff;

@@ -7,18 +7,16 @@
 
 namespace levin {
 
-/// Bytes of the character at `at`; 0 if it is none (overlong, a surrogate, above U+10FFFF or cut off).
+/// Bytes of the character at `at`; 0 if it is invalid (overlong, a surrogate, above U+10FFFF or cut off).
 [[nodiscard]] size_t utf8_length(std::string_view text, size_t at);
 
-/// The escape ("\x1b", "\u202e") of the character at `at` if a terminal would obey it or hide text with it: controls
-/// (C0, DEL, C1), separators of lines, marks of direction and order, the byte order mark; and of a byte that is no
-/// UTF-8. "" for all others.
+/// The escape ("\x1b", "\u202e") of the character at `at` if it would control a terminal or hide text: control characters (C0, DEL, C1), line separators, directional marks, the byte order mark; and of a byte that is not UTF-8. "" for all others.
 [[nodiscard]] std::string terminal_escape(std::string_view text, size_t at);
 
-/// Whether any character of `text` has such an escape: no name of a column, file or job holds one.
+/// Whether any character of `text` has such an escape: names of columns, files and jobs must not contain one.
 [[nodiscard]] bool has_control_character(std::string_view text);
 
-/// `text` as it may be printed: escapes as above; ends of lines and tabs stay.
+/// `text` made safe to print: escapes as above; newlines and tabs are kept.
 [[nodiscard]] std::string printable_text(std::string_view text);
 
 }  // namespace levin

@@ -20,7 +20,7 @@ void Problems::add(const Mark& mark, const std::string& path, const std::string&
   std::string line = mark.str();
   if (!path.empty()) line += (line.empty() ? "" : ": ") + cut_text(path, kMostPathBytes);
   line += (line.empty() ? "" : ": ") + what;
-  // Names of files and keys may be a stranger's: what a terminal would obey is escaped.
+  // Names of files and keys cannot be trusted: terminal control characters are escaped.
   lines_.push_back(cut_text(line, SIZE_MAX));
 }
 

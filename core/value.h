@@ -1,8 +1,8 @@
 // Reads one typed value from a ConfigNode and writes it back. Strict where YAML is loose: 010, 0x10, 1_000, yes
 // and unquoted text where a number belongs are errors that show the value and what was expected.
 //
-// A type that options may hold has a specialisation of ValueType:
-//   static std::string name();                                          what help and messages call it
+// A type that options may have needs a specialisation of ValueType:
+//   static std::string name();                                          its name in help and messages
 //   static bool read(const ConfigNode&, T&, const std::string& path, Problems&);   false: a problem was added
 //   static ConfigNode write(const T&);                                  reads back to the same value
 #pragma once
@@ -43,7 +43,7 @@ class Problems {
 /// "parent.key", or "key" where there is no parent.
 [[nodiscard]] std::string join_path(const std::string& parent, const std::string& key);
 
-/// Of a type that options cannot hold: field() refuses it.
+/// For a type that options cannot have: field() rejects it.
 template <class T>
 struct ValueType {
   using Unknown = void;
@@ -108,7 +108,7 @@ struct ValueType<std::string> {
   static ConfigNode write(const std::string& value) { return ConfigNode::scalar(value, true); }
 };
 
-/// Kept as written: for values whose type another class knows.
+/// Kept as written: for values whose type is known to another class.
 template <>
 struct ValueType<ConfigNode> {
   static std::string name() { return "any"; }

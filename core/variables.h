@@ -1,4 +1,4 @@
-// Environment variables, handed to what reads them, so that a test can hand over others.
+// Environment variables, passed as a function, so that tests can pass others.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace levin {
 
-/// Gives an environment variable's value; unset if there is none.
+/// Returns an environment variable's value; unset if there is none.
 using Variables = std::function<std::optional<std::string>(const std::string& name)>;
 
 /// The variables of this process; an empty one counts as unset.

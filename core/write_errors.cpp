@@ -6,7 +6,7 @@ namespace levin {
 
 namespace {
 
-// Whether it was at its default action, and is ignored now.
+// Whether it had its default action, and is ignored now.
 bool ignore(int number) {
   struct sigaction current {};
   const bool is_default = ::sigaction(number, nullptr, &current) == 0 && (current.sa_flags & SA_SIGINFO) == 0 &&

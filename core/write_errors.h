@@ -1,11 +1,9 @@
-// Writing to a pipe that has no reader any more, or past the largest file that is allowed, ends a process by a signal
-// (SIGPIPE, SIGXFSZ) unless it says otherwise: no message, no checkpoint.
+// Writing to a pipe without a reader, or beyond the maximum file size, ends a process by a signal (SIGPIPE, SIGXFSZ) by default: without message or checkpoint.
 #pragma once
 
 namespace levin {
 
-/// While one lives such a write fails like any other instead (EPIPE, EFBIG). Signals that the program handles itself
-/// are left to it. Child processes inherit it.
+/// During its lifetime such a write fails with an error instead (EPIPE, EFBIG). Signals that the program handles itself are not touched. Child processes inherit it.
 class WriteErrorsScope {
  public:
   WriteErrorsScope();

@@ -1,4 +1,4 @@
-// The doors of liblevin_cuda.so: what core/gpu.cpp looks up by name.
+// The exported functions of liblevin_cuda.so, which core/gpu.cpp looks up by name.
 #include <ATen/Context.h>
 #include <c10/cuda/CUDAFunctions.h>
 
@@ -47,7 +47,7 @@ const char* levin_cuda_version() {
   return LEVIN_COMPONENT_VERSION;
 }
 
-/// Throws ConfigError where LibTorch cannot use a GPU.
+/// Throws ConfigError if LibTorch cannot use a GPU.
 levin::Gpu* levin_cuda_component() {
   static levin::CudaGpu gpu;
   levin::check_cuda();

@@ -1,4 +1,4 @@
-// Batches to a GPU on a stream of their own, through pinned memory, while the GPU computes on the batch before.
+// Copies batches to a GPU on a separate stream, through pinned memory, while the GPU computes the previous batch.
 #pragma once
 
 #include <ATen/cuda/CUDAEvent.h>

@@ -12,7 +12,7 @@ namespace {
 std::mutex mutex;
 std::map<int64_t, GpuMemory> failures;  // by device
 
-// Called by the thread whose allocation failed, after the allocator has let go of its lock.
+// Called by the thread whose allocation failed, after the allocator has released its lock.
 void note_failure(int64_t device, size_t wanted, size_t total, size_t free) {
   constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));

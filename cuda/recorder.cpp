@@ -16,14 +16,14 @@ class CudaRecording final : public Recording {
   at::cuda::CUDAGraph graph;
 };
 
-// What `later` is given from now on waits for what `earlier` has been given.
+// Subsequent work of `later` waits for the work of `earlier` so far.
 void order(const c10::cuda::CUDAStream& earlier, const c10::cuda::CUDAStream& later) {
   at::cuda::CUDAEvent done;
   done.record(earlier);
   done.block(later);
 }
 
-// A recording that failed has to be ended all the same, or its stream stays unusable; that it cannot be made is known.
+// A failed capture must be ended nevertheless, or its stream stays unusable; its error is known already.
 void abandon(at::cuda::CUDAGraph& graph) {
   try {
     graph.capture_end();
@@ -47,7 +47,7 @@ void CudaRecorder::warm_up(const std::function<void()>& step) {
   order(stream_, current);
 }
 
-// Thread-local: loaders' threads go on pinning memory, which a recording in global mode forbids to the whole process.
+// Thread-local: loaders' threads continue to pin memory, which a capture in global mode forbids in the entire process.
 std::unique_ptr<Recording> CudaRecorder::record(const std::function<void()>& step) {
   c10::cuda::device_synchronize();
   auto recording = std::make_unique<CudaRecording>();

@@ -1,5 +1,4 @@
-// Steps as CUDA graphs. All recordings of one recorder share a pool of memory, so they must be replayed in the order in
-// which they were made (the parts of an accumulation window are).
+// Captures steps as CUDA graphs. All graphs of one recorder share a memory pool, so they must be replayed in the order of capture (as the parts of an accumulation window are).
 #pragma once
 
 #include <ATen/cuda/CUDAGraph.h>
@@ -14,11 +13,11 @@ class CudaRecorder final : public StepRecorder {
   explicit CudaRecorder(at::Device device);
 
   void warm_up(const std::function<void()>& step) override;
-  /// Waits for the GPU to finish what it has been given.
+  /// Waits for the GPU to finish its work.
   [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& step) override;
 
  private:
-  c10::cuda::CUDAStream stream_;  // a graph cannot be recorded on the default stream
+  c10::cuda::CUDAStream stream_;  // a graph cannot be captured on the default stream
   at::cuda::MempoolId_t pool_;
 };
 

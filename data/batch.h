@@ -24,7 +24,7 @@ struct Batch {
   [[nodiscard]] at::Tensor& operator[](size_t index);
   [[nodiscard]] const at::Tensor& operator[](size_t index) const;
 
-  /// All N tensors; throws Error naming both numbers if the batch holds another number of them.
+  /// All N tensors; throws Error naming both numbers if the batch has another number of them.
   template <size_t N>
   [[nodiscard]] std::array<at::Tensor, N> unpack() const {
     check_count(N);

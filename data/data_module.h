@@ -54,12 +54,12 @@ class DataModule {
   virtual Batch transfer_batch_to_device(Batch batch, at::Device, int64_t /*dataloader_idx*/) { return batch; }
   virtual Batch on_after_batch_transfer(Batch batch, int64_t /*dataloader_idx*/) { return batch; }
 
-  /// How a prediction of predict_step reads, a text per sample; none: as numbers. Asked after teardown.
+  /// A prediction of predict_step as text, one per sample; none: shown as numbers. Called after teardown.
   virtual std::vector<std::string> prediction_text(const at::Tensor& /*prediction*/) const { return {}; }
 
   virtual void on_exception(const std::exception& /*error*/) {}
 
-  /// Keeps the constructor's options: ranks compare them before the first step.
+  /// Stores the constructor's options: ranks compare them before the first step.
   template <HasFields Options>
   void save_hyperparameters(const Options& options) {
     hparams_ = write_options(options);
@@ -67,7 +67,7 @@ class DataModule {
   void save_hyperparameters(ConfigNode hparams) { hparams_ = std::move(hparams); }
   [[nodiscard]] const ConfigNode& hparams() const { return hparams_; }
 
-  /// What checkpoints keep of the data module.
+  /// The data module's state in checkpoints.
   [[nodiscard]] virtual State state() const { return {}; }
   virtual void load_state(const State& /*state*/) {}
 

@@ -1,4 +1,4 @@
-// What the trainer drives: batches in order, one pass after another.
+// A source of batches for the trainer: in order, one pass after another.
 //
 //   loader->start(epoch);
 //   for (levin::Batch batch; loader->next(batch);) …
@@ -26,7 +26,7 @@ class Loader {
   static const char* registry_name() { return "loader"; }
   virtual ~Loader() = default;
 
-  /// Begins a pass, also in the middle of another; the batches before `first_batch` are skipped without being fetched.
+  /// Begins a pass, even in the middle of another; the batches before `first_batch` are skipped without being fetched.
   virtual void start(int64_t epoch, int64_t first_batch = 0) = 0;
 
   /// The next batch; false: the pass is over. Throws DataError if a sample fails; start() begins a new pass.
@@ -41,18 +41,16 @@ class Loader {
   /// Samples of a full batch; nullopt: unknown.
   [[nodiscard]] virtual std::optional<int64_t> batch_size() const { return std::nullopt; }
 
-  /// From the next start() on, batches of so many samples. False: this loader cannot change that.
+  /// From the next start() on, batches of this many samples. False: this loader cannot change its batch size.
   virtual bool set_batch_size(int64_t /*samples*/) { return false; }
 
-  /// From the next start() on, the same order in every pass (overfit_batches). Without an order: nothing.
+  /// From the next start() on, the same order in every pass (overfit_batches). Without effect if there is no order.
   virtual void use_sequential_order() {}
 
-  /// From the next start() on, only the share of `rank` of `world_size`: every world_size-th sample of the order, so
-  /// that the ranks' batches of one number make up a global batch. `padded`: samples at the front are repeated until
-  /// all ranks have as many. False: this loader cannot be split.
+  /// From the next start() on, only the share of `rank` of `world_size`: every world_size-th sample of the order, so that the ranks' batches with the same index form a global batch. `padded`: samples at the front are repeated until all ranks have equally many. False: this loader cannot be split.
   virtual bool shard(int64_t /*rank*/, int64_t /*world_size*/, bool /*padded*/) { return false; }
 
-  /// The options it was made with, as a run file has them; null: it does not say. Ranks compare them.
+  /// The options it was created with, as in a run file; null: unknown. Ranks compare them.
   [[nodiscard]] virtual ConfigNode written_options() const { return {}; }
 
   /// Threads that fetch batches ahead; 0: next() fetches itself.
@@ -78,7 +76,7 @@ class Loaders {
   requires(std::derived_from<T, Loader> && !std::is_const_v<T>)
       Loaders(T&& loader)  // NOLINT(google-explicit-constructor)
       : loaders_{std::make_shared<T>(std::forward<T>(loader))} {}
-  /// A loader that stays the caller's, and outlives this.
+  /// A loader owned by the caller, which must outlive this.
   Loaders(Loader& loader)  // NOLINT(google-explicit-constructor)
       : loaders_{std::shared_ptr<Loader>(std::shared_ptr<Loader>(), &loader)} {}
 

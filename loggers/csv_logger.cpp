@@ -47,9 +47,9 @@ void CSVLogger::start_in(const std::string& folder) {
 void CSVLogger::own_folder() {
   mark_job(log_dir_);
   try {
-    file_.look();  // a version that was named goes on
+    file_.look();  // a named version is continued
   } catch (const Error&) {
-    // what cannot be read cannot be written either, which is told then
+    // a file that cannot be read cannot be written either, which is reported then
   }
 }
 
@@ -139,7 +139,7 @@ void CSVLogger::report_failure(const std::string& what) {
   left_out_ = 0;
 }
 
-// The last chance of what waits.
+// The last chance for waiting rows.
 void CSVLogger::finalize(const std::string&) {
   leave_out_ = 0;
   write(true);

@@ -26,8 +26,7 @@ struct CSVLoggerOptions {
   }
 };
 
-/// A disk that is full costs no run: rows are kept in memory, written when there is room again, and counted where they
-/// are lost. Rows are appended; when a new column appears the file is rewritten with the columns sorted by name.
+/// A full disk does not end a run: rows are kept in memory, written when there is room again, and counted if they are lost. Rows are appended; when a new column appears the file is rewritten with the columns sorted by name.
 class CSVLogger final : public Logger {
  public:
   using Options = CSVLoggerOptions;
@@ -61,7 +60,7 @@ class CSVLogger final : public Logger {
   std::string log_dir_ = "";
   MetricsFile file_ = {};
   // Note [Waiting for a disk]
-  // After a write that failed the next are left out: one, three, seven, …, so that a disk that stays full costs little.
+  // After a failed write the next ones are skipped: one, three, seven, …, so that a full disk costs little.
   bool failing_ = false;
   int64_t left_out_ = 0;  // of the writes after the last failure
   int64_t leave_out_ = 0;

@@ -1,4 +1,4 @@
-// The text of a table of numbers as CSV: what metrics.csv holds.
+// The text of a table of numbers as CSV, for metrics.csv.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ namespace levin {
 /// A header line of these columns, with quotes where a name needs them, and its line end.
 [[nodiscard]] std::string csv_header(const std::vector<std::string>& columns);
 
-/// A table as it is on the disk. A line that a killed process did not finish is left out.
+/// A table as it is on the disk. An incomplete line of a killed process is left out.
 struct CsvTable {
   std::string text = "";
   std::vector<std::string> columns = {};
   std::vector<std::string_view> rows = {};  // in `text`
 };
 
-/// Empty where the file is not there; throws Error where it cannot be read.
+/// Empty if the file does not exist; throws Error if it cannot be read.
 [[nodiscard]] CsvTable read_csv_table(const std::string& path);
 
 /// The table's first rows under other columns: header and rows.

@@ -1,4 +1,4 @@
-// Where a run's numbers go. Called on rank 0 only, from the training thread.
+// The interface of loggers, which receive a run's numbers. Called on rank 0 only, from the training thread.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,13 @@ class Logger {
 
   /// Called once before anything is logged; `default_root_dir` is where files go if the logger has no folder of its
   /// own.
-  /// `resume`: go on in the folder of the newest run, if there is one. That run may still be alive: nothing is written
-  /// into a folder that was there before own_folder() is called.
+  /// `resume`: continue in the folder of the newest run, if there is one. That run may still be active: nothing is written into an existing folder before own_folder() is called.
   virtual void start(const std::string& default_root_dir, bool resume) = 0;
   /// The same for a job that its cluster has started again: continues in the folder that the job had begun, if there is
   /// one.
   virtual void start_again(const std::string& default_root_dir, bool resume) { start(default_root_dir, resume); }
 
-  /// Called once before each entry point, when no other run is alive in log_dir() and none can begin there: from here
+  /// Called once before each entry point, when no other run is active in log_dir() and none can begin there: from here
   /// on the logger may write into it.
   virtual void own_folder() {}
 
@@ -45,14 +44,14 @@ class Logger {
 
   virtual void log_hyperparams(const ConfigNode& /*hparams*/) {}
 
-  /// How far the log has got, for a checkpoint; save() was called before.
+  /// The position of the log, for a checkpoint; save() was called before.
   [[nodiscard]] virtual State state() const { return {}; }
-  /// Takes back what was logged after the checkpoint that held `saved`; an empty state: all that is there.
+  /// Removes what was logged after the checkpoint with `saved`; an empty state: everything.
   virtual void load_state(const State& /*saved*/) {}
-  /// The files that state() speaks of.
+  /// The files that state() refers to.
   [[nodiscard]] virtual std::vector<std::string> files() const { return {}; }
 
-  /// Writes what is still in memory.
+  /// Writes rows that are still in memory.
   virtual void save() {}
 
   /// The run is over: "success", "failed" or "interrupted".

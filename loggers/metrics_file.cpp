@@ -41,7 +41,7 @@ class Descriptor {
   int fd_;
 };
 
-// All of it; false with errno where the disk refuses.
+// Writes all of it; false, with errno, on failure.
 bool write_whole(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t done = ::write(fd, text.data(), text.size());
@@ -95,7 +95,7 @@ void MetricsFile::look() {
   known_ = true;
 }
 
-// Rows beyond `most_rows` are none of this table: what a write that failed has left after all.
+// Rows beyond `most_rows` do not belong to this table: they remain from a failed write.
 void MetricsFile::read(int64_t most_rows) {
   const CsvTable table = read_csv_table(path_);
   header_.clear();
@@ -121,7 +121,7 @@ void MetricsFile::remember(int fd) {
   left_ = fd >= 0 && ::fstat(fd, &info) == 0 ? Identity{info.st_dev, info.st_ino, info.st_size} : Identity();
 }
 
-// A file that is not the one this object left is read again.
+// A file changed by others is read again.
 void MetricsFile::note_change() {
   if (!known_) return look();
   struct stat info {};
@@ -180,7 +180,7 @@ void MetricsFile::forget_first(size_t count) {
   }
 }
 
-// Piece by piece; where one fails the file is cut back to its last whole row.
+// In pieces; if one fails the file is truncated to its last complete row.
 void MetricsFile::append() {
   const Descriptor file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   const auto fail = [this] { throw Error("cannot write " + path_ + ": " + system_error_text(errno) + "."); };
@@ -211,7 +211,7 @@ void MetricsFile::set_header() {
   }
 }
 
-// The old rows under all columns, and those that wait.
+// The old rows with all columns, and the waiting ones.
 void MetricsFile::rewrite() {
   const std::vector<uint32_t> header_before = header_;
   const std::vector<size_t> place_before = place_;

@@ -1,9 +1,7 @@
 // metrics.csv: a table that grows in rows and in columns, whose header names the columns sorted.
 //
 // Note [What a new column costs]
-// Rows are appended; a column that the header lacks needs the whole file anew. So that many columns, one after another,
-// cost no more than a few times the file they end up in, a file that has been rewritten often waits with its rows until
-// it has grown by a third, unless everything must be on the disk (`all`).
+// Rows are appended; a new column requires rewriting the file. So that many columns, one after another, cost no more than a few times the final file, a file that has been rewritten often delays its rows until it has grown by a third, unless everything must be on the disk (`all`).
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +20,7 @@ namespace levin {
 class MetricsFile {
  public:
   MetricsFile() = default;
-  /// The file to write; what is in it stays, and rows follow it. Nothing is read or written yet.
+  /// Sets the file to write; its contents stay, and rows are appended. Nothing is read or written yet.
   explicit MetricsFile(std::string path) : path_(std::move(path)) {}
   [[nodiscard]] const std::string& path() const { return path_; }
 
@@ -36,13 +34,11 @@ class MetricsFile {
 
   /// Reads how much is in the file, if it has not been read yet. Throws Error.
   void look();
-  /// Writes the rows that wait; not `all`: unless they want columns that are too dear by now. Throws Error; what could
-  /// not be written waits on, and the file holds whole rows. A file that somebody has removed or changed meanwhile is
-  /// taken as it is, with a warning.
+  /// Writes the waiting rows; without `all`, not those whose new columns are too expensive now. Throws Error; rows that could not be written keep waiting, and the file has only complete rows. A file that was removed or changed by another program is used as it is, with a warning.
   void write(bool all);
-  /// Forgets the rows that wait beyond what memory should hold, the oldest first; how many those were.
+  /// Drops waiting rows beyond the memory limit, the oldest first; returns their number.
   int64_t drop_excess();
-  /// Forgets all that wait; how many those were.
+  /// Drops all waiting rows; returns their number.
   int64_t drop_waiting();
 
   /// Goes back to the first `rows` rows under these columns; 0: to none. Returns how many there are.

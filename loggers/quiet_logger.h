@@ -1,4 +1,4 @@
-// Stands for rank 0's loggers on the other ranks: keeps nothing, but callbacks that write to a logger find one.
+// Replaces rank 0's loggers on the other ranks: discards everything, for callbacks that write to a logger.
 #pragma once
 
 #include <string>

@@ -12,13 +12,13 @@ namespace levin {
 
 [[nodiscard]] std::string version_folder(const std::string& experiment, int64_t version);
 
-/// Makes a folder that nobody else has, also where many jobs start at once. Throws Error naming path and cause.
+/// Creates a folder exclusively, even if many jobs start at once. Throws Error naming path and cause.
 [[nodiscard]] std::string claim_run_folder(const std::string& experiment);
 
-/// In a job of Slurm: leaves a file in the folder that says which job and which command it belongs to.
+/// In a Slurm job: writes a file to the folder with the job and the command it belongs to.
 void mark_job(const std::string& folder);
 
-/// The newest folder that this job's same command has begun before Slurm started the job again; "" if there is none.
+/// The newest folder begun by this command of the job before Slurm requeued it; "" if there is none.
 [[nodiscard]] std::string folder_of_job(const std::string& experiment);
 
 }  // namespace levin

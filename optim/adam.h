@@ -31,7 +31,7 @@ struct AdamOptions {
   }
 };
 
-/// What Adam and AdamW have in common. State: "step", "exp_avg", "exp_avg_sq", and "max_exp_avg_sq" with amsgrad.
+/// The common part of Adam and AdamW. State: "step", "exp_avg", "exp_avg_sq", and "max_exp_avg_sq" with amsgrad.
 class AdamBase : public BatchedOptimizer {
  public:
   [[nodiscard]] bool is_recordable() const override { return true; }

@@ -1,4 +1,4 @@
-// Adamax (Kingma, Ba 2014): Adam with the largest gradient in place of the mean square.
+// Adamax (Kingma, Ba 2014): Adam with the largest gradient instead of the mean square.
 #pragma once
 
 #include <array>

@@ -16,19 +16,19 @@ namespace levin {
 
 namespace {
 
-// The fused kernels walk both by memory order, so a gradient must lie in memory as its parameter does.
+// The fused kernels go through both in memory order, so a gradient must have its parameter's memory layout.
 bool same_layout(const at::Tensor& param, const at::Tensor& grad) {
   return param.dtype() == grad.dtype() &&
          ((param.is_contiguous() && grad.is_contiguous()) || param.strides() == grad.strides());
 }
 
-// State that is part of a pack would keep the whole of it alive.
+// State that is part of a pack would keep all of it alive.
 void leave_pack(at::Tensor& state) {
   if (state.defined() && state.storage().nbytes() != state.nbytes()) state = state.clone();
 }
 
 int64_t steps_done(const at::Tensor& step_tensor, int64_t counted) {
-  // On a GPU the tensor may have been advanced by a replayed graph, unseen here. Waits for the device.
+  // On a GPU the tensor may have been advanced by a replayed graph. Waits for the device.
   return step_tensor.defined() && !step_tensor.is_cpu() ? step_tensor.item().toLong() : counted;
 }
 
@@ -57,7 +57,7 @@ void BatchedOptimizer::group_added() {
 
 at::Tensor BatchedOptimizer::do_step(const Closure* closure) {
   at::Tensor loss = closure != nullptr ? (*closure)() : at::Tensor();
-  // Past autograd and its bookkeeping, which would be paid per tensor; the versions are counted by hand in run().
+  // Without autograd's bookkeeping, which would cost time per tensor; run() increments the versions itself.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::NoGradGuard no_grad;
   if (stale_ || !collect_gradients()) {
@@ -103,7 +103,7 @@ bool BatchedOptimizer::pack_gradients(Batch& batch) const {
   return true;
 }
 
-// A copy of the gradient that lies in memory as its parameter does.
+// A copy of the gradient with its parameter's memory layout.
 at::Tensor BatchedOptimizer::laid_as(const at::Tensor& param, const at::Tensor& grad, size_t index) const {
   if (grad.layout() == at::kStrided) return at::empty_like(param).copy_(grad);
   throw Error(name() + ": tensor " + std::to_string(index) + " of shape " + shape_text(grad.sizes()) +
@@ -150,7 +150,7 @@ void BatchedOptimizer::count_step(Batch& batch) {
   }
 }
 
-// An update that found_inf stopped was none.
+// An update stopped by found_inf does not count.
 void BatchedOptimizer::take_back_step(Batch& batch) {
   if (!found_inf_) return;
   if (found_inf_->is_cpu()) {
@@ -264,7 +264,7 @@ BatchedOptimizer::Batch& BatchedOptimizer::batch_for(const Slot& slot, const at:
   return *batch;
 }
 
-// Lays the parameters' state as they lie; what saves and loads sees it by parameter, as views.
+// Packs the parameters' state like the parameters; it is saved and loaded by parameter, through views.
 void BatchedOptimizer::pack_state(Batch& batch) {
   batch.pack->make();
   batch.params = {batch.pack->params()};

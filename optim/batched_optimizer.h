@@ -1,9 +1,7 @@
 // The base of all optimizers that update each tensor from its own gradient and state. It sorts the tensors into
-// batches, one kernel call each (ATen's fused kernels, or foreach), keeps the lists between steps and remakes them
-// only when a gradient appears or vanishes. A new optimizer names its state and writes update(); one on foreach kernels
-// that treats every number by itself says so by packs_small_tensors().
+// batches, one kernel call each (ATen's fused kernels, or foreach), keeps the lists between steps and rebuilds them only when a gradient appears or disappears. A new optimizer names its state and implements update(); one with foreach kernels that treats every number separately overrides packs_small_tensors().
 //
-// Tensors without a gradient are skipped; their state is made with their first gradient.
+// Tensors without a gradient are skipped; their state is created with their first gradient.
 #pragma once
 
 #include <array>
@@ -27,14 +25,13 @@ class BatchedOptimizer : public Optimizer {
  protected:
   using Tensors = std::vector<at::Tensor>;
 
-  /// Tensors of one group, device, type and age. All lists run in parallel; where small tensors are packed, params,
-  /// grads and the lists of state hold one flat tensor, in which all of them lie.
+  /// Tensors of one group, device, type and age. All lists run in parallel; if small tensors are packed, params, grads and the lists of state have one flat tensor that contains all of them.
   struct Batch {
     Tensors params;
     Tensors grads;               // only during a step: held longer they would keep old gradients alive
     std::vector<Tensors> state;  // one list for each of state_names(); empty if the state is not used
     Tensors step_tensors;        // the same float32 tensor for each parameter, for the fused kernels
-    int64_t step = 0;            // updates, the coming one included
+    int64_t step = 0;            // updates, including the next one
     double product = 1;          // of a number per step (NAdam's mu_product)
     bool first = false;          // the state was never written: SGD's buffer starts as the gradient
     size_t group = 0;
@@ -55,14 +52,13 @@ class BatchedOptimizer : public Optimizer {
   [[nodiscard]] virtual std::vector<std::string> state_names() const = 0;
   /// Whether state `index` is in use with these settings.
   [[nodiscard]] virtual bool uses_state(size_t /*index*/, const Group& /*group*/) const { return true; }
-  /// What fresh state is filled with.
+  /// The initial value of state.
   [[nodiscard]] virtual double initial_state() const { return 0; }
   /// Whether the number of updates matters and is saved ("0.step").
   [[nodiscard]] virtual bool counts_steps() const { return true; }
   /// Whether update() reads step_tensors.
   [[nodiscard]] virtual bool has_step_tensor() const { return false; }
-  /// Whether update() treats every number by itself, whatever tensor it is of: then small tensors on a CPU are laid one
-  /// after another and updated as one. For foreach kernels; fused ones gain nothing.
+  /// Whether update() treats every number separately, whatever its tensor: then small tensors on a CPU are packed and updated as one. For foreach kernels; fused ones gain nothing.
   [[nodiscard]] virtual bool packs_small_tensors() const { return false; }
   /// The saved name of Batch::product, or "".
   [[nodiscard]] virtual std::string product_name() const { return ""; }
@@ -102,9 +98,9 @@ class BatchedOptimizer : public Optimizer {
   std::deque<Slot> slots_;
   std::vector<Batch> batches_;
   std::vector<c10::TensorImpl*> idle_;        // parameters that had no gradient when the batches were made
-  bool stale_ = true;                         // batches_ must be made again
+  bool stale_ = true;                         // batches_ must be rebuilt
   bool recordable_ = false;                   // learning rates are read from tensors
-  int64_t version_ = 0;                       // how often batches_ were made or dropped
+  int64_t version_ = 0;                       // how often batches_ were built or dropped
   std::optional<at::Tensor> found_inf_ = {};  // of the running step
 };
 
@@ -120,7 +116,7 @@ inline bool are_betas(const std::array<double, 2>& betas) {
   return betas[0] >= 0 && betas[0] < 1 && betas[1] >= 0 && betas[1] < 1;
 }
 
-/// The gradients as the update wants them: negated to maximize, with `weight_decay` * param added.
+/// The gradients as the update requires them: negated to maximize, with `weight_decay` * param added.
 void prepare_gradients(std::vector<at::Tensor>& grads, const std::vector<at::Tensor>& params, double weight_decay,
                        bool maximize);
 }  // namespace detail

@@ -1,4 +1,4 @@
-// Schedulers made of schedulers.
+// Schedulers composed of schedulers.
 //
 //   schedulers:                                     SequentialLR scheduler(optimizer,
 //     - {class_path: LinearLR, init_args: {…}}          {std::make_shared<LinearLR>(…), std::make_shared<StepLR>(…)},
@@ -13,7 +13,7 @@ namespace levin {
 
 using Schedulers = std::vector<std::shared_ptr<LRScheduler>>;
 
-/// What both have in common: the parts, in one state.
+/// Common part of both: the schedulers, in one state.
 class ComposedScheduler : public LRScheduler {
  public:
   [[nodiscard]] const Schedulers& schedulers() const { return schedulers_; }
@@ -26,7 +26,7 @@ class ComposedScheduler : public LRScheduler {
  protected:
   void undo() override;
   std::vector<double> next_lr() override { return scaled(1); }
-  /// Attaches the parts that are not, in order. Throws Error if one has another optimizer.
+  /// Attaches the parts that are not attached yet, in order. Throws Error if one has another optimizer.
   void attach_parts();
 
   Schedulers schedulers_;

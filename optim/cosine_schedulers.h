@@ -18,7 +18,7 @@ struct CosineAnnealingLROptions {
   }
 };
 
-/// Lets lr fall to eta_min along half a cosine, and rise again if stepped further.
+/// Decreases lr to eta_min along half a cosine, and increases it again if stepped further.
 class CosineAnnealingLR final : public LRScheduler {
  public:
   using Options = CosineAnnealingLROptions;
@@ -53,7 +53,7 @@ struct CosineAnnealingWarmRestartsOptions {
   }
 };
 
-/// A cosine that starts over after T_0 steps, then after T_0 * T_mult, … (SGDR, Loshchilov, Hutter 2016).
+/// A cosine that restarts after T_0 steps, then after T_0 * T_mult, … (SGDR, Loshchilov, Hutter 2016).
 class CosineAnnealingWarmRestarts final : public LRScheduler {
  public:
   using Options = CosineAnnealingWarmRestartsOptions;

@@ -58,7 +58,7 @@ std::vector<double> OneCycleLR::next_lr() {
     throw Error("OneCycleLR: stepped " + count_of(last_epoch, "time") + ", but the cycle has " +
                 count_of(total_steps_, "step") + ". Set total_steps to the number of optimizer steps of the run.");
   }
-  // Ends of the phases, in steps; the last phase also takes what lies behind it.
+  // Ends of the phases, in steps; the last phase also covers later steps.
   const double total = static_cast<double>(total_steps_);
   const double peak = options_.pct_start * total - 1;
   const double valley = options_.three_phase ? 2 * options_.pct_start * total - 2 : total - 1;

@@ -37,7 +37,7 @@ bool all_above(const FloatOrList& value, double low);
 
 struct OneCycleLROptions {
   FloatOrList max_lr = 0.0;
-  std::optional<int64_t> total_steps = {};  // unset, and the next two too: the trainer fills in those of the fit
+  std::optional<int64_t> total_steps = {};  // if this and the next two are unset, the trainer fills in the steps of the fit
   std::optional<int64_t> epochs = {};
   std::optional<int64_t> steps_per_epoch = {};
   double pct_start = 0.3;
@@ -60,8 +60,8 @@ struct OneCycleLROptions {
             .check([](const auto& n) { return !n || *n >= 1; }, ">= 1"),
         field("steps_per_epoch", &OneCycleLROptions::steps_per_epoch, "steps of an epoch")
             .check([](const auto& n) { return !n || *n >= 1; }, ">= 1"),
-        field("pct_start", &OneCycleLROptions::pct_start, "share of the cycle in which lr rises").min(0.0).max(1.0),
-        field("anneal_strategy", &OneCycleLROptions::anneal_strategy, "shape of the way up and down"),
+        field("pct_start", &OneCycleLROptions::pct_start, "fraction of the cycle in which lr rises").min(0.0).max(1.0),
+        field("anneal_strategy", &OneCycleLROptions::anneal_strategy, "shape of rise and fall"),
         field("cycle_momentum", &OneCycleLROptions::cycle_momentum, "move momentum (or beta1) against lr"),
         field("base_momentum", &OneCycleLROptions::base_momentum, "momentum at the peak of lr"),
         field("max_momentum", &OneCycleLROptions::max_momentum, "momentum at both ends"),
@@ -72,8 +72,7 @@ struct OneCycleLROptions {
   }
 };
 
-/// One rise to max_lr and one fall far below the start (Smith, Topin 2017). Step once per batch. In a Trainer the
-/// length may be left out: it is then as many steps as the fit makes.
+/// One rise to max_lr and one fall far below the start (Smith, Topin 2017). Step once per batch. In a Trainer the length may be unset: it is then the number of steps of the fit.
 class OneCycleLR final : public LRScheduler {
  public:
   using Options = OneCycleLROptions;
@@ -125,14 +124,14 @@ struct CyclicLROptions {
               "how the height changes: stays, halves each cycle, or shrinks by gamma each step"),
         field("gamma", &CyclicLROptions::gamma, "factor per step of exp_range"),
         field("scale_mode", &CyclicLROptions::scale_mode,
-              "what a function (scale_fn) is given; the modes choose for themselves"),
+              "argument of a function (scale_fn); the modes have their own"),
         field("cycle_momentum", &CyclicLROptions::cycle_momentum, "move momentum (or beta1) against lr"),
         field("base_momentum", &CyclicLROptions::base_momentum, "momentum at the top of lr"),
         field("max_momentum", &CyclicLROptions::max_momentum, "momentum at the bottom of lr"));
   }
 };
 
-/// Lets lr swing between base_lr and max_lr (Smith 2015). Step once per batch.
+/// Cycles lr between base_lr and max_lr (Smith 2015). Step once per batch.
 class CyclicLR final : public LRScheduler {
  public:
   using Options = CyclicLROptions;
@@ -144,7 +143,7 @@ class CyclicLR final : public LRScheduler {
   [[nodiscard]] std::string name() const override { return "CyclicLR"; }
   [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
 
-  /// PyTorch's scale_fn: the height at a cycle (from 1) or a step, 0 to 1, in place of `mode`.
+  /// PyTorch's scale_fn: the height at a cycle (from 1) or a step, 0 to 1, instead of `mode`.
   using ScaleFn = std::function<double(double)>;
   CyclicLR(CyclicLROptions options, ScaleFn scale_fn) : CyclicLR(std::move(options)) {
     scale_fn_ = std::move(scale_fn);

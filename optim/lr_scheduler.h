@@ -34,10 +34,10 @@ class LRScheduler {
   /// The registered name: "StepLR".
   [[nodiscard]] virtual std::string name() const = 0;
 
-  /// The options it was made with, as a run file has them; null: it does not say. Ranks compare them.
+  /// The options it was created with, as in a run file; null: unknown. Ranks compare them.
   [[nodiscard]] virtual ConfigNode written_options() const { return {}; }
 
-  /// Takes `optimizer` and sets the first learning rates. Throws Error if an optimizer is attached already.
+  /// Attaches `optimizer` and sets the first learning rates. Throws Error if an optimizer is attached already.
   void attach(Optimizer& optimizer);
   [[nodiscard]] bool attached() const { return optimizer_ != nullptr; }
   /// Throws Error if none is attached.
@@ -49,8 +49,7 @@ class LRScheduler {
   void step(double metric) { advance(metric); }
   [[nodiscard]] virtual bool wants_metric() const { return false; }
 
-  /// Whether it needs to know how many steps it will make and its options do not say; fill_total_steps() tells it,
-  /// before attach(). The trainer does that with the steps of the whole fit.
+  /// Whether it needs the total number of steps and its options do not give it; then fill_total_steps() must be called before attach(). The trainer does that with the steps of the fit.
   [[nodiscard]] virtual bool wants_total_steps() const { return false; }
   virtual void fill_total_steps(int64_t /*steps*/) {}
 
@@ -60,7 +59,7 @@ class LRScheduler {
   /// Steps taken since the start; -1 before attach().
   int64_t last_epoch = -1;
 
-  /// What continues the schedule. The learning rates themselves are in the optimizer's state: restore both.
+  /// The state of the schedule. The learning rates themselves are in the optimizer's state: restore both.
   [[nodiscard]] virtual State state() const;
   /// Attach first. Throws CheckpointError if `saved` is another scheduler's or has another number of groups.
   virtual void load_state(const State& saved);
@@ -72,7 +71,7 @@ class LRScheduler {
 
   /// The learning rates at last_epoch from those at the step before.
   [[nodiscard]] virtual std::vector<double> next_lr() = 0;
-  /// The same from the initial ones alone, where there is such a formula: used when a schedule starts in the middle.
+  /// The same from the initial ones alone, if there is such a formula: for a schedule that starts in the middle.
   [[nodiscard]] virtual std::vector<double> closed_form() { return next_lr(); }
   /// Called by attach() before the first step; base_lrs_ is set.
   virtual void prepare() {}
@@ -80,7 +79,7 @@ class LRScheduler {
   virtual void begin();
   /// step().
   virtual void advance(std::optional<double> metric);
-  /// Takes back the count of the step that attach() made, for schedulers inside another.
+  /// Undoes the step made by attach(), for schedulers inside another.
   virtual void undo() { --last_epoch; }
 
   /// Fixes initial_lr of groups that no scheduler has touched; returns all of them.
@@ -92,7 +91,7 @@ class LRScheduler {
   void note_lrs();
   /// Every group's lr times `factor`.
   [[nodiscard]] std::vector<double> scaled(double factor) const;
-  /// `value` as one number per group. Throws Error naming `key` if the list's length is another.
+  /// `value` as one number per group. Throws Error naming `key` if the list has another length.
   [[nodiscard]] std::vector<double> per_group(const FloatOrList& value, const std::string& key) const;
   [[noreturn]] void refuse_state(const std::string& why) const;
 

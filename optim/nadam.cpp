@@ -27,7 +27,7 @@ void NAdam::update(Batch& batch, const Group& group) {
   const auto step = static_cast<double>(batch.step);
   const double mu = group.momentum * (1 - 0.5 * std::pow(0.96, step * options_.momentum_decay));
   const double mu_next = group.momentum * (1 - 0.5 * std::pow(0.96, (step + 1) * options_.momentum_decay));
-  // PyTorch keeps the product as float32 whatever the parameter's type; the numbers follow from that.
+  // PyTorch keeps the product in float32 whatever the parameter's type; results depend on that.
   batch.product = static_cast<float>(batch.product) * static_cast<float>(mu);
 
   const Tensors denominator = at::_foreach_div(exp_avg_sq, 1 - std::pow(beta2, step));

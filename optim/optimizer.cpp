@@ -13,7 +13,7 @@ namespace levin {
 
 namespace {
 
-// What state() keeps of a group; read back by name. What a schedule has made of a number is kept as it is.
+// The part of a group in state(); read back by name. Numbers changed by a schedule are kept as they are.
 struct SavedGroup {
   int64_t params = 0;
   double lr = 0;
@@ -32,7 +32,7 @@ struct SavedGroup {
   }
 };
 
-// LibTorch's class and Levin's keep the same state under the same names, so that either takes the other's.
+// LibTorch's class and Levin's have the same state under the same names, so each loads the other's.
 std::string kind(const std::string& name) {
   return name.starts_with("torch.") ? name.substr(6) : name;
 }

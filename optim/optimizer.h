@@ -17,7 +17,7 @@
 
 namespace levin {
 
-/// Tensors that share settings; what is unset is taken from the optimizer's options.
+/// Tensors that share settings; unset ones are the optimizer's options.
 struct ParamGroup {
   std::vector<at::Tensor> params = {};
   std::optional<double> lr = {};
@@ -32,7 +32,7 @@ class Optimizer {
   /// Recomputes the loss and the gradients, and returns the loss.
   using Closure = std::function<at::Tensor()>;
 
-  /// A group in use. Schedulers and callbacks may change the numbers between steps; tensors come by add_param_group.
+  /// A group in use. Schedulers and callbacks may change the numbers between steps; tensors are added by add_param_group.
   struct Group {
     std::vector<at::Tensor> params = {};
     double lr = 0;
@@ -51,11 +51,10 @@ class Optimizer {
   /// The registered name: "AdamW".
   [[nodiscard]] virtual std::string name() const = 0;
 
-  /// The options it was made with, as a run file has them; null: it does not say. Ranks compare them.
+  /// The options it was created with, as in a run file; null: unknown. Ranks compare them.
   [[nodiscard]] virtual ConfigNode written_options() const { return {}; }
 
-  /// Throws Error if the group is empty, holds a non-leaf, complex or undefined tensor or one that is already there,
-  /// or sets a number that is negative, not finite, or that this optimizer does not have.
+  /// Throws Error if the group is empty, holds a non-leaf, complex or undefined tensor or one that was already added, or sets a number that is negative, not finite, or that this optimizer does not have.
   void add_param_group(ParamGroup group);
 
   [[nodiscard]] std::vector<Group>& groups() { return groups_; }
@@ -77,13 +76,13 @@ class Optimizer {
   [[nodiscard]] virtual bool needs_closure() const { return false; }
 
   // ---- updates that a device repeats by itself (TrainerOptions::cuda_graph) -----------------------------------------
-  /// Whether an update may be recorded: all that changes from one to the next is read from tensors on the device.
+  /// Whether an update may be captured: everything that changes between updates is read from tensors on the device.
   [[nodiscard]] virtual bool is_recordable() const { return false; }
   /// From the next step on the learning rates are read from tensors, in float32. Requires is_recordable().
   virtual void make_recordable() {}
-  /// Writes the groups' learning rates into those tensors. Before an update is recorded or repeated.
+  /// Writes the groups' learning rates into those tensors. Called before an update is captured or replayed.
   virtual void send_learning_rates() {}
-  /// Another number: a recorded update is out of date, because tensors came, went or were loaded.
+  /// Changes when a captured update becomes invalid, because tensors were added, removed or loaded.
   [[nodiscard]] virtual int64_t version() const { return 0; }
   /// A step that changes nothing if `found_inf` (one float32 on the parameters' device: 0 or 1) is 1; the device
   /// decides, no rank waits. Throws Error unless is_recordable().
@@ -93,12 +92,12 @@ class Optimizer {
   /// next step changes them.
   [[nodiscard]] virtual State state() const = 0;
 
-  /// Copies `saved` in; continues bit for bit. Throws CheckpointError, changing nothing, if names, counts or shapes
+  /// Loads `saved`; the optimizer continues bit for bit. Throws CheckpointError, changing nothing, if names, counts or shapes
   /// are another optimizer's or another model's.
   virtual void load_state(const State& saved) = 0;
 
  protected:
-  /// `defaults`: what groups take where they set nothing; its params stay empty.
+  /// `defaults`: the settings of groups that set nothing; its params stay empty.
   explicit Optimizer(Group defaults) : defaults_(std::move(defaults)) {}
   Optimizer(Optimizer&&) = default;
   Optimizer& operator=(Optimizer&&) = default;
@@ -106,7 +105,7 @@ class Optimizer {
   /// Runs `closure` if there is one and updates; returns the loss (undefined without a closure).
   virtual at::Tensor do_step(const Closure* closure) = 0;
 
-  /// Called after a group was added, its tensors included.
+  /// Called after a group and its tensors were added.
   virtual void group_added() {}
 
   /// "AdamW: " and the text, as CheckpointError.

@@ -1,4 +1,4 @@
-// RAdam (Liu et al. 2019): Adam that steps without its denominator until that is trustworthy.
+// RAdam (Liu et al. 2019): Adam that omits its denominator until that is reliable.
 #pragma once
 
 #include <array>

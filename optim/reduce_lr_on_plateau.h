@@ -36,14 +36,14 @@ struct ReduceLROnPlateauOptions {
     return levin::fields(
         field("mode", &ReduceLROnPlateauOptions::mode, "whether the metric should fall or rise"),
         field("factor", &ReduceLROnPlateauOptions::factor, "of lr at each reduction").min(0.0).below(1.0),
-        field("patience", &ReduceLROnPlateauOptions::patience, "steps without a better metric that are borne").min(0),
-        field("threshold", &ReduceLROnPlateauOptions::threshold, "how much better counts as better"),
+        field("patience", &ReduceLROnPlateauOptions::patience, "steps without improvement that are tolerated").min(0),
+        field("threshold", &ReduceLROnPlateauOptions::threshold, "minimum improvement"),
         field("threshold_mode", &ReduceLROnPlateauOptions::threshold_mode,
               "threshold relative to the best, or absolute"),
-        field("cooldown", &ReduceLROnPlateauOptions::cooldown, "steps after a reduction in which nothing counts")
+        field("cooldown", &ReduceLROnPlateauOptions::cooldown, "steps after a reduction that are not counted")
             .min(0),
         field("min_lr", &ReduceLROnPlateauOptions::min_lr, "lowest lr; one, or one per group"),
-        field("eps", &ReduceLROnPlateauOptions::eps, "smaller changes of lr are not made").min(0.0));
+        field("eps", &ReduceLROnPlateauOptions::eps, "smaller changes of lr are ignored").min(0.0));
   }
 };
 

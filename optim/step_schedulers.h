@@ -77,12 +77,12 @@ struct ConstantLROptions {
 
   static auto fields() {
     return levin::fields(field("factor", &ConstantLROptions::factor, "of lr until total_iters").above(0.0).max(1.0),
-                         field("total_iters", &ConstantLROptions::total_iters, "steps that are scaled").min(0));
+                         field("total_iters", &ConstantLROptions::total_iters, "number of steps that are scaled").min(0));
   }
 };
 
 /// Scales lr by factor for the first total_iters steps.
-// PyTorch: factor 0 passes, then divides by 0 at total_iters; here: refused, because lr would become nan.
+// PyTorch accepts factor 0, and divides by 0 at total_iters; here it is rejected, because lr would become nan.
 class ConstantLR final : public LRScheduler {
  public:
   using Options = ConstantLROptions;
@@ -173,7 +173,7 @@ struct PolynomialLROptions {
   }
 };
 
-/// Lets lr fall to 0 in total_iters steps as (1 - t / total_iters)^power.
+/// Decreases lr to 0 in total_iters steps as (1 - t / total_iters)^power.
 class PolynomialLR final : public LRScheduler {
  public:
   using Options = PolynomialLROptions;
@@ -195,7 +195,7 @@ class PolynomialLR final : public LRScheduler {
   PolynomialLROptions options_;
 };
 
-/// lr is the initial one times a function of the step. C++ only: a function has no YAML.
+/// lr is the initial one times a function of the step. C++ only: functions cannot be written in YAML.
 class LambdaLR final : public LRScheduler {
  public:
   using Function = std::function<double(int64_t)>;

@@ -16,7 +16,7 @@ double SWALR::way_done(int64_t step) const {
   return (1 - std::cos(std::numbers::pi * share)) / 2;
 }
 
-// From lr at the step before, as in PyTorch: whatever else changed lr in between keeps its effect.
+// From lr at the step before, as in PyTorch: other changes of lr in between keep their effect.
 std::vector<double> SWALR::next_lr() {
   const int64_t step = options_.anneal_epochs == 0 ? std::max<int64_t>(1, last_epoch) : last_epoch;
   const double before = way_done(step - 1);

@@ -1,4 +1,4 @@
-// The schedule of stochastic weight averaging: lr moves to a constant and stays there.
+// The schedule of stochastic weight averaging: lr changes to a constant and stays there.
 //
 //   SWALR scheduler(optimizer, {.swa_lr = 0.05, .anneal_epochs = 10});
 #pragma once
@@ -21,7 +21,7 @@ struct SWALROptions {
   }
 };
 
-/// Moves each group's lr to swa_lr in anneal_epochs steps, from where it is when the scheduler is attached.
+/// Moves each group's lr to swa_lr in anneal_epochs steps, from its value when the scheduler is attached.
 class SWALR final : public LRScheduler {
  public:
   using Options = SWALROptions;
@@ -36,7 +36,7 @@ class SWALR final : public LRScheduler {
  private:
   void prepare() override;
   std::vector<double> next_lr() override;
-  /// How much of the way from lr to swa_lr is done after `step` steps, 0 to 1.
+  /// The progress from lr to swa_lr after `step` steps, 0 to 1.
   [[nodiscard]] double way_done(int64_t step) const;
 
   SWALROptions options_;

@@ -13,9 +13,7 @@ namespace {
 static_assert(TensorPack::kCapacity < at::internal::GRAIN_SIZE, "ATen would split operators among threads");
 
 // Note [Gaps between packed tensors]
-// ATen goes through numbers two vectors at a time, 128 bytes with AVX-512, and through what is left one by one, which
-// may round otherwise. With every tensor beginning at such a border nothing is left, so a tensor's numbers do not
-// depend on which others are in its pack.
+// ATen processes two vectors at a time, 128 bytes with AVX-512, and the remainder one by one, which may round differently. Every tensor begins at such a boundary, so there is no remainder, and a tensor's numbers do not depend on the others in its pack.
 constexpr int64_t kBorderBytes = 128;
 
 bool is_plain(const at::Tensor& tensor) {

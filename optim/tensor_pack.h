@@ -1,12 +1,11 @@
-// Small tensors on a CPU laid one after another in flat ones. An operator called on those costs the same for hundreds
-// of tensors as for one; ATen's foreach kernels call it for each tensor on a CPU.
+// Packs small tensors on a CPU into flat ones. An operator on those costs the same for hundreds of tensors as for one; ATen's foreach kernels call it for each tensor on a CPU.
 //
 //   TensorPack pack;
 //   for (const auto& param : params) pack.add(param);
 //   pack.make();
 //   …each step: put_gradient() for all, read_params(), an update of params() by grads(), write_params()
 //
-// The tensors' own memory stays the truth: its numbers are copied in before an update and back after it.
+// The tensors keep their own memory: its values are copied in before an update and back after it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,12 +17,12 @@ namespace levin::detail {
 
 class TensorPack {
  public:
-  /// Numbers in a tensor from which its own operators cost less than copying it to and fro; found by measuring.
+  /// The size from which separate operators cost less than copying a tensor back and forth; measured.
   static constexpr int64_t kLargest = 8192;
-  /// Numbers in a pack: what an update goes through stays in a core's cache, and ATen splits no operator among threads.
+  /// Numbers in a pack: small enough for a core's cache, and for ATen not to split operators among threads.
   static constexpr int64_t kCapacity = 16384;
 
-  /// Whether a tensor may be packed: its numbers are few and lie on a CPU, one after another, as they are.
+  /// Whether a tensor may be packed: small, on a CPU and contiguous.
   [[nodiscard]] static bool takes(const at::Tensor& tensor);
 
   [[nodiscard]] bool has_room_for(const at::Tensor& param) const;
@@ -36,12 +35,12 @@ class TensorPack {
   [[nodiscard]] const at::Tensor& grads() const { return grads_; }
   /// A flat tensor like params(), filled with `value`.
   [[nodiscard]] at::Tensor make_flat(double value) const;
-  /// Where tensor number `i` is in a flat tensor, in its own shape: a view.
+  /// A view of tensor `i` in a flat tensor, in its own shape.
   [[nodiscard]] at::Tensor part(const at::Tensor& flat, size_t i) const;
 
-  /// Whether tensor number `i` is still what it was when it was added; its numbers may be others.
+  /// Whether tensor `i` is still the one that was added; its values may differ.
   [[nodiscard]] bool holds(size_t i) const;
-  /// Copies a gradient in; false if it is not as takes() wants it, or not like its parameter.
+  /// Copies a gradient in; false if it does not satisfy takes(), or does not match its parameter.
   [[nodiscard]] bool put_gradient(size_t i, const at::Tensor& grad) const;
   void read_params() const;
   void write_params() const;

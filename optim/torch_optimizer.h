@@ -1,4 +1,4 @@
-// Any optimizer of the torch::optim interface behind Levin's, for those that users already have.
+// Wraps any optimizer of the torch::optim interface, for optimizers that users already have.
 //
 //   TorchOptimizer optimizer(torch::optim::SGD(model.parameters(), 0.1));
 //

@@ -24,7 +24,7 @@ Autocast::Autocast(at::DeviceType device, std::optional<at::ScalarType> dtype, A
 }
 
 Autocast::~Autocast() {
-  // The cache holds casts of weights that the coming optimizer step changes.
+  // The cache contains casts of weights, which the next optimizer step changes.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_, outer_enabled_);
   at::autocast::set_autocast_dtype(device_, outer_dtype_);

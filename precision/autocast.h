@@ -1,12 +1,12 @@
-// Mixed arithmetic for a while: matrix products in a 16-bit type, sums and losses in float32, chosen by LibTorch op by
+// Mixed precision within a scope: matrix products in a 16-bit type, sums and losses in float32, chosen by LibTorch op by
 // op.
 //
 //   {
 //     const levin::Autocast autocast(at::kCPU, at::kBFloat16);
 //     loss = model.forward(x);          // in bfloat16 where that is safe
-//   }                                   // as it was before
+//   }                                   // the previous mode again
 //
-// Autocast belongs to a thread: a guard changes the thread that made it, and no other, and must end there; threads that
+// Autocast belongs to a thread: a guard affects only the thread that created it, and must be destroyed there; threads that
 // are started inside it (a loader's workers) begin without it. Guards nest.
 #pragma once
 
@@ -18,8 +18,8 @@ namespace levin {
 
 struct AutocastOptions {
   bool enabled = true;  // false: plain arithmetic inside an outer guard
-  /// Whether casts of weights are kept until the outermost guard ends; unset: as it is now. A kept cast does not see
-  /// that its weight was updated, and one that was made under NoGradGuard keeps the gradient from its weight.
+  /// Whether casts of weights are kept until the outermost guard ends; unset: unchanged. A kept cast does not see
+  /// that its weight was updated, and one made under NoGradGuard blocks the gradient of its weight.
   std::optional<bool> cache_enabled = std::nullopt;
 };
 

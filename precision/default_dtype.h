@@ -4,7 +4,7 @@
 
 namespace levin {
 
-/// While it lives, floating-point tensors are created in this type on every thread, unless their caller names another.
+/// During its lifetime, floating-point tensors are created in this type on every thread, unless a type is given.
 class DefaultDtype {
  public:
   explicit DefaultDtype(at::ScalarType dtype) : outer_(c10::get_default_dtype()) {

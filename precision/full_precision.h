@@ -7,13 +7,13 @@
 
 namespace levin {
 
-/// 32-true: leaves everything as the module made it.
+/// 32-true: leaves everything in the module's types.
 class SinglePrecision final : public Precision {
  public:
   [[nodiscard]] std::string name() const override { return "32-true"; }
 };
 
-/// Converts module and inputs; tensors made inside a step get the same default dtype. That default is the process's, so
+/// Converts module and inputs; tensors created inside a step get the same default dtype. That default is the process's, so
 /// forward passes run on one thread at a time.
 class TruePrecision : public Precision {
  public:

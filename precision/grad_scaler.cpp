@@ -59,7 +59,7 @@ at::Tensor GradScaler::unscale_(const std::vector<at::Tensor>& params) {
         "GradScaler: the gradients to unscale are of a loss that was never scaled. Call scale(loss).backward(), or "
         "manual_backward(loss) in a module.");
   }
-  // PyTorch: the reciprocal in double precision, so that scales that are no powers of 2 are divided by exactly enough.
+  // As in PyTorch, the reciprocal in double precision, so that scales other than powers of 2 are accurate enough.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   at::Tensor found_inf = at::zeros({1}, scale_.options());
   for (const auto& grads : kinds) {
@@ -100,7 +100,7 @@ State GradScaler::state() const {
 void GradScaler::load_state(const State& saved) {
   start_scale_ = saved.get<double>("scale");
   start_tracker_ = saved.get<int64_t>("growth_tracker");
-  used_ = true;  // a checkpoint may hold scaled gradients
+  used_ = true;  // a checkpoint may contain scaled gradients
   scale_ = tracker_ = at::Tensor();
 }
 

@@ -1,14 +1,12 @@
 // Loss scaling for float16, whose smallest number is 6e-8: the loss is multiplied by a large factor, so that small
-// gradients survive backward, and the gradients are divided by it before they are used. Where one overflows, the step
-// is skipped and the factor falls; after many good steps it grows. Constants and course are torch.amp.GradScaler's. The
-// Trainer does all this by itself (precision: 16-mixed); in a loop of your own:
+// gradients survive backward, and the gradients are divided by it before they are used. If one overflows, the step is skipped and the factor is reduced; after many good steps it grows. Constants and algorithm are torch.amp.GradScaler's. The Trainer does all this automatically (precision: 16-mixed); in your own loop:
 //
 //   scaler.scale(loss).backward();
 //   const at::Tensor overflow = scaler.unscale_(parameters);   // once a step, before clipping
 //   if (!overflow.item<bool>()) optimizer.step();
 //   scaler.update(overflow);                                   // once a step, after all optimizers
 //
-// Scale and counter are tensors on the loss's device; nothing but scale_value() and state() waits for it. Not
+// Scale and counter are tensors on the loss's device; only scale_value() and state() wait for it. Not
 // thread-safe; every rank has its own, and they agree if the gradients do.
 #pragma once
 
@@ -54,7 +52,7 @@ class GradScaler {
   /// or if nothing was ever scaled.
   [[nodiscard]] at::Tensor unscale_(const std::vector<at::Tensor>& params);
 
-  /// Moves the scale: down if `found_inf` is not 0, up after growth_interval calls in a row with 0.
+  /// Updates the scale: down if `found_inf` is not 0, up after growth_interval consecutive calls with 0.
   void update(const at::Tensor& found_inf);
 
   /// One float32 on the device of the last loss.
@@ -71,7 +69,7 @@ class GradScaler {
   void make_tensors(const at::Device& device);
 
   GradScalerOptions options_;
-  double start_scale_;  // before the tensors are made, which is on the first loss's device
+  double start_scale_;  // before the tensors are created, on the first loss's device
   int64_t start_tracker_ = 0;
   bool used_ = false;
   at::Tensor scale_;    // () float32

@@ -40,7 +40,7 @@ class MixedPrecision : public Precision {
   [[nodiscard]] std::shared_ptr<void> enter_forward(at::DeviceType device) final;
   [[nodiscard]] GradScaler* scaler() final { return scaler_ ? &*scaler_ : nullptr; }
   [[nodiscard]] State state() const final;
-  /// What was saved without a scaler leaves the scale at its start.
+  /// State saved without a scaler leaves the initial scale.
   void load_state(const State& saved) final;
 
  private:
@@ -48,14 +48,14 @@ class MixedPrecision : public Precision {
   std::optional<GradScaler> scaler_;
 };
 
-/// What the name bf16-mixed stands for.
+/// bf16-mixed.
 class Bfloat16Mixed final : public MixedPrecision {
  public:
   using Options = NoOptions;
   Bfloat16Mixed() : MixedPrecision({.dtype = MixedDtype::bfloat16}) {}
 };
 
-/// What the name 16-mixed stands for on a GPU.
+/// 16-mixed, on a GPU.
 class Float16Mixed final : public MixedPrecision {
  public:
   using Options = NoOptions;

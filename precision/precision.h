@@ -1,5 +1,5 @@
-// In which number format a run computes. The training loop asks the plugin for a scope around each step, for the dtype
-// of weights and inputs and for its loss scaler; plugins know neither loops nor modules.
+// The number format of a run's computations. The training loop asks the plugin for a scope around each step, for the dtype
+// of weights and inputs and for its loss scaler; plugins depend neither on loops nor on modules.
 //
 //   TrainerOptions{.precision = "bf16-mixed"}
 //   TrainerOptions{.precision = MixedPrecision({.dtype = MixedDtype::float16, .scaler = GradScalerOptions{}})}
@@ -23,25 +23,25 @@ class Precision {
 
   static const char* registry_name() { return "precision"; }
 
-  /// As the user writes it: "bf16-mixed".
+  /// As in the options: "bf16-mixed".
   [[nodiscard]] virtual std::string name() const = 0;
 
-  /// What weights and floating-point inputs are converted to; nothing: they stay as they are.
+  /// The type that weights and floating-point inputs are converted to; unset: they are not converted.
   [[nodiscard]] virtual std::optional<at::ScalarType> dtype() const { return std::nullopt; }
 
   /// Sets the calling thread up for a forward pass until the result is destroyed, which happens on the same thread and
   /// in reverse order. Null: nothing to set up.
   [[nodiscard]] virtual std::shared_ptr<void> enter_forward(at::DeviceType /*device*/) { return nullptr; }
 
-  /// What scales the loss so that small gradients survive; null: the loss is not scaled.
+  /// The loss scaler, which preserves small gradients; null: the loss is not scaled.
   [[nodiscard]] virtual GradScaler* scaler() { return nullptr; }
 
-  /// What it needs to continue after a restart: a loss scale, for example.
+  /// Its state for resuming, for example a loss scale.
   [[nodiscard]] virtual State state() const { return {}; }
   virtual void load_state(const State&) {}
 };
 
-/// Holds a precision's forward pass open.
+/// The scope of a precision's forward pass.
 class ForwardScope {
  public:
   ForwardScope(Precision& precision, at::DeviceType device) : scope_(precision.enter_forward(device)) {}

@@ -40,7 +40,7 @@ int64_t mm(Inputs inputs) {
   return matrix_product(shape(inputs, 0), shape(inputs, 1));
 }
 
-// The first input is what is added.
+// The first input is the addend.
 int64_t addmm(Inputs inputs) {
   return matrix_product(shape(inputs, 1), shape(inputs, 2));
 }

@@ -1,4 +1,4 @@
-// Counts the floating-point operations of what runs while it lives, backward included: two per multiplication and
+// Counts floating-point operations during its lifetime, backward included: two per multiplication and
 // addition of matrix products, convolutions and attention; other operators count nothing.
 //
 //   levin::FlopCounter counter;

@@ -9,7 +9,7 @@ namespace levin {
 struct Nvtx {
   void (*push)(const char* name) = nullptr;
   void (*pop)() = nullptr;
-  std::string source = "";  // who provides them
+  std::string source = "";  // their provider
 };
 
 /// From `library` (a path, or a name that the loader finds); with "" from LibTorch's CUDA part if it is loaded, else

@@ -24,7 +24,7 @@ void pop_operator(const at::RecordFunction&, at::ObserverContext*) {
 }  // namespace
 
 NvtxProfiler::NvtxProfiler(NvtxProfilerOptions options) : options_(checked(std::move(options), "NvtxProfilerOptions")) {
-  if (!options_.library.empty()) nvtx_ = find_nvtx(options_.library);  // a wrong path is told before anything runs
+  if (!options_.library.empty()) nvtx_ = find_nvtx(options_.library);  // a wrong path is reported before anything runs
 }
 
 NvtxProfiler::~NvtxProfiler() {

@@ -2,7 +2,7 @@
 //
 //   nsys profile levin fit --config run.yaml --trainer.profiler=nvtx
 //
-// Nothing is measured here; without a tool around it a range costs some nanoseconds.
+// Nothing is measured here; without a tool a range costs some nanoseconds.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a recorded trace says about operators: calls, time with and without the operators within, sorted by own time.
+// Statistics of the operators in a trace: calls, time with and without the operators within, sorted by own time.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a GPU can do at most, by its data sheet: for the share of it that a training uses (MFU).
+// The peak of a GPU by its data sheet: for the share of it that training uses (MFU).
 #pragma once
 
 #include <optional>
@@ -6,7 +6,7 @@
 
 namespace levin {
 
-/// What matrix products are computed in.
+/// The number format of matrix products.
 enum class MatmulType { float64, float32, tf32, half, bfloat16 };
 
 /// Floating-point operations a second of dense matrices, for a device name as NVML gives it ("NVIDIA H200"). Unset for

@@ -1,7 +1,6 @@
 // Measures how long the named parts of a run take. Called on the training thread of every rank.
 //
-// A profiler of your own: override start() and stop(), and summary() if it has something to tell. What it keeps open is
-// closed in end(), which also follows an error.
+// For your own profiler override start() and stop(), and summary() for a report. Close resources in end(), which is also called after an error.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@ namespace levin {
 
 class TimeSplit;
 
-/// What a profiler may know of the run that begins.
+/// Information for a profiler about the run that begins.
 struct ProfiledRun {
   std::string stage = "fit";  // fit, validate, test or predict
   std::string log_dir = ".";  // the first logger's folder, or the trainer's
@@ -35,11 +34,11 @@ class Profiler {
   virtual void start(const char* action) = 0;
   virtual void stop(const char* action) = 0;
 
-  /// A text for people, asked for after end().
+  /// A report, requested after end().
   [[nodiscard]] virtual std::string summary() const = 0;
 };
 
-/// Measures one action while it lives; does nothing without a profiler.
+/// Measures one action during its lifetime; does nothing without a profiler.
 class ProfilerScope {
  public:
   ProfilerScope(Profiler* profiler, const char* action) : profiler_(profiler), action_(action) {

@@ -1,7 +1,7 @@
 // Counts the named parts of a run and adds up their times: trainer: {profiler: simple}. Its summary ends with the split
 // of a training step (time_split.h).
 //
-// A pair of start and stop costs about two looks at the clock. Training thread only.
+// A pair of start and stop costs about two clock readings. Training thread only.
 #pragma once
 
 #include <chrono>
@@ -48,7 +48,7 @@ class SimpleProfiler final : public Profiler {
 
   size_t slot_of(const char* action);
 
-  std::vector<Slot> slots_ = {};  // one per literal; few, so a search from the front is quick
+  std::vector<Slot> slots_ = {};  // one per literal; few, so linear search is fast
   std::vector<Open> open_ = {};
   Clock::time_point first_ = {};
   Clock::time_point last_ = {};

@@ -88,7 +88,7 @@ void TimeSplit::resume() {
   slot_ = static_cast<size_t>(StepPart::other);
 }
 
-// The system may take the processor away between the two: of some tries the closest counts.
+// The process may be preempted between the two: the closest of several tries counts.
 TimeSplit::Reading TimeSplit::read_clocks() const {
   Reading closest;
   uint64_t least = UINT64_MAX;

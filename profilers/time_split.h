@@ -3,8 +3,7 @@
 //   const levin::StepTimes times = trainer.time_split().times();
 //   times.share(levin::StepPart::data);   // 0.43: training waits for data 43 % of the time
 //
-// The parts exclude each other and sum to the time that training steps took. On a GPU the host's time is measured: a
-// kernel's time stands in the part where the host waits for it. Training thread only.
+// The parts exclude each other and sum to the time that training steps took. On a GPU the host's time is measured: a kernel's time counts in the part in which the host waits for it. Training thread only.
 #pragma once
 
 #include <array>
@@ -19,12 +18,12 @@ namespace levin {
 enum class StepPart : uint8_t {
   data,      // waiting for the loader's next batch
   transfer,  // bringing it to the device
-  forward,   // training_step; with manual optimization what is left of it without the parts below
+  forward,   // training_step; with manual optimization without the parts below
   backward,
-  communication,  // agreeing with other ranks; none with one rank. Gradients are reduced within `backward`
+  communication,  // synchronization with other ranks; none with one rank. Gradients are reduced within `backward`
   optimizer,      // zeroing and clipping gradients, the update, schedulers
   callbacks,      // the hooks of callbacks and module
-  validation,     // all of it, where it runs between two steps
+  validation,     // validation between two steps
   other,          // metrics, loggers, checkpoints, the loop itself
 };
 inline constexpr size_t kStepParts = 9;
@@ -49,10 +48,10 @@ class TimeSplit {
  public:
   TimeSplit();
 
-  /// Forgets what was measured.
+  /// Resets the measurement.
   void reset();
 
-  /// Measures while it lives, beginning with StepPart::other.
+  /// Measures during its lifetime, beginning with StepPart::other.
   class Running {
    public:
     explicit Running(TimeSplit& split) : split_(split) { split_.resume(); }
@@ -66,7 +65,7 @@ class TimeSplit {
 
   /// From here on time belongs to `part`.
   void enter(StepPart part) { enter_slot(static_cast<size_t>(part)); }
-  /// A batch is there: one step more, and its transfer begins.
+  /// A batch has arrived: counts a step, and its transfer begins.
   void begin_step() {
     ++steps_;
     enter(StepPart::transfer);
@@ -78,9 +77,7 @@ class TimeSplit {
   using Clock = std::chrono::steady_clock;
   static constexpr size_t kOutside = kStepParts;  // between runs of the loop
 
-  // The processor's own counter where it runs steadily, which takes a third of a look at the clock; its rate is found
-  // by comparing the two when a caller asks. A sum over parts telescopes, so that a counter that differs between cores
-  // moves a little from one part to another and no more.
+  // The CPU's time-stamp counter if it is invariant, which takes a third of the time of a clock reading; its rate is determined by comparing the two. A sum over parts telescopes, so a difference between cores only shifts a little time from one part to another.
   [[nodiscard]] uint64_t ticks() const {
 #if defined(__x86_64__)
     if (steady_counter_) return __builtin_ia32_rdtsc();
@@ -109,11 +106,11 @@ class TimeSplit {
   Reading first_ = {};  // when the measuring began
 };
 
-/// "waiting for data 43 % of the time: raise num_workers (0 now, 8 cores here)" if data holds training up, else "".
+/// "waiting for data 43 % of the time: raise num_workers (0 now, 8 cores here)" if training waits for data, else "".
 /// `num_workers`: of the loader; unset if it has no such option.
 [[nodiscard]] std::string data_wait_text(const StepTimes& times, std::optional<int64_t> num_workers, int64_t cores);
 
-/// Whether data holds training up: a fifth of the time or more, over two seconds and ten steps at least.
+/// Whether training waits for data: a fifth of the time or more, over at least two seconds and ten steps.
 [[nodiscard]] bool data_is_bottleneck(const StepTimes& times);
 
 }  // namespace levin

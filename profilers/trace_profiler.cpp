@@ -60,7 +60,7 @@ TraceProfiler::~TraceProfiler() {
 }
 
 void TraceProfiler::begin(const ProfiledRun& run) {
-  // Kineto would say on standard error that it sees no GPU, where none was asked for. Read when it is first set up.
+  // Otherwise Kineto reports on standard error that there is no GPU. Read when it is first set up.
   if (!run.on_gpu) ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   run_ = run;
   if (!options_.dirpath.empty()) run_.log_dir = options_.dirpath;
@@ -79,7 +79,7 @@ void TraceProfiler::end() {
   ranges_.clear();
 }
 
-// A trace that fails costs the trace and not the run; and stop() is called by destructors.
+// A failure must not end the run, only the trace; and stop() is called by destructors.
 template <class Action>
 void TraceProfiler::guarded(Action action) {
   try {
@@ -162,7 +162,7 @@ void TraceProfiler::save_recording() {
                                .string();
   std::error_code ignored;
   std::filesystem::remove(path, ignored);
-  result->save(path);  // says nothing if it fails
+  result->save(path);  // does not report failure
   std::error_code code;
   if (std::filesystem::file_size(path, code) == 0 || code) {
     throw Error(path + " could not be written. Is the disk full?");

@@ -1,5 +1,5 @@
 // A trace of some steps: every operator, with Levin's own ranges (training_step, backward, …) around them, as Chrome
-// JSON through LibTorch's Kineto. Look at it in ui.perfetto.dev or chrome://tracing.
+// JSON through LibTorch's Kineto. Open it in ui.perfetto.dev or chrome://tracing.
 //
 //   trainer: {profiler: {class_path: trace, init_args: {wait: 10, active: 5}}}
 //   -> levin_logs/version_0/fit-trace-rank0-0.pt.trace.json

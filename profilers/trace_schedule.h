@@ -1,4 +1,4 @@
-// Which steps of a run a trace records: after `skip_first`, cycles of `wait` steps without, `warmup` steps in which the
+// The steps of a run that a trace records: after `skip_first`, cycles of `wait` steps without, `warmup` steps in which the
 // tracer is set up, and `active` recorded ones. Meanings are those of torch.profiler.schedule.
 #pragma once
 
@@ -21,7 +21,7 @@ struct TraceSchedule {
   [[nodiscard]] bool ends_cycle(int64_t step) const;
 
  private:
-  /// Place in the cycle; -1 outside all cycles.
+  /// Position in the cycle; -1 outside all cycles.
   [[nodiscard]] int64_t place(int64_t step) const;
 };
 

@@ -6,8 +6,9 @@ namespace levin {
 
 namespace {
 
-// One step, block after block. What goes from one block to the next is counted by who holds it: whoever computes with
-// it, the graph of the block that made it, that of the block that took it, a segment that begins with it.
+// Simulates one step, block after block. The tensors between two blocks are reference-counted: by the running
+// computation, the graph of the block that produced them, that of the block that takes them, and a segment that begins
+// with them.
 class Simulation {
  public:
   Simulation(const ChainCost& cost, const Segments& segments) : cost_(cost) {
@@ -22,7 +23,7 @@ class Simulation {
 
   MemoryPrediction run() {
     const int64_t fixed = cost_.parameters + cost_.optimizer_state + cost_.inputs + cost_.callbacks;
-    held_ = fixed + cost_.gradients;  // those of the step before, which go when forward is over
+    held_ = fixed + cost_.gradients;  // those of the step before, which are freed after forward
     note(0, 0, "forward");
     for (const auto& [segment, again] : parts_) again ? forward_bare(segment) : forward(segment.first, "forward");
     if (!cost_.blocks.empty()) {
@@ -45,7 +46,7 @@ class Simulation {
     bool again;
   };
 
-  // `seconds` pass, in whose middle `above` more bytes are held.
+  // `seconds` pass, with `above` more bytes in the middle.
   void note(double seconds, int64_t above, const std::string& at) {
     result_.curve.push_back({now_, held_});
     result_.curve.push_back({now_ + seconds / 2, held_ + above});
@@ -62,7 +63,7 @@ class Simulation {
     if (--holders_[border] == 0) held_ -= cost_.blocks[border].output;
   }
 
-  // The input is held by who computes; it goes when the output is there.
+  // The running computation holds the input until the output exists.
   void forward(size_t k, const char* what) {
     const BlockCost& block = cost_.blocks[k];
     note(block.forward_s, block.forward_peak, what + (" of " + block.name));
@@ -103,7 +104,7 @@ class Simulation {
     if (block.keeps_input) release(k - 1);
   }
 
-  // The last block is not computed to its end, and goes from there into its backward.
+  // The last block is not recomputed to its end, and its backward follows immediately.
   void backward_again(const BlockSegment& segment) {
     if (segment.first > 0) hold(segment.first - 1);  // who computes
     for (size_t k = segment.first; k < segment.last; ++k) forward(k, "computing again");

@@ -1,10 +1,9 @@
-// What the blocks of a model cost, as numbers, and what a step of training holds when some of them are computed again:
-// the model behind the planner. No LibTorch here; trainer/loops/measure_chain.h measures the numbers.
+// The cost of a model's blocks, and the memory of a training step when some of them are recomputed: the planner's
+// model. Independent of LibTorch; trainer/loops/measure_chain.h measures the numbers.
 //
-// A forward pass is a row of blocks, each fed by the one before. What a model computes between its blocks (embedding,
-// head, loss) is a block too, one that cannot be computed again. Blocks in one segment are run without keeping what
-// they compute, and once more in backward (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost",
-// arXiv:1604.06174).
+// A forward pass is a sequence of blocks, each of which takes the output of the one before. The parts between blocks
+// (embedding, head, loss) are blocks too, which cannot be recomputed. Blocks of a segment keep nothing in forward, and
+// are computed again in backward (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174).
 #pragma once
 
 #include <cstdint>
@@ -18,30 +17,30 @@ inline constexpr int64_t kFixedBlock = -1;
 /// One block, for one batch; bytes and seconds.
 struct BlockCost {
   std::string name = "";
-  int64_t chain = kFixedBlock;  // blocks of one chain may share a segment; kFixedBlock: is never computed again
+  int64_t chain = kFixedBlock;  // blocks of one chain may share a segment; kFixedBlock: never recomputed
   bool begins_segments = true;  // false: it changes its input in place, which a segment needs again
-  int64_t kept = 0;             // held for backward, without what came in and what goes out
-  int64_t output = 0;           // what goes out, the border between two blocks
+  int64_t kept = 0;             // kept for backward, without input and output
+  int64_t output = 0;           // output, the border between two blocks
   bool keeps_input = false;     // backward needs it
   bool keeps_output = false;
-  int64_t output_gradient = 0;  // 0: no backward comes from what follows
-  int64_t gradients = 0;        // of its parameters: what backward leaves
+  int64_t output_gradient = 0;  // 0: no gradient comes from the following blocks
+  int64_t gradients = 0;        // of its parameters
 
-  // The most above what is held when each begins, and what each takes.
+  // Peak memory above that at the beginning, and time, of forward and backward.
   int64_t forward_peak = 0;
   int64_t backward_peak = 0;
   double forward_s = 0;
   double backward_s = 0;
-  // In a segment: the forward pass, which keeps nothing; and, for the last block of a segment, computing it again as
-  // far as backward needs it. The peak is that of computing it again and of its backward, which
-  // begins with what it keeps, its output included.
+  // In a segment: the forward pass, which keeps nothing; and, for the last block of a segment, its recomputation as far
+  // as backward needs it. The peak is that of the recomputation and of its backward, which begins with what the block
+  // keeps, including its output.
   int64_t segment_forward_peak = 0;
   int64_t again_peak = 0;
   double segment_forward_s = 0;
   double again_s = 0;
 };
 
-/// All of a step.
+/// An entire step.
 struct ChainCost {
   int64_t batch = 1;  // samples that these numbers are for
   std::vector<BlockCost> blocks = {};
@@ -49,11 +48,11 @@ struct ChainCost {
   int64_t gradients = 0;   // of all parameters
   int64_t optimizer_state = 0;
   int64_t inputs = 0;           // the batch
-  int64_t callbacks = 0;        // what callbacks hold beside the module: averages of its weights
-  bool gradients_stay = false;  // from step to step, instead of being made anew in each backward
-  int64_t optimizer_peak = 0;   // the most above what is held when the update begins
+  int64_t callbacks = 0;        // tensors of callbacks, such as averages of the weights
+  bool gradients_stay = false;  // from step to step, instead of being allocated in each backward
+  int64_t optimizer_peak = 0;   // peak above the memory at the beginning of the update
   double optimizer_s = 0;
-  int64_t segment_bytes = 0;  // held for each segment besides its input: states of generators
+  int64_t segment_bytes = 0;  // for each segment besides its input: states of generators
 };
 
 /// Blocks first … last of one chain, computed again together.
@@ -69,12 +68,12 @@ struct CurvePoint {
   int64_t bytes = 0;
 };
 
-/// What a step with certain segments holds and takes.
+/// Memory and time of a step with given segments.
 struct MemoryPrediction {
   int64_t peak = 0;
   std::string at = "";                 // "backward of h.3"
   double seconds = 0;                  // of forward, backward and update
-  std::vector<CurvePoint> curve = {};  // what is held, over the step
+  std::vector<CurvePoint> curve = {};  // memory over the step
 };
 [[nodiscard]] MemoryPrediction predict_memory(const ChainCost& cost, const Segments& segments);
 

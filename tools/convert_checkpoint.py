@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Turns the weights of a PyTorch or Lightning checkpoint (.ckpt, .pt, .pth, .bin) into a safetensors file for Levin.
+"""Converts the weights of a PyTorch or Lightning checkpoint (.ckpt, .pt, .pth, .bin) to a safetensors file for Levin.
 
     tools/convert_checkpoint.py lightning.ckpt weights.safetensors
     tools/convert_checkpoint.py run.pt weights.safetensors --key model --rename module.=
 
-Needs Python 3.9 and nothing else. A checkpoint is a pickle, and a pickle may call any function; this reader knows the
-few that make tensors and refuses all others, so that no code of the file runs. Take the result in with a run file's
-`weights: {path: weights.safetensors}`.
+Requires only Python 3.9. A checkpoint is a pickle, and a pickle may call any function; this reader allows the few that
+make tensors and rejects all others, so that no code from the file runs. Load the result with `weights: {path:
+weights.safetensors}` in a run file.
 """
 import argparse
 import collections
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import zipfile
 
-# safetensors' word and bytes an element, by torch's name.
+# safetensors' name and bytes per element, by torch's name.
 DTYPES = {
     "float64": ("F64", 8), "float32": ("F32", 4), "float16": ("F16", 2), "bfloat16": ("BF16", 2),
     "int64": ("I64", 8), "int32": ("I32", 4), "int16": ("I16", 2), "int8": ("I8", 1), "uint8": ("U8", 1),
@@ -34,7 +34,7 @@ MAX_PICKLE_BYTES = 1 << 30
 
 
 class Refused(Exception):
-    """The file cannot be converted; the message says why and what to do."""
+    """The file cannot be converted; the message gives the reason and a remedy."""
 
 
 Dtype = collections.namedtuple("Dtype", "name")
@@ -43,7 +43,7 @@ Tensor = collections.namedtuple("Tensor", "storage dtype offset shape stride")  
 
 
 class Ignored:
-    """Stands for an object of a class that is not needed (--allow-unknown)."""
+    """Replaces an object of a class that is not needed (--allow-unknown)."""
 
     def __init__(self, *_, **__):
         pass
@@ -93,12 +93,12 @@ class Reader(pickle.Unpickler):
             return Dtype(name)
         if self.allow_unknown:
             return type(str(name), (Ignored,), {})
-        raise Refused(f"it wants {module}.{name}, which is no part of a tensor, so it is not opened. If you know where "
-                      "the file comes from, --allow-unknown leaves such objects out (their code does not run either).")
+        raise Refused(f"it requires {module}.{name}, which is not part of a tensor, so it is not opened. If you trust the "
+                      "file's source, --allow-unknown skips such objects (their code does not run either).")
 
     def persistent_load(self, saved_id):
         if not isinstance(saved_id, tuple) or len(saved_id) < 3 or saved_id[0] != "storage":
-            raise Refused(f"it refers to something that is no tensor's storage: {saved_id!r:.80}")
+            raise Refused(f"it refers to an object that is not a tensor's storage: {saved_id!r:.80}")
         kind, key = saved_id[1], saved_id[2]
         if not isinstance(kind, Storage):
             raise Refused(f"it has a storage of an unknown type: {kind!r:.80}")
@@ -109,15 +109,15 @@ class Archive:
     """The zip file that torch.save writes: data.pkl and one file of bytes for each storage, in one folder."""
 
     def __init__(self, path):
-        file = open(path, "rb")  # for the time of the process
+        file = open(path, "rb")  # open until the process ends
         if not zipfile.is_zipfile(file):
-            raise Refused("it is not a zip archive: torch.save wrote other files before PyTorch 1.6. Load it with "
+            raise Refused("it is not a zip archive: torch.save used another format before PyTorch 1.6. Load it with "
                           "PyTorch and save it again.")
         self.zip = zipfile.ZipFile(file)
         names = self.zip.namelist()
         pickles = [name for name in names if name.count("/") == 1 and name.endswith("/data.pkl")]
         if len(pickles) != 1:
-            raise Refused("it holds no data.pkl, so torch.save did not write it.")
+            raise Refused("it contains no data.pkl, so it was not written by torch.save.")
         self.folder = pickles[0][:-len("data.pkl")]
         if any(name.startswith(self.folder + "code/") for name in names):
             raise Refused("it is a TorchScript archive: a program, not weights. Save the module's state_dict instead.")
@@ -130,16 +130,16 @@ class Archive:
         return Reader(self.zip.read(self.folder + "data.pkl"), allow_unknown).load()
 
     def storage(self, key):
-        """The bytes; zipfile compares their CRC-32 on the way."""
+        """The bytes; zipfile checks their CRC-32."""
         return self.zip.read(f"{self.folder}data/{key}")
 
 
 def check_tensor(name, tensor):
     whole = all(isinstance(n, int) and n >= 0 for n in (tensor.offset, *tensor.shape, *tensor.stride))
     if not whole or len(tensor.shape) != len(tensor.stride):
-        raise Refused(f'tensor "{name}" has a shape, stride or offset that is none.')
+        raise Refused(f'tensor "{name}" has an invalid shape, stride or offset.')
     if tensor.dtype not in DTYPES:
-        raise Refused(f'tensor "{name}" is of {tensor.dtype}, which safetensors cannot hold.')
+        raise Refused(f'tensor "{name}" has the type {tensor.dtype}, which safetensors does not support.')
 
 
 def data_of(name, tensor, storage):
@@ -150,14 +150,14 @@ def data_of(name, tensor, storage):
         return b""
     last = tensor.offset + sum((n - 1) * s for n, s in zip(shape, stride))
     if (last + 1) * width > len(storage):
-        raise Refused(f'tensor "{name}" reaches over the end of its storage: the file is damaged.')
+        raise Refused(f'tensor "{name}" extends beyond the end of its storage: the file is damaged.')
     dense, count = True, 1  # count: elements of the dimensions already seen, last first
     for n, s in zip(reversed(shape), reversed(stride)):
         dense = dense and (n == 1 or s == count)
         count *= n
     if dense:
         return storage[tensor.offset * width:(tensor.offset + count) * width]
-    # A number of 8 bytes stands for any element of that width: complex64 too.
+    # Integers of the same width are used for all elements, including complex64.
     elements = memoryview(storage)[:len(storage) // width * width].cast({1: "B", 2: "H", 4: "I", 8: "Q"}[width])
     rows = [tensor.offset]
     for n, s in zip(shape[:-1], stride[:-1]):
@@ -169,7 +169,7 @@ def data_of(name, tensor, storage):
 
 
 def state_dict_of(saved, key):
-    """The names and tensors: Lightning's state_dict, what `key` leads to, or the whole."""
+    """The names and tensors: Lightning's state_dict, the map at `key`, or the whole file."""
     found = saved
     parts = key.split(".") if key else ["state_dict"] if isinstance(saved, dict) and "state_dict" in saved else []
     for part in parts:
@@ -177,17 +177,17 @@ def state_dict_of(saved, key):
             raise Refused(f'there is no "{part}" in it. Known: {", ".join(map(str, found)) if isinstance(found, dict) else "none"}.')
         found = found[part]
     if not isinstance(found, dict):
-        raise Refused(f"it holds a {type(found).__name__} where a map from names to tensors was expected.")
+        raise Refused(f"it contains a {type(found).__name__} where a map from names to tensors was expected.")
     tensors = {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
     if not tensors:
         inside = [str(name) for name, value in found.items()
                   if isinstance(value, dict) and any(isinstance(each, Tensor) for each in value.values())]
-        raise Refused("it holds no tensors" + (f" but in: {', '.join(inside)}. Choose with --key." if inside else "."))
+        raise Refused("it contains no tensors" + (f" except in: {', '.join(inside)}. Choose with --key." if inside else "."))
     return tensors, [str(name) for name in found if str(name) not in tensors]
 
 
 def write_safetensors(path, tensors, archive):
-    # Wide elements first, so that each is aligned; tensors that share a storage stay together, read once.
+    # Wide elements first, so that each is aligned; tensors that share a storage are adjacent, so that it is read once.
     order = sorted(tensors, key=lambda name: (-DTYPES[tensors[name].dtype][1], tensors[name].storage.key, name))
     header, at = {"__metadata__": {"format": "pt"}}, 0
     for name in order:
@@ -211,7 +211,7 @@ def write_safetensors(path, tensors, archive):
                 data = data_of(name, tensors[name], storage)
                 first, last = header[name]["data_offsets"]
                 if len(data) != last - first:
-                    raise Refused(f'tensor "{name}" does not fit its shape: the file is damaged.')
+                    raise Refused(f'tensor "{name}" does not match its shape: the file is damaged.')
                 file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -237,10 +237,10 @@ def main():
     parser.add_argument("input", help="the checkpoint")
     parser.add_argument("output", help="the safetensors file to write")
     parser.add_argument("--key", default="", help="where the weights are in it: \"model\", \"ema.model\" "
-                        "(default: state_dict if there is one, else the top)")
+                        "(default: state_dict if there is one, otherwise the top level)")
     parser.add_argument("--rename", action="append", default=[], metavar="START=NEW",
-                        help="replaces the start of names; the first that fits counts")
-    parser.add_argument("--allow-unknown", action="store_true", help="leave out objects of unknown classes")
+                        help="replace the start of names; the first rule that matches is applied")
+    parser.add_argument("--allow-unknown", action="store_true", help="skip objects of unknown classes")
     args = parser.parse_args()
     rules = [tuple(rule.split("=", 1)) for rule in args.rename]
     if any(len(rule) != 2 for rule in rules):
@@ -259,7 +259,7 @@ def main():
     except (pickle.UnpicklingError, ValueError, TypeError, IndexError, AttributeError, EOFError, RecursionError,
             MemoryError, OverflowError) as error:
         sys.exit(f"{args.input}: its pickle is damaged: {error}")
-    print(f"{args.output}: {len(tensors)} tensors" + (f"; left out, no tensors: {', '.join(left_out)}" if left_out else ""))
+    print(f"{args.output}: {len(tensors)} tensors" + (f"; skipped, not tensors: {', '.join(left_out)}" if left_out else ""))
 
 
 if __name__ == "__main__":

@@ -66,10 +66,10 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
          (a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0);
 }
 
-// Numbers that differ, and by how much at most. Both tensors have the same shape.
+// The number of differing elements, and the largest difference. Both tensors have the same shape.
 std::string largest_difference(const at::Tensor& a, const at::Tensor& b) {
   const auto wide = a.is_complex() || b.is_complex() ? at::kComplexDouble : at::kDouble;
-  // int64 has no wider type: its differences are taken as they are and may wrap.
+  // int64 has no wider type: its differences may wrap.
   const bool whole = a.scalar_type() == at::kLong && b.scalar_type() == at::kLong;
   const at::Tensor x = whole ? a : a.to(wide), y = whole ? b : b.to(wide);
   const at::Tensor both_nan = x.isnan().logical_and(y.isnan());

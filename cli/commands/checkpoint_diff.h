@@ -1,4 +1,4 @@
-// What differs between two checkpoints: tensors by name, values by the path of their keys.
+// The differences of two checkpoints: tensors by name, values by the path of their keys.
 #pragma once
 
 #include <string>

@@ -40,7 +40,7 @@ constexpr std::array kWords{
 
 // ---- text --------------------------------------------------------------------------------------------------------
 
-// Columns as wide as they need; numbers are set right.
+// Columns as wide as necessary; numbers are right-aligned.
 void print_rows(const Rows& rows, const std::string& numeric) {
   std::vector<size_t> widths(rows[0].size(), 0);
   for (const auto& row : rows) {
@@ -57,14 +57,14 @@ void print_rows(const Rows& rows, const std::string& numeric) {
   }
 }
 
-// The message without the path that leads it.
+// The message without the leading path.
 std::string without_path(const std::string& message, const std::string& path) {
   std::string text = message.starts_with(path + ": ") ? message.substr(path.size() + 2) : message;
   while (text.ends_with('.')) text.pop_back();
   return text;
 }
 
-// " Did you mean …?" for a file that is not there, if its folder holds one with a similar name.
+// " Did you mean …?" for a missing file, if its folder has one with a similar name.
 std::string near_file(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code code;
@@ -171,7 +171,7 @@ int inspect(const std::string& given) {
 
 // ---- verify ------------------------------------------------------------------------------------------------------
 
-// Everything that is wrong with the tensors' data.
+// All errors in the tensors' data.
 std::vector<std::string> damage_of(const CheckpointFile& checkpoint) {
   const auto& entries = checkpoint.file().entries();
   std::vector<std::string> found(entries.size());
@@ -210,7 +210,7 @@ bool verify(const std::string& path) {
   } catch (const CheckpointError& error) {
     console.print(path + ": bad: " + without_path(error.what(), path) + "." + near_file(path));
     return false;
-  } catch (const std::exception& error) {  // whatever one file does, the others are looked at
+  } catch (const std::exception& error) {  // an error in one file must not prevent the check of the others
     console.print(path + ": bad: cannot be checked: " + error.what());
     return false;
   }
@@ -230,7 +230,7 @@ int consolidate(const std::string& folder, const std::string& out) {
     throw CheckpointError(folder + ": it is no folder, so no sharded checkpoint. A file needs no consolidation.");
   }
   if (std::filesystem::exists(std::filesystem::symlink_status(out, code))) {
-    throw CheckpointError(out + ": it is there already. Name a file that is not.");
+    throw CheckpointError(out + ": it exists already. Give another name.");
   }
   const State whole = read_sharded_checkpoint(folder);
   write_checkpoint(out, whole);

@@ -11,7 +11,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// "lr_finder.mode" is an option within lr_finder.
+// "lr_finder.mode" is an option of lr_finder.
 void set_option(ConfigNode& options, const std::string& name, const std::string& value) {
   const size_t dot = name.find('.');
   if (dot == std::string::npos) {

@@ -1,4 +1,4 @@
-// The words of a command that has options of its own beside those of a run: `levin plan memory --config run.yaml
+// The words of a command that has its own options in addition to those of a run: `levin plan memory --config run.yaml
 // --budget=11GiB --trainer.precision=bf16-mixed`.
 #pragma once
 
@@ -17,7 +17,7 @@ struct CommandWords {
   bool help = false;                       // -h or --help is among them
 };
 
-/// Takes --NAME=VALUE and --NAME VALUE where NAME, or its part before the first dot, is in `known`; a name in `flags`
+/// Accepts --NAME=VALUE and --NAME VALUE if NAME, or its part before the first dot, is in `known`; a name in `flags`
 /// needs no value and means true then. A name without its value becomes a problem.
 [[nodiscard]] CommandWords read_command_words(const std::vector<std::string>& words,
                                               const std::vector<std::string>& known,

@@ -29,7 +29,7 @@ std::string convert_usage(int width) {
          "\n" + options_table(describe_options<ConvertOptions>(), width);
 }
 
-// Nothing is lost by a wrong name.
+// A wrong name must not overwrite anything.
 void check_output(const std::string& output, Problems& problems) {
   std::error_code ignored;
   if (!output.empty() && std::filesystem::exists(output, ignored))

@@ -1,4 +1,4 @@
-// levin convert lightning.yaml --output run.yaml: a LightningCLI file as a run file of Levin's.
+// levin convert lightning.yaml --output run.yaml: translates a LightningCLI file to a run file.
 #pragma once
 
 #include <string>
@@ -18,16 +18,15 @@ struct ConvertOptions {
   static auto fields() {
     using O = ConvertOptions;
     return levin::fields(
-        field("output", &O::output, "the file to write, which must not be there yet; empty: standard output"),
-        field("model", &O::model, "class of the model, where LightningCLI was given it in Python"),
+        field("output", &O::output, "the file to write, which must not exist; empty: standard output"),
+        field("model", &O::model, "class of the model, if LightningCLI was given it in Python"),
         field("data", &O::data, "the same for the data module"),
         field("optimizer", &O::optimizer, "the same for the optimizer"),
         field("lr_scheduler", &O::lr_scheduler, "the same for the schedule"));
   }
 };
 
-/// `words` follow "levin convert". What could not be translated is listed on standard error. Returns kExitOk,
-/// kExitPartly if something was left out, or kExitBadConfig, and nothing is written then.
+/// `words` follow "levin convert". Options that could not be translated are listed on standard error. Returns kExitOk, kExitPartly if something was left out, or kExitBadConfig if nothing was written.
 int run_convert(const std::vector<std::string>& words, int width);
 
 }  // namespace levin

@@ -46,7 +46,7 @@ std::string padded(const std::string& text, size_t width) {
   return text + std::string(width - std::min(width, columns(text)), ' ');
 }
 
-// Rows of cells, each cell wrapped within its column; the last column takes what is left of `width`.
+// Rows of cells, each cell wrapped within its column; the last column takes the rest of `width`.
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& widest, size_t width) {
   if (rows.empty()) return "";
   std::vector<size_t> widths(rows[0].size(), 0);
@@ -93,7 +93,7 @@ std::string classes_table(const ClassKind& kind, int width) {
 std::vector<FieldInfo> top_level_fields() {
   std::vector<FieldInfo> fields = describe_options<RunConfig>();
   for (auto& field : fields) {
-    if (field.name != "trainer") continue;  // RunConfig keeps it as a tree of any kind
+    if (field.name != "trainer") continue;  // RunConfig keeps it as a tree
     field.type = "map";
     field.default_text = "{}";
   }
@@ -108,7 +108,7 @@ constexpr std::array kCommandDocs{
     std::pair{"checkpoint WORD FILE…", "inspect, verify or diff checkpoints"},
     std::pair{"submit --config FILE…", "hand a run to Slurm; --dry-run prints the job's script"},
     std::pair{"plan cluster …", "predict step times on many devices from a step measured here"},
-    std::pair{"plan memory …", "say what a step holds, and what to compute again so that it holds less"},
+    std::pair{"plan memory …", "predict the memory of a step, and what to recompute to reduce it"},
     std::pair{"tune --config FILE…", "find a batch size that fits, and a learning rate"},
     std::pair{"convert FILE", "make a run file of one of Lightning's LightningCLI"},
     std::pair{"list [KIND]", "names of the classes that a run file may use"},
@@ -145,7 +145,7 @@ std::string usage_text(int width) {
   const auto all = static_cast<size_t>(std::max(width, 0));
   return "levin fit|validate|test|predict --config FILE… [--ckpt_path FILE] [overrides…]\n\n" +
          table(commands, {all / 2}, all) + "\nOptions\n" +
-         table({{"-c, --config FILE", "a run file; several are laid over one another from left to right"},
+         table({{"-c, --config FILE", "a run file; several are merged from left to right"},
                 {"--trainer.NAME=VALUE", "override of one option; also --trainer.NAME VALUE"},
                 {"--init-method tcp://HOST:PORT",
                  "with --rank R --world-size N: be one of N processes that connect there"},
@@ -160,7 +160,7 @@ std::string command_help(Command command, const std::vector<FieldInfo>& trainer,
   std::string out =
       "levin " + command_word(command) + " --config FILE… [--ckpt_path FILE] [--print_config] [overrides…]\n\n";
   out += wrapped(
-      "Files and overrides are laid over one another from left to right. An override is --PATH=VALUE or "
+      "Files and overrides are merged from left to right. An override is --PATH=VALUE or "
       "--PATH VALUE: --trainer.max_epochs=5, --model=Classifier --model.hidden=256, "
       "--trainer.callbacks.0.init_args.patience=3, --trainer.callbacks+=EarlyStopping.",
       width);

@@ -9,14 +9,14 @@
 
 namespace levin {
 
-/// The classes of one interface as help shows them.
+/// The classes of one interface in help.
 struct ClassKind {
-  std::string name = "";   // what "levin list NAME" calls them: "callbacks"
-  std::string where = "";  // where a run file names them: "trainer.callbacks"
+  std::string name = "";   // their name in "levin list NAME": "callbacks"
+  std::string where = "";  // their key in a run file: "trainer.callbacks"
   std::vector<ClassEntry> classes = {};
 };
 
-/// The kind made of everything a registry holds.
+/// The kind of all classes in a registry.
 template <class Interface>
 ClassKind class_kind(const std::string& name, const std::string& where) {
   ClassKind kind{name, where, {}};
@@ -24,13 +24,13 @@ ClassKind class_kind(const std::string& name, const std::string& where) {
   return kind;
 }
 
-/// Breaks `text` into lines of at most `width` characters, at spaces where it can; each starts with `indent` spaces.
+/// Breaks `text` into lines of at most `width` characters, at spaces if possible; each starts with `indent` spaces.
 [[nodiscard]] std::string wrapped(const std::string& text, int width, int indent = 0);
 
 /// Name, type, default and meaning of each option, in columns; one below the other if `width` is under 72.
 [[nodiscard]] std::string options_table(const std::vector<FieldInfo>& fields, int width);
 
-/// What the program can do: for "levin", "levin --help" and "levin help".
+/// An overview of the program: for "levin", "levin --help" and "levin help".
 [[nodiscard]] std::string usage_text(int width);
 
 /// "levin fit --help": how to call it, the top-level keys, all options of the trainer and the known classes.

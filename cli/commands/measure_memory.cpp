@@ -17,7 +17,7 @@ namespace levin {
 
 namespace {
 
-// Whether the run has several ranks, each of which does what one device does here. Throws ConfigError for strategies
+// Whether the run has several ranks, each of which does the same as the one device measured here. Throws ConfigError for strategies
 // that the planner does not know.
 bool has_ranks(TrainerOptions given) {
   const auto* devices = std::get_if<int64_t>(&given.devices);
@@ -47,14 +47,14 @@ std::vector<std::string> replica_devices(const TrainerOptions& given) {
   return devices;
 }
 
-// One device, and what of the step's options changes its memory.
+// Options for one device, with those that affect the memory of a step.
 TrainerOptions one_step(const TrainerOptions& given) {
   TrainerOptions options;
   options.accelerator = given.accelerator;
   options.precision = given.precision;
   options.gradient_clip_val = given.gradient_clip_val;
   options.gradient_clip_algorithm = given.gradient_clip_algorithm;
-  // How many batches add up matters by whether gradients stay from one to the next.
+  // The number of accumulated batches matters only in that gradients persist between them.
   const auto* batches = std::get_if<int64_t>(&given.accumulate_grad_batches);
   options.accumulate_grad_batches = batches != nullptr ? *batches : int64_t{2};
   options.micro_batch_size = given.micro_batch_size;

@@ -1,4 +1,4 @@
-// Measures what the step of a run holds, on this machine, without training.
+// Measures the memory of a run's step, on this machine, without training.
 #pragma once
 
 #include <string>
@@ -8,8 +8,7 @@
 
 namespace levin {
 
-/// Of the run that these words describe, as after "levin fit": on one device of the kind that it asks for, without logs
-/// and checkpoints. Throws ConfigError for what is wrong with them, and what the run throws.
+/// Measures the run that these words describe, as after "levin fit": on one device of the requested kind, without logs and checkpoints. Throws ConfigError for mistakes in the words, and the run's exceptions.
 [[nodiscard]] MeasuredMemory measure_memory(const std::vector<std::string>& run_words);
 
 }  // namespace levin

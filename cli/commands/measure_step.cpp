@@ -28,7 +28,7 @@ class BatchSize final : public Callback {
   int64_t largest = 1;
 };
 
-// One device of the kind that the run asks for, and nothing beside the steps.
+// Options for one device of the requested kind, and nothing but the steps.
 TrainerOptions bare(const TrainerOptions& given, int64_t steps) {
   TrainerOptions options;
   options.accelerator = given.accelerator;

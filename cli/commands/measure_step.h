@@ -1,4 +1,4 @@
-// Runs a few steps of a run on one device of this machine, to see what they take.
+// Measures the time of a run's steps on one device of this machine.
 #pragma once
 
 #include <string>
@@ -8,8 +8,7 @@
 
 namespace levin {
 
-/// Of the run that these words describe, as after "levin fit": 5 steps to warm up, then up to 50 that are measured,
-/// without logs and checkpoints. Throws ConfigError for what is wrong with them, and what the run throws.
+/// Measures the run that these words describe, as after "levin fit": 5 warm-up steps, then up to 50 measured ones, without logs and checkpoints. Throws ConfigError for mistakes in the words, and the run's exceptions.
 [[nodiscard]] MeasuredStep measure_step(const std::vector<std::string>& run_words);
 
 }  // namespace levin

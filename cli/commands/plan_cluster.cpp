@@ -16,7 +16,7 @@ namespace levin {
 
 namespace {
 
-// "1,2,4" is a list, where a list is asked for.
+// "1,2,4" is accepted as a list.
 ConfigNode value_of(const std::string& name, const std::string& text) {
   if (name != "nodes") return ConfigNode::scalar(text);
   ConfigNode list = ConfigNode::list();
@@ -75,7 +75,7 @@ void check_complete(const PlanClusterOptions& options, Problems& problems) {
                    "--backward_ms.");
 }
 
-// What fsdp makes of a model whose layers are not known: they are as small as they need be.
+// The units of fsdp for a model with unknown layers, which are assumed to be small enough.
 int64_t default_units(const PlanClusterOptions& options) {
   const double bytes = static_cast<double>(options.parameters) * static_cast<double>(options.bytes);
   return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(bytes / (FSDPOptions().unit_mb * 1024 * 1024))));

@@ -1,4 +1,4 @@
-// levin plan cluster: what a run would take on many devices, from what it takes on one here.
+// levin plan cluster: predicts a run's step times on many devices from those on one here.
 #pragma once
 
 #include <algorithm>
@@ -27,21 +27,21 @@ struct PlanClusterOptions {
   double inside_bandwidth = 100;
   double inside_latency_us = 5;
   double bucket_cap_mb = 25;
-  int64_t units = 0;  // 0: as fsdp makes them of the model
+  int64_t units = 0;  // 0: the units that fsdp makes of the model
 
   static auto fields() {
     using O = PlanClusterOptions;
     auto positive = [](double value) { return value > 0; };
     return levin::fields(
-        field("parameters", &O::parameters, "numbers that the model learns; measured with --config").min(0),
-        field("bytes", &O::bytes, "of a parameter, and of its gradient").min(1),
-        field("batch_size", &O::batch_size, "samples of a device's batch; measured with --config").min(1),
+        field("parameters", &O::parameters, "number of trainable parameters; measured with --config").min(0),
+        field("bytes", &O::bytes, "size of a parameter, and of its gradient").min(1),
+        field("batch_size", &O::batch_size, "batch size of a device; measured with --config").min(1),
         field("forward_ms", &O::forward_ms, "milliseconds on one device; measured with --config").min(0.0),
         field("backward_ms", &O::backward_ms, "the same").min(0.0),
         field("optimizer_ms", &O::optimizer_ms, "the same").min(0.0),
-        field("device_speed", &O::device_speed, "how many times as fast the cluster's devices are as this one")
+        field("device_speed", &O::device_speed, "speed of the cluster's devices relative to this one")
             .check(positive, "> 0"),
-        field("nodes", &O::nodes, "numbers of machines to look at, 1,2,4,…")
+        field("nodes", &O::nodes, "numbers of machines, 1,2,4,…")
             .check(
                 [](const std::vector<int64_t>& all) {
                   return !all.empty() && *std::min_element(all.begin(), all.end()) >= 1;
@@ -61,27 +61,25 @@ struct PlanClusterOptions {
   }
 };
 
-/// What one device takes, measured: milliseconds but for the counts.
+/// Measurements of one device, in milliseconds except for counts.
 struct MeasuredStep {
   int64_t parameters = 0;
   int64_t bytes = 4;
   int64_t batch_size = 1;
-  int64_t units = 1;  // that fsdp would make of the model
+  int64_t units = 1;  // that fsdp makes of the model
   double forward_ms = 0, backward_ms = 0, optimizer_ms = 0, other_ms = 0;
 };
 
 /// Measures the run that these words of a command line describe (--config FILE, overrides); throws ConfigError.
 using MeasureRun = std::function<MeasuredStep(const std::vector<std::string>& run_words)>;
 
-/// Does what the words after "levin plan cluster" say: a table of step times and efficiencies of ddp and of fsdp's
-/// stages. Words
-/// that are none of its options are the run's. Returns the exit code.
+/// Runs "levin plan cluster": prints a table of step times and efficiencies of ddp and of fsdp's stages. Words that are not its options are the run's. Returns the exit code.
 [[nodiscard]] int run_plan_cluster(const std::vector<std::string>& words, int width, const MeasureRun& measure);
 
 /// One line of the table.
 struct ClusterLine {
   int64_t nodes = 1, devices = 1;
-  StepPrediction ddp = {}, fsdp_2 = {}, fsdp_3 = {};  // stage 1 sends what stage 2 does
+  StepPrediction ddp = {}, fsdp_2 = {}, fsdp_3 = {};  // stage 1 sends the same as stage 2
 };
 [[nodiscard]] std::vector<ClusterLine> plan_cluster(const PlanClusterOptions& options, double other_ms);
 

@@ -1,5 +1,4 @@
-// What each device holds in a step that the devices of one process compute together (strategies dp and dp_balanced), by
-// what one of them was measured to hold. Part of levin plan memory.
+// The memory of each device in a step with strategy dp or dp_balanced, predicted from measurements of one device. Part of levin plan memory.
 #pragma once
 
 #include <cstdint>

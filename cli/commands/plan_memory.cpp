@@ -46,7 +46,7 @@ std::string step_text(double seconds) {
   return text.data();
 }
 
-// "√n segments" is two columns shorter than its bytes.
+// "√n segments" has two columns less than bytes.
 std::string in_columns(const std::string& text, size_t width) {
   const auto shown = static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
@@ -75,7 +75,7 @@ void print_table(const MeasuredMemory& measured, MemoryBudget budget, const std:
   }
 }
 
-// What each of several devices holds without recomputation, and what gathered outputs would add on the first.
+// The memory of each device without recomputation, and the additional memory of gathered outputs on the first.
 void print_devices(const MeasuredMemory& measured) {
   Console& console = Console::instance();
   const auto all = predict_devices(measured.cost, measured.smaller, measured.samples, measured.devices, {});
@@ -102,7 +102,7 @@ void print_devices(const MeasuredMemory& measured) {
                 " with their gradients.");
 }
 
-// The batch that --batch_size asks for, by the line through the two that were measured.
+// The cost of a batch of --batch_size, extrapolated from the two measured ones.
 MeasuredMemory at_wanted_batch(MeasuredMemory measured, std::optional<int64_t> wanted) {
   if (!wanted) return measured;
   const int64_t batch = *wanted;
@@ -126,7 +126,7 @@ std::string joined(const std::vector<std::string>& names) {
 void write_picture(const std::string& path, const MeasuredMemory& measured, MemoryBudget budget,
                    const std::vector<MemoryLine>& lines) {
   MemoryPicture picture{measured.model + ", batch of " + std::to_string(measured.cost.batch), &measured.cost, {}, {}};
-  for (auto line = lines.begin(); line != lines.end(); ++line) {  // of equal plans the first
+  for (auto line = lines.begin(); line != lines.end(); ++line) {  // only the first of equal plans
     const auto same =
         std::find_if(lines.begin(), line, [&](const auto& one) { return one.segments == line->segments; });
     if (same == line) picture.curves.push_back({line->name, line->prediction});

@@ -1,4 +1,4 @@
-// levin plan memory: what a run's step holds, and what to compute again so that it holds less.
+// levin plan memory: the memory of a run's step, and what to recompute to reduce it.
 #pragma once
 
 #include <functional>
@@ -22,16 +22,16 @@ struct PlanMemoryOptions {
   static auto fields() {
     using O = PlanMemoryOptions;
     return levin::fields(
-        field("budget", &O::budget, "most that a step may hold, e.g. 11GiB; unset: 9/10 of what the device has free"),
-        field("picture", &O::picture, "where the memory over the step is drawn, an SVG; empty: nowhere"),
-        field("apply", &O::apply, "write the last --config FILE once more, as FILE.planned.yaml, with the best plan"),
+        field("budget", &O::budget, "memory limit of a step, e.g. 11GiB; unset: 9/10 of the device's free memory"),
+        field("picture", &O::picture, "SVG file with the memory over the step; empty: none"),
+        field("apply", &O::apply, "write a copy of the last --config FILE, FILE.planned.yaml, with the best plan"),
         field("batch_size", &O::batch_size,
               "samples of the batch that the table is about; unset: the measured one. Memory grows linearly with it")
             .check([](const std::optional<int64_t>& n) { return !n || *n >= 1; }, ">= 1"));
   }
 };
 
-/// What was measured of a run.
+/// The measurements of a run.
 struct MeasuredMemory {
   ChainCost cost = {};     // of its batch
   ChainCost smaller = {};  // of another one
@@ -49,8 +49,7 @@ struct MeasuredMemory {
 /// Measures the run that these words of a command line describe (--config FILE, overrides); throws ConfigError.
 using MeasureMemory = std::function<MeasuredMemory(const std::vector<std::string>& run_words)>;
 
-/// Does what the words after "levin plan memory" say: a table of plans, a picture of them, and with --apply a run file.
-/// Words that are none of its options are the run's. Returns the exit code.
+/// Runs "levin plan memory": a table of plans, a picture of them, and with --apply a run file. Words that are not its options are the run's. Returns the exit code.
 [[nodiscard]] int run_plan_memory(const std::vector<std::string>& words, int width, const MeasureMemory& measure);
 
 /// One line of the table.
@@ -58,7 +57,7 @@ struct MemoryLine {
   std::string name = "";
   Segments segments = {};
   MemoryPrediction prediction = {};
-  int64_t largest_batch = 0;  // that stays under the budget
+  int64_t largest_batch = 0;  // below the budget
 };
 /// No recomputation, each block, √n segments, the least memory, what the run's `recompute` says, and the best under the
 /// budget if anything meets it.

@@ -32,8 +32,7 @@ std::string checkpoint_of(Trainer& trainer, const std::string& which) {
   return "";
 }
 
-// A text as a terminal can show it: what is no UTF-8 as U+FFFD, control characters but the end of a line and the tab
-// too.
+// A text for a terminal: invalid UTF-8 and control characters except newline and tab become U+FFFD.
 std::string printable(const std::string& text) {
   std::string result;
   for (size_t at = 0; at < text.size();) {
@@ -46,7 +45,7 @@ std::string printable(const std::string& text) {
   return result;
 }
 
-// The first predictions as texts, short ones on a line each; false if they do not read as texts.
+// Prints the first predictions as texts, short ones on one line each; false if they are not texts.
 bool print_texts(const DataModule& data, const std::vector<at::Tensor>& predictions) {
   constexpr int64_t kMost = 20;
   Console& console = Console::instance();

@@ -1,4 +1,4 @@
-// What a run tells a person when it is over: where things are, how good, how long.
+// The report at the end of a run: where its files are, its results, and how long it took.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace levin {
 
-/// One line each, and what follows from them; returns the exit status of a wrong configuration.
+/// Prints the problems, one per line, and the conclusion; returns the exit status of a wrong configuration.
 int report_problems(const Problems& problems, const std::string& conclusion);
 
 /// After fit: logs, checkpoints, the best score, why it stopped, how long it took.
@@ -18,10 +18,10 @@ void report_fit(Trainer& trainer);
 /// One table of metrics; a column per loader.
 void report_metrics(const std::string& what, const std::vector<Metrics>& results);
 
-/// How many predictions, and the first of them: as texts if `data` (null: none) reads them so, else as numbers.
+/// The number of predictions, and the first of them: as texts if `data` (null: none) decodes them, else as numbers.
 void report_predictions(const Trainer& trainer, const Predictions& predictions, const DataModule* data);
 
-/// "best" if a checkpoint callback has one, else "" (the weights as they are).
+/// "best" if a checkpoint callback has one, else "" (the current weights).
 [[nodiscard]] std::string best_or_current(Trainer& trainer);
 
 }  // namespace levin

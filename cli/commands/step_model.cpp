@@ -13,8 +13,7 @@ double ring_seconds(double bytes, int64_t n, const Link& link) {
   return n < 2 ? 0 : messages * (bytes / static_cast<double>(n) / link.bandwidth + link.latency);
 }
 
-// Parts of equal size become ready one after another while `computing` goes on, and are sent one after another: either
-// the last part is sent when computing is over, or the line has been busy since the first one was ready.
+// Parts of equal size become ready one after another while `computing` goes on, and are sent one after another: either the last part is sent after the computation, or the link has been busy since the first one was ready.
 double beside(double computing, double sending, double parts) {
   return std::max(computing + sending / parts, computing / parts + sending);
 }
@@ -55,7 +54,7 @@ StepPrediction predict_fsdp(const StepCost& cost, const Cluster& cluster, int st
   const double gathering = units * all_gather_seconds(cost.bytes / units, cluster);
   // Forward waits for its first unit, as a part that is sent waits for the first one to be ready.
   const double forward = beside(cost.forward, gathering, units);
-  // In backward the next unit's parameters and the last one's gradients share the line.
+  // In backward the next unit's parameters and the last one's gradients share the link.
   const double backward = beside(cost.backward, 2 * gathering, units);
   return predicted(forward + backward + optimizer + cost.other, 3 * gathering, cost);
 }

@@ -1,12 +1,11 @@
-// How long a training step takes on many devices, from what it takes on one: closed forms, so that a cluster can be
-// judged before it is paid for. docs/planning.md derives them.
+// Closed formulas for the time of a training step on many devices, given the time on one, so that a cluster can be evaluated before it is bought. docs/planning.md derives them.
 #pragma once
 
 #include <cstdint>
 
 namespace levin {
 
-/// A way for messages: sending b bytes takes latency + b / bandwidth.
+/// A link: sending b bytes takes latency + b / bandwidth.
 struct Link {
   double bandwidth = 0;  // bytes a second
   double latency = 0;    // seconds
@@ -21,23 +20,23 @@ struct Cluster {
   [[nodiscard]] int64_t devices() const { return nodes * devices_per_node; }
 };
 
-/// One replica's step on one device, which every device takes with a batch of its own.
+/// One replica's step on one device; every device takes it with its own batch.
 struct StepCost {
   double forward = 0;                        // seconds
   double backward = 0;                       // seconds
   double optimizer = 0;                      // seconds, for all parameters
   double other = 0;                          // seconds: data, logging, …
   double bytes = 0;                          // of all parameters, and of all gradients
-  double bucket_bytes = 25.0 * 1024 * 1024;  // ddp reduces so many at a time
-  int64_t units = 1;                         // fsdp gathers the parameters in so many parts
+  double bucket_bytes = 25.0 * 1024 * 1024;  // ddp reduces this many at a time
+  int64_t units = 1;                         // fsdp gathers the parameters in this many parts
 
   [[nodiscard]] double alone() const { return forward + backward + optimizer + other; }
 };
 
 struct StepPrediction {
   double step = 0;           // seconds
-  double communication = 0;  // seconds that messages take, hidden behind computing or not
-  double efficiency = 0;     // of the throughput that devices without messages would have
+  double communication = 0;  // seconds of communication, overlapped or not
+  double efficiency = 0;     // relative to the throughput without communication
 };
 
 /// Seconds to make `bytes` on every device their sum over all devices, or to gather parts that are `bytes` together: a

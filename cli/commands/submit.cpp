@@ -35,7 +35,7 @@ constexpr std::array kHelp{
     std::pair{"--dry-run", "print the script and submit nothing"},
 };
 
-// The run as the words after submit's own describe it; a subcommand may lead them.
+// The run described by the words after submit's own; they may begin with a subcommand.
 Arguments run_arguments(std::vector<std::string> words, Problems& problems) {
   if (words.empty() || words[0].starts_with("-")) words.insert(words.begin(), "fit");
   Arguments arguments = parse_arguments(words, field_names<TrainerOptions>(), problems);
@@ -56,7 +56,7 @@ std::optional<int64_t> devices_of(const TrainerOptions& options) {
   return std::nullopt;
 }
 
-// What the words and the run file say of the same thing must be one.
+// The words and the run file must not contradict each other.
 int64_t agreed(const std::string& option, std::optional<int64_t> asked, const std::string& name,
                std::optional<int64_t> written, Problems& problems) {
   if (asked && written && *asked != *written) {
@@ -67,7 +67,7 @@ int64_t agreed(const std::string& option, std::optional<int64_t> asked, const st
   return asked.value_or(written.value_or(1));
 }
 
-// Each value of the grid where it will stand, so that a mistake is told before any job is there.
+// Checks each value of the grid in its place, so that a mistake is reported before any job exists.
 void check_grid(const SubmitOptions& options, const Arguments& run, Problems& problems) {
   for (const auto& axis : options.grid) {
     for (const auto& value : axis.values) {
@@ -123,7 +123,7 @@ SubmitJob make_job(const SubmitOptions& options, Problems& problems) {
   return job;
 }
 
-// A name that no other job's script has: NAME.sbatch, NAME-1.sbatch, …
+// A name not used by another job's script: NAME.sbatch, NAME-1.sbatch, …
 std::string free_script(const std::string& name) {
   std::string safe = name;
   std::replace(safe.begin(), safe.end(), '/', '_');

@@ -9,7 +9,7 @@
 namespace levin {
 
 /// Checks the run that the words describe, writes the job's script and gives it to sbatch (--dry-run: prints it).
-/// Prints to the Console and returns the exit code: 0; 1 if sbatch is not there or refuses; 2 for a mistake in words or
+/// Prints to the Console and returns the exit code: 0; 1 if sbatch is missing or fails; 2 for a mistake in words or
 /// run.
 [[nodiscard]] int run_submit(const std::vector<std::string>& words, int width);
 

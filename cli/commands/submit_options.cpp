@@ -12,7 +12,7 @@ namespace levin {
 
 namespace {
 
-constexpr int64_t kMostTasks = 1000;  // Slurm's own limit of an array, as it comes (MaxArraySize=1001)
+constexpr int64_t kMostTasks = 1000;  // Slurm's default limit of an array (MaxArraySize=1001)
 
 struct Known {
   const char* name;
@@ -24,7 +24,7 @@ constexpr std::array kKnown{
     Known{"output", true},      Known{"signal-before", true},   Known{"slurm", true}, Known{"grid", true},
     Known{"no-requeue", false}, Known{"dry-run", false},        Known{"help", false}};
 
-// Of sbatch, but written by submit itself.
+// Options of sbatch that submit writes itself.
 constexpr std::array kOwn{"nodes",   "ntasks-per-node", "time",   "job-name", "output", "array",    "signal",
                           "requeue", "no-requeue",      "ntasks", "chdir",    "wrap",   "open-mode"};
 
@@ -35,7 +35,7 @@ bool is_slurm_time(const std::string& text) {
   return std::regex_match(text, form) && !is_zero;
 }
 
-// Parts the values of a grid at commas that stand in no bracket and in no quotes.
+// Splits the values of a grid at commas outside of brackets and quotes.
 std::vector<std::string> parted(const std::string& text) {
   std::vector<std::string> values(1);
   int depth = 0;
@@ -100,7 +100,7 @@ class Reader {
 
   void set(const std::string& name, const std::string& value) {
     if (!is_one_line(value)) {
-      problems_.add({}, "--" + name, "\"" + cut_text(value) + "\" holds a line's end or another control character.");
+      problems_.add({}, "--" + name, "\"" + cut_text(value) + "\" contains a newline or another control character.");
     } else if (name == "nodes") {
       options_.nodes = count(name, value);
     } else if (name == "ntasks-per-node") {

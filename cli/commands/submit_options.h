@@ -1,4 +1,4 @@
-// The words after "levin submit": what the job is to be, and what of them is the run's.
+// Parses the words after "levin submit": the options of the job, and the words of the run.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct SubmitOptions {
   std::string time = "";                                 // the job's limit as Slurm writes it; "": the partition's
   std::string job_name = "";                             // "": the run file's
   std::string output = "";                               // "": Slurm's
-  int64_t signal_seconds = 90;                           // SIGUSR1 so long before the job's end
+  int64_t signal_seconds = 90;                           // SIGUSR1 this long before the job's end
   bool requeue = true;
   bool dry_run = false;
   bool help = false;
@@ -32,7 +32,7 @@ struct SubmitOptions {
   std::vector<std::string> run = {};  // the rest: subcommand, files and overrides of the run
 };
 
-/// Everything wrong becomes a problem. A word that submit does not know is the run's.
+/// Everything wrong becomes a problem. Words that are not submit's are the run's.
 [[nodiscard]] SubmitOptions read_submit_options(const std::vector<std::string>& words, Problems& problems);
 
 /// Every combination of the axes' values, the last axis fastest; each as overrides: {"--model.lr=0.1", …}. Without

@@ -13,7 +13,7 @@ bool is_plain(const std::string& text, const std::string& more) {
   return !text.empty() && text.find_first_not_of(plain) == std::string::npos;
 }
 
-// As sbatch reads its lines: quotes, in which a backslash takes the next letter for itself.
+// Quotes for sbatch's lines, in which a backslash escapes the next letter.
 std::string sbatch_value(const std::string& text) {
   if (is_plain(text, "")) return text;
   std::string quoted = "\"";
@@ -44,7 +44,7 @@ void add_options(std::string& script, const SubmitJob& job) {
   if (!job.output.empty()) add_option(script, "output", job.output);
   if (!job.points.empty()) add_option(script, "array", "0-" + std::to_string(job.points.size() - 1));
   if (job.requeue) {
-    // To the ranks ("B:" would send it to this script alone): they save, and have the job started again.
+    // To the ranks ("B:" would send it to this script alone): they save, and requeue the job.
     add_option(script, "signal", "SIGUSR1@" + std::to_string(job.signal_seconds));
     add_option(script, "requeue", "");
     add_option(script, "open-mode", "append");
@@ -90,7 +90,7 @@ std::string job_script(const SubmitJob& job) {
   add_options(script, job);
   script += "\nset -eu\n";
   for (const auto& [name, value] : job.slurm) {
-    // srun does not take it over from the job.
+    // srun does not inherit it from the job.
     if (name == "cpus-per-task") script += "export SRUN_CPUS_PER_TASK=" + shell_word(value) + "\n";
   }
   std::string point;

@@ -1,4 +1,4 @@
-// The script of a job of Slurm, as text.
+// The script of a Slurm job, as text.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,13 @@ struct SubmitJob {
   std::vector<std::vector<std::string>> points = {};            // more arguments, for each task of an array
 };
 
-/// Whether `text` holds no control character, such as a line's end.
+/// Whether `text` has no control character, such as a newline.
 [[nodiscard]] bool is_one_line(const std::string& text);
 
-/// What no line of a script for sbatch can hold becomes a problem: control characters, a line's end among them. The
-/// words of the command may hold them, as they are quoted for the shell.
+/// Control characters, such as newlines, become a problem in lines of an sbatch script. The words of the command may have them, because they are quoted for the shell.
 void check_job(const SubmitJob& job, Problems& problems);
 
-/// Throws ConfigError where check_job finds a problem.
+/// Throws ConfigError if check_job finds a problem.
 [[nodiscard]] std::string job_script(const SubmitJob& job);
 
 /// `text` as one word of a POSIX shell.

@@ -41,7 +41,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// As much of the meaning as a line takes: whole parts between semicolons, else words.
+// As much of the meaning as fits into a line: whole parts between semicolons, else words.
 std::string one_line(const FieldInfo& option, size_t widest, size_t width) {
   const size_t gap = std::max(widest, option.name.size()) - option.name.size() + 2;
   const std::string name = "  " + option.name + std::string(gap, ' ');
@@ -61,7 +61,7 @@ std::string one_line(const FieldInfo& option, size_t widest, size_t width) {
 }
 
 std::string overview(const std::vector<FieldInfo>& options, int width) {
-  constexpr size_t widest = 24;  // of most names; a longer one takes more of its line
+  constexpr size_t widest = 24;  // the width of most names; longer ones take more
   std::vector<Group> all = groups();
   Group others{"Others", {}};
   for (const auto& option : options) {
@@ -73,7 +73,7 @@ std::string overview(const std::vector<FieldInfo>& options, int width) {
   if (!others.names.empty()) all.push_back(others);
   std::string out =
       "Options of the trainer: trainer: {NAME: VALUE}, or --trainer.NAME=VALUE.\n"
-      "levin help trainer.NAME says all about one of them.\n";
+      "levin help trainer.NAME says everything about one of them.\n";
   for (const auto& group : all) {
     out += std::string(group.title) + "\n";
     for (const auto& name : group.names) {

@@ -1,5 +1,4 @@
-// What "levin help trainer" prints: every option in a line, the most used first, and "levin help trainer.NAME", all
-// about one of them.
+// What "levin help trainer" prints: every option in a line, the most used first, and "levin help trainer.NAME", everything about one of them.
 #pragma once
 
 #include <string>

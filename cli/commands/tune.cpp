@@ -32,13 +32,13 @@ std::string tune_usage(int width) {
          options_table(describe_options<LearningRateFinderOptions>(), width);
 }
 
-// Behind the finders: the fit ends before its first batch.
+// After the finders: ends the fit before its first batch.
 class EndOfSearch final : public Callback {
  public:
   void on_fit_start(Trainer& trainer, LightningModule&) override { trainer.request_stop("levin tune"); }
 };
 
-// The run's own, without what would write or wait.
+// The run's options, without those that write or wait.
 TrainerOptions for_search(TrainerOptions options, Callbacks finders) {
   options.callbacks = std::move(finders);
   options.callbacks.push_back(std::make_shared<EndOfSearch>());

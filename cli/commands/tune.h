@@ -27,7 +27,7 @@ struct TuneOptions {
   }
 };
 
-/// What follows "levin tune": the exit code. Throws what a fit that cannot begin throws.
+/// Runs the words after "levin tune"; returns the exit code. Throws the exceptions of a fit that cannot begin.
 int run_tune(const std::vector<std::string>& words, int width);
 
 }  // namespace levin

@@ -38,8 +38,7 @@ std::vector<std::string> command_words() {
   return words;
 }
 
-// Takes files and overrides out, in order, and leaves the rest to CLI11, which would lose the order between
-// an option it knows (--config) and those it does not (--trainer.max_epochs).
+// Extracts files and overrides, in order, and leaves the rest to CLI11, which would lose the order between known options (--config) and others (--trainer.max_epochs).
 class SourceReader {
  public:
   SourceReader(const std::vector<std::string>& args, Problems& problems) : args_(args), problems_(problems) {}
@@ -65,7 +64,7 @@ class SourceReader {
   std::vector<std::string> rest = {};
 
  private:
-  // The argument behind `option`; nothing if there is none.
+  // The argument after `option`; unset if there is none.
   std::optional<std::string> next_value(const std::string& option, const std::string& how) {
     const bool has_value = at_ + 1 < args_.size() && !args_[at_ + 1].starts_with("--");
     if (has_value) return args_[++at_];
@@ -174,7 +173,7 @@ Arguments parse_arguments(const std::vector<std::string>& args, const std::vecto
                           Problems& problems) {
   Arguments result;
   for (const Command reader : {Command::checkpoint, Command::submit, Command::plan, Command::tune,
-                               Command::convert}) {  // they read their words themselves
+                               Command::convert}) {  // they parse their words themselves
     if (args.empty() || args[0] != command_word(reader)) continue;
     result.command = reader;
     result.words.assign(args.begin() + 1, args.end());
@@ -187,7 +186,7 @@ Arguments parse_arguments(const std::vector<std::string>& args, const std::vecto
   bool version = false;
   add_options(app, result, version);
   try {
-    app.parse(std::vector<std::string>(reader.rest.rbegin(), reader.rest.rend()));  // CLI11 takes them from the back
+    app.parse(std::vector<std::string>(reader.rest.rbegin(), reader.rest.rend()));  // CLI11 takes them in reverse order
   } catch (const CLI::ParseError& error) {
     problems.add({}, "", std::string(error.what()) + ". See levin --help.");
     return result;

@@ -3,7 +3,7 @@
 //   Problems problems;
 //   const Arguments arguments = parse_arguments({argv + 1, argv + argc}, trainer_options, problems);
 //
-// Files and overrides keep their order; assemble_config() lays them over one another from left to right.
+// Files and overrides keep their order; assemble_config() merges them from left to right.
 #pragma once
 
 #include <string>
@@ -26,12 +26,12 @@ struct Arguments {
   std::string topic = "";                  // "levin list TOPIC": a kind of class; "levin help TOPIC": a class; or ""
 };
 
-/// Takes the arguments after the program's name apart. `trainer_options` are the names below "trainer.": they make
+/// Parses the arguments after the program's name. `trainer_options` are the names below "trainer.": they make
 /// "--max_epochs" suggest "--trainer.max_epochs". Everything wrong becomes a problem; exit with kExitBadConfig then.
 [[nodiscard]] Arguments parse_arguments(const std::vector<std::string>& args,
                                         const std::vector<std::string>& trainer_options, Problems& problems);
 
-/// The word a user types: "fit".
+/// The word on the command line: "fit".
 [[nodiscard]] std::string command_word(Command command);
 
 }  // namespace levin

@@ -8,7 +8,7 @@ namespace levin {
 
 namespace {
 
-constexpr const char* kCommentKey = "\n#";  // no YAML file that Levin writes has a key with a line break
+constexpr const char* kCommentKey = "\n#";  // keys with a line break do not occur in files written by Levin
 
 const ConfigNode* comment_of(const ConfigNode& node) {
   return node.is_map() && node.entries.size() == 1 ? node.find(kCommentKey) : nullptr;
@@ -28,7 +28,7 @@ std::string comment_lines(const std::string& text, size_t indent) {
   return out;
 }
 
-// What stands below a key or behind a dash.
+// The text below a key or after a dash.
 std::string block(const ConfigNode& node, int indent) {
   return has_comments(node) ? to_commented_yaml(node, indent) : to_yaml(node, indent);
 }
@@ -76,7 +76,7 @@ std::string to_commented_yaml(const ConfigNode& node, int indent) {
       continue;
     }
     std::string lines = block(item, indent + 2);
-    lines[static_cast<size_t>(indent)] = '-';  // the first key of an item stands behind its dash
+    lines[static_cast<size_t>(indent)] = '-';  // the first key of an item follows its dash
     out += lines;
   }
   return out;

@@ -10,7 +10,7 @@ namespace levin {
 
 namespace {
 
-// The lines of `all` that are not in `before`, without the place and path that start them.
+// The lines of `all` that are not in `before`, without their leading position and path.
 std::string new_problem(const Problems& all, const Problems& before, const Mark& mark, const std::string& path) {
   for (const auto& line : all.lines()) {
     if (std::find(before.lines().begin(), before.lines().end(), line) != before.lines().end()) continue;
@@ -23,7 +23,7 @@ std::string new_problem(const Problems& all, const Problems& before, const Mark&
   return "";
 }
 
-// Lightning's own modules, and PyTorch's: elsewhere a class of the same name is somebody else's.
+// Lightning's own modules, and PyTorch's: a class of the same name elsewhere is a different one.
 bool is_of_a_library(const std::string& class_path) {
   const std::string root = class_path.substr(0, class_path.find('.'));
   return class_path.find('.') == std::string::npos || root == "lightning" || root == "pytorch_lightning" ||
@@ -50,7 +50,7 @@ class ClassTranslation {
     }
     ConfigEntry taken = written;
     if (field->type.starts_with("duration")) taken.value = from_timedelta(written.value).value_or(written.value);
-    // Lightning's loggers take a number too: that of the folder.
+    // Lightning's loggers also accept the number of the folder.
     if (entry_.name == "CSVLogger" && written.key == "version" && !written.value.quoted &&
         written.value.text.find_first_not_of("0123456789") == std::string::npos && !written.value.text.empty())
       taken.value.text = "version_" + written.value.text;
@@ -87,7 +87,7 @@ class ClassTranslation {
   ConfigNode args_ = ConfigNode::map();
 };
 
-// LightningCLI writes what a class takes as **kwargs beside init_args: options like the others.
+// LightningCLI writes **kwargs of a class next to init_args: they are options too.
 ConfigNode without_dict_kwargs(ConfigNode written) {
   const ConfigNode* more = written.find("dict_kwargs");
   if (more == nullptr) return written;
@@ -99,7 +99,7 @@ ConfigNode without_dict_kwargs(ConfigNode written) {
   return written;
 }
 
-// The options of a resolved spec that an empty spec does not have: those that another name of the class stands for.
+// The options of a resolved spec that an empty spec does not have: those implied by an alias.
 ConfigNode options_of_alias(const ClassSpec& resolved, const ClassEntry& entry) {
   Problems ignored;
   const ConfigNode plain = entry.resolve(ConfigNode::map(), "", ignored);
@@ -155,7 +155,7 @@ std::optional<ConfigNode> translate_class(const ConfigNode& as_written, const st
   ConfigNode args = options_of_alias(plain, *entry);
   for (const auto& option : spec.init_args.entries) translation.add(option);
   ConfigNode taken = translation.take_args();
-  for (const auto& option : taken.entries) args.erase(option.key);  // what is written counts before what a name means
+  for (const auto& option : taken.entries) args.erase(option.key);  // given options take precedence over those of an alias
   for (auto& option : taken.entries) args.entries.push_back(std::move(option));
   ConfigNode options = ConfigNode::map();
   for (const auto& field : entry->describe()) {

@@ -10,7 +10,7 @@
 
 namespace levin {
 
-/// What is known of the classes of one interface, and what to do about one that is not.
+/// The known classes of one interface, and the remedy for unknown ones.
 struct KnownClasses {
   std::function<ClassSpec(const ClassSpec&, const std::string& path, Problems&)> resolve;
   std::function<const ClassEntry*(const std::string& name)> find;
@@ -26,7 +26,7 @@ KnownClasses known_classes(const std::string& instead) {
           [&registry](const std::string& name) -> const ClassEntry* { return registry.find(name); }, instead};
 }
 
-/// Where translations note what they leave out.
+/// Collects the options that translations leave out.
 struct TranslationNotes {
   Problems& left_out;
   std::vector<std::string>& notes;
@@ -35,8 +35,7 @@ struct TranslationNotes {
   void leave_out(ConfigNode& container, const ConfigEntry& entry, const std::string& path, const std::string& why);
 };
 
-/// {class_path, init_args} or a name, as it stands at `path`. What Levin's class cannot take of its options is left
-/// out; nothing, with why in `problem`, if the class is not known or cannot be made without what was left out.
+/// {class_path, init_args} or a name, as it stands at `path`. Options that Levin's class does not have are left out; unset, with the reason in `problem`, if the class is unknown or requires what was left out.
 [[nodiscard]] std::optional<ConfigNode> translate_class(const ConfigNode& written, const std::string& path,
                                                         const KnownClasses& known, TranslationNotes& notes,
                                                         std::string& problem);

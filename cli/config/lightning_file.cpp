@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::array kSubcommands{"fit", "validate", "test", "predict"};
 
-// What to do about keys that Levin does not have, where there is more to say than that.
+// Remedies for keys that Levin does not have.
 constexpr std::array kInstead{
     std::pair{"plugins",
               "Levin has no plugins: precision is trainer.precision, and Slurm, torchrun and MPI are found "
@@ -114,7 +114,7 @@ class FileTranslation {
     out_.set(entry.key, std::move(*translated));
   }
 
-  // lightning.pytorch.cli.ReduceLROnPlateau takes what it watches as an option; here it stands beside the class.
+  // lightning.pytorch.cli.ReduceLROnPlateau has its monitor as an option; here it is next to the class.
   static std::optional<ConfigNode> take_monitor(ConfigNode& scheduler) {
     ConfigNode* args = scheduler.find("init_args");
     ConfigNode* monitor = args != nullptr ? args->find("monitor") : nullptr;
@@ -137,7 +137,7 @@ class FileTranslation {
     translate_field<RunConfig>(out_, entry, path, "key");
   }
 
-  // One field of `Options`; its default is not worth a line.
+  // One field of `Options`; defaults are omitted.
   template <class Options>
   void translate_field(ConfigNode& container, const ConfigEntry& entry, const std::string& path,
                        const std::string& of) {
@@ -215,7 +215,7 @@ class FileTranslation {
     trainer.entries.push_back(std::move(named));
   }
 
-  // A class, or a list of them: what can be taken of it.
+  // Translates a class, or a list of them, as far as possible.
   void translate_list(ConfigNode& trainer, const ConfigEntry& option, const std::string& path,
                       const KnownClasses& known) {
     if (option.value.is_null()) return;

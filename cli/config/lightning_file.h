@@ -1,5 +1,4 @@
-// A run file of Lightning's LightningCLI made one of Levin's. What Levin knows (options, classes, other names of both)
-// is asked of the options structs and of the registries; no second list is kept here.
+// Translates a run file of Lightning's LightningCLI. Levin's options, classes and aliases are taken from the options structs and the registries; there is no second list here.
 #pragma once
 
 #include <string>
@@ -20,12 +19,11 @@ struct GivenClasses {
 
 struct TranslatedFile {
   ConfigNode config = ConfigNode::map();  // with comments: see commented_yaml.h
-  Problems left_out = {};                 // a line each: place and path in Lightning's file, why, what to do instead
-  std::vector<std::string> notes = {};    // what was taken in another way than it was written
+  Problems left_out = {};                 // one line each: position and path in Lightning's file, reason, remedy
+  std::vector<std::string> notes = {};    // what was translated to something else
 };
 
-/// Translates what can be; the rest is named in `left_out` and stands in `config` as a comment. Options that are null
-/// or have Levin's default are left out without a word. A file that is none of LightningCLI's is a problem.
+/// Translates what is possible; the rest is listed in `left_out` and becomes a comment in `config`. Options that are null or have Levin's default are omitted silently. A file that is not LightningCLI's is a problem.
 [[nodiscard]] TranslatedFile translate_lightning_file(const ConfigNode& file, const GivenClasses& given,
                                                       Problems& problems);
 

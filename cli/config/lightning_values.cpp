@@ -11,7 +11,7 @@ namespace levin {
 
 namespace {
 
-// Options that Levin does not have, with the values that Lightning and PyTorch print for them when nobody set them.
+// Options that Levin does not have, with Lightning's and PyTorch's defaults as printed.
 constexpr std::array kUnset{
     std::pair{"enable_autolog_hparams", "true"},  // Trainer
     std::pair{"foreach", "false"},                // torch.optim

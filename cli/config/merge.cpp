@@ -20,7 +20,7 @@ bool is_spec(const ConfigNode& node) {
   return node.find("class_path") != nullptr;
 }
 
-// Also a spec whose class is yet to come: --optimizer.lr=0.1 --optimizer=AdamW.
+// Also a spec whose class follows later: --optimizer.lr=0.1 --optimizer=AdamW.
 bool is_part_of_spec(const ConfigNode& node) {
   return is_spec(node) || node.find("init_args") != nullptr;
 }
@@ -29,7 +29,7 @@ bool same_class(const ConfigNode& a, const ConfigNode& b) {
   return ClassSpec{.class_path = a.text}.short_name() == ClassSpec{.class_path = b.text}.short_name();
 }
 
-// "EarlyStopping" stands for {class_path: EarlyStopping}.
+// "EarlyStopping" is short for {class_path: EarlyStopping}.
 ConfigNode spec_of(const ConfigNode& name) {
   ConfigNode spec = ConfigNode::map();
   spec.mark = name.mark;
@@ -39,8 +39,7 @@ ConfigNode spec_of(const ConfigNode& name) {
 
 void set_class(ConfigNode& spec, const ConfigNode& name, const Mark& key_mark) {
   const ConfigNode* old = spec.find("class_path");
-  // Lightning: the same, and it tries to keep arguments that both classes have; here: none are kept, because an
-  // argument of another class that happens to share a name is a surprise.
+  // Lightning also tries to keep arguments that both classes have; here none are kept, because an argument of another class with the same name may mean something else.
   if (old != nullptr && !same_class(*old, name)) spec.erase("init_args");
   spec.set("class_path", name, key_mark);
 }
@@ -134,7 +133,7 @@ bool looks_like_class(const ConfigNode& node) {
          std::all_of(node.text.begin(), node.text.end(), is_name);
 }
 
-// Walks an override's path into the tree and puts the value at its end.
+// Follows an override's path in the tree and sets the value at its end.
 class OverrideWalk {
  public:
   OverrideWalk(const Override& change, Problems& problems)
@@ -149,7 +148,7 @@ class OverrideWalk {
     const size_t problems_before = problems_.size();
     const ConfigNode value = read_yaml_value(change_.value, mark_, problems_);
     if (problems_.size() != problems_before) return;
-    ConfigNode changed = config;  // a path that ends badly must leave nothing behind
+    ConfigNode changed = config;  // an invalid path must not change anything
     if (ConfigNode* target = walk(changed)) {
       if (change_.append ? append(*target, value) : assign(*target, value)) config = std::move(changed);
     }
@@ -249,7 +248,7 @@ class OverrideWalk {
     return map.set(key, empty, mark_);
   }
 
-  // Whether `walked_` is a place where a plain name stands for a class: model and its like, or in the trainer's part.
+  // Whether a plain name at `walked_` means a class: for model and the like, or in the trainer's part.
   [[nodiscard]] bool may_name_class() const {
     return is_top_level_spec() || (walked_.starts_with("trainer.") && walked_.find("init_args") == std::string::npos);
   }

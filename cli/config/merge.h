@@ -1,4 +1,4 @@
-// Several configuration files and command-line overrides become one tree, laid over one another from left to right.
+// Merges configuration files and command-line overrides into one tree, from left to right.
 //
 //   ConfigNode config = assemble_config(arguments.sources, problems);
 //
@@ -16,13 +16,13 @@
 
 namespace levin {
 
-/// "--trainer.callbacks.0.init_args.patience=3", taken apart; `append` where it says "+=".
+/// "--trainer.callbacks.0.init_args.patience=3", parsed; `append` for "+=".
 struct Override {
   std::string path = "";   // "trainer.callbacks.0.init_args.patience"; an index may also be written [0]
   std::string value = "";  // as typed: see read_yaml_value
   bool append = false;
 
-  /// The override as a message shows it.
+  /// The override in messages.
   [[nodiscard]] std::string str() const;
 };
 
@@ -30,10 +30,10 @@ struct ConfigFile {
   std::string path = "";
 };
 
-/// One thing on the command line that sets options; their order counts.
+/// A file or an override on the command line; their order matters.
 using ConfigSource = std::variant<ConfigFile, Override>;
 
-/// Lays `upper` over `lower`.
+/// Merges `upper` into `lower`.
 void merge_config(ConfigNode& lower, const ConfigNode& upper);
 
 /// Sets one value in `config`; a path that does not fit the tree becomes a problem and changes nothing.

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::array kOldNames{"gpus", "nb_gpu_nodes", "distributed_backend", "use_amp", "amp_level"};
 
-/// What an old option says today: options of the trainer, or a remark where it says nothing.
+/// The present form of an old option: options of the trainer, or a remark if it has none.
 struct CurrentOptions {
   std::vector<std::pair<std::string, ConfigNode>> options = {};
   std::string remark = "";
@@ -28,7 +28,7 @@ std::string shown(const ConfigNode& value) {
   return "[" + text + "]";
 }
 
-// "0, 1" -> [0, 1]; anything else as it is.
+// "0, 1" -> [0, 1]; anything else unchanged.
 ConfigNode device_list(const ConfigNode& gpus) {
   if (!gpus.is_scalar() || gpus.text.find(',') == std::string::npos) return gpus;
   ConfigNode list = ConfigNode::list();

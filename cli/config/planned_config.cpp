@@ -45,7 +45,7 @@ std::vector<std::string> recompute_lines(const std::vector<std::string>& modules
   return lines;
 }
 
-// The lines below `trainer:`, whose children stand at one indentation.
+// The lines below `trainer:`, whose children have the same indentation.
 void edit_block(std::vector<std::string>& lines, size_t trainer, const std::vector<std::string>& modules) {
   size_t end = trainer + 1;
   size_t indent = 0;

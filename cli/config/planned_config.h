@@ -1,4 +1,4 @@
-// A run file with another trainer.recompute: its text as it is, comments and all, but for that one key.
+// Changes trainer.recompute in the text of a run file, and nothing else; comments are kept.
 #pragma once
 
 #include <string>
@@ -6,9 +6,7 @@
 
 namespace levin {
 
-/// `text` (of the file `path`) with trainer.recompute: {modules}, in the place of the one it has, if any; without
-/// `modules` the key goes. Throws ConfigError with what to write by hand where the file is written in a way that this
-/// cannot be done without touching the rest.
+/// `text` (of the file `path`) with trainer.recompute: {modules}, replacing an existing one; without `modules` the key is removed. Throws ConfigError with what to write by hand if the file's form does not allow this without changing the rest.
 [[nodiscard]] std::string with_recompute(const std::string& text, const std::string& path,
                                          const std::vector<std::string>& modules);
 

@@ -27,8 +27,7 @@ void resolve_class_with_more(std::optional<Spec>& spec, const std::string& path,
   spec->init_args = resolved.init_args;
 }
 
-// Options that only the trainer can judge (devices, precision, what does not go together) are judged here too, before
-// anything is created; each problem points at the place in the file that said it.
+// Options that only the trainer can check (devices, precision, combinations) are checked here too, before anything is created; each problem has its position in the file.
 void check_plan(const TrainerOptions& options, const ConfigNode& as_written, Problems& problems) {
   const std::string prefix = "TrainerOptions.";
   const auto reported = problems.lines();
@@ -40,7 +39,7 @@ void check_plan(const TrainerOptions& options, const ConfigNode& as_written, Pro
     (void)resolve_plan(options);
   } catch (const ConfigError& error) {
     for (std::string problem : error.problems()) {
-      // Of a class that the run file names: that was judged where the file was read.
+      // For a class named in the run file, that was checked when the file was read.
       if (const size_t at = problem.find(": " + prefix); at != std::string::npos) problem.erase(0, at + 2);
       const size_t colon = problem.find(": ");
       if (!problem.starts_with(prefix) || colon == std::string::npos) {
@@ -64,7 +63,7 @@ ResolvedRun resolve_run(const std::vector<ConfigSource>& sources, RunPlace place
   run.is_whole = problems.empty();
   if (ConfigNode* trainer = written.find("trainer")) run.notices = translate_old_options(*trainer, problems);
   run.config = read_run_config(written, problems);
-  const bool has_options = run.config.trainer.is_map() || run.config.trainer.is_null();  // else that was said
+  const bool has_options = run.config.trainer.is_map() || run.config.trainer.is_null();  // else that was reported
   if (has_options) read_options(run.config.trainer, run.trainer, "trainer", problems);
   if (place == RunPlace::here) check_plan(run.trainer, run.config.trainer, problems);
   resolve_class<LightningModule>(run.config.model, "model", problems);

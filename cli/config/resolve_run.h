@@ -1,4 +1,4 @@
-// Run files and overrides become what a run needs: every class found, every option filled in and checked.
+// Resolves run files and overrides: finds every class, fills in and checks every option.
 #pragma once
 
 #include <string>
@@ -13,18 +13,18 @@ namespace levin {
 struct ResolvedRun {
   RunConfig config;
   TrainerOptions trainer;
-  ConfigNode printed;                     // what --print_config shows and config.yaml keeps
+  ConfigNode printed;                     // the content of --print_config and config.yaml
   std::vector<std::string> notices = {};  // about old spellings, a line each
-  bool is_whole = true;                   // false: a file could not be read, so that what it says is not known
+  bool is_whole = true;                   // false: a file could not be read, so its contents are unknown
 };
 
-/// Where the run will be: `elsewhere`, what only that machine can say (its devices, its ranks) is not judged.
+/// Where the run will be: for `elsewhere`, options that depend on the machine (devices, ranks) are not checked.
 enum class RunPlace { here, elsewhere };
 
-/// Everything wrong becomes a problem, at the place in the file that said it. Nothing is created.
+/// Every mistake becomes a problem with its position in the file. Nothing is created.
 [[nodiscard]] ResolvedRun resolve_run(const std::vector<ConfigSource>& sources, RunPlace place, Problems& problems);
 
-/// A run needs a model: its absence is a problem, but for one that a file which cannot be read may name.
+/// A run needs a model: its absence is a problem, unless a file could not be read.
 void require_model(const ResolvedRun& run, Problems& problems);
 
 struct FitWords {
@@ -32,8 +32,7 @@ struct FitWords {
   ResolvedRun run = {};
 };
 
-/// The run that "levin fit" followed by these words would be, model required: for commands that take such words and do
-/// something else with them (tune, plan). Look at `problems` before using it.
+/// The run that "levin fit" followed by these words would be, model required: for commands that do something else with such words (tune, plan). Check `problems` before using it.
 [[nodiscard]] FitWords resolve_fit_words(const std::vector<std::string>& words, RunPlace place, Problems& problems);
 
 }  // namespace levin

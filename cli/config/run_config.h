@@ -1,4 +1,4 @@
-// What a run file says: the top-level keys of a YAML configuration.
+// The top-level keys of a run file.
 //
 //   Problems problems;
 //   RunConfig config = read_run_config(assemble_config(sources, problems), problems);
@@ -31,7 +31,7 @@ struct LrSchedulerSpec {
   std::optional<std::string> monitor = std::nullopt;
   bool strict = true;
   std::optional<std::string> name = std::nullopt;
-  Mark mark = {};  // where the class was named; no option
+  Mark mark = {};  // position of the class; not an option
 
   [[nodiscard]] ClassSpec spec() const { return {class_path, init_args, mark}; }
 
@@ -47,13 +47,13 @@ struct LrSchedulerSpec {
   }
 };
 
-/// An optimizer's class and which parameters have settings of their own.
+/// An optimizer's class, and groups of parameters with their own settings.
 struct OptimizerSpec {
   std::string class_path = "";
   ConfigNode init_args = {};
   bool no_decay = false;
   std::vector<ParamGroupOptions> param_groups = {};
-  Mark mark = {};  // where the class was named; no option
+  Mark mark = {};  // position of the class; not an option
 
   [[nodiscard]] ClassSpec spec() const { return {class_path, init_args, mark}; }
 
@@ -67,7 +67,7 @@ struct OptimizerSpec {
   }
 };
 
-/// A class written as a map with further keys beside class_path and init_args, or as its name alone.
+/// A class given as a map with further keys besides class_path and init_args, or only by its name.
 template <class Spec>
 struct ClassWithMore {
   static std::string name() { return "class"; }
@@ -80,8 +80,7 @@ template <>
 struct ValueType<OptimizerSpec> : ClassWithMore<OptimizerSpec> {};
 
 struct RunConfig {
-  // Lightning: the same default (true), and true may mean $PL_GLOBAL_SEED; here: true is 0, because a run is a
-  // function of its configuration and not of the environment.
+  // The same default as in Lightning (true), where true may mean $PL_GLOBAL_SEED; here true is 0, because a run must not depend on the environment.
   std::optional<std::variant<int64_t, bool>> seed_everything = true;
   ConfigNode trainer = {};
   std::optional<ClassSpec> model = std::nullopt;
@@ -103,9 +102,9 @@ struct RunConfig {
         field("trainer", &O::trainer, "options of the Trainer"),
         field("model", &O::model, "the LightningModule to run"),
         field("data", &O::data, "the DataModule that feeds it"),
-        field("optimizer", &O::optimizer, "in place of the model's configure_optimizers"),
+        field("optimizer", &O::optimizer, "instead of the model's configure_optimizers"),
         field("lr_scheduler", &O::lr_scheduler, "schedule of the optimizer above"),
-        field("weights", &O::weights, "weights to start from where there is no checkpoint: path, map, strict"),
+        field("weights", &O::weights, "weights to start from if there is no checkpoint: path, map, strict"),
         field("ckpt_path", &O::ckpt_path, "checkpoint to start from: a file, \"last\" or \"best\""),
         field("test_after_fit", &O::test_after_fit, "after fit, test the best checkpoint (or the last weights)"));
   }

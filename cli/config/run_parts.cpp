@@ -14,7 +14,7 @@ LRSchedulerOptions schedule_options(const LrSchedulerSpec& config) {
           .name = config.name.value_or("")};
 }
 
-// An optimizer or a scheduler in the run file takes the place of the module's.
+// An optimizer or a scheduler in the run file replaces the module's.
 void override_optimizers(LightningModule& module, const RunConfig& config) {
   if (!config.optimizer && !config.lr_scheduler) return;
   module.set_optimizer_override([config](LightningModule& m) {

@@ -1,4 +1,4 @@
-// The objects of a run as its run file describes them.
+// Creates the objects of a run from its run file.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,7 @@ struct RunParts {
   std::shared_ptr<DataModule> data;  // null: the model's own loaders
 };
 
-/// Makes model and data of a configuration that was resolved without problems, after seeding all generators if it says
-/// so. The run file's optimizer and scheduler take the place of the model's.
+/// Creates model and data of a resolved configuration, after seeding all generators if configured. The run file's optimizer and scheduler replace the model's.
 [[nodiscard]] RunParts make_parts(const RunConfig& config);
 
 /// Trains the model on the data, or on its own loaders.

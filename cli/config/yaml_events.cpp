@@ -11,7 +11,7 @@ namespace levin::detail {
 
 namespace {
 
-constexpr size_t kMostProblems = 50;  // of one file; nobody reads more, and a hostile file could hold 100,000
+constexpr size_t kMostProblems = 50;  // of one file; a malicious file could have 100,000
 constexpr std::string_view kCoreTag = "tag:yaml.org,2002:";
 
 bool is_core_tag(const std::string& tag, std::initializer_list<std::string_view> names) {
@@ -30,7 +30,7 @@ constexpr std::string_view kTab =
     "a tab in the indentation, and YAML takes spaces only. Replace the tab with spaces (in vi: \":set expandtab\" and "
     "\":retab\"; or run \"expand FILE\").";
 
-// What yaml-cpp says, and what we say instead.
+// Messages of yaml-cpp, and our replacements.
 struct Reworded {
   std::string_view theirs;
   std::string_view ours;
@@ -61,7 +61,7 @@ constexpr Reworded kSyntaxErrors[] = {
     {"bad character found while scanning hex number", "an escape needs hex digits: \\x41, \\u00e9, \\U0001f600."},
 };
 
-// Behind a node's anchor and tag, which stand before its text.
+// The position after a node's anchor and tag.
 size_t skip_properties(std::string_view text, size_t at) {
   while (at < text.size() && (text[at] == '&' || text[at] == '!')) {
     at = text.find_first_of(" \t\r\n", at);
@@ -87,8 +87,7 @@ bool closes(std::string_view text, size_t at) {
 
 }  // namespace
 
-// yaml-cpp counts bytes from 0, people count characters from 1. Far along a line the bytes must do: counting there
-// again for each of 100,000 values would take minutes.
+// yaml-cpp counts bytes from 0, people count characters from 1. Far along a line bytes are used: counting again for each of 100,000 values would take minutes.
 Mark YamlBuilder::place(const YAML::Mark& mark) const {
   if (fixed_mark_ != nullptr) return *fixed_mark_;
   const auto column = static_cast<size_t>(std::max(mark.column, 0));
@@ -119,7 +118,7 @@ void YamlBuilder::report(const YAML::Mark& mark, const std::string& what) {
   throw StopReading{};
 }
 
-// yaml-cpp takes a tab for a space of the text, and stops where the text makes no sense then.
+// yaml-cpp accepts a tab as a space of the text, and stops where the text becomes invalid.
 std::optional<Mark> YamlBuilder::tab_before(const YAML::Mark& mark) const {
   if (fixed_mark_ != nullptr) return std::nullopt;
   std::string_view lines[2];  // the one before that holds something, and the mark's own
@@ -146,7 +145,7 @@ void YamlBuilder::report_syntax_error(const YAML::Mark& mark, const std::string&
   const auto* known = std::find_if(std::begin(kSyntaxErrors), std::end(kSyntaxErrors),
                                    [&](const Reworded& each) { return message.starts_with(each.theirs); });
   std::string what(known != std::end(kSyntaxErrors) ? known->ours : std::string_view(message));
-  if (open_bracket) {  // their mark is the start of the file; the bracket itself helps more
+  if (open_bracket) {  // their mark is the start of the file; the position of the bracket is more useful
     while (!frames_.empty() && !frames_.back().flow) frames_.pop_back();
     if (!frames_.empty()) {
       where = frames_.back().start;
@@ -189,7 +188,7 @@ void YamlBuilder::OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) {
 void YamlBuilder::OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) {
   if (at_key()) return refuse_key(mark, "an alias cannot be a key. Write the key itself.");
   const auto found = anchored_.find(anchor);
-  if (found == anchored_.end()) {  // yaml-cpp knows the name, so its value is not finished yet
+  if (found == anchored_.end()) {  // yaml-cpp knows the name, but its value is not complete yet
     report(mark, "this alias is inside the value that it repeats. Use it only outside that value.");
     throw StopReading{};
   }
@@ -212,7 +211,7 @@ void YamlBuilder::OnScalar(const YAML::Mark& mark, const std::string& tag, YAML:
     }
     return take_key(mark, value, is_string);
   }
-  // !!int with nothing behind it is no text either.
+  // !!int with nothing after it is not text either.
   if (is_core_tag(tag, {"null"}) || (is_other && is_null_text(value))) return deliver(ConfigNode{}, mark, anchor);
   deliver(ConfigNode::scalar(value, is_string), mark, anchor);
 }
@@ -292,7 +291,7 @@ void YamlBuilder::deliver(ConfigNode node, const YAML::Mark& mark, YAML::anchor_
         open_nodes.push_back(&entry.value);
       }
     }
-    charge(mark, kept.nodes, kept.bytes);  // the copy kept for aliases is paid for like any other
+    charge(mark, kept.nodes, kept.bytes);  // the copy kept for aliases counts too
     anchored_[anchor] = std::move(kept);
   }
   attach(std::move(node), mark);
@@ -316,7 +315,7 @@ void YamlBuilder::attach(ConfigNode node, const YAML::Mark& mark) {
   frame.drop_value = false;
 }
 
-// yaml-cpp ends a quoted text at the end of the file without a word.
+// yaml-cpp silently ends a quoted text at the end of the file.
 void YamlBuilder::check_quote_is_closed(const YAML::Mark& mark) {
   const size_t at = skip_properties(text_, static_cast<size_t>(std::max(mark.pos, 0)));
   if (at >= text_.size() || (text_[at] != '\'' && text_[at] != '"')) return;

@@ -16,7 +16,7 @@
 
 namespace levin::detail {
 
-/// Thrown by the builder to leave the parser at once; the problem is already reported.
+/// Thrown by the builder to leave the parser; the problem is already reported.
 struct StopReading {};
 
 class YamlBuilder final : public YAML::EventHandler {
@@ -28,7 +28,7 @@ class YamlBuilder final : public YAML::EventHandler {
   /// The document's value; null if there was none.
   [[nodiscard]] ConfigNode take_root() { return std::move(root_); }
 
-  /// The parser stopped with `message`; says in plain words what is wrong there.
+  /// The parser stopped with `message`; adds a readable problem.
   void report_syntax_error(const YAML::Mark& mark, const std::string& message);
 
   void OnDocumentStart(const YAML::Mark& mark) override;
@@ -52,7 +52,7 @@ class YamlBuilder final : public YAML::EventHandler {
     YAML::anchor_t anchor = 0;
     bool flow = false;
     bool has_key = false;     // a map's key was read, its value comes next
-    bool drop_value = false;  // the key was refused, so its value goes nowhere
+    bool drop_value = false;  // the key was rejected, so its value is dropped
     std::string key = "";
     Mark key_mark = {};
     std::unordered_map<std::string, Mark> keys = {};

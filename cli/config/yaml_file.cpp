@@ -23,7 +23,7 @@ std::string hex_byte(unsigned char byte) {
   return std::string("0x") + digits[byte >> 4] + digits[byte & 15];
 }
 
-// The first byte that no YAML text holds: not UTF-8, or a control character.
+// The first byte that is not allowed in YAML: not UTF-8, or a control character.
 bool check_characters(std::string_view text, const std::string& source, const Mark* fixed_mark, Problems& problems) {
   Mark mark{source, 1, 1};
   const auto refuse = [&](const std::string& what) {
@@ -46,7 +46,7 @@ bool check_characters(std::string_view text, const std::string& source, const Ma
   return true;
 }
 
-// The document's value, or nothing if it could not be read; problems say why.
+// The document's value; unset if it could not be read, with the reason in the problems.
 std::optional<ConfigNode> parse(std::string_view text, const std::string& source, const Mark* fixed_mark,
                                 Problems& problems) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());

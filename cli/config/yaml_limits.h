@@ -1,4 +1,4 @@
-// What a YAML file may hold, so that a hostile one costs under a second.
+// Limits of a YAML file, so that a malicious one takes under a second.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 namespace levin {
 
 inline constexpr size_t kMaxYamlFileBytes = 1 << 19;  // yaml-cpp takes up to 230 bytes for each
-inline constexpr size_t kMaxYamlNodes = 100'000;      // keys count too, and everything an alias repeats
+inline constexpr size_t kMaxYamlNodes = 100'000;      // keys and repetitions by aliases count too
 inline constexpr size_t kMaxYamlTextBytes = 8 << 20;  // of all scalars together, aliases written out
 inline constexpr size_t kMaxYamlNesting = 100;        // lists and maps within one another
 

@@ -33,7 +33,7 @@ std::string described(const at::Tensor& tensor) {
   return text.str();
 }
 
-// The text of the exception being handled, without LibTorch's stack.
+// The text of the current exception, without LibTorch's stack.
 std::string cause_in_flight() {
   try {
     throw;
@@ -68,14 +68,13 @@ void check_alike(const Batch& first, const Batch& sample, size_t place, const in
   }
 }
 
-// Whether the numbers lie in memory one after another, as they are.
+// Whether the numbers are contiguous in memory.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.layout() == at::kStrided && !tensor.is_quantized() && tensor.is_contiguous() &&
          !tensor.is_neg() && !tensor.is_conj() && !tensor.requires_grad();
 }
 
-// Stacks samples as they come. Plain ones go straight to their place in the batch, while the cache still holds them;
-// at::stack, which wants all of them first, takes twice as long where samples are small. Others are left to it.
+// Stacks samples one by one. Plain ones are copied directly to the batch, while they are still in the cache; at::stack, which needs all of them first, takes twice as long for small samples. Others are left to it.
 class Stacker {
  public:
   Stacker(size_t count, const int64_t* indices) : count_(count), indices_(indices) {}
@@ -109,7 +108,7 @@ class Stacker {
       if (stacked.defined()) give_up(place, count);
       samples.push_back(sample);
     }
-    // A later sample is not plain: what was stacked becomes samples again.
+    // A later sample is not plain: the stacked rows become samples again.
     void give_up(size_t place, size_t count) {
       samples.reserve(count);
       for (size_t i = 0; i < place; ++i) samples.push_back(stacked.select(0, static_cast<int64_t>(i)));
@@ -192,7 +191,7 @@ Batch BatchFetcher::get_each(int64_t batch_idx, const std::atomic<bool>* abandon
 
 Batch BatchFetcher::get_one(int64_t index, int64_t batch_idx) const {
   seed_sample_generator(mix_seed(pass_seed(), kSampleStream + 2 * static_cast<uint64_t>(index)));
-  // Past autograd's bookkeeping, a fifth of the time of a sample that takes four small operations.
+  // Without autograd's bookkeeping, a fifth of the time of a sample with four small operations.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   try {
     return pass_.dataset->get(index);

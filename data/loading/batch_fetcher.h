@@ -1,5 +1,4 @@
-// One pass of a DataLoader: fetches batch number b, on whatever thread and in whatever order it is asked.
-// Immutable, so the worker threads share one without a lock.
+// One pass of a DataLoader: fetches batch b, on any thread and in any order. Immutable, so the worker threads share it without a lock.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +16,7 @@
 
 namespace levin {
 
-/// Makes one batch of samples; called by several workers at once.
+/// Makes one batch of samples; called by several workers concurrently.
 using Collate = std::function<Batch(std::vector<Batch>)>;
 
 /// Stacks each tensor of the samples along a new first dimension. Throws DataError naming the odd sample (its index in

@@ -25,7 +25,7 @@ std::shared_ptr<const Sampler> sampler_for(const DataLoaderOptions& options, int
   return std::make_shared<SequentialSampler>(size);
 }
 
-// A sampler is often the user's own code: its order is checked once per pass.
+// A sampler is often user code: its order is checked once per pass.
 void check_order(const at::Tensor& order, int64_t wanted, int64_t dataset_size) {
   if (!order.defined() || order.dim() != 1 || order.scalar_type() != at::kLong || order.size(0) != wanted) {
     throw DataError("DataLoader: the sampler's order() must be a tensor (" + std::to_string(wanted) +

@@ -1,6 +1,5 @@
 // The loader of data sets: batches in an order that is a function of (seed, epoch), fetched by next() itself or ahead
-// of it by threads. The number of threads changes the speed and nothing else: same batches, same order, same
-// augmentation.
+// of it by threads. The number of threads affects only speed: the batches, their order and the augmentation are the same.
 //
 //   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true, .num_workers = 2});
 //
@@ -24,7 +23,7 @@ namespace levin {
 struct DataLoaderOptions {
   int64_t batch_size = 1;
   bool shuffle = false;         // a new permutation for every epoch
-  bool drop_last = false;       // leave out a last batch that is not full
+  bool drop_last = false;       // leave out an incomplete last batch
   int64_t num_workers = 0;      // threads that fetch ahead; 0: next() fetches itself
   int64_t prefetch_factor = 2;  // batches fetched ahead per worker
   int64_t seed = -1;            // of the order and of sample_generator(); -1: the run's seed
@@ -32,7 +31,7 @@ struct DataLoaderOptions {
     using O = DataLoaderOptions;
     return levin::fields(field("batch_size", &O::batch_size, "samples of a batch").min(1),
                          field("shuffle", &O::shuffle, "a new permutation of the samples for every epoch"),
-                         field("drop_last", &O::drop_last, "leave out a last batch that is not full"),
+                         field("drop_last", &O::drop_last, "leave out an incomplete last batch"),
                          field("num_workers", &O::num_workers, "threads that fetch batches ahead; 0: none")
                              .min(0)
                              .max(1024)
@@ -49,8 +48,7 @@ class DataLoader final : public Loader {
  public:
   using Options = DataLoaderOptions;
 
-  /// `sampler`: the order, in place of `shuffle`. `collate`: how samples become a batch, in place of stacking; the data
-  /// set is then asked for single samples. Throws ConfigError for options out of range or a shuffle beside a sampler.
+  /// `sampler`: the order, instead of `shuffle`. `collate`: makes a batch of samples, instead of stacking; the data set is then read sample by sample. Throws ConfigError for options out of range or shuffle together with a sampler.
   explicit DataLoader(std::shared_ptr<Dataset> dataset, DataLoaderOptions options = {},
                       std::shared_ptr<Sampler> sampler = nullptr, Collate collate = nullptr);
 

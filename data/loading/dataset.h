@@ -1,13 +1,11 @@
-// Samples by index. A subclass gives one sample at a time; one that can gather a whole batch at once says so and is
-// then never asked for single samples (unless the loader has a collate function).
+// Samples by index. A subclass returns one sample at a time; one that can gather an entire batch reports that, and is then not asked for single samples (unless the loader has a collate function).
 //
 //   class Squares : public levin::Dataset {
 //     int64_t size() const override { return 100; }
 //     levin::Batch get(int64_t i) const override { return {torch::tensor(float(i)), torch::tensor(float(i * i))}; }
 //   };
 //
-// get() and get_batch() are called by several worker threads at once, with autograd off; within get() it cannot be
-// switched on. Random augmentation draws from sample_generator() (data/loading/sample_generator.h), which makes it
+// get() and get_batch() are called by several worker threads at once, with autograd off; get() cannot turn it on. Random augmentation draws from sample_generator() (data/loading/sample_generator.h), which makes it
 // independent of the number of workers.
 #pragma once
 
@@ -30,7 +28,7 @@ class Dataset {
   /// One sample, without the batch dimension; 0 <= index < size().
   [[nodiscard]] virtual Batch get(int64_t index) const = 0;
 
-  /// True if get_batch() and get_range() gather a whole batch.
+  /// True if get_batch() and get_range() gather an entire batch.
   [[nodiscard]] virtual bool has_get_batch() const { return false; }
   /// The samples at `indices` ((batch) int64), stacked.
   [[nodiscard]] virtual Batch get_batch(const at::Tensor& indices) const;

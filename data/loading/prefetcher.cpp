@@ -29,7 +29,7 @@ void use_one_thread_per_operation() {
 
 }  // namespace
 
-// Workers keep the pass they work on alive, so an abandoned one needs no waiting for.
+// Workers keep their pass alive, so nobody waits for an abandoned one.
 struct Prefetcher::Pass {
   Fetch fetch;
   int64_t next_to_fetch;
@@ -72,7 +72,7 @@ bool Prefetcher::next(Batch& batch) {
   Slot& slot = pass_->slot(pass_->next_to_deliver);
   batch_there_.wait(lock, [&] { return slot.ready; });
   if (slot.failure != nullptr) {
-    const std::exception_ptr failure = std::move(slot.failure);  // no worker frees what the caller still reads
+    const std::exception_ptr failure = std::move(slot.failure);  // no worker frees data that the caller still reads
     abandon_pass();
     std::rethrow_exception(failure);
   }
@@ -138,7 +138,7 @@ void Prefetcher::work_on(std::shared_ptr<Pass> pass, std::unique_lock<std::mutex
   }
   done.ready = true;
   lock.lock();
-  if (pass->abandoned) {  // nothing waits for it; free it without holding the others up
+  if (pass->abandoned) {  // nothing waits for it; it is freed without blocking the others
     lock.unlock();
     done = Slot{};
     pass.reset();

@@ -1,4 +1,4 @@
-// Threads that fetch the batches of a pass ahead of the one who asks for them, and hand them over in order.
+// Threads that fetch the batches of a pass ahead of their use, and deliver them in order.
 // One thread calls start() and next(); the workers live from the first start() to the destructor. Within them autograd
 // is off and LibTorch's operations use one thread each, so workers do not fight over the cores.
 #pragma once
@@ -18,7 +18,7 @@ namespace levin {
 
 class Prefetcher {
  public:
-  /// Fetches one batch; may return anything, early, once `abandoned` is true.
+  /// Fetches one batch; may return early with anything once `abandoned` is true.
   using Fetch = std::function<Batch(int64_t batch_idx, const std::atomic<bool>& abandoned)>;
 
   /// At most num_workers * prefetch_factor batches are fetched ahead.
@@ -34,7 +34,7 @@ class Prefetcher {
   /// Abandons a pass in progress and ends the threads; start() begins a new pass.
   void stop();
 
-  /// Blocks until the next batch is there; false: the pass is over. Throws what its fetch threw and abandons the pass.
+  /// Blocks until the next batch is ready; false: the pass is over. Rethrows the exception of its fetch and abandons the pass.
   bool next(Batch& batch);
 
  private:

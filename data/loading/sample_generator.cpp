@@ -10,7 +10,7 @@ namespace levin {
 
 namespace {
 
-// Seeding a Mersenne twister costs a microsecond or two, so it waits until somebody draws.
+// Seeding a Mersenne twister takes a microsecond or two, so it is delayed until the first draw.
 thread_local std::optional<uint64_t> pending_seed;
 
 }  // namespace

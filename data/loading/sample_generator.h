@@ -1,4 +1,4 @@
-// Random numbers for augmentation, the same whatever thread fetches a sample.
+// Random numbers for augmentation that do not depend on the thread that fetches a sample.
 //
 //   Batch get(int64_t i) const override { return {images_[i] + 0.1 * torch::randn({28, 28}, sample_generator())}; }
 #pragma once
@@ -13,7 +13,7 @@ namespace levin {
 /// get_batch() and get_range(), from (seed, epoch, number of the batch). Elsewhere from the run's seed.
 [[nodiscard]] at::Generator& sample_generator();
 
-/// For loaders: sample_generator() of this thread starts over from `seed` when it is next asked for.
+/// For loaders: seeds this thread's sample_generator() with `seed` at its next use.
 void seed_sample_generator(uint64_t seed);
 
 }  // namespace levin

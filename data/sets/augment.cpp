@@ -18,14 +18,14 @@ namespace {
 const at::TensorOptions kIndices = at::TensorOptions().dtype(at::kLong);
 }
 
-// One gather does it all: pixel (i, j) of the result is pixel (i - dy, j - dx), or its mirror, of the padded image.
+// A single gather suffices: pixel (i, j) of the result is pixel (i - dy, j - dx), or its mirror, of the padded image.
 at::Tensor shift_and_flip(const at::Tensor& images, const at::Tensor& dy, const at::Tensor& dx, const at::Tensor& flip,
                           double fill) {
   const int64_t batch = images.size(0), height = images.size(2), width = images.size(3);
   const at::Tensor rows = at::arange(height, kIndices).unsqueeze(0).sub(dy.unsqueeze(1));  // (batch, height)
   at::Tensor columns = at::arange(width, kIndices).unsqueeze(0).sub(dx.unsqueeze(1));      // (batch, width)
   columns = at::where(flip.unsqueeze(1), columns.neg().add_(width - 1), columns);
-  // A frame of one pixel of `fill` around the image: all that lies outside is read from there.
+  // A frame of one pixel of `fill` around the image: everything outside is read from there.
   const at::Tensor framed = at::constant_pad_nd(images, {1, 1, 1, 1}, fill);
   const c10::List<std::optional<at::Tensor>> index({at::arange(batch, kIndices).view({-1, 1, 1, 1}),
                                                     at::arange(images.size(1), kIndices).view({1, -1, 1, 1}),

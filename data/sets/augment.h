@@ -1,4 +1,4 @@
-// Random crops and flips of whole batches of images, the same bits whatever thread makes them: a function of the seed,
+// Random crops and flips of batches of images, with the same bits on any thread: a function of the seed,
 // the epoch and the number of the batch.
 #pragma once
 
@@ -11,13 +11,13 @@
 namespace levin {
 
 struct AugmentOptions {
-  int64_t crop_padding = 0;  // pixels; a crop moves the image by up to as many in each direction
+  int64_t crop_padding = 0;  // pixels; a crop moves the image by up to this many in each direction
   bool flip = false;         // mirror every second image left to right
-  double fill = 0;           // what comes in from outside of the image
+  double fill = 0;           // the value of pixels outside of the image
 };
 
 /// `images` moved by whole pixels, (batch) int64 each, down by dy and right by dx, and mirrored where `flip` (batch)
-/// bool says so before they move; `fill` comes in.
+/// bool says so before they move; `fill` is moved in.
 [[nodiscard]] at::Tensor shift_and_flip(const at::Tensor& images, const at::Tensor& dy, const at::Tensor& dx,
                                         const at::Tensor& flip, double fill);
 

@@ -1,4 +1,4 @@
-// Checksums of files, by OpenSSL. MD5 is here for archives that publish nothing better: it finds damage, not forgery.
+// Checksums of files, by OpenSSL. MD5 is for archives that publish nothing better: it detects damage, not forgery.
 #pragma once
 
 #include <cstddef>
@@ -8,20 +8,20 @@
 
 namespace levin {
 
-/// What a file's content must hash to; an empty `hex` asks for nothing.
+/// The expected hash of a file's content; no check if `hex` is empty.
 struct Checksum {
   enum class Kind { md5, sha256 };
   Kind kind = Kind::sha256;
   std::string hex = "";
 };
 
-/// Hashes bytes as they come.
+/// Hashes bytes incrementally.
 class Hasher {
  public:
   explicit Hasher(Checksum::Kind kind);
   ~Hasher();
   void update(std::span<const std::byte> bytes);
-  /// The digest in lower-case hex; call once, last.
+  /// The digest in lower-case hex; call once, at the end.
   [[nodiscard]] std::string hex();
 
  private:

@@ -72,7 +72,7 @@ struct CsvDataOptions {
   bool target_is_class = false;
   int64_t batch_size = 32;
   double val_fraction = 0.2;  // of the rows of `path`, held out for validation
-  int64_t split_seed = 42;    // which ones; apart from the run's seed
+  int64_t split_seed = 42;    // which ones; independent of the run's seed
   int64_t num_workers = 0;
   bool shuffle = true;  // the training rows
   static auto fields() {

@@ -1,4 +1,4 @@
-// Columns and classes of a CSV file: what its data sets share. `path` is for messages.
+// Columns and classes of a CSV file, for its data sets. `path` is for messages.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace levin::detail {
 [[nodiscard]] size_t find_column(const std::vector<std::string>& names, const std::string& wanted,
                                  const std::string& path);
 
-/// The texts of a column, each once: numbers in their order, others in the alphabet's.
+/// The distinct texts of a column: numbers in numeric order, others in alphabetical order.
 [[nodiscard]] std::vector<std::string> sorted_classes(const std::vector<CsvRow>& rows, size_t first_row, size_t column);
 
 /// The number of the field's class. Throws DataError with file:line:column if it is none of `classes`.

@@ -20,7 +20,7 @@ namespace levin {
 
 namespace {
 
-// What one attempt came to: nothing wrong, or a cause and whether another attempt may help.
+// The outcome of one attempt: success, or a cause and whether another attempt may help.
 struct Attempt {
   std::string cause = "";
   bool worth_repeating = false;
@@ -32,7 +32,7 @@ class PartialFile {
   explicit PartialFile(std::string path) : path_(std::move(path)) {
     fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     error_ = fd_ < 0 ? errno : 0;
-    if (fd_ < 0) path_.clear();  // nothing of ours to remove
+    if (fd_ < 0) path_.clear();  // no file of ours to remove
   }
   ~PartialFile() {
     if (fd_ >= 0) ::close(fd_);

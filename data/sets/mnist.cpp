@@ -42,7 +42,7 @@ constexpr detail::MnistArchive kFashionMnist = {
     0.2860,
     0.3530};
 
-// The archive or its unpacked content.
+// The archive or its decompressed content.
 std::optional<std::string> find_archive(const std::string& folder, const std::string& file) {
   for (const std::string& path : {folder + "/" + file + ".gz", folder + "/" + file}) {
     std::error_code ignored;

@@ -4,7 +4,7 @@
 //
 // Batches: x (batch, 1, 28, 28) float32, or (batch, 784) with .flatten, and y (batch) int64.
 // The four archives are looked for in `root`; without one in Debian's folder (package dataset-fashion-mnist), then in
-// Levin's cache folder, where prepare_data() puts them if they are nowhere.
+// Levin's cache folder, where prepare_data() puts them if they do not exist.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,7 @@ struct MnistOptions {
   std::string root = "";  // folder of the archives (.gz or unpacked); "": found or downloaded, see above
   int64_t batch_size = 64;
   int64_t val_size = 5000;   // training images held out for validation
-  int64_t split_seed = 42;   // which ones; apart from the run's seed, so that runs of several seeds stay comparable
+  int64_t split_seed = 42;   // which ones; independent of the run's seed, so that runs with different seeds stay comparable
   int64_t num_workers = 0;   // the images are in memory: more is rarely faster
   bool normalize = true;     // subtract the mean and divide by the deviation of the training pixels; else 0 to 1
   bool flatten = false;      // x as (batch, 784)
@@ -32,7 +32,7 @@ struct MnistOptions {
   bool drop_last = false;    // leave out a last training batch that is not full
   int64_t crop_padding = 0;  // augmentation: training images move by up to as many pixels in each direction
   bool flip = false;         // augmentation: every second training image is mirrored, left to right
-  bool download = true;      // if the archives are nowhere
+  bool download = true;      // if the archives do not exist
   std::string url = "";      // folder of the archives on a server; "": the data set's usual one
   static auto fields() {
     using O = MnistOptions;
@@ -51,14 +51,14 @@ struct MnistOptions {
             .min(0)
             .max(27),
         field("flip", &O::flip, "every second training image, at random, is mirrored left to right"),
-        field("download", &O::download, "fetch the archives if they are nowhere"),
+        field("download", &O::download, "download the archives if they do not exist"),
         field("url", &O::url, "folder of the archives on a server; \"\": the usual one"));
   }
 };
 
 namespace detail {
 
-/// What tells MNIST and its look-alikes apart.
+/// The differences between MNIST and its variants.
 struct MnistArchive {
   const char* name;
   const char* folder;         // within the cache

@@ -17,7 +17,7 @@ namespace levin {
 
 namespace {
 
-// A byte a token where a byte can hold it: blocks become int64 when they are gathered.
+// One byte per token if it fits: blocks become int64 when they are gathered.
 at::Tensor as_tensor(const std::vector<int32_t>& tokens, int64_t vocab_size) {
   const auto count = static_cast<int64_t>(tokens.size());
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): from_blob is older than const; to() copies
@@ -81,7 +81,7 @@ std::shared_ptr<TokenBlocks> TextFile::blocks(const at::Tensor& tokens, const ch
 }
 
 void TextFile::teardown(Stage /*stage*/) {
-  train_ = val_ = test_ = nullptr;  // the tokenizer stays: what was predicted is read afterwards
+  train_ = val_ = test_ = nullptr;  // the tokenizer stays, because predictions are decoded afterwards
 }
 
 int64_t TextFile::vocab_size() const {

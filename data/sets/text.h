@@ -1,9 +1,8 @@
-// A text for language models: read from a file, turned into tokens, cut into blocks.
+// A text for language models: read from a file, converted to tokens, cut into blocks.
 //
 //   data: {class_path: TextFile, init_args: {path: book.txt, block_size: 128, batch_size: 16}}
 //
-// Batches: x (batch, block_size) int64 and y, the token that follows each. The end of the text validates, and what
-// test_fraction takes behind that tests. To predict, a batch is the prompt, once per sample wanted: (num_samples,
+// Batches: x (batch, block_size) int64 and y, the token that follows each. The end of the text is for validation, and the part given by test_fraction after that for the test. To predict, a batch is the prompt, once per sample wanted: (num_samples,
 // tokens of the prompt).
 #pragma once
 

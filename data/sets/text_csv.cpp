@@ -20,7 +20,7 @@ using detail::CsvRow;
 
 constexpr size_t kBooksOfOldTestament = 39;
 
-// "1Sa3:10 And the LORD came, …": the book is what stands before the chapter.
+// "1Sa3:10 And the LORD came, …": the book precedes the chapter.
 CsvRow verse_row(const std::string& line, int64_t number, std::set<std::string>& books) {
   const size_t colon = line.find(':'), blank = line.find(' ');
   size_t chapter = colon;
@@ -126,7 +126,7 @@ void TextCsv::setup(Stage stage) {
 }
 
 void TextCsv::teardown(Stage /*stage*/) {
-  texts_ = test_ = nullptr;  // tokenizer and classes stay: what was predicted is read afterwards
+  texts_ = test_ = nullptr;  // tokenizer and classes stay, because predictions are decoded afterwards
 }
 
 const std::vector<std::string>& TextCsv::classes() const {

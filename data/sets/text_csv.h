@@ -1,4 +1,4 @@
-// Texts and their classes from a CSV file, as an encoder reads them.
+// Texts and their classes from a CSV file, as input of an encoder.
 //
 //   data: {class_path: TextCsv, init_args: {path: reviews.csv, text: review, label: stars, max_length: 128}}
 //
@@ -33,7 +33,7 @@ struct TextCsvOptions {
   int64_t max_length = 128;               // tokens of a sample, <s> and </s> included; longer texts are cut
   int64_t batch_size = 32;
   double val_fraction = 0.1;  // of the rows of `path`, held out for validation
-  int64_t split_seed = 42;    // which ones; apart from the run's seed
+  int64_t split_seed = 42;    // which ones; independent of the run's seed
   int64_t num_workers = 0;
   bool shuffle = true;  // the training rows
   static auto fields() {

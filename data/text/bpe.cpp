@@ -11,7 +11,7 @@ namespace levin {
 
 namespace {
 
-// One word on its way: its tokens as a linked list, so that joining two costs nothing to the others.
+// A word during encoding: its tokens as a linked list, so that joining two does not move the others.
 struct Part {
   int32_t token;  // -1: joined to the one before
   int32_t before;
@@ -71,7 +71,7 @@ void BpeTokenizer::encode_word(std::string_view word, std::vector<int32_t>& toke
     const Candidate best = queue.top();
     queue.pop();
     Part& left = parts[static_cast<size_t>(best.place)];
-    if (left.token != best.left || left.after < 0) continue;  // joined to another since
+    if (left.token != best.left || left.after < 0) continue;  // joined to another meanwhile
     Part& right = parts[static_cast<size_t>(left.after)];
     if (right.token != best.right) continue;
     left.token = best.joined;
@@ -91,7 +91,7 @@ std::vector<int32_t> BpeTokenizer::encode(std::string_view text) const {
     size_t first, count;
   };
   std::vector<int32_t> tokens;
-  std::unordered_map<std::string_view, Span> known;  // where a word's tokens stand: most words come again
+  std::unordered_map<std::string_view, Span> known;  // positions of a word's tokens: most words are repeated
   while (!text.empty()) {
     const std::string_view word = detail::first_word(text, pattern_);
     text.remove_prefix(word.size());

@@ -1,6 +1,5 @@
 // Byte-pair encoding over bytes, as GPT-2 does it (Radford et al. 2019): the text is cut into words by a pattern, and
-// within a word the pair of tokens of the lowest rank is joined until no pair has one. Every byte is a token, so any
-// bytes can be encoded, and decoding gives them back.
+// within a word the pair of tokens of the lowest rank is joined until no pair has one. Every byte is a token, so any bytes can be encoded, and decoding restores them.
 //
 //   const auto gpt2 = levin::BpeTokenizer::from_ranks("gpt2.tiktoken");
 //   gpt2.encode("In the beginning");   // the numbers that tiktoken gives
@@ -57,7 +56,7 @@ namespace detail {
 ///   gpt2    's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 ///   cl100k  '(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|
 ///           \s++$|\s*[\r\n]|\s+(?!\S)|\s
-/// A byte that is no UTF-8 counts as a character that is no letter, number or space.
+/// A byte that is not UTF-8 counts as a character that is not a letter, number or space.
 [[nodiscard]] std::string_view first_word(std::string_view text, BpePattern pattern);
 }  // namespace detail
 

@@ -69,7 +69,7 @@ const std::unordered_map<char32_t, char>& byte_of_character() {
   return table;
 }
 
-// The bytes that a token of GPT-2's files stands for; nullopt: it is not written in that way (a special token).
+// The bytes of a token in GPT-2's files; nullopt: it is not written in that way (a special token).
 std::optional<std::string> written_bytes(std::string_view token) {
   std::string bytes;
   for (size_t i = 0; i < token.size();) {
@@ -127,7 +127,7 @@ BpeTokenizer BpeTokenizer::from_ranks(const std::string& path, BpePattern patter
   BpeTokenizer tokenizer;
   tokenizer.pattern_ = pattern;
   tokenizer.take_tokens(ids, path);
-  // tiktoken joins two tokens if what they make together has a rank.
+  // tiktoken joins two tokens if the result has a rank.
   for (const auto& [token, rank] : ids) {
     for (size_t cut = 1; cut < token.size(); ++cut) {
       const auto left = ids.find(token.substr(0, cut));

@@ -1,5 +1,5 @@
 // Cuts texts into words by patterns that ask for Unicode's letters and numbers: LibTorch and Debian's small libraries
-// have no such tables, so they stand here. Made with python3's package regex 2026.11 (Unicode 17):
+// have no such tables, so they are here. Made with python3's package regex 2026.11 (Unicode 17):
 //
 //   [c for c in map(chr, range(0x110000)) if regex.fullmatch(r"\p{L}", c)]        and \p{N}
 #include <algorithm>
@@ -199,7 +199,7 @@ struct Character {
   size_t size;  // bytes
 };
 
-// The first character of a text that is not empty; one byte of kind other if it is no UTF-8.
+// The first character of a text that is not empty; one byte of kind other if it is not UTF-8.
 Character first_character(std::string_view text) {
   const size_t size = utf8_length(text, 0);
   const auto lead = static_cast<uint8_t>(text[0]);
@@ -226,7 +226,7 @@ bool is_line_end(char c) {
   return c == '\r' || c == '\n';
 }
 
-// Before a word the last space is left to it, unless it is the only one.
+// The last space before a word belongs to the word, unless it is the only one.
 std::string_view first_spaces(std::string_view text) {
   size_t last = 0;
   const size_t spaces = run_length(text, Kind::space, &last);
@@ -246,7 +246,7 @@ std::string_view first_gpt2_word(std::string_view text) {
   return first_spaces(text);
 }
 
-// Bytes of a contraction in small or large letters, 0 if there is none. Unicode counts U+017F as an s.
+// Bytes of a contraction in lower or upper case, 0 if there is none. Unicode counts U+017F as an s.
 size_t contraction_length(std::string_view text) {
   if (!text.starts_with('\'')) return 0;
   const auto lower = [&](size_t i) { return i < text.size() ? static_cast<char>(text[i] | 0x20) : '\0'; };

@@ -1,4 +1,4 @@
-// Texts as XLM-R's encoder takes them: SentencePiece (Kudo and Richardson 2018, https://aclanthology.org/D18-2012)
+// Texts as input of XLM-R's encoder: SentencePiece (Kudo and Richardson 2018, https://aclanthology.org/D18-2012)
 // through its library, or bytes, both in the numbers of fairseq's dictionaries, where special tokens come first.
 //
 //   const auto tokenizer = levin::make_sequence_tokenizer("sentencepiece.bpe.model");

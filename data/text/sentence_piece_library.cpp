@@ -1,4 +1,4 @@
-// liblevin_sentencepiece.so: the one file that uses SentencePiece, in a library of its own (sentence_piece_model.h).
+// liblevin_sentencepiece.so: the one file that uses SentencePiece, in a separate library (sentence_piece_model.h).
 #include <sentencepiece_processor.h>
 
 #include "levin/data/text/sentence_piece_model.h"

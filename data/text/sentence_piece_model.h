@@ -1,6 +1,4 @@
-// What Levin asks of a SentencePiece model. The library behind it is opened when a model is, and keeps its names to
-// itself: it has a FLAGS_minloglevel of its own, and so has LibTorch's c10; linked into one program each would write to
-// the other's memory.
+// The interface to a SentencePiece model. Its library is loaded with the first model, with local symbols: both it and LibTorch's c10 define FLAGS_minloglevel; in one program each would write to the other's memory.
 #pragma once
 
 #include <memory>
@@ -19,12 +17,12 @@ class SentencePieceModel {
   virtual ~SentencePieceModel() = default;
   [[nodiscard]] virtual int pieces() const = 0;
   [[nodiscard]] virtual Ids ids() const = 0;
-  /// Both return what went wrong, "" if nothing.
+  /// Both return the error, or "".
   [[nodiscard]] virtual std::string encode(std::string_view text, std::vector<int>& ids) const = 0;
   [[nodiscard]] virtual std::string decode(const std::vector<int>& ids, std::string& text) const = 0;
 };
 
-/// The model in `bytes`; null and `problem` set if they hold none. Throws Error if the library cannot be opened.
+/// The model in `bytes`; null, with `problem` set, if they are not a model. Throws Error if the library cannot be opened.
 [[nodiscard]] std::unique_ptr<SentencePieceModel> open_sentence_piece(const std::string& bytes, std::string& problem);
 
 }  // namespace levin

@@ -1,4 +1,4 @@
-// One long row of tokens as samples for a language model: blocks of it, gathered whole.
+// One long sequence of tokens as samples for a language model: blocks of it.
 //
 //   auto blocks = std::make_shared<levin::TokenBlocks>(tokens, 128);
 //   levin::DataLoader loader(blocks, {.batch_size = 16}, std::make_shared<levin::BlockSampler>(*blocks, true));
@@ -35,8 +35,7 @@ class TokenBlocks final : public Dataset {
 };
 
 /// Visits blocks that follow each other without overlap, so that a pass sees nearly every token once. Shuffled: in a
-/// new order, from a new place in the first block, for every (seed, epoch); else in order from the start. What is left
-/// at the end and fills no block is left out.
+/// new order, from a new place in the first block, for every (seed, epoch); else in order from the start. The remainder that does not fill a block is left out.
 class BlockSampler final : public Sampler {
  public:
   BlockSampler(const TokenBlocks& blocks, bool shuffle);

@@ -16,7 +16,7 @@ namespace levin {
 
 namespace {
 
-// A packed file in memory, for messages that say where.
+// A compressed file in memory, with positions for messages.
 struct Packed {
   const std::string& path;
   std::string_view bytes;

@@ -14,7 +14,7 @@
 
 namespace levin {
 
-/// How byte-pair encoding cuts a text into words, by the name of tokens that were made so: GPT-2's, or those of
+/// How byte-pair encoding cuts a text into words, by the name of the tokens: GPT-2's, or those of
 /// cl100k_base.
 enum class BpePattern { gpt2, cl100k };
 template <>
@@ -27,9 +27,9 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
   /// Tokens are 0 … vocab_size - 1.
   [[nodiscard]] virtual int64_t vocab_size() const = 0;
-  /// Of any bytes, UTF-8 or not: decode() gives the same bytes back.
+  /// Accepts any bytes, UTF-8 or not: decode() restores them.
   [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text) const = 0;
-  /// Throws DataError naming a token that there is not, and its place.
+  /// Throws DataError naming an unknown token, and its position.
   [[nodiscard]] virtual std::string decode(std::span<const int64_t> tokens) const = 0;
 };
 

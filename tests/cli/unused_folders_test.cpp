@@ -62,8 +62,21 @@ TEST_F(UnusedFolders, ARunThatTrainsOrLogsKeepsItsOwn) {
   EXPECT_EQ(levin("fit", "--trainer.enable_checkpointing=false --trainer.callbacks=[]").status, kExitOk);
   EXPECT_EQ(versions(), (std::vector<std::string>{"version_0", "version_1"}));
   EXPECT_TRUE(fs::exists(folder_.path() + "/levin_logs/version_1/config.yaml"));
-  EXPECT_EQ(levin("test").status, kExitOk);  // writes what it has measured
-  EXPECT_TRUE(fs::exists(folder_.path() + "/levin_logs/version_2/metrics.csv"));
+}
+
+TEST_F(UnusedFolders, ATestThatPrintsItsMetricsLeavesNone) {
+  for (int k = 0; k < 2; ++k) {
+    const auto done = levin("test");
+    EXPECT_EQ(done.status, kExitOk) << done.output;
+    EXPECT_NE(done.output.find("test_acc"), std::string::npos) << done.output;
+    EXPECT_EQ(levin("validate").status, kExitOk);
+  }
+  EXPECT_TRUE(versions().empty());
+}
+
+TEST_F(UnusedFolders, ATestWithALoggerOfItsOwnKeepsWhatThatHasWritten) {
+  EXPECT_EQ(levin("test", "--trainer.logger=CSVLogger").status, kExitOk);
+  EXPECT_TRUE(fs::exists(folder_.path() + "/levin_logs/version_0/metrics.csv"));
 }
 
 TEST_F(UnusedFolders, AFolderThatWasThereStays) {

@@ -82,7 +82,7 @@ class Calls(ScriptTest):
         self.make_peers_lists()
         status, said = self.dev("check", "--peers", FAIL="7")
         self.assertEqual(status, 0, said)
-        self.assertIn("goes on without PyTorch for Python; the tests with torchrun are skipped", said)
+        self.assertIn("continues without PyTorch for Python; the tests with torchrun are skipped", said)
         self.assertIn("check: 1 passed", said.splitlines()[-1])
 
     def test_continuous_integration_asks_for_it(self):

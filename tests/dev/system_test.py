@@ -104,7 +104,7 @@ class System(ScriptTest):
         for name in ("LEVIN_HOME", "LEVIN_TORCH_DIR"):
             status, said = self.dev("setup", "--system", **{name: "/else/where"})
             self.assertEqual(status, 2, said)
-            self.assertIn(f"setup --system puts LibTorch into {self.system}, and {name}=/else/where says", said)
+            self.assertIn(f"setup --system puts LibTorch into {self.system}, but {name}=/else/where selects", said)
             self.assertIn(f"Unset {name}, or leave --system out", said)
         self.assertFalse(self.system.exists())
 

@@ -94,8 +94,8 @@ class FullStandardOutput(Case):
     def test_is_told_by_a_training_whose_results_are_files(self):
         status, _, said = shell(f"exec {LEVIN} fit --config {self.config} > /dev/full")
         self.assertEqual(status, 0, said)
-        self.assertIn("warning: cannot write to standard output: No space left on device. What the run has printed is "
-                      "incomplete; its files are not concerned.", said)
+        self.assertIn("warning: cannot write to standard output: No space left on device. The run's output is "
+                      "incomplete; its files are not affected.", said)
         (checkpoint,) = self.folder.rglob("last.ckpt")
         self.assertIn("good", levin("checkpoint", "verify", checkpoint))
 

@@ -112,7 +112,7 @@ class Convert(unittest.TestCase):
         self.assertEqual(tensors, {"net.weight": ("F32", [2, 3], self.a.data), "net.tied": ("F32", [2], floats(4, 5)),
                                    "net.half": ("BF16", [2], b"\xc0\x3f\x40\xc0"), "empty": ("U8", [0, 4], b""),
                                    "steps": ("I64", [], struct.pack("<q", -7))})
-        self.assertIn("5 tensors; left out, no tensors: extra", said)
+        self.assertIn("5 tensors; skipped, not tensors: extra", said)
 
     def test_views_become_dense(self):
         _, tensors = self.convert(self.archive({
@@ -166,13 +166,13 @@ class Convert(unittest.TestCase):
         self.refused(path, "before PyTorch 1.6")
         self.refused(self.archive({"w": Tensor(self.a, (6,), (1,))}, extra=[("code/__torch__.py", "")]), "TorchScript")
         self.refused(self.archive({"w": Tensor(self.a, (6,), (1,))}, byteorder="big"), "big-endian")
-        self.refused(self.archive([1, 2]), "holds a list")
+        self.refused(self.archive([1, 2]), "contains a list")
         self.refused(self.archive({"a": 1}), "no tensors")
         self.refused(self.folder / "absent", "No such file")
 
     def test_damage_is_told(self):
-        self.refused(self.archive({"w": Tensor(self.a, (7,), (1,))}), "reaches over the end")
-        self.refused(self.archive({"w": Tensor(self.a, (2,), (-1,), offset=3)}), "that is none")
+        self.refused(self.archive({"w": Tensor(self.a, (7,), (1,))}), "extends beyond the end")
+        self.refused(self.archive({"w": Tensor(self.a, (2,), (-1,), offset=3)}), "invalid shape, stride or offset")
         self.refused(self.archive({"w": Tensor(Storage("9", "ComplexDoubleStorage", b""), (0,), (1,))}), "ComplexDouble")
         path = self.archive({"w": Tensor(self.a, (6,), (1,))})
         data = bytearray(path.read_bytes())

@@ -29,7 +29,7 @@ namespace {
 
 constexpr size_t kFewestPasses = 3;
 constexpr size_t kMostPasses = 15;
-constexpr double kEnoughSeconds = 1;  // of passes to take times from
+constexpr double kEnoughSeconds = 1;  // of timed passes
 
 void check_measurable(const Run& run) {
   if (!run.entry.module->automatic_optimization()) refuse_plan("a step with manual optimization cannot be planned.");
@@ -62,7 +62,7 @@ int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   return bytes;
 }
 
-// Puts everything back that the trial steps change.
+// Restores everything that the trial steps change.
 class Restored {
  public:
   explicit Restored(Run& run)
@@ -73,7 +73,7 @@ class Restored {
         training_(run.entry.module->is_training()) {
     for (const at::Tensor& tensor : weights_of(*run.entry.module)) {
       const at::Tensor own = tensor.detach();
-      // A copy on the host leaves a GPU's memory to the step.
+      // A copy on the host leaves the GPU's memory to the step.
       copies_.emplace_back(own, own.is_cpu() ? own.clone() : own.to(at::kCPU));
     }
     for (at::Tensor& parameter : run.entry.module->parameters()) {
@@ -82,7 +82,7 @@ class Restored {
     }
     run.entry.module->train();
   }
-  /// On the way of an exception it must not throw one of its own.
+  /// It must not throw while another exception propagates.
   ~Restored() {
     try {
       if (!done_) restore();
@@ -90,7 +90,7 @@ class Restored {
       Console::instance().warn(std::string("putting the weights back after measuring failed: ") + error.what());
     }
   }
-  /// Once, at the end; throws what goes wrong.
+  /// Called once, at the end; may throw.
   void restore() {
     done_ = true;
     const at::AutoGradMode no_gradients(false);
@@ -120,7 +120,7 @@ void drop_gradients(Run& run) {
   for (at::Tensor& parameter : run.entry.module->parameters()) parameter.mutable_grad() = at::Tensor();
 }
 
-// training_step and backward; the gradients are left behind.
+// training_step and backward; the gradients remain.
 Stations pass(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& batch) {
   std::vector<at::Tensor> known = weights_of(*run.entry.module);
   known.insert(known.end(), batch.tensors.begin(), batch.tensors.end());
@@ -140,7 +140,7 @@ Stations pass(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& ba
   if (loss.defined()) loss.backward();
   recorder.end_backward();
   if (recorder.out_of_order()) {
-    refuse_plan("backward does not come to the blocks one after another, in the order of forward turned round.");
+    refuse_plan("backward does not go through the blocks one by one in the reverse order of forward.");
   }
   return recorder.stations();
 }
@@ -183,13 +183,13 @@ int64_t samples_of_pass(const Run& run, const Batch& batch, int64_t replicas) {
   return run.plan.micro_batch_size > 0 ? std::min(all, run.plan.micro_batch_size) : all;
 }
 
-// An update by optimizers of the same kind as the run's, which stay as they are.
+// Measures an update by new optimizers of the same kind; the run's do not change.
 void measure_update(Run& run, MemoryMeter& meter, ChainCost& cost) {
   const int64_t before = meter.held();
   OptimizerConfig config =
       call_module(run.entry, Hook::configure_optimizers, [](LightningModule& m) { return m.wanted_optimizers(); });
   std::vector<double> seconds;
-  for (int round = 0; round < 4; ++round) {  // the first makes the state
+  for (int round = 0; round < 4; ++round) {  // the first creates the state
     meter.wait();
     meter.mark();
     const int64_t held = meter.held();
@@ -208,7 +208,7 @@ void measure_update(Run& run, MemoryMeter& meter, ChainCost& cost) {
   cost.optimizer_s = seconds[2];  // the middle one of three
 }
 
-// A batch, or the part of it that a pass takes, and half as many samples.
+// Measures a batch, or the part of it in one pass, and half as many samples.
 MeasuredChain measure(Run& run, const Batch& batch, int64_t replicas) {
   const auto meter = MemoryMeter::make(run.strategy->device());
   ChainBlocks blocks(*run.entry.module);

@@ -16,13 +16,12 @@ struct MeasuredChain {
   int64_t batches_seen = 1;  // of which it was the largest
 };
 
-/// Of the run's module on the largest of the batches that come next, on this rank. Weights, buffers, gradients, random
-/// numbers, metrics and the loader are afterwards what they were; what else the module keeps in its members is not
-/// known here. Waits for the device. Unset if there is no batch. Every rank calls it, since layers may wait for all
-/// (sync_batchnorm). Throws ConfigError, naming the option, where a step is not one forward and one backward pass of
-/// this module here: manual optimization, an optimizer with a closure, sharded weights, several devices in one process.
-/// `replicas`: what is measured is the largest share of the batch that one of so many has; inputs stay the whole
-/// batch's.
+/// Measures the run's module on the largest of the next batches, on this rank. Weights, buffers, gradients, random
+/// numbers, metrics and the loader are restored afterwards; other members of the module are not. Waits for the device.
+/// Unset if there is no batch. Every rank calls it, because layers may wait for all ranks (sync_batchnorm). Throws
+/// ConfigError, naming the option, where a step is not one forward and one backward pass of this module here: manual
+/// optimization, an optimizer with a closure, sharded weights, several devices in one process. `replicas`: what is
+/// measured is the largest share of the batch that one of so many has; inputs stay the whole batch's.
 [[nodiscard]] std::optional<MeasuredChain> measure_chain(Run& run, int64_t replicas = 1);
 
 }  // namespace levin

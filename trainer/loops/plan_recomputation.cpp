@@ -25,8 +25,8 @@ std::string text_of(int64_t bytes) {
   return bytes_text(static_cast<uint64_t>(std::max<int64_t>(0, bytes)));
 }
 
-// What a step may hold: what it holds already between two steps is no more free, but its own. A tenth is left for what
-// allocators lose between blocks, and for what a step asks for that is no tensor.
+// The memory available to a step: memory that is in use between two steps is not free, but belongs to it. A tenth is
+// left for fragmentation and for memory that is not in tensors.
 MemoryBudget free_for_step(const Run& run, int64_t parameters) {
   const int64_t free = free_memory(run.strategy->device());
   return {parameters + free - free / 10, true};
@@ -74,7 +74,7 @@ void check_alone(const RecomputeOptions& options) {
       "checkpoints, keep and offload.");
 }
 
-// Segments by name, as if they had been written into the run file.
+// Recomputes segments by name, as if they were in the run file.
 void recompute(Run& run, std::vector<std::string> modules) {
   if (modules.empty()) return;
   RecomputeOptions options;
@@ -83,7 +83,7 @@ void recompute(Run& run, std::vector<std::string> modules) {
   run.entry.sequential_calls.reset();
   start_recomputation(run);
   run.entry.sequential_calls = std::make_shared<SequentialCalls>(*run.entry.module);
-  run.options.recompute = asked;  // another fit of this trainer plans anew
+  run.options.recompute = asked;  // another fit of this trainer plans again
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// trainer.recompute: {budget: 11GiB} and auto: segments that keep a step under a limit of memory, chosen before the
-// first batch. Internal.
+// trainer.recompute: {budget: 11GiB} and auto: segments that keep a step below a memory limit, chosen before the first
+// batch. Internal.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,10 @@
 
 namespace levin {
 
-/// With a budget or auto: measures the module on the first batch, chooses the segments (rank 0's choice holds for all)
-/// and lets them act as if trainer.recompute.modules had named them. Weights, random numbers, metrics and the order of
-/// the data stay as they are. False: a MeasureOnly lives, and nothing is to be trained. Every rank calls it, once the
-/// training loader is there. Throws ConfigError if no segments meet the budget, saying the least that would.
+/// With a budget or auto: measures the module, chooses the segments (rank 0's choice is used by all) and recomputes
+/// them as if trainer.recompute.modules had named them. Weights, random numbers, metrics and the order of the data do
+/// not change. False: a MeasureOnly exists, and nothing is to be trained. Every rank calls it, once the training loader
+/// is there. Throws ConfigError with the smallest possible budget if no segments meet this one.
 [[nodiscard]] bool plan_recomputation(Run& run);
 
 /// While it lives, fits on this thread measure their module, give the result to `take` and end before the first batch.

@@ -37,11 +37,13 @@ bool is_empty_folder(const fs::path& path) {
   return fs::is_directory(fs::symlink_status(path, code)) && names_in(path.string()).empty();
 }
 
-// The names in a folder without results; unset if it has some.
-std::optional<std::vector<std::string>> names_of_unused(const fs::path& folder) {
+// The names in a folder without results; unset if it has some. The metrics of an evaluation are printed; `printed`: they
+// are no result that the folder is needed for.
+std::optional<std::vector<std::string>> names_of_unused(const fs::path& folder, bool printed) {
   std::vector<std::string> names = names_in(folder.string());
   const bool is_unused = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
-    return is_note(name) || (name == "checkpoints" && is_empty_folder(folder / name));
+    return is_note(name) || (printed && name == "metrics.csv") ||
+           (name == "checkpoints" && is_empty_folder(folder / name));
   });
   return is_unused ? std::optional(names) : std::nullopt;
 }
@@ -63,13 +65,14 @@ void release_folders(EntryPoint& entry) {
 
 void remove_unused_folders(Run& run) {
   if (run.has_trained) return;
+  const bool chosen_logger = !run.options.logger.loggers.empty();  // otherwise the default, which nobody asked for
   for (const std::string& folder : std::exchange(run.new_folders, {})) {
     std::error_code code;  // files that cannot be removed stay
     try {
       if (!fs::exists(folder, code)) continue;
       {
         const FolderLock lock(fs::absolute(folder).lexically_normal().string(), std::chrono::milliseconds(0));
-        const auto names = lock.is_held() ? names_of_unused(folder) : std::nullopt;
+        const auto names = lock.is_held() ? names_of_unused(folder, !chosen_logger) : std::nullopt;
         if (!names) continue;
         for (const std::string& name : *names) {
           if (name != "run.lock") fs::remove(fs::path(folder) / name, code);
