@@ -2,7 +2,23 @@
 set(docs_script "${CMAKE_CURRENT_LIST_DIR}/docs.py")
 add_test(NAME docs.tree COMMAND Python3::Interpreter -B "${docs_script}" check "${PROJECT_SOURCE_DIR}")
 add_test(NAME docs.finds_what_is_planted COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/docs_test.py")
-set_tests_properties(docs.tree docs.finds_what_is_planted PROPERTIES LABELS docs TIMEOUT 120)
+add_test(NAME docs.figures_finds_what_is_planted COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/figures_test.py")
+set_tests_properties(docs.tree docs.finds_what_is_planted docs.figures_finds_what_is_planted
+  PROPERTIES LABELS docs TIMEOUT 120)
+
+# Figures that pages quote, held against what the programs print: one test a page.
+if(LEVIN_BUILD_EXAMPLES AND LEVIN_BUILD_TOOL)
+  set(docs_figures "${CMAKE_CURRENT_LIST_DIR}/figures.py")
+  execute_process(COMMAND "${Python3_EXECUTABLE}" -B "${docs_figures}" --source "${PROJECT_SOURCE_DIR}" list
+    OUTPUT_VARIABLE docs_pages OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE "\n" ";" docs_pages "${docs_pages}")
+  foreach(page IN LISTS docs_pages)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${page}")
+    add_test(NAME docs.figures.${page} COMMAND Python3::Interpreter -B "${docs_figures}"
+      --bin "${PROJECT_BINARY_DIR}/bin" --source "${PROJECT_SOURCE_DIR}" ${page})
+    set_tests_properties(docs.figures.${page} PROPERTIES LABELS docs TIMEOUT 300)
+  endforeach()
+endif()
 
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/enabled.txt")
 file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/enabled.txt" docs_lines REGEX "^program ")
