@@ -1,4 +1,5 @@
-// Registers every built-in class, one line each, under its name in YAML. Explicit, because a static library drops files that nothing refers to, and classes would be missing silently.
+// Registers every built-in class, one line each, under its name in YAML. Explicit, because a static library drops files
+// that nothing refers to, and classes would be missing silently.
 #include <mutex>
 
 #include "levin/callbacks/backbone_finetuning.h"

@@ -17,10 +17,6 @@ std::string named(const std::string& text) {
   return "BatchSizeFinder: " + text;
 }
 
-std::string samples_text(int64_t samples) {
-  return count_of(samples, "sample");
-}
-
 }  // namespace
 
 BatchSizeFinder::BatchSizeFinder(BatchSizeFinderOptions options)
@@ -61,7 +57,7 @@ int64_t BatchSizeFinder::search(TrialRuns& trials) const {
       bounds.by_memory = outcome == TrialRuns::Outcome::out_of_memory;
     }
     if (outcome == TrialRuns::Outcome::larger_than_data && bounds.fits == 0) {
-      throw ConfigError("BatchSizeFinderOptions.init_val: " + samples_text(size) +
+      throw ConfigError("BatchSizeFinderOptions.init_val: " + count_of(size, "sample") +
                         " are more than the training data have. Begin with fewer.");
     }
     const auto next = next_size(bounds, size);
@@ -85,7 +81,7 @@ std::optional<int64_t> BatchSizeFinder::next_size(const Bounds& bounds, int64_t 
 int64_t BatchSizeFinder::result(const Bounds& bounds) const {
   if (bounds.fits == 0) {
     throw Error(
-        named("not even " + samples_text(bounds.too_large) +
+        named("not even " + count_of(bounds.too_large, "sample") +
               " of a batch fit into memory. Use precision: bf16-mixed, recompute, a smaller model, or begin with a "
               "smaller init_val."));
   }
@@ -94,10 +90,11 @@ int64_t BatchSizeFinder::result(const Bounds& bounds) const {
     found = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(found) * (1 - options_.margin)));
   }
   const std::string limit = bounds.too_large == 0 ? "no more were tried"
-                            : bounds.by_memory    ? samples_text(bounds.too_large) + " run out of memory"
-                                                  : samples_text(bounds.too_large) + " are more than there are";
-  Console::instance().print(named(samples_text(bounds.fits) + " fit, " + limit + ". Batches have " +
-                                  samples_text(found) + ", configured were " + std::to_string(configured_) + "."));
+                            : bounds.by_memory    ? count_of(bounds.too_large, "sample") + " run out of memory"
+                                                  : count_of(bounds.too_large, "sample") + " are more than there are";
+  Console::instance().print(named(count_of(bounds.fits, "sample") + " fit, " + limit + ". Batches have " +
+                                  count_of(found, "sample") + ", configured were " + std::to_string(configured_) +
+                                  "."));
   return found;
 }
 

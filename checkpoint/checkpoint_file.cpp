@@ -14,7 +14,8 @@ namespace {
 
 // Note [Header checksum]
 // The header begins with exactly this text and then 16 hexadecimal digits: XXH3 of the header's length and text, with
-// zeros in the digits' place. So it covers every byte before the data, including padding, and also identifies a Levin checkpoint.
+// zeros in the digits' place. So it covers every byte before the data, including padding, and also identifies a Levin
+// checkpoint.
 constexpr std::string_view kPrefix = R"({"__metadata__":{"levin.checksum":")";
 constexpr std::string_view kNoChecksum = "0000000000000000";
 

@@ -11,16 +11,19 @@
 
 namespace levin {
 
-/// Writes durably, completely or not at all. Throws CheckpointError naming path, bytes and cause; an old file is then kept. For the result see write_file_durably.
+/// Writes durably, completely or not at all. Throws CheckpointError naming path, bytes and cause; an old file is then
+/// kept. For the result see write_file_durably.
 LockedFile write_checkpoint(const std::string& path, const State& state);
 
-/// Throws CheckpointError naming the path and what is wrong with it: missing, truncated, damaged (which tensor), not a checkpoint.
+/// Throws CheckpointError naming the path and what is wrong with it: missing, truncated, damaged (which tensor), not a
+/// checkpoint.
 [[nodiscard]] State read_checkpoint(const std::string& path);
 
 /// The values alone: reads and checks the header, not the tensors' data. Throws as read_checkpoint.
 [[nodiscard]] ConfigNode read_checkpoint_values(const std::string& path);
 
-/// A checkpoint opened for reading its tensors one by one. Functions that throw, throw CheckpointError like read_checkpoint.
+/// A checkpoint opened for reading its tensors one by one. Functions that throw, throw CheckpointError like
+/// read_checkpoint.
 class CheckpointFile {
  public:
   enum class Accept { checkpoint, any_safetensors };

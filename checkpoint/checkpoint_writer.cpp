@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Created under another name and renamed, so that there is a file at any time. Relative, because the folder may be moved.
+// Created under another name and renamed, so that there is a file at any time. Relative, because the folder may be
+// moved.
 void write_link(const std::string& path, const std::string& target) {
   std::error_code missing;
   if (!fs::exists(target, missing))

@@ -1,4 +1,5 @@
-// Writes checkpoints in the background: the training thread copies the tensors and continues; the writer's thread computes checksums, writes, syncs and renames. One group of files is written at a time.
+// Writes checkpoints in the background: the training thread copies the tensors and continues; the writer's thread
+// computes checksums, writes, syncs and renames. One group of files is written at a time.
 //
 //   writer.submit(jobs);   // waits for the group before, copies the tensors, returns
 //   writer.poll();         // after each batch: tells the jobs' `done` what became of them
@@ -26,9 +27,9 @@ namespace levin {
 struct CheckpointRequest {
   std::string path;
   bool weights_only = false;
-  std::string link_to = "";                // not empty: make `path` a link to this file
-  std::vector<std::string> obsolete = {};  // removed once the file is on the disk
-  bool asynchronous = true;                // false: submit waits for the disk
+  std::string link_to = "";                                 // not empty: make `path` a link to this file
+  std::vector<std::string> obsolete = {};                   // removed once the file is on the disk
+  bool asynchronous = true;                                 // false: submit waits for the disk
   std::function<void(const std::string& error)> done = {};  // "" on success
   std::string folder = "";  // not empty: the file must be in this folder after links are resolved
   State state = {};

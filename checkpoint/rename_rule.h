@@ -9,8 +9,8 @@
 
 namespace levin {
 
-/// Renames tensors of the file. `from` is a name or its first parts (whole parts between dots); `*` matches any one part, which is kept: "layers.*.attn" to "blocks.*.attention". An empty `from` puts `to` before every
-/// name.
+/// Renames tensors of the file. `from` is a name or its first parts (whole parts between dots); `*` matches any one
+/// part, which is kept: "layers.*.attn" to "blocks.*.attention". An empty `from` puts `to` before every name.
 struct RenameRule {
   std::string from = "";
   std::optional<std::string> to = "";  // none: the tensors are left out

@@ -1,4 +1,6 @@
-// Plain safetensors files: named tensors behind a JSON header (docs/checkpoint_format.md). Reads files of any program without trusting them: every size and offset is checked before anything is allocated, so the tensors together are at most as large as the file. Reading runs no code. A SafetensorsFile may be read from several threads.
+// Plain safetensors files: named tensors behind a JSON header (docs/checkpoint_format.md). Reads files of any program
+// without trusting them: every size and offset is checked before anything is allocated, so the tensors together are at
+// most as large as the file. Reading runs no code. A SafetensorsFile may be read from several threads.
 //
 //   const SafetensorsFile file("model.safetensors");
 //   for (const auto& entry : file.entries()) use(entry.name, file.read(entry));
@@ -71,7 +73,8 @@ auto naming_file(const std::string& path, const Action& action) -> decltype(acti
   try {
     return action();
   } catch (const CheckpointError& error) {
-    throw CheckpointError(path + ": " + cut_text(error.what(), 1000) + ".");  // truncated, because it may quote the file
+    throw CheckpointError(path + ": " + cut_text(error.what(), 1000) +
+                          ".");  // truncated, because it may quote the file
   }
 }
 }  // namespace detail

@@ -1,4 +1,5 @@
-// The JSON header of a safetensors file, read in one pass: only the entries are kept, so a header costs a small multiple of its size in memory, and time in proportion to it, even if it is malicious.
+// The JSON header of a safetensors file, read in one pass: only the entries are kept, so a header costs a small
+// multiple of its size in memory, and time in proportion to it, even if it is malicious.
 #pragma once
 
 #include <map>

@@ -1,4 +1,5 @@
-// A save must not be interrupted by the end of the grace time after SIGTERM: neither by this process, nor by the launcher.
+// A save must not be interrupted by the end of the grace time after SIGTERM: neither by this process, nor by the
+// launcher.
 #pragma once
 
 #include "levin/core/rank_status.h"

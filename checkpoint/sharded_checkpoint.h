@@ -1,5 +1,8 @@
 // A checkpoint that several ranks write together: a folder NAME.ckpt with one safetensors file per rank and one commit
-// record. Each rank writes its own parts durably; when all are on the disk rank 0 writes the record, which lists the files that belong together. A folder without a record is not a checkpoint. A save over an older one writes files with new names first, and the older files are removed after the record is in place: at any time there is either the old checkpoint or the new one.
+// record. Each rank writes its own parts durably; when all are on the disk rank 0 writes the record, which lists the
+// files that belong together. A folder without a record is not a checkpoint. A save over an older one writes files with
+// new names first, and the older files are removed after the record is in place: at any time there is either the old
+// checkpoint or the new one.
 //
 //   NAME.ckpt/shard-0-of-2.6a21c3.safetensors   its values say where its parts lie: parts: {KEY: {begin, shape}}
 //   NAME.ckpt/shard-1-of-2.6a21c3.safetensors
@@ -22,8 +25,9 @@ struct ShardPlace {
   std::string save = "";  // distinguishes this save from others to the same folder; the same on all ranks
 };
 
-/// Writes this rank's file; rank 0 then waits for those of the others, at most `patience`, writes the record, and removes the files of older saves. `state`: tensors of this rank, values with `parts`; rank 0's other values are
-/// the run's. Throws CheckpointError naming file and cause; the folder's earlier contents stay.
+/// Writes this rank's file; rank 0 then waits for those of the others, at most `patience`, writes the record, and
+/// removes the files of older saves. `state`: tensors of this rank, values with `parts`; rank 0's other values are the
+/// run's. Throws CheckpointError naming file and cause; the folder's earlier contents stay.
 void write_sharded_checkpoint(const std::string& folder, const State& state, const ShardPlace& place,
                               std::chrono::milliseconds patience = std::chrono::minutes(10));
 
@@ -41,10 +45,12 @@ void write_sharded_checkpoint(const std::string& folder, const State& state, con
 [[nodiscard]] State load_checkpoint(const std::string& path);
 [[nodiscard]] ConfigNode load_checkpoint_values(const std::string& path);
 
-/// Removes a checkpoint of either kind, or a link to one; does nothing if it does not exist. Of a folder the record is removed first, and only files of a checkpoint. Returns "" or the error.
+/// Removes a checkpoint of either kind, or a link to one; does nothing if it does not exist. Of a folder the record is
+/// removed first, and only files of a checkpoint. Returns "" or the error.
 [[nodiscard]] std::string remove_checkpoint(const std::string& path);
 
-/// Removes shards of uncommitted saves whose ranks are gone from the sharded checkpoints in a folder; empty folders are removed too.
+/// Removes shards of uncommitted saves whose ranks are gone from the sharded checkpoints in a folder; empty folders are
+/// removed too.
 void remove_abandoned_shards(const std::string& folder);
 
 }  // namespace levin

@@ -15,7 +15,9 @@ namespace levin {
 namespace fs = std::filesystem;
 
 // Note [Locks of shards]
-// A shard is complete long before its save is committed: ranks wait for each other. Each keeps the locks of the last shards it has written, so a save counts as in progress as long as one of its ranks lives. Several, because several checkpoints may be saved at once; not all, because each is an open file.
+// A shard is complete long before its save is committed: ranks wait for each other. Each keeps the locks of the last
+// shards it has written, so a save counts as in progress as long as one of its ranks lives. Several, because several
+// checkpoints may be saved at once; not all, because each is an open file.
 void hold_shard(LockedFile shard) {
   constexpr size_t most = 8;
   static std::mutex mutex;
@@ -27,7 +29,8 @@ void hold_shard(LockedFile shard) {
 
 namespace {
 
-// "6a21c3" of "shard-0-of-2.6a21c3.safetensors", and of other names that begin like it; "" if the name is not a shard's.
+// "6a21c3" of "shard-0-of-2.6a21c3.safetensors", and of other names that begin like it; "" if the name is not a
+// shard's.
 std::string save_of(const std::string& name) {
   const size_t begin = name.find('.');
   if (!name.starts_with("shard-") || begin == std::string::npos) return "";

@@ -1,4 +1,5 @@
-// Assembles a sharded checkpoint. The record is not trusted: the shards' headers are checked before anything is allocated, so that the parts of a tensor fill it exactly once.
+// Assembles a sharded checkpoint. The record is not trusted: the shards' headers are checked before anything is
+// allocated, so that the parts of a tensor fill it exactly once.
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
 

@@ -52,7 +52,8 @@ struct ShardedRecord {
   std::map<std::string, Layout> layout = {};
 };
 
-/// Keeps the lock on a shard that this process has written, so that it is known to be in use while others still write theirs and there is no record yet.
+/// Keeps the lock on a shard that this process has written, so that it is known to be in use while others still write
+/// theirs and there is no record yet.
 void hold_shard(LockedFile shard);
 
 /// Whether the name is valid for a shard: a plain file name, so that it cannot point elsewhere.

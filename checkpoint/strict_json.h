@@ -1,4 +1,5 @@
-// Reads JSON from files that may be damaged or hostile: bounded depth, no duplicate keys, errors with the byte offset, linear time (nlohmann's parser with a callback takes quadratic time).
+// Reads JSON from files that may be damaged or hostile: bounded depth, no duplicate keys, errors with the byte offset,
+// linear time (nlohmann's parser with a callback takes quadratic time).
 #pragma once
 
 #include <nlohmann/json.hpp>

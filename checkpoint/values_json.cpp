@@ -71,7 +71,8 @@ OrderedJson to_json(const ConfigNode& node, int depth, Limits& limits) {
   return escaped ? OrderedJson{{"map", value}} : value;
 }
 
-// Takes the parser's events and builds the tree as it is written, escapes not yet undone. Directly from the events, because a JSON tree looks up a key by linear search: a malicious file's million keys would take hours.
+// Takes the parser's events and builds the tree as it is written, escapes not yet undone. Directly from the events,
+// because a JSON tree looks up a key by linear search: a malicious file's million keys would take hours.
 class TreeBuilder final : public nlohmann::json_sax<OrderedJson> {
  public:
   explicit TreeBuilder(size_t text_bytes) : text_bytes_(text_bytes) {}

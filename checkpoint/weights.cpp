@@ -103,7 +103,8 @@ WeightsReport load_weights(torch::nn::Module& module, const WeightsOptions& unch
   const Tensors tensors = read_all(named);
   const at::AutoGradMode no_grad(false);
   for (const auto& [name, tensor] : tensors) at::Tensor(own.at(name)).copy_(tensor);
-  // In PyTorch load_state_dict(strict=False) still fails for another shape; here it is skipped and reported, because a head of another size is common when loading weights.
+  // In PyTorch load_state_dict(strict=False) still fails for another shape; here it is skipped and reported, because a
+  // head of another size is common when loading weights.
   if (!wrong.empty()) {
     Console::instance().warn("weights " + options.path + ": " + count_of(tensors.size(), "tensor") +
                              (tensors.size() == 1 ? " was" : " were") + " loaded. Not loaded: " + wrong + ".");

@@ -1,4 +1,5 @@
-// Loads weights from files of other programs (Hugging Face's safetensors, whole or in shards) or from Levin's checkpoints into a module.
+// Loads weights from files of other programs (Hugging Face's safetensors, whole or in shards) or from Levin's
+// checkpoints into a module.
 //
 //   load_weights(*model, {.path = "bert-base", .map = {{"bert.encoder", "encoder"}, {"cls", std::nullopt}}});
 #pragma once
@@ -47,7 +48,9 @@ struct WeightsReport {
 };
 
 /// Copies the tensors into the module's parameters and buffers, converting types as PyTorch's load_state_dict does.
-/// Reads all of them into memory first, because the module does not change if something is wrong: throws CheckpointError for a file that is missing or damaged, for names that do not match (listing all) if `strict`, and if none matches.
+/// Reads all of them into memory first, because the module does not change if something is wrong: throws
+/// CheckpointError for a file that is missing or damaged, for names that do not match (listing all) if `strict`, and if
+/// none matches.
 WeightsReport load_weights(torch::nn::Module& module, const WeightsOptions& options);
 
 }  // namespace levin

@@ -1,6 +1,8 @@
 // The `levin` tool's program: sets variables that LibTorch's threads read when they are loaded, and then loads Levin.
 //
-// Threads of OpenMP spin while they wait for each other. If another program uses one of their cores, a step takes forty times as long as necessary; with a limit the slowdown matches the remaining cores. If the environment configures this (GOMP_SPINCOUNT, OMP_WAIT_POLICY), nothing is changed.
+// Threads of OpenMP spin while they wait for each other. If another program uses one of their cores, a step takes forty
+// times as long as necessary; with a limit the slowdown matches the remaining cores. If the environment configures this
+// (GOMP_SPINCOUNT, OMP_WAIT_POLICY), nothing is changed.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -14,7 +16,8 @@
 namespace {
 constexpr int kCannotStart = 1;
 
-// The first folder of a path that this user may not enter, or the path itself if it cannot be read; "" if it is accessible.
+// The first folder of a path that this user may not enter, or the path itself if it cannot be read; "" if it is
+// accessible.
 std::string closed_part_of(const std::string& path) {
   for (std::size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
     const std::string folder = path.substr(0, end);

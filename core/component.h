@@ -1,5 +1,5 @@
-// A part of a run as specified by its user: an object, or the name of a registered class with options. C++ and YAML thus
-// share one field: `.strategy = "ddp"`, `.callbacks = {EarlyStopping({.monitor = "val_loss"}), my_shared_ptr}`.
+// A part of a run as specified by its user: an object, or the name of a registered class with options. C++ and YAML
+// thus share one field: `.strategy = "ddp"`, `.callbacks = {EarlyStopping({.monitor = "val_loss"}), my_shared_ptr}`.
 #pragma once
 
 #include <concepts>

@@ -110,7 +110,8 @@ std::string number_text(double value) {
 
 namespace {
 
-// The escape of a control character: see terminal_escape. "" for all others, and for bytes that are not UTF-8, for which YAML has no escape.
+// The escape of a control character: see terminal_escape. "" for all others, and for bytes that are not UTF-8, for
+// which YAML has no escape.
 std::string escape_of(const std::string& text, size_t at) {
   return utf8_length(text, at) > 1 ? terminal_escape(text, at) : "";
 }

@@ -1,4 +1,5 @@
-// Everything a run prints: lines, warnings and one live line (a progress bar) that stays at the bottom of a terminal and is omitted elsewhere. Thread-safe. Quiet on ranks other than 0.
+// Everything a run prints: lines, warnings and one live line (a progress bar) that stays at the bottom of a terminal
+// and is omitted elsewhere. Thread-safe. Quiet on ranks other than 0.
 #pragma once
 
 #include <functional>
@@ -6,7 +7,8 @@
 
 namespace levin {
 
-/// Process-wide. Texts may contain untrusted names and values: terminal control characters are shown as escapes ("\x1b"), see printable_text; newlines and tabs are kept. Lines go to standard output, warnings and errors to
+/// Process-wide. Texts may contain untrusted names and values: terminal control characters are shown as escapes
+/// ("\x1b"), see printable_text; newlines and tabs are kept. Lines go to standard output, warnings and errors to
 /// standard error through spdlog.
 class Console {
  public:
@@ -25,7 +27,8 @@ class Console {
   /// Leaves the live line where it is and moves below it.
   void finish_live();
 
-  /// Whether live lines are shown: standard output is a terminal and TERM is not "dumb". NO_COLOR only turns off the colour of warnings and errors.
+  /// Whether live lines are shown: standard output is a terminal and TERM is not "dumb". NO_COLOR only turns off the
+  /// colour of warnings and errors.
   [[nodiscard]] bool is_terminal() const { return is_terminal_; }
 
   /// Columns of the terminal; 80 if unknown.
@@ -37,7 +40,8 @@ class Console {
   /// Why output of print() has not reached standard output ("No space left on device"); "" if it has.
   [[nodiscard]] std::string output_problem() const;
 
-  /// For tests: everything printed goes to `sink` (text without newline) instead; {} restores the streams. A sink receives every warning, even a repeated one, so that tests do not depend on each other.
+  /// For tests: everything printed goes to `sink` (text without newline) instead; {} restores the streams. A sink
+  /// receives every warning, even a repeated one, so that tests do not depend on each other.
   void capture(std::function<void(const std::string&)> sink);
 
  private:

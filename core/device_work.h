@@ -1,4 +1,5 @@
-// Work of a device that is asynchronous to the host: copies of batches ahead of time, and replay of captured steps. A strategy provides these for its device; the CUDA component implements them for GPUs.
+// Work of a device that is asynchronous to the host: copies of batches ahead of time, and replay of captured steps. A
+// strategy provides these for its device; the CUDA component implements them for GPUs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +15,8 @@ class DeviceCopier {
  public:
   virtual ~DeviceCopier() = default;
 
-  /// Starts to copy those of `tensors` that are on the CPU, in parallel with the device's other work, and replaces them by the copies. The copies must not be used before receive(). Does not block the host.
+  /// Starts to copy those of `tensors` that are on the CPU, in parallel with the device's other work, and replaces them
+  /// by the copies. The copies must not be used before receive(). Does not block the host.
   virtual void send(std::vector<at::Tensor>& tensors) = 0;
 
   /// Subsequent work of the device waits for the copies of the last send(). Does not block the host.

@@ -69,7 +69,8 @@ struct Field {
     takes_any_number = true;
     return std::move(*this);
   }
-  /// The ranks of a run may have different values, such as the path of a file on each machine, or a number of threads. All other fields are compared before the first step.
+  /// The ranks of a run may have different values, such as the path of a file on each machine, or a number of threads.
+  /// All other fields are compared before the first step.
   Field ranks_may_differ() && {
     may_differ = true;
     return std::move(*this);

@@ -61,7 +61,8 @@ auto retried(Call call) {
 }
 
 // Note [The disk writes while we do]
-// Each piece of a large file is written back as soon as it is in the page cache, so that the disk works while the next is copied, and fsync has little left to do.
+// Each piece of a large file is written back as soon as it is in the page cache, so that the disk works while the next
+// is copied, and fsync has little left to do.
 constexpr uint64_t kPieceBytes = 4 << 20;
 
 // The steps of one durable write; each throws Error if it fails.
@@ -76,7 +77,8 @@ class DurableWrite {
     create();
     for (const auto& part : parts_) write_all(file_.fd(), part);
     if (retried([&] { return ::fsync(file_.fd()); }) != 0) fail_with("sync " + temporary_);
-    // Errors that only close() reports are reported for a duplicate descriptor too; the file itself stays open, for its lock, until it is renamed. An interrupted close() still closes, and the data are on the disk.
+    // Errors that only close() reports are reported for a duplicate descriptor too; the file itself stays open, for its
+    // lock, until it is renamed. An interrupted close() still closes, and the data are on the disk.
     FileHandle copy(::fcntl(file_.fd(), F_DUPFD_CLOEXEC, 0));
     if (copy.get() < 0 || (copy.close() != 0 && errno != EINTR)) fail_with("close " + temporary_);
   }

@@ -13,7 +13,8 @@ namespace levin {
 
 /// Writes the parts, one after another, to a new file in the folder of `path`, syncs it, renames it to `path` and
 /// syncs the folder: afterwards `path` holds the old content or the new, never a mix.
-/// Throws Error naming path, bytes and cause; the old file is then untouched and the new one removed. Returns the lock on the new file, for writers of several files that belong together (remove_if_abandoned); otherwise drop it.
+/// Throws Error naming path, bytes and cause; the old file is then untouched and the new one removed. Returns the lock
+/// on the new file, for writers of several files that belong together (remove_if_abandoned); otherwise drop it.
 LockedFile write_file_durably(const std::string& path, std::span<const std::span<const std::byte>> parts);
 LockedFile write_file_durably(const std::string& path, const std::string& content);
 

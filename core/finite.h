@@ -24,7 +24,8 @@ concept IsContainer = requires(const T& value) {
   value.native();
 };
 
-/// The first number that is nan or infinite in a number, an optional, a variant, or a container of such; fields of structs are not checked.
+/// The first number that is nan or infinite in a number, an optional, a variant, or a container of such; fields of
+/// structs are not checked.
 template <class T>
 std::optional<double> first_non_finite(const T& value) {
   if constexpr (std::is_floating_point_v<T>) {

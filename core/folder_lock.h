@@ -1,4 +1,5 @@
-// Ensures one active run per folder: a lock on the file run.lock in it, which the system releases when its process ends, however it ends. The file names the holder, and is removed with the lock.
+// Ensures one active run per folder: a lock on the file run.lock in it, which the system releases when its process
+// ends, however it ends. The file names the holder, and is removed with the lock.
 #pragma once
 
 #include <chrono>
@@ -10,7 +11,8 @@ class FolderLock {
  public:
   /// Locks the folder, which is created if necessary. Waits up to `patience` for a holder that is about to end; then
   /// throws Error naming the folder and the holder's process, machine and start. Throws Interrupted if a stop signal
-  /// arrives meanwhile. If the file system has no locks, or the file cannot be created, a warning says that the folder is not protected.
+  /// arrives meanwhile. If the file system has no locks, or the file cannot be created, a warning says that the folder
+  /// is not protected.
   FolderLock(const std::string& folder, std::chrono::milliseconds patience);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

@@ -1,8 +1,10 @@
 // NVIDIA's GPUs: whether there are any, and Levin's part for them. That is a separate shared library,
-// liblevin_cuda.so, loaded when a run uses a GPU: LibTorch's CUDA part, which it depends on, would slow down every start by 1.5 s.
+// liblevin_cuda.so, loaded when a run uses a GPU: LibTorch's CUDA part, which it depends on, would slow down every
+// start by 1.5 s.
 //
 // LibTorch decides once whether it has a CUDA part: when it is first asked for a GPU, at the first backward, or by
-// torch::manual_seed. Create the Trainer, or call open_gpu(), before any of these; levin::seed_everything may be called earlier.
+// torch::manual_seed. Create the Trainer, or call open_gpu(), before any of these; levin::seed_everything may be called
+// earlier.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -53,8 +55,9 @@ struct GpuDriver {
 /// Why no GPU can be used here, a sentence with what is missing and how to get it; "" if one can.
 [[nodiscard]] std::string why_no_gpu();
 
-/// Loads the component, once per process. Throws ConfigError saying what is missing: the component, the driver, a GPU, or
-/// a LibTorch with CUDA; and if LibTorch has already decided that there is no GPU. `path`: for tests, another library.
+/// Loads the component, once per process. Throws ConfigError saying what is missing: the component, the driver, a GPU,
+/// or a LibTorch with CUDA; and if LibTorch has already decided that there is no GPU. `path`: for tests, another
+/// library.
 Gpu& open_gpu(const std::string& path = "");
 
 /// Whether open_gpu() has succeeded in this process.

@@ -1,4 +1,5 @@
-// The body of main: whatever ends it is reported in one line, and becomes an exit status that shells and schedulers understand.
+// The body of main: whatever ends it is reported in one line, and becomes an exit status that shells and schedulers
+// understand.
 //
 //   int main() {
 //     return levin::main_guard([] {

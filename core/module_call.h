@@ -4,7 +4,9 @@
 //   auto [y, state] = levin::call(lstm_, x);
 //   x = levin::call_chain(blocks_, x, mask);      // x = block->forward(x, mask) for each block
 //
-// Used by device placement and recomputation: an action is registered for a module object, or for consecutive blocks of a chain, and gets their forward pass as a function. Blocks of a torch::nn::Sequential that have an action are called through it automatically. Without any action in the process the overhead is one pointer test.
+// Used by device placement and recomputation: an action is registered for a module object, or for consecutive blocks of
+// a chain, and gets their forward pass as a function. Blocks of a torch::nn::Sequential that have an action are called
+// through it automatically. Without any action in the process the overhead is one pointer test.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,7 +33,8 @@ using TensorList = std::vector<at::Tensor>;
 /// long as the module lives; it holds none of the call's tensors.
 using ModuleForward = std::function<TensorList(const TensorList& inputs, torch::nn::Module* instead)>;
 
-/// The position of a call in a chain of calls, each of which takes only the result of the one before (blocks of a Sequential).
+/// The position of a call in a chain of calls, each of which takes only the result of the one before (blocks of a
+/// Sequential).
 struct ChainPlace {
   bool begins = true;
   bool ends = true;
@@ -213,7 +216,8 @@ X call_blocks(const std::vector<Module*>& blocks, const std::shared_ptr<const Ca
 }  // namespace detail
 
 /// Calls each block of `blocks` (a container of modules, holders or pointers of one class) as
-/// x = levin::call(block, x, args…), and returns the last x. Actions on consecutive blocks (a range of recomputed blocks) work as in a torch::nn::Sequential.
+/// x = levin::call(block, x, args…), and returns the last x. Actions on consecutive blocks (a range of recomputed
+/// blocks) work as in a torch::nn::Sequential.
 template <class Blocks, class X, class... Args>
 auto call_chain(Blocks&& blocks, X&& first, Args&&... args) {
   using Module = std::remove_reference_t<decltype(detail::module_of(*std::begin(blocks)))>;

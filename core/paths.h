@@ -13,8 +13,9 @@ namespace levin {
 /// Absolute and without "." and ".." by its text alone; unchanged if the working directory no longer exists.
 [[nodiscard]] std::string absolute_path(const std::string& path);
 
-/// Whether `path` is the name of something directly in `folder` or below it, whatever links and ".." it contains: writing, replacing or removing it changes nothing elsewhere. The last name itself is not followed, because a rename or a
-/// removal does not follow it either. False if that cannot be found out.
+/// Whether `path` is the name of something directly in `folder` or below it, whatever links and ".." it contains:
+/// writing, replacing or removing it changes nothing elsewhere. The last name itself is not followed, because a rename
+/// or a removal does not follow it either. False if that cannot be found out.
 [[nodiscard]] bool is_inside(const std::string& path, const std::string& folder);
 
 }  // namespace levin

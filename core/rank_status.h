@@ -1,4 +1,5 @@
-// The position of a rank, written to memory shared with its launcher: when a rank dies or hangs, the launcher reports it. A few stores; no system call. Written by the training thread.
+// The position of a rank, written to memory shared with its launcher: when a rank dies or hangs, the launcher reports
+// it. A few stores; no system call. Written by the training thread.
 #pragma once
 
 #include <array>
@@ -46,7 +47,8 @@ class RankStatus {
   /// The first one is kept: what follows is its consequence. Also written to the file that torchrun names in
   /// TORCHELASTIC_ERROR_FILE, from which it takes the cause of a failed job.
   void set_error(const std::string& text);
-  /// Leaves it to the launcher to report this error, once for all ranks. False if there is no launcher that has the full text: then this process must report it.
+  /// Leaves it to the launcher to report this error, once for all ranks. False if there is no launcher that has the
+  /// full text: then this process must report it.
   [[nodiscard]] bool leave_to_launcher(const std::string& text);
 
  private:
@@ -55,7 +57,8 @@ class RankStatus {
   RankPage* page_ = &own_;
 };
 
-/// During its lifetime this rank waits for others: named in its last message if a stop is requested and the wait does not end.
+/// During its lifetime this rank waits for others: named in its last message if a stop is requested and the wait does
+/// not end.
 class RankWait {
  public:
   explicit RankWait(const std::string& text) : outer_(RankStatus::instance().waiting()) {

@@ -118,7 +118,8 @@ class Registry {
     return nullptr;
   }
 
-  /// An alias, such as the class's name in another library: a run that uses it gets a note. `init_args`: options implied by the alias; given options take precedence.
+  /// An alias, such as the class's name in another library: a run that uses it gets a note. `init_args`: options
+  /// implied by the alias; given options take precedence.
   void add_alias(const std::string& alias, const std::string& name, ConfigNode init_args = {}) {
     aliases_[alias] = {name, std::move(init_args), {}};
   }

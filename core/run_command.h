@@ -11,7 +11,8 @@ struct CommandResult {
   std::string output = "";  // of both streams, as they came
 };
 
-/// words[0] is searched on PATH; standard input is empty. Blocks until the program ends. Throws Error naming it if it cannot be started.
+/// words[0] is searched on PATH; standard input is empty. Blocks until the program ends. Throws Error naming it if it
+/// cannot be started.
 [[nodiscard]] CommandResult run_command(std::vector<std::string> words);
 
 }  // namespace levin

@@ -1,4 +1,5 @@
-// A shared library that is loaded at run time: one that not every machine has (NVIDIA's driver) or that not every run needs (Levin's CUDA component).
+// A shared library that is loaded at run time: one that not every machine has (NVIDIA's driver) or that not every run
+// needs (Levin's CUDA component).
 #pragma once
 
 #include <string>
@@ -7,7 +8,8 @@ namespace levin {
 
 class SharedLibrary {
  public:
-  /// Which symbol is used if the library and the program both define it: the program's, the loader's default, or the library's own within it (RTLD_DEEPBIND).
+  /// Which symbol is used if the library and the program both define it: the program's, the loader's default, or the
+  /// library's own within it (RTLD_DEEPBIND).
   enum class Names { program, own };
 
   /// Loads `name` (a path, or a name that the loader finds) with its dependencies. `who` begins the messages and `fix`

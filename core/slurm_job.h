@@ -14,7 +14,8 @@ struct SlurmJob {
   int64_t restarts = 0;  // how often Slurm has requeued it
 };
 
-/// Unset outside of Slurm, and in an interactive allocation (a job named bash or interactive). A job with an invalid number is ignored: it must not reach scontrol.
+/// Unset outside of Slurm, and in an interactive allocation (a job named bash or interactive). A job with an invalid
+/// number is ignored: it must not reach scontrol.
 [[nodiscard]] std::optional<SlurmJob> slurm_job(const Variables& variables);
 
 /// Whether the job's name is that of an interactive one.

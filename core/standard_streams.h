@@ -1,4 +1,5 @@
-// Descriptors 0 to 2. If one is closed, the next file that is opened gets its number, and output goes to that file. Header-only, because the `levin` program calls it before it loads anything.
+// Descriptors 0 to 2. If one is closed, the next file that is opened gets its number, and output goes to that file.
+// Header-only, because the `levin` program calls it before it loads anything.
 #pragma once
 
 #include <fcntl.h>
@@ -9,7 +10,8 @@
 
 namespace levin {
 
-/// Opens /dev/null for each standard stream that is closed: reading gives the end of the file, and output is discarded, as intended by closing it.
+/// Opens /dev/null for each standard stream that is closed: reading gives the end of the file, and output is discarded,
+/// as intended by closing it.
 inline void open_standard_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;

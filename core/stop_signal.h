@@ -1,5 +1,6 @@
 // Signals that request a run to end: SIGINT (Ctrl-C), SIGTERM, SIGHUP (the terminal closed) and SIGUSR1 (what cluster
-// schedulers send before they take a machine back) are recorded, and the loop checks the record after each batch. A run that hangs never checks: the same signal again ends the process at once, and so does the end of a grace time.
+// schedulers send before they take a machine back) are recorded, and the loop checks the record after each batch. A run
+// that hangs never checks: the same signal again ends the process at once, and so does the end of a grace time.
 #pragma once
 
 #include <chrono>
@@ -8,13 +9,16 @@
 namespace levin {
 
 struct StopSignalRules {
-  /// How long the process may run after SIGTERM or SIGHUP; then it ends as it would without a handler. A save in progress is completed first. 0: no limit.
+  /// How long the process may run after SIGTERM or SIGHUP; then it ends as it would without a handler. A save in
+  /// progress is completed first. 0: no limit.
   std::chrono::duration<double> grace = std::chrono::duration<double>(0);
   /// Repeated signals are ignored and there is no grace time: a launcher, which receives the signals too, decides both.
   bool launcher_decides = false;
 };
 
-/// Records stop signals during its lifetime, on any thread; the outermost scope restores the old handlers. Signals that the program handles itself, or ignores (nohup), are not touched. Within half a second the same signal counts once, because a process group and a launcher may both have forwarded it.
+/// Records stop signals during its lifetime, on any thread; the outermost scope restores the old handlers. Signals that
+/// the program handles itself, or ignores (nohup), are not touched. Within half a second the same signal counts once,
+/// because a process group and a launcher may both have forwarded it.
 class StopSignalScope {
  public:
   explicit StopSignalScope(const StopSignalRules& rules = {});

@@ -1,4 +1,6 @@
-// Unfinished files: with unpredictable names, and a lock that is held exactly as long as their writer lives. Files of a killed process are recognized because their lock can be taken; a process id would mean nothing if the writer was in another container or on another machine.
+// Unfinished files: with unpredictable names, and a lock that is held exactly as long as their writer lives. Files of a
+// killed process are recognized because their lock can be taken; a process id would mean nothing if the writer was in
+// another container or on another machine.
 #pragma once
 
 #include <string>
@@ -12,7 +14,8 @@ namespace levin {
 /// Whether a file's name is one of those.
 [[nodiscard]] bool is_temporary_name(const std::string& name);
 
-/// A file that its writer has locked (flock). The lock is released with the object, and when the process ends in any way; child programs do not inherit it.
+/// A file that its writer has locked (flock). The lock is released with the object, and when the process ends in any
+/// way; child programs do not inherit it.
 class LockedFile {
  public:
   LockedFile() = default;

@@ -1,4 +1,5 @@
-// A thread with its own random number generator registers it here, so that a computation repeated on another thread can draw the same numbers.
+// A thread with its own random number generator registers it here, so that a computation repeated on another thread can
+// draw the same numbers.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// How many cores this process may use: the machine's, limited by affinity (taskset, Slurm) and the control groups of containers.
+// How many cores this process may use: the machine's, limited by affinity (taskset, Slurm) and the control groups of
+// containers.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,11 @@
-// Writing to a pipe without a reader, or beyond the maximum file size, ends a process by a signal (SIGPIPE, SIGXFSZ) by default: without message or checkpoint.
+// Writing to a pipe without a reader, or beyond the maximum file size, ends a process by a signal (SIGPIPE, SIGXFSZ) by
+// default: without message or checkpoint.
 #pragma once
 
 namespace levin {
 
-/// During its lifetime such a write fails with an error instead (EPIPE, EFBIG). Signals that the program handles itself are not touched. Child processes inherit it.
+/// During its lifetime such a write fails with an error instead (EPIPE, EFBIG). Signals that the program handles itself
+/// are not touched. Child processes inherit it.
 class WriteErrorsScope {
  public:
   WriteErrorsScope();

@@ -20,7 +20,8 @@ void CudaCopier::send(std::vector<at::Tensor>& tensors) {
   sent_.record(stream_);
 }
 
-// The copies' memory belongs to the side stream: the allocator must know that another stream uses it, or it would reuse it too soon.
+// The copies' memory belongs to the side stream: the allocator must know that another stream uses it, or it would reuse
+// it too soon.
 void CudaCopier::receive(const std::vector<at::Tensor>& tensors) {
   const c10::cuda::CUDAStream current = c10::cuda::getCurrentCUDAStream(device_.index());
   sent_.block(current);

@@ -1,4 +1,5 @@
-// Records the state of the caching allocator when an allocation fails: when the error is reported, the stack has been unwound and the step's memory is free again.
+// Records the state of the caching allocator when an allocation fails: when the error is reported, the stack has been
+// unwound and the step's memory is free again.
 #pragma once
 
 #include "levin/core/gpu.h"

@@ -1,4 +1,5 @@
-// Captures steps as CUDA graphs. All graphs of one recorder share a memory pool, so they must be replayed in the order of capture (as the parts of an accumulation window are).
+// Captures steps as CUDA graphs. All graphs of one recorder share a memory pool, so they must be replayed in the order
+// of capture (as the parts of an accumulation window are).
 #pragma once
 
 #include <ATen/cuda/CUDAGraph.h>

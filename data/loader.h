@@ -47,7 +47,9 @@ class Loader {
   /// From the next start() on, the same order in every pass (overfit_batches). Without effect if there is no order.
   virtual void use_sequential_order() {}
 
-  /// From the next start() on, only the share of `rank` of `world_size`: every world_size-th sample of the order, so that the ranks' batches with the same index form a global batch. `padded`: samples at the front are repeated until all ranks have equally many. False: this loader cannot be split.
+  /// From the next start() on, only the share of `rank` of `world_size`: every world_size-th sample of the order, so
+  /// that the ranks' batches with the same index form a global batch. `padded`: samples at the front are repeated until
+  /// all ranks have equally many. False: this loader cannot be split.
   virtual bool shard(int64_t /*rank*/, int64_t /*world_size*/, bool /*padded*/) { return false; }
 
   /// The options it was created with, as in a run file; null: unknown. Ranks compare them.

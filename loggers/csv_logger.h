@@ -26,7 +26,8 @@ struct CSVLoggerOptions {
   }
 };
 
-/// A full disk does not end a run: rows are kept in memory, written when there is room again, and counted if they are lost. Rows are appended; when a new column appears the file is rewritten with the columns sorted by name.
+/// A full disk does not end a run: rows are kept in memory, written when there is room again, and counted if they are
+/// lost. Rows are appended; when a new column appears the file is rewritten with the columns sorted by name.
 class CSVLogger final : public Logger {
  public:
   using Options = CSVLoggerOptions;

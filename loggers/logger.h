@@ -23,7 +23,8 @@ class Logger {
 
   /// Called once before anything is logged; `default_root_dir` is where files go if the logger has no folder of its
   /// own.
-  /// `resume`: continue in the folder of the newest run, if there is one. That run may still be active: nothing is written into an existing folder before own_folder() is called.
+  /// `resume`: continue in the folder of the newest run, if there is one. That run may still be active: nothing is
+  /// written into an existing folder before own_folder() is called.
   virtual void start(const std::string& default_root_dir, bool resume) = 0;
   /// The same for a job that its cluster has started again: continues in the folder that the job had begun, if there is
   /// one.

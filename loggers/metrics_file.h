@@ -1,7 +1,9 @@
 // metrics.csv: a table that grows in rows and in columns, whose header names the columns sorted.
 //
 // Note [What a new column costs]
-// Rows are appended; a new column requires rewriting the file. So that many columns, one after another, cost no more than a few times the final file, a file that has been rewritten often delays its rows until it has grown by a third, unless everything must be on the disk (`all`).
+// Rows are appended; a new column requires rewriting the file. So that many columns, one after another, cost no more
+// than a few times the final file, a file that has been rewritten often delays its rows until it has grown by a third,
+// unless everything must be on the disk (`all`).
 #pragma once
 
 #include <sys/types.h>
@@ -34,7 +36,9 @@ class MetricsFile {
 
   /// Reads how much is in the file, if it has not been read yet. Throws Error.
   void look();
-  /// Writes the waiting rows; without `all`, not those whose new columns are too expensive now. Throws Error; rows that could not be written keep waiting, and the file has only complete rows. A file that was removed or changed by another program is used as it is, with a warning.
+  /// Writes the waiting rows; without `all`, not those whose new columns are too expensive now. Throws Error; rows that
+  /// could not be written keep waiting, and the file has only complete rows. A file that was removed or changed by
+  /// another program is used as it is, with a warning.
   void write(bool all);
   /// Drops waiting rows beyond the memory limit, the oldest first; returns their number.
   int64_t drop_excess();

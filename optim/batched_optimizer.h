@@ -1,5 +1,7 @@
 // The base of all optimizers that update each tensor from its own gradient and state. It sorts the tensors into
-// batches, one kernel call each (ATen's fused kernels, or foreach), keeps the lists between steps and rebuilds them only when a gradient appears or disappears. A new optimizer names its state and implements update(); one with foreach kernels that treats every number separately overrides packs_small_tensors().
+// batches, one kernel call each (ATen's fused kernels, or foreach), keeps the lists between steps and rebuilds them
+// only when a gradient appears or disappears. A new optimizer names its state and implements update(); one with foreach
+// kernels that treats every number separately overrides packs_small_tensors().
 //
 // Tensors without a gradient are skipped; their state is created with their first gradient.
 #pragma once
@@ -25,7 +27,8 @@ class BatchedOptimizer : public Optimizer {
  protected:
   using Tensors = std::vector<at::Tensor>;
 
-  /// Tensors of one group, device, type and age. All lists run in parallel; if small tensors are packed, params, grads and the lists of state have one flat tensor that contains all of them.
+  /// Tensors of one group, device, type and age. All lists run in parallel; if small tensors are packed, params, grads
+  /// and the lists of state have one flat tensor that contains all of them.
   struct Batch {
     Tensors params;
     Tensors grads;               // only during a step: held longer they would keep old gradients alive
@@ -58,7 +61,8 @@ class BatchedOptimizer : public Optimizer {
   [[nodiscard]] virtual bool counts_steps() const { return true; }
   /// Whether update() reads step_tensors.
   [[nodiscard]] virtual bool has_step_tensor() const { return false; }
-  /// Whether update() treats every number separately, whatever its tensor: then small tensors on a CPU are packed and updated as one. For foreach kernels; fused ones gain nothing.
+  /// Whether update() treats every number separately, whatever its tensor: then small tensors on a CPU are packed and
+  /// updated as one. For foreach kernels; fused ones gain nothing.
   [[nodiscard]] virtual bool packs_small_tensors() const { return false; }
   /// The saved name of Batch::product, or "".
   [[nodiscard]] virtual std::string product_name() const { return ""; }

@@ -18,7 +18,8 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& params, double max_nor
 /// The norm of all gradients together, as clip_grad_norm_ returns it.
 [[nodiscard]] at::Tensor get_total_norm(const std::vector<at::Tensor>& params, double norm_type = 2);
 
-/// Scales all gradients by max_norm / `total_norm` if that is below 1: clip_grad_norm_ for a known norm, possibly of more gradients than these.
+/// Scales all gradients by max_norm / `total_norm` if that is below 1: clip_grad_norm_ for a known norm, possibly of
+/// more gradients than these.
 void clip_grads_with_norm_(const std::vector<at::Tensor>& params, double max_norm, const at::Tensor& total_norm);
 
 /// Clamps every element of every gradient to [-clip_value, clip_value].

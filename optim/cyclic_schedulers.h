@@ -37,7 +37,8 @@ bool all_above(const FloatOrList& value, double low);
 
 struct OneCycleLROptions {
   FloatOrList max_lr = 0.0;
-  std::optional<int64_t> total_steps = {};  // if this and the next two are unset, the trainer fills in the steps of the fit
+  std::optional<int64_t> total_steps =
+      {};  // if this and the next two are unset, the trainer fills in the steps of the fit
   std::optional<int64_t> epochs = {};
   std::optional<int64_t> steps_per_epoch = {};
   double pct_start = 0.3;
@@ -72,7 +73,8 @@ struct OneCycleLROptions {
   }
 };
 
-/// One rise to max_lr and one fall far below the start (Smith, Topin 2017). Step once per batch. In a Trainer the length may be unset: it is then the number of steps of the fit.
+/// One rise to max_lr and one fall far below the start (Smith, Topin 2017). Step once per batch. In a Trainer the
+/// length may be unset: it is then the number of steps of the fit.
 class OneCycleLR final : public LRScheduler {
  public:
   using Options = OneCycleLROptions;

@@ -35,10 +35,8 @@ struct LBFGSOptions {
         field("max_iter", &LBFGSOptions::max_iter, "iterations in one step").min(1),
         field("max_eval", &LBFGSOptions::max_eval, "evaluations of the closure in one step; null: max_iter * 5 / 4"),
         field("tolerance_grad", &LBFGSOptions::tolerance_grad, "stop if no gradient is larger").min(0.0),
-        field("tolerance_change", &LBFGSOptions::tolerance_change, "stop if loss or parameters change less")
-            .min(0.0),
-        field("history_size", &LBFGSOptions::history_size, "past steps to keep, each as large as the model")
-            .min(1),
+        field("tolerance_change", &LBFGSOptions::tolerance_change, "stop if loss or parameters change less").min(0.0),
+        field("history_size", &LBFGSOptions::history_size, "past steps to keep, each as large as the model").min(1),
         field("line_search_fn", &LBFGSOptions::line_search_fn, "how the length of an iteration is chosen; null: lr"));
   }
 };

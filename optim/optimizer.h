@@ -32,7 +32,8 @@ class Optimizer {
   /// Recomputes the loss and the gradients, and returns the loss.
   using Closure = std::function<at::Tensor()>;
 
-  /// A group in use. Schedulers and callbacks may change the numbers between steps; tensors are added by add_param_group.
+  /// A group in use. Schedulers and callbacks may change the numbers between steps; tensors are added by
+  /// add_param_group.
   struct Group {
     std::vector<at::Tensor> params = {};
     double lr = 0;
@@ -54,7 +55,8 @@ class Optimizer {
   /// The options it was created with, as in a run file; null: unknown. Ranks compare them.
   [[nodiscard]] virtual ConfigNode written_options() const { return {}; }
 
-  /// Throws Error if the group is empty, holds a non-leaf, complex or undefined tensor or one that was already added, or sets a number that is negative, not finite, or that this optimizer does not have.
+  /// Throws Error if the group is empty, holds a non-leaf, complex or undefined tensor or one that was already added,
+  /// or sets a number that is negative, not finite, or that this optimizer does not have.
   void add_param_group(ParamGroup group);
 
   [[nodiscard]] std::vector<Group>& groups() { return groups_; }
@@ -92,8 +94,8 @@ class Optimizer {
   /// next step changes them.
   [[nodiscard]] virtual State state() const = 0;
 
-  /// Loads `saved`; the optimizer continues bit for bit. Throws CheckpointError, changing nothing, if names, counts or shapes
-  /// are another optimizer's or another model's.
+  /// Loads `saved`; the optimizer continues bit for bit. Throws CheckpointError, changing nothing, if names, counts or
+  /// shapes are another optimizer's or another model's.
   virtual void load_state(const State& saved) = 0;
 
  protected:

@@ -76,8 +76,9 @@ struct ConstantLROptions {
   int64_t total_iters = 5;
 
   static auto fields() {
-    return levin::fields(field("factor", &ConstantLROptions::factor, "of lr until total_iters").above(0.0).max(1.0),
-                         field("total_iters", &ConstantLROptions::total_iters, "number of steps that are scaled").min(0));
+    return levin::fields(
+        field("factor", &ConstantLROptions::factor, "of lr until total_iters").above(0.0).max(1.0),
+        field("total_iters", &ConstantLROptions::total_iters, "number of steps that are scaled").min(0));
   }
 };
 

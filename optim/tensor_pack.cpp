@@ -13,7 +13,9 @@ namespace {
 static_assert(TensorPack::kCapacity < at::internal::GRAIN_SIZE, "ATen would split operators among threads");
 
 // Note [Gaps between packed tensors]
-// ATen processes two vectors at a time, 128 bytes with AVX-512, and the remainder one by one, which may round differently. Every tensor begins at such a boundary, so there is no remainder, and a tensor's numbers do not depend on the others in its pack.
+// ATen processes two vectors at a time, 128 bytes with AVX-512, and the remainder one by one, which may round
+// differently. Every tensor begins at such a boundary, so there is no remainder, and a tensor's numbers do not depend
+// on the others in its pack.
 constexpr int64_t kBorderBytes = 128;
 
 bool is_plain(const at::Tensor& tensor) {

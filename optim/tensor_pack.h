@@ -1,4 +1,5 @@
-// Packs small tensors on a CPU into flat ones. An operator on those costs the same for hundreds of tensors as for one; ATen's foreach kernels call it for each tensor on a CPU.
+// Packs small tensors on a CPU into flat ones. An operator on those costs the same for hundreds of tensors as for one;
+// ATen's foreach kernels call it for each tensor on a CPU.
 //
 //   TensorPack pack;
 //   for (const auto& param : params) pack.add(param);

@@ -1,13 +1,13 @@
-// Mixed precision within a scope: matrix products in a 16-bit type, sums and losses in float32, chosen by LibTorch op by
-// op.
+// Mixed precision within a scope: matrix products in a 16-bit type, sums and losses in float32, chosen by LibTorch op
+// by op.
 //
 //   {
 //     const levin::Autocast autocast(at::kCPU, at::kBFloat16);
 //     loss = model.forward(x);          // in bfloat16 where that is safe
 //   }                                   // the previous mode again
 //
-// Autocast belongs to a thread: a guard affects only the thread that created it, and must be destroyed there; threads that
-// are started inside it (a loader's workers) begin without it. Guards nest.
+// Autocast belongs to a thread: a guard affects only the thread that created it, and must be destroyed there; threads
+// that are started inside it (a loader's workers) begin without it. Guards nest.
 #pragma once
 
 #include <ATen/core/Tensor.h>

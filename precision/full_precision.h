@@ -13,8 +13,8 @@ class SinglePrecision final : public Precision {
   [[nodiscard]] std::string name() const override { return "32-true"; }
 };
 
-/// Converts module and inputs; tensors created inside a step get the same default dtype. That default is the process's, so
-/// forward passes run on one thread at a time.
+/// Converts module and inputs; tensors created inside a step get the same default dtype. That default is the process's,
+/// so forward passes run on one thread at a time.
 class TruePrecision : public Precision {
  public:
   TruePrecision(std::string name, at::ScalarType dtype) : name_(std::move(name)), dtype_(dtype) {}

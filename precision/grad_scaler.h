@@ -1,5 +1,7 @@
 // Loss scaling for float16, whose smallest number is 6e-8: the loss is multiplied by a large factor, so that small
-// gradients survive backward, and the gradients are divided by it before they are used. If one overflows, the step is skipped and the factor is reduced; after many good steps it grows. Constants and algorithm are torch.amp.GradScaler's. The Trainer does all this automatically (precision: 16-mixed); in your own loop:
+// gradients survive backward, and the gradients are divided by it before they are used. If one overflows, the step is
+// skipped and the factor is reduced; after many good steps it grows. Constants and algorithm are
+// torch.amp.GradScaler's. The Trainer does all this automatically (precision: 16-mixed); in your own loop:
 //
 //   scaler.scale(loss).backward();
 //   const at::Tensor overflow = scaler.unscale_(parameters);   // once a step, before clipping

@@ -1,5 +1,5 @@
-// The number format of a run's computations. The training loop asks the plugin for a scope around each step, for the dtype
-// of weights and inputs and for its loss scaler; plugins depend neither on loops nor on modules.
+// The number format of a run's computations. The training loop asks the plugin for a scope around each step, for the
+// dtype of weights and inputs and for its loss scaler; plugins depend neither on loops nor on modules.
 //
 //   TrainerOptions{.precision = "bf16-mixed"}
 //   TrainerOptions{.precision = MixedPrecision({.dtype = MixedDtype::float16, .scaler = GradScalerOptions{}})}

@@ -1,6 +1,7 @@
 // Measures how long the named parts of a run take. Called on the training thread of every rank.
 //
-// For your own profiler override start() and stop(), and summary() for a report. Close resources in end(), which is also called after an error.
+// For your own profiler override start() and stop(), and summary() for a report. Close resources in end(), which is
+// also called after an error.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,8 @@
 //   const levin::StepTimes times = trainer.time_split().times();
 //   times.share(levin::StepPart::data);   // 0.43: training waits for data 43 % of the time
 //
-// The parts exclude each other and sum to the time that training steps took. On a GPU the host's time is measured: a kernel's time counts in the part in which the host waits for it. Training thread only.
+// The parts exclude each other and sum to the time that training steps took. On a GPU the host's time is measured: a
+// kernel's time counts in the part in which the host waits for it. Training thread only.
 #pragma once
 
 #include <array>
@@ -77,7 +78,9 @@ class TimeSplit {
   using Clock = std::chrono::steady_clock;
   static constexpr size_t kOutside = kStepParts;  // between runs of the loop
 
-  // The CPU's time-stamp counter if it is invariant, which takes a third of the time of a clock reading; its rate is determined by comparing the two. A sum over parts telescopes, so a difference between cores only shifts a little time from one part to another.
+  // The CPU's time-stamp counter if it is invariant, which takes a third of the time of a clock reading; its rate is
+  // determined by comparing the two. A sum over parts telescopes, so a difference between cores only shifts a little
+  // time from one part to another.
   [[nodiscard]] uint64_t ticks() const {
 #if defined(__x86_64__)
     if (steady_counter_) return __builtin_ia32_rdtsc();

@@ -1,5 +1,5 @@
-// The steps of a run that a trace records: after `skip_first`, cycles of `wait` steps without, `warmup` steps in which the
-// tracer is set up, and `active` recorded ones. Meanings are those of torch.profiler.schedule.
+// The steps of a run that a trace records: after `skip_first`, cycles of `wait` steps without, `warmup` steps in which
+// the tracer is set up, and `active` recorded ones. Meanings are those of torch.profiler.schedule.
 #pragma once
 
 #include <cstdint>

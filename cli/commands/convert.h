@@ -17,16 +17,16 @@ struct ConvertOptions {
 
   static auto fields() {
     using O = ConvertOptions;
-    return levin::fields(
-        field("output", &O::output, "the file to write, which must not exist; empty: standard output"),
-        field("model", &O::model, "class of the model, if LightningCLI was given it in Python"),
-        field("data", &O::data, "the same for the data module"),
-        field("optimizer", &O::optimizer, "the same for the optimizer"),
-        field("lr_scheduler", &O::lr_scheduler, "the same for the schedule"));
+    return levin::fields(field("output", &O::output, "the file to write, which must not exist; empty: standard output"),
+                         field("model", &O::model, "class of the model, if LightningCLI was given it in Python"),
+                         field("data", &O::data, "the same for the data module"),
+                         field("optimizer", &O::optimizer, "the same for the optimizer"),
+                         field("lr_scheduler", &O::lr_scheduler, "the same for the schedule"));
   }
 };
 
-/// `words` follow "levin convert". Options that could not be translated are listed on standard error. Returns kExitOk, kExitPartly if something was left out, or kExitBadConfig if nothing was written.
+/// `words` follow "levin convert". Options that could not be translated are listed on standard error. Returns kExitOk,
+/// kExitPartly if something was left out, or kExitBadConfig if nothing was written.
 int run_convert(const std::vector<std::string>& words, int width);
 
 }  // namespace levin

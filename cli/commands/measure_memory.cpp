@@ -17,8 +17,8 @@ namespace levin {
 
 namespace {
 
-// Whether the run has several ranks, each of which does the same as the one device measured here. Throws ConfigError for strategies
-// that the planner does not know.
+// Whether the run has several ranks, each of which does the same as the one device measured here. Throws ConfigError
+// for strategies that the planner does not know.
 bool has_ranks(TrainerOptions given) {
   const auto* devices = std::get_if<int64_t>(&given.devices);
   const auto* list = std::get_if<std::vector<int64_t>>(&given.devices);

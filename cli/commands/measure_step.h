@@ -8,7 +8,8 @@
 
 namespace levin {
 
-/// Measures the run that these words describe, as after "levin fit": 5 warm-up steps, then up to 50 measured ones, without logs and checkpoints. Throws ConfigError for mistakes in the words, and the run's exceptions.
+/// Measures the run that these words describe, as after "levin fit": 5 warm-up steps, then up to 50 measured ones,
+/// without logs and checkpoints. Throws ConfigError for mistakes in the words, and the run's exceptions.
 [[nodiscard]] MeasuredStep measure_step(const std::vector<std::string>& run_words);
 
 }  // namespace levin

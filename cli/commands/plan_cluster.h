@@ -73,7 +73,8 @@ struct MeasuredStep {
 /// Measures the run that these words of a command line describe (--config FILE, overrides); throws ConfigError.
 using MeasureRun = std::function<MeasuredStep(const std::vector<std::string>& run_words)>;
 
-/// Runs "levin plan cluster": prints a table of step times and efficiencies of ddp and of fsdp's stages. Words that are not its options are the run's. Returns the exit code.
+/// Runs "levin plan cluster": prints a table of step times and efficiencies of ddp and of fsdp's stages. Words that are
+/// not its options are the run's. Returns the exit code.
 [[nodiscard]] int run_plan_cluster(const std::vector<std::string>& words, int width, const MeasureRun& measure);
 
 /// One line of the table.

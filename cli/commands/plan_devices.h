@@ -1,4 +1,5 @@
-// The memory of each device in a step with strategy dp or dp_balanced, predicted from measurements of one device. Part of levin plan memory.
+// The memory of each device in a step with strategy dp or dp_balanced, predicted from measurements of one device. Part
+// of levin plan memory.
 #pragma once
 
 #include <cstdint>

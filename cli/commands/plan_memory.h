@@ -49,7 +49,8 @@ struct MeasuredMemory {
 /// Measures the run that these words of a command line describe (--config FILE, overrides); throws ConfigError.
 using MeasureMemory = std::function<MeasuredMemory(const std::vector<std::string>& run_words)>;
 
-/// Runs "levin plan memory": a table of plans, a picture of them, and with --apply a run file. Words that are not its options are the run's. Returns the exit code.
+/// Runs "levin plan memory": a table of plans, a picture of them, and with --apply a run file. Words that are not its
+/// options are the run's. Returns the exit code.
 [[nodiscard]] int run_plan_memory(const std::vector<std::string>& words, int width, const MeasureMemory& measure);
 
 /// One line of the table.

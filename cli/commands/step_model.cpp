@@ -13,7 +13,8 @@ double ring_seconds(double bytes, int64_t n, const Link& link) {
   return n < 2 ? 0 : messages * (bytes / static_cast<double>(n) / link.bandwidth + link.latency);
 }
 
-// Parts of equal size become ready one after another while `computing` goes on, and are sent one after another: either the last part is sent after the computation, or the link has been busy since the first one was ready.
+// Parts of equal size become ready one after another while `computing` goes on, and are sent one after another: either
+// the last part is sent after the computation, or the link has been busy since the first one was ready.
 double beside(double computing, double sending, double parts) {
   return std::max(computing + sending / parts, computing / parts + sending);
 }

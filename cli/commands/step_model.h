@@ -1,4 +1,5 @@
-// Closed formulas for the time of a training step on many devices, given the time on one, so that a cluster can be evaluated before it is bought. docs/planning.md derives them.
+// Closed formulas for the time of a training step on many devices, given the time on one, so that a cluster can be
+// evaluated before it is bought. docs/planning.md derives them.
 #pragma once
 
 #include <cstdint>

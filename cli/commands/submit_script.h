@@ -28,7 +28,8 @@ struct SubmitJob {
 /// Whether `text` has no control character, such as a newline.
 [[nodiscard]] bool is_one_line(const std::string& text);
 
-/// Control characters, such as newlines, become a problem in lines of an sbatch script. The words of the command may have them, because they are quoted for the shell.
+/// Control characters, such as newlines, become a problem in lines of an sbatch script. The words of the command may
+/// have them, because they are quoted for the shell.
 void check_job(const SubmitJob& job, Problems& problems);
 
 /// Throws ConfigError if check_job finds a problem.

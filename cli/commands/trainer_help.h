@@ -1,4 +1,5 @@
-// What "levin help trainer" prints: every option in a line, the most used first, and "levin help trainer.NAME", everything about one of them.
+// What "levin help trainer" prints: every option in a line, the most used first, and "levin help trainer.NAME",
+// everything about one of them.
 #pragma once
 
 #include <string>

@@ -38,7 +38,8 @@ std::vector<std::string> command_words() {
   return words;
 }
 
-// Extracts files and overrides, in order, and leaves the rest to CLI11, which would lose the order between known options (--config) and others (--trainer.max_epochs).
+// Extracts files and overrides, in order, and leaves the rest to CLI11, which would lose the order between known
+// options (--config) and others (--trainer.max_epochs).
 class SourceReader {
  public:
   SourceReader(const std::vector<std::string>& args, Problems& problems) : args_(args), problems_(problems) {}

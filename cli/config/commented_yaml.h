@@ -13,7 +13,8 @@ void add_comment(ConfigNode& container, const std::string& text);
 /// Whether a list or a map has more than comments.
 [[nodiscard]] bool has_entries(const ConfigNode& container);
 
-/// Block-style YAML with the comments, which reads back to the tree without them. If a list or a map has only comments, they replace its key.
+/// Block-style YAML with the comments, which reads back to the tree without them. If a list or a map has only comments,
+/// they replace its key.
 [[nodiscard]] std::string to_commented_yaml(const ConfigNode& node, int indent = 0);
 
 }  // namespace levin

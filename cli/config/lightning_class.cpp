@@ -155,7 +155,8 @@ std::optional<ConfigNode> translate_class(const ConfigNode& as_written, const st
   ConfigNode args = options_of_alias(plain, *entry);
   for (const auto& option : spec.init_args.entries) translation.add(option);
   ConfigNode taken = translation.take_args();
-  for (const auto& option : taken.entries) args.erase(option.key);  // given options take precedence over those of an alias
+  for (const auto& option : taken.entries)
+    args.erase(option.key);  // given options take precedence over those of an alias
   for (auto& option : taken.entries) args.entries.push_back(std::move(option));
   ConfigNode options = ConfigNode::map();
   for (const auto& field : entry->describe()) {

@@ -35,7 +35,8 @@ struct TranslationNotes {
   void leave_out(ConfigNode& container, const ConfigEntry& entry, const std::string& path, const std::string& why);
 };
 
-/// {class_path, init_args} or a name, as it stands at `path`. Options that Levin's class does not have are left out; unset, with the reason in `problem`, if the class is unknown or requires what was left out.
+/// {class_path, init_args} or a name, as it stands at `path`. Options that Levin's class does not have are left out;
+/// unset, with the reason in `problem`, if the class is unknown or requires what was left out.
 [[nodiscard]] std::optional<ConfigNode> translate_class(const ConfigNode& written, const std::string& path,
                                                         const KnownClasses& known, TranslationNotes& notes,
                                                         std::string& problem);

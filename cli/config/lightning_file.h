@@ -1,4 +1,5 @@
-// Translates a run file of Lightning's LightningCLI. Levin's options, classes and aliases are taken from the options structs and the registries; there is no second list here.
+// Translates a run file of Lightning's LightningCLI. Levin's options, classes and aliases are taken from the options
+// structs and the registries; there is no second list here.
 #pragma once
 
 #include <string>
@@ -23,7 +24,8 @@ struct TranslatedFile {
   std::vector<std::string> notes = {};    // what was translated to something else
 };
 
-/// Translates what is possible; the rest is listed in `left_out` and becomes a comment in `config`. Options that are null or have Levin's default are omitted silently. A file that is not LightningCLI's is a problem.
+/// Translates what is possible; the rest is listed in `left_out` and becomes a comment in `config`. Options that are
+/// null or have Levin's default are omitted silently. A file that is not LightningCLI's is a problem.
 [[nodiscard]] TranslatedFile translate_lightning_file(const ConfigNode& file, const GivenClasses& given,
                                                       Problems& problems);
 

@@ -14,7 +14,8 @@ namespace levin {
 /// Whether it contains "${…}" of OmegaConf, which Levin does not expand.
 [[nodiscard]] bool has_interpolation(const ConfigNode& value);
 
-/// A time span as Python prints it ("1 day, 2:30:00", "0:30:00", {hours: 2, minutes: 30}) as DD:HH:MM:SS; unset if it has none of these forms.
+/// A time span as Python prints it ("1 day, 2:30:00", "0:30:00", {hours: 2, minutes: 30}) as DD:HH:MM:SS; unset if it
+/// has none of these forms.
 [[nodiscard]] std::optional<ConfigNode> from_timedelta(const ConfigNode& value);
 
 }  // namespace levin

@@ -39,7 +39,8 @@ ConfigNode spec_of(const ConfigNode& name) {
 
 void set_class(ConfigNode& spec, const ConfigNode& name, const Mark& key_mark) {
   const ConfigNode* old = spec.find("class_path");
-  // Lightning also tries to keep arguments that both classes have; here none are kept, because an argument of another class with the same name may mean something else.
+  // Lightning also tries to keep arguments that both classes have; here none are kept, because an argument of another
+  // class with the same name may mean something else.
   if (old != nullptr && !same_class(*old, name)) spec.erase("init_args");
   spec.set("class_path", name, key_mark);
 }

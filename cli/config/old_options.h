@@ -10,9 +10,9 @@
 
 namespace levin {
 
-/// Replaces the old keys of a run file's `trainer` by the present ones (accelerator, devices, num_nodes, strategy, precision),
-/// at the old ones' places in the file. An old key that contradicts a present one is a problem that names both.
-/// Returns a line for each old key, which names the new spelling.
+/// Replaces the old keys of a run file's `trainer` by the present ones (accelerator, devices, num_nodes, strategy,
+/// precision), at the old ones' places in the file. An old key that contradicts a present one is a problem that names
+/// both. Returns a line for each old key, which names the new spelling.
 [[nodiscard]] std::vector<std::string> translate_old_options(ConfigNode& trainer, Problems& problems);
 
 /// The old keys, for suggestions if one is in the wrong place.

@@ -6,7 +6,9 @@
 
 namespace levin {
 
-/// `text` (of the file `path`) with trainer.recompute: {modules}, replacing an existing one; without `modules` the key is removed. Throws ConfigError with what to write by hand if the file's form does not allow this without changing the rest.
+/// `text` (of the file `path`) with trainer.recompute: {modules}, replacing an existing one; without `modules` the key
+/// is removed. Throws ConfigError with what to write by hand if the file's form does not allow this without changing
+/// the rest.
 [[nodiscard]] std::string with_recompute(const std::string& text, const std::string& path,
                                          const std::vector<std::string>& modules);
 

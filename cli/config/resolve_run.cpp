@@ -27,7 +27,8 @@ void resolve_class_with_more(std::optional<Spec>& spec, const std::string& path,
   spec->init_args = resolved.init_args;
 }
 
-// Options that only the trainer can check (devices, precision, combinations) are checked here too, before anything is created; each problem has its position in the file.
+// Options that only the trainer can check (devices, precision, combinations) are checked here too, before anything is
+// created; each problem has its position in the file.
 void check_plan(const TrainerOptions& options, const ConfigNode& as_written, Problems& problems) {
   const std::string prefix = "TrainerOptions.";
   const auto reported = problems.lines();

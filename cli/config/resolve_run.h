@@ -32,7 +32,8 @@ struct FitWords {
   ResolvedRun run = {};
 };
 
-/// The run that "levin fit" followed by these words would be, model required: for commands that do something else with such words (tune, plan). Check `problems` before using it.
+/// The run that "levin fit" followed by these words would be, model required: for commands that do something else with
+/// such words (tune, plan). Check `problems` before using it.
 [[nodiscard]] FitWords resolve_fit_words(const std::vector<std::string>& words, RunPlace place, Problems& problems);
 
 }  // namespace levin

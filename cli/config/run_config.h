@@ -80,7 +80,8 @@ template <>
 struct ValueType<OptimizerSpec> : ClassWithMore<OptimizerSpec> {};
 
 struct RunConfig {
-  // The same default as in Lightning (true), where true may mean $PL_GLOBAL_SEED; here true is 0, because a run must not depend on the environment.
+  // The same default as in Lightning (true), where true may mean $PL_GLOBAL_SEED; here true is 0, because a run must
+  // not depend on the environment.
   std::optional<std::variant<int64_t, bool>> seed_everything = true;
   ConfigNode trainer = {};
   std::optional<ClassSpec> model = std::nullopt;

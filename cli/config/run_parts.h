@@ -16,7 +16,8 @@ struct RunParts {
   std::shared_ptr<DataModule> data;  // null: the model's own loaders
 };
 
-/// Creates model and data of a resolved configuration, after seeding all generators if configured. The run file's optimizer and scheduler replace the model's.
+/// Creates model and data of a resolved configuration, after seeding all generators if configured. The run file's
+/// optimizer and scheduler replace the model's.
 [[nodiscard]] RunParts make_parts(const RunConfig& config);
 
 /// Trains the model on the data, or on its own loaders.

@@ -87,7 +87,8 @@ bool closes(std::string_view text, size_t at) {
 
 }  // namespace
 
-// yaml-cpp counts bytes from 0, people count characters from 1. Far along a line bytes are used: counting again for each of 100,000 values would take minutes.
+// yaml-cpp counts bytes from 0, people count characters from 1. Far along a line bytes are used: counting again for
+// each of 100,000 values would take minutes.
 Mark YamlBuilder::place(const YAML::Mark& mark) const {
   if (fixed_mark_ != nullptr) return *fixed_mark_;
   const auto column = static_cast<size_t>(std::max(mark.column, 0));

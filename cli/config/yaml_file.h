@@ -4,7 +4,8 @@
 //   ConfigNode config = read_yaml_file("run.yaml", problems);
 //   problems.throw_if_any();
 //
-// Stricter than YAML: duplicate keys, a second document, unknown tags, merge keys and open quotes are errors. Safe for malicious files: size, nesting and expansion of aliases are limited, so reading takes under a second.
+// Stricter than YAML: duplicate keys, a second document, unknown tags, merge keys and open quotes are errors. Safe for
+// malicious files: size, nesting and expansion of aliases are limited, so reading takes under a second.
 #pragma once
 
 #include <string>

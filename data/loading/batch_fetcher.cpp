@@ -74,7 +74,8 @@ bool is_plain(const at::Tensor& tensor) {
          !tensor.is_neg() && !tensor.is_conj() && !tensor.requires_grad();
 }
 
-// Stacks samples one by one. Plain ones are copied directly to the batch, while they are still in the cache; at::stack, which needs all of them first, takes twice as long for small samples. Others are left to it.
+// Stacks samples one by one. Plain ones are copied directly to the batch, while they are still in the cache; at::stack,
+// which needs all of them first, takes twice as long for small samples. Others are left to it.
 class Stacker {
  public:
   Stacker(size_t count, const int64_t* indices) : count_(count), indices_(indices) {}

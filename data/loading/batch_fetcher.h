@@ -1,4 +1,5 @@
-// One pass of a DataLoader: fetches batch b, on any thread and in any order. Immutable, so the worker threads share it without a lock.
+// One pass of a DataLoader: fetches batch b, on any thread and in any order. Immutable, so the worker threads share it
+// without a lock.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,6 @@
 // The loader of data sets: batches in an order that is a function of (seed, epoch), fetched by next() itself or ahead
-// of it by threads. The number of threads affects only speed: the batches, their order and the augmentation are the same.
+// of it by threads. The number of threads affects only speed: the batches, their order and the augmentation are the
+// same.
 //
 //   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true, .num_workers = 2});
 //
@@ -48,7 +49,8 @@ class DataLoader final : public Loader {
  public:
   using Options = DataLoaderOptions;
 
-  /// `sampler`: the order, instead of `shuffle`. `collate`: makes a batch of samples, instead of stacking; the data set is then read sample by sample. Throws ConfigError for options out of range or shuffle together with a sampler.
+  /// `sampler`: the order, instead of `shuffle`. `collate`: makes a batch of samples, instead of stacking; the data set
+  /// is then read sample by sample. Throws ConfigError for options out of range or shuffle together with a sampler.
   explicit DataLoader(std::shared_ptr<Dataset> dataset, DataLoaderOptions options = {},
                       std::shared_ptr<Sampler> sampler = nullptr, Collate collate = nullptr);
 

@@ -1,12 +1,14 @@
-// Samples by index. A subclass returns one sample at a time; one that can gather an entire batch reports that, and is then not asked for single samples (unless the loader has a collate function).
+// Samples by index. A subclass returns one sample at a time; one that can gather an entire batch reports that, and is
+// then not asked for single samples (unless the loader has a collate function).
 //
 //   class Squares : public levin::Dataset {
 //     int64_t size() const override { return 100; }
 //     levin::Batch get(int64_t i) const override { return {torch::tensor(float(i)), torch::tensor(float(i * i))}; }
 //   };
 //
-// get() and get_batch() are called by several worker threads at once, with autograd off; get() cannot turn it on. Random augmentation draws from sample_generator() (data/loading/sample_generator.h), which makes it
-// independent of the number of workers.
+// get() and get_batch() are called by several worker threads at once, with autograd off; get() cannot turn it on.
+// Random augmentation draws from sample_generator() (data/loading/sample_generator.h), which makes it independent of
+// the number of workers.
 #pragma once
 
 #include <ATen/core/Tensor.h>

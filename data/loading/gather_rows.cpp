@@ -19,7 +19,8 @@ constexpr int64_t kBytesPerThread = 1 << 17;  // less is copied before another t
 constexpr size_t kCacheLine = 64;
 constexpr size_t kPrefetched = 1 << 12;  // the CPU prefetches the rest of a long row by itself
 
-// Rows of a shuffled batch are anywhere: each is prefetched while the row before it is copied. Saves a fifth of the time of 64 rows of 3 KB.
+// Rows of a shuffled batch are anywhere: each is prefetched while the row before it is copied. Saves a fifth of the
+// time of 64 rows of 3 KB.
 void prefetch(const char* row, size_t bytes) {
   for (size_t offset = 0; offset < std::min(bytes, kPrefetched); offset += kCacheLine) {
     __builtin_prefetch(row + offset);

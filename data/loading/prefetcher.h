@@ -34,7 +34,8 @@ class Prefetcher {
   /// Abandons a pass in progress and ends the threads; start() begins a new pass.
   void stop();
 
-  /// Blocks until the next batch is ready; false: the pass is over. Rethrows the exception of its fetch and abandons the pass.
+  /// Blocks until the next batch is ready; false: the pass is over. Rethrows the exception of its fetch and abandons
+  /// the pass.
   bool next(Batch& batch);
 
  private:

@@ -18,7 +18,8 @@ struct DownloadOptions {
   uint64_t max_bytes = uint64_t{1} << 40;  // a larger response is rejected
 };
 
-/// Creates the folder of `path` if need be. Throws DataError naming url, path and cause (HTTP status, broken connection and bytes received, checksum expected and got, full disk, unwritable folder); an old file at `path` is then
+/// Creates the folder of `path` if need be. Throws DataError naming url, path and cause (HTTP status, broken connection
+/// and bytes received, checksum expected and got, full disk, unwritable folder); an old file at `path` is then
 /// untouched.
 void download(const std::string& url, const std::string& path, const DownloadOptions& options = {});
 

@@ -23,8 +23,9 @@ namespace levin {
 struct MnistOptions {
   std::string root = "";  // folder of the archives (.gz or unpacked); "": found or downloaded, see above
   int64_t batch_size = 64;
-  int64_t val_size = 5000;   // training images held out for validation
-  int64_t split_seed = 42;   // which ones; independent of the run's seed, so that runs with different seeds stay comparable
+  int64_t val_size = 5000;  // training images held out for validation
+  int64_t split_seed =
+      42;  // which ones; independent of the run's seed, so that runs with different seeds stay comparable
   int64_t num_workers = 0;   // the images are in memory: more is rarely faster
   bool normalize = true;     // subtract the mean and divide by the deviation of the training pixels; else 0 to 1
   bool flatten = false;      // x as (batch, 784)

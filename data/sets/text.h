@@ -2,8 +2,9 @@
 //
 //   data: {class_path: TextFile, init_args: {path: book.txt, block_size: 128, batch_size: 16}}
 //
-// Batches: x (batch, block_size) int64 and y, the token that follows each. The end of the text is for validation, and the part given by test_fraction after that for the test. To predict, a batch is the prompt, once per sample wanted: (num_samples,
-// tokens of the prompt).
+// Batches: x (batch, block_size) int64 and y, the token that follows each. The end of the text is for validation, and
+// the part given by test_fraction after that for the test. To predict, a batch is the prompt, once per sample wanted:
+// (num_samples, tokens of the prompt).
 #pragma once
 
 #include <ATen/core/Tensor.h>

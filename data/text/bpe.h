@@ -1,5 +1,6 @@
 // Byte-pair encoding over bytes, as GPT-2 does it (Radford et al. 2019): the text is cut into words by a pattern, and
-// within a word the pair of tokens of the lowest rank is joined until no pair has one. Every byte is a token, so any bytes can be encoded, and decoding restores them.
+// within a word the pair of tokens of the lowest rank is joined until no pair has one. Every byte is a token, so any
+// bytes can be encoded, and decoding restores them.
 //
 //   const auto gpt2 = levin::BpeTokenizer::from_ranks("gpt2.tiktoken");
 //   gpt2.encode("In the beginning");   // the numbers that tiktoken gives

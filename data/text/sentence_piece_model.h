@@ -1,4 +1,5 @@
-// The interface to a SentencePiece model. Its library is loaded with the first model, with local symbols: both it and LibTorch's c10 define FLAGS_minloglevel; in one program each would write to the other's memory.
+// The interface to a SentencePiece model. Its library is loaded with the first model, with local symbols: both it and
+// LibTorch's c10 define FLAGS_minloglevel; in one program each would write to the other's memory.
 #pragma once
 
 #include <memory>
@@ -22,7 +23,8 @@ class SentencePieceModel {
   [[nodiscard]] virtual std::string decode(const std::vector<int>& ids, std::string& text) const = 0;
 };
 
-/// The model in `bytes`; null, with `problem` set, if they are not a model. Throws Error if the library cannot be opened.
+/// The model in `bytes`; null, with `problem` set, if they are not a model. Throws Error if the library cannot be
+/// opened.
 [[nodiscard]] std::unique_ptr<SentencePieceModel> open_sentence_piece(const std::string& bytes, std::string& problem);
 
 }  // namespace levin

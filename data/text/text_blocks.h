@@ -35,7 +35,8 @@ class TokenBlocks final : public Dataset {
 };
 
 /// Visits blocks that follow each other without overlap, so that a pass sees nearly every token once. Shuffled: in a
-/// new order, from a new place in the first block, for every (seed, epoch); else in order from the start. The remainder that does not fill a block is left out.
+/// new order, from a new place in the first block, for every (seed, epoch); else in order from the start. The remainder
+/// that does not fill a block is left out.
 class BlockSampler final : public Sampler {
  public:
   BlockSampler(const TokenBlocks& blocks, bool shuffle);

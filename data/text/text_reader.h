@@ -7,7 +7,8 @@
 
 namespace levin {
 
-/// The text in the file. Throws DataError naming file, byte, what was expected and what was seen; a compressed file of more than `max_bytes` is rejected.
+/// The text in the file. Throws DataError naming file, byte, what was expected and what was seen; a compressed file of
+/// more than `max_bytes` is rejected.
 [[nodiscard]] std::string read_text(const std::string& path, uint64_t max_bytes = uint64_t{4} << 30);
 
 /// Where Debian's package bible-kjv-text keeps the King James Bible: 4.4 MB of text in 31103 lines.

@@ -17,9 +17,9 @@ class EvaluationLoop {
   /// At most `limit` batches of each loader, besides the run's own limits. Returns each loader's metrics.
   std::vector<Metrics> run(int64_t limit);
 
-  /// What predict_step returned, after run().
-  /// Before run(): callbacks alone get what predict_step returns.
+  /// Before run(): the results of predict_step go to callbacks only.
   void keep_no_predictions() { keeps_predictions_ = false; }
+  /// After run(): the results of predict_step.
   [[nodiscard]] Predictions take_predictions() { return std::move(predictions_); }
 
  private:

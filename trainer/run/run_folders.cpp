@@ -37,8 +37,8 @@ bool is_empty_folder(const fs::path& path) {
   return fs::is_directory(fs::symlink_status(path, code)) && names_in(path.string()).empty();
 }
 
-// The names in a folder without results; unset if it has some. The metrics of an evaluation are printed; `printed`: they
-// are no result that the folder is needed for.
+// The names in a folder without results; unset if it has some. The metrics of an evaluation are printed; `printed`:
+// they are no result that the folder is needed for.
 std::optional<std::vector<std::string>> names_of_unused(const fs::path& folder, bool printed) {
   std::vector<std::string> names = names_in(folder.string());
   const bool is_unused = std::all_of(names.begin(), names.end(), [&](const std::string& name) {

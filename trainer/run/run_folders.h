@@ -16,7 +16,8 @@ void start_loggers(Run& run);
 void claim_folders(Run& run, const std::vector<std::string>& folders);
 
 /// When the run is over: removes the folders that its loggers created and that stayed empty, because it failed before
-/// its first batch, or only evaluated and logged nothing. Never throws.
+/// its first batch, or only evaluated. The metrics of an evaluation are kept only by a logger that was configured; the
+/// default one's are printed. Never throws.
 void remove_unused_folders(Run& run);
 
 /// Unlocks all folders.
