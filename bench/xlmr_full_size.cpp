@@ -47,7 +47,10 @@ Cost predict_full_size(const Column& column, const Size& size) {
   const int64_t layers = EncoderShape::of(column.architecture).num_hidden_layers;
   const levin::ChainCost cost = deepened(levin::at_batch(measured.cost, measured.smaller, column.batch), layers);
   const auto step = levin::predict_memory(cost, column.recompute ? levin::each_block(cost) : levin::Segments());
-  return {step.seconds * 1e3, static_cast<double>(step.peak) / (1 << 20)};
+  const auto without = levin::predict_memory(cost, {});
+  return {.ms_a_step = step.seconds * 1e3,
+          .ms_without = without.seconds * 1e3,
+          .peak_mib = static_cast<double>(step.peak) / (1 << 20)};
 }
 
 }  // namespace bench::xlmr

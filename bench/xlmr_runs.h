@@ -33,7 +33,8 @@ struct Size {
 
 struct Cost {
   double ms_a_step = 0;
-  double peak_mib = 0;  // of all tensors: weights, gradients, optimizer state, activations and what operators need
+  double ms_without = 0;  // predicted: without recomputation, by the same measurement
+  double peak_mib = 0;    // of all tensors: weights, gradients, optimizer state, activations and what operators need
 };
 
 [[nodiscard]] TextClassifierOptions model_options(const Column& column, const Size& size);

@@ -45,7 +45,13 @@ std::vector<size_t> first_alike(const Stations& stations) {
   return alike;
 }
 
-void take_times(const std::vector<Stations>& passes, Stations& into) {
+// By station, then by pass: means of the stations that are alike.
+struct PassTimes {
+  std::vector<std::vector<double>> forward = {};
+  std::vector<std::vector<double>> backward = {};
+};
+
+PassTimes take_times(const std::vector<Stations>& passes, Stations& into) {
   const std::vector<size_t> alike = first_alike(into);
   std::vector<std::vector<double>> forward(into.size()), backward(into.size());  // by the first alike, then by pass
   for (const Stations& pass : passes) {
@@ -65,6 +71,31 @@ void take_times(const std::vector<Stations>& passes, Stations& into) {
   for (size_t k = 0; k < into.size(); ++k) {
     into[k].forward.seconds = median(forward[alike[k]]);
     into[k].backward.seconds = median(backward[alike[k]]);
+  }
+  for (size_t k = 0; k < into.size(); ++k) {
+    if (alike[k] == k) continue;
+    forward[k] = forward[alike[k]];
+    backward[k] = backward[alike[k]];
+  }
+  return {std::move(forward), std::move(backward)};
+}
+
+// The time of a stretch with segments: that without, times the median of what each pass took beside the one just before
+// it. A machine that slows down for a few passes slows both of a pair; the medians of each kind, taken alone, may come
+// from different times, and their difference, what recomputation takes, would be several times too large.
+double beside(double without, const std::vector<double>& plain, const std::vector<double>& again) {
+  std::vector<double> ratios;
+  for (size_t pass = 0; pass < std::min(plain.size(), again.size()); ++pass) {
+    if (plain[pass] > 0) ratios.push_back(again[pass] / plain[pass]);
+  }
+  return ratios.empty() ? median(again) : without * median(ratios);
+}
+
+void pair_times(const PassTimes& plain, const PassTimes& again, Passes& passes) {
+  for (size_t k = 0; k < passes.again.size(); ++k) {
+    if (plain.forward[k].empty() || again.forward[k].empty()) continue;
+    passes.again[k].forward.seconds = beside(passes.plain[k].forward.seconds, plain.forward[k], again.forward[k]);
+    passes.again[k].backward.seconds = beside(passes.plain[k].backward.seconds, plain.backward[k], again.backward[k]);
   }
 }
 
@@ -151,11 +182,12 @@ void refuse_plan(const std::string& why) {
 
 Passes typical_passes(const std::vector<Stations>& plain, const std::vector<Stations>& again) {
   Passes passes{plain.back(), again.back()};
-  take_times(plain, passes.plain);
-  take_times(again, passes.again);
+  const PassTimes plain_times = take_times(plain, passes.plain);
+  const PassTimes again_times = take_times(again, passes.again);
   if (passes.plain.size() != passes.again.size()) {
     refuse_plan("the module calls other blocks where they are recomputed.");
   }
+  pair_times(plain_times, again_times, passes);
   return passes;
 }
 

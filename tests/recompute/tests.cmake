@@ -8,3 +8,6 @@ levin_test(recompute TORCH FILES
 
 levin_test(chain_plan FILES
   recompute/chain_plan_test.cpp)
+
+levin_test(chain_figures TORCH FILES
+  recompute/chain_figures_test.cpp)
