@@ -22,7 +22,8 @@ struct Passes {
 };
 
 /// The last pass of each kind, with typical times: blocks of one class and size take as long as each other, so each is
-/// given their mean, and of several passes the median counts. again[k] is the pass that came right after plain[k]. Throws ConfigError where passes differ in their blocks.
+/// given their mean, and of several passes the median counts. again[k] is the pass that came right after plain[k].
+/// Throws ConfigError where passes differ in their blocks.
 [[nodiscard]] Passes typical_passes(const std::vector<Stations>& plain, const std::vector<Stations>& again);
 
 /// The blocks' costs, without the batch, the weights and the update.

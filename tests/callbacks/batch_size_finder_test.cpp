@@ -1,4 +1,4 @@
-// Finding a batch size: what is found is what fits, and looking leaves no trace.
+// Finding a batch size: the result fits, and the search leaves no trace.
 #include "levin/callbacks/batch_size_finder.h"
 
 #include <gtest/gtest.h>

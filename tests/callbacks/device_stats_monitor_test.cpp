@@ -1,4 +1,4 @@
-// What the machine says, against /proc as this process sees it and a driver that stands in for NVIDIA's.
+// The machine's figures, compared with /proc as this process sees it and with a replacement for NVIDIA's driver.
 #include "levin/callbacks/device_stats_monitor.h"
 
 #include <gtest/gtest.h>

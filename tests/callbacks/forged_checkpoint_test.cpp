@@ -1,5 +1,5 @@
-// What a checkpoint says of files is the word of whoever wrote it: a run that continues from a forged one writes and
-// removes in its own checkpoint folder and nowhere else.
+// The list of files in a checkpoint cannot be trusted: a run that resumes from a forged one writes and removes only in
+// its own checkpoint folder.
 #include <gtest/gtest.h>
 
 #include <filesystem>

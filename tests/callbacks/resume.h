@@ -1,5 +1,5 @@
-// A run that is cut by an exception and continued must end as one that was not cut: the module, the optimizer and the
-// callback's state to the last bit.
+// A run that is interrupted by an exception and resumed must end like an uninterrupted one: the module, the optimizer
+// and the callback's state to the last bit.
 #pragma once
 
 #include <gtest/gtest.h>

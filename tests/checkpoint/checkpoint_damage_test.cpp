@@ -1,5 +1,5 @@
-// Damage to a checkpoint as a Trainer writes it: every flipped bit, cut and appended byte is noticed and told with the
-// file's name. (checkpoint_file_test.cpp flips every bit of a tiny file.)
+// Damage to a checkpoint as a Trainer writes it: every flipped bit, removed and appended byte is detected and reported
+// with the file's name. (checkpoint_file_test.cpp flips every bit of a tiny file.)
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// Files written beside the training: what is copied, what is removed, and who learns of a failure.
+// Files written in the background: what is copied, what is removed, and how failures are reported.
 #include "levin/checkpoint/checkpoint_writer.h"
 
 #include <dlfcn.h>
@@ -15,8 +15,7 @@
 #include "support/io_faults.h"
 #include "support/temporary_folder.h"
 
-// Stands in front of libc's for this program and its libraries: a system without threads to give cannot be had
-// otherwise.
+// Replaces libc's function for this program and its libraries: a system out of threads cannot be provided otherwise.
 static bool refuse_threads = false;
 extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* thread,
                                                                      const pthread_attr_t* attributes,

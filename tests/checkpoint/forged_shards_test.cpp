@@ -1,5 +1,5 @@
-// Sharded checkpoints whose record a stranger has written, with checksums that are right: what it says of files and of
-// places in tensors is checked before a byte is believed, and every error names the file.
+// Sharded checkpoints with a forged record whose checksums are correct: its files and positions in tensors are checked
+// before they are used, and every error names the file.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-// The values of a checkpoint as JSON: what cannot be read again is not written, and a stranger's text costs little.
+// The values of a checkpoint as JSON: what cannot be read again is not written, and malicious text costs little.
 #include "levin/checkpoint/values_json.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// `levin checkpoint …` and `weights:` as users run them: the program, its words on both streams, its exit status.
+// `levin checkpoint …` and `weights:` as users run them: the program, its output on both streams, its exit status.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

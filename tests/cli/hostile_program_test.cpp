@@ -1,4 +1,4 @@
-// Run files from a stranger, given to the real program: `levin fit --config FILE` must refuse each with a clear message
+// Malicious run files, given to the real program: `levin fit --config FILE` must refuse each with a clear message
 // in under a second and under 200 MB more than a run with a harmless mistake takes.
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Files made to cost the reader its time or memory: each must be refused (or read) quickly and within a bound.
+// Files that try to exhaust time or memory: each must be rejected (or read) quickly and within a bound.
 // The bound on memory is a real one: a child process with a limited address space reads the file.
 #include <gtest/gtest.h>
 #include <sys/resource.h>

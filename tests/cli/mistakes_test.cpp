@@ -1,4 +1,4 @@
-// What is wrong with a run is told once, with its place and the way out: the real tool on bad files.
+// Mistakes in a run are reported once, with position and remedy: the real tool on bad files.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The articles' flags of the trainer, and what they are called today.
+// The articles' flags of the trainer, and their present names.
 #include "levin/cli/config/old_options.h"
 
 #include <gtest/gtest.h>

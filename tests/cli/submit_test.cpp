@@ -78,7 +78,7 @@ TEST(SubmitOptions, TellEveryMistake) {
   expect_parts(errors({"--slurm", "array=1-5"}), {"--slurm: array is written by levin submit itself"});
   expect_parts(errors({"--slurm", "two words"}), {"--slurm: \"two words\" is no option of sbatch"});
   expect_parts(errors({"--slurm", "-p=x"}), {"is no option of sbatch"});
-  expect_parts(errors({"--job-name=a\nb"}), {"--job-name: \"a\\nb\" holds a line's end"});
+  expect_parts(errors({"--job-name=a\nb"}), {"--job-name: \"a\\nb\" contains a newline"});
   expect_parts(errors({"--dry-run=yes"}), {"--dry-run: takes no value"});
   std::string many = "--grid=a.b=1";
   for (int k = 2; k <= 1001; ++k) many += "," + std::to_string(k);

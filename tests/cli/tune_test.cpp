@@ -1,4 +1,4 @@
-// levin tune: what it says can be written into the run file, and nothing else is left of it.
+// levin tune: its output can be written into the run file, and it leaves nothing else behind.
 #include "levin/cli/commands/tune.h"
 
 #include <gtest/gtest.h>

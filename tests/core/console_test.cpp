@@ -1,4 +1,4 @@
-// The Console as a person sees it: a program of its own runs under a real pseudo-terminal, or with pipes.
+// The Console as seen by a person: a program of its own runs under a real pseudo-terminal, or with pipes.
 #include "levin/core/console.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Opening libraries at run time, and every way in which a GPU may not be there.
+// Opening libraries at run time, and every way in which a GPU may be missing.
 #include "levin/core/gpu.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// levin::call: the plain forward pass, or what acts around it.
+// levin::call: the plain forward pass, or with actions.
 #include "levin/core/module_call.h"
 
 #include <gtest/gtest.h>

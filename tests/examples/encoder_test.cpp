@@ -92,7 +92,7 @@ TEST(TextClassifier, ComputesWhatPyTorchDoes) {
 
 // Three steps of the Trainer: the optimizer's two groups, the schedule and the losses are PyTorch's.
 TEST(TextClassifier, TrainsAsPyTorchDoes) {
-  torch::set_num_threads(1);  // so small a model only waits for more
+  torch::set_num_threads(1);  // a model this small only waits for more
   for (const bool roberta : {true, false}) {
     const Recorded recorded(roberta);
     const test::TemporaryFolder folder;

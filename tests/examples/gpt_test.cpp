@@ -143,7 +143,7 @@ TEST(GPT, TrainsAsPyTorchDoes) {
   const auto tokens = torch::tensor(flat).view({2, 6}).repeat({3, 1});
   const test::TemporaryFolder folder;
   const test::CapturedConsole quiet;
-  torch::set_num_threads(1);  // so small a model only waits for more
+  torch::set_num_threads(1);  // a model this small only waits for more
   GPTOptions options = small();
   options.lr = 1e-2;
   options.warmup_steps = 0;
@@ -205,7 +205,7 @@ TEST(GPT, StartsOutKnowingNothing) {
 
 TEST(GPT, WarmsUpAndFollowsACosineOverTheWholeRun) {
   const test::CapturedConsole quiet;
-  torch::set_num_threads(1);  // so small a model only waits for more
+  torch::set_num_threads(1);  // a model this small only waits for more
   GPTOptions options = small();
   options.lr = 1.0;
   options.warmup_steps = 4;
@@ -241,7 +241,7 @@ TEST(GPT, LearnsATextByHeartAndContinuesIt) {
   for (int i = 0; i < 40; ++i) repeated += text;
   const std::string path = folder.path() + "/text.txt";
   std::ofstream(path) << repeated;
-  torch::set_num_threads(1);  // so small a model only waits for more
+  torch::set_num_threads(1);  // a model this small only waits for more
   seed_everything(3);
   GPTOptions options;
   options.block_size = 32;

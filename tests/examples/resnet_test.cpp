@@ -38,7 +38,7 @@ TEST(ResNet, BlocksStartAsTheIdentity) {
 // Two bars in one of four places: too hard for chance, easy for a convolution.
 TEST(ResNet, LearnsToTellBarsApart) {
   const test::CapturedConsole quiet;
-  torch::set_num_threads(1);  // so small a model only waits for more
+  torch::set_num_threads(1);  // a model this small only waits for more
   seed_everything(5);
   const auto y = torch::arange(256) % 4;
   auto x = torch::rand({256, 1, 12, 12}) * 0.5;

@@ -347,7 +347,8 @@ def case_commands_take_a_checkpoint(place):
     of_fit = [row for row in place.metrics() if row["val_loss"]][-1]
     for command, parts in [("validate", ["val_loss", "val_acc"]), ("test", ["test_loss", "test_acc"]),
                            ("predict", ["predictions", "64", "sample 0: "])]:
-        place.levin(command, "--config", config, "--ckpt_path", last).exits(0).says(*parts)
+        named = [command, "--config", config, "--ckpt_path", last, "--trainer.logger=CSVLogger"]
+        place.levin(*named).exits(0).says(*parts)
     # Validation of the loaded weights sees what validation saw at the end of the epoch.
     of_file = [row for row in place.metrics(1) if row["val_loss"]][-1]
     expect_same("val_loss in fit and from its checkpoint", of_fit["val_loss"], of_file["val_loss"])

@@ -1,4 +1,4 @@
-// Which folder a run gets, alone, beside others, and in a job of Slurm that is started again.
+// Which folder a run gets, alone, in parallel with others, and in a requeued Slurm job.
 #include "levin/loggers/run_folder.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What an optimizer promises to who records its updates for a GPU (TrainerOptions::cuda_graph), on a CPU: the numbers
+// The guarantees of an optimizer for capturing its updates on a GPU (TrainerOptions::cuda_graph), on a CPU: the numbers
 // are those of an ordinary step.
 #include "optim/support.h"
 

@@ -1,4 +1,4 @@
-// What the tests of optim/ share: every class in its registry, PyTorch's recorded numbers, small problems.
+// Shared by the tests of optim/: every class in its registry, PyTorch's recorded numbers, small problems.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// The guard: what it changes, that it all comes back, and that it changes one thread only.
+// The guard: what it changes, that everything is restored, and that it affects one thread only.
 #include "levin/precision/autocast.h"
 
 #include <ATen/autocast_mode.h>

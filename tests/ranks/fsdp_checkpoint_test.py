@@ -86,7 +86,7 @@ class Checkpoints(RanksTest):
         self.assertEqual(from_file, from_folder)
         again = subprocess.run([TOOL, "checkpoint", "consolidate", kept, one], capture_output=True, text=True)
         self.assertEqual(again.returncode, 1)
-        self.assertIn("it is there already", again.stderr)
+        self.assertIn("it exists already", again.stderr)
 
     def test_a_shard_that_is_missing_or_damaged_is_named(self):
         words = ["samples=48", "batch=4"]

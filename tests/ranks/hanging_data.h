@@ -1,4 +1,4 @@
-// A data set whose reads hang: a file system that does not answer, a lock that nobody gives back.
+// A data set whose reads hang: a file system that does not respond, a lock that is never released.
 #pragma once
 
 #include <chrono>

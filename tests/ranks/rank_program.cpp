@@ -57,7 +57,7 @@ std::atomic<int64_t> slow_save = 0;
 
 }  // namespace
 
-// Stands in front of libc's for this program and its libraries.
+// Replaces libc's function for this program and its libraries.
 extern "C" __attribute__((visibility("default"))) int rename(const char* from, const char* to) noexcept {
   static const auto real = reinterpret_cast<int (*)(const char*, const char*)>(::dlsym(RTLD_NEXT, "rename"));
   if (std::string(to).ends_with("commit.safetensors") && records_left >= 0 && records_left-- == 0) std::raise(SIGKILL);

@@ -1,4 +1,4 @@
-// keep: matmul: what matrix products gave is not computed a second time, the rest is.
+// keep: matmul: results of matrix products are not computed a second time, the rest is.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

@@ -1,4 +1,5 @@
-// What would make recomputation wrong is seen: tensors that are changed in place, and passes that differ.
+// Conditions that would make recomputation wrong are detected: tensors that are changed in place, and passes that
+// differ.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

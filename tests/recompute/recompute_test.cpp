@@ -1,4 +1,5 @@
-// levin::recompute: the gradients without it, to the last bit; the memory it is for; and whatever goes in and out.
+// levin::recompute: the gradients without it, to the last bit; the memory it is for; and all kinds of inputs and
+// outputs.
 #include "levin/recompute/recompute.h"
 
 #include <gtest/gtest.h>

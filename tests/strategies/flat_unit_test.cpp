@@ -1,4 +1,4 @@
-// Parameters laid flat and shared out: layout and memory, without any message.
+// Flat, sharded parameters: layout and memory, without any message.
 #include "levin/strategies/process/flat_unit.h"
 
 #include <ATen/ops/arange.h>

@@ -1,4 +1,4 @@
-// --init-method, --rank and --world-size: what they make of this process, and what is said against them.
+// --init-method, --rank and --world-size: their effect on this process, and their errors.
 #include "levin/strategies/launch/init_method.h"
 
 #include <gtest/gtest.h>

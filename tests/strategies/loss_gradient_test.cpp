@@ -1,4 +1,4 @@
-// Equal to loss.backward(), whatever happens to the gradient it starts from.
+// Equal to loss.backward(), whatever changes the gradient it starts from.
 #include "levin/strategies/loss_gradient.h"
 
 #include <ATen/ops/ones.h>

@@ -1,4 +1,4 @@
-// Tasks side by side: what they see of the calling thread, what they draw, and how they fail.
+// Parallel tasks: what they inherit from the calling thread, what they draw, and how they fail.
 #include "levin/strategies/device/parallel_apply.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A world of one: collectives give back what they got.
+// A world of one: collectives return their input.
 #include "levin/strategies/device/single_device.h"
 
 #include <ATen/ops/ones.h>
@@ -46,7 +46,7 @@ TEST(SingleDeviceStrategy, GoesWhereItIsPut) {
   EXPECT_EQ(strategy.device(), at::Device(at::kCUDA, 1));
 }
 
-// A strategy of a user's own, which knows one device.
+// A user's strategy, for one device.
 struct Own : Strategy {
   [[nodiscard]] std::string name() const override { return "own"; }
   [[nodiscard]] at::Device device() const override { return at::kCPU; }

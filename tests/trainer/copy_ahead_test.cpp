@@ -21,7 +21,7 @@ at::Tensor weights_after(TinyModule& module, const std::shared_ptr<DeviceLog>& l
   return module.layer->weight.detach().clone();
 }
 
-// A stream: nobody knows how many batches will come.
+// A stream of unknown length.
 class Unsized final : public Loader {
  public:
   void start(int64_t epoch, int64_t first) override { inner_->start(epoch, first); }

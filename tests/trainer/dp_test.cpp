@@ -1,4 +1,4 @@
-// strategy: dp and dp_balanced on logical CPU devices: equal to one device, deterministic, clear about what cannot be.
+// strategy: dp and dp_balanced on logical CPU devices: equal to one device, deterministic, with clear errors.
 #include "levin/strategies/device/dp.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ TrainerOptions quiet(int64_t devices, const char* strategy = "dp") {
   return options;
 }
 
-// What replicas did, seen from outside.
+// What the replicas did.
 struct Seen {
   std::mutex mutex;
   std::vector<std::string> slots;  // "cpu:1 4": which slot had how many samples

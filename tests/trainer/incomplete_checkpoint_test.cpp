@@ -1,5 +1,5 @@
-// Checkpoints that lack a part of what the run needs: what will not go on exactly is said, and every error names the
-// file.
+// Checkpoints that lack a part of what the run needs: what will not continue exactly is reported, and every error names
+// the file.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -50,7 +50,7 @@ TrainerOptions options(int64_t epochs, const std::string& folder, Callbacks call
   return options;
 }
 
-// A checkpoint of one epoch, changed and written with its checksums right; how the run goes on from it.
+// A checkpoint of one epoch, changed and written with correct checksums; how the run resumes from it.
 std::string resumed_after(const TemporaryFolder& folder, const std::function<void(State&)>& change,
                           std::string* error = nullptr) {
   TinyModule module;

@@ -1,4 +1,4 @@
-// What a run that ran out of memory says. Here the module throws LibTorch's error; tests/cuda runs out in earnest.
+// The report of a run that ran out of memory. Here the module throws LibTorch's error; tests/cuda really runs out.
 #include "levin/trainer/run/memory_report.h"
 
 #include <gtest/gtest.h>

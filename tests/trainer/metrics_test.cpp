@@ -1,4 +1,4 @@
-// What MetricStore makes of logged values, checked against arithmetic by hand.
+// How MetricStore reduces logged values, checked against arithmetic by hand.
 #include "levin/trainer/metrics.h"
 
 #include <ATen/ops/full.h>

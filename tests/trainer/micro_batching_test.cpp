@@ -1,4 +1,4 @@
-// Batches in parts: the whole batch's gradient, and the same batch once more in smaller parts when memory ends.
+// Batches in parts: the whole batch's gradient, and the same batch again in smaller parts when memory runs out.
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
@@ -343,7 +343,7 @@ TEST(AutoMicroBatch, AResumedRunBeginsWithTheSizeThatWasFound) {
         if (idx == 1 && trainer.current_epoch() == 0) trainer.save_checkpoint(path);
       }})};
   (void)fit_wide(saving, limit_for_eight());
-  const Left resumed = fit_wide(in_parts("auto"), 0, path);  // it would fit now: the same bits all the same
+  const Left resumed = fit_wide(in_parts("auto"), 0, path);  // it would fit now: still the same bits
   EXPECT_EQ(resumed.size, 8);
   EXPECT_EQ(resumed.passes, std::vector<int64_t>(4 * 4, 8));
   expect_same_bits(resumed, undisturbed);

@@ -1,4 +1,4 @@
-// What goes wrong in the first hour with a module of one's own, and what is said about it.
+// Mistakes in the first hour with one's own module, and their messages.
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
@@ -19,7 +19,7 @@ TEST(Misuse, ALoaderMayBeMadeInTheCall) {
   auto data = std::make_shared<TensorDataset>(std::vector<at::Tensor>{torch::rand({12, 4}), torch::rand({12, 1})});
   trainer.fit(module, DataLoader(data, {.batch_size = 4}), DataLoader(data, {.batch_size = 6}));
   EXPECT_EQ(trainer.global_step(), 3);
-  DataLoader own(data, {.batch_size = 3});  // one that stays the caller's
+  DataLoader own(data, {.batch_size = 3});  // owned by the caller
   Trainer another(quiet(1, {}));
   another.fit(module, own);
   EXPECT_EQ(another.global_step(), 4);

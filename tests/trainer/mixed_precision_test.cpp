@@ -111,7 +111,7 @@ TEST(MixedPrecision16, AnOverflowSkipsTheStepAndNothingElse) {
   EXPECT_EQ(scale_of(trainer), 512);
   EXPECT_TRUE(console.has("16-mixed: 1 of 6 optimizer steps were skipped") && console.has("The loss scale is 512"))
       << console.text();
-  Overflowing without;  // what is left if the batch is not there
+  Overflowing without;  // the run without the batch
   Trainer(with(float16(), 1,
                {LambdaCallback({.on_train_batch_start =
                                     [](Trainer& t, LightningModule&, const Batch&, int64_t b) {

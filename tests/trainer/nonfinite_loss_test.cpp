@@ -39,7 +39,7 @@ std::string run(Poisoned& module, NonFiniteLoss policy, Callbacks callbacks = {}
   return error_of([&] { Trainer(options).fit(module, tiny_loader(24)); });
 }
 
-// What is left if these batches are not there.
+// The run without these batches.
 void fit_without(Poisoned& module, const std::set<int64_t>& batches) {
   module.bad = -1;
   const auto skip = [batches](Trainer& trainer, LightningModule&, const Batch&, int64_t batch_idx) {

@@ -19,7 +19,7 @@ namespace {
 
 using namespace test;
 
-/// So many threads, on any machine, as if no variable had set them; as it was afterwards.
+/// Sets the number of threads, on any machine, as if no variable had set it; restores it afterwards.
 class ThreadsOf {
  public:
   explicit ThreadsOf(int count) : before_(at::get_num_threads()) {

@@ -1,5 +1,5 @@
-// Checkpoint folders in which somebody or something has left what no run writes: loops of links, folders where files
-// should be, files that nobody may read. auto_resume names them and takes the newest good checkpoint.
+// Checkpoint folders with contents that no run writes: loops of links, folders in place of files, unreadable files.
+// auto_resume names them and takes the newest good checkpoint.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -46,7 +46,7 @@ std::string run(int64_t epochs, const std::string& root) {
   return console.text();
 }
 
-// A run of one epoch; `spoil` gets its checkpoint folder. What the same run says when it goes on.
+// A run of one epoch; `spoil` gets its checkpoint folder. Returns the output of the same run when it resumes.
 std::string continued_after(const TemporaryFolder& folder, const std::function<void(const std::string&)>& spoil) {
   run(1, folder.path());
   spoil(folder / "levin_logs/version_0/checkpoints");

@@ -106,7 +106,7 @@ TEST_P(OwnPrecision, TestAndValidateSeeTheWeightsThatWereSaved) {
   }
 }
 
-// Weights of elsewhere too: what float32 cannot hold arrives.
+// Weights from other files too: values that float32 cannot represent arrive.
 TEST_P(OwnPrecision, LoadedWeightsArriveWhole) {
   seed_everything(3);
   DoubleNet net;

@@ -1,4 +1,4 @@
-// trainer.recompute: {budget} and auto: segments are chosen before training, and the run stays the one it was.
+// trainer.recompute: {budget} and auto: segments are chosen before training, and the run does not change.
 #include "levin/trainer/loops/plan_recomputation.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -115,7 +115,7 @@ TEST(PlanRecomputation, ABudgetLeavesTheRunAsIfItsPlanHadBeenWrittenByHand) {
   RecomputeOptions by_hand;
   by_hand.modules = module_ranges(measured.cost, *segments);
   expect_same(planned, train(by_hand));
-  expect_same(planned, train({}));  // and computing again changes no bit either
+  expect_same(planned, train({}));  // and recomputation does not change any bit either
 }
 
 TEST(PlanRecomputation, WhereEverythingFitsNothingIsComputedAgain) {

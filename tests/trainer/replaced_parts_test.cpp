@@ -1,4 +1,4 @@
-// Parts of a run that a module or a data module may replace, and what they may ask for.
+// Parts of a run that a module or a data module may replace.
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"

@@ -1,5 +1,5 @@
-// A run that was stopped anywhere and continued ends with the bits of a run that was not: weights, optimizer state,
-// metrics.csv and every checkpoint.
+// A run that was stopped anywhere and resumed ends with the same bits as an uninterrupted one: weights, optimizer
+// state, metrics.csv and every checkpoint.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -118,7 +118,7 @@ struct Outcome {
 };
 
 Outcome run(const Setup& setup, const std::string& folder, const std::function<void(Net&)>& prepare = {}) {
-  // A process of its own would start with whatever seed; only the run's own matters.
+  // A separate process would start with any seed; only the run's own matters.
   seed_everything(fs::exists(folder) ? 12345 : 7);
   Outcome result{std::make_shared<Net>(setup)};
   if (prepare) prepare(*result.net);

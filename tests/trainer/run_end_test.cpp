@@ -1,5 +1,5 @@
-// What becomes of a run that fails: who hears of it, what is closed, what the caller gets; and entry points that are
-// called while another runs.
+// How a run fails: which hooks are called, what is closed, what the caller gets; and entry points that are called while
+// another runs.
 #include "levin/trainer/loops/run_end.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TrainerOptions quiet(Callbacks callbacks = {}) {
   return options;
 }
 
-/// Writes down what it is called for, and throws where it is told to.
+/// Records its calls, and throws where requested.
 struct Witness : Callback {
   Witness(std::string who, std::vector<std::string>& seen) : name(std::move(who)), calls(seen) {}
   void on_exception(Trainer&, LightningModule&, const std::exception& error) override {

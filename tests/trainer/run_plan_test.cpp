@@ -1,4 +1,4 @@
-// What a user may ask of a Trainer, what becomes of it, and how each mistake is told.
+// The options of a Trainer, how they are resolved, and the message for each mistake.
 #include "levin/trainer/plan/run_plan.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 using test::error_of;
 using test::has;
 
-// A plan names classes; without a Trainer nobody else registers them.
+// A plan names classes; without a Trainer nothing else registers them.
 [[maybe_unused]] const bool registered = (add_builtins(), true);
 
 /// The lines of the ConfigError that resolve_plan throws; none if it accepts.

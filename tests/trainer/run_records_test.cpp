@@ -1,4 +1,4 @@
-// What a program that has no run file is promised about its folder: the hyper-parameters of the run that it continues,
+// The folder of a program without a run file: the hyper-parameters of the run that it continues,
 // its records, its checkpoints, and the standard streams of whoever makes a Trainer.
 #include "levin/trainer/state/run_records.h"
 

@@ -1,4 +1,4 @@
-// When the schedulers of a run move, and what they are given.
+// When the schedulers of a run are stepped, and with which metric.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -28,7 +28,7 @@ TinyModule& decaying(TinyModule& module, LRSchedulerOptions when) {
   return module;
 }
 
-/// How often StepLR moved.
+/// How often StepLR changed the rate.
 double moves(Trainer& trainer) {
   return -std::log2(learning_rate(trainer));
 }

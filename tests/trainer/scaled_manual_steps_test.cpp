@@ -1,4 +1,4 @@
-// Manual optimization with 16-mixed: each optimizer is skipped alone, and gradients keep step with the scale.
+// Manual optimization with 16-mixed: each optimizer is skipped alone, and gradients follow the scale.
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Losses that are not finite with 16-mixed: they are not the loss scaler's business.
+// Losses that are not finite with 16-mixed: they do not concern the loss scaler.
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 

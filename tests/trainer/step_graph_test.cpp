@@ -1,4 +1,4 @@
-// A step that is recorded once and repeated trains to the same bits as one that is run each time. Here a CPU repeats
+// A step that is captured once and replayed trains to the same bits as one that is run each time. Here a CPU replays
 // (support/repeating_strategy.h); tests/cuda has a GPU.
 #include "levin/trainer/step/step_graph.h"
 

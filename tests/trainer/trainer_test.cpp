@@ -1,4 +1,4 @@
-// What the entry points return, what they leave behind, and what they say when something is missing or fails.
+// What the entry points return, what they leave behind, and their messages when something is missing or fails.
 #include "levin/trainer/trainer.h"
 
 #include <ATen/Context.h>

@@ -1,4 +1,4 @@
-// Two optimizers that take turns, and a loader that cannot tell its length.
+// Two optimizers that take turns, and a loader of unknown length.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace levin::test {
 
-/// A loader that cannot tell its length.
+/// A loader of unknown length.
 class UnsizedLoader final : public Loader {
  public:
   explicit UnsizedLoader(std::shared_ptr<Loader> inner) : inner_(std::move(inner)) {}
