@@ -25,6 +25,11 @@
 #include "levin/data/sets/text.h"
 #include "levin/data/sets/text_csv.h"
 #include "levin/loggers/csv_logger.h"
+#include "levin/loggers/json_lines_logger.h"
+#include "levin/loggers/mlflow_logger.h"
+#include "levin/loggers/prometheus_logger.h"
+#include "levin/loggers/sqlite_logger.h"
+#include "levin/loggers/tensorboard_logger.h"
 #include "levin/optim/adadelta.h"
 #include "levin/optim/adagrad.h"
 #include "levin/optim/adam.h"
@@ -91,6 +96,12 @@ void add_data() {
 void add_parts() {
   auto& loggers = Registry<Logger>::instance();
   loggers.add<CSVLogger>("CSVLogger", "metrics.csv and hparams.yaml");
+  loggers.add<JSONLinesLogger>("JSONLinesLogger", "metrics.jsonl: a line of JSON for each event");
+  loggers.add<MLFlowLogger>("MLFlowLogger", "a run on an MLflow server, which it never waits for");
+  loggers.add<PrometheusLogger>("PrometheusLogger",
+                                "a text file for the textfile collector of Prometheus' node_exporter");
+  loggers.add<SQLiteLogger>("SQLiteLogger", "all runs in one file of SQLite, readable during the runs");
+  loggers.add<TensorBoardLogger>("TensorBoardLogger", "event files for TensorBoard");
   auto& profilers = Registry<Profiler>::instance();
   profilers.add<NvtxProfiler>("nvtx", "NVTX ranges around the parts of a run, for NVIDIA's Nsight");
   profilers.add<SimpleProfiler>("simple", "counts the parts of a run and adds up their times");

@@ -4,6 +4,7 @@
 //   optim/       optimizers, learning-rate schedulers      precision/    number formats of a run
 //   strategies/  devices and ranks                         loggers/      where numbers go
 //   recompute/   forward passes computed again             profilers/    where time goes
+//   metrics/     accuracy, F1, AUROC, … over an epoch
 //   checkpoint/  files of a run                            callbacks/    what runs at the hooks
 //   trainer/     LightningModule, Callback, Trainer
 //
@@ -32,6 +33,7 @@
 #include "levin/callbacks/throughput_monitor.h"
 #include "levin/callbacks/timer.h"
 #include "levin/callbacks/weight_averaging.h"
+#include "levin/core/log.h"
 #include "levin/core/main_guard.h"
 #include "levin/core/register.h"
 #include "levin/data/loading/dataloader.h"
@@ -42,6 +44,35 @@
 #include "levin/data/sets/text.h"
 #include "levin/data/sets/text_csv.h"
 #include "levin/loggers/csv_logger.h"
+#include "levin/loggers/histogram.h"
+#include "levin/loggers/image.h"
+#include "levin/loggers/json_lines_logger.h"
+#include "levin/loggers/mlflow_logger.h"
+#include "levin/loggers/prometheus_logger.h"
+#include "levin/loggers/sqlite_logger.h"
+#include "levin/loggers/tensorboard_logger.h"
+#include "levin/metrics/accuracy.h"
+#include "levin/metrics/aggregation.h"
+#include "levin/metrics/auroc.h"
+#include "levin/metrics/average_precision.h"
+#include "levin/metrics/bleu_score.h"
+#include "levin/metrics/calibration_error.h"
+#include "levin/metrics/confusion_matrix.h"
+#include "levin/metrics/cosine_similarity.h"
+#include "levin/metrics/dice_score.h"
+#include "levin/metrics/edit_distance.h"
+#include "levin/metrics/f_beta.h"
+#include "levin/metrics/jaccard_index.h"
+#include "levin/metrics/mean_error.h"
+#include "levin/metrics/mean_iou.h"
+#include "levin/metrics/metric_collection.h"
+#include "levin/metrics/peak_signal_noise_ratio.h"
+#include "levin/metrics/pearson_corr_coef.h"
+#include "levin/metrics/perplexity.h"
+#include "levin/metrics/precision_recall.h"
+#include "levin/metrics/r2_score.h"
+#include "levin/metrics/rouge_score.h"
+#include "levin/metrics/structural_similarity.h"
 #include "levin/optim/adadelta.h"
 #include "levin/optim/adagrad.h"
 #include "levin/optim/adam.h"

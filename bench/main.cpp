@@ -22,6 +22,8 @@ constexpr Program kPrograms[] = {
 #endif
     {"devices", bench::devices::run_program},
     {"loader", bench::loader::run_program},
+    {"logging", bench::logging::run_program},
+    {"metrics", bench::metrics::run_program},
     {"optimizers", bench::optimizers::run_program},
     {"overhead", bench::overhead::run_program},
     {"startup", bench::startup::run_program},

@@ -182,6 +182,21 @@ double tiny_loop(int64_t steps) {
   return microseconds(start) / static_cast<double>(steps);
 }
 
+double tiny_logging(int64_t steps, int logs, const std::vector<std::string>& loggers) {
+  Tiny model(logs);
+  levin::TrainerOptions options{.max_epochs = 1,
+                                .devices = 1,
+                                .log_every_n_steps = 1,
+                                .logger = false,
+                                .enable_checkpointing = false,
+                                .enable_progress_bar = false};
+  if (!loggers.empty()) {
+    options.logger = levin::LoggerChoice();
+    for (const std::string& name : loggers) options.logger.loggers.push_back(name);
+  }
+  return fit(model, make_loader({tiny_data(steps)}, false), std::move(options));
+}
+
 double tiny_trainer(int64_t steps, int logs) {
   Tiny model(logs);
   return fit(model, make_loader({tiny_data(steps)}, false),

@@ -5,6 +5,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace bench {
 
@@ -40,5 +42,8 @@ struct Length {
 /// The same by the Trainer, with progress and logger at their defaults and without the checkpoint, which comes once an
 /// epoch: the difference to tiny_loop is the Trainer's overhead.
 [[nodiscard]] double tiny_trainer(int64_t steps, int logs);
+
+/// The same with values written in every step to these loggers, by their names; none: logger = false. Without bar.
+[[nodiscard]] double tiny_logging(int64_t steps, int logs, const std::vector<std::string>& loggers);
 
 }  // namespace bench

@@ -18,6 +18,12 @@ int run_program(int argc, char** argv);
 namespace loader {
 int run_program(int argc, char** argv);
 }
+namespace logging {
+int run_program(int argc, char** argv);
+}
+namespace metrics {
+int run_program(int argc, char** argv);
+}
 namespace optimizers {
 int run_program(int argc, char** argv);
 }

@@ -88,7 +88,7 @@ void DeviceStatsMonitor::write(Trainer& trainer, const std::string& hook, int64_
     if (!keep.empty() && std::find(keep.begin(), keep.end(), name) == keep.end()) continue;
     row["DeviceStatsMonitor." + hook + "/" + name] = value;
   }
-  if (!row.empty()) trainer.log_now(row, step);
+  if (!row.empty()) trainer.log_system(row, step);
 }
 
 void DeviceStatsMonitor::on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t) {

@@ -116,6 +116,8 @@ class ModelCheckpoint final : public Callback {
   [[nodiscard]] bool is_checkpoint() const override { return true; }
   [[nodiscard]] std::string checkpoint_path(Trainer& trainer, const std::string& which) override;
 
+  [[nodiscard]] BestCheckpoint best_checkpoint() const override;
+
   void on_load_checkpoint(Trainer& trainer, LightningModule&, const State& checkpoint) override;
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;

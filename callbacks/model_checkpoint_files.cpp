@@ -81,6 +81,10 @@ bool ModelCheckpoint::may_remove(Trainer& trainer, const std::string& path) cons
   return !named || path == interrupted_path() || !fs::equivalent(path, trainer.ckpt_path(), code);
 }
 
+BestCheckpoint ModelCheckpoint::best_checkpoint() const {
+  return {options_.monitor, enum_word(options_.mode), saved_files_.best_score, saved_files_.best_path};
+}
+
 std::string ModelCheckpoint::checkpoint_path(Trainer&, const std::string& which) {
   if (which == "best") return saved_files_.best_path;
   return which == "last" ? saved_files_.last_path : interrupted_path();

@@ -1,14 +1,14 @@
 #include "levin/callbacks/progress_bar.h"
 
+#include <ATen/DeviceAccelerator.h>
+
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
-#include <numeric>
 #include <thread>
 
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/core/process_memory.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/profilers/time_split.h"
 #include "levin/trainer/plan/run_plan.h"
@@ -20,85 +20,14 @@ namespace {
 
 constexpr int kLinesAlwaysShown = 20;  // of short epochs; later ones at most one a second
 
-template <class... Args>
-std::string printed(const char* format, Args... args) {
-  char buffer[64];
-  std::snprintf(buffer, sizeof buffer, format, args...);
-  return buffer;
-}
-
-// 0:00:03
-std::string clock_text(double seconds) {
-  const auto whole = static_cast<long long>(std::ceil(std::min(seconds, 3.6e8)));
-  return printed("%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
-}
-
-std::string rate_text(double rate) {
-  if (rate >= 100) return printed("%.0f it/s", rate);
-  return rate >= 1 ? printed("%.1f it/s", rate) : printed("%.2f s/it", 1 / rate);
-}
-
-std::string metrics_text(const Metrics& metrics, const char* separator) {
-  std::string text;
-  for (const auto& [name, value] : metrics) text += separator + name + " " + printed("%.4g", value);
-  return text;
-}
-
-// `share` of `cells` columns in eighths of a column.
-std::string bar(double share, int cells) {
-  static constexpr std::array<const char*, 8> parts{" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-  const int eighths = static_cast<int>(std::lround(std::clamp(share, 0.0, 1.0) * 8 * cells));
-  std::string text;
-  for (int cell = 0; cell < cells; ++cell) {
-    const int filled = std::clamp(eighths - 8 * cell, 0, 8);
-    text += filled == 8 ? "█" : parts[static_cast<size_t>(filled)];
-  }
-  return text;
-}
-
-std::optional<double> seconds_left(const ProgressView& view) {
-  if (!view.total || view.rate <= 0) return std::nullopt;
-  return static_cast<double>(*view.total - view.done) / view.rate;
-}
-
-std::string count_text(const ProgressView& view) {
-  return std::to_string(view.done) + (view.total ? "/" + std::to_string(*view.total) : "");
-}
-
-std::string wait_text(const ProgressView& view, const char* separator) {
-  return view.data_wait > 0 ? separator + printed("waiting for data %.0f %%", 100 * view.data_wait) : "";
+// What tensors hold on a GPU; on a CPU the process's memory.
+int64_t memory_in_use(const at::Device& device) {
+  if (!device.is_cuda()) return process_memory().resident;
+  const auto index = device.has_index() ? device.index() : static_cast<c10::DeviceIndex>(0);
+  return at::accelerator::getDeviceStats(index).allocated_bytes[0].current;
 }
 
 }  // namespace
-
-// Parts that do not fit are left out entirely, the last first: half a number would be a different number.
-std::string live_line(const ProgressView& view, int columns) {
-  const double share =
-      view.total && *view.total > 0 ? static_cast<double>(view.done) / static_cast<double>(*view.total) : 1;
-  const std::string percent = view.total ? printed("  %3.0f %%", 100 * share) : "";
-  std::string rest = "  " + count_text(view) + (view.total ? "" : " batches");
-  const auto room = [&] { return columns - static_cast<int>(view.title.size() + percent.size() + rest.size()); };
-  const auto add = [&](const std::string& part) {
-    if (static_cast<int>(part.size()) <= room()) rest += part;
-  };
-  if (view.rate > 0) add("  " + rate_text(view.rate));
-  if (const auto left = seconds_left(view)) add("  " + clock_text(*left) + " left");
-  if (view.run_seconds_left) add(" (run " + clock_text(*view.run_seconds_left) + ")");
-  for (const auto& [name, value] : view.metrics) add("  " + name + " " + printed("%.4g", value));
-  add(wait_text(view, "  "));
-  const int cells = view.total ? std::min(30, room() - 2) : 0;
-  return view.title + (cells >= 5 ? "  " + bar(share, cells) : "") + percent + rest;
-}
-
-std::string plain_line(const ProgressView& view) {
-  std::string title = view.title;
-  if (!title.empty()) title[0] = static_cast<char>(std::tolower(title[0]));
-  std::string text = title + ": " + count_text(view) + " batches";
-  if (view.rate > 0) text += " (" + rate_text(view.rate) + ")";
-  if (const auto left = seconds_left(view)) text += ", " + clock_text(*left) + " left";
-  if (view.run_seconds_left) text += " (run " + clock_text(*view.run_seconds_left) + ")";
-  return text + metrics_text(view.metrics, ", ") + wait_text(view, ", ");
-}
 
 ProgressBar::ProgressBar(ProgressBarOptions options) : options_(checked(std::move(options), "ProgressBarOptions")) {}
 
@@ -253,7 +182,14 @@ void ProgressBar::draw(Trainer& trainer, const Pass& pass, Clock::time_point now
 }
 
 ProgressView ProgressBar::view_of(Trainer& trainer, const Pass& pass, Clock::time_point now) const {
-  ProgressView view{pass.title, pass.done, pass.total, pass.rate(now), std::nullopt, trainer.progress_bar_metrics(), 0};
+  ProgressView view{pass.title,
+                    pass.done,
+                    pass.total,
+                    pass.rate(now),
+                    std::nullopt,
+                    trainer.progress_bar_metrics(),
+                    0,
+                    memory_in_use(trainer.device())};
   if (&pass != &train_) return view;
   view.run_seconds_left = run_seconds_left(trainer, now);
   const StepTimes times = trainer.time_split().times();

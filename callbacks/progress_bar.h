@@ -1,6 +1,6 @@
 // Shows the progress of a run: one live line on a terminal, elsewhere a line per epoch and one every ten seconds.
 //
-//   Epoch 2/3  ███████▌       54 %  507/938  4321 it/s  0:00:03 left  train_loss 0.412
+//   Epoch 2/3  ███████▌       54 %  507/938  4321 it/s  0:00:03 left  train_loss 0.412  1.3 GB
 //
 // If training waits for data, the line says so ("waiting for data 43 %"), and a hint is printed once. Metrics are read
 // only when a line is drawn, so a batch costs one reading of the clock.
@@ -12,6 +12,7 @@
 
 #include "levin/core/duration.h"
 #include "levin/core/fields.h"
+#include "levin/core/progress_line.h"
 #include "levin/trainer/callback.h"
 #include "levin/trainer/metrics.h"
 
@@ -30,22 +31,6 @@ struct ProgressBarOptions {
             .check(above_zero, "> 0"));
   }
 };
-
-/// What a line shows.
-struct ProgressView {
-  std::string title = "";                       // "Epoch 2/3"
-  int64_t done = 0;                             // batches
-  std::optional<int64_t> total = std::nullopt;  // unset: unknown
-  double rate = 0;                              // batches per second; 0: not known yet
-  std::optional<double> run_seconds_left = std::nullopt;
-  Metrics metrics = {};
-  double data_wait = 0;  // share of training's time, if it is large; else 0
-};
-
-/// The live line in at most `columns` columns; the bar takes the remaining space, and is the first to be omitted.
-[[nodiscard]] std::string live_line(const ProgressView& view, int columns);
-/// "epoch 1/3: 507/938 batches (780 it/s), 0:00:03 left, train_loss 0.41"
-[[nodiscard]] std::string plain_line(const ProgressView& view);
 
 class ProgressBar final : public Callback {
  public:

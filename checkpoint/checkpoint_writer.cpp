@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <system_error>
 
@@ -10,6 +11,7 @@
 #include "levin/checkpoint/save_in_progress.h"
 #include "levin/core/console.h"
 #include "levin/core/files.h"
+#include "levin/core/log.h"
 #include "levin/core/paths.h"
 #include "levin/core/temporary_file.h"
 
@@ -49,6 +51,26 @@ void write_one(const CheckpointRequest& request) {
     write_checkpoint(request.path, request.state);
   } else {
     write_link(request.path, request.link_to);
+  }
+}
+
+uint64_t size_of(const std::string& path) {
+  std::error_code code;
+  if (!fs::is_directory(path, code)) return fs::file_size(path, code);
+  uint64_t sum = 0;
+  for (fs::directory_iterator at(path, code), end; !code && at != end; at.increment(code)) {
+    const auto size = at->file_size(code);
+    if (!code) sum += size;
+  }
+  return sum;
+}
+
+void log_written(const CheckpointRequest& request, std::chrono::steady_clock::time_point started) {
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
+  if (request.link_to.empty()) {
+    log::checkpoint.info("wrote {}: {} bytes in {:.2f} s", request.path, size_of(request.path), took.count());
+  } else {
+    log::checkpoint.debug("linked {} to {}", request.path, request.link_to);
   }
 }
 
@@ -145,9 +167,13 @@ void CheckpointWriter::write(Group& group) const {
   for (const std::string& path : group.sync_first) sync_file(path);
   for (size_t k = 0; k < group.requests.size(); ++k) {
     try {
-      if (writes_ || group.requests[k].shard) write_one(group.requests[k]);
+      const bool writes = writes_ || group.requests[k].shard;
+      const auto started = std::chrono::steady_clock::now();
+      if (writes) write_one(group.requests[k]);
+      if (writes) log_written(group.requests[k], started);
     } catch (const std::exception& error) {
       group.errors[k] = error.what();
+      log::checkpoint.record(log::Level::error, group.errors[k]);
     }
     if (group.errors[k].empty()) remove_obsolete(group.requests[k]);
     group.requests[k].state = State();  // gives the buffers back

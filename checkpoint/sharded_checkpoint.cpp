@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -12,6 +13,7 @@
 #include "levin/checkpoint/save_in_progress.h"
 #include "levin/checkpoint/sharded_record.h"
 #include "levin/core/files.h"
+#include "levin/core/log.h"
 
 namespace levin {
 
@@ -176,7 +178,11 @@ std::string sharded_record(const std::string& folder) {
 
 State load_checkpoint(const std::string& path) {
   std::error_code code;
-  return fs::is_directory(path, code) ? read_sharded_checkpoint(path) : read_checkpoint(path);
+  const auto started = std::chrono::steady_clock::now();
+  State state = fs::is_directory(path, code) ? read_sharded_checkpoint(path) : read_checkpoint(path);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
+  log::checkpoint.info("read {}: {} tensors in {:.2f} s", path, state.tensors.size(), took.count());
+  return state;
 }
 
 ConfigNode load_checkpoint_values(const std::string& path) {

@@ -6,12 +6,15 @@
 #include "levin/cli/commands/checkpoint_tool.h"
 #include "levin/cli/commands/convert.h"
 #include "levin/cli/commands/help_text.h"
+#include "levin/cli/commands/list_runs.h"
+#include "levin/cli/commands/make_report.h"
 #include "levin/cli/commands/measure_memory.h"
 #include "levin/cli/commands/measure_step.h"
 #include "levin/cli/commands/plan_cluster.h"
 #include "levin/cli/commands/plan_memory.h"
 #include "levin/cli/commands/report.h"
 #include "levin/cli/commands/submit.h"
+#include "levin/cli/commands/top.h"
 #include "levin/cli/commands/trainer_help.h"
 #include "levin/cli/commands/tune.h"
 #include "levin/cli/config/arguments.h"
@@ -21,6 +24,7 @@
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/duration.h"
+#include "levin/core/log.h"
 #include "levin/core/main_guard.h"
 #include "levin/core/version.h"
 #include "levin/core/write_errors.h"
@@ -161,8 +165,13 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
       return run_submit(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::plan: return run_plan(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::tune: return run_tune(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
+    case Command::top: return run_top(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::convert:
       return run_convert(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
+    case Command::runs:
+      return run_list_runs(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
+    case Command::report:
+      return run_make_report(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::list: {
       const std::string text = list_text(arguments.topic, all_kinds(), width, problems);
       if (!problems.empty()) return complain(problems);
@@ -181,6 +190,9 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
     console.print(command_help(arguments.command, describe_options<TrainerOptions>(), all_kinds(), width));
     return kExitOk;
   }
+  log::read_environment();
+  log::set_levels(arguments.log_level, log::Source::command_line);
+  log::set_format(arguments.log_format, log::Source::command_line);
   std::vector<ConfigSource> sources = arguments.sources;
   if (!arguments.output.empty()) sources.emplace_back(written_to(arguments.output));
   ResolvedRun run = resolve_run(sources, RunPlace::here, problems);

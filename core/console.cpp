@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 
+#include "levin/core/log.h"
 #include "levin/core/utf8.h"
 
 namespace levin {
@@ -58,6 +59,24 @@ spdlog::logger& logger() {
   return *made;
 }
 
+// Whether a warning was not shown before.
+bool is_new(const std::string& text) {
+  static std::set<std::string> shown;
+  return shown.insert(text).second;
+}
+
+using ShowLine = void (*)(const std::string& level, const std::string& text);
+ShowLine show_line = nullptr;
+
+// What the log shows on the console: warnings and errors as they are, other lines with their component.
+[[maybe_unused]] const bool log_has_a_voice = [] {
+  log::set_voice([](log::Level level, const std::string& component, const std::string& text) {
+    Console::instance();  // sets show_line
+    show_line(log::level_name(level), level >= log::Level::warn ? text : component + ": " + text);
+  });
+  return true;
+}();
+
 }  // namespace
 
 Console& Console::instance() {
@@ -65,7 +84,13 @@ Console& Console::instance() {
   return console;
 }
 
-Console::Console() : is_terminal_(live_lines_work()) {}
+Console::Console() : is_terminal_(live_lines_work()) {
+  show_line = [](const std::string& level, const std::string& text) {
+    Console& console = instance();
+    const std::lock_guard lock(mutex());
+    if (console.sink_ || level != "warning" || is_new(text)) console.speak(level, text);
+  };
+}
 
 int Console::width() const {
   winsize size{};
@@ -126,19 +151,19 @@ void Console::speak(const std::string& level, const std::string& text) {
   if (sink_) return sink_(level + ": " + said);
   clear_live();
   std::fflush(stdout);
-  if (level == "warning") logger().warn(said);
-  if (level == "error") logger().error(said);
+  logger().log(spdlog::level::from_str(level), said);
   draw_live();
 }
 
+// Into the log first and without the lock: the log may have a warning of its own to show.
 void Console::warn(const std::string& text) {
+  log::console.record(log::Level::warn, text);
   const std::lock_guard lock(mutex());
-  static std::set<std::string> said_before;
-  if (!sink_ && !said_before.insert(text).second) return;
-  speak("warning", text);
+  if (sink_ || is_new(text)) speak("warning", text);
 }
 
 void Console::error(const std::string& text) {
+  log::console.record(log::Level::error, text);
   const std::lock_guard lock(mutex());
   speak("error", text);
 }

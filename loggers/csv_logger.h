@@ -4,7 +4,9 @@
 #include <string>
 
 #include "levin/core/fields.h"
+#include "levin/loggers/disk_patience.h"
 #include "levin/loggers/logger.h"
+#include "levin/loggers/logger_folder.h"
 #include "levin/loggers/metrics_file.h"
 
 namespace levin {
@@ -37,10 +39,10 @@ class CSVLogger final : public Logger {
   void start(const std::string& default_root_dir, bool resume) override;
   void start_again(const std::string& default_root_dir, bool resume) override;
   void own_folder() override;
-  [[nodiscard]] std::vector<std::string> earlier_log_dirs() const override;
-  [[nodiscard]] std::string log_dir() const override { return log_dir_; }
+  [[nodiscard]] std::vector<std::string> earlier_log_dirs() const override { return folder_.earlier(); }
+  [[nodiscard]] std::string log_dir() const override { return folder_.path(); }
   /// Throws Error where a name holds a line end or another control character.
-  void log_metrics(const MetricList& metrics, int64_t step) override;
+  void log_metrics(const MetricList& metrics, const LogPoint& at) override;
   void log_hyperparams(const ConfigNode& hparams) override;
   void save() override;
   void finalize(const std::string& status) override;
@@ -52,21 +54,13 @@ class CSVLogger final : public Logger {
   [[nodiscard]] std::string metrics_path() const { return file_.path(); }
 
  private:
-  void start_in(const std::string& folder);
+  void set_file();
   void write(bool all);
-  void report_failure(const std::string& what);
-  [[nodiscard]] std::string experiment_folder(const std::string& default_root_dir) const;
 
   CSVLoggerOptions options_;
-  std::string log_dir_ = "";
+  LoggerFolder folder_;
   MetricsFile file_ = {};
-  // Note [Waiting for a disk]
-  // After a failed write the next ones are skipped: one, three, seven, …, so that a full disk costs little.
-  bool failing_ = false;
-  int64_t left_out_ = 0;  // of the writes after the last failure
-  int64_t leave_out_ = 0;
-  std::string cause_ = "";  // of the last failure
-  int64_t lost_ = 0;        // rows of this failure that memory could not hold
+  DiskPatience patience_ = {"CSVLogger", "row", {"row of metrics", "rows of metrics"}};
 };
 
 }  // namespace levin

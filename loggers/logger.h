@@ -1,25 +1,52 @@
-// The interface of loggers, which receive a run's numbers. Called on rank 0 only, from the training thread.
+// The interface of loggers, which receive what a run logs. On rank 0 only.
+//
+// Note [Threads of a logger]
+// The thread of a LogStream calls log_… and save, in the order in which values were logged, so they may take their
+// time. The training thread calls the rest, and save before a checkpoint, but never while that thread is inside the
+// logger: a logger needs no lock. One that talks to a server does not wait for it in log_…: the other loggers wait
+// behind it.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "levin/core/config_node.h"
 #include "levin/core/state.h"
+#include "levin/loggers/log_values.h"
 
 namespace levin {
 
-/// Values by name, in the order they were logged.
-using MetricList = std::vector<std::pair<std::string, double>>;
+/// Kinds of what a run can log, as bits.
+enum class LogKind : uint32_t {
+  scalars = 1,
+  histograms = 2,
+  images = 4,
+  text = 8,
+  tables = 16,
+  hyperparameters = 32,
+  artifacts = 64,
+  system = 128,
+  status = 256,
+};
+
+[[nodiscard]] constexpr uint32_t operator|(LogKind a, LogKind b) {
+  return static_cast<uint32_t>(a) | static_cast<uint32_t>(b);
+}
+[[nodiscard]] constexpr uint32_t operator|(uint32_t a, LogKind b) {
+  return a | static_cast<uint32_t>(b);
+}
 
 class Logger {
  public:
   virtual ~Logger() = default;
 
   static const char* registry_name() { return "logger"; }
+
+  /// What this logger takes; the rest is not given to it, and the user is warned about what no logger takes. System
+  /// figures go to log_metrics of a logger that takes scalars unless it takes LogKind::system.
+  [[nodiscard]] virtual uint32_t takes() const { return LogKind::scalars | LogKind::hyperparameters; }
+  [[nodiscard]] bool takes(LogKind kind) const { return (takes() & static_cast<uint32_t>(kind)) != 0; }
 
   /// Called once before anything is logged; `default_root_dir` is where files go if the logger has no folder of its
   /// own.
@@ -37,13 +64,28 @@ class Logger {
   /// The folder of this run ("" if the logger keeps no files); checkpoints go below the first logger's.
   [[nodiscard]] virtual std::string log_dir() const { return ""; }
 
-  /// One row. `step` counts completed accumulation windows from 0.
-  virtual void log_metrics(const MetricList& metrics, int64_t step) = 0;
+  /// One row of scalars.
+  virtual void log_metrics(const MetricList& metrics, const LogPoint& at) = 0;
+  virtual void log_histogram(const std::string& /*name*/, const Histogram& /*histogram*/, const LogPoint& /*at*/) {}
+  virtual void log_image(const std::string& /*name*/, const LogImage& /*image*/, const LogPoint& /*at*/) {}
+  /// Markdown.
+  virtual void log_text(const std::string& /*name*/, const std::string& /*text*/, const LogPoint& /*at*/) {}
+  virtual void log_table(const std::string& /*name*/, const LogTable& /*table*/, const LogPoint& /*at*/) {}
+  /// A file of the run, e.g. a checkpoint or the configuration. It may be gone when a server is slow: what sends it
+  /// later keeps its own copy, or reports it.
+  virtual void log_artifact(const std::string& /*name*/, const std::string& /*path*/, const LogPoint& /*at*/) {}
+  /// Figures of the machine: memory, load, temperature.
+  virtual void log_system(const MetricList& /*figures*/, const LogPoint& /*at*/) {}
+  /// About once a second: how far the run is. "epoch", "global_step", "skipped_steps", "batches_per_second",
+  /// "samples_per_second", "progress" (0 to 1), and "checkpoint_time" (seconds since 1970), those that are known.
+  virtual void log_status(const MetricList& /*figures*/, const LogPoint& /*at*/) {}
+  /// The run's options; `hparams` is a map. Called once per entry point, before the first row.
+  virtual void log_hyperparams(const ConfigNode& /*hparams*/) {}
+  /// The last value of every metric, before finalize of a fit: what a table of runs compares.
+  virtual void log_final_metrics(const MetricList& /*metrics*/, const LogPoint& /*at*/) {}
 
   /// The folders of earlier runs beside this one's, newest first.
   [[nodiscard]] virtual std::vector<std::string> earlier_log_dirs() const { return {}; }
-
-  virtual void log_hyperparams(const ConfigNode& /*hparams*/) {}
 
   /// The position of the log, for a checkpoint; save() was called before.
   [[nodiscard]] virtual State state() const { return {}; }

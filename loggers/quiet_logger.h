@@ -12,7 +12,7 @@ class QuietLogger final : public Logger {
   void start(const std::string& /*default_root_dir*/, bool /*resume*/) override {}
   [[nodiscard]] std::string log_dir() const override { return log_dir_; }
   void set_log_dir(const std::string& rank_zeros) { log_dir_ = rank_zeros; }
-  void log_metrics(const MetricList& /*metrics*/, int64_t /*step*/) override {}
+  void log_metrics(const MetricList& /*metrics*/, const LogPoint& /*at*/) override {}
 
  private:
   std::string log_dir_;

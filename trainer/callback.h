@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <exception>
+#include <optional>
 #include <string>
 
 #include "levin/core/state.h"
@@ -21,6 +22,14 @@ namespace levin {
 class LightningModule;
 class Optimizer;
 class Trainer;
+
+/// The best of a checkpoint callback's files.
+struct BestCheckpoint {
+  std::string monitor = "";  // "": none is monitored
+  std::string mode = "";     // "min" or "max"
+  std::optional<double> score = std::nullopt;
+  std::string path = "";
+};
 
 class Callback {
  public:
@@ -106,6 +115,8 @@ class Callback {
   /// For a checkpoint callback: the path of "best" or "last", "" if there is none; for "interrupted", where a stopped
   /// run is saved.
   [[nodiscard]] virtual std::string checkpoint_path(Trainer&, const std::string& /*which*/) { return ""; }
+  /// For a checkpoint callback: what it monitors, and the best so far.
+  [[nodiscard]] virtual BestCheckpoint best_checkpoint() const { return {}; }
 };
 
 }  // namespace levin

@@ -27,6 +27,7 @@
 #include "levin/core/state.h"
 #include "levin/data/batch.h"
 #include "levin/data/data_module.h"
+#include "levin/loggers/log_values.h"
 #include "levin/trainer/lightning_optimizer.h"
 #include "levin/trainer/metrics.h"
 #include "levin/trainer/optimizer_config.h"
@@ -133,8 +134,19 @@ class LightningModule : public torch::nn::Module {
   /// Logs one number (docs/logging.md). Never waits for a GPU. Throws Error where the hook forbids it.
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
   void log(std::string_view name, double value, const LogOptions& options = {});
+  /// A metric that accumulates by itself, a member of the module (docs/metrics.md): its value over the epoch and all
+  /// ranks. With on_step, that of the latest batch.
+  void log(std::string_view name, metrics::Metric& metric, const LogOptions& options = {});
   void log_dict(const std::map<std::string, at::Tensor>& values, const LogOptions& options = {});
   void log_dict(const std::map<std::string, double>& values, const LogOptions& options = {});
+  /// Each metric of the collection by its name.
+  void log_dict(metrics::MetricCollection& metrics, const LogOptions& options = {});
+  /// Values of other kinds; see Trainer.
+  void log_histogram(std::string_view name, const at::Tensor& values);
+  void log_image(std::string_view name, const at::Tensor& image);
+  void log_text(std::string_view name, std::string_view text);
+  void log_table(std::string_view name, LogTable table);
+  void log_artifact(const std::string& path, std::string_view name = "");
 
   /// In training_step: how much this batch counts in its accumulation window, e.g. its number of tokens, where the loss
   /// is a mean over them. The update is then that of one big batch, however unequal its parts are; unset: all batches

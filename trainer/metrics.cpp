@@ -149,10 +149,12 @@ void MetricStore::add(Slot& s, const at::Tensor& value, double weight) {
 }
 
 double MetricStore::step_value(const Slot& s) {
+  if (s.is_object) return number_of(s, object_of(s)->batch_value());
   return s.device_last.defined() ? s.device_last.item().toDouble() : s.last;
 }
 
 double MetricStore::epoch_value(const Slot& s) {
+  if (s.is_object) return s.synced ? s.total : number_of(s, object_of(s)->compute());
   const double total = s.device_total.defined() ? s.device_total.item().toDouble() : s.total;
   return s.reduce == ReduceFx::mean ? total / s.weight : total;
 }
@@ -198,6 +200,8 @@ Metrics MetricStore::monitored(bool on_step, bool training) const {
 
 void MetricStore::drop_totals() {
   for (Slot& s : slots_) {
+    s.states = State();
+    if (s.is_object) continue;
     s.weight = 0;
     s.total = starting_total(s.reduce);
     s.device_total = at::Tensor();
@@ -210,6 +214,8 @@ void MetricStore::reset() {
     s.last = s.weight = 0;
     s.total = starting_total(s.reduce);
     s.device_last = s.device_total = at::Tensor();
+    s.states = State();
+    if (const auto object = s.object.lock()) object->reset();
   }
   cursor_ = 0;
 }

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,11 @@
 #include "levin/trainer/hook.h"
 
 namespace levin {
+
+namespace metrics {
+class Metric;
+class MetricCollection;
+}  // namespace metrics
 
 enum class ReduceFx { mean, sum, min, max };
 template <>
@@ -57,6 +63,9 @@ class MetricStore {
   /// `value` must hold one element. Throws Error naming the metric, the hook and the rule that was broken.
   void log(const Place& place, std::string_view name, const at::Tensor& value, const LogOptions& options);
   void log(const Place& place, std::string_view name, double value, const LogOptions& options);
+  /// A metric that accumulates by itself: its value is computed when it is read, over all ranks for an epoch. The store
+  /// resets it, and refers to it weakly.
+  void log(const Place& place, std::string_view name, metrics::Metric& metric, const LogOptions& options);
 
   /// For the loggers: the last values of on_step metrics, or the reductions of on_epoch metrics. `only`: one loader's.
   [[nodiscard]] Metrics logged(bool on_step, std::optional<int64_t> only = std::nullopt) const;
@@ -68,7 +77,8 @@ class MetricStore {
   /// With several ranks, every rank: reduces epoch values logged with sync_dist over all samples of all ranks, and
   /// replaces other epoch values by rank 0's, in one message. Values already reduced are left alone. Throws Error
   /// naming the metrics if ranks have logged different ones.
-  void sync_epoch(RankCollectives& ranks);
+  /// `keep_states`: state() then holds the metrics' states over all ranks.
+  void sync_epoch(RankCollectives& ranks, bool keep_states = false);
   /// The last batch's values of on_step metrics with sync_dist, over all ranks.
   void sync_step(RankCollectives& ranks);
   /// Whether a metric needs sync_step().
@@ -100,6 +110,10 @@ class MetricStore {
     double weight = 0;            // samples behind `total`
     at::Tensor device_last = {};  // instead of last and total for values on a device
     at::Tensor device_total = {};
+    // Of a metric that accumulates by itself; then `total` is its value if `synced`.
+    bool is_object = false;
+    std::weak_ptr<metrics::Metric> object = {};
+    State states = {};  // from a checkpoint, until it is logged again; or over all ranks, for one
   };
 
   Slot& slot(const Place& place, std::string_view name, const LogOptions& options);
@@ -109,6 +123,11 @@ class MetricStore {
   static void add(Slot& slot, const at::Tensor& value, double weight);
   static double step_value(const Slot& slot);
   static double epoch_value(const Slot& slot);
+  static std::shared_ptr<metrics::Metric> object_of(const Slot& slot);
+  static double number_of(const Slot& slot, const at::Tensor& value);
+  static State object_state(const Slot& slot);
+  static double object_value_so_far(const Slot& slot);
+  void sync_objects(RankCollectives& ranks, bool keep_states);
   static std::string full_name(const Slot& slot, bool on_step, bool plain);
   template <class Keep>
   void collect(bool on_step, Metrics& metrics, Keep keep) const;

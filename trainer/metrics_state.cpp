@@ -32,9 +32,13 @@ State MetricStore::state() const {
     one.set("reduce", slot.reduce);
     one.set("sync_dist", slot.sync_dist);
     one.set("used", slot.used);
-    one.set("last", step_value(slot));
-    one.set("total", slot.device_total.defined() ? slot.device_total.item().toDouble() : slot.total);
+    one.set("last", slot.is_object ? 0 : step_value(slot));
+    one.set("total", slot.is_object                ? object_value_so_far(slot)
+                     : slot.device_total.defined() ? slot.device_total.item().toDouble()
+                                                   : slot.total);
     one.set("weight", slot.weight);
+    one.set("is_object", slot.is_object);
+    if (slot.is_object && slot.used) all.put("object" + std::to_string(slots.items.size()), object_state(slot));
     slots.items.push_back(one.values);
   }
   all.values.set("slots", slots);
@@ -62,6 +66,9 @@ void MetricStore::load_state(const State& saved) {
     slot.last = one.get<double>("last");
     slot.total = one.get<double>("total");
     slot.weight = one.get<double>("weight");
+    slot.is_object = one.has("is_object") && one.get<bool>("is_object");
+    if (slot.is_object && slot.used) slot.states = saved.part("object" + std::to_string(slots_.size()));
+    slot.synced = slot.is_object;  // until it is logged again, its value is the saved one
     slots_.push_back(std::move(slot));
   }
 }

@@ -2,6 +2,7 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
@@ -59,7 +60,7 @@ at::Tensor exchange(RankCollectives& ranks, const std::vector<double>& own, cons
 
 }  // namespace
 
-void MetricStore::sync_epoch(RankCollectives& ranks) {
+void MetricStore::sync_epoch(RankCollectives& ranks, bool keep_states) {
   std::vector<Slot*> slots;
   std::vector<double> own;
   std::string names;
@@ -71,10 +72,11 @@ void MetricStore::sync_epoch(RankCollectives& ranks) {
     own.push_back(s.weight);
   }
   const at::Tensor all = exchange(ranks, own, names);
+  sync_objects(ranks, keep_states);
   const auto* numbers = all.const_data_ptr<double>();
   for (size_t k = 0; k < slots.size(); ++k) {
     Slot& s = *slots[k];
-    s.synced = true;
+    if (std::exchange(s.synced, true)) continue;
     s.device_total = at::Tensor();
     for (int64_t rank = 0; rank < all.size(0); ++rank) {
       const double* pair = numbers + (static_cast<size_t>(rank) * slots.size() + k) * 2;

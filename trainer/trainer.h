@@ -156,8 +156,24 @@ class Trainer {
   /// For callbacks; a module calls its own log.
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
   void log(std::string_view name, double value, const LogOptions& options = {});
+  void log(std::string_view name, metrics::Metric& metric, const LogOptions& options = {});
   /// Sends values straight to the loggers and callback_metrics, outside of any reduction.
   void log_now(const Metrics& metrics, int64_t step);
+  /// Figures of the machine, such as memory or temperature: to loggers that tell them from metrics, to the others as
+  /// metrics.
+  void log_system(const Metrics& figures, int64_t step);
+  /// Values of other kinds, at logging_step(), for the loggers that take them; a warning says if none does. Only rank
+  /// 0's are written. They are copied here; what else they cost (binning, compression) is done by the loggers' thread.
+  void log_histogram(std::string_view name, const at::Tensor& values);
+  /// (C, H, W), (H, W) or a batch (N, C, H, W), which becomes a grid; uint8, or floats from 0 to 1.
+  void log_image(std::string_view name, const at::Tensor& image);
+  /// Markdown.
+  void log_text(std::string_view name, std::string_view text);
+  void log_table(std::string_view name, LogTable table);
+  /// A file that belongs to the run, e.g. a plot. It must exist until the run ends.
+  void log_artifact(const std::string& path, std::string_view name = "");
+  /// Waits until the loggers have everything that was logged; then they may be used directly until the next log.
+  void flush_logs();
 
   // ---- parts ---------------------------------------------------------------------------------------------------
   [[nodiscard]] const RunPlan& plan() const;

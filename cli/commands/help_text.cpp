@@ -110,7 +110,10 @@ constexpr std::array kCommandDocs{
     std::pair{"plan cluster …", "predict step times on many devices from a step measured here"},
     std::pair{"plan memory …", "predict the memory of a step, and what to recompute to reduce it"},
     std::pair{"tune --config FILE…", "find a batch size that fits, and a learning rate"},
+    std::pair{"top [RUN]", "a live run in the terminal: progress, curves, ranks"},
     std::pair{"convert FILE", "make a run file of one of Lightning's LightningCLI"},
+    std::pair{"runs [FOLDER]", "a table of all runs below a folder, sorted and filtered"},
+    std::pair{"report RUN…", "one HTML page about runs: health, curves, differences"},
     std::pair{"list [KIND]", "names of the classes that a run file may use"},
     std::pair{"help [NAME]", "every option of a class, or of the trainer"},
 };
@@ -150,6 +153,7 @@ std::string usage_text(int width) {
                 {"--init-method tcp://HOST:PORT",
                  "with --rank R --world-size N: be one of N processes that connect there"},
                 {"--print_config", "print the configuration as it would run, and stop"},
+                {"--log_level LEVELS", "what run.log says: debug, or data=debug,info; --log_format json"},
                 {"-h, --help", "help; after a subcommand with all its options"},
                 {"--version", "version of Levin and of LibTorch"}},
                {all / 2}, all);

@@ -45,6 +45,8 @@ Arguments run_arguments(std::vector<std::string> words, Problems& problems) {
     problems.add({}, "submit", "\"" + cut_text(words[0]) + "\" is no run. Use fit, validate, test or predict.");
   if (arguments.print_config)
     problems.add({}, "--print_config", "prints here and not in a job: call it without submit.");
+  if (!arguments.log_level.empty() || !arguments.log_format.empty())
+    problems.add({}, "--log_level", "is not passed on to a job. Set LEVIN_LOG and LEVIN_LOG_FORMAT where you submit.");
   return arguments;
 }
 

@@ -22,7 +22,10 @@ constexpr std::array kCommands{
     std::pair{"submit", Command::submit},
     std::pair{"plan", Command::plan},
     std::pair{"tune", Command::tune},
+    std::pair{"top", Command::top},
     std::pair{"convert", Command::convert},
+    std::pair{"runs", Command::runs},
+    std::pair{"report", Command::report},
     std::pair{"list", Command::list},
     std::pair{"help", Command::help},
 };
@@ -128,7 +131,7 @@ void report_extra(const std::string& extra, bool has_command, const std::vector<
   const std::string option = extra.substr(0, extra.find('='));
   const std::string name = option.substr(std::min(option.find_first_not_of('-'), option.size()));
   const std::string first = name.substr(0, name.find_first_of(".["));
-  std::vector<std::string> known{"config", "print_config", "help", "version"};
+  std::vector<std::string> known{"config", "print_config", "log_level", "log_format", "help", "version"};
   for (const auto& key : field_names<RunConfig>()) known.push_back(key);
   std::string near = nearest_name(first, known);
   if (!near.empty()) near += name.substr(first.size());
@@ -155,7 +158,11 @@ void add_options(CLI::App& app, Arguments& result, bool& version) {
     sub->set_help_flag();
     sub->allow_extras();
     sub->add_flag("-h,--help", result.help);
-    if (is_run(command)) sub->add_flag("--print_config", result.print_config);
+    if (is_run(command)) {
+      sub->add_flag("--print_config", result.print_config);
+      sub->add_option("--log_level", result.log_level);
+      sub->add_option("--log_format", result.log_format);
+    }
     if (command == Command::predict) sub->add_option("--output", result.output);
     if (!is_run(command)) sub->add_option("topic", result.topic);
   }
@@ -173,8 +180,8 @@ std::string command_word(Command command) {
 Arguments parse_arguments(const std::vector<std::string>& args, const std::vector<std::string>& trainer_options,
                           Problems& problems) {
   Arguments result;
-  for (const Command reader : {Command::checkpoint, Command::submit, Command::plan, Command::tune,
-                               Command::convert}) {  // they parse their words themselves
+  for (const Command reader : {Command::checkpoint, Command::submit, Command::plan, Command::tune, Command::convert,
+                               Command::top, Command::runs, Command::report}) {  // they parse their words themselves
     if (args.empty() || args[0] != command_word(reader)) continue;
     result.command = reader;
     result.words.assign(args.begin() + 1, args.end());

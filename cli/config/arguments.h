@@ -14,15 +14,33 @@
 
 namespace levin {
 
-enum class Command { fit, validate, test, predict, checkpoint, submit, plan, tune, convert, list, help, version };
+enum class Command {
+  fit,
+  validate,
+  test,
+  predict,
+  checkpoint,
+  submit,
+  plan,
+  tune,
+  top,
+  convert,
+  runs,
+  report,
+  list,
+  help,
+  version
+};
 
 struct Arguments {
   Command command = Command::help;
   std::vector<ConfigSource> sources = {};  // of fit, validate, test and predict
   bool print_config = false;               // print the resolved configuration and do nothing
+  std::string log_level = "";              // of the run's log: "debug", "data=debug,info"; "": not given
+  std::string log_format = "";             // "text" or "json"; "": not given
   std::string output = "";                 // of predict: a file for the predictions; "": none
   bool help = false;                       // --help after a subcommand
-  std::vector<std::string> words = {};     // what follows "levin checkpoint", "submit", "plan", "tune" or "convert"
+  std::vector<std::string> words = {};     // what follows "levin checkpoint", "submit", "plan", "tune", "convert", …
   std::string topic = "";                  // "levin list TOPIC": a kind of class; "levin help TOPIC": a class; or ""
 };
 

@@ -51,7 +51,8 @@ class ClassTranslation {
     ConfigEntry taken = written;
     if (field->type.starts_with("duration")) taken.value = from_timedelta(written.value).value_or(written.value);
     // Lightning's loggers also accept the number of the folder.
-    if (entry_.name == "CSVLogger" && written.key == "version" && !written.value.quoted &&
+    const bool numbered = entry_.name == "CSVLogger" || entry_.name == "TensorBoardLogger";
+    if (numbered && written.key == "version" && !written.value.quoted &&
         written.value.text.find_first_not_of("0123456789") == std::string::npos && !written.value.text.empty())
       taken.value.text = "version_" + written.value.text;
     if (has_interpolation(taken.value)) return leave_out(written, kNotExpanded);

@@ -25,7 +25,12 @@ constexpr std::array kUnset{
     std::pair{"refresh_rate", "1"},  // progress bars
     std::pair{"process_position", "0"},
     std::pair{"leave", "false"},
-    std::pair{"prefix", ""},  // CSVLogger
+    std::pair{"prefix", ""},                  // CSVLogger
+    std::pair{"checkpoint_path_prefix", ""},  // MLFlowLogger
+    std::pair{"synchronous", "false"},
+    std::pair{"log_graph", "false"},  // TensorBoardLogger
+    std::pair{"max_queue", "10"},
+    std::pair{"comment", ""},
     std::pair{"start_method", "popen"},
     std::pair{"log_rank_zero_only", "false"},
 };

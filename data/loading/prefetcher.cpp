@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/core/log.h"
 #include "levin/core/openmp_threads.h"
 
 namespace levin {
@@ -94,6 +95,7 @@ void Prefetcher::start_threads() {
   if (!threads_.empty()) return;
   try {
     for (int64_t i = 0; i < num_workers_; ++i) threads_.emplace_back([this, i] { work(i); });
+    log::data.debug("started {} threads that fetch up to {} batches ahead", num_workers_, capacity_);
   } catch (const std::system_error& error) {
     const size_t started = threads_.size();
     stop();

@@ -15,6 +15,8 @@
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/log.h"
+#include "levin/core/progress_line.h"
 
 namespace levin {
 
@@ -75,7 +77,9 @@ class PartialFile {
 };
 
 struct Sink {
+  CURL* handle;
   PartialFile& file;
+  ProgressTask progress;
   Hasher hasher;
   uint64_t max_bytes;
   uint64_t received = 0;
@@ -87,6 +91,9 @@ size_t receive(char* data, size_t /*one*/, size_t size, void* user) {
   sink.received += size;
   if (sink.received > sink.max_bytes || !sink.file.write(bytes)) return CURL_WRITEFUNC_ERROR;
   sink.hasher.update(bytes);
+  curl_off_t total = -1;
+  curl_easy_getinfo(sink.handle, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &total);
+  sink.progress.update(static_cast<int64_t>(sink.received), total > 0 ? std::optional<int64_t>(total) : std::nullopt);
   return size;
 }
 
@@ -97,7 +104,7 @@ Curl make_curl(const std::string& url, Seconds stall_timeout, Sink& sink, char* 
   Curl curl(ready == CURLE_OK ? curl_easy_init() : nullptr, &curl_easy_cleanup);
   if (curl == nullptr) throw DataError("download: libcurl cannot be set up.");
   const long stall = std::max(1L, static_cast<long>(stall_timeout.count()));
-  CURL* handle = curl.get();
+  CURL* handle = sink.handle = curl.get();
   curl_easy_setopt(handle, CURLOPT_URL, url.c_str());
   curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 1L);
@@ -147,7 +154,9 @@ Attempt failed_transfer(CURLcode code, long status, const Sink& sink, const std:
 Attempt attempt(const std::string& url, const std::string& path, const DownloadOptions& options) {
   PartialFile file(temporary_name(path));
   if (file.error() != 0) return {"cannot create a file in its folder: " + system_error_text(file.error()), false};
-  Sink sink{file, Hasher(options.checksum.kind), options.max_bytes};
+  Sink sink{nullptr, file,
+            ProgressTask("Download " + std::filesystem::path(path).filename().string(), ProgressUnit::bytes),
+            Hasher(options.checksum.kind), options.max_bytes};
   std::array<char, CURL_ERROR_SIZE> error_text{};
   const Curl curl = make_curl(url, options.stall_timeout, sink, error_text.data());
   const CURLcode code = curl_easy_perform(curl.get());
@@ -172,12 +181,14 @@ void download(const std::string& url, const std::string& path, const DownloadOpt
   Seconds pause = options.first_pause;
   for (int64_t i = 1;; ++i) {
     const Attempt result = attempt(url, path, options);
-    if (result.cause.empty()) return;
+    if (result.cause.empty()) return log::data.info("downloaded {} to {}", url, path);
     if (!result.worth_repeating || i >= options.attempts) {
       throw DataError("cannot download " + url + " to " + path + ": " + result.cause + " (attempt " +
                       std::to_string(i) + " of " + std::to_string(options.attempts) +
                       "). Check network and disk, or fetch the file by other means and put it there.");
     }
+    log::data.info("attempt {} of {} to download {} has failed: {}; the next in {} s", i, options.attempts, url,
+                   result.cause, pause.count());
     std::this_thread::sleep_for(pause);
     pause *= 2;
   }

@@ -18,6 +18,7 @@
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
+#include "levin/core/log.h"
 #include "levin/core/rank_status.h"
 #include "levin/core/stop_signal.h"
 #include "levin/core/usable_cores.h"
@@ -106,6 +107,7 @@ class Job {
       if (keeps_store) own[kStoreSocket] = std::to_string(store.descriptor());
       rank.pid = start_rank_process(own, keeps_store ? -1 : store.descriptor());
       rank.running = true;
+      log::launcher.info("rank {} is process {}", rank.rank, rank.pid);
     }
   }
 
@@ -201,6 +203,7 @@ class Job {
     for (Rank& rank : ranks_) {
       if (rank.running && ::waitpid(rank.pid, &rank.status, WNOHANG) == rank.pid) {
         rank.running = false;
+        log::launcher.info("rank {} has ended with status {}", rank.rank, exit_status(rank.status));
         if (exit_status(rank.status) != 0 && comes_first(rank)) failed_ = &rank;
       }
       running = running || rank.running;

@@ -21,6 +21,8 @@ OWN = {
     "optimizers": {f"{name}_{size}" for name in ("sgd", "adam", "adamw", "adagrad", "rmsprop")
                    for size in ("small", "large")},
     "loader": {"to_torch_data_0", "to_torch_data_1", "to_torch_data_2"},
+    "logging": {"us_all_four"},
+    "metrics": set(),
     "startup": {"trainer_to_loop"},
     "gpt": {"to_libtorch_loop"},
     "recompute": {"time_to_plain", "memory_to_plain", "selective_time_to_plain", "selective_memory_to_plain"},
@@ -42,6 +44,11 @@ WITH_PEERS = {
     "overhead": {"raw_pytorch_to_trainer", "lightning_to_trainer_1_log", "lightning_to_trainer_10_logs",
                  "lightning_to_trainer_1_log_adamw", "lightning_to_trainer_10_logs_adamw"},
     "loader": {"to_python_0", "to_python_1", "to_python_2"},
+    "logging": {"lightning_to_trainer"},
+    "metrics": {"Accuracy", "Precision", "Recall", "Specificity", "F1Score", "FBetaScore", "ConfusionMatrix", "AUROC",
+                "AveragePrecision", "CalibrationError", "MeanAbsoluteError", "MeanSquaredError", "R2Score", "PearsonCorrCoef", "CosineSimilarity", "Perplexity",
+                "BLEUScore", "ROUGEScore", "EditDistance", "JaccardIndex", "DiceScore", "MeanIoU", "PeakSignalNoiseRatio",
+                "StructuralSimilarity", "MeanMetric", "SumMetric", "MinMetric", "MaxMetric", "MetricCollection"},
     "startup": {"lightning_to_trainer", "memory_to_lightning"},
     "gpt": {"to_raw_pytorch", "to_lightning"},
     "recompute": {"time_to_plain_of_python", "slowdown_to_python", "time_to_python", "memory_to_python"},
@@ -175,7 +182,7 @@ def add_test(name, check, bench):
 
 for each in OWN:
     add_test(f"test_{each}_writes_its_ratios", Bench.check_alone, each)
-for each in ("overhead", "checkpoint", "gpt"):
+for each in ("overhead", "checkpoint", "gpt", "metrics"):
     add_test(f"test_{each}_writes_the_ratios_to_its_peers", Bench.check_with_peers, each)
 
 

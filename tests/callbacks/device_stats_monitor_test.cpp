@@ -68,8 +68,8 @@ TEST(CpuStats, ReadsProcAsItsManualSays) {
 
 struct Recorder final : Logger {
   void start(const std::string&, bool) override {}
-  void log_metrics(const MetricList& metrics, int64_t step) override {
-    for (const auto& [name, value] : metrics) steps[name].push_back(step);
+  void log_metrics(const MetricList& metrics, const LogPoint& at) override {
+    for (const auto& [name, value] : metrics) steps[name].push_back(at.step);
   }
   std::map<std::string, std::vector<int64_t>> steps;
 };

@@ -109,8 +109,8 @@ using Column = std::vector<std::pair<int64_t, double>>;  // step, value
 
 struct Recorder final : Logger {
   void start(const std::string&, bool) override {}
-  void log_metrics(const MetricList& metrics, int64_t step) override {
-    for (const auto& [name, value] : metrics) columns[name].emplace_back(step, value);
+  void log_metrics(const MetricList& metrics, const LogPoint& at) override {
+    for (const auto& [name, value] : metrics) columns[name].emplace_back(at.step, value);
   }
   std::map<std::string, Column> columns;
 };

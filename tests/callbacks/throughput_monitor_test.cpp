@@ -50,8 +50,8 @@ TEST(Throughput, OfSeveralDevicesIsTheirSum) {
 
 struct Recorder final : Logger {
   void start(const std::string&, bool) override {}
-  void log_metrics(const MetricList& metrics, int64_t step) override {
-    for (const auto& [name, value] : metrics) rows[name].emplace_back(step, value);
+  void log_metrics(const MetricList& metrics, const LogPoint& at) override {
+    for (const auto& [name, value] : metrics) rows[name].emplace_back(at.step, value);
   }
   std::map<std::string, std::vector<std::pair<int64_t, double>>> rows;
 };

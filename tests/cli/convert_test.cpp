@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "cli/config_files.h"
+#include "cli/printed_by_lightning.h"
 #include "levin/cli/config/commented_yaml.h"
 #include "levin/cli/config/yaml_file.h"
 #include "levin/core/exit_codes.h"
@@ -16,129 +17,6 @@ namespace {
 
 using test::expect_parts;
 using test::has;
-
-// What LightningCLI(MNISTClassifier, MNISTDataModule) prints of Lightning 2.5, callbacks, optimizer and schedule
-// chosen.
-const char* const kPrinted = R"(# lightning.pytorch==2.5.1
-seed_everything: 42
-trainer:
-  accelerator: auto
-  strategy: auto
-  devices: auto
-  num_nodes: 1
-  precision: bf16-mixed
-  logger:
-    class_path: lightning.pytorch.loggers.CSVLogger
-    init_args:
-      save_dir: logs
-      name: mnist
-      version: 3
-      prefix: ''
-      flush_logs_every_n_steps: 100
-  callbacks:
-  - class_path: lightning.pytorch.callbacks.EarlyStopping
-    init_args:
-      monitor: val_loss
-      min_delta: 0.0
-      patience: 5
-      verbose: false
-      mode: min
-      strict: true
-      check_finite: true
-      stopping_threshold: null
-      divergence_threshold: null
-      check_on_train_epoch_end: null
-      log_rank_zero_only: false
-  - class_path: lightning.pytorch.callbacks.ModelCheckpoint
-    init_args:
-      dirpath: null
-      filename: '{epoch}-{val_loss:.2f}'
-      monitor: val_loss
-      verbose: false
-      save_last: true
-      save_top_k: 2
-      save_weights_only: false
-      mode: min
-      auto_insert_metric_name: true
-      every_n_train_steps: null
-      train_time_interval: 0:30:00
-      every_n_epochs: null
-      save_on_train_epoch_end: null
-      enable_version_counter: true
-  - class_path: lightning.pytorch.callbacks.TQDMProgressBar
-    init_args:
-      refresh_rate: 1
-      process_position: 0
-      leave: false
-  fast_dev_run: false
-  max_epochs: 2
-  min_epochs: null
-  max_steps: -1
-  min_steps: null
-  max_time: 1 day, 2:30:00
-  limit_train_batches: 20
-  limit_val_batches: 5
-  limit_test_batches: null
-  limit_predict_batches: null
-  overfit_batches: 0.0
-  val_check_interval: null
-  check_val_every_n_epoch: 1
-  num_sanity_val_steps: null
-  log_every_n_steps: 10
-  enable_checkpointing: null
-  enable_progress_bar: null
-  enable_model_summary: null
-  accumulate_grad_batches: 2
-  gradient_clip_val: 1.0
-  gradient_clip_algorithm: null
-  deterministic: null
-  benchmark: null
-  inference_mode: true
-  use_distributed_sampler: true
-  profiler: null
-  detect_anomaly: false
-  barebones: false
-  plugins: null
-  sync_batchnorm: false
-  reload_dataloaders_every_n_epochs: 0
-  default_root_dir: null
-  enable_autolog_hparams: true
-  model_registry: null
-model:
-  hidden: 64
-data:
-  batch_size: 32
-optimizer:
-  class_path: torch.optim.AdamW
-  init_args:
-    lr: 0.001
-    betas:
-    - 0.9
-    - 0.999
-    eps: 1.0e-08
-    weight_decay: 0.01
-    amsgrad: false
-    maximize: false
-    foreach: null
-    capturable: false
-    differentiable: false
-    fused: null
-lr_scheduler:
-  class_path: lightning.pytorch.cli.ReduceLROnPlateau
-  init_args:
-    monitor: val_loss
-    mode: min
-    factor: 0.5
-    patience: 3
-    threshold: 0.0001
-    threshold_mode: rel
-    cooldown: 0
-    min_lr: 0.0
-    eps: 1.0e-08
-    verbose: false
-ckpt_path: null
-weights_only: null
-)";
 
 class Convert : public ::testing::Test {
  protected:
@@ -210,6 +88,50 @@ TEST_F(Convert, NamesClassesThatOnlyPythonKnows) {
   EXPECT_EQ(tree().find("model"), nullptr);
 }
 
+TEST_F(Convert, KeepsAnMLFlowLogger) {
+  const auto done = convert(R"(trainer:
+  logger:
+    class_path: lightning.pytorch.loggers.MLFlowLogger
+    init_args:
+      experiment_name: digits
+      run_name: null
+      tracking_uri: http://127.0.0.1:5000
+      tags: {team: vision}
+      save_dir: ./mlruns
+      log_model: all
+      checkpoint_path_prefix: ''
+      prefix: ''
+      artifact_location: null
+      run_id: null
+      synchronous: null
+  max_epochs: 3
+)");
+  EXPECT_EQ(done.status, kExitOk) << done.output;
+  const ConfigNode file = tree();
+  const ConfigNode& logger = file.find("trainer")->find("logger")->items.at(0);
+  EXPECT_EQ(logger.find("class_path")->text, "MLFlowLogger");
+  const ConfigNode& args = *logger.find("init_args");
+  EXPECT_EQ(args.find("experiment_name")->text, "digits");
+  EXPECT_EQ(args.find("tracking_uri")->text, "http://127.0.0.1:5000");
+  EXPECT_EQ(args.find("tags")->find("team")->text, "vision");
+  EXPECT_EQ(args.find("log_model")->text, "all");
+  EXPECT_EQ(args.find("run_name"), nullptr);
+}
+
+TEST_F(Convert, SaysWhatAnMLFlowLoggerNeedsInsteadOfAFolder) {
+  const auto done = convert(R"(trainer:
+  logger:
+    class_path: pytorch_lightning.loggers.mlflow.MLFlowLogger
+    init_args: {tracking_uri: "file:./ml-runs"}
+)");
+  EXPECT_EQ(done.status, kExitPartly) << done.output;
+  expect_parts(
+      done.output,
+      {"lightning.yaml:4:17: trainer.logger",
+       "tracking_uri: must be the http or https URL of an MLflow server (mlflow server starts one on a folder or "
+       "a database), got"});
+}
+
 TEST_F(Convert, ListsWhatItCannotTranslateWithPlaceAndRemedy) {
   const auto done = convert(R"(trainer:
   accelerator: tpu
@@ -273,6 +195,37 @@ my_link: 5
   EXPECT_EQ(run.find("trainer")->find("callbacks")->items.size(), 1u) << text;
   EXPECT_EQ(run.find("trainer")->find("logger")->items.size(), 1u) << text;
   EXPECT_EQ(run.find("optimizer")->find("init_args")->find("lr")->text, "0.1");
+}
+
+TEST_F(Convert, KeepsTheTensorBoardLogger) {
+  const auto done = convert(R"(trainer:
+  logger:
+    class_path: lightning.pytorch.loggers.TensorBoardLogger
+    init_args: {save_dir: logs, name: mine, version: 3, log_graph: false, default_hp_metric: false, prefix: a, sub_dir: null,
+                flush_secs: 30, max_queue: 10}
+)");
+  EXPECT_EQ(done.status, kExitOk) << done.output;
+  expect_loads();
+  const ConfigNode run = tree();
+  const ConfigNode& logger = *run.find("trainer")->find("logger");
+  EXPECT_EQ(logger.find("class_path")->text, "TensorBoardLogger");
+  const ConfigNode& options = *logger.find("init_args");
+  EXPECT_EQ(options.find("version")->text, "version_3");
+  EXPECT_EQ(options.find("default_hp_metric")->text, "false");
+  EXPECT_EQ(options.find("prefix")->text, "a");
+  EXPECT_EQ(options.find("flush_secs")->text, "30");
+  EXPECT_EQ(options.find("log_graph"), nullptr);
+}
+
+TEST_F(Convert, NamesTensorBoardOptionsThatLevinDoesNotHave) {
+  const auto done = convert(R"(trainer:
+  logger:
+    class_path: lightning.pytorch.loggers.TensorBoardLogger
+    init_args: {save_dir: logs, log_graph: true}
+)");
+  EXPECT_EQ(done.status, kExitPartly) << done.output;
+  EXPECT_TRUE(
+      test::holds(done.output, {"init_args.log_graph: Levin's TensorBoardLogger has no option \"log_graph\"."}));
 }
 
 TEST_F(Convert, TranslatesNamesOldOptionsAndOtherForms) {

@@ -10,7 +10,14 @@ levin_test(cli FILES
   cli/step_model_test.cpp
   cli/trainer_help_test.cpp
   cli/submit_test.cpp
+  cli/top_view_test.cpp
   cli/yaml_file_test.cpp)
+
+levin_test(runs FILES
+  cli/metrics_reader_test.cpp
+  cli/report_parts_test.cpp
+  cli/run_folder_test.cpp
+  cli/run_list_test.cpp)
 
 if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models of examples/
   levin_test(checkpoint_tool TORCH FILES
@@ -36,10 +43,21 @@ if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models o
   add_test(NAME cli.submit_names
     COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/cli/submit_names_test.py" $<TARGET_FILE:levin_tool>)
   set_tests_properties(cli.submit_names PROPERTIES LABELS examples TIMEOUT 300)
+  foreach(part runs report)
+    add_test(NAME cli.${part}
+      COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/cli/${part}_test.py" $<TARGET_FILE:levin_tool>)
+    set_tests_properties(cli.${part} PROPERTIES LABELS examples TIMEOUT 600)
+  endforeach()
 endif()
 
 if(LEVIN_BUILD_TOOL)
   levin_test(hostile_program FILES
     cli/hostile_program_test.cpp)
   add_dependencies(hostile_program_test levin_tool)
+endif()
+
+if(LEVIN_BUILD_TOOL)  # in a real terminal
+  add_test(NAME cli.top
+    COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/cli/top_test.py" $<TARGET_FILE:levin_tool>)
+  set_tests_properties(cli.top PROPERTIES LABELS examples TIMEOUT 300 COST 30)
 endif()

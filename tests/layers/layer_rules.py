@@ -6,6 +6,7 @@ SIBLINGS = {
     "checkpoint": [],
     "data": ["loading", "text", "sets"],
     "loggers": [],
+    "metrics": [],
     "optim": [],
     "precision": [],
     "profilers": [],
@@ -32,8 +33,9 @@ MAY_INCLUDE = {
     "cuda": ["core", "strategies", "strategies/process"],
     ".": [*BELOW_TRAINER, "trainer", "trainer/plan", "callbacks"],
     "cli/config": [*BELOW_TRAINER, *TRAINER, "callbacks", "."],
-    "cli/commands": [*BELOW_TRAINER, *TRAINER, "callbacks", ".", "cli/config"],
-    "cli": [*BELOW_TRAINER, *TRAINER, "callbacks", ".", "cli/config", "cli/commands"],
+    "cli/runs": [*BELOW_TRAINER, "cli/config"],
+    "cli/commands": [*BELOW_TRAINER, *TRAINER, "callbacks", ".", "cli/config", "cli/runs"],
+    "cli": [*BELOW_TRAINER, *TRAINER, "callbacks", ".", "cli/config", "cli/runs", "cli/commands"],
 }
 
 # Headers with this ending are precompiled, named in a CMakeLists.txt, included by nobody and not installed.

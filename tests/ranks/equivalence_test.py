@@ -24,6 +24,33 @@ class Article(RanksTest):
         self.assertEqual(ranks["weights"], alone["weights"])
 
 
+class MetricsThatAccumulate(RanksTest):
+    """Accuracy (sums) and AUROC (rows), over shares that differ."""
+    WORDS = ["samples=96", "epochs=2", "metrics"]
+    NAMES = ("train_accuracy", "val_accuracy", "val_auroc")
+
+    def values(self, reports):
+        for other in reports[1:]:
+            self.assertEqual([reports[0]["metrics"][name] for name in self.NAMES],
+                             [other["metrics"][name] for name in self.NAMES])
+        return [reports[0]["metrics"][name] for name in self.NAMES]
+
+    def test_are_those_of_one_process_whatever_the_ranks_shares(self):
+        for val in (31, 1):  # two ranks see 16 and 15 samples; of one, the second sees none
+            whole = self.values(self.train(*self.WORDS, f"val={val}", "batch=16"))
+            ranks = self.values(self.train(*self.WORDS, f"val={val}", "batch=8", ranks=2))
+            self.assert_close(whole, ranks, 1e-6)
+        self.assertNotEqual(whole[0], 0)
+
+    def test_go_on_from_a_checkpoint_inside_an_epoch(self):
+        words = [*self.WORDS, "val=31", "batch=8", "epochs=1"]
+        undisturbed = self.values(self.train(*words, "save_at=2", ranks=2))
+        resumed = self.values(self.train(*words, f"ckpt={self.out}/mid.ckpt", ranks=2))
+        self.assertEqual(undisturbed, resumed)
+        alone = self.values(self.train(*words, f"ckpt={self.out}/mid.ckpt", "batch=16"))
+        self.assert_close(undisturbed, alone, 1e-6)
+
+
 class Equivalence(RanksTest):
     """32 samples in one batch, in 4 of 8, by 2 ranks of 16, and by 2 ranks in 2 of 8."""
 

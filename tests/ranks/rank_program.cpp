@@ -121,6 +121,10 @@ class Net : public levin::LightningModule {
     log("own_step", batch[0].sum(), {.on_step = true});
     if (is_time(words_, "odd_metric", *this)) log("odd", 1.0, {.on_step = false, .on_epoch = true, .sync_dist = true});
     if (words_.has("memory")) watch_memory();
+    if (words_.has("metrics")) {
+      train_accuracy_(net_->forward(batch[0]), batch[1]);
+      log("train_accuracy", train_accuracy_, {.on_step = false, .on_epoch = true});
+    }
     if (is_time(words_, "skip", *this)) return {};
     return loss;
   }
@@ -136,6 +140,12 @@ class Net : public levin::LightningModule {
     misbehave("validate");
     log("val_loss", F::cross_entropy(net_->forward(batch[0]), batch[1]), {.sync_dist = true});
     log("val_samples", static_cast<double>(batch.size()), {.reduce_fx = levin::ReduceFx::sum, .sync_dist = true});
+    if (!words_.has("metrics")) return;
+    const auto logits = net_->forward(batch[0]);
+    accuracy_(logits, batch[1]);
+    auroc_(logits, batch[1]);
+    log("val_accuracy", accuracy_);
+    log("val_auroc", auroc_);
   }
   void on_train_batch_start(const levin::Batch&, int64_t) override { reductions_before_ = reductions; }
   void on_train_batch_end(const at::Tensor&, const levin::Batch&, int64_t batch_idx) override {
@@ -190,6 +200,8 @@ class Net : public levin::LightningModule {
   std::string kind_;
   int64_t wide_ = 8;
   torch::Tensor article_;
+  levin::metrics::Accuracy train_accuracy_{{.num_classes = 3}}, accuracy_{{.num_classes = 3}};
+  levin::metrics::AUROC auroc_{{.num_classes = 3}};
   torch::nn::Sequential net_;
   torch::nn::Linear unused_ = nullptr;
   torch::nn::Linear sometimes_ = nullptr;  // rank 0's batches alone use it

@@ -20,7 +20,7 @@ set_tests_properties(ranks.model PROPERTIES LABELS multi_process TIMEOUT 600 COS
 if(NOT LEVIN_BUILD_TOOL OR NOT LEVIN_BUILD_EXAMPLES)
   return()
 endif()
-foreach(name tool mpirun mpich torchrun namespaces)
+foreach(name tool log mpirun mpich torchrun namespaces)
   add_test(NAME ranks.${name} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/${name}_test.py"
     $<TARGET_FILE:levin_tool> $<TARGET_FILE:rank_program>)
   set_tests_properties(ranks.${name} PROPERTIES LABELS multi_process TIMEOUT 300 COST 60 SKIP_RETURN_CODE 77)

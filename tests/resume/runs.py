@@ -6,6 +6,7 @@ import functools
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -172,7 +173,9 @@ def cut_in_half(path):
 # ---- comparing -----------------------------------------------------------------------------------------------------
 
 def files_below(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    tells_the_time = re.compile(r"run(\.rank\d+)?(\.\d+)?\.log|run\.json|\.rank\d+\.json")  # and how often it was begun
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*"))
+            if p.is_file() and not tells_the_time.fullmatch(p.name)}
 
 
 def checkpoints_in(folder):

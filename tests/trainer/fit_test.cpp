@@ -202,7 +202,7 @@ struct RandomModule : TinyModule {
 
 struct NoLogger final : Logger {
   void start(const std::string&, bool) override {}
-  void log_metrics(const MetricList&, int64_t) override {}
+  void log_metrics(const MetricList&, const LogPoint&) override {}
 };
 
 TEST(Fit, WarnsWhereAnEpochIsShorterThanTheLoggingInterval) {

@@ -11,6 +11,7 @@ levin_test(trainer TORCH FILES
   trainer/evaluation_test.cpp
   trainer/fit_test.cpp
   trainer/manual_optimization_test.cpp
+  trainer/metric_objects_test.cpp
   trainer/misuse_test.cpp
   trainer/mixed_precision_test.cpp
   trainer/nonfinite_loss_test.cpp
@@ -18,6 +19,7 @@ levin_test(trainer TORCH FILES
   trainer/param_groups_test.cpp
   trainer/replaced_parts_test.cpp
   trainer/run_end_test.cpp
+  trainer/run_reporter_test.cpp
   trainer/run_schedulers_test.cpp
   trainer/scaled_manual_steps_test.cpp
   trainer/scaled_nan_test.cpp

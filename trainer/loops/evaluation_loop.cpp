@@ -4,12 +4,15 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <chrono>
 
+#include "levin/core/log.h"
 #include "levin/core/stop_signal.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/ranks.h"
+#include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/step/module_replicas.h"
 
 namespace levin {
@@ -160,6 +163,8 @@ class EvalMode {
 }  // namespace
 
 std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
+  const auto started = std::chrono::steady_clock::now();
+  log::trainer.debug("{} begins", enum_word(stage_));
   const StageHooks& hooks = hooks_of(stage_);
   const bool inside_fit = run_.entry.stage == Stage::fit;
   const int64_t every = run_.plan.reload_dataloaders_every_n_epochs;
@@ -189,6 +194,9 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   call_plain(run_, hooks.end, hooks.on_end, hooks.module_end);
   run_.entry.eval_metrics.reset();
   eval_mode.end();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
+  log::trainer.info("{}{} has ended after {:.2f} s", run_.entry.sanity_checking ? "the sanity check's " : "",
+                    enum_word(stage_), took.count());
   return results;
 }
 
@@ -226,6 +234,7 @@ void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loade
   const StageHooks& hooks = hooks_of(stage_);
   run_.entry.eval_batch_idx = batch_idx;
   note_place(run_, batch_idx);
+  if (run_.reporter != nullptr) run_.reporter->poll(run_);
   const Batch batch = transfer_batch(run_, std::move(fetched), loader_idx);
   call_hook(
       run_.entry, hooks.batch_start,

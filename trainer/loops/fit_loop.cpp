@@ -6,12 +6,14 @@
 
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/core/log.h"
 #include "levin/trainer/loops/evaluation_loop.h"
 #include "levin/trainer/loops/plan_recomputation.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/ranks.h"
+#include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/state/checkpoint.h"
 #include "levin/trainer/state/rollback.h"
 #include "levin/trainer/state/run_records.h"
@@ -115,6 +117,7 @@ void FitLoop::start_epoch() {
     validation_.use_loader();
   }
   run_.fit.epoch = {.running = true};
+  log::trainer.debug("epoch {} begins", run_.progress.epoch);
   run_.entry.train_metrics.reset();
   run_.entry.place = {Hook::none, 1, -1, 1};
   call_plain(run_, Hook::on_train_epoch_start, &Callback::on_train_epoch_start, &LightningModule::on_train_epoch_start);
@@ -196,7 +199,8 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   epoch.batch_running = true;
   note_place(run_, epoch.batch_idx);
   epoch.last_batch = stream.is_last();
-  run_.entry.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
+  const int64_t samples = std::max<int64_t>(1, fetched.size());
+  run_.entry.place = {Hook::none, samples, 0, 1};
   const Batch batch = transfer_batch(run_, std::move(fetched), 0);
   run_.entry.time_split.enter(StepPart::callbacks);
   call_hook(
@@ -216,6 +220,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   if (automatic && stream.is_last()) step_schedulers(run_, Interval::epoch, false);
   epoch.next_batch = epoch.batch_idx + 1;
   ++progress.total_batches;
+  run_.entry.samples += samples;
   run_.has_trained = true;
   epoch.batch_running = false;
   epoch.rest = BatchRest::metrics;
@@ -264,6 +269,7 @@ void FitLoop::validate() {
 void FitLoop::border() {
   capture_checkpoints(run_);
   run_.checkpoint_writer.poll();
+  if (run_.reporter != nullptr) run_.reporter->poll(run_);
   outside_.answer();
 }
 
@@ -313,9 +319,11 @@ void FitLoop::end_epoch() {
   run_.refresh_callback_metrics();
   // Loggers count completed windows from 0, so the epoch's row stands at its last one.
   run_.write_metrics(run_.entry.train_metrics.logged(false), std::max<int64_t>(0, progress.windows - 1), true);
-  for (const auto& logger : run_.loggers)
-    logger->save();  // so that the log of a killed run is complete up to its last epoch
+  if (run_.writes_logs()) {
+    run_.log_stream->each([](Logger& logger) { logger.save(); });  // of a killed run, all up to its last epoch is there
+  }
   run_.entry.train_metrics.reset();
+  log::trainer.info("epoch {} has ended: {} batches, step {}", progress.epoch, epoch.next_batch, progress.global_step);
   ++progress.epoch;
   epoch.running = false;
   agree_on_stop(run_);

@@ -6,6 +6,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/metrics/metric_collection.h"
 #include "levin/optim/clip_grad.h"
 #include "levin/precision/autocast.h"
 #include "levin/recompute/segment.h"
@@ -105,12 +106,40 @@ void LightningModule::log(std::string_view name, double value, const LogOptions&
   if (trainer_ != nullptr && !is_recomputing()) trainer_->log(name, value, options);
 }
 
+void LightningModule::log(std::string_view name, metrics::Metric& metric, const LogOptions& options) {
+  if (trainer_ != nullptr && !is_recomputing()) trainer_->log(name, metric, options);
+}
+
 void LightningModule::log_dict(const std::map<std::string, at::Tensor>& values, const LogOptions& options) {
   for (const auto& [name, value] : values) log(name, value, options);
 }
 
 void LightningModule::log_dict(const std::map<std::string, double>& values, const LogOptions& options) {
   for (const auto& [name, value] : values) log(name, value, options);
+}
+
+void LightningModule::log_dict(metrics::MetricCollection& metrics, const LogOptions& options) {
+  for (auto& [name, metric] : metrics) log(name, metric, options);
+}
+
+void LightningModule::log_histogram(std::string_view name, const at::Tensor& values) {
+  if (trainer_ != nullptr && !is_recomputing()) trainer_->log_histogram(name, values);
+}
+
+void LightningModule::log_image(std::string_view name, const at::Tensor& image) {
+  if (trainer_ != nullptr && !is_recomputing()) trainer_->log_image(name, image);
+}
+
+void LightningModule::log_text(std::string_view name, std::string_view text) {
+  if (trainer_ != nullptr && !is_recomputing()) trainer_->log_text(name, text);
+}
+
+void LightningModule::log_table(std::string_view name, LogTable table) {
+  if (trainer_ != nullptr && !is_recomputing()) trainer_->log_table(name, std::move(table));
+}
+
+void LightningModule::log_artifact(const std::string& path, std::string_view name) {
+  if (trainer_ != nullptr && !is_recomputing()) trainer_->log_artifact(path, name);
 }
 
 void LightningModule::set_loss_weight(double weight) {

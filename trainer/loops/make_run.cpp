@@ -4,6 +4,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/device_work.h"
+#include "levin/core/log.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/loggers/quiet_logger.h"
 #include "levin/precision/mixed_precision.h"
@@ -90,6 +91,7 @@ std::vector<std::shared_ptr<Callback>> make_callbacks(TrainerOptions& options, c
 }  // namespace
 
 std::unique_ptr<Run> make_run(Trainer& owner, TrainerOptions given) {
+  log::read_environment();
   RunPlan plan = resolve_plan(given);
   auto made = std::make_unique<Run>(owner, std::move(given), std::move(plan));
   Run& run = *made;

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "levin/core/console.h"
 #include "levin/core/gradients.h"
+#include "levin/core/progress_line.h"
 #include "levin/recompute/chain_blocks.h"
 #include "levin/recompute/chain_figures.h"
 #include "levin/recompute/chain_recorder.h"
@@ -164,6 +166,7 @@ RecomputeOptions each_of(const ChainBlocks& blocks, const Stations& stations) {
 Passes measure_passes(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& batch) {
   std::vector<Stations> plain, again;
   double seconds = 0;
+  ProgressTask progress("Measure", ProgressUnit::items, "passes");
   while (plain.size() < kFewestPasses || (seconds < kEnoughSeconds && plain.size() < kMostPasses)) {
     plain.push_back(pass(run, blocks, meter, batch));
     drop_gradients(run);
@@ -173,6 +176,10 @@ Passes measure_passes(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const B
     again.push_back(pass(run, blocks, meter, batch));
     drop_gradients(run);
     seconds += seconds_of(plain.back()) + seconds_of(again.back());
+    const auto done = static_cast<double>(plain.size());
+    const double expected = std::clamp(std::ceil(done * kEnoughSeconds / seconds), done, double{kMostPasses});
+    progress.update(2 * static_cast<int64_t>(done),
+                    2 * std::max<int64_t>(kFewestPasses, static_cast<int64_t>(expected)));
   }
   return typical_passes(plain, again);
 }

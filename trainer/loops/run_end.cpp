@@ -2,16 +2,19 @@
 
 #include <c10/util/Exception.h>
 
+#include <chrono>
 #include <stdexcept>
 #include <typeinfo>
 
 #include "levin/core/component.h"
 #include "levin/core/console.h"
 #include "levin/core/exception_text.h"
+#include "levin/core/log.h"
 #include "levin/core/rank_status.h"
 #include "levin/trainer/run/failed_place.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/memory_report.h"
+#include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/state/checkpoint.h"
 
 namespace levin {
@@ -69,6 +72,7 @@ void report_exception(Run& run, const std::exception& error) {
   const HookScope scope(run.entry, Hook::on_exception);
   run.entry.failing = true;
   RankStatus::instance().set_error(error.what());
+  log::trainer.record(log::Level::error, error.what());  // on the console it is the last line of the program
   const bool interrupted = dynamic_cast<const Interrupted*>(&error) != nullptr;
   run.entry.checkpoint_requests.clear();
   for (const auto& callback : run.entry.callbacks) {
@@ -82,6 +86,10 @@ void report_exception(Run& run, const std::exception& error) {
   }
   although_failing(run, Hook::on_exception, *run.entry.module,
                    [&](LightningModule& module) { module.on_exception(error); });
+  although_failing("writing what was logged", [&] {
+    if (run.reporter != nullptr) run.reporter->end(run, interrupted ? "interrupted" : "failed", error.what());
+    run.drain_logs();
+  });
   for (const auto& logger : run.loggers) {
     Logger& one = *logger;
     although_failing("finalize of " + detail::readable_type_name(typeid(one)),
@@ -117,6 +125,21 @@ void tear_down(Run& run) {
     call(object);
   })) {
   }
+}
+
+void end_logs(Run& run, const std::string& status) {
+  if (run.reporter != nullptr) run.reporter->end(run, status, "");
+  run.drain_logs();
+  const LogPoint now(run.progress.windows);
+  for (const auto& logger : run.loggers) {
+    if (run.entry.stage == Stage::fit && logger->takes(LogKind::hyperparameters)) {
+      logger->log_final_metrics({run.logged_metrics.begin(), run.logged_metrics.end()}, now);
+    }
+    logger->finalize(status);
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - run.entry.started;
+  log::trainer.info("{} has ended after {:.1f} s, {} epochs and {} steps", enum_word(*run.entry.stage), took.count(),
+                    run.progress.epoch, run.progress.global_step);
 }
 
 void fail_run(Run& run) {

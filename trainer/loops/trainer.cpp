@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "levin/core/console.h"
+#include "levin/core/log.h"
 #include "levin/core/standard_streams.h"
 #include "levin/core/stop_signal.h"
 #include "levin/core/write_errors.h"
@@ -29,6 +30,7 @@
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_access.h"
 #include "levin/trainer/run/run_folders.h"
+#include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/state/checkpoint.h"
 #include "levin/trainer/state/checkpoint_search.h"
 #include "levin/trainer/state/run_records.h"
@@ -157,6 +159,7 @@ StartingPoint set_up(Run& run) {
   check_changed_options(run, start, /*own=*/start.path != asked_for);
   begin_records(run);
   run.entry.ckpt_path = start.path;
+  if (!start.path.empty()) log::checkpoint.info("starts from {}", start.path);
   if (start.path.empty() && weights) load_weights(*run.entry.module, *weights);
   if (!start.path.empty()) {
     call_module(run.entry, Hook::on_load_checkpoint,
@@ -186,6 +189,7 @@ void run_fit(Run& run, const StartingPoint& start) {
   record_hyper_parameters(run);
   if (!start.path.empty()) restore_training(run, start.checkpoint, start.path);
   if (!run.fit.resumed) separate_random_numbers(*run.strategy, run.progress.global_step);
+  if (run.reporter != nullptr) run.reporter->begin(run, run.fit.resumed);
   agree_on_stop(run);
   using M = LightningModule;
   if (detail::overrides<M>(*run.entry.module, &M::backward)) {
@@ -250,7 +254,7 @@ void run_entry_point(Run& run, LightningModule& module, DataModule* data, Stage 
     check_saves(run);
     run.strategy->leave();
     tear_down(run);
-    for (const auto& logger : run.loggers) logger->finalize("success");
+    end_logs(run, "success");
   } catch (...) {
     fail_run(run);
   }
@@ -262,6 +266,7 @@ std::vector<Metrics> evaluate(Run& run, LightningModule& module, DataModule* dat
   std::vector<Metrics> results;
   run_entry_point(run, module, data, stage, ckpt_path, [&](const StartingPoint&) {
     load_eval_loaders(run, stage);
+    if (run.reporter != nullptr) run.reporter->begin(run, false);
     EvaluationLoop loop(run, stage);
     if (predictions == nullptr) loop.keep_no_predictions();
     results = loop.run(kUnlimited);

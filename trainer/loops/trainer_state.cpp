@@ -146,15 +146,8 @@ void Trainer::log(std::string_view name, double value, const LogOptions& options
   log_value(*run_, name, value, options);
 }
 
-void Trainer::log_now(const Metrics& metrics, int64_t step) {
-  for (const auto& [name, value] : metrics) {
-    if (!has_control_character(name)) continue;
-    throw Error("log_now(\"" + cut_text(name) +
-                "\"): the name holds a line end or another control character, which no table can show. Choose another "
-                "name.");
-  }
-  for (const auto& [name, value] : metrics) run_->entry.callback_metrics[name] = value;
-  run_->write_metrics(metrics, step);
+void Trainer::log(std::string_view name, metrics::Metric& metric, const LogOptions& options) {
+  log_value(*run_, name, metric, options);
 }
 
 const RunPlan& Trainer::plan() const {

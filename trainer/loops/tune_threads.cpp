@@ -10,6 +10,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/core/log.h"
 #include "levin/strategies/launch/rank_process.h"
 
 namespace levin {
@@ -72,6 +73,7 @@ void ThreadTuning::end_window() {
 }
 
 void ThreadTuning::report() const {
+  log::trainer.info("num_threads: auto chose {}", count_of(tuner_.threads(), "thread"));
   if (!run_.plan.model_summary || run_.strategy->rank() != 0) return;
   std::string times;
   for (const auto& one : tuner_.timed()) {

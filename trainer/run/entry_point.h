@@ -69,6 +69,8 @@ struct EntryPoint {
   Metrics callback_metrics = {};
   Metrics bar_metrics = {};
   TimeSplit time_split = {};  // of its training steps
+  int64_t samples = 0;        // of training batches, on this rank
+  int64_t nonfinite_losses = 0;
 
   std::optional<Hook> failed_hook = std::nullopt;  // the innermost hook that an exception has propagated from
   const std::type_info* caller = nullptr;          // the class whose hook is running; null: the module's, or not known

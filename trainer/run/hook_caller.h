@@ -5,6 +5,7 @@
 #include <exception>
 #include <typeinfo>
 
+#include "levin/core/log.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/run/run.h"
 
@@ -15,6 +16,7 @@ namespace levin {
 class HookScope {
  public:
   HookScope(EntryPoint& entry, Hook hook) : entry_(entry), outer_(entry.place.hook), outer_caller_(entry.caller) {
+    log::hooks.trace("{}", hook_name(hook));
     entry_.place.hook = hook;
     entry_.caller = nullptr;
     entry_.failed_hook.reset();  // an earlier exception was caught by user code

@@ -4,6 +4,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/core/log.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/run/batch_sizing.h"
 #include "levin/trainer/run/hook_caller.h"
@@ -11,6 +12,7 @@
 #include "levin/trainer/run/override.h"
 #include "levin/trainer/run/rank_options.h"
 #include "levin/trainer/run/ranks.h"
+#include "levin/trainer/run/run_log.h"
 
 namespace levin {
 
@@ -107,6 +109,7 @@ void load_train_loader(Run& run) {
   }
   check_same_batches(*run.strategy, batches);
   check_same_loaders(*run.strategy, "train_dataloader", loader);
+  log::data.info("{}", loader_text("train", *loader, batches));
   run.fit.train = {};
   run.fit.train.loaders.push_back(std::move(loader));
   run.fit.train.num_batches = {batches};
@@ -131,6 +134,7 @@ void load_eval_loaders(Run& run, Stage stage) {
     if (run.plan.overfit) loader->use_sequential_order();
     share_out(run, *loader, /*padded=*/false);
     set.num_batches.push_back(limited_batches(limit, loader->num_batches(), option));
+    log::data.info("{}", loader_text(enum_word(stage).c_str(), *loader, set.num_batches.back()));
   }
   check_same_loaders(*run.strategy, dataloader_hook(stage), set.loaders);
   set.loaded = true;

@@ -10,6 +10,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/exception_text.h"
+#include "levin/core/log.h"
 #include "levin/core/rank_status.h"
 #include "levin/core/seed.h"
 #include "levin/strategies/launch/cluster_environment.h"
@@ -89,6 +90,10 @@ void start_ranks(Run& run) {
   if (launched_by_levin()) stay_with_launcher();
   if (world) Console::instance().set_rank(static_cast<int>(world->rank));
   run.strategy->join(world.value_or(World()));
+  if (world) {
+    log::strategy.info("rank {} of {} has joined, found by {}, rendezvous at {}:{}", world->rank, world->size,
+                       world->source, world->master_address, world->master_port);
+  }
   if (world && !world->place_is_known) check_found_place(run.options, run.plan, run.strategy->world());
   if (agreed_restarts(run) > 0) run.started_again = run.auto_resume = true;
 }
@@ -151,6 +156,7 @@ void separate_random_numbers(const RankCollectives& ranks, int64_t global_step) 
 }
 
 void note_place(const Run& run, int64_t batch) {
+  log::set_position(run.progress.epoch, run.progress.global_step);
   if (!run.has_peers()) return;
   RankStatus::instance().set_place(phase_name(run), run.progress.epoch, batch, run.progress.global_step);
 }

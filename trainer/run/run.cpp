@@ -17,10 +17,16 @@ void Run::refresh_callback_metrics() {
 void Run::write_metrics(const Metrics& metrics, std::optional<int64_t> step, bool with_epoch) {
   if (metrics.empty()) return;
   for (const auto& [name, value] : metrics) logged_metrics[name] = value;
-  if (loggers.empty()) return;
-  MetricList row(metrics.begin(), metrics.end());
+  if (!writes_logs()) return;
+  MetricList row;
+  row.reserve(metrics.size() + 1);
+  row.assign(metrics.begin(), metrics.end());
   if (!step || with_epoch) row.emplace_back("epoch", static_cast<double>(progress.epoch));
-  for (const auto& logger : loggers) logger->log_metrics(row, step.value_or(progress.windows));
+  log_stream->log_metrics(std::move(row), step.value_or(progress.windows));
+}
+
+void Run::drain_logs() const {
+  if (log_stream != nullptr) log_stream->drain();
 }
 
 }  // namespace levin

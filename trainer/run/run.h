@@ -17,7 +17,7 @@
 
 #include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/checkpoint/weights.h"
-#include "levin/loggers/logger.h"
+#include "levin/loggers/log_stream.h"
 #include "levin/precision/precision.h"
 #include "levin/profilers/profiler.h"
 #include "levin/strategies/strategy.h"
@@ -31,6 +31,7 @@
 namespace levin {
 
 class DeviceCopier;
+class RunReporter;
 class Trainer;
 
 /// Counters that continue over several fits of one trainer and over restarts.
@@ -60,6 +61,8 @@ struct Run {
   std::shared_ptr<Profiler> profiler = nullptr;
   std::shared_ptr<DeviceCopier> copier = nullptr;  // of the strategy's device; null: batches are copied where needed
   std::vector<std::shared_ptr<Logger>> loggers = {};
+  std::unique_ptr<LogStream> log_stream = nullptr;  // to the loggers; null on other ranks than 0, and without loggers
+  std::shared_ptr<RunReporter> reporter = nullptr;  // keeps run.json; null without loggers that keep files
   bool loggers_started = false;
   std::vector<std::string> new_folders = {};                      // of the loggers, made for this run
   bool has_trained = false;                                       // a training batch was done
@@ -89,8 +92,12 @@ struct Run {
   [[nodiscard]] std::string log_dir() const;
   /// Copies what the running loop has logged so far to callback_metrics and bar_metrics.
   void refresh_callback_metrics();
+  /// Waits until the loggers have everything that was logged: before they are used directly.
+  void drain_logs() const;
   /// One row to every logger: at the window count with an `epoch` column, or at `step` without one unless `with_epoch`.
   void write_metrics(const Metrics& metrics, std::optional<int64_t> step = std::nullopt, bool with_epoch = false);
+  /// Whether this rank's values reach loggers: not on other ranks than 0, nor in a trial.
+  [[nodiscard]] bool writes_logs() const { return log_stream != nullptr && !loggers.empty(); }
 };
 
 }  // namespace levin

@@ -6,9 +6,13 @@
 #include <optional>
 #include <utility>
 
+#include "levin/core/log.h"
 #include "levin/core/temporary_file.h"
+#include "levin/loggers/logger_folder.h"
 #include "levin/loggers/quiet_logger.h"
 #include "levin/trainer/run/ranks.h"
+#include "levin/trainer/run/run_log.h"
+#include "levin/trainer/run/run_reporter.h"
 
 namespace levin {
 
@@ -27,9 +31,10 @@ bool is_below(const fs::path& path, const fs::path& folder) {
   return !below.empty() && *below.begin() != "..";
 }
 
-// The files that a run writes when it begins, and the lock.
+// The files that a run writes when it begins, its log, and the lock.
 bool is_note(const std::string& name) {
-  return name == "config.yaml" || name == "hparams.yaml" || name == "slurm_job" || name == "run.lock";
+  return name == "config.yaml" || name == "hparams.yaml" || name == "slurm_job" || name == "run.lock" ||
+         name == "run.json" || (name.starts_with(".rank") && name.ends_with(".json")) || log::is_log_file(name);
 }
 
 bool is_empty_folder(const fs::path& path) {
@@ -48,6 +53,15 @@ std::optional<std::vector<std::string>> names_of_unused(const fs::path& folder, 
   return is_unused ? std::optional(names) : std::nullopt;
 }
 
+// Every rank reports of itself; rank 0 has the loggers.
+void start_log_stream(Run& run, const std::string& log_dir) {
+  if (!log_dir.empty()) run.reporter = std::make_shared<RunReporter>(log_dir, run.strategy->rank());
+  if (run.strategy->rank() != 0) return;
+  std::vector<std::shared_ptr<Logger>> all = run.loggers;
+  if (run.reporter != nullptr) all.push_back(run.reporter->record());
+  run.log_stream = std::make_unique<LogStream>(std::move(all));
+}
+
 }  // namespace
 
 void claim_folders(Run& run, const std::vector<std::string>& folders) {
@@ -60,6 +74,7 @@ void claim_folders(Run& run, const std::vector<std::string>& folders) {
 }
 
 void release_folders(EntryPoint& entry) {
+  log::close();
   entry.folder_locks.clear();
 }
 
@@ -88,6 +103,7 @@ void remove_unused_folders(Run& run) {
 void start_loggers(Run& run) {
   const bool resume = run.auto_resume && run.entry.stage == Stage::fit;
   const std::string log_dir = on_rank_zero(*run.strategy, [&] {
+    const LoggersOfOneRun together;
     for (const auto& logger : run.loggers) {
       if (!run.loggers_started) {
         run.started_again ? logger->start_again(run.plan.root_dir, resume) : logger->start(run.plan.root_dir, resume);
@@ -102,7 +118,8 @@ void start_loggers(Run& run) {
   for (const auto& logger : run.loggers) {
     if (auto* quiet = dynamic_cast<QuietLogger*>(logger.get())) quiet->set_log_dir(log_dir);
   }
-  run.loggers_started = true;
+  if (!std::exchange(run.loggers_started, true) && !run.loggers.empty()) start_log_stream(run, log_dir);
+  start_run_log(run, log_dir);
 }
 
 }  // namespace levin

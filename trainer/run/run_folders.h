@@ -8,8 +8,8 @@
 
 namespace levin {
 
-/// Starts the loggers, once per run, and locks their folders for the running entry point. Throws Error naming the
-/// process of another run that uses a folder. Every rank calls it; rank 0 holds the locks.
+/// Starts the loggers, once per run, and the log, and locks their folders for the running entry point. Throws Error
+/// naming the process of another run that uses a folder. Every rank calls it; rank 0 holds the locks.
 void start_loggers(Run& run);
 
 /// Locks these folders too; only rank 0 calls it. For folders in which a run continues without a logger.
@@ -20,7 +20,7 @@ void claim_folders(Run& run, const std::vector<std::string>& folders);
 /// default one's are printed. Never throws.
 void remove_unused_folders(Run& run);
 
-/// Unlocks all folders.
+/// Closes the log and unlocks all folders.
 void release_folders(EntryPoint& entry);
 
 }  // namespace levin

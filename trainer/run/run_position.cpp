@@ -55,6 +55,15 @@ bool completes_epochs(const Run& run, const Period& period) {
 
 }  // namespace
 
+std::optional<double> share_done(const Run& run) {
+  if (run.plan.max_steps == kUnlimited && run.plan.max_epochs == kUnlimited) return std::nullopt;
+  const int64_t length = run.fit.train.num_batches.empty() ? 0 : run.fit.train.num_batches[0];
+  const bool inside = run.fit.epoch.running && length > 0 && length != kUnlimited;
+  const double within = inside ? static_cast<double>(run.fit.epoch.next_batch) / static_cast<double>(length) : 0;
+  return std::min(1.0, share_of_run(run.plan, static_cast<double>(run.progress.global_step),
+                                    static_cast<double>(run.progress.epoch) + within));
+}
+
 bool completes(const Run& run, const Period& period) {
   switch (period.unit()) {
     case PeriodUnit::batches:

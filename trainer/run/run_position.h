@@ -1,6 +1,8 @@
 // How far a fit is, for what happens periodically.
 #pragma once
 
+#include <optional>
+
 #include "levin/core/period.h"
 #include "levin/trainer/run/run.h"
 
@@ -10,5 +12,8 @@ namespace levin {
 /// answer on every rank, and after a resume. Throws Error for a share of an epoch of unknown length, and for a period
 /// of time, which the caller has to measure.
 [[nodiscard]] bool completes(const Run& run, const Period& period);
+
+/// The share of the run that is done, 0 to 1, by whichever limit is nearer; unset without a limit.
+[[nodiscard]] std::optional<double> share_done(const Run& run);
 
 }  // namespace levin

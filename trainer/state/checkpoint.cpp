@@ -13,6 +13,7 @@
 #include "levin/core/version.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/run/update_scope.h"
 #include "levin/trainer/state/missing_state.h"
 #include "levin/trainer/state/progress_state.h"
@@ -100,6 +101,7 @@ State run_state(Run& run) {
   checkpoint.set<int64_t>("global_step", run.progress.global_step);
   checkpoint.put("progress", progress_state(run));
   checkpoint.put("metrics", metrics_state(run));
+  run.drain_logs();
   for (size_t i = 0; i < run.loggers.size(); ++i) {
     checkpoint.put("loggers." + std::to_string(i), run.loggers[i]->state());
   }
@@ -169,10 +171,12 @@ namespace {
 // A rollback goes to the newest file that is on the disk.
 void note_when_done(Run& run, CheckpointRequest& request) {
   const bool whole = !request.weights_only;
-  request.done = [&run, whole, path = request.path, then = std::move(request.done)](const std::string& error) {
+  request.done = [&run, whole, path = request.path, step = run.progress.global_step, epoch = run.progress.processed,
+                  then = std::move(request.done)](const std::string& error) {
     ++(error.empty() ? run.entry.saves.good : run.entry.saves.failed);
     if (!error.empty()) run.entry.saves.last_failure = error;
     if (error.empty() && whole) run.newest_checkpoint = path;
+    if (error.empty() && run.reporter != nullptr) run.reporter->saved(run, path, step, epoch);
     if (error.empty() && whole) run.fit.rollbacks = 0;
     if (then) then(error);
   };
@@ -194,6 +198,7 @@ void capture_checkpoints(Run& run) {
   if (run.entry.checkpoint_requests.empty()) return;
   std::vector<CheckpointRequest> requests = std::exchange(run.entry.checkpoint_requests, {});
   std::vector<std::string> files;
+  run.drain_logs();
   for (const auto& logger : run.loggers) {
     logger->save();  // the rows that the checkpoint refers to
     for (std::string& file : logger->files()) files.push_back(std::move(file));
@@ -305,6 +310,7 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
   }
   run.precision->load_state(checkpoint.part("precision"));
   load_metrics(run, checkpoint.part("metrics"));
+  run.drain_logs();
   for (size_t i = 0; i < run.loggers.size(); ++i) {
     run.loggers[i]->load_state(checkpoint.part("loggers." + std::to_string(i)));
   }

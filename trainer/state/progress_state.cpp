@@ -106,10 +106,10 @@ Metrics read_metrics(const State& saved, const char* key) {
 }
 
 // The running sums of an epoch over all ranks' samples; every rank continues with its own.
-ConfigNode state_of_all_ranks(const Run& run) {
+State state_of_all_ranks(const Run& run) {
   MetricStore all = run.entry.train_metrics;
-  all.sync_epoch(*run.strategy);
-  return all.state().values;
+  all.sync_epoch(*run.strategy, /*keep_states=*/true);
+  return all.state();
 }
 
 }  // namespace
@@ -119,7 +119,7 @@ State metrics_state(const Run& run) {
   // The store of an epoch that is over is empty for the next one.
   if (run.fit.epoch.running) {
     const bool together = run.has_peers() && !run.entry.failing;
-    state.values.set("train", together ? state_of_all_ranks(run) : run.entry.train_metrics.state().values);
+    state.put("train", together ? state_of_all_ranks(run) : run.entry.train_metrics.state());
   }
   state.values.set("callback_metrics", metrics_node(run.entry.callback_metrics));
   state.values.set("logged_metrics", metrics_node(run.logged_metrics));
@@ -128,10 +128,8 @@ State metrics_state(const Run& run) {
 }
 
 void load_metrics(Run& run, const State& saved) {
-  State train;
   if (saved.has("train")) {
-    train.values = saved.get<ConfigNode>("train");
-    run.entry.train_metrics.load_state(train);
+    run.entry.train_metrics.load_state(saved.part("train"));
     if (run.strategy->rank() != 0) run.entry.train_metrics.drop_totals();  // rank 0 has those of all
   }
   run.entry.callback_metrics = read_metrics(saved, "callback_metrics");

@@ -89,7 +89,11 @@ void write_config(Run& run) {
 
 void write_hyper_parameters(Run& run) {
   if (run.entry.module->hparams().is_null()) return;
-  for (const auto& logger : run.loggers) logger->log_hyperparams(run.entry.module->hparams());
+  if (run.log_stream == nullptr) return;
+  run.log_stream->log(
+      LogKind::hyperparameters, run.progress.windows, 0,
+      [hparams = run.entry.module->hparams()](Logger& logger, const LogPoint&) { logger.log_hyperparams(hparams); });
+  run.drain_logs();  // a folder that cannot be written is an error before the first step
 }
 
 std::vector<ChangedOption> changes_of_config(const Run& run) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "levin/metrics/metric.h"
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/step/step_notes.h"
 
@@ -23,6 +24,12 @@ void log_value(Run& run, std::string_view name, double value, const LogOptions& 
   if (run.fit.recording != nullptr) refuse_logged(run, name);
   if (StepShare* share = this_share()) return share->log(name, value, options);
   if (run.plan.logging) run.store().log(run.entry.place, name, value, options);
+}
+
+void log_value(Run& run, std::string_view name, metrics::Metric& metric, const LogOptions& options) {
+  if (run.fit.recording != nullptr) refuse_logged(run, name);
+  if (StepShare* share = this_share()) return share->log(name, metric, options);
+  if (run.plan.logging) run.store().log(run.entry.place, name, metric, options);
 }
 
 namespace {
@@ -42,8 +49,10 @@ struct Merged {
   at::Tensor value = {};  // the running sum, if one is on a device
   double weight = 0;
   bool odd = false;  // not one number: MetricStore says what is wrong
+  metrics::Metric* metric = nullptr;
 
   void add(const Logged& entry, const DeviceSlot& slot) {
+    if (entry.metric != nullptr) return add(*entry.metric, entry.options);
     odd = odd || (entry.value.defined() && entry.value.numel() != 1);
     if (odd) {
       value = entry.value;
@@ -63,6 +72,16 @@ struct Merged {
     if (first) options = entry.options;
     weight += entry.weight;
   }
+
+  // The module's own metric takes what those of the other replicas have accumulated.
+  void add(metrics::Metric& other, const LogOptions& logged_with) {
+    options = logged_with;
+    if (metric == nullptr) {
+      metric = &other;
+    } else {
+      metric->take(other);
+    }
+  }
 };
 
 }  // namespace
@@ -81,6 +100,10 @@ void log_shares(Run& run, const std::vector<StepShare>& shares) {
   }
   for (const auto& key : order) {
     Merged& merged = all[key];
+    if (merged.metric != nullptr) {
+      log_value(run, key.first, *merged.metric, merged.options);
+      continue;
+    }
     const bool mean = merged.options.reduce_fx == ReduceFx::mean;
     merged.options.batch_size = static_cast<int64_t>(merged.weight);
     if (merged.value.defined()) {

@@ -17,6 +17,7 @@ struct Run;
 /// What Trainer::log does.
 void log_value(Run& run, std::string_view name, const at::Tensor& value, const LogOptions& options);
 void log_value(Run& run, std::string_view name, double value, const LogOptions& options);
+void log_value(Run& run, std::string_view name, metrics::Metric& metric, const LogOptions& options);
 
 /// Logs the values of the shares as those of a whole batch: the k-th values of a name are reduced by their reduce_fx;
 /// mean is weighted by samples.

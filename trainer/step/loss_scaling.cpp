@@ -12,6 +12,7 @@
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/gradients.h"
+#include "levin/core/log.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/trainer/step/nonfinite_loss.h"
 
@@ -112,6 +113,7 @@ void move_scale(Run& run, bool overflow) {
   update_scale(scaler, overflow);
   if (!overflow) return;
   ++run.progress.skipped_steps;
+  log::trainer.info("a scaled gradient overflowed, so the step is skipped: {} so far", run.progress.skipped_steps);
   watch_scale(run, scaler);
 }
 

@@ -39,6 +39,7 @@ void follow_policy(Run& run, const std::string& found) {
   const NonFiniteLoss policy = run.fit.nonfinite_loss;
   if (policy == NonFiniteLoss::stop) stop(found);
   run.fit.epoch.window.spoilt = true;
+  ++run.entry.nonfinite_losses;
   if (policy == NonFiniteLoss::skip) Console::instance().warn(found + " Its update is skipped.");
   if (policy == NonFiniteLoss::rollback) run.fit.rollback_due = found;
 }

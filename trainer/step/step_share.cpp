@@ -29,6 +29,10 @@ void StepShare::log(std::string_view name, double value, const LogOptions& optio
   logged.push_back({std::string(name), {}, value, static_cast<double>(options.batch_size.value_or(samples)), options});
 }
 
+void StepShare::log(std::string_view name, metrics::Metric& metric, const LogOptions& options) {
+  logged.push_back({std::string(name), {}, 0, 1, options, &metric});
+}
+
 StepShare* this_share() {
   return thread_share();
 }

@@ -20,6 +20,7 @@ struct StepShare {
     double number = 0;
     double weight = 1;  // samples behind it
     LogOptions options = {};
+    metrics::Metric* metric = nullptr;  // the replica's own
   };
 
   DeviceSlot slot = {};
@@ -29,6 +30,7 @@ struct StepShare {
 
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options);
   void log(std::string_view name, double value, const LogOptions& options);
+  void log(std::string_view name, metrics::Metric& metric, const LogOptions& options);
 };
 
 /// The share that the calling thread computes; null: a whole batch.

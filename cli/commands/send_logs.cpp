@@ -1,0 +1,60 @@
+#include "levin/cli/commands/send_logs.h"
+
+#include "levin/cli/commands/help_text.h"
+#include "levin/core/console.h"
+#include "levin/core/count_of.h"
+#include "levin/core/error.h"
+#include "levin/core/exit_codes.h"
+#include "levin/loggers/send_outbox.h"
+
+namespace levin {
+
+namespace {
+
+constexpr Seconds kPatience = Seconds(60);  // of each run
+
+std::string send_logs_usage(int width) {
+  return "levin runs send [FOLDER]\n\n" +
+         wrapped(
+             "Sends what runs at or below FOLDER (default: the current one) logged and could not send, because their "
+             "server did not answer: values of MLFlowLogger. Credentials come from the environment, as in a run.",
+             width);
+}
+
+// Whether nothing is left.
+bool send_one(const std::string& folder) {
+  Console& console = Console::instance();
+  const OutboxReport report = send_outbox(folder, kPatience);
+  std::string line = folder + ": sent " + count_of(report.delivered, "value");
+  if (report.waiting > 0) line += ", " + std::to_string(report.waiting) + " are left: " + report.problem;
+  if (report.refused > 0) line += "; the server refused " + std::to_string(report.refused);
+  console.print(line);
+  return report.waiting == 0;
+}
+
+}  // namespace
+
+int run_send_logs(const std::vector<std::string>& words, int width) {
+  Console& console = Console::instance();
+  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
+    console.print(send_logs_usage(width));
+    return kExitOk;
+  }
+  if (words.size() > 1 || (!words.empty() && words[0].starts_with("-"))) {
+    console.error("levin runs send: takes one folder, got \"" + cut_text(words.back()) +
+                  "\". See levin runs send --help.");
+    return kExitBadConfig;
+  }
+  try {
+    bool is_done = true;
+    const std::vector<std::string> folders = outbox_folders(words.empty() ? "." : words[0]);
+    for (const std::string& folder : folders) is_done = send_one(folder) && is_done;
+    if (folders.empty()) console.print("Nothing waits to be sent.");
+    return is_done ? kExitOk : kExitPartly;
+  } catch (const Error& error) {
+    console.error(error.what());
+    return kExitBadConfig;
+  }
+}
+
+}  // namespace levin

@@ -1,0 +1,27 @@
+// Which way a loss goes, beneath its noise.
+#pragma once
+
+#include <cstdint>
+
+#include "levin/cli/runs/metrics_reader.h"
+#include "levin/cli/runs/run_folder.h"
+
+namespace levin {
+
+struct LossTrend {
+  enum class Kind { too_short, falling, flat, rising, nonfinite };
+  Kind kind = Kind::too_short;
+  double start = kUnknown;      // mean of the first tenth (at most 50 values)
+  double end = kUnknown;        // mean of the last tenth
+  double lowest = kUnknown;     // the lowest mean of a tenth
+  int64_t lowest_step = -1;     // at the end of that tenth
+  int64_t flat_since = -1;      // flat: the step since which it has not fallen
+  int64_t nonfinite = 0;        // values that are nan or infinite
+  int64_t nonfinite_step = -1;  // the first of them
+  int64_t spikes = 0;           // values far above those before them
+  double highest_spike = kUnknown;
+  int64_t highest_spike_step = -1;
+};
+[[nodiscard]] LossTrend loss_trend(const MetricSeries& series);
+
+}  // namespace levin

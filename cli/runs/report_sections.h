@@ -1,0 +1,18 @@
+// The parts of a report, each as HTML with everything from files escaped; "" where a run says nothing about it.
+#pragma once
+
+#include <string>
+
+#include "levin/cli/runs/report_data.h"
+
+namespace levin {
+
+/// A swatch and a name, as the legend shows them.
+[[nodiscard]] std::string named_swatch(const std::string& name, int colour, int dash);
+
+[[nodiscard]] std::string summary_section(const ReportData& data);
+[[nodiscard]] std::string health_section(const ReportData& data);
+[[nodiscard]] std::string curves_section(const ReportData& data);
+[[nodiscard]] std::string results_section(const ReportData& data);
+
+}  // namespace levin

@@ -1,0 +1,165 @@
+#include "levin/loggers/append_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "levin/core/console.h"
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+
+namespace levin {
+
+namespace {
+
+constexpr size_t kMostDelayed = 1 << 20;
+constexpr size_t kMostWaiting = 64 << 20;
+
+class OpenedFile {
+ public:
+  explicit OpenedFile(int fd) : fd_(fd) {}
+  ~OpenedFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  OpenedFile(const OpenedFile&) = delete;
+  OpenedFile& operator=(const OpenedFile&) = delete;
+  [[nodiscard]] int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Writes all of it; false, with errno, on failure.
+bool write_text(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t done = ::write(fd, text.data(), text.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done == 0) errno = ENOSPC;
+    if (done <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(done));
+  }
+  return true;
+}
+
+}  // namespace
+
+void AppendFile::set_path(std::string path, std::string opening) {
+  path_ = std::move(path);
+  opening_ = std::move(opening);
+  struct stat info {};
+  created_ = ::stat(path_.c_str(), &info) == 0;
+  in_file_ = created_ ? static_cast<uint64_t>(info.st_size) : 0;
+  torn_ = false;
+  written_.reset();
+  drop_waiting();
+}
+
+uint64_t AppendFile::size() const {
+  const bool opens = in_file_ == 0 && !waiting_.empty();
+  return in_file_ + waiting_.size() + (opens ? opening_.size() : 0);
+}
+
+void AppendFile::add(std::string_view record) {
+  waiting_ += record;
+  lengths_.push_back(static_cast<uint32_t>(record.size()));
+  if (patience_.failing() && waiting_.size() > kMostWaiting) drop_excess();
+}
+
+// A quarter at once: each call moves the rest.
+void AppendFile::drop_excess() {
+  size_t count = 0;
+  size_t bytes = 0;
+  while (waiting_.size() - bytes > kMostWaiting / 4 * 3) bytes += lengths_[count++];
+  waiting_.erase(0, bytes);
+  lengths_.erase(lengths_.begin(), lengths_.begin() + static_cast<ptrdiff_t>(count));
+  patience_.add_lost(static_cast<int64_t>(count));
+}
+
+void AppendFile::drop_waiting() {
+  waiting_.clear();
+  lengths_.clear();
+}
+
+void AppendFile::write_if_due() {
+  using Seconds = std::chrono::duration<double>;
+  const bool due = !written_ || Seconds(std::chrono::steady_clock::now() - *written_).count() >= flush_secs_;
+  if (due || waiting_.size() >= kMostDelayed) write();
+}
+
+void AppendFile::write() {
+  if (waiting_.empty() || patience_.skips_write()) return;
+  written_ = std::chrono::steady_clock::now();
+  const auto count = static_cast<int64_t>(lengths_.size());
+  try {
+    append();
+  } catch (const Error& error) {
+    return patience_.failed(error.what());
+  }
+  patience_.wrote(path_, count);
+}
+
+int AppendFile::open_file() {
+  constexpr int flags = O_WRONLY | O_APPEND | O_CLOEXEC;
+  if (created_) {
+    const int fd = ::open(path_.c_str(), flags);
+    if (fd >= 0 || errno != ENOENT) return fd;
+  }
+  const int fd = ::open(path_.c_str(), flags | O_CREAT, 0666);
+  if (fd >= 0 && created_) {
+    Console::instance().warn(logger_ + ": " + path_ + " was removed. The " + std::to_string(in_file_) +
+                             " bytes that it held are lost; it is started again.");
+  }
+  return fd;
+}
+
+void AppendFile::append() {
+  const auto fail = [this](const char* action, int cause) {
+    throw Error(std::string("cannot ") + action + " " + path_ + ": " + system_error_text(cause) + ".");
+  };
+  const OpenedFile file(open_file());
+  struct stat info {};
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0) fail("write", errno);
+  created_ = true;
+  if (torn_ && static_cast<uint64_t>(info.st_size) > in_file_) {
+    if (::ftruncate(file.get(), static_cast<off_t>(in_file_)) != 0) fail("shorten", errno);
+    info.st_size = static_cast<off_t>(in_file_);
+  }
+  in_file_ = static_cast<uint64_t>(info.st_size);
+  const bool opens = in_file_ == 0 && !opening_.empty();
+  const std::string opened = opens ? opening_ + waiting_ : "";
+  const std::string& text = opens ? opened : waiting_;
+  if (!write_text(file.get(), text)) {
+    const int cause = errno;
+    torn_ = ::ftruncate(file.get(), info.st_size) != 0;
+    fail("write", cause);
+  }
+  in_file_ += text.size();
+  torn_ = false;
+  drop_waiting();
+}
+
+void AppendFile::finish() {
+  patience_.try_next();
+  write();
+  if (patience_.failing()) patience_.add_lost(static_cast<int64_t>(lengths_.size()));
+  if (patience_.failing()) drop_waiting();
+  patience_.give_up();
+}
+
+int64_t cut_file(const std::string& path, int64_t bytes) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    if (errno == ENOENT) return -1;
+    throw Error("cannot read " + path + ": " + system_error_text(errno) + ".");
+  }
+  if (info.st_size > bytes && ::truncate(path.c_str(), static_cast<off_t>(bytes)) != 0) {
+    throw Error("cannot shorten " + path + " to " + std::to_string(bytes) + " bytes: " + system_error_text(errno) +
+                ".");
+  }
+  return info.st_size;
+}
+
+}  // namespace levin

@@ -1,0 +1,15 @@
+// How the values of a tensor are distributed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "levin/loggers/log_values.h"
+
+namespace levin {
+
+/// Counts all elements of a tensor of any type of real numbers, in bins whose edges grow by a tenth from 1e-12 on, on
+/// both sides of 0, as TensorBoard's writers have them; only bins from the first to the last that is not empty. Throws
+/// Error for an empty tensor, and for complex numbers.
+[[nodiscard]] Histogram histogram_of(const at::Tensor& tensor);
+
+}  // namespace levin

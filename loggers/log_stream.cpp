@@ -1,0 +1,181 @@
+#include "levin/loggers/log_stream.h"
+
+#include <chrono>
+#include <utility>
+
+#include "levin/core/console.h"
+#include "levin/core/count_of.h"
+
+namespace levin {
+
+namespace {
+
+constexpr auto kLookEvery = std::chrono::milliseconds(50);
+constexpr size_t kLongQueue = 4096;  // events; the thread is woken
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+size_t bytes_of(const MetricList& row) {
+  return row.size() * (sizeof(MetricList::value_type) + 16);  // many names are longer than a string holds in itself
+}
+
+}  // namespace
+
+LogStream::LogStream(std::vector<std::shared_ptr<Logger>> loggers, size_t capacity)
+    : loggers_(std::move(loggers)), capacity_(capacity), thread_([this] { work(); }) {}
+
+LogStream::~LogStream() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+  if (failure_ == nullptr) return;
+  try {
+    std::rethrow_exception(failure_);
+  } catch (const std::exception& error) {
+    Console::instance().error(error.what());
+  } catch (...) {
+    Console::instance().error("a logger threw an exception of an unknown type.");
+  }
+}
+
+void LogStream::log_metrics(MetricList row, int64_t step) {
+  Event event{{step, seconds_since_1970()}, bytes_of(row)};
+  event.row = std::move(row);
+  push(std::move(event), true);
+}
+
+void LogStream::log(LogKind kind, int64_t step, size_t bytes, Handing hand) {
+  Event event{{step, seconds_since_1970()}, bytes};
+  event.hand = [kind, hand = std::move(hand)](Logger& logger, const LogPoint& at) {
+    if (logger.takes(kind)) hand(logger, at);
+  };
+  push(std::move(event), true);
+}
+
+void LogStream::log_system(MetricList figures, int64_t step) {
+  Event event{{step, seconds_since_1970()}, bytes_of(figures)};
+  event.hand = [figures = std::move(figures)](Logger& logger, const LogPoint& at) {
+    if (logger.takes(LogKind::system)) {
+      logger.log_system(figures, at);
+    } else if (logger.takes(LogKind::scalars)) {
+      logger.log_metrics(figures, at);
+    }
+  };
+  push(std::move(event), true);
+}
+
+void LogStream::each(std::function<void(Logger&)> call) {
+  Event event;
+  event.hand = [call = std::move(call)](Logger& logger, const LogPoint&) { call(logger); };
+  push(std::move(event), false);
+}
+
+void LogStream::then(std::function<void()> task) {
+  Event event;
+  event.task = std::move(task);
+  push(std::move(event), false);
+}
+
+void LogStream::push(Event event, bool droppable) {
+  bool is_long = false;
+  {
+    std::unique_lock lock(mutex_);
+    rethrow(lock);
+    if (droppable && queued_bytes_ + event.bytes > capacity_) {
+      if (dropped_++ > 0) return;
+      lock.unlock();
+      Console::instance().warn(
+          "the loggers have fallen so far behind that the queue is full: values are dropped until they catch up. A "
+          "disk "
+          "or a file system may not answer; training continues.");
+      return;
+    }
+    queued_bytes_ += event.bytes;
+    queue_.push_back(std::move(event));
+    is_long = queue_.size() == kLongQueue;
+  }
+  if (is_long) wake_.notify_one();
+}
+
+void LogStream::drain() {
+  std::unique_lock lock(mutex_);
+  if (!queue_.empty() || working_) {
+    wanted_ = true;
+    wake_.notify_one();
+    idle_.wait(lock, [this] { return queue_.empty() && !working_; });
+    wanted_ = false;
+  }
+  rethrow(lock);
+}
+
+bool LogStream::takes(LogKind kind) const {
+  for (const auto& logger : loggers_) {
+    if (logger->takes(kind)) return true;
+  }
+  return false;
+}
+
+int64_t LogStream::dropped() const {
+  const std::lock_guard lock(mutex_);
+  return dropped_;
+}
+
+void LogStream::rethrow(std::unique_lock<std::mutex>& lock) {
+  if (failure_ == nullptr) return;
+  const std::exception_ptr failure = std::exchange(failure_, nullptr);
+  lock.unlock();
+  std::rethrow_exception(failure);
+}
+
+void LogStream::work() {
+  std::vector<Event> events;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait_for(lock, kLookEvery,
+                   [this] { return ending_ || (wanted_ && !queue_.empty()) || queue_.size() >= kLongQueue; });
+    events.swap(queue_);
+    working_ = true;
+    lock.unlock();
+    size_t bytes = 0;
+    for (const Event& event : events) {
+      handle(event);
+      bytes += event.bytes;
+    }
+    events.clear();
+    lock.lock();
+    queued_bytes_ -= bytes;
+    working_ = false;
+    if (!queue_.empty()) continue;
+    idle_.notify_all();
+    if (ending_) return;
+  }
+}
+
+template <class Call>
+void LogStream::guarded(Call call) {
+  try {
+    call();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (failure_ == nullptr) failure_ = std::current_exception();
+  }
+}
+
+// A logger that throws loses this event; the others still get it.
+void LogStream::handle(const Event& event) {
+  if (event.task) return guarded(event.task);
+  for (const auto& logger : loggers_) {
+    if (event.hand) {
+      guarded([&] { event.hand(*logger, event.at); });
+    } else if (logger->takes(LogKind::scalars)) {
+      guarded([&] { logger->log_metrics(event.row, event.at); });
+    }
+  }
+}
+
+}  // namespace levin

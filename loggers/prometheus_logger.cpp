@@ -1,0 +1,147 @@
+#include "levin/loggers/prometheus_logger.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+#include "levin/core/console.h"
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+#include "levin/core/paths.h"
+
+namespace levin {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Of what log_status is given: its name there, the gauge's, and the gauge's meaning.
+struct ProgressGauge {
+  const char* key;
+  const char* name;
+  const char* help;
+};
+constexpr ProgressGauge kProgress[] = {
+    {"epoch", "epoch", "Completed epochs."},
+    {"global_step", "global_step", "Optimizer steps taken."},
+    {"progress", "progress_ratio", "The share of the run that is done, 0 to 1."},
+    {"skipped_steps", "skipped_steps", "Optimizer steps that were skipped, as their gradients were not finite."},
+    {"batches_per_second", "batches_per_second", "Batches of training a second."},
+    {"samples_per_second", "samples_per_second", "Samples of training a second, of all ranks."},
+    {"checkpoint_time", "checkpoint_timestamp_seconds",
+     "When the newest checkpoint was saved, in seconds since 1970."}};
+
+}  // namespace
+
+PrometheusLogger::PrometheusLogger(PrometheusLoggerOptions options)
+    : options_(checked(std::move(options), "PrometheusLoggerOptions")), timer_([this] {
+        const std::lock_guard lock(mutex_);
+        write_file();
+      }) {}
+
+PrometheusLogger::~PrometheusLogger() {
+  timer_.stop();
+}
+
+void PrometheusLogger::start(const std::string& default_root_dir, bool) {
+  if (!path_.empty()) return;
+  path_ = options_.path.empty() ? (fs::path(default_root_dir) / "levin.prom").string() : options_.path;
+  fs::path folder = absolute_path(default_root_dir);
+  if (folder.filename().empty()) folder = folder.parent_path();
+  run_ = options_.name.empty() ? folder.filename().string() : options_.name;
+  if (const std::string parent = fs::path(path_).parent_path().string(); !parent.empty()) make_folder(parent);
+}
+
+void PrometheusLogger::own_folder() {
+  const std::lock_guard lock(mutex_);
+  status_ = "running";
+  changed();
+}
+
+void PrometheusLogger::changed() {
+  using Clock = std::chrono::system_clock;
+  logged_ = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+  if (!std::exchange(is_stale_, true)) timer_.arm(options_.every);
+}
+
+void PrometheusLogger::log_metrics(const MetricList& metrics, const LogPoint& at) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, value] : metrics) metrics_[name] = value;
+  const bool is_first = std::exchange(step_, static_cast<double>(at.step)) < 0;
+  changed();
+  if (is_first) write_file();
+}
+
+void PrometheusLogger::log_system(const MetricList& figures, const LogPoint&) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, value] : figures) figures_[name] = value;
+  changed();
+}
+
+void PrometheusLogger::log_status(const MetricList& figures, const LogPoint& at) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, value] : figures) progress_[name] = value;
+  step_ = std::max(step_, static_cast<double>(at.step));
+  changed();
+}
+
+std::vector<PrometheusGauge> PrometheusLogger::gauges() const {
+  const PrometheusGauge::Labels run = {{"run", run_}};
+  const bool is_active = status_ == "running";
+  std::vector<PrometheusGauge> all;
+  const auto add = [&](const std::string& name, const std::string& help, double value) {
+    all.push_back({"levin_" + name, help, {{run, value}}});
+  };
+  add("active", "Whether the run is active (1) or has ended (0).", is_active ? 1 : 0);
+  PrometheusGauge status{"levin_status", "The run's status: 1 for the one it has.", {}};
+  for (const char* name : {"running", "success", "failed", "interrupted"})
+    status.samples.push_back({{{"run", run_}, {"status", name}}, status_ == name ? 1.0 : 0.0});
+  all.push_back(std::move(status));
+  add("logged_timestamp_seconds", "When the newest of these values was logged, in seconds since 1970.", logged_);
+  if (step_ >= 0) add("step", "Completed accumulation windows, counted from 0.", step_);
+  PrometheusGauge metrics{"levin_metric", "The newest value of a metric that the run has logged.", {}};
+  for (const auto& [name, value] : metrics_) {
+    if (name != "epoch") metrics.samples.push_back({{{"run", run_}, {"name", name}}, value});
+  }
+  all.push_back(std::move(metrics));
+  for (const auto& [key, name, help] : kProgress) {
+    const auto found = progress_.find(key);
+    const bool is_rate = std::string_view(key).ends_with("_per_second");
+    if (found != progress_.end() && (is_active || !is_rate)) add(name, help, found->second);
+  }
+  PrometheusGauge figures{"levin_system", "The newest figure of the machine: memory, load, temperature.", {}};
+  for (const auto& [name, value] : figures_) figures.samples.push_back({{{"run", run_}, {"name", name}}, value});
+  all.push_back(std::move(figures));
+  return all;
+}
+
+void PrometheusLogger::write_file() {
+  if (!std::exchange(is_stale_, false)) return;
+  try {
+    (void)write_file_durably(path_, prometheus_text(gauges()));
+  } catch (const Error& error) {
+    is_stale_ = true;
+    timer_.arm(options_.every);
+    if (std::exchange(failing_, true)) return;
+    return Console::instance().error(std::string("PrometheusLogger: ") + error.what() +
+                                     " The file keeps its old values until it can be written; training continues.");
+  }
+  if (std::exchange(failing_, false))
+    Console::instance().print("PrometheusLogger: " + path_ + " can be written again.");
+}
+
+void PrometheusLogger::finalize(const std::string& status) {
+  timer_.stop();
+  const std::lock_guard lock(mutex_);
+  if (path_.empty()) return;
+  status_ = status.empty() ? "failed" : status;
+  is_stale_ = true;
+  if (!options_.remove_at_end) return write_file();
+  std::error_code code;
+  fs::remove(path_, code);
+  if (code) Console::instance().error("PrometheusLogger: cannot remove " + path_ + ": " + code.message() + ".");
+}
+
+}  // namespace levin

@@ -1,0 +1,279 @@
+#include "levin/loggers/run_recorder.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "levin/core/console.h"
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+#include "levin/core/temporary_file.h"
+#include "levin/core/version.h"
+
+namespace levin {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t kMostClockPoints = 512;
+constexpr double kRateWindow = 10;  // seconds over which rates are averaged
+constexpr uint64_t kMostBytes = 16 << 20;
+
+using OrderedJson = nlohmann::ordered_json;
+
+// JSON has no nan and no infinity.
+OrderedJson number_or_null(double value) {
+  return std::isfinite(value) ? OrderedJson(value) : OrderedJson();
+}
+
+OrderedJson or_null(const std::optional<double>& value) {
+  return value ? number_or_null(*value) : OrderedJson();
+}
+
+std::vector<std::string> own_command_line() {
+  std::vector<std::string> words;
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
+
+std::string record_path(const std::string& folder) {
+  return (fs::path(folder) / "run.json").string();
+}
+
+OrderedJson usage_node(const RankUsage& usage) {
+  return {{"rank", usage.rank},
+          {"host", usage.host},
+          {"pid", usage.pid},
+          {"stage", usage.stage},
+          {"memory_bytes", usage.memory_bytes},
+          {"peak_memory_bytes", usage.peak_memory_bytes}};
+}
+
+// Replaces the file, without waiting for the disk: it is written every second, and a reader sees the old or the new.
+void replace_file(const std::string& path, const std::string& text) {
+  const std::string made = temporary_name(path);
+  std::ofstream file(made, std::ios::binary);
+  file << text;
+  file.close();
+  std::error_code code;
+  if (file) fs::rename(made, path, code);
+  if (!file || code) {
+    const int cause = code ? code.value() : errno;
+    fs::remove(made, code);
+    throw Error(path + ": cannot write it: " + system_error_text(cause) + ".");
+  }
+}
+
+}  // namespace
+
+std::string RunRecorder::usage_path(const std::string& folder, int64_t rank) {
+  return (fs::path(folder) / (".rank" + std::to_string(rank) + ".json")).string();
+}
+
+void RunRecorder::write_usage(const std::string& folder, const RankUsage& usage) {
+  try {
+    replace_file(usage_path(folder, usage.rank), usage_node(usage).dump());
+  } catch (const Error&) {
+    // rank 0 reports a folder that cannot be written
+  }
+}
+
+void RunRecorder::log_metrics(const MetricList& metrics, const LogPoint& at) {
+  for (const auto& [name, value] : metrics) {
+    if (name == "epoch") continue;
+    const auto [found, is_new] = metrics_.try_emplace(name, Seen{value, at.step, value, at.step, value, at.step});
+    Seen& seen = found->second;
+    seen.last = value;
+    seen.last_step = at.step;
+    if (value < seen.min || std::isnan(seen.min)) seen.min = value, seen.min_step = at.step;
+    if (value > seen.max || std::isnan(seen.max)) seen.max = value, seen.max_step = at.step;
+  }
+}
+
+void RunRecorder::begin(const RunProgress& status, bool continues) {
+  started_ = status.started;
+  first_step_ = status.step;
+  std::error_code code;
+  if (fs::exists(record_path(folder_), code)) read_earlier(status);
+  if (continues || !writes_) return;
+  sessions_ = checkpoints_ = Json::array();
+  metrics_.clear();
+  clock_.clear();
+  split_before_.clear();
+  trained_before_ = 0;
+  started_ = status.started;
+}
+
+// What cannot be read, or is of another form, counts as absent.
+void RunRecorder::read_earlier(const RunProgress& status) {
+  try {
+    const Json earlier = Json::parse(read_file(record_path(folder_), kMostBytes));
+    writes_ = status.command == "fit" || earlier.value("command", "") != "fit";
+    started_ = earlier.value("started", started_);
+    sessions_ = earlier.value("sessions", Json::array());
+    checkpoints_ = earlier.value("checkpoints", Json::array());
+    trained_before_ = earlier.value("trained_seconds", 0.0);
+    split_before_ = earlier.value("time_split", std::map<std::string, double>());
+    clock_ = earlier.value("clock", clock_);
+    const Json metrics = earlier.value("metrics", Json::object());  // items() refers to it
+    for (const auto& [name, seen] : metrics.items()) {
+      metrics_[name] = {seen.value("last", 0.0), seen.value("last_step", int64_t{0}),
+                        seen.value("min", 0.0),  seen.value("min_step", int64_t{0}),
+                        seen.value("max", 0.0),  seen.value("max_step", int64_t{0})};
+    }
+  } catch (const std::exception&) {
+    sessions_ = checkpoints_ = Json::array();
+  }
+}
+
+// A run's folder may be moved: what is in it is named from there.
+std::string RunRecorder::below_folder(const std::string& path) const {
+  if (path.empty()) return path;
+  const fs::path below = fs::absolute(path).lexically_relative(fs::absolute(folder_).lexically_normal());
+  return below.empty() || *below.begin() == ".." ? path : below.string();
+}
+
+void RunRecorder::add_checkpoint(const SavedCheckpoint& checkpoint) {
+  const std::string name = below_folder(checkpoint.path);
+  for (size_t k = 0; k < checkpoints_.size(); ++k) {  // last.ckpt is written again and again
+    if (checkpoints_[k].value("path", "") == name) checkpoints_.erase(k--);
+  }
+  checkpoints_.push_back({{"path", name},
+                          {"step", checkpoint.step},
+                          {"epoch", checkpoint.epoch},
+                          {"time", checkpoint.time},
+                          {"score", or_null(checkpoint.score)}});
+}
+
+// Points at equal distances of time; where there are too many, every second one is dropped.
+void RunRecorder::note_clock(const RunProgress& status) {
+  const double seconds = trained_before_ + status.trained_seconds;
+  while (!clock_.empty() && clock_.back().first >= status.windows) clock_.pop_back();  // resumed before them
+  if (!clock_.empty() && seconds - clock_.back().second < clock_spacing_ && status.status == "running") return;
+  clock_.emplace_back(status.windows, seconds);
+  if (clock_.size() <= kMostClockPoints) return;
+  for (size_t k = 1; 2 * k < clock_.size(); ++k) clock_[k] = clock_[2 * k];
+  clock_.resize((clock_.size() + 1) / 2);
+  clock_spacing_ = 2 * (clock_.back().second - clock_.front().second) / static_cast<double>(kMostClockPoints);
+}
+
+void RunRecorder::note_rate(const RunProgress& status) {
+  marks_.push_back({status.now, status.total_batches, status.samples});
+  size_t old = 0;
+  while (old + 2 < marks_.size() && marks_[old + 1].time < status.now - kRateWindow) ++old;
+  marks_.erase(marks_.begin(), marks_.begin() + static_cast<int64_t>(old));
+}
+
+RunRecorder::Json RunRecorder::metrics_node() const {
+  Json all = Json::object();
+  for (const auto& [name, seen] : metrics_) {
+    all[name] = {{"last", number_or_null(seen.last)}, {"last_step", seen.last_step},
+                 {"min", number_or_null(seen.min)},   {"min_step", seen.min_step},
+                 {"max", number_or_null(seen.max)},   {"max_step", seen.max_step}};
+  }
+  return all;
+}
+
+// Callbacks remove files that are no longer among the best.
+RunRecorder::Json RunRecorder::existing_checkpoints() const {
+  Json all = Json::array();
+  std::error_code code;
+  for (const Json& checkpoint : checkpoints_) {
+    if (fs::exists(fs::path(folder_) / checkpoint.value("path", ""), code)) all.push_back(checkpoint);
+  }
+  return all;
+}
+
+RunRecorder::Json RunRecorder::ranks_node(const RunProgress& status) const {
+  Json all = Json::array({usage_node(status.own)});
+  for (int64_t rank = 1; rank < status.world_size; ++rank) {
+    std::error_code code;
+    if (!fs::exists(usage_path(folder_, rank), code)) continue;
+    try {
+      all.push_back(Json::parse(read_file(usage_path(folder_, rank), kMostBytes)));
+    } catch (const std::exception&) {
+      continue;
+    }
+  }
+  return all;
+}
+
+RunRecorder::Json RunRecorder::content(const RunProgress& status) const {
+  const bool ended = status.status != "running";
+  Json sessions = sessions_;
+  sessions.push_back({{"started", status.started},
+                      {"ended", ended ? Json(status.now) : Json()},
+                      {"first_step", first_step_},
+                      {"status", status.status}});
+  std::map<std::string, double> split = split_before_;
+  for (const auto& [part, seconds] : status.time_split) split[part] += seconds;
+  const Mark& from = marks_.front();
+  const double span = status.now - from.time;
+  const auto rate = [&](int64_t count) { return span > 0 ? Json(static_cast<double>(count) / span) : Json(); };
+  Json remaining;
+  if (status.progress && status.progress_at_start && *status.progress > *status.progress_at_start && !ended) {
+    const double done = *status.progress - *status.progress_at_start;
+    remaining = (1 - *status.progress) / done * (status.now - status.started);
+  }
+  const auto limit = [](int64_t value) { return value < 0 ? Json() : Json(value); };
+  return {{"format", 1},
+          {"command", status.command},
+          {"argv", own_command_line()},
+          {"status", status.status},
+          {"error", status.error},
+          {"started", started_},
+          {"updated", status.now},
+          {"ended", ended ? Json(status.now) : Json()},
+          {"sessions", sessions},
+          {"host", status.own.host},
+          {"pid", status.own.pid},
+          {"version", version()},
+          {"strategy", status.strategy},
+          {"precision", status.precision},
+          {"device", status.device},
+          {"world_size", status.world_size},
+          {"epoch", status.epoch},
+          {"max_epochs", limit(status.max_epochs)},
+          {"step", status.step},
+          {"max_steps", limit(status.max_steps)},
+          {"total_batches", status.total_batches},
+          {"progress", or_null(status.progress)},
+          {"remaining_seconds", remaining},
+          {"trained_seconds", trained_before_ + status.trained_seconds},
+          {"metrics", metrics_node()},
+          {"monitor",
+           {{"name", status.monitor},
+            {"mode", status.monitor_mode},
+            {"best", or_null(status.best_score)},
+            {"best_path", below_folder(status.best_path)}}},
+          {"checkpoints", existing_checkpoints()},
+          {"skipped_steps", status.skipped_steps},
+          {"nonfinite_losses", status.nonfinite_losses},
+          {"rates",
+           {{"batches_per_second", rate(status.total_batches - from.batches)},
+            {"samples_per_second", rate(status.samples - from.samples)}}},
+          {"time_split", split},
+          {"clock", clock_},
+          {"ranks", ranks_node(status)}};
+}
+
+void RunRecorder::write(const RunProgress& status) {
+  if (!writes_) return;
+  note_clock(status);
+  note_rate(status);
+  try {
+    // Names and texts may hold bytes that are not UTF-8.
+    replace_file(record_path(folder_), content(status).dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+    failing_ = false;
+  } catch (const Error& error) {
+    if (!failing_) Console::instance().warn(std::string(error.what()) + " levin runs and levin top need it.");
+    failing_ = true;
+  }
+}
+
+}  // namespace levin

@@ -1,0 +1,231 @@
+#include "levin/loggers/spill_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+
+namespace levin {
+
+namespace {
+
+constexpr int64_t kWorthCompacting = 4 << 20;  // bytes of delivered lines before the file gives them back
+constexpr size_t kPositionSize = 128;          // the position is replaced in place, by one write of this size
+
+// The number of a line and its values; the line must be whole.
+bool read_event(const std::string& line, SpilledEvent& event) {
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object() || !json.contains("n") || !json.contains("v")) return false;
+  if (!json["n"].is_number_integer() || !json["v"].is_number_integer()) return false;
+  event = {json["n"].get<int64_t>(), json["v"].get<int64_t>(), line};
+  return true;
+}
+
+bool write_bytes(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t done = ::write(fd, text.data(), text.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done == 0) errno = ENOSPC;
+    if (done <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(done));
+  }
+  return true;
+}
+
+}  // namespace
+
+SpillFile::SpillFile(const std::string& folder, int64_t most_bytes)
+    : path_((std::filesystem::path(folder) / "outbox.jsonl").string()),
+      position_path_((std::filesystem::path(folder) / "outbox.position").string()),
+      most_bytes_(most_bytes) {
+  read_position();
+  read_lines();
+}
+
+SpillFile::~SpillFile() {
+  flush_memory();
+  if (fd_ >= 0) ::close(fd_);
+  if (position_fd_ >= 0) ::close(position_fd_);
+}
+
+void SpillFile::read_position() {
+  std::error_code code;
+  if (!std::filesystem::exists(position_path_, code)) return;
+  const nlohmann::json json = nlohmann::json::parse(read_file(position_path_, 1 << 16), nullptr, false);
+  if (!json.is_object()) return;  // lost in a power failure: what was delivered is delivered again
+  acknowledged_ = json.value("acknowledged", int64_t{0});
+  counts_ = {json.value("dropped", int64_t{0}), json.value("refused", int64_t{0})};
+  last_number_ = acknowledged_;
+}
+
+void SpillFile::read_lines() {
+  std::error_code code;
+  if (!std::filesystem::exists(path_, code)) return;
+  const std::string text = read_file(path_);
+  size_t begin = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
+    const std::string line = text.substr(begin, end - begin);
+    SpilledEvent event;
+    if (read_event(line, event) && event.number > last_number_) {
+      last_number_ = event.number;
+      index_.push_back({event.number, event.values, static_cast<int64_t>(begin), line.size() + 1});
+      waiting_bytes_ += static_cast<int64_t>(line.size()) + 1;
+      waiting_values_ += event.values;
+    }
+    begin = end + 1;
+  }
+  size_ = static_cast<int64_t>(begin);
+  if (begin < text.size() && ::truncate(path_.c_str(), static_cast<off_t>(begin)) != 0)
+    throw Error("cannot remove an incomplete line from " + path_ + ": " + system_error_text(errno) + ".");
+}
+
+void SpillFile::open_file() {
+  if (fd_ < 0) fd_ = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+}
+
+// All of it or nothing.
+bool SpillFile::append(const std::string& line) {
+  open_file();
+  if (fd_ >= 0 && write_bytes(fd_, line)) {
+    size_ += static_cast<int64_t>(line.size());
+    problem_.clear();
+    return true;
+  }
+  problem_ = "cannot write " + path_ + ": " + system_error_text(errno);
+  if (fd_ >= 0 && ::ftruncate(fd_, size_) != 0) problem_ += "; nor remove the incomplete line";
+  return false;
+}
+
+void SpillFile::flush_memory() {
+  while (!memory_.empty()) {
+    const size_t at = index_.size() - memory_.size();
+    const int64_t offset = size_;
+    if (!append(memory_.front())) return;
+    index_[at].offset = offset;
+    memory_.pop_front();
+  }
+}
+
+bool SpillFile::push(const std::string& members, int64_t values) {
+  const int64_t number = last_number_ + 1;
+  std::string line = "{\"n\":" + std::to_string(number) + ",\"v\":" + std::to_string(values) + "," + members + "}\n";
+  const auto size = static_cast<int64_t>(line.size());
+  if (waiting_bytes_ + size > most_bytes_) {
+    counts_.dropped += values;
+    write_position();
+    return false;
+  }
+  last_number_ = number;
+  waiting_bytes_ += size;
+  waiting_values_ += values;
+  index_.push_back({number, values, -1, line.size()});
+  memory_.push_back(std::move(line));
+  flush_memory();
+  return true;
+}
+
+std::string SpillFile::line_of(size_t index, size_t& in_memory) const {
+  const Place& place = index_[index];
+  if (place.offset < 0) return memory_[in_memory++];
+  std::string line(place.size, '\0');
+  size_t got = 0;
+  const int fd = fd_ >= 0 ? fd_ : ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  while (got < line.size()) {
+    const ssize_t done = ::pread(fd, line.data() + got, line.size() - got, place.offset + static_cast<off_t>(got));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) break;
+    got += static_cast<size_t>(done);
+  }
+  if (fd != fd_ && fd >= 0) ::close(fd);
+  line.resize(got);
+  return line;
+}
+
+std::vector<SpilledEvent> SpillFile::next(size_t most_events, size_t most_bytes) const {
+  std::vector<SpilledEvent> events;
+  size_t bytes = 0;
+  size_t in_memory = 0;
+  for (size_t k = 0; k < index_.size() && events.size() < most_events; ++k) {
+    if (!events.empty() && bytes + index_[k].size > most_bytes) break;
+    bytes += index_[k].size;
+    events.push_back({index_[k].number, index_[k].values, line_of(k, in_memory)});
+  }
+  return events;
+}
+
+void SpillFile::acknowledge(int64_t number, int64_t refused) {
+  while (!index_.empty() && index_.front().number <= number) {
+    waiting_bytes_ -= static_cast<int64_t>(index_.front().size);
+    waiting_values_ -= index_.front().values;
+    if (index_.front().offset < 0) memory_.pop_front();
+    index_.pop_front();
+  }
+  acknowledged_ = std::max(acknowledged_, number);
+  counts_.refused += refused;
+  write_position();
+  forget_delivered();
+}
+
+// A failure is no reason to stop: events are then delivered once more after a restart.
+void SpillFile::write_position() {
+  std::string text =
+      nlohmann::json{{"acknowledged", acknowledged_}, {"dropped", counts_.dropped}, {"refused", counts_.refused}}
+          .dump();
+  text.resize(kPositionSize - 1, ' ');
+  text += '\n';
+  if (position_fd_ < 0) position_fd_ = ::open(position_path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (position_fd_ >= 0 && ::pwrite(position_fd_, text.data(), text.size(), 0) < 0) problem_ = system_error_text(errno);
+}
+
+void SpillFile::forget_delivered() {
+  if (size_ - waiting_bytes_ < kWorthCompacting || size_ - waiting_bytes_ < waiting_bytes_) return;
+  try {
+    replace_tail([](const SpilledEvent&) { return false; });
+  } catch (const Error&) {
+    // no room for the shorter file beside the long one; tried again with the next answer
+  }
+}
+
+// Writes a new file of the undelivered events that stay.
+int64_t SpillFile::replace_tail(const std::function<bool(const SpilledEvent&)>& is_dropped) {
+  std::string text;
+  std::deque<Place> kept;
+  int64_t dropped = 0;
+  int64_t values = 0;
+  for (SpilledEvent& event : next(index_.size(), SIZE_MAX)) {
+    if (is_dropped(event)) {
+      ++dropped;
+      continue;
+    }
+    if (event.line.empty() || event.line.back() != '\n') event.line += '\n';
+    kept.push_back({event.number, event.values, static_cast<int64_t>(text.size()), event.line.size()});
+    values += event.values;
+    text += event.line;
+  }
+  if (index_.empty() && size_ == 0) return 0;
+  (void)write_file_durably(path_, text);
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  index_ = std::move(kept);
+  memory_.clear();
+  size_ = waiting_bytes_ = static_cast<int64_t>(text.size());
+  waiting_values_ = values;
+  return dropped;
+}
+
+void SpillFile::sync() {
+  flush_memory();
+  if (fd_ >= 0) (void)::fdatasync(fd_);
+}
+
+}  // namespace levin

@@ -1,0 +1,102 @@
+// Many runs in one file that any SQLite program reads, also while runs write into it.
+//
+// Note [One file, many writers]
+// The file is in WAL mode: readers never wait, and writers take turns. Rows wait in memory and are written in one
+// transaction for many, so that runs share the file without waiting for each other; one that finds it locked for longer
+// than the busy timeout keeps its rows, as CSVLogger does when a disk is full. A process that is killed has lost the
+// rows that waited, and the file stays valid. WAL needs memory shared between processes: the file must be on a disk of
+// this machine, not on a network file system.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "levin/core/duration.h"
+#include "levin/core/fields.h"
+#include "levin/loggers/flush_timer.h"
+#include "levin/loggers/logger.h"
+#include "levin/loggers/sqlite_store.h"
+
+namespace levin {
+
+struct SQLiteLoggerOptions {
+  std::string path = "";
+  std::string name = "";
+  int64_t flush_logs_every_n_rows = 1000;
+  Seconds flush_every = Seconds(5);
+  Seconds busy_timeout = Seconds(5);
+
+  static auto fields() {
+    using O = SQLiteLoggerOptions;
+    return levin::fields(
+        field("path", &O::path, "the file; empty: runs.sqlite in the trainer's default_root_dir").ranks_may_differ(),
+        field("name", &O::name, "name of the run, for people"),
+        field("flush_logs_every_n_rows", &O::flush_logs_every_n_rows, "rows kept in memory before they are written")
+            .min(1),
+        field("flush_every", &O::flush_every, "longest time that a row is kept in memory")
+            .check([](Seconds span) { return span.count() > 0; }, "> 0"),
+        field("busy_timeout", &O::busy_timeout, "longest wait for another process that writes")
+            .check([](Seconds span) { return span.count() >= 0; }, ">= 0"));
+  }
+};
+
+class SQLiteLogger final : public Logger {
+ public:
+  using Options = SQLiteLoggerOptions;
+  explicit SQLiteLogger(SQLiteLoggerOptions options = {});
+  ~SQLiteLogger() override;
+  /// Before start().
+  SQLiteLogger(SQLiteLogger&& other) noexcept : SQLiteLogger(std::move(other.options_)) {}
+
+  [[nodiscard]] uint32_t takes() const override;
+  /// Throws Error if the file is not a database, belongs to another program, or was written by a newer Levin.
+  void start(const std::string& default_root_dir, bool resume) override;
+  void own_folder() override;
+  void log_metrics(const MetricList& metrics, const LogPoint& at) override;
+  void log_histogram(const std::string& name, const Histogram& histogram, const LogPoint& at) override;
+  void log_text(const std::string& name, const std::string& text, const LogPoint& at) override;
+  void log_table(const std::string& name, const LogTable& table, const LogPoint& at) override;
+  void log_artifact(const std::string& name, const std::string& path, const LogPoint& at) override;
+  void log_hyperparams(const ConfigNode& hparams) override;
+  void log_final_metrics(const MetricList& metrics, const LogPoint& at) override;
+  /// The run and its last row of each table. load_state continues that run, without its later rows, if the logger was
+  /// started to resume; otherwise the run is a new one.
+  [[nodiscard]] State state() const override;
+  void load_state(const State& saved) override;
+  void save() override;
+  void finalize(const std::string& status) override;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::string& run() const { return uuid_; }
+
+ private:
+  void add(SqliteRow row);
+  void open_run();
+  void write_now();
+  void write_aside(const std::string& what, const std::function<void()>& body);
+  void report_failure(const std::string& what);
+
+  SQLiteLoggerOptions options_;
+  std::string path_ = "";
+  std::string folder_ = "";  // of the run: what tells runs of one command apart from others
+  std::string uuid_ = "";
+  bool may_continue_ = false;
+  bool is_open_ = false;      // the run is in the file, and marked as running
+  mutable std::mutex mutex_;  // the timer's thread writes too
+  std::unique_ptr<SqliteStore> store_;
+  std::deque<SqliteRow> waiting_ = {};
+  bool failing_ = false;
+  std::string cause_ = "";
+  int64_t lost_ = 0;
+  Seconds pause_ = Seconds(0);                       // after a failure, before the next attempt
+  std::chrono::steady_clock::time_point next_ = {};  // of the next attempt after a failure
+  FlushTimer timer_;                                 // last: its thread uses all of this
+};
+
+}  // namespace levin

@@ -1,0 +1,142 @@
+// Counts labels of a batch in the CPU's memory by one loop: the highest score is found and counted in one pass.
+// label_ops.h does the same with LibTorch's operators, for other devices and types.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include "levin/metrics/label_batch.h"
+
+namespace levin::metrics {
+
+/// The index of the highest of `count` scores; the first of several. NaN is higher than all numbers, as in at::argmax.
+[[nodiscard]] int64_t highest(const float* scores, int64_t count);
+
+/// The highest value of the softmax of `count` logits, which is at `highest`.
+[[nodiscard]] float highest_probability(const float* logits, int64_t count, int64_t highest);
+
+/// For each of `columns` adjacent columns of a matrix with `stride` columns: the row of its highest score.
+void highest_of_columns(const float* scores, int64_t rows, int64_t stride, int64_t columns, int64_t* found);
+
+/// Whether fewer than `k` of `count` scores, `stride` apart, are ahead of the one at `index`: higher, or as high with a
+/// lower index.
+[[nodiscard]] bool is_among_top(const float* scores, int64_t count, int64_t stride, int64_t index, int64_t k);
+
+/// Whether a score is outside [0, 1], so that all are logits. Scores whose target is `ignored` are skipped; none if
+/// `target` is null.
+[[nodiscard]] bool are_logits(const float* scores, int64_t count, const int64_t* target, int64_t ignored);
+
+/// score > threshold, where scores may be logits: sigmoid(score) > threshold, computed only near the threshold.
+class AboveThreshold {
+ public:
+  AboveThreshold(double threshold, bool logits);
+  bool operator()(float score) const {
+    if (score > high_) return true;
+    if (score < low_ || !logits_) return false;
+    return 1.0F / (1.0F + std::exp(-score)) > threshold_;
+  }
+
+ private:
+  float threshold_;
+  bool logits_;
+  float low_ = 0;
+  float high_ = 0;
+};
+
+/// How many of `count` rising thresholds, evenly spaced from 0 to 1, a score reaches. NaN reaches none.
+class ThresholdsReached {
+ public:
+  ThresholdsReached(const float* thresholds, int64_t count) : thresholds_(thresholds), count_(count) {}
+  int64_t operator()(float score) const {
+    if (!(score >= 0)) return 0;
+    int64_t k = static_cast<int64_t>(std::min(score, 1.0F) * static_cast<float>(count_ - 1));
+    while (k < count_ && thresholds_[k] <= score) ++k;
+    while (k > 0 && thresholds_[k - 1] > score) --k;
+    return k;
+  }
+
+ private:
+  const float* thresholds_;
+  int64_t count_;
+};
+
+namespace detail {
+
+template <class Count>
+void count_rows(const LabelSpec& spec, const LabelBatch& batch, Count& count) {
+  const float* row = batch.preds.const_data_ptr<float>();
+  const int64_t* target = batch.target.const_data_ptr<int64_t>();
+  for (int64_t n = 0; n < batch.target.numel(); ++n, row += spec.classes) {
+    if (target[n] == spec.ignored()) continue;
+    const bool is_top = spec.top_k > 1 && is_among_top(row, spec.classes, 1, target[n], spec.top_k);
+    count(0, target[n], is_top ? target[n] : highest(row, spec.classes));
+  }
+}
+
+template <class Count>
+void count_columns(const LabelSpec& spec, const LabelBatch& batch, Count& count) {
+  constexpr int64_t most = 256;  // columns whose highest scores are searched for together
+  std::array<int64_t, most> found{};
+  const int64_t positions = batch.target.size(1);
+  const float* scores = batch.preds.const_data_ptr<float>();
+  const int64_t* target = batch.target.const_data_ptr<int64_t>();
+  for (int64_t n = 0; n < batch.target.size(0); ++n) {
+    for (int64_t first = 0; first < positions; first += most) {
+      const int64_t columns = std::min(most, positions - first);
+      const float* block = scores + n * spec.classes * positions + first;
+      highest_of_columns(block, spec.classes, positions, columns, found.data());
+      for (int64_t s = 0; s < columns; ++s) {
+        const int64_t truth = target[n * positions + first + s];
+        if (truth == spec.ignored()) continue;
+        const bool is_top = spec.top_k > 1 && is_among_top(block + s, spec.classes, positions, truth, spec.top_k);
+        count(0, truth, is_top ? truth : found[static_cast<size_t>(s)]);
+      }
+    }
+  }
+}
+
+// `predicted(i)` is the label that is predicted for the i-th element.
+template <class Predicted, class Count>
+void count_elements(const LabelSpec& spec, const LabelBatch& batch, Predicted predicted, Count& count) {
+  const bool has_labels = spec.task == Task::multilabel;
+  const int64_t labels = has_labels ? spec.classes : 1;
+  const int64_t positions = has_labels ? batch.target.size(2) : 1;
+  const int64_t samples = batch.target.numel() / std::max<int64_t>(1, labels * positions);
+  const int64_t* target = batch.target.const_data_ptr<int64_t>();
+  int64_t i = 0;
+  for (int64_t n = 0; n < samples; ++n) {
+    for (int64_t label = 0; label < labels; ++label) {
+      for (int64_t s = 0; s < positions; ++s, ++i) {
+        if (target[i] != spec.ignored()) count(label, target[i], predicted(i));
+      }
+    }
+  }
+}
+
+}  // namespace detail
+
+/// Calls count(label, truth, predicted) for each label that is not ignored; `label` is 0 but for multilabel. The batch
+/// must be direct. `skips_ignored`: scores of ignored labels do not decide whether all are logits.
+template <class Count>
+void for_each_label(const LabelSpec& spec, const LabelBatch& batch, bool skips_ignored, Count count) {
+  if (batch.target.numel() == 0) return;
+  if (!batch.has_scores) {
+    const int64_t* preds = batch.preds.const_data_ptr<int64_t>();
+    detail::count_elements(
+        spec, batch, [preds](int64_t i) { return preds[i]; }, count);
+  } else if (spec.task != Task::multiclass) {
+    const float* scores = batch.preds.const_data_ptr<float>();
+    const int64_t* target = skips_ignored ? batch.target.const_data_ptr<int64_t>() : nullptr;
+    const AboveThreshold above(spec.threshold, are_logits(scores, batch.preds.numel(), target, spec.ignored()));
+    detail::count_elements(
+        spec, batch, [scores, above](int64_t i) { return int64_t{above(scores[i])}; }, count);
+  } else if (batch.target.size(1) == 1) {
+    detail::count_rows(spec, batch, count);
+  } else {
+    detail::count_columns(spec, batch, count);
+  }
+}
+
+}  // namespace levin::metrics

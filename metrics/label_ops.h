@@ -1,0 +1,42 @@
+// Labels of a batch by LibTorch's operators: on any device, in any type, and without reading a number from a device.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "levin/metrics/label_batch.h"
+
+namespace levin::metrics {
+
+/// One element for each label of a batch, int64. Those that do not count (ignored, or out of range on a device) have
+/// the weight 0, and 0 in place of labels that are out of range.
+struct FlatLabels {
+  at::Tensor label;  // which label of multilabel; undefined otherwise
+  at::Tensor truth;
+  at::Tensor predicted;
+  at::Tensor weight;
+  at::Tensor out_of_range;  // how many labels were, as a scalar
+};
+
+[[nodiscard]] FlatLabels flat_labels(const LabelSpec& spec, const LabelBatch& batch, bool skips_ignored);
+
+/// What counts of the labels in `target`: a mask of its shape, and how many labels are out of range.
+struct Counted {
+  at::Tensor mask;
+  at::Tensor out_of_range;
+};
+[[nodiscard]] Counted counted_labels(const LabelSpec& spec, const at::Tensor& target);
+
+/// Whether a score is outside [0, 1], so that all are logits: a bool scalar on their device. Scores where `counts` (of
+/// a shape that broadcasts) is false do not decide it.
+[[nodiscard]] at::Tensor are_logits(const at::Tensor& scores, const at::Tensor& counts = {});
+
+/// The sigmoid of logits, or for multiclass their softmax over the dimension 1.
+[[nodiscard]] at::Tensor normalized(const LabelSpec& spec, const at::Tensor& logits);
+
+/// `scores`, or, if they are logits, `normalized`.
+[[nodiscard]] at::Tensor probabilities(const LabelSpec& spec, const at::Tensor& scores, const at::Tensor& counts = {});
+
+/// zeros(size) with `weight` added at `index`.
+[[nodiscard]] at::Tensor added_at(const at::Tensor& index, const at::Tensor& weight, int64_t size);
+
+}  // namespace levin::metrics

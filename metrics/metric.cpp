@@ -1,0 +1,222 @@
+#include "levin/metrics/metric.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+
+#include <sstream>
+#include <utility>
+
+#include "levin/core/count_of.h"
+#include "levin/core/error.h"
+
+namespace levin::metrics {
+
+namespace {
+
+at::Tensor reduced(StateReduce reduce, const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor here = b.to(a.device(), a.scalar_type());
+  switch (reduce) {
+    case StateReduce::min: return at::minimum(a, here);
+    case StateReduce::max: return at::maximum(a, here);
+    default: return at::add(a, here);
+  }
+}
+
+std::string shape_text(const at::Tensor& tensor) {
+  std::ostringstream text;
+  text << tensor.sizes();
+  return text.str();
+}
+
+}  // namespace
+
+Metric::Metric() : self_(this, [](Metric*) {}) {}
+
+Metric::~Metric() = default;
+
+size_t Metric::add_state(const std::string& name, StateReduce reduce, const at::Tensor& initial) {
+  names_.push_back(name);
+  reductions_.push_back(reduce);
+  initial_.push_back(initial);
+  values_.push_back(initial.defined() ? initial.clone() : initial);
+  pieces_.emplace_back();
+  return names_.size() - 1;
+}
+
+void Metric::reset() {
+  for (size_t k = 0; k < values_.size(); ++k) {
+    if (initial_[k].defined()) values_[k] = initial_[k].clone();
+    pieces_[k].clear();
+  }
+  updates_ = 0;
+  batch_.clear();
+  has_batch_ = false;
+}
+
+void Metric::append(size_t index, const at::Tensor& value) {
+  append_own(index, value.detach().clone());
+}
+
+void Metric::append_own(size_t index, const at::Tensor& value) {
+  if (value.numel() > 0) pieces_[index].push_back(value);
+}
+
+at::Tensor Metric::rows(size_t index) const {
+  const auto& pieces = pieces_[index];
+  if (pieces.empty()) return at::empty({0});
+  return pieces.size() == 1 ? pieces[0] : at::cat(pieces);
+}
+
+void Metric::begin_update(at::Device device) {
+  move_to(device);
+  ++updates_;
+  has_batch_ = false;
+}
+
+void Metric::move_to(at::Device device) {
+  for (size_t k = 0; k < values_.size(); ++k) {
+    if (initial_[k].defined() && initial_[k].device() != device) initial_[k] = initial_[k].to(device);
+    if (values_[k].defined() && values_[k].device() != device) values_[k] = values_[k].to(device);
+    for (at::Tensor& piece : pieces_[k]) {
+      if (piece.device() == device) break;  // they are on one device
+      piece = piece.to(device);
+    }
+  }
+}
+
+at::Tensor Metric::batch_value() const {
+  if (!has_batch_) {
+    throw Error(name() +
+                ": there is no value of a single batch, because update() was called. Call the metric itself, " +
+                "metric(preds, target), or log it with on_step = false.");
+  }
+  auto& self = *self_;  // compute() reads the states, which are put back before anybody sees them
+  const Kept all = self.set_aside();
+  self.set_states(batch_, 1);
+  try {
+    const at::Tensor value = self.compute();
+    self.put_back(all);
+    return value;
+  } catch (...) {
+    self.put_back(all);
+    throw;
+  }
+}
+
+MetricStates Metric::states() const {
+  MetricStates all;
+  for (size_t k = 0; k < values_.size(); ++k) {
+    all.push_back(reductions_[k] == StateReduce::cat ? rows(k) : values_[k].clone());
+  }
+  return all;
+}
+
+void Metric::set_states(const MetricStates& states, int64_t updates) {
+  for (size_t k = 0; k < values_.size(); ++k) {
+    if (reductions_[k] == StateReduce::cat) {
+      pieces_[k].clear();
+      if (states[k].numel() > 0) pieces_[k].push_back(states[k]);
+    } else {
+      values_[k] = states[k].clone();
+    }
+  }
+  updates_ = updates;
+}
+
+void Metric::merge(const MetricStates& other, int64_t updates) {
+  for (size_t k = 0; k < values_.size(); ++k) {
+    if (reductions_[k] == StateReduce::cat) {
+      if (other[k].numel() == 0) continue;
+      pieces_[k].push_back(pieces_[k].empty() ? other[k] : other[k].to(pieces_[k].front().device()));
+    } else {
+      values_[k] = reduced(reductions_[k], values_[k], other[k]);
+    }
+  }
+  updates_ += updates;
+}
+
+void Metric::take(Metric& other) {
+  if (&other == this) return;
+  merge(other.states(), other.updates_);
+  if (has_batch_ && other.has_batch_) {
+    const Kept all = set_aside();
+    set_states(batch_, 1);
+    merge(other.batch_, 1);
+    batch_ = states();
+    put_back(all);
+  }
+  other.reset();
+}
+
+State Metric::state() const {
+  State all;
+  all.set("updates", updates_);
+  const MetricStates now = states();
+  for (size_t k = 0; k < now.size(); ++k) all.tensors[names_[k]] = now[k];
+  return all;
+}
+
+void Metric::load_state(const State& saved) {
+  MetricStates states;
+  for (size_t k = 0; k < names_.size(); ++k) {
+    const at::Tensor& value = saved.tensor(names_[k]);
+    if (reductions_[k] != StateReduce::cat && value.sizes() != initial_[k].sizes()) {
+      throw CheckpointError(name() + ": the saved state \"" + names_[k] + "\" has the shape " + shape_text(value) +
+                            ", this metric's is " + shape_text(initial_[k]) + ". Its options have changed.");
+    }
+    if (reductions_[k] != StateReduce::cat && value.scalar_type() != initial_[k].scalar_type()) {
+      throw CheckpointError(name() + ": the saved state \"" + names_[k] + "\" has the type " +
+                            c10::toString(value.scalar_type()) + ", this metric's is " +
+                            c10::toString(initial_[k].scalar_type()) + ". Another version has saved it.");
+    }
+    states.push_back(value);
+  }
+  set_states(states, saved.get<int64_t>("updates"));
+}
+
+Metric::Kept Metric::set_aside() {
+  Kept kept{std::move(values_), std::move(pieces_), updates_};
+  values_.clear();
+  for (const at::Tensor& initial : initial_) values_.push_back(initial.defined() ? initial.clone() : initial);
+  pieces_.assign(names_.size(), {});
+  updates_ = 0;
+  return kept;
+}
+
+void Metric::put_back(const Kept& kept) {
+  values_ = kept.values;
+  pieces_ = kept.pieces;
+  updates_ = kept.updates;
+}
+
+void Metric::keep_batch(const Kept& before) {
+  batch_ = states();
+  has_batch_ = true;
+  const int64_t updates = updates_;
+  put_back(before);
+  if (updates_ == 0) {
+    set_states(batch_, updates);
+  } else {
+    // What was loaded from a checkpoint follows the batch, instead of every batch being copied to the CPU.
+    for (const at::Tensor& value : batch_) {
+      if (value.numel() > 0) move_to(value.device());
+    }
+    merge(batch_, updates);
+  }
+}
+
+void TextMetric::update(const Texts& preds, const Texts& references) {
+  if (preds.size() != references.size()) {
+    throw Error(name() + ": " + count_of(static_cast<int64_t>(preds.size()), "prediction") + " for " +
+                count_of(static_cast<int64_t>(references.size()), "reference") + ". Give one reference for each.");
+  }
+  std::vector<Texts> each;
+  each.reserve(references.size());
+  for (const std::string& text : references) each.push_back({text});
+  update(preds, each);
+}
+
+}  // namespace levin::metrics

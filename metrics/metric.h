@@ -1,0 +1,158 @@
+// A quantity that is accumulated over batches and ranks, and computed from what was accumulated: accuracy, AUROC, BLEU.
+//
+//   levin::metrics::F1Score f1_{{.num_classes = 10, .average = levin::metrics::Average::macro}};  // in the module
+//   f1_(logits, labels);                                                                          // in validation_step
+//   log("val_f1", f1_);
+//
+// The trainer computes it at the end of the epoch over all ranks' samples, resets it before the next epoch, and saves
+// it in checkpoints written inside an epoch. Called on every rank, from the training thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "levin/core/state.h"
+
+namespace levin::metrics {
+
+/// How the states of two batches, or of two ranks, become one. cat: the rows of one after those of the other.
+enum class StateReduce { sum, min, max, cat };
+
+/// Tensors that hold what was accumulated, in the order of add_state. A cat state is one tensor; without rows its shape
+/// is (0).
+using MetricStates = std::vector<at::Tensor>;
+
+/// The base of all metrics. A subclass declares its states in the constructor with add_state, changes them in its
+/// update(), and returns the value from compute(). States live on the device of the latest batch, and update() reads no
+/// number from a device.
+class Metric {
+ public:
+  virtual ~Metric();
+  Metric(const Metric&) = delete;
+  Metric& operator=(const Metric&) = delete;
+
+  /// The value of everything accumulated by this rank since the last reset(): a scalar, or one value per class. Throws
+  /// Error if it cannot be computed. Most metrics give nan or 0 before the first update, as torchmetrics does.
+  [[nodiscard]] virtual at::Tensor compute() const = 0;
+
+  /// Forgets what was accumulated.
+  virtual void reset();
+
+  /// Calls of update() since the last reset().
+  [[nodiscard]] int64_t update_count() const { return updates_; }
+
+  /// The value of the latest batch alone, when it was given by operator(): what `log` writes for a step. Throws Error
+  /// if only update() was called.
+  [[nodiscard]] at::Tensor batch_value() const;
+  [[nodiscard]] bool has_batch_value() const { return has_batch_; }
+
+  /// Copies of the states, and the same set again: for reduction over ranks and for checkpoints.
+  [[nodiscard]] virtual MetricStates states() const;
+  virtual void set_states(const MetricStates& states, int64_t updates);
+  [[nodiscard]] virtual const std::vector<StateReduce>& reductions() const { return reductions_; }
+
+  /// Adds what another rank, or another batch, has accumulated. The default follows the states' StateReduce; a metric
+  /// whose states combine in another way (a variance) overrides it.
+  virtual void merge(const MetricStates& other, int64_t updates);
+
+  /// Moves what `other`, a metric with the same options, has accumulated here, its latest batch too: the replicas of a
+  /// module each have their own.
+  void take(Metric& other);
+
+  /// For checkpoints: the states with their names.
+  [[nodiscard]] State state() const;
+  /// Throws CheckpointError naming a state that is missing or has another shape.
+  void load_state(const State& saved);
+
+  /// Empty once the metric is destroyed: `log` keeps this, not the metric.
+  [[nodiscard]] std::weak_ptr<Metric> self() const { return self_; }
+
+  /// The class's name for messages: "F1Score".
+  [[nodiscard]] virtual std::string name() const = 0;
+
+ protected:
+  Metric();
+
+  /// Declares a state; returns its index for state(). `initial` is what reset() returns to; undefined for cat.
+  size_t add_state(const std::string& name, StateReduce reduce, const at::Tensor& initial = {});
+  /// A sum, min or max state, to be changed in place or assigned.
+  [[nodiscard]] at::Tensor& state(size_t index) { return values_[index]; }
+  [[nodiscard]] const at::Tensor& state(size_t index) const { return values_[index]; }
+  /// Appends a copy of these rows, without their graph, to a cat state.
+  void append(size_t index, const at::Tensor& value);
+  /// The same without a copy, for rows without a graph that nothing else changes.
+  void append_own(size_t index, const at::Tensor& value);
+  /// All rows of a cat state; shape (0) if there are none.
+  [[nodiscard]] at::Tensor rows(size_t index) const;
+
+  /// Every update() begins with it: counts the call and moves the states to `device`.
+  void begin_update(at::Device device);
+
+  /// operator() of a subclass: runs `update` on empty states, keeps them for batch_value(), and merges them into the
+  /// accumulated ones.
+  template <class Update>
+  void update_and_keep(Update update) {
+    const Kept before = set_aside();
+    try {
+      update();
+    } catch (...) {
+      put_back(before);
+      throw;
+    }
+    keep_batch(before);
+  }
+
+ private:
+  struct Kept {
+    std::vector<at::Tensor> values;
+    std::vector<std::vector<at::Tensor>> pieces;
+    int64_t updates = 0;
+  };
+
+  void move_to(at::Device device);
+  Kept set_aside();
+  void put_back(const Kept& kept);
+  void keep_batch(const Kept& before);
+
+  std::vector<std::string> names_ = {};
+  std::vector<StateReduce> reductions_ = {};
+  std::vector<at::Tensor> initial_ = {};
+  std::vector<at::Tensor> values_ = {};
+  std::vector<std::vector<at::Tensor>> pieces_ = {};  // of cat states
+  int64_t updates_ = 0;
+  MetricStates batch_ = {};  // of the latest operator()
+  bool has_batch_ = false;
+  std::shared_ptr<Metric> self_;
+};
+
+/// Metrics of predictions and targets, tensors on one device. operator() is update() that also keeps the batch's own
+/// value for `log` with on_step.
+class TensorMetric : public Metric {
+ public:
+  /// Shapes are those of the metric's documentation; throws Error naming the metric and both shapes otherwise.
+  virtual void update(const at::Tensor& preds, const at::Tensor& target) = 0;
+  void operator()(const at::Tensor& preds, const at::Tensor& target) {
+    update_and_keep([&] { update(preds, target); });
+  }
+};
+
+/// Metrics of texts. Each prediction has one or more references.
+class TextMetric : public Metric {
+ public:
+  using Texts = std::vector<std::string>;
+  virtual void update(const Texts& preds, const std::vector<Texts>& references) = 0;
+  /// One reference each. Throws Error if the counts differ.
+  void update(const Texts& preds, const Texts& references);
+  void operator()(const Texts& preds, const std::vector<Texts>& references) {
+    update_and_keep([&] { update(preds, references); });
+  }
+  void operator()(const Texts& preds, const Texts& references) {
+    update_and_keep([&] { update(preds, references); });
+  }
+};
+
+}  // namespace levin::metrics

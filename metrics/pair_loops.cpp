@@ -1,0 +1,244 @@
+#include "levin/metrics/pair_loops.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "levin/metrics/widest_vectors.h"
+
+namespace levin::metrics {
+
+namespace {
+
+// Of long arrays, parts of this many elements are summed by the threads that there are and added in their order: the
+// sum does not depend on the number of threads.
+constexpr int64_t kPart = 32768;
+
+template <class SumOfPart>
+double sum_of_parts(int64_t count, SumOfPart sum_of_part) {
+  if (count <= kPart) return sum_of_part(0, count);
+  std::vector<double> sums(static_cast<size_t>((count + kPart - 1) / kPart));
+  at::parallel_for(0, static_cast<int64_t>(sums.size()), 2, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) {
+      sums[static_cast<size_t>(k)] = sum_of_part(k * kPart, std::min(count, (k + 1) * kPart) - k * kPart);
+    }
+  });
+  double sum = 0;
+  for (const double part : sums) sum += part;
+  return sum;
+}
+
+struct AbsoluteErrors {
+  template <class T>
+  [[gnu::always_inline]] static inline double run(const T* x, const T* y, int64_t count) {
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < count; ++i) sum += std::abs(static_cast<double>(x[i]) - static_cast<double>(y[i]));
+    return sum;
+  }
+};
+
+struct SquaredErrors {
+  template <class T>
+  [[gnu::always_inline]] static inline double run(const T* x, const T* y, int64_t count) {
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < count; ++i) {
+      const double error = static_cast<double>(x[i]) - static_cast<double>(y[i]);
+      sum += error * error;
+    }
+    return sum;
+  }
+};
+
+struct ClampedSquaredErrors {
+  // A comparison with nan is false: nan stays nan, as in at::clamp.
+  [[gnu::always_inline]] static inline double clamped(double value, double low, double high) {
+    const double above = value < low ? low : value;
+    return above > high ? high : above;
+  }
+  template <class T>
+  [[gnu::always_inline]] static inline double run(const T* x, const T* y, int64_t count, double low, double high) {
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < count; ++i) {
+      const double error =
+          clamped(static_cast<double>(x[i]), low, high) - clamped(static_cast<double>(y[i]), low, high);
+      sum += error * error;
+    }
+    return sum;
+  }
+};
+
+template <bool squared>
+struct ErrorsOfColumns {
+  template <class T>
+  [[gnu::always_inline]] static inline void run(const T* x, const T* y, int64_t rows, int64_t columns, double* into) {
+    for (int64_t r = 0; r < rows; ++r, x += columns, y += columns) {
+#pragma omp simd
+      for (int64_t j = 0; j < columns; ++j) {
+        const double error = static_cast<double>(x[j]) - static_cast<double>(y[j]);
+        into[j] += squared ? error * error : std::abs(error);
+      }
+    }
+  }
+};
+
+// Column `columns` apart; one column is contiguous, and its loops are vectors.
+struct TargetSumsOfColumn {
+  template <class T>
+  [[gnu::always_inline]] static inline TargetSums run(const T* x, const T* y, int64_t rows, int64_t stride) {
+    double target = 0, squared_target = 0, squared_error = 0;
+#pragma omp simd reduction(+ : target, squared_target, squared_error)
+    for (int64_t r = 0; r < rows; ++r) {
+      const double truth = static_cast<double>(y[r * stride]);
+      const double error = static_cast<double>(x[r * stride]) - truth;
+      target += truth;
+      squared_target += truth * truth;
+      squared_error += error * error;
+    }
+    return {target, squared_target, squared_error};
+  }
+};
+
+// Two passes. The first subtracts the first value, so that equal values have exactly their own value as mean.
+struct MomentsOfColumn {
+  template <class T>
+  [[gnu::always_inline]] static inline Moments run(const T* x, const T* y, int64_t rows, int64_t stride) {
+    const double first_x = static_cast<double>(x[0]);
+    const double first_y = static_cast<double>(y[0]);
+    double sum_x = 0, sum_y = 0;
+#pragma omp simd reduction(+ : sum_x, sum_y)
+    for (int64_t r = 0; r < rows; ++r) {
+      sum_x += static_cast<double>(x[r * stride]) - first_x;
+      sum_y += static_cast<double>(y[r * stride]) - first_y;
+    }
+    const double mean_x = first_x + sum_x / static_cast<double>(rows);
+    const double mean_y = first_y + sum_y / static_cast<double>(rows);
+    double squares_x = 0, squares_y = 0, products = 0;
+#pragma omp simd reduction(+ : squares_x, squares_y, products)
+    for (int64_t r = 0; r < rows; ++r) {
+      const double dx = static_cast<double>(x[r * stride]) - mean_x;
+      const double dy = static_cast<double>(y[r * stride]) - mean_y;
+      squares_x += dx * dx;
+      squares_y += dy * dy;
+      products += dx * dy;
+    }
+    return {mean_x, mean_y, squares_x, squares_y, products};
+  }
+};
+
+struct RowCosines {
+  template <class T>
+  [[gnu::always_inline]] static inline void run(const T* x, const T* y, int64_t rows, int64_t columns, double* into) {
+    for (int64_t r = 0; r < rows; ++r, x += columns, y += columns) {
+      double xy = 0, xx = 0, yy = 0;
+#pragma omp simd reduction(+ : xy, xx, yy)
+      for (int64_t j = 0; j < columns; ++j) {
+        const double a = static_cast<double>(x[j]);
+        const double b = static_cast<double>(y[j]);
+        xy += a * b;
+        xx += a * a;
+        yy += b * b;
+      }
+      into[r] = xy / (std::sqrt(xx) * std::sqrt(yy));
+    }
+  }
+};
+
+template <bool has_weight>
+struct ValueSumsOf {
+  template <class T>
+  [[gnu::always_inline]] static inline ValueSums run(const T* value, const T* weight, int64_t count) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    double weighted = 0, weights = 0, lowest = infinity, highest = -infinity, nans = 0;
+#pragma omp simd reduction(+ : weighted, weights, nans) reduction(min : lowest) reduction(max : highest)
+    for (int64_t i = 0; i < count; ++i) {
+      const double v = static_cast<double>(value[i]);
+      const double w = has_weight ? static_cast<double>(weight[i]) : 1.0;
+      const bool is_nan = v != v || w != w;
+      weighted += is_nan ? 0.0 : v * w;
+      weights += is_nan ? 0.0 : w;
+      nans += is_nan ? 1.0 : 0.0;
+      const double low = is_nan ? infinity : v;
+      const double high = is_nan ? -infinity : v;
+      lowest = low < lowest ? low : lowest;
+      highest = high > highest ? high : highest;
+    }
+    return {weighted, weights, lowest, highest, static_cast<int64_t>(nans)};
+  }
+};
+
+}  // namespace
+
+template <class T>
+void add_absolute_errors(const T* x, const T* y, int64_t rows, int64_t columns, double* into) {
+  if (columns != 1) return with_widest_vectors<ErrorsOfColumns<false>>(x, y, rows, columns, into);
+  *into += sum_of_parts(rows, [=](int64_t begin, int64_t count) {
+    return with_widest_vectors<AbsoluteErrors>(x + begin, y + begin, count);
+  });
+}
+
+template <class T>
+void add_squared_errors(const T* x, const T* y, int64_t rows, int64_t columns, double* into) {
+  if (columns != 1) return with_widest_vectors<ErrorsOfColumns<true>>(x, y, rows, columns, into);
+  *into += sum_of_parts(rows, [=](int64_t begin, int64_t count) {
+    return with_widest_vectors<SquaredErrors>(x + begin, y + begin, count);
+  });
+}
+
+template <class T>
+double clamped_squared_errors(const T* x, const T* y, int64_t count, double low, double high) {
+  return sum_of_parts(count, [=](int64_t begin, int64_t part) {
+    return with_widest_vectors<ClampedSquaredErrors>(x + begin, y + begin, part, low, high);
+  });
+}
+
+template <class T>
+std::vector<TargetSums> target_sums(const T* preds, const T* target, int64_t rows, int64_t columns) {
+  std::vector<TargetSums> all;
+  for (int64_t j = 0; j < columns; ++j) {
+    all.push_back(columns == 1 ? with_widest_vectors<TargetSumsOfColumn>(preds, target, rows, int64_t{1})
+                               : TargetSumsOfColumn::run(preds + j, target + j, rows, columns));
+  }
+  return all;
+}
+
+template <class T>
+std::vector<Moments> moments(const T* x, const T* y, int64_t rows, int64_t columns) {
+  std::vector<Moments> all;
+  for (int64_t j = 0; j < columns; ++j) {
+    all.push_back(columns == 1 ? with_widest_vectors<MomentsOfColumn>(x, y, rows, int64_t{1})
+                               : MomentsOfColumn::run(x + j, y + j, rows, columns));
+  }
+  return all;
+}
+
+template <class T>
+void row_cosines(const T* x, const T* y, int64_t rows, int64_t columns, double* into) {
+  with_widest_vectors<RowCosines>(x, y, rows, columns, into);
+}
+
+template <class T>
+ValueSums value_sums(const T* value, const T* weight, int64_t count) {
+  return weight == nullptr ? with_widest_vectors<ValueSumsOf<false>>(value, weight, count)
+                           : with_widest_vectors<ValueSumsOf<true>>(value, weight, count);
+}
+
+#define LEVIN_PAIR_LOOPS(T)                                                            \
+  template void add_absolute_errors(const T*, const T*, int64_t, int64_t, double*);    \
+  template void add_squared_errors(const T*, const T*, int64_t, int64_t, double*);     \
+  template double clamped_squared_errors(const T*, const T*, int64_t, double, double); \
+  template std::vector<TargetSums> target_sums(const T*, const T*, int64_t, int64_t);  \
+  template std::vector<Moments> moments(const T*, const T*, int64_t, int64_t);         \
+  template void row_cosines(const T*, const T*, int64_t, int64_t, double*);            \
+  template ValueSums value_sums(const T*, const T*, int64_t)
+
+LEVIN_PAIR_LOOPS(float);
+LEVIN_PAIR_LOOPS(double);
+
+#undef LEVIN_PAIR_LOOPS
+
+}  // namespace levin::metrics

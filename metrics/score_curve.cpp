@@ -1,0 +1,211 @@
+#include "levin/metrics/score_curve.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bucketize.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/nan_to_num.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
+#include <utility>
+
+#include "levin/core/error.h"
+#include "levin/metrics/label_loops.h"
+#include "levin/metrics/label_ops.h"
+
+namespace levin::metrics {
+
+namespace {
+
+LabelSpec curve_spec(const std::string& name, const CurveOptions& given) {
+  const auto options = checked(given, name);
+  LabelSpec spec = label_spec(name, options.task, options.num_classes, options.num_labels, options.ignore_index);
+  spec.needs_scores = true;
+  if (options.task == Task::multiclass && options.average == Average::micro) {
+    throw ConfigError(name + ".average: must be macro, weighted or none for the task multiclass, got micro.");
+  }
+  return spec;
+}
+
+// Of labels in the rows of a state: 1 byte where that is enough.
+at::ScalarType row_type(const LabelSpec& spec) {
+  return spec.values() <= 127 ? at::kChar : at::kInt;
+}
+
+// Scores and labels as rows, (M, C) and (M), of multilabel (M, L) both, and the mask of scores that decide whether all
+// are logits. torchmetrics: ignored labels do not, except those of multilabel.
+struct Rows {
+  Rows(const LabelSpec& spec, const LabelBatch& batch)
+      : scores(score_rows(batch.preds)),
+        target(spec.task == Task::multiclass ? batch.target.reshape(-1) : score_rows(batch.target)) {
+    if (batch.on_cpu() && !spec.ignore_index) return;
+    counted = counted_labels(spec, target);
+    if (!spec.ignore_index || spec.task == Task::multilabel) return;
+    deciding = spec.task == Task::multiclass ? counted.mask.unsqueeze(1) : counted.mask;
+  }
+  at::Tensor scores;
+  at::Tensor target;
+  Counted counted;  // undefined if all count
+  at::Tensor deciding;
+};
+
+// For a direct batch whose labels all count: one look at each score, and none after the first that is outside.
+bool can_look(const LabelSpec& spec, const LabelBatch& batch) {
+  return batch.direct && !spec.ignore_index;
+}
+bool look(const LabelBatch& batch) {
+  return are_logits(batch.preds.const_data_ptr<float>(), batch.preds.numel(), nullptr, 0);
+}
+
+}  // namespace
+
+ScoreCurve::ScoreCurve(const std::string& name, const CurveOptions& options)
+    : ClassificationMetric(curve_spec(name, options)), average_(options.average) {
+  if (options.thresholds) {
+    thresholds_ = at::linspace(0, 1, *options.thresholds, at::kFloat);
+    histogram_ = add_state("histogram", StateReduce::sum,
+                           at::zeros({spec().classes * 2 * (*options.thresholds + 1)}, at::kLong));
+  } else {
+    scores_ = add_state("scores", StateReduce::cat);
+    labels_ = add_state("labels", StateReduce::cat);
+    logits_ = add_state("logits", StateReduce::cat);
+  }
+}
+
+void ScoreCurve::update(const at::Tensor& preds, const at::Tensor& target) {
+  const LabelBatch batch = label_batch(spec(), preds, target);
+  begin_update(target.device());
+  if (!thresholds_.defined()) {
+    keep_scores(batch);
+  } else if (batch.direct) {
+    count_directly(batch);
+  } else {
+    count_by_operators(batch);
+  }
+}
+
+// Sigmoid and softmax wait for compute(), which is where time is: what is kept are scores, and whether they are logits.
+void ScoreCurve::keep_scores(const LabelBatch& batch) {
+  const Rows rows(spec(), batch);
+  const int64_t count = rows.scores.size(0);
+  append(scores_, rows.scores);
+  at::Tensor labels = rows.target.to(row_type(spec()));
+  if (rows.counted.mask.defined()) labels = labels.masked_fill(rows.counted.mask.bitwise_not(), -1);
+  append_own(labels_, labels);
+  const auto flag = rows.target.options().dtype(at::kChar);
+  append_own(logits_, can_look(spec(), batch)
+                          ? at::full({count}, look(batch) ? 1 : 0, flag)
+                          : are_logits(rows.scores, rows.deciding).to(at::kChar).expand({count}).contiguous());
+  if (!batch.on_cpu()) add_out_of_range(rows.counted.out_of_range);
+}
+
+void ScoreCurve::count_directly(const LabelBatch& batch) {
+  const Rows rows(spec(), batch);
+  const bool logits = can_look(spec(), batch) ? look(batch) : are_logits(rows.scores, rows.deciding).item<bool>();
+  const at::Tensor scores = (logits ? normalized(spec(), rows.scores) : rows.scores).contiguous();
+  const at::Tensor target = rows.target.contiguous();
+  const ThresholdsReached reached(thresholds_.const_data_ptr<float>(), thresholds_.numel());
+  const int64_t bins = thresholds_.numel() + 1;
+  const int64_t classes = spec().classes;
+  const bool is_multiclass = spec().task == Task::multiclass;
+  int64_t* const histogram = state(histogram_).mutable_data_ptr<int64_t>();
+  const float* score = scores.const_data_ptr<float>();
+  const int64_t* label = target.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < scores.size(0); ++i, score += classes, label += is_multiclass ? 1 : classes) {
+    for (int64_t c = 0; c < classes; ++c) {
+      const int64_t truth = label[is_multiclass ? 0 : c];
+      if (truth == spec().ignored()) continue;
+      const int64_t is_positive = truth == (is_multiclass ? c : 1) ? 1 : 0;
+      ++histogram[(2 * c + is_positive) * bins + reached(score[c])];
+    }
+  }
+}
+
+void ScoreCurve::count_by_operators(const LabelBatch& batch) {
+  const Rows rows(spec(), batch);
+  const at::Tensor scores = probabilities(spec(), rows.scores, rows.deciding);
+  const auto device = batch.target.device();
+  const int64_t bins = thresholds_.numel() + 1;
+  const auto type = scores.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor reached =
+      at::bucketize(scores.to(type).contiguous(), thresholds_.to(device, type), /*out_int32=*/false, true);
+  const at::Tensor number = at::arange(spec().classes, rows.target.options());
+  const bool is_multiclass = spec().task == Task::multiclass;
+  const at::Tensor positive = is_multiclass ? rows.target.unsqueeze(1).eq(number) : rows.target.eq(1);
+  const at::Tensor index = number.mul(2).add(positive).mul(bins).add(reached);
+  at::Tensor weight = rows.counted.mask.defined() ? rows.counted.mask.to(at::kLong) : at::ones_like(rows.target);
+  if (is_multiclass) weight = weight.unsqueeze(1).expand(index.sizes());
+  const at::Tensor added = added_at(index.reshape(-1), weight.reshape(-1), state(histogram_).numel());
+  state(histogram_) = state(histogram_).add(added);
+  if (!batch.on_cpu()) add_out_of_range(rows.counted.out_of_range);
+}
+
+at::Tensor ScoreCurve::compute() const {
+  return unless_out_of_range(thresholds_.defined() ? compute_binned() : compute_exact()).to(at::kFloat);
+}
+
+at::Tensor ScoreCurve::compute_binned() const {
+  const int64_t bins = thresholds_.numel() + 1;
+  at::Tensor histogram = state(histogram_).view({spec().classes, 2, bins}).to(at::kDouble);
+  if (spec().task == Task::multilabel && average_ == Average::micro) histogram = histogram.sum(0, /*keepdim=*/true);
+  // At falling thresholds: a score that reaches k thresholds is positive at the lowest k.
+  const at::Tensor reached = histogram.flip(-1).cumsum(-1);
+  const at::Tensor at_thresholds = reached.slice(-1, 0, bins - 1);
+  const at::Tensor all = reached.slice(-1, bins - 1);
+  const Points points{at_thresholds.select(1, 1), at_thresholds.select(1, 0), all.select(1, 1), all.select(1, 0)};
+  const at::Tensor areas = binned_area(points);
+  return areas.numel() == 1 ? areas.squeeze(0) : averaged(areas, points.positives.squeeze(1));
+}
+
+at::Tensor ScoreCurve::compute_exact() const {
+  at::Tensor scores = rows(scores_);
+  at::Tensor labels = rows(labels_);
+  const bool is_multiclass = spec().task == Task::multiclass;
+  if (scores.numel() == 0) {
+    scores = at::zeros({0, spec().classes});
+    labels = is_multiclass ? at::zeros({0}) : scores;
+  } else {
+    scores = at::where(rows(logits_).ne(0).unsqueeze(1), normalized(spec(), scores), scores);
+  }
+  if (spec().task == Task::binary || (!is_multiclass && average_ == Average::micro)) {
+    return area_of(scores.reshape(-1), labels.reshape(-1), 1);
+  }
+  scores = scores.t().contiguous();
+  if (!is_multiclass) labels = labels.t().contiguous();
+  std::vector<at::Tensor> areas;
+  std::vector<at::Tensor> positives;
+  for (int64_t c = 0; c < spec().classes; ++c) {
+    const at::Tensor own = is_multiclass ? labels : labels[c];
+    areas.push_back(area_of(scores[c], own, is_multiclass ? c : 1));
+    positives.push_back(own.eq(is_multiclass ? c : 1).sum());
+  }
+  return averaged(at::stack(areas), at::stack(positives));
+}
+
+at::Tensor ScoreCurve::area_of(const at::Tensor& scores, const at::Tensor& labels, int64_t positive) const {
+  const at::Tensor kept = labels.ge(0);
+  const at::Tensor mine = labels.masked_select(kept);
+  if (mine.numel() == 0)
+    return at::full({}, std::numeric_limits<double>::quiet_NaN(), scores.options().dtype(at::kDouble));
+  const auto [sorted, order] = scores.masked_select(kept).sort(0, /*descending=*/true);
+  const at::Tensor is_positive = mine.index_select(0, order).eq(positive);
+  at::Tensor is_last = at::full({sorted.size(0)}, true, sorted.options().dtype(at::kBool));  // of equal scores
+  if (sorted.size(0) > 1) is_last.slice(0, 0, -1).copy_(sorted.slice(0, 1).ne(sorted.slice(0, 0, -1)));
+  const at::Tensor tp = is_positive.cumsum(0, at::kDouble).masked_select(is_last);
+  const at::Tensor fp = is_positive.bitwise_not().cumsum(0, at::kDouble).masked_select(is_last);
+  return exact_area({tp, fp, tp.select(0, -1), fp.select(0, -1), !mine.ne(0).any().item<bool>()});
+}
+
+at::Tensor ScoreCurve::averaged(const at::Tensor& areas, const at::Tensor& positives) const {
+  if (average_ == Average::none) return areas;
+  const at::Tensor valid = areas.isnan().bitwise_not();
+  if (average_ == Average::macro) return at::nan_to_num(areas, 0.0).sum().div(valid.sum());
+  const at::Tensor weights = positives.to(at::kDouble).mul(valid);
+  return at::nan_to_num(areas, 0.0).mul(weights).sum().div(weights.sum().clamp_min(1));
+}
+
+}  // namespace levin::metrics

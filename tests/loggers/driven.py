@@ -1,0 +1,127 @@
+"""Loggers driven from outside (logger_program), and what their tests share."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else ""
+HOME = pathlib.Path(os.environ.get("LEVIN_HOME") or
+                    pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "levin")
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def until(condition, seconds=60, what="it"):
+    """Waits until the condition holds, and returns its value."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} did not happen within {seconds} s")
+        time.sleep(0.05)
+
+
+class Driven:
+    """A logger in a process of its own. Calls return what the logger returned."""
+
+    def __init__(self, name, options, folder, resume=False, env=None):
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [PROGRAM, name, json.dumps(options), str(folder), *(["resume"] if resume else [])], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env={**os.environ, **(env or {})})
+        self.lines = []
+        self.started = self.answer()
+
+    def answer(self):
+        """The next line that is a result; others are what the console printed."""
+        while line := self.process.stdout.readline():
+            try:
+                return json.loads(line)
+            except ValueError:
+                self.lines.append(line.rstrip("\n"))
+        return None  # it has ended
+
+    def __call__(self, *words):
+        self.send(*words)
+        return self.answer()
+
+    def send(self, *words):
+        self.process.stdin.write(json.dumps(words) + "\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        self.process.stdin.close()
+        self.lines += [line.rstrip("\n") for line in self.process.stdout]
+        status = self.process.wait(60)
+        self.process.stdout.close()
+        return status
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.kill()
+        for file in (self.process.stdin, self.process.stdout, self.errors):
+            file.close()
+
+    @property
+    def said(self):
+        """All that it has printed for people so far."""
+        self.errors.seek(0)
+        return "\n".join(self.lines) + self.errors.read()
+
+
+class LoggerTest(unittest.TestCase):
+    maxDiff = 4000
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="levin-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def driven(self, name, options, resume=False, env=None, folder=None):
+        logger = Driven(name, options, folder or self.folder / "root", resume, env)
+        self.addCleanup(logger.close)
+        return logger
+
+    def start(self, words, **more):
+        """A program that ends with the test."""
+        log = open(self.folder / f"log-{free_port()}", "w+")
+        process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, **more)
+        process.log = log
+
+        def stop():
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+            log.close()
+
+        self.addCleanup(stop)
+        process.stop = stop
+        return process
+
+
+def main(problem=""):
+    if problem:
+        print(f"SKIPPED: {problem}")
+        sys.exit(77)
+    unittest.main(verbosity=2)

@@ -1,0 +1,80 @@
+"""A real MLflow server, which tests start and kill, and what it has stored."""
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+from driven import HOME, LoggerTest, free_port, until
+
+PACKAGES = HOME / "mlflow"
+PYTHON = os.environ.get("LEVIN_PYTHON") or "/usr/bin/python3"
+
+
+def missing():
+    """Why there is no server here; "" if there is one."""
+    done = subprocess.run([PYTHON, "-c", "import mlflow.version"], env={**os.environ, "PYTHONPATH": str(PACKAGES)},
+                          capture_output=True)
+    return "" if done.returncode == 0 else \
+        "there is no MLflow server here. ./dev check --peers installs one (0.5 GB to download)"
+
+
+# Processes of a server take seconds to import MLflow on a busy machine.
+START = 180
+
+
+class MlflowTest(LoggerTest):
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.server = None
+
+    def server_words(self, *more):
+        store = self.folder / "store"
+        store.mkdir(exist_ok=True)
+        return [PYTHON, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
+                "--backend-store-uri", f"sqlite:///{store}/mlflow.db", "--artifacts-destination", str(store / "files"),
+                *more]
+
+    def start_server(self, *more, env=None):
+        self.server = self.start(self.server_words(*more), cwd=self.folder, env={
+            **os.environ, "PYTHONPATH": str(PACKAGES), "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true",
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # workers that it does not need for tracking
+            **(env or {})})
+        until(self.is_up, START, "the start of the MLflow server")
+
+    def is_up(self):
+        if self.server.poll() is not None:
+            self.server.log.seek(0)
+            raise AssertionError("the MLflow server has ended:\n" + self.server.log.read())
+        try:
+            with urllib.request.urlopen(self.uri + "/health", timeout=5) as answer:
+                return answer.status == 200
+        except urllib.error.HTTPError as error:
+            return error.code == 401
+        except OSError:
+            return False
+
+    def kill_server(self):
+        self.server.stop()
+
+    def logger(self, resume=False, env=None, **options):
+        options = {"tracking_uri": self.uri, "experiment_name": "tests", "timeout": "20s", **options}
+        return self.driven("MLFlowLogger", options, resume, env={"NO_PROXY": "127.0.0.1", **(env or {})})
+
+    def client(self):
+        sys.path.insert(0, str(PACKAGES)) if str(PACKAGES) not in sys.path else None
+        os.environ["MLFLOW_TRACKING_URI"] = self.uri
+        import mlflow  # noqa: PLC0415  (seconds)
+        return mlflow.MlflowClient(self.uri)
+
+    def runs(self, client=None):
+        client = client or self.client()
+        experiment = client.get_experiment_by_name("tests")
+        return client.search_runs([experiment.experiment_id]) if experiment else []
+
+    def run_folder(self, number=0):
+        return self.folder / "root" / "mlflow_logs" / f"version_{number}"

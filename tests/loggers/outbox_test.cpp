@@ -1,0 +1,143 @@
+#include "levin/loggers/outbox.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "levin/core/error.h"
+#include "levin/loggers/mlflow_logger.h"
+#include "levin/loggers/prometheus_logger.h"
+#include "levin/loggers/send_outbox.h"
+#include "levin/loggers/sqlite_logger.h"
+#include "support/captured_console.h"
+#include "support/error_text.h"
+#include "support/field_count.h"
+#include "support/temporary_folder.h"
+
+namespace levin::outbox_test {
+namespace {
+
+using test::CapturedConsole;
+using test::TemporaryFolder;
+using Kind = Delivery::Kind;
+
+OutboxOptions quick() {
+  OutboxOptions options;
+  options.who = "Someone";
+  options.where = "the server X";
+  options.first_pause = Seconds(0.001);
+  options.longest_pause = Seconds(0.01);
+  return options;
+}
+
+void push(Outbox& outbox, int count) {
+  for (int k = 0; k < count; ++k) outbox.push("\"k\":" + std::to_string(k), 2);
+}
+
+TEST(Outbox, DeliversInOrderAndTriesAgainUntilTheServerAnswers) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  std::vector<int64_t> numbers;
+  int calls = 0;
+  Outbox outbox(folder.path(), quick(), [&](std::span<const SpilledEvent> events, const auto&) -> Delivery {
+    if (++calls <= 3) return {Kind::again, 0, "Connection refused."};
+    numbers.push_back(events.front().number);
+    return {Kind::delivered, 1};
+  });
+  outbox.start();
+  push(outbox, 5);
+  const OutboxReport report = outbox.finish(Seconds(30));
+  EXPECT_EQ(numbers, (std::vector<int64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(report.delivered, 10);
+  EXPECT_EQ(report.waiting, 0);
+  EXPECT_EQ(report.problem, "");
+  EXPECT_EQ(console.text(),
+            "warning: Someone: the server X cannot be reached: Connection refused. Values are kept in " +
+                outbox.path() +
+                " and sent when it answers; training continues.\nSomeone: the server X answers again.\n");
+}
+
+TEST(Outbox, LeavesOnTheDiskWhatTheServerDoesNotTakeInTime) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  {
+    Outbox outbox(folder.path(), quick(), [](auto, const auto&) { return Delivery{Kind::again, 0, "It is away."}; });
+    outbox.start();
+    push(outbox, 3);
+    const OutboxReport report = outbox.finish(Seconds(0.05));
+    EXPECT_EQ(report.waiting, 6);
+    EXPECT_EQ(report.delivered, 0);
+  }
+  Outbox later(folder.path(), quick(), [](std::span<const SpilledEvent> events, const auto&) {
+    return Delivery{Kind::delivered, events.size()};
+  });
+  later.start();
+  EXPECT_EQ(later.finish(Seconds(30)).delivered, 6);
+}
+
+TEST(Outbox, EndsADeliveryThatIsUnderWayWhenTheTimeIsUp) {
+  const TemporaryFolder folder;
+  Outbox outbox(folder.path(), quick(), [](auto, const std::function<bool()>& cancelled) {
+    while (!cancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Delivery{Kind::again, 0, "it was cancelled."};
+  });
+  outbox.start();
+  push(outbox, 1);
+  EXPECT_EQ(outbox.finish(Seconds(0.05)).waiting, 2);
+}
+
+TEST(Outbox, CountsWhatIsRefusedAndReportsTheFirst) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  Outbox outbox(folder.path(), quick(), [](std::span<const SpilledEvent> events, const auto&) -> Delivery {
+    if (events.front().number % 2 == 0) return {Kind::refused, 1, "HTTP status 400: no."};
+    return {Kind::delivered, 1};
+  });
+  outbox.start();
+  push(outbox, 6);
+  const OutboxReport report = outbox.finish(Seconds(30));
+  EXPECT_EQ(report.delivered, 6);
+  EXPECT_EQ(report.refused, 6);
+  EXPECT_EQ(console.text(),
+            "error: Someone: the server X refused 2 values: HTTP status 400: no. Further refusals are counted, and "
+            "reported at the end.\n");
+}
+
+TEST(Outbox, SendsNothingElseWhenTheServerRefusesTheRun) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  std::atomic<int> calls = 0;
+  Outbox outbox(folder.path(), quick(), [&](auto, const auto&) {
+    ++calls;
+    return Delivery{Kind::halted, 0, "HTTP status 401: who are you?"};
+  });
+  outbox.start();
+  push(outbox, 3);
+  const OutboxReport report = outbox.finish(Seconds(30));
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(report.waiting, 6);
+  EXPECT_EQ(report.problem, "HTTP status 401: who are you?");
+  EXPECT_EQ(console.text(),
+            "warning: Someone: the server X refuses this run: HTTP status 401: who are you? Values are kept in " +
+                outbox.path() + ".\n");
+}
+
+TEST(Outbox, NamesAFolderWithoutOne) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(outbox_folders(folder.path()).empty());
+  EXPECT_EQ(test::error_of([&] { (void)send_outbox(folder.path(), Seconds(1)); }),
+            folder.path() +
+                " has no mlflow.json that says where to send the values of its run. Name the folder of a run of "
+                "MLFlowLogger.");
+}
+
+TEST(LoggerOptions, ListEveryField) {
+  EXPECT_EQ(levin::testing::field_count<MLFlowLoggerOptions>(), field_names<MLFlowLoggerOptions>().size());
+  EXPECT_EQ(levin::testing::field_count<SQLiteLoggerOptions>(), field_names<SQLiteLoggerOptions>().size());
+  EXPECT_EQ(levin::testing::field_count<PrometheusLoggerOptions>(), field_names<PrometheusLoggerOptions>().size());
+}
+
+}  // namespace
+}  // namespace levin::outbox_test

@@ -1,0 +1,186 @@
+// Classification metrics: values that can be counted by hand, and the edges of scores, thresholds and ranks.
+#include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "metrics/classification_cases.h"
+
+namespace levin::classification_test {
+namespace {
+
+using namespace levin::metrics;
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+at::Tensor floats(const std::vector<double>& values, at::IntArrayRef shape) {
+  return at::tensor(values, at::kDouble).to(at::kFloat).reshape(shape);
+}
+at::Tensor labels(const std::vector<int64_t>& values) {
+  return at::tensor(values, at::kLong);
+}
+
+template <class M>
+double value_of(M&& metric, const at::Tensor& preds, const at::Tensor& target) {
+  metric.update(preds, target);
+  return metric.compute().template item<double>();
+}
+
+// 4 of class 0, 2 of class 1, 0 of class 2: right are 3, 1 and 0; one is taken for class 2, two for another class.
+at::Tensor six_predictions() {
+  return labels({0, 0, 0, 2, 1, 0});
+}
+at::Tensor six_targets() {
+  return labels({0, 0, 0, 0, 1, 1});
+}
+
+TEST(Accuracy, IsTheShareOfRightPredictions) {
+  EXPECT_NEAR(value_of(Accuracy({.num_classes = 3}), six_predictions(), six_targets()), 4.0 / 6, 1e-6);
+  EXPECT_NEAR(value_of(Accuracy({.num_classes = 3, .average = Average::weighted}), six_predictions(), six_targets()),
+              4.0 / 6, 1e-6);
+  // Class 2 was never true, but it was predicted, and so it counts.
+  EXPECT_NEAR(value_of(Accuracy({.num_classes = 3, .average = Average::macro}), six_predictions(), six_targets()),
+              (0.75 + 0.5 + 0) / 3, 1e-6);
+  EXPECT_NEAR(value_of(Accuracy({.num_classes = 4, .average = Average::macro}), six_predictions(), six_targets()),
+              (0.75 + 0.5 + 0) / 3, 1e-6);
+}
+
+TEST(Accuracy, HasNoDataToStartWithAndIs0) {
+  EXPECT_EQ(Accuracy({.num_classes = 3}).compute().item<double>(), 0);
+  EXPECT_EQ(value_of(Accuracy({.num_classes = 3}), at::zeros({0, 3}), labels({})), 0);
+}
+
+TEST(PrecisionRecall, CountByClass) {
+  Precision precision({.num_classes = 3, .average = Average::none});
+  precision.update(six_predictions(), six_targets());
+  EXPECT_TRUE(precision.compute().allclose(floats({0.75, 1, 0}, {3})));
+  Recall recall({.num_classes = 3, .average = Average::none});
+  recall.update(six_predictions(), six_targets());
+  EXPECT_TRUE(recall.compute().allclose(floats({0.75, 0.5, 0}, {3})));
+  Specificity specificity({.num_classes = 3, .average = Average::none});
+  specificity.update(six_predictions(), six_targets());
+  EXPECT_TRUE(specificity.compute().allclose(floats({0.5, 1, 5.0 / 6}, {3})));
+}
+
+TEST(FBetaScore, IsTheHarmonicMeanOfPrecisionAndRecall) {
+  const at::Tensor preds = floats({0.9, 0.8, 0.7, 0.2, 0.1}, {5});
+  const at::Tensor target = labels({1, 1, 0, 1, 1});  // precision 2/3, recall 1/2
+  EXPECT_NEAR(value_of(F1Score({.task = Task::binary}), preds, target), 2 / (1.5 + 2), 1e-6);
+  EXPECT_NEAR(value_of(FBetaScore({.task = Task::binary, .beta = 2}), preds, target), 5 / (1.5 + 4 * 2), 1e-6);
+}
+
+TEST(ConfusionMatrix, HasARowForEachTrueClass) {
+  ConfusionMatrix metric({.num_classes = 3});
+  metric.update(six_predictions(), six_targets());
+  EXPECT_TRUE(metric.compute().equal(labels({3, 0, 1, 1, 1, 0, 0, 0, 0}).view({3, 3})));
+  ConfusionMatrix shares({.num_classes = 3, .normalize = Normalize::truth});
+  shares.update(six_predictions(), six_targets());
+  EXPECT_TRUE(shares.compute().allclose(floats({0.75, 0, 0.25, 0.5, 0.5, 0, 0, 0, 0}, {3, 3})));
+}
+
+TEST(Auroc, IsTheShareOfPairsInTheRightOrder) {
+  const at::Tensor preds = floats({0.1, 0.4, 0.35, 0.8}, {4});
+  const at::Tensor target = labels({0, 0, 1, 1});
+  EXPECT_NEAR(value_of(AUROC({.task = Task::binary}), preds, target), 0.75, 1e-6);
+  EXPECT_NEAR(value_of(AUROC({.task = Task::binary}), at::full({4}, 0.5), target), 0.5, 1e-6);  // ties count half
+  EXPECT_NEAR(value_of(AveragePrecision({.task = Task::binary}), preds, target), 0.5 * 1 + 0.5 * 2 / 3, 1e-6);
+}
+
+TEST(Auroc, IsNanWithoutData) {
+  EXPECT_TRUE(AUROC({.task = Task::binary}).compute().isnan().item<bool>());
+  EXPECT_TRUE(AUROC({.num_classes = 3}).compute().isnan().item<bool>());
+  EXPECT_EQ(AUROC({.num_classes = 3, .average = Average::none}).compute().isnan().sum().item<int64_t>(), 3);
+  EXPECT_TRUE(AveragePrecision({.task = Task::multilabel, .num_labels = 2}).compute().isnan().item<bool>());
+  AUROC all_ignored({.task = Task::binary, .ignore_index = -1});
+  all_ignored.update(floats({0.1, 0.2}, {2}), labels({-1, -1}));
+  EXPECT_TRUE(all_ignored.compute().isnan().item<bool>());
+}
+
+TEST(Auroc, WithThresholdsHasMemoryThatDoesNotGrow) {
+  AUROC metric({.task = Task::binary, .thresholds = 100});
+  for (int k = 0; k < 5; ++k) metric.update(at::rand({1000}), at::randint(2, {1000}, at::kLong));
+  for (const at::Tensor& state : metric.states()) EXPECT_LE(state.numel(), 202);
+}
+
+TEST(CalibrationError, IsTheGapBetweenConfidenceAndAccuracy) {
+  const at::Tensor preds = floats({0.25, 0.25, 0.75, 0.75}, {4});
+  const at::Tensor target = labels({0, 0, 1, 0});  // gaps: 0.25 in one half of them, 0.25 in the other
+  EXPECT_NEAR(value_of(CalibrationError({.task = Task::binary, .n_bins = 2}), preds, target), 0.25, 1e-6);
+  const at::Tensor one_sided = labels({0, 0, 1, 1});
+  EXPECT_NEAR(value_of(CalibrationError({.task = Task::binary, .n_bins = 2, .norm = CalibrationNorm::max}), preds,
+                       labels({1, 1, 1, 1})),
+              0.75, 1e-6);
+  EXPECT_NEAR(
+      value_of(CalibrationError({.task = Task::binary, .n_bins = 2, .norm = CalibrationNorm::l2}), preds, one_sided),
+      0.25, 1e-6);
+}
+
+TEST(TopK, CountsTheTargetAmongTheHighestScores) {
+  const at::Tensor scores = floats({0.5, 0.3, 0.2, 0.1, 0.5, 0.4}, {2, 3});
+  EXPECT_NEAR(value_of(Accuracy({.num_classes = 3}), scores, labels({1, 2})), 0, 1e-6);
+  EXPECT_NEAR(value_of(Accuracy({.num_classes = 3, .top_k = 2}), scores, labels({1, 2})), 1, 1e-6);
+  EXPECT_NEAR(value_of(Accuracy({.num_classes = 3, .top_k = 2}), scores, labels({2, 2})), 0.5, 1e-6);
+}
+
+TEST(TopK, OfEqualScoresTheFirstIsAhead) {
+  const at::Tensor scores = at::full({3, 3}, 0.5);
+  for (const auto type : {at::kFloat, at::kDouble}) {
+    EXPECT_NEAR(value_of(Accuracy({.num_classes = 3}), scores.to(type), labels({0, 1, 2})), 1.0 / 3, 1e-6);
+    EXPECT_NEAR(value_of(Accuracy({.num_classes = 3, .top_k = 2}), scores.to(type), labels({0, 1, 2})), 2.0 / 3, 1e-6);
+  }
+}
+
+TEST(TopK, NanIsTheHighestScoreAsInArgmax) {
+  for (const int64_t classes : {3, 200}) {
+    const at::Tensor scores = at::rand({4, classes});
+    scores.select(1, 2).fill_(nan);
+    for (const auto type : {at::kFloat, at::kDouble}) {
+      EXPECT_EQ(value_of(Accuracy({.num_classes = classes}), scores.to(type), at::full({4}, 2, at::kLong)), 1);
+      EXPECT_EQ(value_of(Accuracy({.num_classes = classes, .top_k = 2}), scores.to(type), at::full({4}, 2, at::kLong)),
+                1);
+    }
+    const at::Tensor planes = scores.unsqueeze(2).expand({4, classes, 5}).contiguous();
+    EXPECT_EQ(value_of(Accuracy({.num_classes = classes}), planes, at::full({4, 5}, 2, at::kLong)), 1);
+  }
+}
+
+// Loops search blocks, rows and columns; at::argmax is what they must equal, wherever the highest score is.
+TEST(HighestScore, IsFoundAtEveryPlaceOfARow) {
+  for (const int64_t classes : {2, 63, 64, 65, 130, 300}) {
+    const at::Tensor scores = at::rand({classes, classes}).neg();
+    scores.diagonal().fill_(2);
+    const at::Tensor target = at::arange(classes, at::kLong);
+    EXPECT_EQ(value_of(Accuracy({.num_classes = classes}), scores, target), 1) << classes;
+    const at::Tensor random = at::randn({50, classes});
+    EXPECT_EQ(value_of(Accuracy({.num_classes = classes}), random, random.argmax(1)), 1) << classes;
+    const at::Tensor planes = at::randn({2, classes, 300});
+    EXPECT_EQ(value_of(Accuracy({.num_classes = classes}), planes, planes.argmax(1)), 1) << classes;
+    const at::Tensor lowest = at::full({3, classes}, -std::numeric_limits<double>::infinity()).to(at::kFloat);
+    EXPECT_EQ(value_of(Accuracy({.num_classes = classes}), lowest, at::zeros({3}, at::kLong)), 1) << classes;
+  }
+}
+
+TEST(Threshold, IsCrossedWhereTheSigmoidCrossesIt) {
+  for (const double threshold : {0.0, 0.1, 0.5, 0.9, 0.99999, 1.0}) {
+    const at::Tensor near = at::linspace(-1e-3, 1e-3, 2001, at::kDouble);
+    const double middle = threshold > 0 && threshold < 1 ? std::log(threshold / (1 - threshold)) : 0;
+    const at::Tensor logits = at::cat({near.add(middle), at::linspace(-120, 120, 500, at::kDouble)}).to(at::kFloat);
+    const at::Tensor expected = logits.sigmoid().gt(threshold).to(at::kLong);
+    Accuracy metric({.task = Task::binary, .threshold = threshold});
+    metric.update(logits, expected);
+    // The last digit of a sigmoid depends on the instructions that compute it.
+    EXPECT_GE(metric.compute().item<double>(), 1 - 3.0 / static_cast<double>(logits.numel())) << threshold;
+  }
+}
+
+TEST(IgnoreIndex, LeavesSamplesOutWhateverTheyHold) {
+  Accuracy metric({.num_classes = 3, .ignore_index = -100});
+  metric.update(labels({0, -100, 7, 1}), labels({0, -100, -100, 2}));
+  EXPECT_NEAR(metric.compute().item<double>(), 0.5, 1e-6);
+}
+
+}  // namespace
+}  // namespace levin::classification_test

@@ -1,0 +1,232 @@
+// Metrics that accumulate by themselves, logged as one value: against counting by hand.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "levin/callbacks/lambda_callback.h"
+#include "levin/metrics/metric.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
+#include "support/tiny_module.h"
+
+namespace levin::metric_objects_test {
+namespace {
+
+using test::TemporaryFolder;
+using test::tiny_loader;
+
+// The share of targets above a third, which no mean over unequal batches gives exactly; and all of them, as rows.
+class Share final : public metrics::TensorMetric {
+ public:
+  explicit Share(bool each = false) : each_(each) {}
+  [[nodiscard]] std::string name() const override { return "Share"; }
+  void update(const at::Tensor&, const at::Tensor& target) override {
+    begin_update(target.device());
+    state(hits_) += (target > 0.3).sum();
+    state(count_) += target.numel();
+    append(rows_, target.flatten());
+  }
+  [[nodiscard]] at::Tensor compute() const override {
+    if (each_) return at::stack({state(hits_), state(count_)});
+    EXPECT_EQ(rows(rows_).numel(), state(count_).item<int64_t>());
+    return state(hits_).to(at::kDouble) / state(count_);
+  }
+
+ private:
+  bool each_;
+  size_t hits_ = add_state("hits", metrics::StateReduce::sum, torch::zeros({}, torch::kLong));
+  size_t count_ = add_state("count", metrics::StateReduce::sum, torch::zeros({}, torch::kLong));
+  size_t rows_ = add_state("rows", metrics::StateReduce::cat);
+};
+
+// tiny_loader's targets are 0, 0.2, 0.4, 0.6, 0.8, 0, …: those above a third in samples [from, to).
+double share_of(int64_t from, int64_t to) {
+  int64_t hits = 0;
+  for (int64_t k = from; k < to; ++k) hits += k % 5 >= 2 ? 1 : 0;
+  return static_cast<double>(hits) / static_cast<double>(to - from);
+}
+
+class Module : public test::TinyModule {
+ public:
+  at::Tensor training_step(const Batch& batch, int64_t index) override {
+    if (train_options) {
+      train(batch[0], batch[1]);
+      log("train_share", train, *train_options);
+    }
+    return TinyModule::training_step(batch, index);
+  }
+  void validation_step(const Batch& batch, int64_t index) override {
+    if (in_validation) in_validation(batch);
+    TinyModule::validation_step(batch, index);
+  }
+  Share train{};
+  Share val{};
+  std::optional<LogOptions> train_options = std::nullopt;
+  std::function<void(const Batch&)> in_validation = nullptr;
+};
+
+TrainerOptions options(const TemporaryFolder& folder, int64_t epochs = 1) {
+  return {.max_epochs = epochs,
+          .log_every_n_steps = 1,
+          .logger = false,
+          .enable_checkpointing = false,
+          .enable_progress_bar = false,
+          .enable_model_summary = false,
+          .default_root_dir = folder.path()};
+}
+
+TEST(MetricObjects, AreComputedOverTheSamplesOfAnEpochAndResetForTheNext) {
+  const TemporaryFolder folder;
+  Module module;
+  std::vector<double> values;
+  module.in_validation = [&](const Batch& batch) {
+    module.val(batch[0], batch[1]);
+    module.log("share", module.val);
+  };
+  TrainerOptions with = options(folder, 2);
+  with.callbacks = {LambdaCallback({.on_validation_end = [&](Trainer& t, LightningModule&) {
+    values.push_back(t.callback_metrics().at("share"));
+  }})};
+  Trainer trainer(std::move(with));
+  trainer.fit(module, {tiny_loader(8)}, {tiny_loader(11, 4)});  // the last batch holds three
+  ASSERT_EQ(values.size(), 3U);                                 // the sanity check sees the first two batches
+  EXPECT_DOUBLE_EQ(values[0], share_of(0, 8));
+  EXPECT_DOUBLE_EQ(values[1], share_of(0, 11));
+  EXPECT_DOUBLE_EQ(values[2], share_of(0, 11));
+  EXPECT_EQ(module.val.update_count(), 0);
+}
+
+TEST(MetricObjects, GiveTheBatchsOwnValueForAStep) {
+  const TemporaryFolder folder;
+  Module module;
+  module.train_options = LogOptions{.on_step = true, .on_epoch = true};
+  std::vector<double> steps;
+  TrainerOptions with = options(folder);
+  with.callbacks = {LambdaCallback(
+      {.on_train_batch_end = [&](Trainer& t, LightningModule&, const at::Tensor&, const Batch&, int64_t) {
+        steps.push_back(t.callback_metrics().at("train_share_step"));
+      }})};
+  Trainer trainer(std::move(with));
+  trainer.fit(module, {tiny_loader(11, 4)});
+  EXPECT_EQ(steps, (std::vector<double>{share_of(0, 4), share_of(4, 8), share_of(8, 11)}));
+  EXPECT_DOUBLE_EQ(trainer.callback_metrics().at("train_share_epoch"), share_of(0, 11));
+}
+
+TEST(MetricObjects, ContinueFromACheckpointInsideAnEpoch) {
+  const TemporaryFolder folder;
+  const LogOptions epoch_only{.on_step = false, .on_epoch = true};
+  const std::string path = folder / "mid.ckpt";
+  {
+    Module module;
+    module.train_options = epoch_only;
+    TrainerOptions with = options(folder);
+    with.callbacks = {LambdaCallback(
+        {.on_train_batch_end = [&](Trainer& t, LightningModule&, const at::Tensor&, const Batch&, int64_t index) {
+          if (index == 1) t.save_checkpoint(path);
+        }})};
+    Trainer trainer(std::move(with));
+    trainer.fit(module, {tiny_loader(11, 4)});
+  }
+  Module module;
+  module.train_options = epoch_only;
+  Trainer trainer(options(folder));
+  trainer.fit(module, Loaders{tiny_loader(11, 4)}, Loaders{}, path);
+  EXPECT_DOUBLE_EQ(trainer.callback_metrics().at("train_share"), share_of(0, 11));
+}
+
+TEST(MetricObjects, KeepTheirValueWhereTheEpochHadNoBatchLeft) {
+  const TemporaryFolder folder;
+  const LogOptions epoch_only{.on_step = false, .on_epoch = true};
+  const std::string path = folder / "last_batch.ckpt";
+  {
+    Module module;
+    module.train_options = epoch_only;
+    TrainerOptions with = options(folder);
+    with.callbacks = {LambdaCallback(
+        {.on_train_batch_end = [&](Trainer& t, LightningModule&, const at::Tensor&, const Batch&, int64_t index) {
+          if (index == 2) t.save_checkpoint(path);
+        }})};
+    Trainer trainer(std::move(with));
+    trainer.fit(module, {tiny_loader(11, 4)});
+  }
+  Module module;
+  module.train_options = epoch_only;
+  Trainer trainer(options(folder));
+  trainer.fit(module, Loaders{tiny_loader(11, 4)}, Loaders{}, path);
+  EXPECT_DOUBLE_EQ(trainer.callback_metrics().at("train_share"), share_of(0, 11));
+}
+
+TEST(MetricObjects, OfReplicasAreTakenTogether) {
+  class Cloned : public Module {
+   public:
+    std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>&) const override {
+      auto made = std::make_shared<Cloned>();
+      made->train_options = train_options;
+      return made;
+    }
+  };
+  const TemporaryFolder folder;
+  Cloned module;
+  module.train_options = LogOptions{.on_step = true, .on_epoch = true};
+  TrainerOptions with = options(folder);
+  with.strategy = "dp";
+  with.devices = 2;
+  Trainer trainer(std::move(with));
+  trainer.fit(module, {tiny_loader(11, 4)});
+  EXPECT_DOUBLE_EQ(trainer.callback_metrics().at("train_share_epoch"), share_of(0, 11));
+  EXPECT_DOUBLE_EQ(trainer.callback_metrics().at("train_share_step"), share_of(8, 11));
+}
+
+std::string error_of(const std::function<void(Module&, const Batch&)>& step) {
+  const TemporaryFolder folder;
+  Module module;
+  module.in_validation = [&](const Batch& batch) { step(module, batch); };
+  Trainer trainer(options(folder));
+  try {
+    trainer.fit(module, {tiny_loader(8)}, {tiny_loader(8)});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(MetricObjects, ThatCannotBeLoggedSayWhy) {
+  const auto expect = [](const std::function<void(Module&, const Batch&)>& step,
+                         const std::vector<std::string>& parts) { test::expect_parts(error_of(step), parts); };
+  expect(
+      [](Module& m, const Batch& batch) {
+        Share local;
+        local(batch[0], batch[1]);
+        m.log("share", local);
+      },
+      {"log(\"share\") in validation_step: the metric was destroyed before the epoch ended", "a member of the module"});
+  expect(
+      [](Module& m, const Batch& batch) {
+        m.val.update(batch[0], batch[1]);
+        m.log("share", m.val, {.on_step = true});
+      },
+      {"log(\"share\") in validation_step: with on_step", "Share.update() does not keep it", "metric(preds, target)"});
+  expect(
+      [](Module& m, const Batch& batch) {
+        m.val(batch[0], batch[1]);
+        m.log("share", m.val, {.reduce_fx = ReduceFx::max});
+      },
+      {"reduce_fx does not apply to Share", "Leave it out"});
+  expect(
+      [](Module& m, const Batch& batch) {
+        m.val(batch[0], batch[1]);
+        m.log("share", 0.5);
+        m.log("share", m.val);
+      },
+      {"it was logged as a number before, and now as Share", "another name"});
+  const auto several = std::make_shared<Share>(true);
+  expect(
+      [several](Module& m, const Batch& batch) {
+        (*several)(batch[0], batch[1]);
+        m.log("share", *several);
+      },
+      {"log(\"share\") in validation_step: Share gives 2 values", "Choose an average"});
+}
+
+}  // namespace
+}  // namespace levin::metric_objects_test

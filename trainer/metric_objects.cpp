@@ -1,0 +1,181 @@
+// Metrics that accumulate by themselves, in a MetricStore: logged, reduced over ranks, saved.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <cstring>
+#include <limits>
+
+#include "levin/core/count_of.h"
+#include "levin/core/error.h"
+#include "levin/metrics/metric.h"
+#include "levin/strategies/rank_collectives.h"
+#include "levin/trainer/metrics.h"
+
+namespace levin {
+
+namespace {
+
+using metrics::Metric;
+using metrics::MetricStates;
+
+std::string about(const std::string& name, Hook hook) {
+  return "log(\"" + name + "\") in " + hook_name(hook);
+}
+
+// What this rank has accumulated, as bytes, and the numbers to read them by: for each state its type, its dimensions
+// and the metric's updates.
+constexpr int64_t kMostDims = 5;
+constexpr int64_t kStateHeader = 3 + kMostDims;
+
+struct Packed {
+  std::vector<int64_t> headers = {};
+  std::string bytes = {};
+};
+
+Packed pack(const std::vector<std::shared_ptr<Metric>>& all) {
+  Packed packed;
+  for (const auto& metric : all) {
+    for (const at::Tensor& state : metric->states()) {
+      const at::Tensor here = state.cpu().contiguous();
+      packed.headers.push_back(static_cast<int64_t>(here.scalar_type()));
+      packed.headers.push_back(here.dim());
+      for (int64_t d = 0; d < kMostDims; ++d) packed.headers.push_back(d < here.dim() ? here.size(d) : 0);
+      packed.headers.push_back(metric->update_count());
+      packed.bytes.append(static_cast<const char*>(here.const_data_ptr()), here.nbytes());
+    }
+  }
+  return packed;
+}
+
+// Reads one rank's states back in the order in which they were packed.
+class Unpacking {
+ public:
+  Unpacking(const int64_t* headers, const uint8_t* bytes) : headers_(headers), bytes_(bytes) {}
+
+  MetricStates next(size_t count, int64_t& updates) {
+    MetricStates states;
+    for (size_t k = 0; k < count; ++k, headers_ += kStateHeader) {
+      const std::vector<int64_t> sizes(headers_ + 2, headers_ + 2 + headers_[1]);
+      at::Tensor state = at::empty(sizes, static_cast<at::ScalarType>(headers_[0]));
+      if (state.nbytes() > 0) std::memcpy(state.mutable_data_ptr(), bytes_, state.nbytes());
+      bytes_ += state.nbytes();
+      updates = headers_[kStateHeader - 1];
+      states.push_back(std::move(state));
+    }
+    return states;
+  }
+
+ private:
+  const int64_t* headers_;
+  const uint8_t* bytes_;
+};
+
+struct AllStates {
+  at::Tensor headers = {};  // (ranks, states * kStateHeader)
+  at::Tensor bytes = {};    // (ranks, the longest)
+};
+
+AllStates gather_states(RankCollectives& ranks, const Packed& own) {
+  AllStates all;
+  at::Tensor headers = at::empty({static_cast<int64_t>(own.headers.size())}, at::kLong);
+  std::memcpy(headers.mutable_data_ptr(), own.headers.data(), headers.nbytes());
+  at::Tensor length = at::full({1}, static_cast<int64_t>(own.bytes.size()), at::kLong);
+  all.headers = ranks.gather(headers).contiguous();
+  const int64_t longest = ranks.gather(length).max().item<int64_t>();
+  at::Tensor bytes = at::full({std::max<int64_t>(1, longest)}, 0, at::kByte);
+  std::memcpy(bytes.mutable_data_ptr(), own.bytes.data(), own.bytes.size());
+  all.bytes = ranks.gather(bytes).contiguous();
+  return all;
+}
+
+}  // namespace
+
+void MetricStore::log(const Place& place, std::string_view name, Metric& metric, const LogOptions& options) {
+  Slot& s = slot(place, name, options);
+  if (options.reduce_fx != ReduceFx::mean) {
+    throw Error(about(s.name, s.hook) + ": reduce_fx does not apply to " + metric.name() +
+                ", which accumulates by itself. Leave it out.");
+  }
+  if (s.used && !s.is_object) {
+    throw Error(about(s.name, s.hook) + ": it was logged as a number before, and now as " + metric.name() +
+                ". Use another name for one of the two.");
+  }
+  if (s.on_step && !metric.has_batch_value()) {
+    throw Error(about(s.name, s.hook) + ": with on_step the batch's own value is logged, and " + metric.name() +
+                ".update() does not keep it. Call the metric itself, metric(preds, target), or log it with .on_step = "
+                "false, .on_epoch = true.");
+  }
+  if (!s.states.empty()) {  // what was accumulated before the checkpoint comes first
+    const MetricStates since = metric.states();
+    const int64_t updates = metric.update_count();
+    metric.load_state(s.states);
+    metric.merge(since, updates);
+    s.states = State();
+  }
+  s.used = s.is_object = true;
+  s.synced = false;
+  s.object = metric.self();
+}
+
+std::shared_ptr<Metric> MetricStore::object_of(const Slot& slot) {
+  if (auto object = slot.object.lock()) return object;
+  throw Error(about(slot.name, slot.hook) +
+              ": the metric was destroyed before the epoch ended. Make it a member of the module instead of a variable "
+              "of the step.");
+}
+
+double MetricStore::number_of(const Slot& slot, const at::Tensor& value) {
+  if (value.numel() != 1) {
+    throw Error(about(slot.name, slot.hook) + ": " + object_of(slot)->name() + " gives " +
+                count_of(value.numel(), "value") +
+                ", and a logged metric is one number. Choose an average (macro, micro, weighted), or log the elements "
+                "of compute() in on_validation_epoch_end.");
+  }
+  return value.item().toDouble();
+}
+
+State MetricStore::object_state(const Slot& slot) {
+  return slot.states.empty() ? object_of(slot)->state() : slot.states;
+}
+
+// Some metrics have no value yet within an epoch (a variance of one sample).
+double MetricStore::object_value_so_far(const Slot& slot) {
+  if (!slot.used || slot.synced) return slot.total;
+  try {
+    return number_of(slot, object_of(slot)->compute());
+  } catch (const std::exception&) {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+}
+
+void MetricStore::sync_objects(RankCollectives& ranks, bool keep_states) {
+  std::vector<Slot*> slots;
+  std::vector<std::shared_ptr<Metric>> objects;
+  for (Slot& s : slots_) {
+    if (!s.is_object || !s.used || !s.on_epoch || s.synced) continue;
+    slots.push_back(&s);
+    objects.push_back(object_of(s));
+  }
+  if (slots.empty()) return;
+  const AllStates all = gather_states(ranks, pack(objects));
+  std::vector<Unpacking> of_rank;
+  for (int64_t rank = 0; rank < all.headers.size(0); ++rank) {
+    of_rank.emplace_back(all.headers[rank].const_data_ptr<int64_t>(), all.bytes[rank].const_data_ptr<uint8_t>());
+  }
+  for (size_t k = 0; k < slots.size(); ++k) {
+    Metric& metric = *objects[k];
+    const MetricStates own = metric.states();
+    const int64_t own_updates = metric.update_count();
+    for (size_t rank = 0; rank < of_rank.size(); ++rank) {
+      int64_t updates = 0;
+      const MetricStates states = of_rank[rank].next(own.size(), updates);
+      rank == 0 ? metric.set_states(states, updates) : metric.merge(states, updates);
+    }
+    if (keep_states) slots[k]->states = metric.state();
+    slots[k]->total = keep_states ? object_value_so_far(*slots[k]) : number_of(*slots[k], metric.compute());
+    metric.set_states(own, own_updates);
+    slots[k]->synced = true;
+  }
+}
+
+}  // namespace levin

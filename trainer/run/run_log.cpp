@@ -1,0 +1,64 @@
+#include "levin/trainer/run/run_log.h"
+
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+
+#include "levin/core/count_of.h"
+#include "levin/core/error.h"
+#include "levin/core/log.h"
+#include "levin/core/version.h"
+
+namespace levin {
+
+namespace {
+
+std::string command_line() {
+  std::string text;
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  for (std::string word; std::getline(file, word, '\0');) text += (text.empty() ? "" : " ") + word;
+  return cut_text(text, 2000);
+}
+
+std::string limit_text(int64_t limit) {
+  return limit == kUnlimited ? "unlimited" : std::to_string(limit);
+}
+
+}  // namespace
+
+void start_run_log(const Run& run, const std::string& folder) {
+  if (folder.empty()) return;
+  const World world = run.strategy->world();
+  std::error_code code;
+  // A machine that shares no disk with rank 0's makes the folder; on the same one it is gone if rank 0 has removed it.
+  if (world.rank != 0 && world.node_rank == 0 && !std::filesystem::is_directory(folder, code)) return;
+  log::open(folder, world.rank);
+  std::array<char, 256> host = {};
+  ::gethostname(host.data(), host.size() - 1);
+  const RunPlan& plan = run.plan;
+  log::trainer.info("levin {}, LibTorch {}: {} in {}, process {} on {}", version(), TORCH_VERSION,
+                    enum_word(*run.entry.stage), folder, ::getpid(), host.data());
+  log::trainer.info("command: {}", command_line());
+  log::trainer.info(
+      "plan: strategy {}, {} of {} on {}, precision {}, {} of operators, max_epochs {}, max_steps {}, "
+      "accumulate_grad_batches {}",
+      run.strategy->name(), count_of(run.strategy->world_size(), "rank"), count_of(world.num_nodes, "node"),
+      run.strategy->device().str(), run.precision->name(), count_of(at::get_num_threads(), "thread"),
+      limit_text(plan.max_epochs), limit_text(plan.max_steps), plan.accumulate_grad_batches);
+  if (run.started_again) log::trainer.info("the launcher or the cluster has started this run again");
+}
+
+std::string loader_text(const char* what, const Loader& loader, int64_t batches) {
+  std::string text = std::string(what) + ": " +
+                     (batches == kUnlimited ? "an unknown number of batches" : count_of(batches, "batch", "batches"));
+  if (const auto size = loader.batch_size()) text += " of " + std::to_string(*size);
+  const int64_t workers = loader.num_workers();
+  return text + (workers > 0 ? ", fetched by " + count_of(workers, "worker") : ", fetched by the training thread");
+}
+
+}  // namespace levin

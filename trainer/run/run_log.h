@@ -1,0 +1,16 @@
+// The lines of a run's log that say what the run is; see core/log.h.
+#pragma once
+
+#include <string>
+
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+/// Opens this rank's file in the run's folder ("": the run has none) and writes what is run, where and how.
+void start_run_log(const Run& run, const std::string& folder);
+
+/// "train: 938 batches of 64, fetched by 2 workers"
+[[nodiscard]] std::string loader_text(const char* what, const Loader& loader, int64_t batches);
+
+}  // namespace levin
