@@ -73,6 +73,8 @@ Block proof(const std::string& secret, const char* who, const Block& first, cons
   unsigned int size = 0;
   ::HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
          reinterpret_cast<const unsigned char*>(text.data()), text.size(), result.data(), &size);
+  // What libcrypto keeps for this thread is freed here: at the thread's end, exit() may be freeing it too.
+  ::OPENSSL_thread_stop();
   return result;
 }
 
