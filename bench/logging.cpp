@@ -3,8 +3,6 @@
 // logs the same ten values without loggers. Loggers' threads may use the other core, as in real runs.
 //
 //   bench_logging [--rounds N]
-#include <sched.h>
-
 #include <cstdio>
 
 #include "levin/core/console.h"
@@ -16,14 +14,14 @@ namespace bench::logging {
 
 namespace {
 
-constexpr int64_t kSteps = 10'000;
-constexpr int64_t kStepsOfPeers = 300;
+constexpr int64_t kSteps = 2'000;
+constexpr int64_t kStepsOfPeers = 60;
 constexpr int kLogs = 10;
 
 int run(const Options& options) {
   at::set_num_threads(1);
   levin::Console::instance().capture([](const std::string&) {});
-  const auto peer = Peer::start("logging");
+  const auto peer = Peer::start("log_metrics");
   Report report("logging");
   if (peer != nullptr) report.peers(peer->versions());
   const int64_t steps = options.quick ? 10 : kSteps;
@@ -32,6 +30,7 @@ int run(const Options& options) {
   };
   std::vector<Contender> contenders = {
       {"Trainer, no logger", trainer({})},
+      {"Trainer, values dropped", trainer({"dropping"})},
       {"Trainer, CSV", trainer({"CSVLogger"})},
       {"Trainer, TensorBoard", trainer({"TensorBoardLogger"})},
       {"Trainer, all four", trainer({"CSVLogger", "TensorBoardLogger", "SQLiteLogger", "JSONLinesLogger"})}};
@@ -54,7 +53,7 @@ int run(const Options& options) {
 }  // namespace
 
 int run_program(int argc, char** argv) {
-  const auto options = read_options(argc, argv, 15);
+  const auto options = read_options(argc, argv, 51);
   return guarded([&] { return run(options); });
 }
 

@@ -13,7 +13,9 @@
 #include "levin/cli/commands/plan_cluster.h"
 #include "levin/cli/commands/plan_memory.h"
 #include "levin/cli/commands/report.h"
+#include "levin/cli/commands/result_file.h"
 #include "levin/cli/commands/submit.h"
+#include "levin/cli/commands/sweep.h"
 #include "levin/cli/commands/top.h"
 #include "levin/cli/commands/trainer_help.h"
 #include "levin/cli/commands/tune.h"
@@ -72,7 +74,7 @@ void predict(Trainer& trainer, LightningModule& model, DataModule* data, const s
                             ", took " + readable_duration(trainer.elapsed()));
 }
 
-void run_command(Command command, ResolvedRun run) {
+void run_stage(Command command, ResolvedRun run) {
   const WriteErrorsScope writes;  // "levin fit | head" trains to its end
   const RunParts parts = make_parts(run.config);
   Trainer trainer(run.trainer);
@@ -87,8 +89,12 @@ void run_command(Command command, ResolvedRun run) {
   LightningModule& model = *parts.model;
   DataModule* data = parts.data.get();  // null: the model's own loaders
   switch (command) {
-    case Command::fit:
-      fit(trainer, parts, ckpt_path);
+    case Command::fit: try { fit(trainer, parts, ckpt_path);
+      } catch (const Interrupted&) {
+        write_result_file(trainer, /*stopped=*/true);
+        throw;
+      }
+      write_result_file(trainer, /*stopped=*/false);
       report_fit(trainer);
       if (!run.config.test_after_fit || trainer.plan().fast_dev_run) break;
       report_metrics("test", data != nullptr ? trainer.test(model, *data, best_or_current(trainer))
@@ -165,6 +171,8 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
       return run_submit(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::plan: return run_plan(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::tune: return run_tune(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
+    case Command::sweep:
+      return run_sweep_tool(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::top: return run_top(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::convert:
       return run_convert(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
@@ -206,7 +214,7 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
     for (const auto& notice : run.notices) console.warn(notice);
   }
   prints_results = arguments.command != Command::fit || run.config.test_after_fit;
-  run_command(arguments.command, std::move(run));
+  run_stage(arguments.command, std::move(run));
   return kExitOk;
 }
 

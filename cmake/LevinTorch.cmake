@@ -17,6 +17,7 @@ elseif(DEFINED ENV{XDG_CACHE_HOME})
 else()
   set(_levin_homes "$ENV{HOME}/.cache/levin")
 endif()
+set(_levin_home "${_levin_homes}")  # where ./dev installs what tests need
 if(NOT DEFINED ENV{LEVIN_HOME})
   if(DEFINED ENV{LEVIN_SYSTEM_HOME})
     list(PREPEND _levin_homes "$ENV{LEVIN_SYSTEM_HOME}")

@@ -100,7 +100,7 @@ bool SqliteStatement::is_null(int column) const {
 
 SqliteFile::SqliteFile(std::string path, Seconds patience, bool read_only) : path_(std::move(path)) {
   const int flags = read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-  const int code = sqlite3_open_v2(path_.c_str(), &connection_, flags | SQLITE_OPEN_FULLMUTEX, nullptr);
+  const int code = sqlite3_open_v2(path_.c_str(), &connection_, flags | SQLITE_OPEN_NOMUTEX, nullptr);
   if (code != SQLITE_OK) {
     const std::string reason = connection_ != nullptr ? sqlite3_errmsg(connection_) : sqlite3_errstr(code);
     sqlite3_close(connection_);
@@ -138,6 +138,10 @@ std::optional<std::string> SqliteFile::text_of(const std::string& sql) {
 
 int64_t SqliteFile::last_row() const {
   return sqlite3_last_insert_rowid(connection_);
+}
+
+int64_t SqliteFile::changes() const {
+  return sqlite3_changes(connection_);
 }
 
 SqliteTransaction::SqliteTransaction(SqliteFile& file) : file_(file) {

@@ -61,6 +61,7 @@ class SqliteStatement {
   sqlite3_stmt* statement_ = nullptr;
 };
 
+/// Used by one thread at a time, with its statements.
 class SqliteFile {
  public:
   /// Opens the file, and creates it unless it is `read_only`. `patience`: how long a statement waits for another
@@ -78,6 +79,7 @@ class SqliteFile {
   [[nodiscard]] std::optional<int64_t> integer_of(const std::string& sql);
   [[nodiscard]] std::optional<std::string> text_of(const std::string& sql);
   [[nodiscard]] int64_t last_row() const;
+  [[nodiscard]] int64_t changes() const;  // rows that the last INSERT, UPDATE or DELETE changed
   void set_patience(Seconds patience);
 
  private:

@@ -39,7 +39,7 @@ void check_same_names(RankCollectives& ranks, const at::Tensor& all, const std::
         (rank > 0 ? "; rank " : "rank ") + std::to_string(rank) + ": " + (texts[rank].empty() ? "none" : texts[rank]);
   }
   throw Error("log: the ranks have logged different metrics in this epoch (" + seen +
-              "). Log the same names on every rank.");
+              "). Log the same names on every rank, and give each at least one batch.");
 }
 
 // (world, count, 2) of the (count, 2) numbers in `own`, which are those of `names` on every rank.

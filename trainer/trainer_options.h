@@ -13,6 +13,7 @@
 #include "levin/core/component.h"
 #include "levin/core/duration.h"
 #include "levin/core/fields.h"
+#include "levin/core/log_file.h"
 #include "levin/core/paths.h"
 #include "levin/core/period.h"
 #include "levin/loggers/logger.h"
@@ -138,6 +139,7 @@ struct TrainerOptions {
   std::optional<int64_t> num_sanity_val_steps = std::nullopt;
   std::optional<int64_t> log_every_n_steps = std::nullopt;
   LoggerChoice logger = true;
+  levin::log::LogOptions log = {};
   Callbacks callbacks = {};
   std::optional<bool> enable_checkpointing = std::nullopt;
   std::optional<bool> enable_progress_bar = std::nullopt;
@@ -258,6 +260,8 @@ struct TrainerOptions {
               "write training metrics every n-th step; 0: never; default 50")
             .check(at_least(0), ">= 0"),
         field("logger", &O::logger, "true: metrics.csv; false: none; or loggers"),
+        field("log", &O::log,
+              "run.log, what the parts of the run do: level (data=debug,info), format, size of its files"),
         field("callbacks", &O::callbacks, "objects whose hooks are called during the run"),
         field("enable_checkpointing", &O::enable_checkpointing,
               "save a checkpoint after each epoch if no ModelCheckpoint is given; default true"),

@@ -109,6 +109,7 @@ constexpr std::array kCommandDocs{
     std::pair{"submit --config FILE…", "hand a run to Slurm; --dry-run prints the job's script"},
     std::pair{"plan cluster …", "predict step times on many devices from a step measured here"},
     std::pair{"plan memory …", "predict the memory of a step, and what to recompute to reduce it"},
+    std::pair{"sweep FILE", "train with many values of options, and find the best; see levin sweep --help"},
     std::pair{"tune --config FILE…", "find a batch size that fits, and a learning rate"},
     std::pair{"top [RUN]", "a live run in the terminal: progress, curves, ranks"},
     std::pair{"convert FILE", "make a run file of one of Lightning's LightningCLI"},

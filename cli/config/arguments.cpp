@@ -23,6 +23,7 @@ constexpr std::array kCommands{
     std::pair{"plan", Command::plan},
     std::pair{"tune", Command::tune},
     std::pair{"top", Command::top},
+    std::pair{"sweep", Command::sweep},
     std::pair{"convert", Command::convert},
     std::pair{"runs", Command::runs},
     std::pair{"report", Command::report},
@@ -180,8 +181,9 @@ std::string command_word(Command command) {
 Arguments parse_arguments(const std::vector<std::string>& args, const std::vector<std::string>& trainer_options,
                           Problems& problems) {
   Arguments result;
-  for (const Command reader : {Command::checkpoint, Command::submit, Command::plan, Command::tune, Command::convert,
-                               Command::top, Command::runs, Command::report}) {  // they parse their words themselves
+  for (const Command reader :
+       {Command::checkpoint, Command::submit, Command::plan, Command::tune, Command::sweep, Command::convert,
+        Command::top, Command::runs, Command::report}) {  // they parse their words themselves
     if (args.empty() || args[0] != command_word(reader)) continue;
     result.command = reader;
     result.words.assign(args.begin() + 1, args.end());

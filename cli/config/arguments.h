@@ -23,6 +23,7 @@ enum class Command {
   submit,
   plan,
   tune,
+  sweep,
   top,
   convert,
   runs,
@@ -40,8 +41,9 @@ struct Arguments {
   std::string log_format = "";             // "text" or "json"; "": not given
   std::string output = "";                 // of predict: a file for the predictions; "": none
   bool help = false;                       // --help after a subcommand
-  std::vector<std::string> words = {};     // what follows "levin checkpoint", "submit", "plan", "tune", "convert", …
-  std::string topic = "";                  // "levin list TOPIC": a kind of class; "levin help TOPIC": a class; or ""
+  std::vector<std::string> words =
+      {};                  // what follows "levin checkpoint", "submit", "plan", "tune", "sweep", "convert", …
+  std::string topic = "";  // "levin list TOPIC": a kind of class; "levin help TOPIC": a class; or ""
 };
 
 /// Parses the arguments after the program's name. `trainer_options` are the names below "trainer.": they make

@@ -16,6 +16,12 @@ namespace levin {
 
 namespace {
 
+// "11-23 14:39"; of another year "2025-11-23 14:39".
+std::string without_this_year(const std::string& time) {
+  const std::string now = time_text(static_cast<double>(std::time(nullptr)));
+  return time.substr(0, 5) == now.substr(0, 5) && time.size() > 5 ? time.substr(5) : time;
+}
+
 constexpr size_t kWidestName = 32;
 constexpr size_t kWidestOption = 18;
 constexpr size_t kGap = 2;
@@ -99,7 +105,7 @@ class RunTable {
   void add_columns() {
     add("name", 0, [](const ListedRun& run) { return run.record.name; });
     add("status", 1, [](const ListedRun& run) { return std::string(status_word(run.record.status)); });
-    add("started", 4, [](const ListedRun& run) { return time_text(run.record.started); });
+    add("started", 4, [](const ListedRun& run) { return without_this_year(time_text(run.record.started)); });
     add("took", 3, [](const ListedRun& run) {
       const double seconds = run.record.duration();
       return std::isnan(seconds) ? std::string() : readable_duration(Seconds(seconds));

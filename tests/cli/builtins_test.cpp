@@ -56,7 +56,8 @@ TEST(Builtins, NameEveryScheduler) {
 
 TEST(Builtins, NameEveryOtherPart) {
   check_all<DataModule>({"CsvData", "FashionMnist", "Mnist", "TextCsv", "TextFile"});
-  check_all<Logger>({"CSVLogger", "MLFlowLogger", "PrometheusLogger", "SQLiteLogger"});
+  check_all<Logger>(
+      {"CSVLogger", "JSONLinesLogger", "MLFlowLogger", "PrometheusLogger", "SQLiteLogger", "TensorBoardLogger"});
   check_all<Precision>({"32-true", "64-true", "bf16-true", "16-true", "bf16-mixed", "16-mixed", "MixedPrecision", "32",
                         "64", "bf16", "16"});
   check_all<Profiler>({"nvtx", "simple", "trace"});

@@ -207,7 +207,7 @@ TEST_F(Convert, KeepsTheTensorBoardLogger) {
   EXPECT_EQ(done.status, kExitOk) << done.output;
   expect_loads();
   const ConfigNode run = tree();
-  const ConfigNode& logger = *run.find("trainer")->find("logger");
+  const ConfigNode& logger = run.find("trainer")->find("logger")->items.at(0);
   EXPECT_EQ(logger.find("class_path")->text, "TensorBoardLogger");
   const ConfigNode& options = *logger.find("init_args");
   EXPECT_EQ(options.find("version")->text, "version_3");

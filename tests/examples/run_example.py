@@ -237,6 +237,12 @@ def case_config(place, name):
     expect_same("the printed configuration and what it prints", printed, again)
 
 
+def case_sweep_configs(place):
+    """The sweep files of configs/ are without mistakes: every value that they may try suits their run files."""
+    for config in sorted((place.source / "configs").glob("sweep_*.yaml")):
+        place.levin("sweep", config, "--prepare", "--folder", config.stem).exits(0).says("prepared")
+
+
 def case_ddp_equals_accumulation(place):
     """The article's example: two ranks, and one process that accumulates two batches in the order the ranks see them."""
     config = place.source / "configs/ddp_equals_accumulation.yaml"
@@ -490,7 +496,8 @@ def all_cases(source):
     """Names as CTest shows them, with the arguments that run them."""
     for name in [n[5:] for n in globals() if n.startswith("case_")]:
         if name == "config":
-            yield from (("config." + p.stem, [name, p.name]) for p in sorted((source / "configs").glob("*.yaml")))
+            yield from (("config." + p.stem, [name, p.name]) for p in sorted((source / "configs").glob("*.yaml"))
+                        if not p.name.startswith("sweep_"))
         elif name == "mistake":
             yield from (("mistake." + each, [name, each]) for each in MISTAKES)
         else:

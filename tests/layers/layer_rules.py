@@ -34,7 +34,8 @@ MAY_INCLUDE = {
     ".": [*BELOW_TRAINER, "trainer", "trainer/plan", "callbacks"],
     "cli/config": [*BELOW_TRAINER, *TRAINER, "callbacks", "."],
     "cli/runs": [*BELOW_TRAINER, "cli/config"],
-    "cli/commands": [*BELOW_TRAINER, *TRAINER, "callbacks", ".", "cli/config", "cli/runs"],
+    "cli/sweep": ["core", "cli/config", "cli/runs"],
+    "cli/commands": [*BELOW_TRAINER, *TRAINER, "callbacks", ".", "cli/config", "cli/runs", "cli/sweep"],
     "cli": [*BELOW_TRAINER, *TRAINER, "callbacks", ".", "cli/config", "cli/runs", "cli/commands"],
 }
 

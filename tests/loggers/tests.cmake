@@ -26,6 +26,6 @@ set_tests_properties(loggers.mlflow PROPERTIES TIMEOUT 900 COST 200)
 add_executable(event_program loggers/event_program.cpp)
 target_link_libraries(event_program PRIVATE levin_test_options)
 target_precompile_headers(event_program REUSE_FROM levin_test_torch_pch)
-add_test(NAME loggers.tensorboard COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/loggers/tensorboard_test.py"
+add_test(NAME loggers.tensorboard COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/tensorboard_test.py"
   $<TARGET_FILE:event_program> "${_levin_home}/python")
 set_tests_properties(loggers.tensorboard PROPERTIES LABELS unit TIMEOUT 600 COST 60 SKIP_RETURN_CODE 77)

@@ -66,7 +66,7 @@ class RunLog(ToolTest):
         self.assertEqual(status, 0, with_log)
         status, without = self.run_tool(*self.fit, "--log_level=off")
         self.assertEqual(status, 0, without)
-        strip = lambda text: re.sub(r"version_\d+|\d+(\.\d+)? ?m?s\b", "", text)  # noqa: E731: folders and times
+        strip = lambda text: re.sub(r"version_\d+|\d+(\.\d+)? ?m?s\b|[\d.k]+ it/s", "", text)  # noqa: E731: folders and times
         self.assertEqual(strip(with_log), strip(without))
         self.assertNotIn("info:", with_log)
         self.assertEqual((self.root / "levin_logs/version_1/run.log").read_text(), "")
@@ -78,6 +78,19 @@ class RunLog(ToolTest):
         self.assertNotIn("debug", run.stdout)
         self.assertNotIn("trainer:", run.stderr)
         self.assertIn(("debug", "data"), {line[:2] for line in self.lines()})
+
+    def test_options_of_the_trainer_choose_level_format_and_size(self):
+        status, said = self.run_tool(*self.fit, "--trainer.log.level=data=debug,warn", "--trainer.log.format=json",
+                                     "--trainer.log.max_bytes=1000", "--trainer.log.max_files=2")
+        self.assertEqual(status, 0, said)
+        lines = [json.loads(line) for line in (self.folder / "run.log").read_text().splitlines()]
+        self.assertEqual({line["component"] for line in lines}, {"data"})
+        self.assertIn("debug", {line["level"] for line in lines})
+        self.assertLessEqual(len(list(self.folder.glob("run*.log"))), 2)
+        status, said = self.run_tool(*self.fit, "--trainer.log.level=dta=debug")
+        self.assertEqual(status, 2, said)
+        self.assertIn("trainer.log.level: unknown component", said)
+        self.assertIn("dta", said)
 
     def test_hooks_are_written_at_trace(self):
         status, said = self.run_tool(*self.fit, env={"LEVIN_LOG": "hooks=trace,off"})

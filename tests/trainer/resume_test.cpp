@@ -10,6 +10,7 @@
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/progress_bar.h"
 #include "levin/core/files.h"
+#include "levin/core/log_file.h"
 #include "levin/levin.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
@@ -132,10 +133,13 @@ Outcome run(const Setup& setup, const std::string& folder, const std::function<v
   return result;
 }
 
+// Of what the run's results are; run.json and run.log say when they were made, and how often it was continued.
 std::map<std::string, std::string> contents(const std::string& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file()) files[fs::relative(entry.path(), folder).string()] = read_file(entry.path().string());
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_regular_file() || name == "run.json" || log::is_log_file(name)) continue;
+    files[fs::relative(entry.path(), folder).string()] = read_file(entry.path().string());
   }
   return files;
 }

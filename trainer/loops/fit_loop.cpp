@@ -39,6 +39,7 @@ void FitLoop::run() {
   thread_tuning_ = ThreadTuning::of(run_);
   do {
     const bool resumed = std::exchange(run_.fit.resumed, false) && run_.fit.epoch.running;
+    if (!is_done()) outside_.stop_if_due(/*inside_epoch=*/resumed);
     if (!resumed) start_epoch();
     train_epoch(resumed);
     end_epoch();
@@ -270,6 +271,7 @@ void FitLoop::border() {
   capture_checkpoints(run_);
   run_.checkpoint_writer.poll();
   if (run_.reporter != nullptr) run_.reporter->poll(run_);
+  if (run_.fit.epoch.running && !is_done()) outside_.stop_if_due(/*inside_epoch=*/true);
   outside_.answer();
 }
 

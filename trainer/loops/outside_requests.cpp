@@ -83,6 +83,12 @@ void OutsideRequests::act(bool save_asked, bool stop_asked, int signal_number) {
   if (stop_asked) stop(signal_number);
 }
 
+void OutsideRequests::stop_if_due(bool inside_epoch) {
+  StopAfter due = stop_after_;
+  if (inside_epoch) due.epochs.reset();
+  if (due.is_reached(run_.progress.epoch, run_.progress.global_step)) stop(0, kStopAfter);
+}
+
 std::string OutsideRequests::save_now(const std::string& path) {
   std::string problem;
   try {
@@ -112,11 +118,12 @@ void OutsideRequests::save() {
   Console::instance().print("Saved as asked for: " + path + ".");
 }
 
-void OutsideRequests::stop(int own_signal) {
+void OutsideRequests::stop(int own_signal, const std::string& cause) {
   const SaveInProgress saving;  // also on ranks that wait for another rank to save
   const int signal_number = agreed_signal(*run_.strategy, own_signal);
   RankStatus::instance().set_stopped(true);
-  std::string text = "fit was stopped by " + signal_name(signal_number) + " in " + stopped_at(run_) + ".";
+  std::string text =
+      "fit was stopped by " + (cause.empty() ? signal_name(signal_number) : cause) + " in " + stopped_at(run_) + ".";
   const std::string path = interrupted_path(run_);
   const bool trained = run_.progress.total_batches > 0;
   std::string problem;

@@ -6,13 +6,18 @@
 #include <chrono>
 #include <string>
 
+#include "levin/trainer/plan/stop_after.h"
 #include "levin/trainer/run/run.h"
 
 namespace levin {
 
 class OutsideRequests {
  public:
-  explicit OutsideRequests(Run& run) : run_(run) {}
+  explicit OutsideRequests(Run& run) : run_(run), stop_after_(stop_after(process_variables())) {}
+
+  /// Between two epochs, or with `inside_epoch` between two batches: stops like a file called stop if LEVIN_STOP_AFTER
+  /// says so. All ranks come here together and decide the same.
+  void stop_if_due(bool inside_epoch);
 
   /// With several ranks: asks the others now and waits for them. Every rank calls it.
   void answer_together();
@@ -33,11 +38,12 @@ class OutsideRequests {
   void act(bool save_asked, bool stop_asked, int signal_number);
   void save();
   /// Every rank, after the same batch; `own_signal`: what this one has received.
-  [[noreturn]] void stop(int own_signal);
+  [[noreturn]] void stop(int own_signal, const std::string& cause = "");
   /// Waits for the disk; returns the error, or "".
   std::string save_now(const std::string& path);
 
   Run& run_;
+  StopAfter stop_after_;
   std::chrono::steady_clock::time_point next_look_ = {};
 };
 

@@ -8,6 +8,7 @@
 
 #include "levin/core/component.h"
 #include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/exception_text.h"
 #include "levin/core/log.h"
 #include "levin/core/rank_status.h"
@@ -138,8 +139,8 @@ void end_logs(Run& run, const std::string& status) {
     logger->finalize(status);
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - run.entry.started;
-  log::trainer.info("{} has ended after {:.1f} s, {} epochs and {} steps", enum_word(*run.entry.stage), took.count(),
-                    run.progress.epoch, run.progress.global_step);
+  log::trainer.info("{} has ended after {:.1f} s, {} and {}", enum_word(*run.entry.stage), took.count(),
+                    count_of(run.progress.epoch, "epoch"), count_of(run.progress.global_step, "step"));
 }
 
 void fail_run(Run& run) {

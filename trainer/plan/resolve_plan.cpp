@@ -97,6 +97,15 @@ void resolve_precision(const TrainerOptions& o, RunPlan& plan, Problems& problem
   }
 }
 
+void check_log(const log::LogOptions& options, Problems& problems) {
+  check_options(options, "TrainerOptions.log", problems);
+  try {
+    (void)log::parse_levels(options.level, "TrainerOptions.log.level");
+  } catch (const ConfigError& mistake) {
+    problems.add({}, "", mistake.what());
+  }
+}
+
 void resolve_batch_sizes(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
   if (const auto* count = std::get_if<int64_t>(&o.accumulate_grad_batches)) plan.accumulate_grad_batches = *count;
   if (const auto* size = std::get_if<EffectiveBatchSize>(&o.accumulate_grad_batches)) {
@@ -118,6 +127,7 @@ bool falls_back_to_bfloat16(const TrainerOptions& options, const RunPlan& plan) 
 RunPlan resolve_plan(const TrainerOptions& o) {
   Problems problems;
   check_options(o, "TrainerOptions", problems);
+  check_log(o.log, problems);
   RunPlan plan;
   plan.log_every_n_steps = o.log_every_n_steps.value_or(50);
   plan.checkpointing = o.enable_checkpointing.value_or(true);

@@ -37,7 +37,7 @@ void start_run_log(const Run& run, const std::string& folder) {
   std::error_code code;
   // A machine that shares no disk with rank 0's makes the folder; on the same one it is gone if rank 0 has removed it.
   if (world.rank != 0 && world.node_rank == 0 && !std::filesystem::is_directory(folder, code)) return;
-  log::open(folder, world.rank);
+  log::open(folder, world.rank, run.options.log);
   std::array<char, 256> host = {};
   ::gethostname(host.data(), host.size() - 1);
   const RunPlan& plan = run.plan;
@@ -45,7 +45,7 @@ void start_run_log(const Run& run, const std::string& folder) {
                     enum_word(*run.entry.stage), folder, ::getpid(), host.data());
   log::trainer.info("command: {}", command_line());
   log::trainer.info(
-      "plan: strategy {}, {} of {} on {}, precision {}, {} of operators, max_epochs {}, max_steps {}, "
+      "plan: strategy {}, {} on {}, device {}, precision {}, {} of operators, max_epochs {}, max_steps {}, "
       "accumulate_grad_batches {}",
       run.strategy->name(), count_of(run.strategy->world_size(), "rank"), count_of(world.num_nodes, "node"),
       run.strategy->device().str(), run.precision->name(), count_of(at::get_num_threads(), "thread"),

@@ -3,13 +3,18 @@
   a round: none|tensorboard STEPS LOGS    without a logger, or with Lightning's TensorBoardLogger
 """
 import logging
+import pathlib
+import sys
 import tempfile
 import time
 import warnings
 
 from rounds import serve
 import lightning
-from lightning.pytorch.loggers import TensorBoardLogger
+
+# TensorBoard is beside Lightning's packages: `./dev` installs it for tests.
+sys.path.append(str(pathlib.Path(lightning.__file__).parents[2] / "python"))
+from lightning.pytorch.loggers import TensorBoardLogger  # noqa: E402
 import torch
 
 warnings.filterwarnings("ignore")

@@ -1,0 +1,352 @@
+#include "levin/cli/sweep/runner.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "levin/cli/sweep/make_searcher.h"
+#include "levin/cli/sweep/sweep_lock.h"
+#include "levin/cli/sweep/trial_process.h"
+#include "levin/cli/sweep/trial_result.h"
+#include "levin/core/console.h"
+#include "levin/core/count_of.h"
+#include "levin/core/error.h"
+#include "levin/core/exit_codes.h"
+#include "levin/core/files.h"
+#include "levin/core/short_number.h"
+#include "levin/core/stop_signal.h"
+#include "levin/core/variables.h"
+
+namespace levin {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenSweepLooks(30);
+constexpr size_t kErrorLines = 8;
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::vector<int> cores_of_this_process() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(static_cast<size_t>(core), &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
+// "2,3" for slot 1 of two GPUs each: of the GPUs that this process sees.
+std::string gpus_of_slot(int64_t slot, int64_t count, int64_t slots) {
+  std::vector<std::string> all;
+  if (const auto listed = process_variables()("CUDA_VISIBLE_DEVICES")) {
+    std::istringstream names(*listed);
+    for (std::string name; std::getline(names, name, ',');) all.push_back(name);
+    if (std::ssize(all) < count * slots) {
+      throw Error("sweep: slots: " + std::to_string(slots) + " with gpus_per_slot: " + std::to_string(count) +
+                  " need " + count_of(count * slots, "GPU") + ", and CUDA_VISIBLE_DEVICES names " +
+                  std::to_string(all.size()) + ". Lower one of them.");
+    }
+  } else {
+    for (int64_t gpu = 0; gpu < count * slots; ++gpu) all.push_back(std::to_string(gpu));
+  }
+  std::string text;
+  for (int64_t k = 0; k < count; ++k) text += (k == 0 ? "" : ",") + all[static_cast<size_t>(slot * count + k)];
+  return text;
+}
+
+class Runner {
+ public:
+  Runner(SweepStore& store, std::string program, int64_t only)
+      : store_(store),
+        program_(std::move(program)),
+        only_(only),
+        searcher_(make_searcher(store.options(), store.space(), store.plan().max_resource)) {}
+
+  SweepResult run();
+
+ private:
+  void recover();
+  void settle(const Trial& trial, std::optional<int> status);
+  void fail(const Trial& trial, const std::string& error, bool may_retry);
+  void settle_ended();
+  [[nodiscard]] bool fill_slots();
+  [[nodiscard]] bool begin_next(const std::vector<Trial>& trials);
+  void start(const Trial& waiting, int64_t slot);
+  [[nodiscard]] TrialCommand command_for(const Trial& trial);
+  void stop_all(int signal_number);
+  void show();
+  void say(const Trial& trial, const std::string& what);
+  [[nodiscard]] bool out_of_time() const;
+
+  SweepStore& store_;
+  std::string program_;
+  int64_t only_;
+  std::unique_ptr<Searcher> searcher_;
+  std::set<int64_t> children_ = {};  // process ids; other running trials were begun by an earlier sweep
+  int64_t failures_in_a_row_ = 0;
+  std::string last_problem_ = "";
+  double elapsed_before_ = 0;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point noted_ = begin_;
+  double elapsed_ = 0;
+};
+
+bool Runner::out_of_time() const {
+  return store_.options().max_time && elapsed_ >= store_.options().max_time->count();
+}
+
+// Trials that were running when an earlier sweep died: those that live go on, the others have a result or start again.
+void Runner::recover() {
+  for (const Trial& trial : store_.trials()) {
+    if (trial.state != TrialState::running || (only_ >= 0 && trial.id != only_)) continue;
+    if (is_alive(trial.pid, trial.process)) {
+      Console::instance().print("trial " + std::to_string(trial.id) + " is still running: process " +
+                                std::to_string(trial.pid) + ".");
+      continue;
+    }
+    settle(trial, std::nullopt);
+  }
+}
+
+void Runner::say(const Trial& trial, const std::string& what) {
+  Console::instance().print("trial " + std::to_string(trial.id) + ": " + what + " (" +
+                            parameters_text(trial.parameters) + ")");
+}
+
+void Runner::fail(const Trial& trial, const std::string& error, bool may_retry) {
+  const bool again = may_retry && trial.failures < store_.options().max_retries;
+  store_.record_failure(trial.id, error, again, seconds_since_1970());
+  const std::string first = error.substr(0, error.find('\n'));
+  say(trial, again ? "failed and starts again: " + first : "failed: " + first);
+  if (again) return;
+  ++failures_in_a_row_;
+  last_problem_ = error;
+}
+
+void Runner::settle(const Trial& trial, std::optional<int> status) {
+  const TrialOutcome outcome = read_outcome(store_, trial);
+  switch (outcome.kind) {
+    case TrialOutcome::Kind::value: {
+      const bool higher = trial.target > 0 && trial.target < store_.plan().max_resource;
+      store_.record_result(trial.id, {trial.target, outcome.value}, outcome.finished, higher, seconds_since_1970());
+      failures_in_a_row_ = 0;
+      if (Console::instance().is_terminal()) return;
+      const std::string what = store_.options().metric + " " + short_number(outcome.value);
+      const std::string unit = store_.options().search.resource == Resource::epochs ? "epoch" : "step";
+      return say(trial, trial.target > 0 ? what + " after " + count_of(trial.target, unit) : what);
+    }
+    case TrialOutcome::Kind::stopped: return store_.put_back(trial.id);
+    case TrialOutcome::Kind::failed: return fail(trial, outcome.error, /*may_retry=*/true);
+    case TrialOutcome::Kind::lost: break;
+  }
+  if (!status) return store_.put_back(trial.id);
+  const bool stopped_early = *status == kExitInterrupted || *status == kExitTerminated || *status == kExitHangup;
+  if (stopped_early && stop_signal() != 0) return store_.put_back(trial.id);  // before its first batch
+  const std::string output = (fs::path(store_.trial_folder(trial.id)) / "output.log").string();
+  std::string error;
+  for (const auto& line : last_lines(output, kErrorLines)) error += line + "\n";
+  if (*status > 128 && !stopped_early) error += "killed by signal " + std::to_string(*status - 128) + "\n";
+  error += "exit status " + std::to_string(*status) + "; its output is in " + output;
+  fail(trial, error, *status != kExitBadConfig);
+}
+
+void Runner::settle_ended() {
+  for (const Trial& trial : store_.trials()) {
+    if (trial.state != TrialState::running || (only_ >= 0 && trial.id != only_)) continue;
+    if (children_.contains(trial.pid)) {
+      const auto status = ended_child(trial.pid);
+      if (!status) continue;
+      children_.erase(trial.pid);
+      settle(trial, status);
+    } else if (!is_alive(trial.pid, trial.process)) {
+      settle(trial, std::nullopt);
+    }
+  }
+}
+
+TrialCommand Runner::command_for(const Trial& trial) {
+  const SweepOptions& options = store_.options();
+  const std::string folder = store_.trial_folder(trial.id);
+  TrialCommand command;
+  command.words = {program_, "fit", "--config", (fs::path(store_.folder()) / "run.yaml").string()};
+  for (const auto& [path, value] : trial.parameters) command.words.push_back("--" + path + "=" + value);
+  for (const auto& word : {"--trainer.default_root_dir=" + folder, std::string("--trainer.auto_resume=true"),
+                           std::string("--trainer.enable_progress_bar=false"), std::string("--test_after_fit=false")}) {
+    command.words.push_back(word);
+  }
+  command.folder = store_.plan().working_folder;
+  command.output = (fs::path(folder) / "output.log").string();
+  const std::vector<int> cores = cores_of_this_process();
+  const int64_t usable = std::max<int64_t>(1, std::ssize(cores));
+  const int64_t slots = only_ >= 0 ? 1 : options.slots;
+  const int64_t slot = only_ >= 0 ? 0 : trial.slot;
+  const int64_t each = options.cores_per_slot > 0 ? options.cores_per_slot : std::max<int64_t>(1, usable / slots);
+  if (each * slots <= usable && slots > 1) {
+    for (int64_t k = 0; k < each; ++k) command.cores.push_back(cores[static_cast<size_t>(slot * each + k)]);
+  }
+  command.variables = {{"OMP_NUM_THREADS", std::to_string(each)}, {"LEVIN_RESULT_FILE", result_file(store_, trial)}};
+  if (trial.target > 0) {
+    const std::string unit = options.search.resource == Resource::epochs ? "epoch=" : "step=";
+    command.variables.emplace_back("LEVIN_STOP_AFTER", unit + std::to_string(trial.target));
+  }
+  if (options.gpus_per_slot > 0) {
+    command.variables.emplace_back("CUDA_VISIBLE_DEVICES", gpus_of_slot(slot, options.gpus_per_slot, slots));
+  }
+  return command;
+}
+
+void Runner::start(const Trial& waiting, int64_t slot) {
+  if (!store_.take(waiting.id, slot, seconds_since_1970())) return;
+  const Trial trial = store_.trial(waiting.id);
+  make_folder(store_.trial_folder(trial.id));
+  const int64_t pid = start_trial(command_for(trial),
+                                  [&](int64_t id, const std::string& name) { store_.set_process(trial.id, id, name); });
+  children_.insert(pid);
+}
+
+// Makes a trial wait for a slot; false if there is nothing to do now.
+bool Runner::begin_next(const std::vector<Trial>& trials) {
+  const SearchStep step = searcher_->next(trials);
+  switch (step.kind) {
+    case SearchStep::Kind::begin: store_.add(step.parameters, step.target, step.bracket); return true;
+    case SearchStep::Kind::continue_: {
+      const Trial& trial = trials[static_cast<size_t>(step.trial)];
+      if (!trial.finished) {
+        store_.go_on(step.trial, step.target);
+      } else {  // it has ended by itself, so more resources change nothing
+        store_.record_result(step.trial, {step.target, *trial.value()}, true, step.target < store_.plan().max_resource,
+                             seconds_since_1970());
+      }
+      return true;
+    }
+    default: return false;
+  }
+}
+
+// False if nothing runs and nothing is left to do.
+bool Runner::fill_slots() {
+  while (true) {
+    const std::vector<Trial> trials = store_.trials();
+    std::set<int64_t> used;
+    const Trial* waiting = nullptr;
+    for (const Trial& trial : trials) {
+      if (only_ >= 0 && trial.id != only_) continue;
+      if (trial.state == TrialState::running) used.insert(trial.slot);
+      if (trial.state == TrialState::waiting && waiting == nullptr) waiting = &trial;
+    }
+    const bool ends = out_of_time() || failures_in_a_row_ >= store_.options().max_failures;
+    const int64_t slots = only_ >= 0 ? 1 : store_.options().slots;
+    if (ends || std::ssize(used) >= slots) return !used.empty();
+    if (waiting != nullptr) {
+      int64_t slot = 0;
+      while (used.contains(slot)) ++slot;
+      start(*waiting, slot);
+      continue;
+    }
+    if (only_ >= 0) return !used.empty();
+    if (!begin_next(trials)) return !used.empty() || searcher_->next(trials).kind != SearchStep::Kind::finished;
+  }
+}
+
+void Runner::stop_all(int signal_number) {
+  Console::instance().print("Stopping the running trials at a checkpoint (" + stop_signal_name(signal_number) + ") …");
+  for (const Trial& trial : store_.trials()) {
+    const bool own = only_ < 0 || trial.id == only_;
+    if (own && trial.state == TrialState::running && is_alive(trial.pid, trial.process)) {
+      ::kill(static_cast<pid_t>(trial.pid), SIGINT);
+    }
+  }
+  while (true) {
+    settle_ended();
+    const auto trials = store_.trials();
+    if (std::none_of(trials.begin(), trials.end(), [&](const Trial& trial) {
+          return trial.state == TrialState::running && (only_ < 0 || trial.id == only_);
+        })) {
+      return;
+    }
+    std::this_thread::sleep_for(kBetweenSweepLooks);
+  }
+}
+
+void Runner::show() {
+  const auto now = std::chrono::steady_clock::now();
+  elapsed_ = elapsed_before_ + std::chrono::duration<double>(now - begin_).count();
+  if (now - noted_ < std::chrono::seconds(1)) return;
+  noted_ = now;
+  if (only_ < 0) store_.set_elapsed(elapsed_);
+  if (!Console::instance().is_terminal()) return;
+  Console::instance().live(progress_text(store_, store_.trials(), searcher_->total(), elapsed_));
+}
+
+SweepResult Runner::run() {
+  std::optional<SweepLock> lock;
+  if (only_ < 0) lock.emplace(store_.folder());
+  const StopSignalScope signals;
+  elapsed_before_ = store_.elapsed();
+  recover();
+  SweepResult result;
+  while (true) {
+    if (const int number = stop_signal(); number != 0) {
+      stop_all(number);
+      result = {SweepEnd::stopped, number, ""};
+      break;
+    }
+    settle_ended();
+    if (!fill_slots()) {
+      if (failures_in_a_row_ >= store_.options().max_failures) {
+        result = {SweepEnd::too_many_failures, 0, last_problem_};
+      } else if (out_of_time() && searcher_->next(store_.trials()).kind != SearchStep::Kind::finished) {
+        result.end = SweepEnd::out_of_time;
+      }
+      break;
+    }
+    show();
+    std::this_thread::sleep_for(kBetweenSweepLooks);
+  }
+  Console::instance().live("");
+  if (only_ < 0) store_.set_elapsed(elapsed_);
+  return result;
+}
+
+}  // namespace
+
+SweepResult run_sweep(SweepStore& store, const std::string& program, int64_t only) {
+  return Runner(store, program, only).run();
+}
+
+std::string progress_text(const SweepStore& store, const std::vector<Trial>& trials, int64_t total, double elapsed) {
+  std::map<TrialState, int64_t> counts;
+  for (const Trial& trial : trials) ++counts[trial.state];
+  const int64_t ended = counts[TrialState::completed] + counts[TrialState::failed];
+  const bool is_open = total > int64_t{1} << 40;
+  std::string text = std::to_string(counts[TrialState::completed]) + (is_open ? "" : "/" + std::to_string(total)) +
+                     " done, " + std::to_string(counts[TrialState::running]) + " running";
+  for (const TrialState state : {TrialState::paused, TrialState::waiting, TrialState::failed}) {
+    if (counts[state] > 0) text += ", " + std::to_string(counts[state]) + " " + word(state);
+  }
+  if (const Trial* best = best_trial(trials, store.higher_is_better())) {
+    text += ", best " + store.options().metric + " " + short_number(*best->value()) + " (trial " +
+            std::to_string(best->id) + ")";
+  }
+  const bool can_tell = !is_open && !store.options().search.has_rungs() && ended > 0 && ended < total;
+  if (can_tell) {
+    const double left = elapsed / static_cast<double>(ended) * static_cast<double>(total - ended);
+    text += ", " + readable_duration(Seconds(left)) + " left";
+  }
+  return text;
+}
+
+}  // namespace levin

@@ -1,0 +1,111 @@
+// The file that "levin sweep" reads.
+//
+//   run: run.yaml
+//   metric: val_loss
+//   max_trials: 40
+//   search: {method: asha, max_resource: 27}
+//   space:
+//     optimizer.lr: {log_uniform: [1e-4, 1e-1]}
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "levin/cli/sweep/range.h"
+#include "levin/core/duration.h"
+#include "levin/core/fields.h"
+
+namespace levin {
+
+enum class SearchMethod { grid, random, sobol, asha, hyperband, ask };
+enum class SweepMode { min, max };
+enum class Resource { epochs, steps };
+
+template <>
+struct EnumNames<SearchMethod> {
+  static constexpr std::array names{
+      std::pair{"grid", SearchMethod::grid},           std::pair{"random", SearchMethod::random},
+      std::pair{"sobol", SearchMethod::sobol},         std::pair{"asha", SearchMethod::asha},
+      std::pair{"hyperband", SearchMethod::hyperband}, std::pair{"ask", SearchMethod::ask}};
+};
+template <>
+struct EnumNames<SweepMode> {
+  static constexpr std::array names{std::pair{"min", SweepMode::min}, std::pair{"max", SweepMode::max}};
+};
+template <>
+struct EnumNames<Resource> {
+  static constexpr std::array names{std::pair{"epochs", Resource::epochs}, std::pair{"steps", Resource::steps}};
+};
+
+struct SearchOptions {
+  SearchMethod method = SearchMethod::random;
+  Resource resource = Resource::epochs;
+  int64_t min_resource = 1;
+  int64_t reduction_factor = 3;
+  std::optional<int64_t> max_resource = std::nullopt;
+
+  /// Whether trials are stopped early.
+  [[nodiscard]] bool has_rungs() const { return method == SearchMethod::asha || method == SearchMethod::hyperband; }
+
+  static auto fields() {
+    using O = SearchOptions;
+    return levin::fields(
+        field("method", &O::method, "grid, random, sobol, asha, hyperband, or ask: trials come from outside"),
+        field("resource", &O::resource, "asha and hyperband: what rungs count, epochs or steps"),
+        field("min_resource", &O::min_resource, "asha and hyperband: what every trial gets").min(1),
+        field("reduction_factor", &O::reduction_factor, "asha and hyperband: one of so many trials goes on").min(2),
+        field("max_resource", &O::max_resource,
+              "asha and hyperband: what the best trials get; null: trainer.max_epochs or max_steps"));
+  }
+};
+
+struct SweepOptions {
+  ConfigNode run = {};  // a file's name, or a map
+  std::string folder = "";
+  std::string metric = "";
+  SweepMode mode = SweepMode::min;
+  std::optional<int64_t> max_trials = std::nullopt;
+  std::optional<Seconds> max_time = std::nullopt;
+  int64_t slots = 1;
+  int64_t cores_per_slot = 0;
+  int64_t gpus_per_slot = 0;
+  int64_t max_retries = 1;
+  int64_t max_failures = 5;
+  int64_t seed = 0;
+  SearchOptions search = {};
+  ConfigNode space = {};
+
+  static auto fields() {
+    using O = SweepOptions;
+    return levin::fields(
+        field("run", &O::run, "the run file, relative to this one's folder, or its contents as a map"),
+        field("folder", &O::folder, "where the sweep keeps its files; empty: the sweep file's name"),
+        field("metric", &O::metric, "logged metric that ranks the trials").not_empty(),
+        field("mode", &O::mode, "min or max: which value of the metric is best"),
+        field("max_trials", &O::max_trials, "trials in total; null: all points of a grid, all brackets of hyperband"),
+        field("max_time", &O::max_time, "no trial begins after this time; null: no limit"),
+        field("slots", &O::slots, "trials that run at the same time").min(1).max(1024),
+        field("cores_per_slot", &O::cores_per_slot, "cores of each trial; 0: the usable ones divided by the slots")
+            .min(0),
+        field("gpus_per_slot", &O::gpus_per_slot, "GPUs of each trial").min(0),
+        field("max_retries", &O::max_retries, "how often a trial that failed starts again").min(0),
+        field("max_failures", &O::max_failures, "the sweep ends after so many failed trials in a row").min(1),
+        field("seed", &O::seed, "seed of the search").min(0), field("search", &O::search, "the method and its options"),
+        field("space", &O::space, "keys of the run file and their ranges"));
+  }
+};
+
+struct SweepFile {
+  SweepOptions options = {};
+  Space space = {};
+  std::string name = "";  // the file's, without its ending
+};
+
+/// Reads the file and checks all that concerns it alone; everything wrong becomes a problem.
+[[nodiscard]] SweepFile read_sweep_file(const std::string& path, Problems& problems);
+
+/// The same from its text.
+[[nodiscard]] SweepFile read_sweep_text(const std::string& text, const std::string& name, Problems& problems);
+
+}  // namespace levin

@@ -1,0 +1,288 @@
+#include "levin/cli/sweep/sweep_store.h"
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+
+namespace levin {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kFormat = "1";
+
+// Several processes may use one sweep: each waits this long for another.
+constexpr Seconds kPatience{30};
+
+constexpr const char* kSchema = R"(
+CREATE TABLE sweep (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE trials (
+  id INTEGER PRIMARY KEY, state TEXT NOT NULL, bracket INTEGER NOT NULL, target INTEGER NOT NULL,
+  finished INTEGER NOT NULL DEFAULT 0, slot INTEGER NOT NULL DEFAULT 0, launches INTEGER NOT NULL DEFAULT 0,
+  failures INTEGER NOT NULL DEFAULT 0, error TEXT NOT NULL DEFAULT '', pid INTEGER NOT NULL DEFAULT 0,
+  process TEXT NOT NULL DEFAULT '', started REAL NOT NULL DEFAULT 0, ended REAL NOT NULL DEFAULT 0);
+CREATE TABLE parameters (
+  trial INTEGER NOT NULL REFERENCES trials(id), position INTEGER NOT NULL, path TEXT NOT NULL, value TEXT NOT NULL,
+  PRIMARY KEY (trial, position));
+CREATE TABLE rungs (
+  trial INTEGER NOT NULL REFERENCES trials(id), rung INTEGER NOT NULL, resource INTEGER NOT NULL, value REAL,
+  ended REAL NOT NULL, PRIMARY KEY (trial, rung));
+CREATE TABLE attempts (
+  trial INTEGER NOT NULL REFERENCES trials(id), number INTEGER NOT NULL, pid INTEGER NOT NULL, process TEXT NOT NULL,
+  result TEXT NOT NULL DEFAULT '', PRIMARY KEY (trial, number));
+)";
+
+constexpr std::array kStates{TrialState::waiting, TrialState::running, TrialState::paused, TrialState::completed,
+                             TrialState::failed};
+
+TrialState state_of(const std::string& text) {
+  for (const TrialState state : kStates) {
+    if (text == word(state)) return state;
+  }
+  throw Error("sweep: a trial's state is \"" + cut_text(text) + "\", which this version does not know.");
+}
+
+std::string file_of(const std::string& folder) {
+  return (fs::path(folder) / "sweep.sqlite").string();
+}
+
+/// A statement with its values bound in their order.
+template <class... Values>
+SqliteStatement query(SqliteFile& database, const std::string& sql, const Values&... values) {
+  SqliteStatement statement = database.prepare(sql);
+  int place = 0;
+  (statement.bind(++place, values), ...);
+  return statement;
+}
+
+void put(SqliteFile& database, const std::string& key, const std::string& value) {
+  query(database, "INSERT OR REPLACE INTO sweep VALUES (?, ?)", key, value).run();
+}
+
+std::string get(SqliteFile& database, const std::string& key) {
+  SqliteStatement value = query(database, "SELECT value FROM sweep WHERE key = ?", key);
+  return value.step() ? value.text(0) : "";
+}
+
+void note_result(SqliteFile& database, int64_t id, const std::string& result) {
+  query(database,
+        "UPDATE attempts SET result = ? WHERE trial = ? AND number = (SELECT launches FROM trials WHERE id = ?)",
+        result, id, id)
+      .run();
+}
+
+}  // namespace
+
+bool SweepStore::exists(const std::string& folder) {
+  std::error_code code;
+  return fs::exists(file_of(folder), code);
+}
+
+SweepStore SweepStore::create(const std::string& folder, const Plan& plan) {
+  make_folder((fs::path(folder) / "trials").string());
+  const std::string path = file_of(folder);
+  const std::string unfinished = temporary_name(path);  // a sweep is there as a whole or not at all
+  {
+    SqliteFile database(unfinished, kPatience);
+    SqliteTransaction all(database);
+    database.execute(kSchema);
+    put(database, "format", kFormat);
+    put(database, "name", plan.name);
+    put(database, "sweep", plan.sweep);
+    put(database, "working_folder", plan.working_folder);
+    put(database, "max_resource", std::to_string(plan.max_resource));
+    put(database, "elapsed", "0");
+    all.commit();
+  }
+  std::error_code code;
+  fs::rename(unfinished, path, code);
+  if (code) throw Error("sweep: cannot write " + path + ": " + code.message() + ".");
+  return SweepStore(folder);
+}
+
+SweepStore::SweepStore(const std::string& folder) : folder_(folder) {
+  if (!exists(folder)) {
+    throw Error("there is no sweep in " + cut_text(folder, 200) +
+                ": it has no file sweep.sqlite. Begin one by levin sweep FILE, or name another folder.");
+  }
+  database_ = std::make_shared<SqliteFile>(file_of(folder), kPatience);
+  database_->execute("PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL;");
+  read_plan();
+}
+
+void SweepStore::read_plan() {
+  const std::string format = get(*database_, "format");
+  if (format != kFormat) {
+    throw Error(file_of(folder_) + " is of format " + cut_text(format) + ", and this Levin reads format " + kFormat +
+                ". Use the Levin that wrote it, or another folder.");
+  }
+  plan_.name = get(*database_, "name");
+  plan_.sweep = get(*database_, "sweep");
+  plan_.working_folder = get(*database_, "working_folder");
+  plan_.max_resource = std::stoll(get(*database_, "max_resource"));
+  Problems problems;
+  const SweepFile file = read_sweep_text(plan_.sweep, plan_.name, problems);
+  problems.throw_if_any();
+  options_ = file.options;
+  space_ = file.space;
+}
+
+void SweepStore::change_limits(const std::string& sweep) {
+  put(*database_, "sweep", sweep);
+  read_plan();
+}
+
+std::string SweepStore::trial_folder(int64_t id) const {
+  std::array<char, 32> name = {};
+  std::snprintf(name.data(), name.size(), "%04lld", static_cast<long long>(id));
+  return (fs::path(folder_) / "trials" / name.data()).string();
+}
+
+std::vector<Trial> SweepStore::read_trials(const std::string& condition) {
+  std::vector<Trial> trials;
+  SqliteStatement row =
+      query(*database_,
+            "SELECT id, state, bracket, target, finished, slot, launches, failures, error, pid, process, "
+            "started, ended FROM trials " +
+                condition + " ORDER BY id");
+  while (row.step()) {
+    trials.push_back({.id = row.integer(0),
+                      .state = state_of(row.text(1)),
+                      .bracket = row.integer(2),
+                      .target = row.integer(3),
+                      .finished = row.integer(4) != 0,
+                      .slot = row.integer(5),
+                      .launches = row.integer(6),
+                      .failures = row.integer(7),
+                      .error = row.text(8),
+                      .pid = row.integer(9),
+                      .process = row.text(10),
+                      .started = row.number(11),
+                      .ended = row.number(12)});
+  }
+  return trials;
+}
+
+std::vector<Trial> SweepStore::trials() {
+  // One transaction, so that all tables are of the same moment.
+  database_->execute("BEGIN");
+  std::vector<Trial> trials = read_trials("");
+  {
+    SqliteStatement row = query(*database_, "SELECT trial, path, value FROM parameters ORDER BY trial, position");
+    while (row.step()) {
+      trials.at(static_cast<size_t>(row.integer(0))).parameters.emplace_back(row.text(1), row.text(2));
+    }
+    SqliteStatement rungs = query(*database_, "SELECT trial, resource, value FROM rungs ORDER BY trial, rung");
+    while (rungs.step()) {
+      trials.at(static_cast<size_t>(rungs.integer(0))).rungs.push_back({rungs.integer(1), rungs.number(2)});
+    }
+  }
+  database_->execute("COMMIT");
+  return trials;
+}
+
+Trial SweepStore::trial(int64_t id) {
+  const auto all = trials();
+  if (id < 0 || id >= std::ssize(all)) {
+    throw Error("sweep: there is no trial " + std::to_string(id) + " in " + folder_ + ", which has " +
+                (all.empty() ? "none yet." : "0 to " + std::to_string(all.size() - 1) + "."));
+  }
+  return all[static_cast<size_t>(id)];
+}
+
+int64_t SweepStore::add(const Parameters& parameters, int64_t target, int64_t bracket) {
+  SqliteTransaction all(*database_);
+  const int64_t id = database_->integer_of("SELECT count(*) FROM trials").value_or(0);
+  query(*database_, "INSERT INTO trials (id, state, bracket, target) VALUES (?, 'waiting', ?, ?)", id, bracket, target)
+      .run();
+  int64_t position = 0;
+  for (const auto& [path, value] : parameters) {
+    query(*database_, "INSERT INTO parameters VALUES (?, ?, ?, ?)", id, position++, path, value).run();
+  }
+  all.commit();
+  return id;
+}
+
+void SweepStore::go_on(int64_t id, int64_t target) {
+  query(*database_, "UPDATE trials SET state = 'waiting', target = ? WHERE id = ? AND state = 'paused'", target, id)
+      .run();
+}
+
+bool SweepStore::take(int64_t id, int64_t slot, double now) {
+  SqliteTransaction all(*database_);
+  query(*database_,
+        "UPDATE trials SET state = 'running', slot = ?, launches = launches + 1, pid = 0, process = '', "
+        "started = CASE WHEN started = 0 THEN ? ELSE started END WHERE id = ? AND state = 'waiting'",
+        slot, now, id)
+      .run();
+  if (database_->changes() == 0) return false;
+  query(*database_, "INSERT INTO attempts SELECT id, launches, 0, '', '' FROM trials WHERE id = ?", id).run();
+  all.commit();
+  return true;
+}
+
+void SweepStore::set_process(int64_t id, int64_t pid, const std::string& process) {
+  SqliteTransaction all(*database_);
+  query(*database_, "UPDATE trials SET pid = ?, process = ? WHERE id = ?", pid, process, id).run();
+  query(*database_,
+        "UPDATE attempts SET pid = ?, process = ? WHERE trial = ? AND number = (SELECT launches FROM trials "
+        "WHERE id = ?)",
+        pid, process, id, id)
+      .run();
+  all.commit();
+}
+
+void SweepStore::put_back(int64_t id) {
+  SqliteTransaction all(*database_);
+  note_result(*database_, id, "stopped");
+  query(*database_, "UPDATE trials SET state = 'waiting', pid = 0 WHERE id = ? AND state = 'running'", id).run();
+  all.commit();
+}
+
+void SweepStore::record_result(int64_t id, const RungResult& result, bool finished, bool higher, double now) {
+  SqliteTransaction all(*database_);
+  query(*database_, "INSERT INTO rungs SELECT ?, (SELECT count(*) FROM rungs WHERE trial = ?), ?, ?, ?", id, id,
+        result.resource, result.value, now)
+      .run();
+  note_result(*database_, id, "value");
+  query(*database_, "UPDATE trials SET state = ?, finished = ?, pid = 0, error = '', ended = ? WHERE id = ?",
+        std::string(word(higher ? TrialState::paused : TrialState::completed)), int64_t{finished}, now, id)
+      .run();
+  all.commit();
+}
+
+void SweepStore::record_failure(int64_t id, const std::string& error, bool again, double now) {
+  SqliteTransaction all(*database_);
+  note_result(*database_, id, error);
+  query(*database_, "UPDATE trials SET state = ?, failures = failures + 1, error = ?, pid = 0, ended = ? WHERE id = ?",
+        std::string(word(again ? TrialState::waiting : TrialState::failed)), error, now, id)
+      .run();
+  all.commit();
+}
+
+bool SweepStore::tell(int64_t id, double value, double now) {
+  SqliteTransaction all(*database_);
+  query(*database_,
+        "UPDATE trials SET state = 'completed', finished = 1, started = ?, ended = ? WHERE id = ? AND state "
+        "= 'waiting' AND launches = 0",
+        now, now, id)
+      .run();
+  if (database_->changes() == 0) return false;
+  query(*database_, "INSERT INTO rungs VALUES (?, 0, 0, ?, ?)", id, value, now).run();
+  all.commit();
+  return true;
+}
+
+double SweepStore::elapsed() {
+  return std::stod(get(*database_, "elapsed"));
+}
+
+void SweepStore::set_elapsed(double seconds) {
+  put(*database_, "elapsed", std::to_string(seconds));
+}
+
+}  // namespace levin

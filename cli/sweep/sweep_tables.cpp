@@ -1,0 +1,166 @@
+#include "levin/cli/sweep/sweep_tables.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "levin/cli/sweep/runner.h"
+#include "levin/cli/sweep/sweep_lock.h"
+#include "levin/cli/sweep/trial_result.h"
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+#include "levin/core/short_number.h"
+
+namespace levin {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using nlohmann::json;
+
+// A value of JSON as one of the range's values; as it is if it is none of them.
+std::string range_value(const json& value, const Range& range) {
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    const bool whole =
+        range.kind == Range::Kind::integer && number == static_cast<double>(static_cast<int64_t>(number));
+    return whole ? std::to_string(static_cast<int64_t>(number)) : number_text(number);
+  }
+  if (value.is_string() && range.contains(value.get<std::string>())) return value.get<std::string>();
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// The newest file of this name in the folder, "" if there is none.
+std::string newest_file(const std::string& folder, const std::string& name) {
+  std::string newest;
+  fs::file_time_type time = {};
+  std::error_code code;
+  for (fs::recursive_directory_iterator at(folder, code), end; at != end && !code; at.increment(code)) {
+    if (at->path().filename() != name && !(name == ".ckpt" && at->path().extension() == name)) continue;
+    const auto written = at->last_write_time(code);
+    if (!newest.empty() && written < time) continue;
+    newest = at->path().string();
+    time = written;
+  }
+  return newest;
+}
+
+std::string checkpoint_of_trial(const SweepStore& store, const Trial& trial) {
+  std::error_code code;
+  const std::string path = result_file(store, trial);
+  if (trial.launches > 0 && fs::exists(path, code)) {
+    const json result = json::parse(read_file(path), nullptr, false);
+    if (result.is_object()) {
+      if (std::string named = result.value("checkpoint", ""); fs::exists(named, code)) return named;
+    }
+  }
+  return newest_file(store.trial_folder(trial.id), ".ckpt");
+}
+
+std::vector<std::string> overrides_of(const Trial& trial) {
+  std::vector<std::string> words;
+  for (const auto& [path, value] : trial.parameters) words.push_back("--" + path + "=" + value);
+  return words;
+}
+
+}  // namespace
+
+Parameters read_parameters(const std::string& text, const Space& space, Problems& problems) {
+  Parameters parameters;
+  const json given = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!given.is_object()) {
+    problems.add({}, "--params",
+                 "expected a JSON object such as {\"optimizer.lr\": 0.01}, got " + cut_text(text) + ".");
+    return parameters;
+  }
+  for (const auto& [key, value] : given.items()) {
+    const bool known = std::any_of(space.begin(), space.end(), [&key = key](const Range& r) { return r.path == key; });
+    std::vector<std::string> keys;
+    for (const Range& range : space) keys.push_back(range.path);
+    if (!known)
+      problems.add({}, "--params", "\"" + cut_text(key) + "\" is no key of the space. Known: " + join(keys) + ".");
+  }
+  for (const Range& range : space) {
+    const auto found = given.find(range.path);
+    if (found == given.end()) {
+      problems.add({}, "--params", "\"" + range.path + "\" is missing. It takes " + range.str() + ".");
+      continue;
+    }
+    const std::string value = range_value(*found, range);
+    if (!range.contains(value)) {
+      problems.add({}, "--params", range.path + ": " + cut_text(value) + " is not in " + range.str() + ".");
+    }
+    parameters.emplace_back(range.path, value);
+  }
+  return parameters;
+}
+
+json trial_json(const SweepStore& store, const Trial& trial) {
+  json result;
+  result["trial"] = trial.id;
+  result["state"] = word(trial.state);
+  result["value"] = trial.value() ? json(*trial.value()) : json();
+  result["resource"] = trial.rungs.empty() ? 0 : trial.rungs.back().resource;
+  result["parameters"] = json::object();
+  for (const auto& [path, value] : trial.parameters) {
+    const json read = json::parse(value, nullptr, false);
+    result["parameters"][path] = read.is_discarded() ? json(value) : read;
+  }
+  result["overrides"] = overrides_of(trial);
+  result["folder"] = store.trial_folder(trial.id);
+  result["config"] = newest_file(store.trial_folder(trial.id), "config.yaml");
+  result["checkpoint"] = checkpoint_of_trial(store, trial);
+  result["error"] = trial.error;
+  return result;
+}
+
+std::string best_text(const SweepStore& store, const std::vector<Trial>& trials) {
+  const Trial* best = best_trial(trials, store.higher_is_better());
+  if (best == nullptr) return "no trial has a value yet";
+  std::string text = "best: trial " + std::to_string(best->id) + ", " + store.options().metric + " " +
+                     short_number(*best->value()) + "\n";
+  for (const auto& override_word : overrides_of(*best)) text += "  " + override_word + "\n";
+  const json all = trial_json(store, *best);
+  text += "configuration: " + all["config"].get<std::string>() + "\n";
+  return text + "checkpoint: " + all["checkpoint"].get<std::string>();
+}
+
+std::string status_text(SweepStore& store, const std::vector<Trial>& trials, int64_t total) {
+  const bool runs = SweepLock::is_held(store.folder());
+  std::string text = store.plan().name + (runs ? ": running; " : ": not running; ") +
+                     progress_text(store, trials, total, store.elapsed()) + "\n";
+  for (const Trial& trial : trials) {
+    std::string line = "  " + std::to_string(trial.id) + "  " + word(trial.state);
+    if (trial.value()) line += "  " + short_number(*trial.value());
+    if (!trial.rungs.empty() && trial.rungs.back().resource > 0) {
+      line += " at " + std::to_string(trial.rungs.back().resource);
+    }
+    text += line + "  " + parameters_text(trial.parameters) + "\n";
+    if (trial.state == TrialState::failed) text += "      " + trial.error.substr(0, trial.error.find('\n')) + "\n";
+  }
+  text.pop_back();
+  return text;
+}
+
+json status_json(SweepStore& store, const std::vector<Trial>& trials, int64_t total) {
+  json result;
+  result["name"] = store.plan().name;
+  result["running"] = SweepLock::is_held(store.folder());
+  result["total"] = total;
+  result["elapsed"] = store.elapsed();
+  result["metric"] = store.options().metric;
+  result["trials"] = json::array();
+  for (const Trial& trial : trials) {
+    json row = trial_json(store, trial);
+    row["rungs"] = json::array();
+    for (const auto& rung : trial.rungs) row["rungs"].push_back({{"resource", rung.resource}, {"value", rung.value}});
+    row["failures"] = trial.failures;
+    row["launches"] = trial.launches;
+    row["pid"] = trial.pid;
+    result["trials"].push_back(std::move(row));
+  }
+  return result;
+}
+
+}  // namespace levin

@@ -1,0 +1,38 @@
+// The process of a trial, "levin fit …", in a process group of its own: it outlives a sweep that is killed, and the
+// next one finds it by its id and start time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace levin {
+
+struct TrialCommand {
+  std::vector<std::string> words = {};  // program and arguments
+  std::string folder = "";              // where it runs
+  std::string output = "";              // file that both of its streams are appended to
+  std::vector<std::pair<std::string, std::string>> variables = {};
+  std::vector<int> cores = {};  // that it may use; none: those of this process
+};
+
+/// The start time and the boot of a process: with its id they name it for good. "" if there is no such process.
+[[nodiscard]] std::string process_name(int64_t pid);
+
+/// Whether the process with this id still is the one of this name.
+[[nodiscard]] bool is_alive(int64_t pid, const std::string& name);
+
+/// Starts the command. `registered` gets the process's id and name before the program begins; if this process dies
+/// meanwhile, or `registered` throws, the program never begins. Returns the id; throws Error.
+int64_t start_trial(const TrialCommand& command, const std::function<void(int64_t, const std::string&)>& registered);
+
+/// The exit status of a child that has ended (128 + N if signal N ended it); unset if it runs.
+[[nodiscard]] std::optional<int> ended_child(int64_t pid);
+
+/// The last lines of a file, at most `most`.
+[[nodiscard]] std::vector<std::string> last_lines(const std::string& path, size_t most);
+
+}  // namespace levin

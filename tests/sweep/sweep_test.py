@@ -1,0 +1,398 @@
+"""levin sweep as users run it: real trials of a tiny model, killed, stopped, resumed, asked for by Optuna.
+
+  sweep_test.py LEVIN whole|stopped|asked|pages [unittest's arguments]
+"""
+import csv
+import glob
+import json
+import os
+import pathlib
+import random
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+LEVIN = str(pathlib.Path(sys.argv.pop(1)).resolve())
+CASE = sys.argv.pop(1)
+
+RUN = """\
+seed_everything: 7
+trainer:
+  max_epochs: 4
+  accelerator: cpu
+  num_sanity_val_steps: 0
+  limit_train_batches: 3
+  limit_val_batches: 2
+  log_every_n_steps: 1
+  enable_model_summary: false
+  callbacks:
+    - {class_path: ModelCheckpoint, init_args: {monitor: val_loss, save_last: true}}
+model: {class_path: Classifier, init_args: {hidden: 4, dropout: 0.2}}
+data: {class_path: FashionMnist, init_args: {batch_size: 16}}
+optimizer: {class_path: SGD, init_args: {lr: 0.1, momentum: 0.9}}
+lr_scheduler: {class_path: ExponentialLR, init_args: {gamma: 0.7}}
+"""
+SPACE = """\
+space:
+  optimizer.lr: {log_uniform: [0.001, 1]}
+  model.hidden: {choice: [4, 8]}
+  model.dropout: {uniform: [0, 0.5]}
+"""
+
+
+def weights(path):
+    """The tensors of a safetensors file, by name, as bytes."""
+    data = pathlib.Path(path).read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    body = data[8 + length:]
+    return {name: body[slice(*entry["data_offsets"])] for name, entry in header.items() if name != "__metadata__"}
+
+
+class Base(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="levin sweep ")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name).resolve()
+        self.env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        self.write("run.yaml", RUN)
+
+    def write(self, name, text):
+        (self.folder / name).write_text(text)
+
+    def sweep_file(self, head="", search="{method: random}", space=SPACE, name="s.yaml", run="run.yaml"):
+        self.write(name, f"run: {run}\nmetric: val_loss\ncores_per_slot: 1\nsearch: {search}\n{head}\n{space}")
+
+    def levin(self, *words, status=0, env=None, timeout=500):
+        done = subprocess.run([LEVIN, *map(str, words)], cwd=self.folder, env={**self.env, **(env or {})}, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
+        self.assertEqual(done.returncode, status, f"levin {words}:\n{done.stdout}")
+        return done.stdout
+
+    def sweep(self, *words, **more):
+        return self.levin("sweep", *words, **more)
+
+    def state(self, folder="s"):
+        return json.loads(self.sweep("status", folder, "--json"))
+
+    def best(self, folder="s"):
+        return json.loads(self.sweep("best", folder, "--json"))
+
+    def start(self, *words):
+        process = subprocess.Popen([LEVIN, "sweep", *words], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def kill_trials(self, folder="s"):
+        for trial in self.state(folder)["trials"]:
+            if trial["state"] == "running" and trial["pid"] > 0:
+                try:
+                    os.killpg(trial["pid"], signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+    def val_loss(self, folder):
+        """The last val_loss that a run wrote."""
+        (path,) = glob.glob(f"{glob.escape(str(folder))}/**/metrics.csv", recursive=True)
+        with open(path, newline="", encoding="utf-8") as file:
+            return [float(row["val_loss"]) for row in csv.DictReader(file) if row.get("val_loss")][-1]
+
+
+class Whole(Base):
+    def test_a_sweep_finds_what_fit_finds_with_the_same_options(self):
+        self.sweep_file("max_trials: 3\nslots: 2")
+        said = self.sweep("s.yaml")
+        self.assertIn("best: trial", said)
+        trials = self.state()["trials"]
+        self.assertEqual([trial["state"] for trial in trials], ["completed"] * 3)
+        best = self.best()
+        self.assertEqual(best["value"], min(trial["value"] for trial in trials))
+        self.levin("fit", "--config", "run.yaml", *best["overrides"], "--trainer.default_root_dir=by_hand")
+        self.assertAlmostEqual(self.val_loss(self.folder / "by_hand"), best["value"], places=5)
+        for key in ("config", "checkpoint"):
+            self.assertTrue(os.path.isfile(best[key]), best)
+        for override in best["overrides"]:
+            self.assertIn(override, said)
+        # The same command has nothing left to do; with more trials it goes on.
+        self.sweep("s.yaml")
+        self.assertEqual(self.best(), best)
+        self.sweep_file("max_trials: 4\nslots: 2")
+        self.sweep("s.yaml")
+        after = self.state()["trials"]
+        self.assertEqual([t["parameters"] for t in after[:3]], [t["parameters"] for t in trials])
+        self.assertEqual(len(after), 4)
+
+    def test_a_grid_runs_every_combination(self):
+        self.sweep_file(search="{method: grid}", space="space: {model.hidden: {grid: [4, 8]}, trainer.max_epochs: {int: [1, 2]}}")
+        self.sweep("s.yaml")
+        self.assertEqual([t["overrides"] for t in self.state()["trials"]],
+                         [[f"--model.hidden={h}", f"--trainer.max_epochs={e}"] for h in (4, 8) for e in (1, 2)])
+
+    def test_every_value_is_checked_before_anything_starts(self):
+        for space, parts in (
+                ("{optimizer.lr: {uniform: [-1, 1]}}", ("s.yaml:6:", "space.optimizer.lr: --optimizer.lr=-1", "lr")),
+                ("{trainer.precision: {choice: [32-true, 33]}}", ("space.trainer.precision", "33")),
+                ("{model.hiden: {choice: [1]}}", ("space.model.hiden", "hidden")),
+                ("{trainer.max_epochs: {uniform: [1, 2.5]}}", ("space.trainer.max_epochs", "2.5"))):
+            with self.subTest(space):
+                self.sweep_file("max_trials: 2", space=f"space: {space}")
+                said = self.sweep("s.yaml", status=2)
+                for part in (*parts, "nothing was run. See levin sweep --help."):
+                    self.assertIn(part, said)
+                self.assertFalse((self.folder / "s").exists())
+
+    def test_halving_needs_a_limit_and_checkpoints(self):
+        for search, change, part in (
+                ("{method: asha, max_resource: 9}", ("", ""), "search.max_resource: 9 is more than the run's "
+                 "trainer.max_epochs, 4"),
+                ("{method: hyperband}", ("  max_epochs: 4\n", ""), "the run sets no trainer.max_epochs"),
+                ("{method: asha}", ("  max_epochs: 4\n", "  max_epochs: 4\n  enable_checkpointing: false\n"),
+                 "a paused trial is a checkpoint")):
+            with self.subTest(search):
+                self.write("run.yaml", RUN.replace(*change) if change[0] else RUN)
+                self.sweep_file("max_trials: 2", search=search)
+                self.assertIn(part, self.sweep("s.yaml", status=2))
+
+    def test_another_search_in_the_same_folder_is_refused(self):
+        self.sweep_file("max_trials: 1")
+        self.sweep("s.yaml", "--prepare")
+        self.sweep_file("max_trials: 1\nseed: 4")
+        self.assertIn("was begun with another seed. Take the old values, or begin a new sweep by --folder NAME.",
+                      self.sweep("s.yaml", status=2))
+        self.sweep_file("max_trials: 1")
+        self.write("run.yaml", RUN.replace("hidden: 4", "hidden: 5"))
+        self.assertIn("was begun with another run.", self.sweep("s.yaml", status=2))
+
+    def test_a_failing_trial_is_retried_and_does_not_end_the_sweep(self):
+        (self.folder / "empty").mkdir()
+        space = f'space: {{data.root: {{grid: ["{self.folder}/empty", ""]}}}}'
+        self.sweep_file("max_retries: 1", search="{method: grid}", space=space)
+        said = self.sweep("s.yaml")
+        bad, good = self.state()["trials"]
+        self.assertEqual((bad["state"], bad["failures"], good["state"]), ("failed", 2, "completed"), said)
+        self.assertIn("exit status 1; its output is in", bad["error"])
+        self.assertIn(f"{self.folder}/empty", bad["error"])
+        self.assertIn("failed and starts again", said)
+
+    def test_failures_in_a_row_end_the_sweep(self):
+        (self.folder / "empty").mkdir()
+        self.write("run.yaml", RUN.replace("batch_size: 16", f'batch_size: 16, root: "{self.folder}/empty"'))
+        self.sweep_file("max_trials: 5\nmax_retries: 0\nmax_failures: 2")
+        said = self.sweep("s.yaml", status=1)
+        self.assertIn("the sweep ends after 2 failed trials in a row (max_failures)", said)
+        self.assertEqual([t["state"] for t in self.state()["trials"]], ["failed", "failed"])
+
+    def test_a_metric_that_is_not_logged_is_named_with_those_that_are(self):
+        self.sweep_file("max_trials: 1\nmax_retries: 0")
+        self.write("s.yaml", (self.folder / "s.yaml").read_text().replace("metric: val_loss", "metric: val_los"))
+        self.sweep("s.yaml", status=1)
+        error = self.state()["trials"][0]["error"]
+        self.assertIn('the run did not log "val_los". Logged:', error)
+        self.assertIn("val_loss", error)
+
+    def test_words_that_are_wrong_are_named(self):
+        self.assertIn("expected a sweep file, or status", self.sweep(status=2))
+        self.assertIn("there is no sweep in", self.sweep("status", "nowhere", status=1))
+        self.assertIn("expected a sweep's folder and a trial's number", self.sweep("tell", "s", status=2))
+        self.assertIn("unknown option.", self.sweep("s.yaml", "--prepar", status=2))
+        self.assertIn("levin sweep", self.sweep("--help"))
+
+
+class Stopped(Base):
+    def killed(self, folder, times):
+        """Runs the sweep to its end, killing it and its trials so often."""
+        chance = random.Random(3)
+        for _ in range(times):
+            process = self.start("s.yaml", "--folder", folder)
+            time.sleep(chance.uniform(1, 4))
+            process.kill()
+            process.wait()
+            if chance.random() < 0.7 and (self.folder / folder / "sweep.sqlite").exists():
+                self.kill_trials(folder)  # otherwise the next sweep finds them alive
+        self.sweep("s.yaml", "--folder", folder)
+
+    def expect_same(self, first, second):
+        def essence(folder):
+            return [(t["parameters"], t["state"], t["value"], t["rungs"]) for t in self.state(folder)["trials"]]
+        self.assertEqual(essence(first), essence(second))
+        one, other = self.best(first), self.best(second)
+        self.assertEqual((one["trial"], one["value"]), (other["trial"], other["value"]))
+        self.assertEqual(weights(one["checkpoint"]), weights(other["checkpoint"]))
+
+    def test_sixty_trials_killed_ten_times_end_with_the_same_best_trial(self):
+        self.write("run.yaml", RUN.replace("max_epochs: 4", "max_epochs: 1").replace("_batches: 3", "_batches: 2"))
+        self.sweep_file("max_trials: 60\nslots: 2", search="{method: sobol}")
+        self.sweep("s.yaml", "--folder", "whole")
+        self.killed("killed", 10)
+        self.assertEqual(len(self.state("killed")["trials"]), 60)
+        self.expect_same("whole", "killed")
+
+    def test_asha_with_one_slot_decides_the_same_when_it_is_killed(self):
+        # With several slots its decisions depend on the order in which trials end.
+        self.sweep_file("max_trials: 12", search="{method: asha, reduction_factor: 2}")
+        self.sweep("s.yaml", "--folder", "whole")
+        self.killed("killed", 3)
+        self.expect_same("whole", "killed")
+        self.assertEqual({r["resource"] for t in self.state("whole")["trials"] for r in t["rungs"]}, {1, 2, 4})
+
+    def test_hyperband_decides_the_same_with_any_number_of_slots(self):
+        self.sweep_file("slots: 1", search="{method: hyperband, reduction_factor: 2}")
+        self.sweep("s.yaml", "--folder", "one")
+        self.sweep_file("slots: 2", search="{method: hyperband, reduction_factor: 2}")
+        self.sweep("s.yaml", "--folder", "two")
+        self.expect_same("one", "two")
+
+    def test_a_paused_trial_continues_to_the_same_bits(self):
+        self.sweep_file("max_trials: 4", search="{method: asha, reduction_factor: 2}")
+        self.sweep("s.yaml")
+        trial = max(self.state()["trials"], key=lambda t: t["resource"])
+        self.assertEqual((trial["resource"], trial["launches"]), (4, 3), "it was paused twice")
+        self.levin("fit", "--config", "run.yaml", *trial["overrides"], "--trainer.default_root_dir=whole")
+        (paused,) = glob.glob(f"{glob.escape(trial['folder'])}/**/last.ckpt", recursive=True)
+        (whole,) = glob.glob(f"{glob.escape(str(self.folder / 'whole'))}/**/last.ckpt", recursive=True)
+        self.assertEqual(weights(paused), weights(whole))
+
+    def test_stop_after_stops_between_epochs_and_between_steps(self):
+        for text, done in (("epoch=2", "epoch 2, step 6"), ("step=4", "epoch 1, step 4")):
+            with self.subTest(text):
+                name = text.replace("=", "_")
+                words = ("fit", "--config", "run.yaml", f"--trainer.default_root_dir={name}", "--trainer.auto_resume=true")
+                said = self.levin(*words, status=3, env={"LEVIN_STOP_AFTER": text})
+                self.assertIn(f"fit was stopped by LEVIN_STOP_AFTER in {done}", said)
+                said = self.levin(*words, status=3, env={"LEVIN_STOP_AFTER": text})  # it is there already
+                self.assertIn(f"fit was stopped by LEVIN_STOP_AFTER in {done}", said)
+                self.levin(*words)
+        self.levin("fit", "--config", "run.yaml", "--trainer.default_root_dir=whole")
+        found = [weights(next((self.folder / n).rglob("last.ckpt"))) for n in ("epoch_2", "step_4", "whole")]
+        self.assertEqual(found[0], found[2])
+        self.assertEqual(found[1], found[2])
+        said = self.levin("fit", "--config", "run.yaml", status=2, env={"LEVIN_STOP_AFTER": "later"})
+        self.assertIn('LEVIN_STOP_AFTER: expected epoch=N or step=N with N >= 1, got "later"', said)
+
+    def test_ctrl_c_leaves_checkpoints_and_says_how_to_continue(self):
+        self.write("run.yaml", RUN.replace("max_epochs: 4", "max_epochs: 2000"))
+        self.sweep_file("max_trials: 2\nslots: 2")
+        process = self.start("s.yaml")
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and len(list(self.folder.glob("s/trials/*/**/last.ckpt"))) < 2:
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        said = process.stdout.read()
+        self.assertEqual(process.wait(), 130, said)
+        self.assertIn("its trials are at checkpoints. Continue by: levin sweep s.yaml", said)
+        self.assertEqual([t["state"] for t in self.state()["trials"]], ["waiting", "waiting"])
+        self.assertEqual(len(list(self.folder.glob("s/trials/*/**/interrupted*.ckpt"))), 2)
+
+    def test_a_second_sweep_of_the_folder_is_refused(self):
+        self.write("run.yaml", RUN.replace("max_epochs: 4", "max_epochs: 2000"))
+        self.sweep_file("max_trials: 1")
+        process = self.start("s.yaml")
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not (self.folder / "s" / "sweep.lock").exists():
+            time.sleep(0.1)
+        said = self.sweep("s.yaml", status=1)
+        self.assertIn(f"is being run by process {process.pid}", said)
+        process.send_signal(signal.SIGINT)
+        process.wait()
+
+
+OPTUNA = """\
+import json, subprocess, sys
+import optuna
+levin, folder = sys.argv[1:]
+def sweep(*words):
+    return json.loads(subprocess.run([levin, "sweep", *words, "--json"], stdout=subprocess.PIPE, check=True).stdout)
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=1, n_startup_trials=3))
+for _ in range(8):
+    trial = study.ask()
+    params = {"optimizer.lr": trial.suggest_float("optimizer.lr", 0.001, 1, log=True),
+              "model.hidden": trial.suggest_categorical("model.hidden", [4, 8]),
+              "model.dropout": trial.suggest_float("model.dropout", 0, 0.5)}
+    number = sweep("ask", folder, "--params", json.dumps(params))["trial"]
+    study.tell(trial, sweep("wait", folder, str(number))["value"])
+print(json.dumps({"value": study.best_value, "params": study.best_params}))
+"""
+
+
+class Asked(Base):
+    def test_optuna_drives_a_sweep(self):
+        python = "/usr/bin/python3"
+        if subprocess.run([python, "-c", "import optuna"], capture_output=True).returncode != 0:
+            self.skipTest("python3-optuna is not installed")
+        self.sweep_file("max_trials: 8", search="{method: ask}")
+        self.write("tpe.py", OPTUNA)
+        self.sweep("s.yaml", "--prepare")
+        process = self.start("s.yaml")
+        done = subprocess.run([python, "tpe.py", LEVIN, "s"], cwd=self.folder, env=self.env, text=True, timeout=400,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = process.stdout.read()
+        self.assertEqual(process.wait(), 0, said)
+        found, best = json.loads(done.stdout.splitlines()[-1]), self.best()
+        self.assertEqual(found["value"], best["value"])
+        self.assertEqual(found["params"], best["parameters"])
+        self.assertIn("all 8 trials were asked for (max_trials)", self.sweep("ask", "s", status=1))
+
+    def test_a_value_from_outside_ends_a_trial(self):
+        self.sweep_file("max_trials: 2", search="{method: ask}")
+        self.sweep("s.yaml", "--prepare")
+        asked = json.loads(self.sweep("ask", "s", "--json"))
+        self.assertEqual((asked["trial"], asked["state"]), (0, "waiting"))
+        self.assertIn("is still waiting after 0.2 s", self.sweep("wait", "s", 0, "--timeout", "0.2", status=1))
+        self.assertIn('--value: expected a number, got "x"', self.sweep("tell", "s", 0, "--value", "x", status=2))
+        self.sweep("tell", "s", 0, "--value", "0.25")
+        self.assertEqual(self.sweep("wait", "s", 0).strip(), "0.25")
+        self.assertIn("trial 0 is completed, and only one that waits", self.sweep("tell", "s", 0, "--value", "1", status=1))
+        self.assertIn("model.hidden: 5 is not in choice [4, 8]", self.sweep(
+            "ask", "s", "--params", '{"optimizer.lr": 0.1, "model.hidden": 5, "model.dropout": 0}', status=2))
+        self.assertEqual(self.best()["value"], 0.25)
+
+
+class Pages(Base):
+    def test_status_and_report_show_every_trial(self):
+        self.sweep_file("max_trials: 4", search="{method: ask}")
+        self.sweep("s.yaml", "--prepare")
+        self.assertIn("no trial in", self.sweep("best", "s", status=1))
+        values = [0.5, 0.25, 0.75, 0.375]
+        for number, value in enumerate(values):
+            self.sweep("ask", "s")
+            self.sweep("tell", "s", number, "--value", value)
+        status = self.sweep("status", "s")
+        self.assertIn("4/4 done, 0 running, best val_loss 0.25 (trial 1)", status)
+        path = self.sweep("report", "s").strip()
+        page = pathlib.Path(path).read_text()
+        for part in ("best so far", "parallel coordinates", "Importance", "Spearman", "prefers-color-scheme: dark",
+                     "width=device-width", "optimizer.lr", *map(str, values)):
+            self.assertIn(part, page)
+        self.assertEqual(page.count("<polyline class=\"trial\""), 3)
+        self.assertEqual(page.count("<polyline class=\"best\""), 1)
+        for part in ("<script", "http://", "https://"):
+            self.assertNotIn(part, page)
+
+    def test_the_database_can_be_read_by_sqlite(self):
+        self.sweep_file("max_trials: 1", search="{method: ask}")
+        self.sweep("s.yaml", "--prepare")
+        self.sweep("ask", "s")
+        with sqlite3.connect(self.folder / "s" / "sweep.sqlite") as database:
+            self.assertEqual(database.execute("SELECT id, state FROM trials").fetchall(), [(0, "waiting")])
+            self.assertEqual(database.execute("PRAGMA integrity_check").fetchall(), [("ok",)])
+
+
+if __name__ == "__main__":
+    cases = {"whole": Whole, "stopped": Stopped, "asked": Asked, "pages": Pages}
+    names = sys.argv[1:]
+    loader = unittest.defaultTestLoader
+    suite = (loader.loadTestsFromNames(names, cases[CASE]) if names else loader.loadTestsFromTestCase(cases[CASE]))
+    result = unittest.TextTestRunner(verbosity=2).run(suite)
+    if result.testsRun and len(result.skipped) == result.testsRun:
+        sys.exit(77)
+    sys.exit(not result.wasSuccessful())

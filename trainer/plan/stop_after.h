@@ -1,0 +1,46 @@
+// LEVIN_STOP_AFTER=epoch=3 or step=100: a fit stops there at a checkpoint, as a file called stop would have it, and
+// continues later to the same bits. It is no option, because max_epochs, and with it every schedule, stays as it is:
+// "levin sweep" pauses trials by it.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "levin/core/error.h"
+#include "levin/core/variables.h"
+
+namespace levin {
+
+inline constexpr const char* kStopAfter = "LEVIN_STOP_AFTER";
+
+struct StopAfter {
+  std::optional<int64_t> epochs = std::nullopt;  // completed ones
+  std::optional<int64_t> steps = std::nullopt;
+
+  [[nodiscard]] bool is_reached(int64_t completed_epochs, int64_t global_step) const {
+    return (epochs && completed_epochs >= *epochs) || (steps && global_step >= *steps);
+  }
+};
+
+/// Throws ConfigError if the variable holds something else.
+inline StopAfter stop_after(const Variables& variables) {
+  const auto text = variables(kStopAfter);
+  if (!text) return {};
+  const size_t equals = text->find('=');
+  const std::string what = text->substr(0, equals);
+  int64_t number = 0;
+  if (equals != std::string::npos && (what == "epoch" || what == "step")) {
+    const auto* end = text->data() + text->size();
+    const auto [at, code] = std::from_chars(text->data() + equals + 1, end, number);
+    if (code != std::errc() || at != end) number = 0;
+  }
+  if (number < 1) {
+    throw ConfigError(std::string(kStopAfter) + ": expected epoch=N or step=N with N >= 1, got \"" + cut_text(*text) +
+                      "\". Set it to one of them, or unset it.");
+  }
+  return what == "epoch" ? StopAfter{.epochs = number} : StopAfter{.steps = number};
+}
+
+}  // namespace levin
