@@ -69,10 +69,11 @@ double step_ms(const Shape& shape, const std::vector<std::string>& modules, int6
   return 1e3 * seconds / static_cast<double>(std::max<int64_t>(1, times.steps));
 }
 
-// Enough for two seconds of what a step is predicted to take.
+// Enough for two seconds of what a step is predicted to take: the first ones allocate the optimizer's state, which
+// is part of the mean.
 int64_t steps_of(const Options& options, double predicted_ms) {
   if (options.quick) return 2;
-  return std::clamp<int64_t>(std::lround(2000 / predicted_ms), 4, 30);
+  return std::clamp<int64_t>(std::lround(2000 / predicted_ms), 4, 400);
 }
 
 double median(std::vector<double> values) {
