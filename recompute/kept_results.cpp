@@ -4,10 +4,10 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/clone.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 
 #include "levin/core/error.h"
@@ -16,12 +16,10 @@ namespace levin {
 
 namespace {
 
-// Kept free for libraries outside of PyTorch (torchdistx used it), below autograd as DeferredInit is above it.
-constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
-
 struct ThreadResults {
   KeptResults* results = nullptr;
   KeptResults::Mode mode = KeptResults::Mode::keep;
+  bool observed = false;  // a scope of this thread has an observer
 };
 
 ThreadResults& thread_results() {
@@ -59,82 +57,78 @@ int64_t version_of(const c10::IValue& value) {
   return is_defined_tensor(value) ? static_cast<int64_t>(value.toTensor()._version()) : 0;
 }
 
-void redispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
-}
+enum class Kind { other, product, change, unsafe_view };
 
-void call_product(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard inside(kKey);
-  const ThreadResults current = thread_results();
-  if (current.results != nullptr && current.mode == KeptResults::Mode::give) {
-    std::vector<c10::IValue> results = current.results->give(op);
-    torch::jit::drop(*stack, op.schema().arguments().size());
-    for (c10::IValue& result : results) stack->push_back(std::move(result));
-    return;
-  }
-  redispatch(op, keys, stack);
-  if (current.results == nullptr) return;
-  const auto results = torch::jit::last(*stack, op.schema().returns().size());
-  current.results->keep(op, std::vector<c10::IValue>(results.begin(), results.end()));
-}
-
-void call_change(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard inside(kKey);
-  const ThreadResults current = thread_results();
-  const auto& arguments = op.schema().arguments();
-  for (size_t k = 0; current.results != nullptr && k < arguments.size(); ++k) {
-    const c10::AliasInfo* alias = arguments[k].alias_info();
-    if (alias == nullptr || !alias->isWrite()) continue;
-    const c10::IValue& changed = torch::jit::peek(*stack, k, arguments.size());
-    if (changed.isTensor()) current.results->before_change(op, changed.toTensor(), current.mode);
-    if (!changed.isTensorList()) continue;
-    for (const at::Tensor& tensor : changed.toTensorVector()) {
-      current.results->before_change(op, tensor, current.mode);
+// LibTorch's operators by what is to be done at them; those not in the map are other.
+const std::unordered_map<c10::OperatorHandle, Kind>& kinds() {
+  static const auto known = [] {
+    std::unordered_map<c10::OperatorHandle, Kind> made;
+    auto& dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+      const auto op = dispatcher.findSchema(name);
+      if (op && name.getNamespace() == "aten" && op->schema().is_mutable()) made.emplace(*op, Kind::change);
     }
-  }
-  redispatch(op, keys, stack);
-}
-
-// matmul returns its product through this: the same memory with its own version counter.
-void call_unsafe_view(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard inside(kKey);
-  const at::Tensor product = torch::jit::peek(*stack, 0, op.schema().arguments().size()).toTensor();
-  redispatch(op, keys, stack);
-  const KeptResults* results = thread_results().results;
-  if (results == nullptr || !results->holds(product)) return;
-  const at::Tensor view = torch::jit::peek(*stack, 0, 1).toTensor();
-  view.unsafeGetTensorImpl()->set_version_counter(product.unsafeGetTensorImpl()->version_counter());
-}
-
-// LibTorch's operators that change a tensor they are given.
-std::vector<std::string> changing_operators() {
-  std::vector<std::string> names;
-  auto& dispatcher = c10::Dispatcher::singleton();
-  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    const auto op = dispatcher.findSchema(name);
-    if (!op || name.getNamespace() != "aten" || !op->schema().is_mutable()) continue;
-    names.push_back(name.overload_name.empty() ? name.name : name.name + "." + name.overload_name);
-  }
-  return names;
-}
-
-// Registered at the first use, for the rest of the process.
-void register_kernels() {
-  static const auto libraries = [] {
-    std::vector<torch::Library> made;
-    made.emplace_back(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
-    made.back().fallback(torch::CppFunction::makeFallthrough());
-    made.emplace_back(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
-    for (const std::string& name : KeptResults::operators()) {
-      made.back().impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&call_product>());
-    }
-    made.back().impl("_unsafe_view", torch::CppFunction::makeFromBoxedFunction<&call_unsafe_view>());
-    for (const std::string& name : changing_operators()) {
-      made.back().impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&call_change>());
-    }
+    auto add = [&](const std::string& name, Kind kind) {
+      made.insert_or_assign(dispatcher.findSchemaOrThrow(("aten::" + name).c_str(), ""), kind);
+    };
+    for (const std::string& name : KeptResults::operators()) add(name, Kind::product);
+    add("_unsafe_view", Kind::unsafe_view);
     return made;
   }();
+  return known;
 }
+
+// Of the thread's innermost scope.
+class ProductObserver final : public OperatorObserver {
+ public:
+  void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, OperatorStack& stack) override {
+    const ThreadResults current = thread_results();
+    const auto found = kinds().find(op);
+    const Kind kind = current.results == nullptr || found == kinds().end() ? Kind::other : found->second;
+    if (kind == Kind::product) return run_product(op, keys, stack, current);
+    if (kind == Kind::unsafe_view) return run_unsafe_view(op, keys, stack, *current.results);
+    if (kind == Kind::change) before_change(op, stack, current);
+    run_below(op, keys, stack);
+  }
+
+ private:
+  void run_product(const c10::OperatorHandle& op, c10::DispatchKeySet keys, OperatorStack& stack,
+                   const ThreadResults& current) {
+    if (current.mode == KeptResults::Mode::give) {
+      std::vector<c10::IValue> results = current.results->give(op);
+      torch::jit::drop(stack, op.schema().arguments().size());
+      for (c10::IValue& result : results) stack.push_back(std::move(result));
+      return;
+    }
+    run_below(op, keys, stack);
+    const auto results = torch::jit::last(stack, op.schema().returns().size());
+    current.results->keep(op, std::vector<c10::IValue>(results.begin(), results.end()));
+  }
+
+  static void before_change(const c10::OperatorHandle& op, const OperatorStack& stack, const ThreadResults& current) {
+    const auto& arguments = op.schema().arguments();
+    for (size_t k = 0; k < arguments.size(); ++k) {
+      const c10::AliasInfo* alias = arguments[k].alias_info();
+      if (alias == nullptr || !alias->isWrite()) continue;
+      const c10::IValue& changed = torch::jit::peek(stack, k, arguments.size());
+      if (changed.isTensor()) current.results->before_change(op, changed.toTensor(), current.mode);
+      if (!changed.isTensorList()) continue;
+      for (const at::Tensor& tensor : changed.toTensorVector()) {
+        current.results->before_change(op, tensor, current.mode);
+      }
+    }
+  }
+
+  // matmul returns its product through this: the same memory with its own version counter.
+  void run_unsafe_view(const c10::OperatorHandle& op, c10::DispatchKeySet keys, OperatorStack& stack,
+                       const KeptResults& results) {
+    const at::Tensor product = torch::jit::peek(stack, 0, op.schema().arguments().size()).toTensor();
+    run_below(op, keys, stack);
+    if (!results.holds(product)) return;
+    const at::Tensor view = torch::jit::peek(stack, 0, 1).toTensor();
+    view.unsafeGetTensorImpl()->set_version_counter(product.unsafeGetTensorImpl()->version_counter());
+  }
+};
 
 }  // namespace
 
@@ -221,15 +215,13 @@ void KeptResults::before_change(const c10::OperatorHandle& op, const at::Tensor&
 
 KeptResults::Scope::Scope(KeptResults* results, Mode mode)
     : outer_(thread_results().results), outer_mode_(thread_results().mode) {
-  thread_results() = {results, mode};
-  if (results == nullptr) return;
-  register_kernels();
-  results->next_ = 0;
-  seen_.emplace(kKey);
+  if (results != nullptr && !thread_results().observed) observer_ = std::make_unique<ProductObserver>();
+  thread_results() = {results, mode, thread_results().observed || observer_ != nullptr};
+  if (results != nullptr) results->next_ = 0;
 }
 
 KeptResults::Scope::~Scope() {
-  thread_results() = {outer_, outer_mode_};
+  thread_results() = {outer_, outer_mode_, thread_results().observed && observer_ == nullptr};
 }
 
 }  // namespace levin

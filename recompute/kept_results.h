@@ -5,11 +5,12 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "levin/dispatch/below_autograd.h"
 
 namespace c10 {
 class OperatorHandle;
@@ -18,7 +19,7 @@ class OperatorHandle;
 namespace levin {
 
 // Note [Below autograd]
-// The products are seen by kernels on a dispatch key between autograd and the devices, so that autograd records them,
+// The products are seen by an observer between autograd and the devices, so that autograd records them,
 // and saves what it needs, whether they are computed or reused. An operator that calls another (attention, convolution)
 // is kept once, as a whole.
 //
@@ -74,7 +75,7 @@ class KeptResults::Scope {
  private:
   KeptResults* outer_;
   Mode outer_mode_;
-  std::optional<c10::impl::IncludeDispatchKeyGuard> seen_;
+  std::unique_ptr<OperatorObserver> observer_;  // of the outermost scope of a thread
 };
 
 }  // namespace levin

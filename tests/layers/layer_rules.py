@@ -11,23 +11,26 @@ SIBLINGS = {
     "precision": [],
     "profilers": [],
     "recompute": [],
-    "strategies": ["launch", "process", "device"],
+    "strategies": ["launch", "process", "tape", "device"],
 }
 TRAINER = ["trainer", "trainer/plan", "trainer/run", "trainer/step", "trainer/state", "trainer/loops"]
 
-BELOW_TRAINER = ["core", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
+BELOW_TRAINER = ["core", "dispatch", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
 
 # folder: the folders it may include, besides itself. "." holds levin.h and builtins.cpp. A folder's own line is about the
 # files that stand in it directly.
 MAY_INCLUDE = {
     "core": [],
+    "dispatch": ["core"],
     **{sibling: ["core"] for sibling in SIBLINGS},
+    "recompute": ["core", "dispatch"],
     "data/loading": ["core", "data"],
     "data/text": ["core", "data", "data/loading"],
     "data/sets": ["core", "data", "data/loading", "data/text"],
     "strategies/launch": ["core", "strategies"],
     "strategies/process": ["core", "strategies", "strategies/launch"],
-    "strategies/device": ["core", "strategies"],
+    "strategies/tape": ["core", "dispatch"],
+    "strategies/device": ["core", "strategies", "strategies/tape"],
     **{folder: [*BELOW_TRAINER, *TRAINER[:k]] for k, folder in enumerate(TRAINER)},
     "callbacks": [*BELOW_TRAINER, "trainer", "trainer/plan"],
     "cuda": ["core", "strategies", "strategies/process"],

@@ -1,0 +1,57 @@
+#include "levin/dispatch/below_autograd.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <utility>
+
+namespace levin {
+
+namespace {
+
+// Kept free for libraries outside of PyTorch (torchdistx used it), below autograd as DeferredInit is above it.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
+
+OperatorObserver*& innermost() {
+  thread_local OperatorObserver* observer = nullptr;
+  return observer;
+}
+
+void call_below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+}
+
+void observe(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard inside(kKey);
+  OperatorObserver* observer = innermost();
+  // Null on threads that LibTorch starts with this thread's dispatch keys.
+  observer != nullptr ? observer->run(op, keys, *stack) : call_below(op, keys, stack);
+}
+
+// Registered at the first use, for the rest of the process.
+c10::DispatchKey registered_key() {
+  static const torch::Library library = [] {
+    torch::Library made(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+    made.fallback(torch::CppFunction::makeFromBoxedFunction<&observe>());
+    return made;
+  }();
+  return kKey;
+}
+
+}  // namespace
+
+OperatorObserver::OperatorObserver() : outer_(std::exchange(innermost(), this)), included_(registered_key()) {}
+
+OperatorObserver::~OperatorObserver() {
+  innermost() = outer_;
+}
+
+void OperatorObserver::run_below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, OperatorStack& stack) {
+  outer_ != nullptr ? outer_->run(op, keys, stack) : call_below(op, keys, &stack);
+}
+
+c10::DispatchKeySet OperatorObserver::device_keys(c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+}
+
+}  // namespace levin
