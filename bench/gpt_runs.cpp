@@ -91,7 +91,7 @@ double trained_by_levin(const Work& work, int64_t steps, levin::TrainerOptions o
   options.default_root_dir = folder.string();
   options.accelerator = work.gpu ? "gpu" : "cpu";
   if (work.gpu) options.precision = "bf16-mixed";
-  options.cuda_graph = work.cuda_graph;
+  options.record_steps = work.record_steps;
   levin::Trainer(std::move(options)).fit(model, data);
   if (alone) std::filesystem::remove_all(folder);
   return watch->items_a_second(work.tokens());

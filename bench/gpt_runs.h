@@ -16,7 +16,7 @@ struct Work {
   int64_t batch = 12;
   int64_t block = 64;  // bytes of a sample
   bool gpu = false;    // in bf16-mixed
-  bool cuda_graph = false;
+  bool record_steps = false;
 
   [[nodiscard]] int64_t tokens() const { return batch * block; }
 };

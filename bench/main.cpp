@@ -26,6 +26,7 @@ constexpr Program kPrograms[] = {
     {"metrics", bench::metrics::run_program},
     {"optimizers", bench::optimizers::run_program},
     {"overhead", bench::overhead::run_program},
+    {"recorded", bench::recorded::run_program},
     {"startup", bench::startup::run_program},
 #ifdef LEVIN_BENCH_GPT
     {"thousand_layers", bench::thousand_layers::run_program},

@@ -36,6 +36,9 @@ int run_program(int argc, char** argv);
 namespace recompute {
 int run_program(int argc, char** argv);
 }
+namespace recorded {
+int run_program(int argc, char** argv);
+}
 namespace startup {
 int run_program(int argc, char** argv);
 }

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace levin {
@@ -29,6 +30,16 @@ class Recording {
   virtual ~Recording() = default;
   /// Replays it on the same memory. Does not block the host.
   virtual void replay() = 0;
+
+  /// The memory that replay() changes and that was there before the step, as tensors of bytes. Only if the recorder
+  /// runs_step().
+  [[nodiscard]] virtual std::vector<at::Tensor> changed_memory() const { return {}; }
+  /// Runs `step`; returns what it does that was not recorded, as a clause that continues a sentence ("aten::mul got
+  /// …"), or "". Only if the recorder runs_step().
+  [[nodiscard]] virtual std::string run_beside(const std::function<void()>& step) {
+    step();
+    return "";
+  }
 };
 
 class StepRecorder {
@@ -38,9 +49,15 @@ class StepRecorder {
   /// Runs `step` without capturing it, but in the capturing context, so that libraries do their one-time work.
   virtual void warm_up(const std::function<void()>& step) = 0;
 
-  /// Captures the device work of `step` without running it. Throws what `step` throws, and c10::Error if
-  /// it waits for the device.
+  /// Captures the device work of `step`, without running it unless runs_step(). Throws what `step` throws, and
+  /// c10::Error if it waits for the device. Null if it cannot be repeated, for the reason refusal().
   [[nodiscard]] virtual std::unique_ptr<Recording> record(const std::function<void()>& step) = 0;
+
+  /// Whether record() also runs the step. What the host does within it is not seen then, so replays have to be compared
+  /// with the step itself.
+  [[nodiscard]] virtual bool runs_step() const { return false; }
+  /// Why the last record() returned null: a clause ("aten::item reads a number …").
+  [[nodiscard]] virtual std::string refusal() const { return ""; }
 };
 
 }  // namespace levin

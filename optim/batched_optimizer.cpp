@@ -27,11 +27,6 @@ void leave_pack(at::Tensor& state) {
   if (state.defined() && state.storage().nbytes() != state.nbytes()) state = state.clone();
 }
 
-int64_t steps_done(const at::Tensor& step_tensor, int64_t counted) {
-  // On a GPU the tensor may have been advanced by a replayed graph. Waits for the device.
-  return step_tensor.defined() && !step_tensor.is_cpu() ? step_tensor.item().toLong() : counted;
-}
-
 }  // namespace
 
 namespace detail {
@@ -139,24 +134,30 @@ void BatchedOptimizer::step_unless(const at::Tensor& found_inf) {
   do_step(nullptr);
 }
 
+// A replayed update has advanced the tensor alone. On a GPU this waits for the device.
+int64_t BatchedOptimizer::steps_done(const Batch& batch) const {
+  const bool is_replayed = !batch.step_tensors.empty() && (recordable_ || !batch.step_tensors[0].is_cpu());
+  return is_replayed ? batch.step_tensors[0].item().toLong() : batch.step;
+}
+
 void BatchedOptimizer::count_step(Batch& batch) {
   ++batch.step;
   if (batch.step_tensors.empty()) return;
   const at::Tensor& step = batch.step_tensors.front();
-  if (step.is_cpu()) {
+  if (step.is_cpu() && !recordable_) {
     *step.mutable_data_ptr<float>() = static_cast<float>(batch.step);
   } else {
-    step.add_(1);  // on the device, so that a captured graph counts too
+    step.add_(1);  // an operator, so that a replay counts too
   }
 }
 
 // An update stopped by found_inf does not count.
 void BatchedOptimizer::take_back_step(Batch& batch) {
   if (!found_inf_) return;
-  if (found_inf_->is_cpu()) {
-    if (found_inf_->item().toDouble() != 0) --batch.step;
-  } else if (!batch.step_tensors.empty()) {
+  if (!batch.step_tensors.empty() && (recordable_ || !found_inf_->is_cpu())) {
     batch.step_tensors.front().sub_(*found_inf_);
+  } else if (!recordable_ && found_inf_->is_cpu() && found_inf_->item().toDouble() != 0) {
+    --batch.step;
   }
 }
 
@@ -178,7 +179,7 @@ void BatchedOptimizer::run(Batch& batch) {
 
 void BatchedOptimizer::keep_progress() {
   for (const auto& batch : batches_) {
-    const int64_t step = steps_done(batch.step_tensors.empty() ? at::Tensor() : batch.step_tensors[0], batch.step);
+    const int64_t step = steps_done(batch);
     for (const size_t index : batch.slots) {
       slots_[index].step = step;
       slots_[index].product = batch.product;
@@ -260,7 +261,7 @@ BatchedOptimizer::Batch& BatchedOptimizer::batch_for(const Slot& slot, const at:
   batch->had_momentum = groups_[slot.group].momentum != 0;
   batch->state.resize(slot.state.size());
   if (packed) batch->pack.emplace();
-  if (recordable_) batch->lr = at::scalar_tensor(0.0, param.options().dtype(at::kFloat));
+  if (recordable_) batch->lr = at::scalar_tensor(0.0, param.options().dtype(param.is_cpu() ? at::kDouble : at::kFloat));
   return *batch;
 }
 
@@ -285,7 +286,7 @@ State BatchedOptimizer::state() const {
   save_groups(state);
   std::vector<Slot> slots(slots_.begin(), slots_.end());
   for (const auto& batch : batches_) {
-    const int64_t step = steps_done(batch.step_tensors.empty() ? at::Tensor() : batch.step_tensors[0], batch.step);
+    const int64_t step = steps_done(batch);
     for (const size_t index : batch.slots) {
       slots[index].step = step;
       slots[index].product = batch.product;

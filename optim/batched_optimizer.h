@@ -44,8 +44,9 @@ class BatchedOptimizer : public Optimizer {
     std::vector<size_t> copied;             // positions whose parameter has gaps in memory: params holds a dense copy
     std::optional<detail::TensorPack> pack = {};
     // Of recordable updates.
-    at::Tensor lr = {};   // () float32 on the device, to be used in place of the group's; or undefined
-    double sent_lr = -1;  // what it holds
+    at::Tensor lr = {};  // () on the device, float32 on a GPU and float64 on a CPU, to be used in place of the group's;
+                         // or undefined
+    double sent_lr = -1;                       // what it holds
     std::optional<at::Tensor> found_inf = {};  // the update is to do nothing if it is 1
   };
 
@@ -91,6 +92,7 @@ class BatchedOptimizer : public Optimizer {
   Batch& batch_for(const Slot& slot, const at::Tensor& param, bool first, bool packed);
   void pack_state(Batch& batch);
   void run(Batch& batch);
+  [[nodiscard]] int64_t steps_done(const Batch& batch) const;
   void count_step(Batch& batch);
   void take_back_step(Batch& batch);
   void send_learning_rate(Batch& batch);

@@ -133,7 +133,7 @@ void Optimizer::step() {
 }
 
 void Optimizer::step_unless(const at::Tensor& /*found_inf*/) {
-  throw Error(name() + ": its update cannot be recorded. Use SGD, Adam, AdamW or Adagrad, or cuda_graph: false.");
+  throw Error(name() + ": its update cannot be recorded. Use SGD, Adam, AdamW or Adagrad, or record_steps: false.");
 }
 
 at::Tensor Optimizer::step(const Closure& closure) {

@@ -9,7 +9,7 @@ namespace levin {
 void LossGradient::backward(const at::Tensor& loss) {
   if (own_) return own_(loss);
   if (loss.numel() != 1) return loss.backward();  // throws the right error
-  if (!loss.is_cpu()) return loss.backward();
+  if (!loss.is_cpu() || !reuses_) return loss.backward();
   at::Tensor one = std::exchange(one_, at::Tensor());  // put back only if backward succeeds
   if (!fits(one, loss)) {
     one = at::ones_like(loss);

@@ -152,6 +152,7 @@ struct TrainerOptions {
   std::optional<bool> benchmark = std::nullopt;
   std::optional<MatmulPrecision> float32_matmul_precision = std::nullopt;
   bool channels_last = false;
+  std::variant<bool, std::string> record_steps = false;
   bool cuda_graph = false;
   bool inference_mode = true;
   bool detect_anomaly = false;
@@ -297,9 +298,15 @@ struct TrainerOptions {
             "highest, high (TensorFloat-32) or medium (bfloat16) for float32 matrix products; unset: do not change it"),
         field("channels_last", &O::channels_last,
               "store images and weights of convolutions with the channels last, as tensor cores prefer"),
-        field(
-            "cuda_graph", &O::cuda_graph,
-            "capture a training step as a CUDA graph and replay it: for small steps, which are dominated by launches"),
+        field("record_steps", &O::record_steps,
+              "record a training step once and replay it (operators on a CPU, a CUDA graph on a GPU): for small steps; "
+              "auto: where that is faster")
+            .check(
+                [](const std::variant<bool, std::string>& v) {
+                  return std::holds_alternative<bool>(v) || std::get<std::string>(v) == "auto";
+                },
+                "true, false or auto"),
+        field("cuda_graph", &O::cuda_graph, "the former name of record_steps: true"),
         field("inference_mode", &O::inference_mode, "validate, test and predict in inference mode (no_grad if false)"),
         field("detect_anomaly", &O::detect_anomaly, "name the forward operation of a failing or NaN backward (slow)"),
         field("profiler", &O::profiler,

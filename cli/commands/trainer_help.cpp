@@ -31,7 +31,7 @@ const std::vector<Group>& groups() {
       {"Continuing", {"auto_resume", "auto_requeue", "stop_grace"}},
       {"Memory and speed",
        {"recompute", "num_threads", "deterministic", "benchmark", "float32_matmul_precision", "channels_last",
-        "cuda_graph", "barebones"}},
+        "record_steps", "cuda_graph", "barebones"}},
       {"Several ranks", {"use_distributed_sampler", "sync_batchnorm", "max_restarts", "oversubscribe"}}};
   return all;
 }

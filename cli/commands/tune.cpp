@@ -49,7 +49,7 @@ TrainerOptions for_search(TrainerOptions options, Callbacks finders) {
   options.profiler = Component<Profiler>();
   options.limit_val_batches = int64_t{0};
   options.num_sanity_val_steps = 0;
-  options.auto_resume = options.cuda_graph = false;
+  options.auto_resume = options.record_steps = options.cuda_graph = false;
   options.fast_dev_run = false;
   return options;
 }

@@ -1,6 +1,7 @@
 #include "levin/strategies/device/single_device.h"
 
 #include "levin/core/gpu.h"
+#include "levin/strategies/tape/tape_recorder.h"
 
 namespace levin {
 
@@ -9,7 +10,10 @@ std::shared_ptr<DeviceCopier> SingleDeviceStrategy::make_copier() {
 }
 
 std::shared_ptr<StepRecorder> SingleDeviceStrategy::make_recorder() {
-  return device_.is_cuda() ? open_gpu().make_recorder(device_) : nullptr;
+  if (device_.is_cuda()) return open_gpu().make_recorder(device_);
+  if (!device_.is_cpu()) return nullptr;
+  gradient_.reuse_nothing();
+  return std::make_shared<TapeRecorder>();
 }
 
 RankNotes SingleDeviceStrategy::backward(const at::Tensor& loss, bool sync, const RankNotes& own) {

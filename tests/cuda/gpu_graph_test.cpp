@@ -24,7 +24,7 @@ void expect_the_same(const Wanted& wanted) {
   SmallNet plain(wanted.dropout), recorded(wanted.dropout);
   plain.make_optimizers = recorded.make_optimizers = wanted.optimizers;
   const Trained launched = train(plain, options, wanted.samples);
-  options.cuda_graph = true;
+  options.record_steps = true;
   expect_same_bits(launched, train(recorded, options, wanted.samples));
 }
 
@@ -75,9 +75,9 @@ TEST_F(GpuGraph, AStepThatReadsAValueIsRefusedInOneSentence) {
   };
   Reads module;
   TrainerOptions options = on_gpu(1);
-  options.cuda_graph = true;
+  options.record_steps = true;
   const std::string error = error_of([&] { Trainer(options).fit(module, images(96)); });
-  EXPECT_TRUE(has(error, "TrainerOptions.cuda_graph: the step cannot be recorded, because something in it waits"))
+  EXPECT_TRUE(has(error, "TrainerOptions.record_steps: the step cannot be recorded, because something in it waits"))
       << error;
 }
 

@@ -9,6 +9,9 @@ levin_test(strategies FILES
   strategies/rank_difference_test.cpp
   strategies/single_device_test.cpp)
 
+levin_test(step_tape TORCH FILES
+  strategies/step_tape_test.cpp)
+
 levin_test(spilled_memory TORCH LIBS levin_io_faults FILES
   strategies/spilled_memory_test.cpp)
 

@@ -232,9 +232,9 @@ TEST(LossWeightErrors, TellWhereItHasNoMeaning) {
   TokenModule recorded;
   TrainerOptions options = quiet(1, {});
   options.strategy = RepeatingStrategy(std::make_shared<DeviceLog>());
-  options.cuda_graph = true;
+  options.record_steps = true;
   EXPECT_TRUE(has(error_of([&] { Trainer(options).fit(recorded, token_loader(16, 4)); }),
-                  "Turn TrainerOptions.cuda_graph off."));
+                  "Turn TrainerOptions.record_steps off."));
 }
 
 TEST(LossWeight, MeansNothingOutsideOfTrainingSteps) {

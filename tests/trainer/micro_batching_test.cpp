@@ -153,7 +153,7 @@ TEST(MicroBatchSize, RefusesWhatItCannotBeHadWith) {
   EXPECT_TRUE(has(refusal(manual, quiet(1, {})), "TrainerOptions.micro_batch_size: auto has no meaning with manual"));
   TinyModule plain;
   TrainerOptions recorded = quiet(1, {});
-  recorded.cuda_graph = true;
+  recorded.record_steps = true;
   EXPECT_TRUE(has(refusal(plain, recorded), "micro_batch_size: captured steps take full batches."));
 }
 

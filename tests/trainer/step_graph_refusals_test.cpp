@@ -31,10 +31,10 @@ struct NoLoss : TinyModule {
 
 std::string refusal(TinyModule& module, TrainerOptions options = quiet(1, {}),
                     const std::shared_ptr<DeviceLog>& log = std::make_shared<DeviceLog>()) {
-  options.cuda_graph = true;
+  options.record_steps = true;
   if (options.strategy.is_name("auto")) options.strategy = RepeatingStrategy(log);
   const std::string error = error_of([&] { Trainer(options).fit(module, tiny_loader(24)); });
-  EXPECT_TRUE(has(error, "TrainerOptions.cuda_graph: ")) << error;
+  EXPECT_TRUE(has(error, "TrainerOptions.record_steps: ")) << error;
   return error;
 }
 
@@ -55,8 +55,8 @@ TEST(StepGraphRefusals, NameWhatIsInTheWay) {
 TEST(StepGraphRefusals, NameTheOptionThatIsInTheWay) {
   TinyModule module;
   TrainerOptions options = quiet(1, {});
-  options.strategy = "single_device";
-  EXPECT_TRUE(has(refusal(module, options), "a step is recorded by a GPU, and this run is on cpu."));
+  options.strategy = "dp";
+  EXPECT_TRUE(has(refusal(module, options), "steps of dp on cpu cannot be recorded; use strategy: single_device."));
   options.strategy = "ddp";
   EXPECT_TRUE(has(refusal(module, options), "steps of ddp cannot be recorded"));
   options = quiet(1, {});
@@ -64,16 +64,6 @@ TEST(StepGraphRefusals, NameTheOptionThatIsInTheWay) {
   EXPECT_TRUE(has(refusal(module, options), "detect_anomaly looks at gradients on the host"));
   const auto error = refusal(module, quiet(1, {LambdaCallback(LambdaHooks{})}));
   EXPECT_TRUE(has(error, "the callback LambdaCallback acts between backward and update")) << error;
-}
-
-TEST(StepGraphRefusals, NameRecomputationWhichNeedsTheRandomNumbersOfTheForwardPass) {
-  TinyModule module;
-  TrainerOptions options = quiet(1, {});
-  options.cuda_graph = true;
-  options.strategy = RepeatingStrategy(std::make_shared<DeviceLog>());
-  options.recompute = RecomputeOptions{.modules = {"layer"}};
-  const std::string error = error_of([&] { Trainer(options).fit(module, tiny_loader(24)); });
-  EXPECT_TRUE(has(error, "TrainerOptions.recompute: a recorded step (cuda_graph: true) cannot")) << error;
 }
 
 TEST(StepGraphRefusals, NameWhatTheStepDoesOnTheHost) {

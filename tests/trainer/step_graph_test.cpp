@@ -66,7 +66,7 @@ struct Wanted {
   int64_t bad = -1;
 };
 
-Result train(const Wanted& wanted, const std::shared_ptr<DeviceLog>& log) {
+Result train(const Wanted& wanted, const std::shared_ptr<DeviceLog>& log, bool taped = false) {
   torch::manual_seed(1);
   Net module;
   module.make_optimizers = wanted.optimizers;
@@ -75,8 +75,9 @@ Result train(const Wanted& wanted, const std::shared_ptr<DeviceLog>& log) {
   if (wanted.options) wanted.options(options);
   if (log != nullptr) {
     options.strategy = RepeatingStrategy(log);
-    options.cuda_graph = true;
+    options.record_steps = true;
   }
+  if (taped) options.record_steps = true;
   Result result;
   Trainer trainer(options);
   result.error = error_of([&] { trainer.fit(module, loader(wanted.samples, wanted.bad), tiny_loader(8)); });
@@ -101,11 +102,7 @@ void expect_same_metrics(const Metrics& one, const Metrics& other) {
   }
 }
 
-// Trains both ways; returns what the device was asked for.
-std::shared_ptr<DeviceLog> expect_the_same(const Wanted& wanted) {
-  const Result plain = train(wanted, nullptr);
-  const auto log = std::make_shared<DeviceLog>();
-  const Result repeated = train(wanted, log);
+void expect_same_result(const Result& plain, const Result& repeated) {
   EXPECT_EQ(plain.error, repeated.error);
   EXPECT_EQ(plain.steps, repeated.steps);
   EXPECT_EQ(plain.skipped, repeated.skipped);
@@ -113,7 +110,17 @@ std::shared_ptr<DeviceLog> expect_the_same(const Wanted& wanted) {
   for (size_t i = 0; i < plain.tensors.size(); ++i) {
     EXPECT_TRUE(torch::equal(plain.tensors[i], repeated.tensors[i])) << "tensor " << i;
   }
+}
+
+// Trains as it is, on a device that captures, and on a CPU's tape; returns what the device was asked for.
+std::shared_ptr<DeviceLog> expect_the_same(const Wanted& wanted) {
+  const Result plain = train(wanted, nullptr);
+  const auto log = std::make_shared<DeviceLog>();
+  expect_same_result(plain, train(wanted, log));
   EXPECT_GT(log->replays, 0);
+  const CapturedConsole console;
+  expect_same_result(plain, train(wanted, nullptr, /*taped=*/true));
+  EXPECT_FALSE(console.has("The steps are not recorded")) << console.text();
   return log;
 }
 

@@ -38,6 +38,7 @@ levin_test(gpu_paths TORCH FILES
   trainer/backend_settings_test.cpp
   trainer/copy_ahead_test.cpp
   trainer/memory_report_test.cpp
+  trainer/record_steps_test.cpp
   trainer/step_graph_refusals_test.cpp
   trainer/step_graph_test.cpp)
 

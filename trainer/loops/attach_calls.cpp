@@ -36,9 +36,9 @@ void check_pipeline(const Run& run, const RecomputeOptions& options) {
 void start_recomputation(Run& run) {
   const auto& options = run.options.recompute.options;
   if (!options || (options->modules.empty() && options->checkpoints.empty())) return;
-  if (run.plan.cuda_graph) {
+  if (run.plan.record_steps == RecordSteps::yes && !run.strategy->device().is_cpu()) {
     throw ConfigError(
-        "TrainerOptions.recompute: a recorded step (cuda_graph: true) cannot go back to the random numbers of its "
+        "TrainerOptions.recompute: a captured step (record_steps: true) cannot go back to the random numbers of its "
         "forward pass. Set one of the two.");
   }
   check_pipeline(run, *options);

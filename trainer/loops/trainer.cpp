@@ -195,7 +195,7 @@ void run_fit(Run& run, const StartingPoint& start) {
   if (detail::overrides<M>(*run.entry.module, &M::backward)) {
     run.strategy->use_backward([module = run.entry.module](const at::Tensor& loss) { module->backward(loss); });
   }
-  if (run.plan.cuda_graph) run.fit.step_graph = std::make_shared<StepGraph>(run);
+  if (run.plan.record_steps != RecordSteps::no) run.fit.step_graph = StepGraph::make(run, run.plan.record_steps);
   const AnomalyScope anomaly(run.plan.detect_anomaly);
   run.entry.module->train();
   FitLoop(run).run();

@@ -118,6 +118,12 @@ void resolve_batch_sizes(const TrainerOptions& o, RunPlan& plan, Problems& probl
   plan.micro_batch_size = size != nullptr ? *size : kAutoMicroBatch;
 }
 
+RecordSteps resolve_recording(const TrainerOptions& o) {
+  const auto* flag = std::get_if<bool>(&o.record_steps);
+  if (flag == nullptr) return RecordSteps::automatic;
+  return *flag || o.cuda_graph ? RecordSteps::yes : RecordSteps::no;
+}
+
 }  // namespace
 
 bool falls_back_to_bfloat16(const TrainerOptions& options, const RunPlan& plan) {
@@ -143,7 +149,7 @@ RunPlan resolve_plan(const TrainerOptions& o) {
   plan.benchmark = o.benchmark;
   plan.float32_matmul_precision = o.float32_matmul_precision;
   plan.channels_last = o.channels_last;
-  plan.cuda_graph = o.cuda_graph;
+  plan.record_steps = resolve_recording(o);
   plan.root_dir = o.default_root_dir.empty() ? "." : o.default_root_dir;
   resolve_limits(o, plan);
   if (!is_on(o.fast_dev_run)) check_limits(plan, problems);

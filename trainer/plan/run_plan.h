@@ -12,6 +12,9 @@ namespace levin {
 
 inline constexpr int64_t kAutoMicroBatch = -1;
 
+/// Whether training steps are recorded and replayed; automatic: where that is faster.
+enum class RecordSteps { no, yes, automatic };
+
 struct RunPlan {
   std::string strategy = "single_device";
   std::string precision = "32-true";
@@ -56,7 +59,7 @@ struct RunPlan {
   std::optional<bool> benchmark = std::nullopt;
   std::optional<MatmulPrecision> float32_matmul_precision = std::nullopt;
   bool channels_last = false;
-  bool cuda_graph = false;
+  RecordSteps record_steps = RecordSteps::no;
 
   /// Whether the metrics of a step, counted from 0, go to the loggers: of every n-th, n = log_every_n_steps.
   [[nodiscard]] bool is_logged_step(int64_t step) const {

@@ -69,8 +69,8 @@ struct Fit {
   LossWeights loss_weights = {};
   Tuning tuning = {};
   std::shared_ptr<MicroBatching> micro_batching = nullptr;  // null: a batch is one pass
-  std::shared_ptr<StepGraph> step_graph = nullptr;          // with cuda_graph; null: every step is launched by the host
-  StepNotes* recording = nullptr;  // while a step is captured: what the host must do after each replay
+  std::shared_ptr<StepGraph> step_graph = nullptr;          // with record_steps; null: every step runs as it is
+  StepNotes* recording = nullptr;  // while a step is recorded: what the host must do after each replay
 
   // Where it continues from.
   bool resumed = false;            // from a checkpoint, before its first epoch begins

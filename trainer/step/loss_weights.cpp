@@ -19,6 +19,7 @@
 #include "levin/strategies/device/scatter_gather.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/run/run.h"
+#include "levin/trainer/step/step_notes.h"
 #include "levin/trainer/step/step_share.h"
 
 namespace levin {
@@ -92,10 +93,13 @@ void note_loss_weight(Run& run, const at::Tensor& weight) {
         "set_loss_weight: with manual optimization training_step itself decides what a batch counts. Multiply the loss "
         "before manual_backward.");
   }
-  if (run.fit.step_graph != nullptr) {
+  if (run.fit.step_graph != nullptr && run.plan.record_steps == RecordSteps::yes) {
     throw Error(
         "set_loss_weight: the sum of a window's weights is read by the host, which a recorded step cannot wait for. "
-        "Turn TrainerOptions.cuda_graph off.");
+        "Turn TrainerOptions.record_steps off.");
+  }
+  if (run.fit.recording != nullptr) {
+    refuse_recording(run, "set_loss_weight was called, and the sum of a window's weights is read by the host");
   }
   check_weight(weight);
   if (StepShare* share = this_share()) {

@@ -50,8 +50,9 @@ MicroBatching::MicroBatching(Run& run)
   if (run.strategy->micro_batches() > 1) {
     refuse_micro_batches(run.strategy->name() + " cuts batches into micro-batches itself. Drop one of the two.");
   }
-  if (run.plan.cuda_graph)
-    refuse_micro_batches("captured steps take full batches. Turn TrainerOptions.cuda_graph off.");
+  if (run.plan.record_steps == RecordSteps::yes) {
+    refuse_micro_batches("recorded steps take full batches. Turn TrainerOptions.record_steps off.");
+  }
   if (!run.fit.optimizers.empty() && run.fit.optimizers[0].optimizer().needs_closure()) {
     refuse_micro_batches(run.fit.optimizers[0].optimizer().name() +
                          " evaluates its batch several times in one step. Use another optimizer.");

@@ -3,11 +3,15 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <bit>
+#include <chrono>
 #include <utility>
 
 #include "levin/core/component.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/core/log.h"
 #include "levin/core/tensor_text.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/run/override.h"
@@ -20,7 +24,7 @@ namespace levin {
 namespace {
 
 [[noreturn]] void cannot(const std::string& why) {
-  throw ConfigError(about_graphs(why));
+  throw ConfigError(about_recording(why));
 }
 
 // A callback inside the step would run only once, during capture.
@@ -36,7 +40,11 @@ bool acts_inside_step(const Callback& callback) {
 void check_recordable(const Run& run) {
   if (run.strategy->is_distributed()) {
     cannot("steps of " + run.strategy->name() +
-           " cannot be recorded, because ranks agree within them; use one GPU with strategy: single_device.");
+           " cannot be recorded, because ranks agree within them; use one device with strategy: single_device.");
+  }
+  if (run.fit.micro_batching != nullptr) cannot("recorded steps take full batches, and micro_batch_size splits them.");
+  if (run.entry.recomputation != nullptr && !run.strategy->device().is_cpu()) {
+    cannot("a captured step cannot go back to the random numbers of its forward pass, which recompute does.");
   }
   if (!run.entry.module->automatic_optimization()) {
     cannot("with manual optimization training_step decides on the host what is updated, so it cannot be recorded.");
@@ -96,30 +104,50 @@ std::string shapes_text(const Batch& batch) {
 
 }  // namespace
 
-StepGraph::StepGraph(Run& run)
+StepGraph::StepGraph(Run& run, RecordSteps record)
     : run_(run),
       optimizer_((check_recordable(run), run.fit.optimizers[0].optimizer())),
       recorder_(run.strategy->make_recorder()),
       parameters_(optimizer_.parameters()) {
   if (recorder_ == nullptr) {
-    cannot("a step is recorded by a GPU, and this run is on " + run.strategy->device().str() + ".");
+    cannot("steps of " + run.strategy->name() + " on " + run.strategy->device().str() +
+           " cannot be recorded; use strategy: single_device.");
   }
   for (const auto& module : run_.entry.module->modules(/*include_self=*/false)) modules_.push_back(module.get());
+  if (record == RecordSteps::automatic) trial_.emplace();
   optimizer_.make_recordable();
 }
 
+std::shared_ptr<StepGraph> StepGraph::make(Run& run, RecordSteps record) {
+  try {
+    return std::shared_ptr<StepGraph>(new StepGraph(run, record));
+  } catch (const ConfigError& error) {
+    if (record == RecordSteps::yes) throw;
+    log::trainer.info("{}", error.what());
+    return nullptr;
+  }
+}
+
 at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
-  if (window.first) window_repeats_ = !run_.fit.skip_batch && may_repeat(batch);
+  if (gave_up_) return automatic_step(run_, batch, batch_idx, window);
+  const auto start = std::chrono::steady_clock::now();
+  if (window.first) {
+    window_is_plain_ = true;
+    window_repeats_ = !run_.fit.skip_batch && may_repeat(batch);
+  }
   const bool cut = window.last && run_.fit.epoch.window.seen < run_.fit.epoch.window.size;
-  if (!window_repeats_ || run_.fit.skip_batch || cut || !fits(batch)) return run_as_it_is(batch, batch_idx, window);
-  return repeat(parts_[part_index(window)], batch, batch_idx, window);
+  const bool repeats = window_repeats_ && !run_.fit.skip_batch && !cut && fits(batch);
+  window_is_plain_ = window_is_plain_ && (repeats || (!window_repeats_ && trial_ && trial_runs_plain_));
+  at::Tensor loss = repeats ? repeat(batch, batch_idx, window) : run_as_it_is(batch, batch_idx, window);
+  if (trial_) time_window(window, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  return loss;
 }
 
 // Checked once per window: all its batches must use the same memory for gradients. Later ones may still differ in
 // shape.
 bool StepGraph::may_repeat(const Batch& batch) {
-  warms_up_ = warm_up_left_ > 0 && changes_ <= kMostChanges;
-  if (changes_ > kMostChanges) return false;
+  warms_up_ = warm_up_left_ > 0;
+  trial_runs_plain_ = false;
   if (warms_up_) {
     --warm_up_left_;
     return false;
@@ -136,7 +164,31 @@ bool StepGraph::may_repeat(const Batch& batch) {
     forget();
     return false;
   }
-  return fits(batch);
+  if (!fits(batch)) return false;
+  trial_runs_plain_ = trial_ && is_checked_twice() && !trial_->replays_next();
+  return !trial_runs_plain_;
+}
+
+bool StepGraph::is_checked_twice() const {
+  return std::all_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return part.recording == nullptr || part.replays >= 2; });
+}
+
+// Of windows that were only replayed, without a check, or only run as they are.
+void StepGraph::time_window(const WindowPart& window, double seconds) {
+  window_seconds_ = window.first ? seconds : window_seconds_ + seconds;
+  if (!window.last || !window_is_plain_ || !is_checked_twice()) return;
+  if (trial_->replays_next() != window_repeats_) return;
+  trial_->add(window_seconds_);
+  if (!trial_->is_over()) return;
+  const RecordingTrial trial = *trial_;
+  trial_.reset();
+  if (trial.pays()) {
+    Console::instance().print("record_steps: auto: steps are replayed from a recording: " + trial.text() + " each.");
+  } else {
+    log::trainer.info("record_steps: auto: a recorded step is no faster ({}), so steps run as they are", trial.text());
+    stop();
+  }
 }
 
 StepGraph::Settings StepGraph::settings() const {
@@ -159,9 +211,24 @@ void StepGraph::forget() {
   gradients_.clear();
   warm_up_left_ = 1;
   if (++changes_ <= kMostChanges) return;
-  Console::instance().warn(about_graphs(
+  Console::instance().warn(about_recording(
       "what a step depends on (momentum, weight decay, frozen layers, the optimizer's tensors) has changed " +
       count_of(changes_, "time") + " since training began, so the steps are not recorded any more."));
+  stop();
+}
+
+void StepGraph::give_up(const std::string& why) {
+  Console::instance().warn(about_recording(why + ". The steps are not recorded, and run as they are."));
+  stop();
+}
+
+// The gradients stay where they are: the window may not be over.
+void StepGraph::stop() {
+  gave_up_ = true;
+  parts_ = {};
+  inputs_ = Batch();
+  gradients_.clear();
+  trial_.reset();
 }
 
 bool StepGraph::fits(const Batch& batch) const {
@@ -174,7 +241,7 @@ bool StepGraph::fits(const Batch& batch) const {
 
 at::Tensor StepGraph::run_as_it_is(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
   if (!inputs_.empty() && !run_.fit.skip_batch && !fits(batch) && !std::exchange(told_of_shape_, true)) {
-    Console::instance().warn(about_graphs(
+    Console::instance().warn(about_recording(
         "batch " + std::to_string(batch_idx) + " has the shapes " + shapes_text(batch) + " and the recorded step " +
         shapes_text(inputs_) + ", so such batches are not repeated from the recording (drop_last leaves them out)."));
   }
@@ -184,55 +251,117 @@ at::Tensor StepGraph::run_as_it_is(const Batch& batch, int64_t batch_idx, const 
   return loss;
 }
 
-at::Tensor StepGraph::repeat(Part& part, const Batch& batch, int64_t batch_idx, const WindowPart& window) {
+at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
   {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < batch.count(); ++i) inputs_.tensors[i].copy_(batch.tensors[i], /*non_blocking=*/true);
     if (window.last) optimizer_.send_learning_rates();
   }
   if (window.first) hold_gradients();
-  if (part.recording == nullptr) record(part, batch_idx, window);
+  Part& part = parts_[part_index(window)];
   run_.entry.time_split.enter(StepPart::forward);  // the entire step, whose parts the host cannot distinguish
-  {
-    const ProfilerScope profile(run_.profiler.get(), "recorded_step");
-    part.recording->replay();
-  }
-  ++repeated_;
+  std::string problem;
+  const bool is_new = part.recording == nullptr;
+  if (is_new) problem = record(part, batch_idx, window);
+  const bool has_run = is_new && recorder_->runs_step();
+  if (!has_run) problem = replay(part, batch_idx, window);
+  window_is_plain_ = window_is_plain_ && !has_run && !is_checked_replay(part);
   run_.fit.epoch.window.unread_loss = part.unread_loss;
   take_notes(part, window);
-  return part.loss.clone();  // the next replay writes to the same memory
+  const at::Tensor loss = part.loss.defined() ? part.loss.clone() : part.loss;  // the next replay writes to its memory
+  if (!problem.empty()) give_up(problem);
+  return loss;
 }
 
-void StepGraph::record(Part& part, int64_t batch_idx, const WindowPart& window) {
+std::string StepGraph::record(Part& part, int64_t batch_idx, const WindowPart& window) {
+  {
+    const ProfilerScope profile(run_.profiler.get(), "record_step");
+    part.recording = capture([this, &part, batch_idx, window] { run_recorded(part, batch_idx, window); });
+  }
+  if (!part.notes.refusal.empty()) return part.notes.refusal;
+  if (part.recording == nullptr) return recorder_->refusal();
+  ++recorded_;
+  if (!window.first) return "";
+  gradients_.clear();
+  for (const auto& parameter : parameters_) gradients_.push_back(parameter.grad());
+  return "";
+}
+
+std::unique_ptr<Recording> StepGraph::capture(const std::function<void()>& step) {
   try {
-    part.recording = recorder_->record([this, &part, batch_idx, window] { run_recorded(part, batch_idx, window); });
+    return recorder_->record(step);
   } catch (const c10::OutOfMemoryError&) {
     throw;
   } catch (const c10::Error& error) {
+    if (recorder_->runs_step()) throw;  // an error of the step
     const std::string text = error.what_without_backtrace();
-    throw Error(about_graphs(
+    throw Error(about_recording(
         "the step cannot be recorded, because something in it waits for the GPU (item(), cpu(), a branch on a tensor's "
         "value, or a copy from the host): " +
         text.substr(0, text.find('\n'))));
   }
-  ++recorded_;
-  if (!window.first) return;
-  gradients_.clear();
-  for (const auto& parameter : parameters_) gradients_.push_back(parameter.grad());
+}
+
+// See Note [When a replay is checked].
+bool StepGraph::is_checked_replay(const Part& part) const {
+  return recorder_->runs_step() && std::has_single_bit(static_cast<uint64_t>(part.replays));
+}
+
+std::string StepGraph::replay(Part& part, int64_t batch_idx, const WindowPart& window) {
+  ++part.replays;
+  ++repeated_;
+  if (is_checked_replay(part)) return check(part, batch_idx, window);
+  const ProfilerScope profile(run_.profiler.get(), "recorded_step");
+  part.recording->replay();
+  return "";
+}
+
+std::string StepGraph::check(Part& part, int64_t batch_idx, const WindowPart& window) {
+  const ProfilerScope profile(run_.profiler.get(), "check_recorded_step");
+  Part own;
+  const at::Tensor unread_loss = run_.fit.epoch.window.unread_loss;
+  auto results = [&](const Part& of) { return results_of(of, window); };
+  std::string problem = check_replay(*part.recording, {.of_replay = [&] { return results(part); },
+                                                       .step =
+                                                           [&] {
+                                                             run_.fit.epoch.window.unread_loss = unread_loss;
+                                                             run_recorded(own, batch_idx, window);
+                                                           },
+                                                       .of_step = [&] { return results(own); }});
+  if (problem.empty()) {
+    if (window.first) hold_gradients();
+    return "";
+  }
+  part.notes = std::move(own.notes);
+  part.loss = own.loss;
+  part.unread_loss = own.unread_loss;
+  return "batch " + std::to_string(batch_idx) + " differs from the recorded step: " + problem;
+}
+
+// What the two must agree in besides the memory that both change.
+StepResults StepGraph::results_of(const Part& part, const WindowPart& window) const {
+  StepResults results = {{"the loss", part.loss}, {"the sum of losses", part.unread_loss}};
+  for (const auto& value : part.notes.logged)
+    results.emplace_back("the logged value \"" + value.name + "\"", value.value);
+  results.emplace_back("whether losses and gradients are finite", part.notes.flags);
+  for (size_t i = 0; window.first && i < parameters_.size(); ++i) {
+    results.emplace_back("the gradient of parameter " + std::to_string(i), parameters_[i].grad());
+  }
+  return results;
 }
 
 void StepGraph::run_recorded(Part& part, int64_t batch_idx, const WindowPart& window) {
-  part.notes = StepNotes();
+  part.notes = StepNotes{.step_runs = recorder_->runs_step()};
   const RecordingScope scope(run_, part.notes);
   part.loss = automatic_step(run_, inputs_, batch_idx, window);
   if (!part.loss.defined()) {
-    throw Error(about_graphs("training_step returned no loss for batch " + std::to_string(batch_idx) +
-                             ", and whether a batch counts cannot be decided inside a recorded step."));
+    refuse_recording(run_, "training_step returned no loss for batch " + std::to_string(batch_idx) +
+                               ", and whether a batch counts cannot be decided inside a recorded step");
   }
   part.unread_loss = run_.fit.epoch.window.unread_loss;
 }
 
-// A step without the graph has put other tensors there, and a validation none.
+// A step that ran as it is has put other tensors there, and a validation none.
 void StepGraph::hold_gradients() {
   for (size_t i = 0; i < gradients_.size(); ++i) parameters_[i].mutable_grad() = gradients_[i];
 }

@@ -1,17 +1,19 @@
-// TrainerOptions::cuda_graph: the training step is captured once, and then replayed on the device. Launching hundreds
-// of kernels one by one costs the host more than small steps cost the GPU; a captured graph is one launch.
+// TrainerOptions::record_steps: the training step is recorded once, and then replayed. Deciding on and launching each
+// of its operators costs the host more than small steps cost the device. A GPU replays a captured graph, which is one
+// launch; a CPU calls the operators below autograd, without building a graph and walking it.
 //
 // Recorded are training_step, backward, clipping and the update; of an accumulation window, the first, a middle and the
 // last batch separately. Each batch is copied into the same memory. A window that differs from what was recorded
-// (another shape of batch, another number of batches) runs without the graph. Capturing is done by the strategy's
-// StepRecorder.
+// (another shape of batch, another number of batches) runs as it is. Recording is done by the strategy's StepRecorder.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +22,8 @@
 #include "levin/trainer/metrics.h"
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/run/window.h"
+#include "levin/trainer/step/check_replay.h"
+#include "levin/trainer/step/recording_trial.h"
 #include "levin/trainer/step/step_notes.h"
 
 namespace torch::nn {
@@ -29,29 +33,35 @@ class Module;
 namespace levin {
 
 // Note [What a recorded step leaves to the host]
-// Host code inside a captured step runs once, during capture. What must happen at each replay is noted then: logged
-// values, and whether a loss or a gradient was not finite. The device itself performs or skips the update
-// (Optimizer::step_unless), so one graph contains the entire step; the host reads the flags afterwards, once per
-// window, as it does without graphs, and counts accordingly.
+// Host code inside a recorded step runs once, while it is recorded. What must happen at each replay is noted then:
+// logged values, and whether a loss or a gradient was not finite. The operators themselves perform or skip the update
+// (Optimizer::step_unless), so one recording contains the entire step; the host reads the flags afterwards, once per
+// window, as it does otherwise, and counts accordingly.
+
+// Note [When a replay is checked]
+// A captured graph is what the GPU ran. A tape may miss something that the host did, so its first replay, second,
+// fourth, eighth and so on are followed by the step itself from the same memory and random numbers, and must have given
+// the same bits (check_replay.h). The step's own results count. With the first difference the run goes on as it is.
 
 class StepGraph {
  public:
-  /// Windows that run without a graph before the first capture: PyTorch's number; by then loss scaling, momentum and
+  /// Windows that run as they are before the first is recorded: PyTorch's number; by then loss scaling, momentum and
   /// libraries have done their initial work.
   static constexpr int64_t kWarmUpWindows = 3;
-  /// Graphs are captured again if frozen layers, momentum or the like change; at most this often.
+  /// Steps are recorded again if frozen layers, momentum or the like change; at most this often.
   static constexpr int64_t kMostChanges = 8;
 
-  /// Throws ConfigError with one sentence on why this run's steps cannot be captured.
-  explicit StepGraph(Run& run);
+  /// Null if the run's steps cannot be recorded and `record` is automatic; throws ConfigError with one sentence on why
+  /// they cannot if it is yes.
+  [[nodiscard]] static std::shared_ptr<StepGraph> make(Run& run, RecordSteps record);
 
-  /// automatic_step, replayed on the device if a graph fits. If capture fails, throws Error with one sentence on what
-  /// cannot be captured.
+  /// automatic_step, or its replay if there is a recording that fits. If a GPU cannot capture it, throws Error with one
+  /// sentence on what cannot be captured; on a CPU, says so and goes on as it is.
   [[nodiscard]] at::Tensor step(const Batch& batch, int64_t batch_idx, const WindowPart& window);
 
   /// Batches that were replayed.
   [[nodiscard]] int64_t repeated() const { return repeated_; }
-  /// How often a part of a window was captured.
+  /// How often a part of a window was recorded.
   [[nodiscard]] int64_t recorded() const { return recorded_; }
 
  private:
@@ -61,8 +71,9 @@ class StepGraph {
     StepNotes notes = {};
     at::Tensor loss = {};
     at::Tensor unread_loss = {};  // Window::unread_loss after it
+    int64_t replays = 0;
   };
-  /// What graphs depend on besides the batch's shape.
+  /// What recordings depend on besides the batch's shape.
   struct Settings {
     int64_t window_size = 0;
     int64_t optimizer_version = 0;
@@ -71,16 +82,29 @@ class StepGraph {
     bool operator==(const Settings&) const = default;
   };
 
+  StepGraph(Run& run, RecordSteps record);
+
   [[nodiscard]] bool may_repeat(const Batch& batch);
   [[nodiscard]] bool fits(const Batch& batch) const;
   [[nodiscard]] at::Tensor run_as_it_is(const Batch& batch, int64_t batch_idx, const WindowPart& window);
-  [[nodiscard]] at::Tensor repeat(Part& part, const Batch& batch, int64_t batch_idx, const WindowPart& window);
-  void record(Part& part, int64_t batch_idx, const WindowPart& window);
+  [[nodiscard]] at::Tensor repeat(const Batch& batch, int64_t batch_idx, const WindowPart& window);
+  // These return why the steps are not to be recorded any more; "" if they may be.
+  [[nodiscard]] std::string record(Part& part, int64_t batch_idx, const WindowPart& window);
+  [[nodiscard]] std::string replay(Part& part, int64_t batch_idx, const WindowPart& window);
+  [[nodiscard]] std::string check(Part& part, int64_t batch_idx, const WindowPart& window);
+
+  [[nodiscard]] std::unique_ptr<Recording> capture(const std::function<void()>& step);
+  [[nodiscard]] bool is_checked_replay(const Part& part) const;
+  [[nodiscard]] StepResults results_of(const Part& part, const WindowPart& window) const;
   void run_recorded(Part& part, int64_t batch_idx, const WindowPart& window);
   void hold_gradients();
   void take_notes(const Part& part, const WindowPart& window);
+  [[nodiscard]] bool is_checked_twice() const;
+  void time_window(const WindowPart& window, double seconds);
   [[nodiscard]] Settings settings() const;
   void forget();
+  void give_up(const std::string& why);
+  void stop();
 
   Run& run_;
   Optimizer& optimizer_;
@@ -93,11 +117,18 @@ class StepGraph {
   std::vector<at::Tensor> gradients_;  // what they write, by parameter
   int64_t warm_up_left_ = kWarmUpWindows;
   int64_t changes_ = 0;
-  bool warms_up_ = false;        // the running window is captured
+  bool gave_up_ = false;
+  bool warms_up_ = false;        // the running window prepares recording
   bool window_repeats_ = false;  // the running window began with a recording
   bool told_of_shape_ = false;
   int64_t repeated_ = 0;
   int64_t recorded_ = 0;
+
+  // record_steps: auto, until it is decided.
+  std::optional<RecordingTrial> trial_;
+  bool trial_runs_plain_ = false;  // the running window is run as it is, to be timed
+  bool window_is_plain_ = false;   // it is nothing but replayed, or run as it is
+  double window_seconds_ = 0;
 };
 
 }  // namespace levin

@@ -5,21 +5,32 @@
 
 namespace levin {
 
-std::string about_graphs(const std::string& text) {
-  return "TrainerOptions.cuda_graph: " + text;
+std::string about_recording(const std::string& text) {
+  return "TrainerOptions.record_steps: " + text;
+}
+
+void refuse_recording(Run& run, const std::string& why) {
+  StepNotes& notes = *run.fit.recording;
+  if (!notes.step_runs) throw Error(about_recording(why + "."));
+  if (notes.refusal.empty()) notes.refusal = why;
 }
 
 void note_logged(Run& run, std::string_view name, const at::Tensor& value, const LogOptions& options) {
   if (!run.plan.logging) return;
-  if (!value.defined() || value.device() != run.strategy->device()) refuse_logged(run, name);
+  if (!value.defined() || value.device() != run.strategy->device()) {
+    refuse_logged(run, name);
+    return run.store().log(run.entry.place, name, value, options);
+  }
   run.fit.recording->logged.push_back({run.entry.place.hook, std::string(name), value.detach(), options});
 }
 
-void refuse_logged(const Run& run, std::string_view name) {
-  throw Error(
-      about_graphs(std::string(hook_name(run.entry.place.hook)) + " logs \"" + std::string(name) +
-                   "\" from the host, which a recorded step does once and not at each batch; log a tensor that is on " +
-                   run.strategy->device().str() + ", or log it in on_train_batch_end."));
+void refuse_logged(Run& run, std::string_view name) {
+  if (!run.plan.logging) return;
+  const bool is_gpu = !run.strategy->device().is_cpu();
+  refuse_recording(run, std::string(hook_name(run.entry.place.hook)) + " logs \"" + std::string(name) +
+                            "\" from the host, which a recorded step does once and not at each batch; log a tensor" +
+                            (is_gpu ? " that is on " + run.strategy->device().str() : "") +
+                            ", or log it in on_train_batch_end");
 }
 
 }  // namespace levin

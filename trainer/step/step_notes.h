@@ -24,14 +24,21 @@ struct StepNotes {
   std::vector<Logged> logged = {};
   at::Tensor flags = {};  // of window_flags(); undefined: not needed, or the window has not ended
   at::Tensor loss = {};   // the sum of the losses that the flags are about
+
+  bool step_runs = false;    // it is run while it is recorded, so what cannot be recorded need not end the run
+  std::string refusal = "";  // why it cannot be recorded, a clause; "": it can
 };
 
-/// Trainer::log during capture. Throws Error for a value that is not on the device.
+/// Trainer::log while a step is recorded.
 void note_logged(Run& run, std::string_view name, const at::Tensor& value, const LogOptions& options);
-/// A number from the host would be the same in every replay: throws Error.
-[[noreturn]] void refuse_logged(const Run& run, std::string_view name);
+/// A number from the host would be the same in every replay: as refuse_recording.
+void refuse_logged(Run& run, std::string_view name);
+
+/// Within a step that is being recorded: notes that it cannot be, for the reason `why` (a clause). Throws Error if that
+/// means that it cannot go on (a captured step does not run).
+void refuse_recording(Run& run, const std::string& why);
 
 /// For messages: names the option.
-[[nodiscard]] std::string about_graphs(const std::string& text);
+[[nodiscard]] std::string about_recording(const std::string& text);
 
 }  // namespace levin

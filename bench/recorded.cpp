@@ -1,0 +1,254 @@
+// record_steps: a step replayed from its recording beside the same step run as it is, by hand and by the Trainer, by
+// PyTorch, by torch.compile and by Lightning with it. One thread, one core, fixed batches in memory.
+//
+//   bench_recorded [--rounds N] [mlp16] [mlp784] [gru] [lstm] [cnn] [gpt]      without names: all
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <map>
+
+#include "levin/levin.h"
+#include "peer.h"
+#include "programs.h"
+#include "rounds.h"
+#ifdef LEVIN_BENCH_GPT
+#include "gpt_runs.h"
+#endif
+
+namespace bench::recorded {
+
+namespace {
+
+namespace nn = torch::nn;
+namespace F = torch::nn::functional;
+using Clock = std::chrono::steady_clock;
+
+struct RnnNetImpl : nn::Module {
+  explicit RnnNetImpl(bool lstm) : lstm(lstm) {
+    if (lstm) long_memory = register_module("rnn", nn::LSTM(nn::LSTMOptions(64, 64).batch_first(true)));
+    if (!lstm) gated = register_module("rnn", nn::GRU(nn::GRUOptions(64, 64).batch_first(true)));
+    head = register_module("head", nn::Linear(64, 10));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor out = lstm ? std::get<0>(long_memory->forward(x)) : std::get<0>(gated->forward(x));
+    return head->forward(out.select(1, -1));
+  }
+  bool lstm;
+  nn::LSTM long_memory = nullptr;
+  nn::GRU gated = nullptr;
+  nn::Linear head = nullptr;
+};
+TORCH_MODULE(RnnNet);
+
+/// A model, its batch and the bound on the replayed step's share of the hand-written loop's.
+struct Shape {
+  std::string name;
+  std::string title;
+  std::vector<int64_t> input;
+  int64_t classes;
+  int64_t steps;
+  double bound;
+  bool beats_compiled;
+  std::function<nn::AnyModule()> make;
+};
+
+std::vector<Shape> shapes() {
+  return {
+      {"mlp16",
+       "MLP 16-64-64-4, batch 32",
+       {32, 16},
+       4,
+       3000,
+       0.40,
+       true,
+       [] {
+         return nn::AnyModule(
+             nn::Sequential(nn::Linear(16, 64), nn::ReLU(), nn::Linear(64, 64), nn::ReLU(), nn::Linear(64, 4)));
+       }},
+      {"mlp784",
+       "MLP 784-64-10, batch 64",
+       {64, 784},
+       10,
+       1500,
+       0.80,
+       true,
+       [] { return nn::AnyModule(nn::Sequential(nn::Linear(784, 64), nn::ReLU(), nn::Linear(64, 10))); }},
+      {"gru",
+       "GRU of 64 over 16 steps, batch 32",
+       {32, 16, 64},
+       10,
+       300,
+       0.60,
+       true,
+       [] { return nn::AnyModule(RnnNet(false)); }},
+      {"lstm",
+       "LSTM of 64 over 16 steps, batch 32",
+       {32, 16, 64},
+       10,
+       300,
+       0.60,
+       true,
+       [] { return nn::AnyModule(RnnNet(true)); }},
+      {"cnn", "CNN of two convolutions, batch 16", {16, 1, 28, 28}, 10, 300, 0.90, false, [] {
+         return nn::AnyModule(nn::Sequential(nn::Conv2d(1, 8, 3), nn::ReLU(), nn::MaxPool2d(2), nn::Conv2d(8, 16, 3),
+                                             nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(400, 10)));
+       }}};
+}
+
+struct Data {
+  std::vector<levin::Batch> batches;
+};
+
+Data make_data(const Shape& shape) {
+  torch::manual_seed(1);
+  Data data;
+  for (int k = 0; k < 16; ++k) {
+    data.batches.push_back(levin::Batch({torch::randn(shape.input), torch::randint(shape.classes, {shape.input[0]})}));
+  }
+  return data;
+}
+
+class Fixed final : public levin::Loader {
+ public:
+  explicit Fixed(const Data& data) : data_(data) {}
+  void start(int64_t, int64_t) override {}
+  bool next(levin::Batch& batch) override {
+    batch = data_.batches[next_++ % data_.batches.size()];
+    return true;
+  }
+  [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
+
+ private:
+  const Data& data_;
+  size_t next_ = 0;
+};
+
+class Module final : public levin::LightningModule {
+ public:
+  explicit Module(const Shape& shape) : net_(shape.make()) { register_module("net", net_.ptr()); }
+  at::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    return F::cross_entropy(net_.forward(batch[0]), batch[1]);
+  }
+  levin::OptimizerConfig configure_optimizers() override { return levin::SGD(parameters(), {.lr = 0.01}); }
+
+ private:
+  nn::AnyModule net_;
+};
+
+// Times the steps after the first `skipped`, in which steps are recorded and checked.
+class StepClock final : public levin::Callback {
+ public:
+  explicit StepClock(int64_t skipped) : skipped_(skipped) {}
+  void on_train_batch_start(levin::Trainer&, levin::LightningModule&, const levin::Batch&, int64_t batch_idx) override {
+    if (batch_idx == skipped_) start_ = Clock::now();
+  }
+  void on_train_batch_end(levin::Trainer&, levin::LightningModule&, const at::Tensor&, const levin::Batch&,
+                          int64_t batch_idx) override {
+    steps_ = batch_idx + 1 - skipped_;
+    end_ = Clock::now();
+  }
+  [[nodiscard]] double microseconds() const {
+    return std::chrono::duration<double, std::micro>(end_ - start_).count() / static_cast<double>(steps_);
+  }
+
+ private:
+  int64_t skipped_;
+  int64_t steps_ = 0;
+  Clock::time_point start_, end_;
+};
+
+constexpr int64_t kSkipped = 8;
+
+double by_hand(const Shape& shape, const Data& data, int64_t steps) {
+  torch::manual_seed(0);
+  nn::AnyModule net = shape.make();
+  torch::optim::SGD optimizer(net.ptr()->parameters(), 0.01);
+  auto start = Clock::now();
+  for (int64_t k = 0; k < steps + kSkipped; ++k) {
+    if (k == kSkipped) start = Clock::now();
+    const levin::Batch& batch = data.batches[static_cast<size_t>(k) % data.batches.size()];
+    optimizer.zero_grad();
+    const at::Tensor loss = F::cross_entropy(net.forward(batch[0]), batch[1]);
+    loss.backward();
+    optimizer.step();
+  }
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count() / static_cast<double>(steps);
+}
+
+double by_levin(const Shape& shape, const Data& data, int64_t steps, bool recorded) {
+  torch::manual_seed(0);
+  Module module(shape);
+  const auto clock = std::make_shared<StepClock>(kSkipped);
+  levin::TrainerOptions options;
+  options.barebones = true;
+  options.max_steps = steps + kSkipped;
+  options.record_steps = recorded;
+  options.num_threads = int64_t{1};
+  options.callbacks.push_back(clock);
+  levin::Trainer(std::move(options)).fit(module, std::make_shared<Fixed>(data));
+  return clock->microseconds();
+}
+
+void measure(const Shape& shape, const Options& options, const std::shared_ptr<Peer>& peer, Report& report) {
+  const Data data = make_data(shape);
+  const int64_t steps = options.quick ? 12 : shape.steps;
+  std::vector<Contender> contenders = {{"hand-written loop", [&] { return by_hand(shape, data, steps); }},
+                                       {"Trainer", [&] { return by_levin(shape, data, steps, false); }},
+                                       {"Trainer, recorded", [&] { return by_levin(shape, data, steps, true); }}};
+  if (peer != nullptr) {
+    const std::string words = " " + shape.name + " " + std::to_string(options.quick ? 12 : steps / 3);
+    contenders.push_back({"raw PyTorch", [=] { return peer->round("raw" + words); }});
+    contenders.push_back({"PyTorch, compiled", [=] { return peer->round("compiled" + words); }});
+    contenders.push_back({"Lightning, compiled", [=] { return peer->round("lightning" + words); }});
+  }
+  const auto figures = interleave(contenders, options);
+  report.table(shape.title, "us a step", figures);
+  report.at_most(shape.name + "_to_loop", ratio(figures, "Trainer, recorded", "hand-written loop"), shape.bound);
+  if (peer != nullptr && shape.beats_compiled) {
+    report.at_least(shape.name + "_compiled_to_recorded", ratio(figures, "PyTorch, compiled", "Trainer, recorded"),
+                    1.0);
+  }
+}
+
+#ifdef LEVIN_BENCH_GPT
+void measure_gpt(const Options& options, Report& report) {
+  const at::Tensor bytes = gpt::load_bytes();
+  const gpt::Work plain, recorded{.record_steps = true};
+  const int64_t steps = options.quick ? 12 : 60;
+  const auto figures =
+      interleave({{"hand-written loop", [&] { return 1e6 / gpt::hand_written_loop(plain, bytes, steps); }},
+                  {"Trainer", [&] { return 1e6 / gpt::trained_by_levin(plain, steps); }},
+                  {"Trainer, recorded", [&] { return 1e6 / gpt::trained_by_levin(recorded, steps); }}},
+                 options);
+  report.table("the GPT of bench gpt", "us a token", figures);
+  report.at_most("gpt_to_loop", ratio(figures, "Trainer, recorded", "hand-written loop"), 0.97);
+}
+#endif
+
+int run(const Options& options) {
+  pin_to_one_core();
+  levin::Console::instance().capture([](const std::string&) {});
+  Report report("recorded");
+  const auto asked = [&](const std::string& name) {
+    return options.words.empty() || std::find(options.words.begin(), options.words.end(), name) != options.words.end();
+  };
+  const std::shared_ptr<Peer> peer = Peer::start("recorded");
+  if (peer != nullptr) report.peers(peer->versions());
+  for (const Shape& shape : shapes()) {
+    if (asked(shape.name)) measure(shape, options, peer, report);
+  }
+#ifdef LEVIN_BENCH_GPT
+  if (asked("gpt")) measure_gpt(options, report);
+#endif
+  report.write();
+  return 0;
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  const auto options = read_options(argc, argv, 11);
+  return guarded([&] { return run(options); });
+}
+
+}  // namespace bench::recorded

@@ -1,0 +1,96 @@
+#include "levin/strategies/tape/recorded_calls.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+namespace levin {
+
+namespace {
+
+// Values that cannot be compared (streams, objects) count as equal: they are not numbers. A tensor here is undefined.
+bool same_value(const c10::IValue& one, const c10::IValue& other) {
+  if (one.tagKind() != other.tagKind()) return false;
+  if (one.isGenerator()) return one.toGenerator() == other.toGenerator();
+  if (one.isNone() || one.isTensor() || one.isObject() || one.isCapsule() || one.isStream() || one.isStorage())
+    return true;
+  return one == other;
+}
+
+std::string value_text(const c10::IValue& value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
+
+// Memory that both have from before the step.
+bool same_numbers(const RecordedStorage& one, const RecordedStorage& other) {
+  if (one.held.get() == other.held.get()) return true;
+  if (one.held == nullptr || other.held == nullptr || one.held->nbytes() != other.held->nbytes()) return false;
+  return one.held->nbytes() == 0 || std::memcmp(one.held->data(), other.held->data(), one.held->nbytes()) == 0;
+}
+
+class Comparison {
+ public:
+  Comparison(const RecordedCalls& first, const RecordedCalls& second) : first_(first), second_(second) {}
+
+  std::string of_calls() const {
+    const size_t common = std::min(first_.calls.size(), second_.calls.size());
+    for (size_t k = 0; k < common; ++k) {
+      std::string text = of_call(first_.calls[k], second_.calls[k]);
+      if (!text.empty()) return text;
+    }
+    if (first_.calls.size() == second_.calls.size()) return "";
+    const auto& longer = first_.calls.size() > second_.calls.size() ? first_ : second_;
+    return "it ran " + std::to_string(second_.calls.size()) + " operators where " +
+           std::to_string(first_.calls.size()) + " were recorded, one of them " + longer.calls[common].name();
+  }
+
+ private:
+  std::string of_call(const RecordedCall& one, const RecordedCall& other) const {
+    if (!(one.op == other.op)) return "it called " + other.name() + " where " + one.name() + " was recorded";
+    for (size_t k = 0; k < one.arguments.size(); ++k) {
+      std::string text = of_argument(one.arguments[k], other.arguments[k]);
+      if (!text.empty()) return one.name() + " got " + text + " as " + one.op.schema().arguments()[k].name();
+    }
+    return "";
+  }
+
+  std::string of_argument(const RecordedArgument& one, const RecordedArgument& other) const {
+    if (one.index() != other.index()) return "another kind of value";
+    if (const auto* value = std::get_if<c10::IValue>(&one)) {
+      const auto& now = std::get<c10::IValue>(other);
+      return same_value(*value, now) ? "" : value_text(now) + " where " + value_text(*value) + " was recorded";
+    }
+    if (const auto* place = std::get_if<TensorPlace>(&one)) return of_tensor(*place, std::get<TensorPlace>(other));
+    const auto& list = std::get<std::vector<TensorPlace>>(one);
+    const auto& others = std::get<std::vector<TensorPlace>>(other);
+    if (list.size() != others.size()) return "another number of tensors";
+    for (size_t k = 0; k < list.size(); ++k) {
+      std::string text = of_tensor(list[k], others[k]);
+      if (!text.empty()) return text;
+    }
+    return "";
+  }
+
+  // Storages are numbered in the order in which they appear, so that equal steps have equal places.
+  std::string of_tensor(const TensorPlace& one, const TensorPlace& other) const {
+    if (!(one == other)) return "a tensor of another shape or other memory than was recorded";
+    if (one.storage == TensorPlace::kNoStorage) return "";
+    const RecordedStorage& before = first_.memory.storages()[one.storage];
+    const RecordedStorage& now = second_.memory.storages()[one.storage];
+    if (same_numbers(before, now)) return "";
+    return "a tensor that the host has made anew with other numbers";
+  }
+
+  const RecordedCalls& first_;
+  const RecordedCalls& second_;
+};
+
+}  // namespace
+
+std::string difference(const RecordedCalls& first, const RecordedCalls& second) {
+  return Comparison(first, second).of_calls();
+}
+
+}  // namespace levin

@@ -1,0 +1,142 @@
+#include "levin/strategies/tape/step_tape.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "levin/core/error.h"
+#include "levin/core/tensor_text.h"
+#include "levin/strategies/tape/call_recorder.h"
+#include "levin/strategies/tape/tensors_in.h"
+
+namespace levin {
+
+namespace {
+
+const c10::OperatorHandle& copy_operator() {
+  static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  return op;
+}
+
+const c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
+
+bool takes_missing_tensors(const c10::Type& type) {
+  return type.kind() == c10::TypeKind::ListType && type.containedType(0)->kind() == c10::TypeKind::OptionalType;
+}
+
+// Whether the result is in memory that no argument has.
+bool makes(const RecordedCall& call, const TensorPlace& result) {
+  if (result.storage == TensorPlace::kNoStorage) return false;
+  return std::none_of(call.arguments.begin(), call.arguments.end(), [&](const RecordedArgument& argument) {
+    if (const auto* place = std::get_if<TensorPlace>(&argument)) return place->storage == result.storage;
+    const auto* list = std::get_if<std::vector<TensorPlace>>(&argument);
+    return list != nullptr && std::any_of(list->begin(), list->end(),
+                                          [&](const TensorPlace& place) { return place.storage == result.storage; });
+  });
+}
+
+}  // namespace
+
+StepTape::StepTape(RecordedCalls recorded, TapeBlock& block)
+    : recorded_(std::move(recorded)), memory_(recorded_, block) {
+  for (size_t k = 0; k < recorded_.calls.size(); ++k) {
+    add(recorded_.calls[k]);
+    const auto released = memory_.released_after(k);
+    if (released.empty()) continue;
+    auto& list = instructions_.back().released;
+    list.insert(list.end(), released.begin(), released.end());
+  }
+}
+
+void StepTape::add(const RecordedCall& call) {
+  const bool writes_one = call.form == CallForm::constant || call.form == CallForm::copy;
+  if (call.form == CallForm::constant && memory_.is_constant(call.results[0].storage)) return;
+  const c10::OperatorHandle& op = writes_one ? copy_operator() : call.out_form ? call.out_form->op : call.op;
+  Instruction made{.op = op, .keys = call.form == CallForm::as_it_is ? call.keys : kCpu, .grad_mode = call.grad_mode};
+  if (writes_one) {
+    const at::Tensor source =
+        call.form == CallForm::constant ? call.constant : memory_.tensor(std::get<TensorPlace>(call.arguments[0]));
+    made.arguments = {memory_.tensor(call.results[0]), source, /*non_blocking=*/false};
+    instructions_.push_back(std::move(made));
+    return;
+  }
+  const auto& schema = call.op.schema().arguments();
+  for (size_t k = 0; k < call.arguments.size(); ++k) {
+    made.arguments.push_back(value_of(call.arguments[k], schema[k]));
+  }
+  if (call.out_form) {
+    made.arguments.insert(made.arguments.end(), call.out_form->more.begin(), call.out_form->more.end());
+  }
+  for (const TensorPlace& place : call.results) {
+    if (call.form == CallForm::into) {
+      made.arguments.emplace_back(memory_.tensor(place));
+    } else if (makes(call, place)) {
+      made.handed.push_back({memory_.tensor(place), memory_.storage(place.storage)});
+    } else {
+      made.handed.emplace_back();
+    }
+  }
+  const bool is_handed =
+      std::any_of(made.handed.begin(), made.handed.end(), [](const HandedOver& to) { return to.expected.defined(); });
+  if (!is_handed) made.handed.clear();
+  instructions_.push_back(std::move(made));
+}
+
+c10::IValue StepTape::value_of(const RecordedArgument& argument, const c10::Argument& schema) {
+  if (const auto* value = std::get_if<c10::IValue>(&argument)) return *value;
+  if (const auto* place = std::get_if<TensorPlace>(&argument)) return memory_.tensor(*place);
+  const auto& places = std::get<std::vector<TensorPlace>>(argument);
+  if (!takes_missing_tensors(*schema.type())) {
+    std::vector<at::Tensor> tensors;
+    for (const TensorPlace& place : places) tensors.push_back(memory_.tensor(place));
+    return tensors;
+  }
+  c10::List<std::optional<at::Tensor>> tensors;
+  for (const TensorPlace& place : places) {
+    const at::Tensor tensor = memory_.tensor(place);
+    tensors.push_back(tensor.defined() ? std::optional(tensor) : std::nullopt);
+  }
+  return tensors;
+}
+
+void StepTape::replay() {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const at::AutoGradMode restored(at::GradMode::is_enabled());
+  for (const Instruction& instruction : instructions_) {
+    at::GradMode::set_enabled(instruction.grad_mode);
+    stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
+    instruction.op.redispatchBoxed(instruction.keys, &stack_);
+    if (!instruction.handed.empty()) hand_over(instruction);
+    for (c10::StorageImpl* storage : instruction.released) storage->set_data_ptr_noswap(at::DataPtr(nullptr, at::kCPU));
+  }
+  stack_.clear();
+}
+
+void StepTape::hand_over(const Instruction& instruction) {
+  size_t index = 0;
+  auto take = [&](at::Tensor result) {
+    const HandedOver& to = instruction.handed.at(index++);
+    if (!to.expected.defined()) return;
+    if (result.sizes() != to.expected.sizes() || result.strides() != to.expected.strides() ||
+        result.storage_offset() != to.expected.storage_offset()) {
+      throw Error("a recorded step: the result of " + instruction.op.schema().name() + " has the shape " +
+                  shape_text(result.sizes()) + " and had " + shape_text(to.expected.sizes()) +
+                  " when it was recorded. Set record_steps: false.");
+    }
+    to.storage->set_data_ptr_noswap(
+        result.storage().unsafeGetStorageImpl()->set_data_ptr(at::DataPtr(nullptr, at::kCPU)));
+  };
+  for (c10::IValue& value : stack_) each_tensor(value, take);
+  stack_.clear();
+}
+
+std::string StepTape::run_beside(const std::function<void()>& step) {
+  CallRecorder recorder(CallRecorder::Depth::calls);
+  step();
+  if (!recorder.refusal().empty()) return recorder.refusal();
+  return difference(recorded_, recorder.take());
+}
+
+}  // namespace levin

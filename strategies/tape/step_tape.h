@@ -1,0 +1,56 @@
+// A recorded step on a CPU: its operators below autograd, called again in a row. Internal.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <string>
+#include <vector>
+
+#include "levin/core/device_work.h"
+#include "levin/strategies/tape/recorded_calls.h"
+#include "levin/strategies/tape/tape_memory.h"
+
+namespace levin {
+
+class StepTape final : public Recording {
+ public:
+  /// Of a step that has just run.
+  StepTape(RecordedCalls recorded, TapeBlock& block);
+
+  /// Throws Error if an operator's result has another shape than was recorded, and what operators throw.
+  void replay() override;
+  [[nodiscard]] std::vector<at::Tensor> changed_memory() const override { return memory_.changed(); }
+  [[nodiscard]] std::string run_beside(const std::function<void()>& step) override;
+
+  /// The number of operators that a replay calls.
+  [[nodiscard]] size_t calls() const { return instructions_.size(); }
+  /// The size of the results that it keeps in the block.
+  [[nodiscard]] size_t block_bytes() const { return memory_.block_bytes(); }
+
+ private:
+  /// An allocated result: where its memory goes.
+  struct HandedOver {
+    at::Tensor expected = {};  // undefined: the result is
+    c10::StorageImpl* storage = nullptr;
+  };
+  struct Instruction {
+    c10::OperatorHandle op;
+    c10::DispatchKeySet keys;
+    bool grad_mode = false;
+    std::vector<c10::IValue> arguments = {};
+    std::vector<HandedOver> handed = {};  // for each tensor of the results; empty: they are in their places
+    std::vector<c10::StorageImpl*> released = {};
+  };
+
+  void add(const RecordedCall& call);
+  [[nodiscard]] c10::IValue value_of(const RecordedArgument& argument, const c10::Argument& schema);
+  void hand_over(const Instruction& instruction);
+
+  RecordedCalls recorded_;
+  TapeMemory memory_;
+  std::vector<Instruction> instructions_;
+  std::vector<c10::IValue> stack_;
+};
+
+}  // namespace levin

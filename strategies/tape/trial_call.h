@@ -1,0 +1,41 @@
+// Finds out by trying what schemas do not say. All run on the calling thread, below autograd, unseen by observers.
+// Internal.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <optional>
+#include <vector>
+
+#include "levin/strategies/tape/operator_forms.h"
+
+namespace levin {
+
+/// The state of the CPU's default generator, as a tensor of bytes.
+[[nodiscard]] at::Tensor cpu_random_state();
+void set_cpu_random_state(const at::Tensor& state);
+
+/// Which arguments an operator changed although its schema does not say so: native_batch_norm moves its running
+/// statistics. Constructed before the call with copies of the arguments.
+class UndeclaredWrites {
+ public:
+  UndeclaredWrites(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments);
+  [[nodiscard]] bool changed(size_t argument) const;
+
+ private:
+  struct Copy {
+    at::Tensor argument, before;
+  };
+  std::vector<std::optional<Copy>> copies_;
+};
+
+/// The out form that writes the same bits as `results` into tensors like them; nullopt if there is none. Calls it once,
+/// starting from `random_state` if the operator draws.
+[[nodiscard]] std::optional<OutForm> try_out_form(const c10::OperatorHandle& op,
+                                                  const std::vector<c10::IValue>& arguments,
+                                                  const std::vector<c10::IValue>& results,
+                                                  const std::optional<at::Tensor>& random_state);
+
+}  // namespace levin

@@ -1,0 +1,186 @@
+// TrainerOptions::record_steps on a CPU: what is said, decided and left alone. That the bits are the same is in
+// step_graph_test.cpp.
+#include <gtest/gtest.h>
+
+#include "callbacks/quiet_trainer.h"
+#include "levin/callbacks/ema_weight_averaging.h"
+#include "levin/core/module_call.h"
+#include "levin/optim/adamw.h"
+#include "levin/precision/mixed_precision.h"
+#include "levin/trainer/step/recording_trial.h"
+#include "support/captured_console.h"
+#include "support/temporary_folder.h"
+#include "support/tiny_module.h"
+
+namespace levin::record_steps_test {
+namespace {
+
+using namespace test;
+
+using Record = std::variant<bool, std::string>;
+
+struct Dropping : TinyModule {
+  at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+    if (on_training_step) on_training_step(batch_idx);
+    ++calls;
+    const at::Tensor hidden = torch::relu(levin::call(wide, dropout->forward(batch[0])));
+    return torch::mse_loss(head->forward(hidden), batch[1]) * factor;
+  }
+  OptimizerConfig configure_optimizers() override { return AdamW(parameters(), {.lr = 0.01}); }
+  torch::nn::Linear wide{register_module("wide", torch::nn::Linear(4, 16))};
+  torch::nn::Linear head{register_module("head", torch::nn::Linear(16, 1))};
+  torch::nn::Dropout dropout{register_module("dropout", torch::nn::Dropout(0.25))};
+  double factor = 1;
+  int calls = 0;
+};
+
+struct Trained {
+  std::vector<at::Tensor> weights;
+  int calls = 0;
+};
+
+Trained train(const Record& record, const std::function<void(TrainerOptions&, Dropping&)>& change = nullptr,
+              int64_t samples = 96, const std::string& ckpt = "") {
+  torch::manual_seed(3);
+  Dropping module;
+  TrainerOptions options = quiet(1, {});
+  options.record_steps = record;
+  options.num_sanity_val_steps = 0;
+  if (change) change(options, module);
+  Trainer(options).fit(module, tiny_loader(samples), {}, ckpt);
+  Trained trained{.calls = module.calls};
+  for (const auto& parameter : module.parameters()) trained.weights.push_back(parameter.detach());
+  return trained;
+}
+
+void expect_equal(const Trained& one, const Trained& other) {
+  for (size_t i = 0; i < one.weights.size(); ++i) EXPECT_TRUE(torch::equal(one.weights[i], other.weights[i])) << i;
+}
+
+TEST(RecordSteps, TrainingStepIsCalledOnlyToRecordAndToCheck) {
+  const Trained plain = train(false), recorded = train(true);
+  EXPECT_EQ(plain.calls, 24);
+  // Three windows before, one recorded, and beside the 1st, 2nd, 4th, 8th and 16th of twenty replays.
+  EXPECT_EQ(recorded.calls, 3 + 1 + 5);
+  expect_equal(plain, recorded);
+}
+
+TEST(RecordSteps, TheFormerNameStillWorks) {
+  EXPECT_EQ(train(false, [](TrainerOptions& o, Dropping&) { o.cuda_graph = true; }).calls, 9);
+}
+
+TEST(RecordSteps, GoesOnAsItIsWhenTheHostTakesAnotherWay) {
+  const auto branch = [](TrainerOptions&, Dropping& m) {
+    m.on_training_step = [&m](int64_t batch_idx) { m.factor = batch_idx < 11 ? 1 : 0.5; };
+  };
+  const CapturedConsole console;
+  expect_equal(train(false, branch), train(true, branch));
+  EXPECT_TRUE(console.has("TrainerOptions.record_steps: batch 11 differs from the recorded step: aten::mul got"))
+      << console.text();
+  EXPECT_TRUE(console.has("The steps are not recorded, and run as they are.")) << console.text();
+}
+
+TEST(RecordSteps, NamesTheOperatorThatReadsANumber) {
+  struct Reads : Dropping {
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      const at::Tensor loss = Dropping::training_step(batch, batch_idx);
+      return loss.item<float>() > 1000 ? loss * 2 : loss;
+    }
+  };
+  const CapturedConsole console;
+  Reads module;
+  TrainerOptions options = quiet(1, {});
+  options.record_steps = true;
+  Trainer(options).fit(module, tiny_loader(96));
+  EXPECT_EQ(module.calls, 24);
+  EXPECT_TRUE(console.has("aten::_local_scalar_dense reads a number of a tensor on the host")) << console.text();
+}
+
+TEST(RecordSteps, NamesAValueThatIsLoggedFromTheHost) {
+  const auto log_number = [](TrainerOptions&, Dropping& m) {
+    m.on_training_step = [&m](int64_t) { m.log("number", 3.0); };
+  };
+  const CapturedConsole console;
+  expect_equal(train(false, log_number), train(true, log_number));
+  EXPECT_TRUE(console.has("training_step logs \"number\" from the host")) << console.text();
+}
+
+TEST(RecordSteps, AutoSaysNothingOfWhatCannotBeRecorded) {
+  const CapturedConsole console;
+  const auto anomaly = [](TrainerOptions& o, Dropping&) { o.detect_anomaly = true; };
+  expect_equal(train(false, anomaly), train("auto", anomaly));
+  EXPECT_FALSE(console.has("record_steps")) << console.text();
+}
+
+TEST(RecordSteps, AutoDecidesAfterTimingBothWays) {
+  const CapturedConsole console;
+  const Trained plain = train(false, nullptr, 800), decided = train("auto", nullptr, 800);
+  EXPECT_EQ(plain.calls, 200);
+  expect_equal(plain, decided);
+  // Whichever is faster here: most steps were replayed, or most have run.
+  EXPECT_TRUE(decided.calls < 40 || decided.calls > 160) << decided.calls;
+  EXPECT_EQ(console.has("record_steps: auto: steps are replayed from a recording: "), decided.calls < 40)
+      << console.text();
+}
+
+TEST(RecordingTrial, PaysIfReplaysAreFaster) {
+  for (const double replayed : {30e-6, 74e-6, 80e-6}) {
+    RecordingTrial trial;
+    int64_t windows = 0;
+    while (!trial.is_over()) {
+      const bool replays = trial.replays_next();
+      EXPECT_EQ(replays, windows % 2 == 0) << "in turn";
+      trial.add((replays ? replayed : 75e-6) * (++windows % 5 == 0 ? 1 : 3));
+    }
+    EXPECT_EQ(trial.pays(), replayed < 60e-6) << "a twentieth is noise";
+    if (replayed == 30e-6) EXPECT_EQ(trial.text(), "30 us instead of 75 us");
+  }
+}
+
+TEST(RecordSteps, WorksInBfloat16AndWithAnAverageOfWeights) {
+  const auto options = [](TrainerOptions& o, Dropping&) {
+    o.precision = "bf16-mixed";
+    o.accumulate_grad_batches = 2;
+    o.gradient_clip_val = 0.5;
+    o.callbacks.push_back(EMAWeightAveraging({.decay = 0.9}));
+  };
+  const Trained recorded = train(true, options);
+  EXPECT_LT(recorded.calls, 24);
+  expect_equal(train(false, options), recorded);
+}
+
+TEST(RecordSteps, WorksWithRecomputationThatDrawsNothing) {
+  const auto options = [](TrainerOptions& o, Dropping& m) {
+    m.dropout->options.p(0);
+    o.recompute = RecomputeOptions{.modules = {"wide"}};
+  };
+  const CapturedConsole console;
+  const Trained recorded = train(true, options);
+  EXPECT_LT(recorded.calls, 24) << console.text();
+  expect_equal(train(false, options), recorded);
+}
+
+TEST(RecordSteps, AResumedRunRecordsAnewAndEndsWithTheSameBits) {
+  const TemporaryFolder folder;
+  torch::manual_seed(3);
+  const Trained whole = train(true, [](TrainerOptions& o, Dropping&) { o.max_epochs = 2; });
+  torch::manual_seed(3);
+  Dropping first;
+  TrainerOptions options = quiet(1, {});
+  options.record_steps = true;
+  options.num_sanity_val_steps = 0;
+  Trainer begun(options);
+  begun.fit(first, tiny_loader(96));
+  begun.save_checkpoint(folder.path() + "/half.safetensors");
+  const Trained resumed = train(
+      true, [](TrainerOptions& o, Dropping&) { o.max_epochs = 2; }, 96, folder.path() + "/half.safetensors");
+  EXPECT_LT(resumed.calls, 24);
+  expect_equal(whole, resumed);
+}
+
+TEST(RecordSteps, IsTrueFalseOrAuto) {
+  EXPECT_TRUE(has(error_of([] { train("often"); }), "TrainerOptions.record_steps")) << "and says what is allowed";
+}
+
+}  // namespace
+}  // namespace levin::record_steps_test

@@ -1,0 +1,87 @@
+#include "levin/trainer/step/check_replay.h"
+
+#include <ATen/ops/empty_like.h>
+#include <c10/core/GradMode.h>
+
+#include <cstring>
+
+namespace levin {
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+Tensors copies_of(const Tensors& tensors) {
+  Tensors copies;
+  for (const at::Tensor& tensor : tensors) copies.push_back(tensor.clone());
+  return copies;
+}
+
+void put_back(const Tensors& tensors, const Tensors& copies) {
+  for (size_t k = 0; k < tensors.size(); ++k) tensors[k].copy_(copies[k]);
+}
+
+// nan equals the same nan.
+bool same_bits(const at::Tensor& one, const at::Tensor& other) {
+  if (one.defined() != other.defined()) return false;
+  if (!one.defined()) return true;
+  if (one.sizes() != other.sizes() || one.scalar_type() != other.scalar_type()) return false;
+  const at::Tensor left = one.detach().contiguous(), right = other.detach().contiguous();
+  return left.nbytes() == 0 || std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) == 0;
+}
+
+bool same_numbers(const State& one, const State& other) {
+  for (const auto& [name, tensor] : one.tensors) {
+    if (!same_bits(tensor, other.tensors.at(name))) return false;
+  }
+  return true;
+}
+
+StepResults copies_of(const StepResults& results) {
+  StepResults copies;
+  for (const auto& [name, tensor] : results) {
+    copies.emplace_back(name, tensor.defined() ? tensor.detach().clone() : tensor);
+  }
+  return copies;
+}
+
+std::string differing(const StepResults& replayed, const StepResults& run) {
+  if (replayed.size() != run.size()) return "it left another number of results";
+  for (size_t k = 0; k < run.size(); ++k) {
+    if (replayed[k].first != run[k].first || !same_bits(replayed[k].second, run[k].second)) {
+      return run[k].first + " was another than in a replay";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string check_replay(Recording& recording, const ReplaySides& sides) {
+  const bool grad_mode = at::GradMode::is_enabled();
+  const at::NoGradGuard no_grad;
+  const Tensors memory = recording.changed_memory();
+  const Tensors before = copies_of(memory);
+  const State random_before = random_state();
+  recording.replay();
+  const Tensors replayed = copies_of(memory);
+  const StepResults results = copies_of(sides.of_replay());
+  const State random_after = random_state();
+
+  put_back(memory, before);
+  restore_random_state(random_before);
+  const std::string called = recording.run_beside([&] {
+    const at::AutoGradMode as_always(grad_mode);
+    sides.step();
+  });
+  if (!called.empty()) return called;
+  const std::string result = differing(results, sides.of_step());
+  if (!result.empty()) return result;
+  for (size_t k = 0; k < memory.size(); ++k) {
+    if (!same_bits(replayed[k], memory[k]))
+      return "a weight, or other memory that it changes, was another than in a replay";
+  }
+  return same_numbers(random_after, random_state()) ? "" : "it drew other random numbers than a replay";
+}
+
+}  // namespace levin

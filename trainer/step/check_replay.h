@@ -1,0 +1,30 @@
+// Whether a replayed step does what the step itself does, from the same state, to the last bit.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "levin/core/device_work.h"
+#include "levin/trainer/random_state.h"
+
+namespace levin {
+
+/// Tensors that a step leaves, each with its name for messages. An undefined one is a result too.
+using StepResults = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// What both ways of running a step are to be compared in.
+struct ReplaySides {
+  std::function<StepResults()> of_replay;  // read after the replay
+  std::function<void()> step;              // the step itself
+  std::function<StepResults()> of_step;    // read after the step
+};
+
+/// Replays `recording` and then runs the step itself from the same memory and random numbers; the step's effects stay.
+/// Returns what differed, as a clause that continues a sentence; "" if nothing did.
+[[nodiscard]] std::string check_replay(Recording& recording, const ReplaySides& sides);
+
+}  // namespace levin
