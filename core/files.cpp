@@ -11,31 +11,12 @@
 #include <fstream>
 
 #include "levin/core/error.h"
+#include "levin/core/file_descriptor.h"
 #include "levin/core/paths.h"
 
 namespace levin {
 
 namespace {
-
-// Closes the file in any case; the writer checks close() before it counts the file as written.
-class FileHandle {
- public:
-  explicit FileHandle(int fd) : fd_(fd) {}
-  ~FileHandle() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FileHandle(const FileHandle&) = delete;
-  FileHandle& operator=(const FileHandle&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-  int close() {
-    const int fd = fd_;
-    fd_ = -1;
-    return ::close(fd);
-  }
-
- private:
-  int fd_;
-};
 
 [[noreturn]] void fail(const std::string& action, const std::string& path, int error_number) {
   throw Error("cannot " + action + " " + path + ": " + system_error_text(error_number) + ".");
@@ -75,19 +56,19 @@ class DurableWrite {
 
   void write_and_sync() {
     create();
-    for (const auto& part : parts_) write_all(file_.fd(), part);
+    for (const auto& part : parts_) write_part(file_.fd(), part);
     if (retried([&] { return ::fsync(file_.fd()); }) != 0) fail_with("sync " + temporary_);
     // Errors that only close() reports are reported for a duplicate descriptor too; the file itself stays open, for its
     // lock, until it is renamed. An interrupted close() still closes, and the data are on the disk.
-    FileHandle copy(::fcntl(file_.fd(), F_DUPFD_CLOEXEC, 0));
-    if (copy.get() < 0 || (copy.close() != 0 && errno != EINTR)) fail_with("close " + temporary_);
+    FileDescriptor copy(::fcntl(file_.fd(), F_DUPFD_CLOEXEC, 0));
+    if (!copy || (copy.close() != 0 && errno != EINTR)) fail_with("close " + temporary_);
   }
 
   void rename_and_sync_folder() {
     const std::string folder = folder_of(path_);
     // Opened before the rename: after it only the sync can fail.
-    const FileHandle handle(retried([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
-    if (handle.get() < 0) fail_with("open the folder " + folder);
+    const FileDescriptor handle(retried([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+    if (!handle) fail_with("open the folder " + folder);
     if (retried([&] { return ::rename(temporary_.c_str(), path_.c_str()); }) != 0) fail_with("rename " + temporary_);
     // Some network file systems cannot sync a folder and say so with EINVAL; there the rename must suffice.
     if (retried([&] { return ::fsync(handle.get()); }) != 0 && errno != EINVAL) {
@@ -114,14 +95,14 @@ class DurableWrite {
     }
   }
 
-  void write_all(int fd, std::span<const std::byte> bytes) {
+  void write_part(int fd, std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
-      const uint64_t piece = std::min<uint64_t>(bytes.size(), kPieceBytes);
-      const ssize_t done = retried([&] { return ::write(fd, bytes.data(), piece); });
-      if (done == 0) errno = ENOSPC;  // a write of 0 bytes means there is no room
-      if (done <= 0) fail_with("write " + temporary_);
-      bytes = bytes.subspan(static_cast<size_t>(done));
-      written_ += static_cast<uint64_t>(done);
+      const auto piece = bytes.first(std::min<uint64_t>(bytes.size(), kPieceBytes));
+      if (!write_all(fd, {reinterpret_cast<const char*>(piece.data()), piece.size()})) {
+        fail_with("write " + temporary_);
+      }
+      bytes = bytes.subspan(piece.size());
+      written_ += piece.size();
       if (written_ - handed_over_ >= kPieceBytes) hand_over(fd);
     }
   }
@@ -175,15 +156,15 @@ LockedFile write_file_durably(const std::string& path, const std::string& conten
 }
 
 void sync_file(const std::string& path) {
-  const FileHandle handle(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (handle.get() >= 0) (void)::fdatasync(handle.get());
+  const FileDescriptor handle(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (handle) (void)::fdatasync(handle.get());
 }
 
 std::string read_file(const std::string& path, uint64_t max_bytes) {
   refuse_nul("read", path);
-  FileHandle handle(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  FileDescriptor handle(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
-  if (handle.get() < 0 || ::fstat(handle.get(), &info) != 0) fail("read", path, errno);
+  if (!handle || ::fstat(handle.get(), &info) != 0) fail("read", path, errno);
   if (S_ISDIR(info.st_mode)) fail("read", path, EISDIR);
   std::string content;
   char buffer[1 << 16];

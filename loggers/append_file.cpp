@@ -9,6 +9,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/error.h"
+#include "levin/core/file_descriptor.h"
 #include "levin/core/files.h"
 
 namespace levin {
@@ -17,32 +18,6 @@ namespace {
 
 constexpr size_t kMostDelayed = 1 << 20;
 constexpr size_t kMostWaiting = 64 << 20;
-
-class OpenedFile {
- public:
-  explicit OpenedFile(int fd) : fd_(fd) {}
-  ~OpenedFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  OpenedFile(const OpenedFile&) = delete;
-  OpenedFile& operator=(const OpenedFile&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-// Writes all of it; false, with errno, on failure.
-bool write_text(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t done = ::write(fd, text.data(), text.size());
-    if (done < 0 && errno == EINTR) continue;
-    if (done == 0) errno = ENOSPC;
-    if (done <= 0) return false;
-    text.remove_prefix(static_cast<size_t>(done));
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -119,9 +94,9 @@ void AppendFile::append() {
   const auto fail = [this](const char* action, int cause) {
     throw Error(std::string("cannot ") + action + " " + path_ + ": " + system_error_text(cause) + ".");
   };
-  const OpenedFile file(open_file());
+  const FileDescriptor file(open_file());
   struct stat info {};
-  if (file.get() < 0 || ::fstat(file.get(), &info) != 0) fail("write", errno);
+  if (!file || ::fstat(file.get(), &info) != 0) fail("write", errno);
   created_ = true;
   if (torn_ && static_cast<uint64_t>(info.st_size) > in_file_) {
     if (::ftruncate(file.get(), static_cast<off_t>(in_file_)) != 0) fail("shorten", errno);
@@ -131,7 +106,7 @@ void AppendFile::append() {
   const bool opens = in_file_ == 0 && !opening_.empty();
   const std::string opened = opens ? opening_ + waiting_ : "";
   const std::string& text = opens ? opened : waiting_;
-  if (!write_text(file.get(), text)) {
+  if (!write_all(file.get(), text)) {
     const int cause = errno;
     torn_ = ::ftruncate(file.get(), info.st_size) != 0;
     fail("write", cause);

@@ -13,6 +13,7 @@
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
+#include "levin/core/file_descriptor.h"
 #include "levin/core/files.h"
 #include "levin/core/utf8.h"
 #include "levin/loggers/csv_table.h"
@@ -26,32 +27,6 @@ constexpr uint64_t kFreeRewrites = 8 << 20;      // … and this much beyond, so
 constexpr size_t kMostWaitingCells = 4'000'000;  // 64 MB
 constexpr size_t kPiece = 1 << 20;               // of an append: what a full disk lets fail is small
 constexpr size_t kNowhere = std::string::npos;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-// Writes all of it; false, with errno, on failure.
-bool write_whole(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t done = ::write(fd, text.data(), text.size());
-    if (done < 0 && errno == EINTR) continue;
-    if (done == 0) errno = ENOSPC;
-    if (done <= 0) return false;
-    text.remove_prefix(static_cast<size_t>(done));
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -108,7 +83,7 @@ void MetricsFile::read(int64_t most_rows) {
   const auto rows = static_cast<int64_t>(table.rows.size());
   rows_in_file_ = std::min(rows, most_rows);
   appendable_ = !table.columns.empty() && table.text.back() == '\n' && rows <= most_rows;
-  const Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   remember(file.get());
 }
 
@@ -182,14 +157,14 @@ void MetricsFile::forget_first(size_t count) {
 
 // In pieces; if one fails the file is truncated to its last complete row.
 void MetricsFile::append() {
-  const Descriptor file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  const FileDescriptor file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   const auto fail = [this] { throw Error("cannot write " + path_ + ": " + system_error_text(errno) + "."); };
-  if (file.get() < 0) fail();
+  if (!file) fail();
   while (!waiting_.empty()) {
     std::string text;
     size_t count = 0;
     while (count < waiting_.size() && text.size() < kPiece) append_row(waiting_[count++], text);
-    if (!write_whole(file.get(), text)) {
+    if (!write_all(file.get(), text)) {
       const int cause = errno;
       if (::ftruncate(file.get(), left_.size) != 0) appendable_ = false;
       remember(file.get());
@@ -227,7 +202,7 @@ void MetricsFile::rewrite() {
     place_ = place_before;
     throw;
   }
-  const Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   appendable_ = true;
   remember(file.get());
   rows_in_file_ += waiting();

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/core/file_descriptor.h"
 #include "levin/core/files.h"
 
 namespace levin {
@@ -29,17 +30,6 @@ bool read_event(const std::string& line, SpilledEvent& event) {
   if (!json.is_object() || !json.contains("n") || !json.contains("v")) return false;
   if (!json["n"].is_number_integer() || !json["v"].is_number_integer()) return false;
   event = {json["n"].get<int64_t>(), json["v"].get<int64_t>(), line};
-  return true;
-}
-
-bool write_bytes(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t done = ::write(fd, text.data(), text.size());
-    if (done < 0 && errno == EINTR) continue;
-    if (done == 0) errno = ENOSPC;
-    if (done <= 0) return false;
-    text.remove_prefix(static_cast<size_t>(done));
-  }
   return true;
 }
 
@@ -97,7 +87,7 @@ void SpillFile::open_file() {
 // All of it or nothing.
 bool SpillFile::append(const std::string& line) {
   open_file();
-  if (fd_ >= 0 && write_bytes(fd_, line)) {
+  if (fd_ >= 0 && write_all(fd_, line)) {
     size_ += static_cast<int64_t>(line.size());
     problem_.clear();
     return true;

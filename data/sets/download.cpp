@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/core/file_descriptor.h"
 #include "levin/core/files.h"
 #include "levin/core/log.h"
 #include "levin/core/progress_line.h"
@@ -44,16 +45,7 @@ class PartialFile {
   PartialFile& operator=(const PartialFile&) = delete;
 
   bool write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t done = ::write(fd_, bytes.data(), bytes.size());
-      if (done < 0 && errno == EINTR) continue;
-      if (done <= 0) {
-        error_ = done < 0 ? errno : ENOSPC;
-        return false;
-      }
-      bytes = bytes.subspan(static_cast<size_t>(done));
-    }
-    return true;
+    return write_all(fd_, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}) || failed();
   }
 
   bool move_to(const std::string& path) {
