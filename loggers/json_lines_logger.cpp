@@ -1,13 +1,13 @@
 #include "levin/loggers/json_lines_logger.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <utility>
 
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/wall_clock.h"
 #include "levin/loggers/json_text.h"
 
 namespace levin {
@@ -16,9 +16,8 @@ namespace {
 
 // {"time":…,"step":…, up to the value of `key`.
 std::string line_at(const LogPoint& at, const char* key, const double* epoch = nullptr) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
   std::string line = "{\"time\":";
-  append_json(line, at.time > 0 ? at.time : std::chrono::duration<double>(now).count());
+  append_json(line, at.time > 0 ? at.time : seconds_since_1970());
   line += ",\"step\":" + std::to_string(at.step);
   if (epoch != nullptr) {
     line += ",\"epoch\":";

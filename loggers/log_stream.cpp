@@ -5,6 +5,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/core/wall_clock.h"
 
 namespace levin {
 
@@ -12,10 +13,6 @@ namespace {
 
 constexpr auto kLookEvery = std::chrono::milliseconds(50);
 constexpr size_t kLongQueue = 4096;  // events; the thread is woken
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 size_t bytes_of(const MetricList& row) {
   return row.size() * (sizeof(MetricList::value_type) + 16);  // many names are longer than a string holds in itself

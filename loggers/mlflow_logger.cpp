@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/wall_clock.h"
 #include "levin/loggers/flat_options.h"
 #include "levin/loggers/run_folder.h"
 
@@ -42,9 +42,7 @@ std::string random_id() {
 }
 
 int64_t milliseconds_of(double time) {
-  if (time > 0) return static_cast<int64_t>(time * 1000);
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  return static_cast<int64_t>((time > 0 ? time : seconds_since_1970()) * 1000);
 }
 
 std::string dumped(const Json& json) {

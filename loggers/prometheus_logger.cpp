@@ -1,7 +1,6 @@
 #include "levin/loggers/prometheus_logger.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <string_view>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/core/paths.h"
+#include "levin/core/wall_clock.h"
 
 namespace levin {
 
@@ -61,8 +61,7 @@ void PrometheusLogger::own_folder() {
 }
 
 void PrometheusLogger::changed() {
-  using Clock = std::chrono::system_clock;
-  logged_ = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+  logged_ = seconds_since_1970();
   if (!std::exchange(is_stale_, true)) timer_.arm(options_.every);
 }
 

@@ -11,6 +11,7 @@
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/core/paths.h"
+#include "levin/core/wall_clock.h"
 #include "levin/loggers/flat_options.h"
 
 namespace levin {
@@ -35,7 +36,7 @@ std::string new_uuid() {
 }
 
 double or_now(double time) {
-  return time > 0 ? time : std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return time > 0 ? time : seconds_since_1970();
 }
 
 std::string json_text(const nlohmann::json& json) {

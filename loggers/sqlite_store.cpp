@@ -11,6 +11,7 @@
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/wall_clock.h"
 
 namespace levin {
 
@@ -40,10 +41,6 @@ CREATE TABLE artifacts (id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES 
 CREATE VIEW curves AS SELECT runs.uuid AS run, runs.name AS run_name, names.name AS metric, step, time, value
   FROM metrics JOIN runs ON runs.id = metrics.run JOIN names ON names.id = metrics.name;
 )sql";
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 std::string this_host() {
   std::array<char, 256> name{};
@@ -118,7 +115,7 @@ void SqliteStore::open_run(const std::string& uuid, const std::string& name, con
       .bind(1, uuid)
       .bind(2, name)
       .bind(3, folder)
-      .bind(4, seconds_now())
+      .bind(4, seconds_since_1970())
       .bind(5, this_command())
       .bind(6, this_host())
       .bind(7, static_cast<int64_t>(::getpid()))
@@ -194,7 +191,7 @@ void SqliteStore::end_run(const std::string& status) {
   file_.prepare("UPDATE runs SET status = ?2, ended = ?3 WHERE id = ?1")
       .bind(1, run_)
       .bind(2, status)
-      .bind(3, seconds_now())
+      .bind(3, seconds_since_1970())
       .run();
 }
 

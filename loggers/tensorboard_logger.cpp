@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/wall_clock.h"
 #include "levin/loggers/event_records.h"
 
 namespace levin {
@@ -24,12 +24,8 @@ namespace {
 
 constexpr const char* kEventFile = "events.out.tfevents.";
 
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 LogPoint timed(const LogPoint& at) {
-  return at.time > 0 ? at : LogPoint(at.step, seconds_now());
+  return at.time > 0 ? at : LogPoint(at.step, seconds_since_1970());
 }
 
 std::string host_name() {
@@ -99,7 +95,7 @@ std::vector<TensorBoardLogger::EarlierFile> TensorBoardLogger::find_event_files(
 // Sorted after the earlier ones, even if they are of the same second or of a host whose clock was ahead.
 std::string TensorBoardLogger::new_name() {
   static std::atomic<int> files_of_process = 0;
-  const long long time = std::max(static_cast<long long>(seconds_now()), newest_ + 1);
+  const long long time = std::max(static_cast<long long>(seconds_since_1970()), newest_ + 1);
   std::array<char, 32> seconds{};
   std::snprintf(seconds.data(), seconds.size(), "%010lld", time);
   newest_ = time;
@@ -114,7 +110,7 @@ void TensorBoardLogger::begin_file() {
   } catch (const Error&) {
     // the file cannot be written then, which is reported
   }
-  const double now = seconds_now();
+  const double now = seconds_since_1970();
   std::string opening = version_record(now);
   if (restart_at_) opening += session_start_record(now, *restart_at_);
   restart_at_.reset();

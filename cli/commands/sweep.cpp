@@ -20,6 +20,7 @@
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 #include "levin/core/run_command.h"
+#include "levin/core/wall_clock.h"
 
 namespace levin {
 
@@ -229,8 +230,7 @@ int tell(SweepStore& store, const SweepWords& words) {
     throw ConfigError("levin sweep tell: --value: expected a number, got \"" + cut_text(words.value) + "\".");
   }
   const Trial trial = store.trial(id);
-  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  if (store.tell(id, value, now)) return kExitOk;
+  if (store.tell(id, value, seconds_since_1970())) return kExitOk;
   Console::instance().error("sweep: trial " + std::to_string(id) + " is " + word(trial.state) +
                             ", and only one that waits and was never started takes a value from outside.");
   return kExitRunFailed;

@@ -16,6 +16,7 @@
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/exit_codes.h"
+#include "levin/core/wall_clock.h"
 
 namespace levin {
 
@@ -30,10 +31,6 @@ std::string top_usage(int width) {
              "is no terminal, one line is printed each time until the run ends.",
              width) +
          "\n" + options_table(describe_options<TopOptions>(), width);
-}
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 // The run that is looked at, and why it is this one.
@@ -75,7 +72,7 @@ int show_lines(const ChosenRun& chosen, double every) {
   while (true) {
     const RunRecord run = read_run_record(chosen.folder);  // before the metrics: an ended run has written them all
     metrics.update();
-    console.print(plain_line(run, metrics.series(), seconds_now()));
+    console.print(plain_line(run, metrics.series(), seconds_since_1970()));
     if (!is_active(run)) {
       console.print("the run has ended: " + end_text(run));
       return kExitOk;
@@ -115,7 +112,7 @@ int show_screen(const ChosenRun& chosen, double every) {
     }
     choose_curves(curves, names, std::min(curves_for(screen.columns()), std::max<size_t>(1, names.size())));
     const std::string note = is_active(run) ? chosen.note : "the run has ended: " + end_text(run);
-    screen.draw(top_view(run, metrics.series(), curves, screen.columns(), screen.rows(), seconds_now(), note));
+    screen.draw(top_view(run, metrics.series(), curves, screen.columns(), screen.rows(), seconds_since_1970(), note));
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next_look - Clock::now()).count();
     const TopKey key = screen.wait(static_cast<int>(std::clamp<int64_t>(left, 1, 1000)));
     if (key == TopKey::quit) return kExitOk;

@@ -1,7 +1,6 @@
 #include "levin/cli/runs/report_page.h"
 
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "levin/cli/runs/run_table.h"
 #include "levin/core/count_of.h"
 #include "levin/core/version.h"
+#include "levin/core/wall_clock.h"
 
 namespace levin {
 
@@ -70,7 +70,6 @@ std::string title_of(const ReportData& data) {
 }
 
 std::string sub_title(const ReportData& data) {
-  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   std::string text;
   if (data.runs.size() == 1) {
     const RunRecord& record = data.runs[0].listed.record;
@@ -82,7 +81,7 @@ std::string sub_title(const ReportData& data) {
     if (!record.strategy.empty() && record.strategy != "auto") text += record.strategy + " · ";
     if (!record.precision.empty()) text += record.precision + " · ";
   }
-  return text + "report of " + time_text(now);
+  return text + "report of " + time_text(seconds_since_1970());
 }
 
 std::string navigation(const std::string& page) {

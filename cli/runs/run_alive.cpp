@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <climits>
 #include <cmath>
 #include <csignal>
@@ -15,16 +14,14 @@
 #include <fstream>
 #include <sstream>
 
+#include "levin/core/wall_clock.h"
+
 namespace levin {
 
 namespace {
 
 constexpr double kClockSlack = 5;    // seconds between a process's start as the kernel counts it and as it says
 constexpr double kSilentAfter = 60;  // of a run on another machine, which updates its record every second
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 struct Process {
   bool ended = false;           // and its parent has not noticed yet
@@ -48,7 +45,7 @@ Process process_of(int64_t pid) {
   std::timespec up{};
   if (::clock_gettime(CLOCK_BOOTTIME, &up) != 0) return process;
   const double since_boot = std::strtod(word.c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK));
-  process.start = now() - (static_cast<double>(up.tv_sec) + 1e-9 * static_cast<double>(up.tv_nsec)) + since_boot;
+  process.start = seconds_since_1970() - (static_cast<double>(up.tv_sec) + 1e-9 * static_cast<double>(up.tv_nsec)) + since_boot;
   return process;
 }
 
@@ -83,7 +80,7 @@ bool is_run_alive(const std::string& folder, const std::string& host, int64_t pi
   const bool here = host == this_host();
   if (here && is_process_there(pid, updated)) return true;
   if (is_folder_locked(folder)) return true;
-  return !here && now() - updated < kSilentAfter;
+  return !here && seconds_since_1970() - updated < kSilentAfter;
 }
 
 }  // namespace levin

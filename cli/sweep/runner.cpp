@@ -23,6 +23,7 @@
 #include "levin/core/short_number.h"
 #include "levin/core/stop_signal.h"
 #include "levin/core/variables.h"
+#include "levin/core/wall_clock.h"
 
 namespace levin {
 
@@ -32,10 +33,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenSweepLooks(30);
 constexpr size_t kErrorLines = 8;
-
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 std::vector<int> cores_of_this_process() {
   cpu_set_t set;

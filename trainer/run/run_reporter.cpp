@@ -6,6 +6,7 @@
 
 #include "levin/core/process_memory.h"
 #include "levin/core/value.h"
+#include "levin/core/wall_clock.h"
 #include "levin/loggers/run_recorder.h"
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/run/run_position.h"
@@ -15,10 +16,6 @@ namespace levin {
 namespace {
 
 constexpr auto kReportEvery = std::chrono::seconds(1);
-
-double calendar_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -67,7 +64,7 @@ std::shared_ptr<Logger> RunReporter::record() const {
 
 void RunReporter::begin(Run& run, bool continues) {
   if (run.loggers.empty()) return;
-  started_ = calendar_seconds();
+  started_ = seconds_since_1970();
   share_at_start_ = run.entry.stage == Stage::fit ? share_done(run) : std::nullopt;
   const bool goes_on = std::exchange(has_begun_, true) || continues;
   if (record_ != nullptr) {
@@ -78,7 +75,7 @@ void RunReporter::begin(Run& run, bool continues) {
 
 void RunReporter::saved(Run& run, const std::string& path, int64_t step, int64_t epoch) {
   if (record_ == nullptr || run.loggers.empty()) return;
-  SavedCheckpoint saved{path, step, epoch, calendar_seconds()};
+  SavedCheckpoint saved{path, step, epoch, seconds_since_1970()};
   saved_at_ = saved.time;
   if (const BestCheckpoint best = best_of(run); best.path == path) saved.score = best.score;
   run.log_stream->then([record = record_, saved] { record->add_checkpoint(saved); });
@@ -126,7 +123,7 @@ RunProgress RunReporter::status_of(const Run& run) const {
   now.device = run.strategy->device().str();
   now.world_size = run.strategy->world_size();
   now.started = started_;
-  now.now = calendar_seconds();
+  now.now = seconds_since_1970();
   now.epoch = run.progress.epoch;
   now.max_epochs = or_unlimited(run.plan.max_epochs);
   now.step = run.progress.global_step;
