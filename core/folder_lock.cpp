@@ -18,6 +18,7 @@
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/core/stop_signal.h"
+#include "levin/core/this_process.h"
 
 namespace levin {
 
@@ -118,9 +119,7 @@ FolderLock::Attempt FolderLock::attempt() {
 
 // The lock works without it, so a full disk is not a problem.
 void FolderLock::sign() const {
-  std::array<char, 256> host = {};
-  ::gethostname(host.data(), host.size() - 1);
-  const std::string text = std::string(host.data()) + "\n" + std::to_string(::getpid()) + "\n" + now_text() + "\n";
+  const std::string text = host_name() + "\n" + std::to_string(::getpid()) + "\n" + now_text() + "\n";
   (void)!::ftruncate(fd_, 0);
   (void)!::pwrite(fd_, text.data(), text.size(), 0);
 }

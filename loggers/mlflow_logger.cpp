@@ -13,6 +13,7 @@
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/this_process.h"
 #include "levin/core/wall_clock.h"
 #include "levin/loggers/flat_options.h"
 #include "levin/loggers/run_folder.h"
@@ -57,8 +58,8 @@ Json json_number(double value) {
 }
 
 std::string command_name() {
-  std::string command = read_file("/proc/self/cmdline");
-  return command.substr(0, command.find('\0'));
+  const std::vector<std::string> words = own_command_line();
+  return words.empty() ? "" : words[0];
 }
 
 // A name as a path below the run's files: no "..", no absolute path.

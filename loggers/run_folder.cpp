@@ -13,6 +13,7 @@
 #include "levin/core/files.h"
 #include "levin/core/slurm_job.h"
 #include "levin/core/temporary_file.h"
+#include "levin/core/this_process.h"
 
 namespace levin {
 
@@ -23,14 +24,14 @@ namespace {
 constexpr const char* kVersion = "version_";
 constexpr const char* kJobFile = "slurm_job";
 
-// "12_3\n/usr/bin/levin fit --config run.yaml\n": a job's script may run several commands, each with a folder. Nothing
+// "12_3\n/usr/bin/levin fit --config run.yaml \n": a job's script may run several commands, each with a folder. Nothing
 // outside of Slurm.
 std::optional<std::string> job_text() {
   const auto job = slurm_job(process_variables());
   if (!job) return std::nullopt;
-  std::string command = read_file("/proc/self/cmdline");
-  std::replace(command.begin(), command.end(), '\0', ' ');
-  return job->id + "\n" + command + "\n";
+  std::string text = job->id + "\n";
+  for (const std::string& word : own_command_line()) text += word + " ";
+  return text + "\n";
 }
 
 // N of "version_N"; none of what only looks like it: "version_007", which is not the folder of run 7, a number that is

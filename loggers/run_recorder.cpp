@@ -11,6 +11,7 @@
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/core/temporary_file.h"
+#include "levin/core/this_process.h"
 #include "levin/core/version.h"
 
 namespace levin {
@@ -32,13 +33,6 @@ OrderedJson number_or_null(double value) {
 
 OrderedJson or_null(const std::optional<double>& value) {
   return value ? number_or_null(*value) : OrderedJson();
-}
-
-std::vector<std::string> own_command_line() {
-  std::vector<std::string> words;
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
-  return words;
 }
 
 std::string record_path(const std::string& folder) {

@@ -3,14 +3,13 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <thread>
 
 #include "levin/core/error.h"
-#include "levin/core/files.h"
+#include "levin/core/this_process.h"
 #include "levin/core/wall_clock.h"
 
 namespace levin {
@@ -41,18 +40,6 @@ CREATE TABLE artifacts (id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES 
 CREATE VIEW curves AS SELECT runs.uuid AS run, runs.name AS run_name, names.name AS metric, step, time, value
   FROM metrics JOIN runs ON runs.id = metrics.run JOIN names ON names.id = metrics.name;
 )sql";
-
-std::string this_host() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
-std::string this_command() {
-  std::string command = read_file("/proc/self/cmdline");
-  while (command.ends_with('\0')) command.pop_back();
-  std::replace(command.begin(), command.end(), '\0', ' ');
-  return command;
-}
 
 }  // namespace
 
@@ -104,8 +91,8 @@ void SqliteStore::open_run(const std::string& uuid, const std::string& name, con
   if (is_known) {
     file_.prepare("UPDATE runs SET status = 'running', ended = NULL, command = ?2, host = ?3, pid = ?4 WHERE id = ?1")
         .bind(1, run_)
-        .bind(2, this_command())
-        .bind(3, this_host())
+        .bind(2, own_command_text())
+        .bind(3, host_name())
         .bind(4, static_cast<int64_t>(::getpid()))
         .run();
     transaction.commit();
@@ -116,8 +103,8 @@ void SqliteStore::open_run(const std::string& uuid, const std::string& name, con
       .bind(2, name)
       .bind(3, folder)
       .bind(4, seconds_since_1970())
-      .bind(5, this_command())
-      .bind(6, this_host())
+      .bind(5, own_command_text())
+      .bind(6, host_name())
       .bind(7, static_cast<int64_t>(::getpid()))
       .run();
   run_ = file_.last_row();
@@ -134,7 +121,7 @@ void SqliteStore::mark_killed(const std::string& folder) {
   {
     SqliteStatement find =
         file_.prepare("SELECT id, pid FROM runs WHERE status = 'running' AND host = ?1 AND folder = ?2");
-    find.bind(1, this_host()).bind(2, folder);
+    find.bind(1, host_name()).bind(2, folder);
     while (find.step()) {
       const auto pid = static_cast<pid_t>(find.integer(1));
       if (pid != ::getpid() && ::kill(pid, 0) != 0 && errno == ESRCH) gone.push_back(find.integer(0));

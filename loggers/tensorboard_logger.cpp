@@ -15,6 +15,7 @@
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/this_process.h"
 #include "levin/core/wall_clock.h"
 #include "levin/loggers/event_records.h"
 
@@ -26,11 +27,6 @@ constexpr const char* kEventFile = "events.out.tfevents.";
 
 LogPoint timed(const LogPoint& at) {
   return at.time > 0 ? at : LogPoint(at.step, seconds_since_1970());
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
 bool begins_as_own(const std::string& path) {
@@ -99,7 +95,8 @@ std::string TensorBoardLogger::new_name() {
   std::array<char, 32> seconds{};
   std::snprintf(seconds.data(), seconds.size(), "%010lld", time);
   newest_ = time;
-  return kEventFile + std::string(seconds.data()) + "." + host_name() + "." + std::to_string(::getpid()) + "." +
+  const std::string host = host_name().empty() ? "localhost" : host_name();
+  return kEventFile + std::string(seconds.data()) + "." + host + "." + std::to_string(::getpid()) + "." +
          std::to_string(files_of_process++) + options_.filename_suffix;
 }
 

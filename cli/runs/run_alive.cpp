@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <climits>
 #include <cmath>
@@ -14,6 +13,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "levin/core/this_process.h"
 #include "levin/core/wall_clock.h"
 
 namespace levin {
@@ -45,7 +45,8 @@ Process process_of(int64_t pid) {
   std::timespec up{};
   if (::clock_gettime(CLOCK_BOOTTIME, &up) != 0) return process;
   const double since_boot = std::strtod(word.c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK));
-  process.start = seconds_since_1970() - (static_cast<double>(up.tv_sec) + 1e-9 * static_cast<double>(up.tv_nsec)) + since_boot;
+  process.start =
+      seconds_since_1970() - (static_cast<double>(up.tv_sec) + 1e-9 * static_cast<double>(up.tv_nsec)) + since_boot;
   return process;
 }
 
@@ -70,14 +71,8 @@ bool is_process_there(int64_t pid, double time) {
   return !process.ended && !(process.start > time + kClockSlack);
 }
 
-std::string this_host() {
-  std::array<char, 256> host = {};
-  ::gethostname(host.data(), host.size() - 1);
-  return host.data();
-}
-
 bool is_run_alive(const std::string& folder, const std::string& host, int64_t pid, double updated) {
-  const bool here = host == this_host();
+  const bool here = host == host_name();
   if (here && is_process_there(pid, updated)) return true;
   if (is_folder_locked(folder)) return true;
   return !here && seconds_since_1970() - updated < kSilentAfter;

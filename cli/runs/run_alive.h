@@ -17,7 +17,4 @@ namespace levin {
 /// folder's lock (also in another container), or, on another machine, a record that was `updated` in the last minute.
 [[nodiscard]] bool is_run_alive(const std::string& folder, const std::string& host, int64_t pid, double updated);
 
-/// The name of this machine, as FolderLock and run.json write it.
-[[nodiscard]] std::string this_host();
-
 }  // namespace levin

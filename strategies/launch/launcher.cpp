@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -21,6 +20,7 @@
 #include "levin/core/log.h"
 #include "levin/core/rank_status.h"
 #include "levin/core/stop_signal.h"
+#include "levin/core/this_process.h"
 #include "levin/core/usable_cores.h"
 #include "levin/core/write_errors.h"
 #include "levin/strategies/launch/cluster_environment.h"
@@ -264,11 +264,9 @@ class Job {
 
   void report_failure() const {
     const Rank& failed = first_cause();
-    std::array<char, 256> host = {};
-    ::gethostname(host.data(), host.size() - 1);
     const RankPage& page = pages_[failed.local_rank];
     std::string text =
-        "rank " + std::to_string(failed.rank) + " on " + host.data() + " (process " + std::to_string(failed.pid) + ") ";
+        "rank " + std::to_string(failed.rank) + " on " + host_name() + " (process " + std::to_string(failed.pid) + ") ";
     text += WIFSIGNALED(failed.status) ? "was killed by signal " + std::to_string(WTERMSIG(failed.status)) + " (" +
                                              strsignal(WTERMSIG(failed.status)) + ")"
                                        : "ended with status " + std::to_string(exit_status(failed.status));

@@ -7,10 +7,10 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <vector>
 
 #include "levin/core/error.h"
+#include "levin/core/this_process.h"
 #include "levin/strategies/launch/launcher_signals.h"
 
 extern char** environ;
@@ -20,13 +20,6 @@ namespace levin {
 namespace {
 
 constexpr const char* kLauncher = "LEVIN_LAUNCHER_PID";
-
-std::vector<std::string> own_arguments() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> arguments;
-  for (std::string word; std::getline(file, word, '\0');) arguments.push_back(word);
-  return arguments;
-}
 
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> result;
@@ -51,7 +44,7 @@ pid_t start_rank_process(Environment environment, int not_inherited) {
   const pid_t launcher = ::getpid();
   environment["LEVIN_LAUNCHED"] = "1";
   environment[kLauncher] = std::to_string(launcher);
-  std::vector<std::string> arguments = own_arguments();
+  std::vector<std::string> arguments = own_command_line();
   std::vector<std::string> variables;
   for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
   const std::vector<char*> argv = pointers(arguments);

@@ -1,19 +1,16 @@
 #include "levin/strategies/process/place.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <fstream>
+
+#include "levin/core/this_process.h"
 
 namespace levin {
 
 std::string this_machine() {
-  std::array<char, 256> name = {};
-  ::gethostname(name.data(), name.size() - 1);
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return std::string(name.data()) + " " + boot;
+  return host_name() + " " + boot;
 }
 
 World place_among(World own, const std::vector<std::string>& machines) {

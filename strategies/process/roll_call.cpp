@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "levin/core/console.h"
+#include "levin/core/this_process.h"
 
 namespace levin {
 
@@ -34,9 +34,7 @@ std::string text_of(const std::vector<uint8_t>& data) {
 }
 
 std::string this_process() {
-  std::array<char, 256> host = {};
-  ::gethostname(host.data(), host.size() - 1);
-  return "process " + std::to_string(::getpid()) + " on " + host.data();
+  return "process " + std::to_string(::getpid()) + " on " + host_name();
 }
 
 std::string claim_key(int64_t rank) {

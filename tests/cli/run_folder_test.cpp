@@ -11,6 +11,7 @@
 
 #include "levin/cli/runs/run_alive.h"
 #include "levin/core/folder_lock.h"
+#include "levin/core/this_process.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 
@@ -102,21 +103,21 @@ TEST_F(RunFolders, ABrokenRecordIsNamed) {
 }
 
 TEST_F(RunFolders, ARunWhoseProcessIsGoneWasKilled) {
-  EXPECT_EQ(read(running_record(this_host(), pid_that_is_gone(), now())).status, RunStatus::killed);
+  EXPECT_EQ(read(running_record(host_name(), pid_that_is_gone(), now())).status, RunStatus::killed);
 }
 
 TEST_F(RunFolders, ARunWhoseProcessIsThereIsRunning) {
-  EXPECT_EQ(read(running_record(this_host(), ::getpid(), now() + 5)).status, RunStatus::running);
+  EXPECT_EQ(read(running_record(host_name(), ::getpid(), now() + 5)).status, RunStatus::running);
 }
 
 TEST_F(RunFolders, AProcessThatBeganAfterTheLastUpdateIsAnother) {
-  EXPECT_EQ(read(running_record(this_host(), ::getpid(), 1.7e9)).status, RunStatus::killed);
+  EXPECT_EQ(read(running_record(host_name(), ::getpid(), 1.7e9)).status, RunStatus::killed);
 }
 
 TEST_F(RunFolders, TheHolderOfTheLockIsAliveWhateverItsNumber) {
   const FolderLock lock(folder_.path(), std::chrono::milliseconds(0));
   EXPECT_TRUE(is_folder_locked(folder_.path()));
-  EXPECT_EQ(read(running_record(this_host(), pid_that_is_gone(), now())).status, RunStatus::running);
+  EXPECT_EQ(read(running_record(host_name(), pid_that_is_gone(), now())).status, RunStatus::running);
 }
 
 TEST_F(RunFolders, AskingForTheLockLeavesItFree) {

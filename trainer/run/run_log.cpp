@@ -5,25 +5,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
-#include <fstream>
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/log.h"
+#include "levin/core/this_process.h"
 #include "levin/core/version.h"
 
 namespace levin {
 
 namespace {
-
-std::string command_line() {
-  std::string text;
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  for (std::string word; std::getline(file, word, '\0');) text += (text.empty() ? "" : " ") + word;
-  return cut_text(text, 2000);
-}
 
 std::string limit_text(int64_t limit) {
   return limit == kUnlimited ? "unlimited" : std::to_string(limit);
@@ -38,12 +30,10 @@ void start_run_log(const Run& run, const std::string& folder) {
   // A machine that shares no disk with rank 0's makes the folder; on the same one it is gone if rank 0 has removed it.
   if (world.rank != 0 && world.node_rank == 0 && !std::filesystem::is_directory(folder, code)) return;
   log::open(folder, world.rank, run.options.log);
-  std::array<char, 256> host = {};
-  ::gethostname(host.data(), host.size() - 1);
   const RunPlan& plan = run.plan;
   log::trainer.info("levin {}, LibTorch {}: {} in {}, process {} on {}", version(), TORCH_VERSION,
-                    enum_word(*run.entry.stage), folder, ::getpid(), host.data());
-  log::trainer.info("command: {}", command_line());
+                    enum_word(*run.entry.stage), folder, ::getpid(), host_name());
+  log::trainer.info("command: {}", cut_text(own_command_text(), 2000));
   log::trainer.info(
       "plan: strategy {}, {} on {}, device {}, precision {}, {} of operators, max_epochs {}, max_steps {}, "
       "accumulate_grad_batches {}",

@@ -2,9 +2,8 @@
 
 #include <unistd.h>
 
-#include <array>
-
 #include "levin/core/process_memory.h"
+#include "levin/core/this_process.h"
 #include "levin/core/value.h"
 #include "levin/core/wall_clock.h"
 #include "levin/loggers/run_recorder.h"
@@ -16,11 +15,6 @@ namespace levin {
 namespace {
 
 constexpr auto kReportEvery = std::chrono::seconds(1);
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "";
-}
 
 const char* stage_word(const Run& run) {
   switch (run.entry.phase) {
