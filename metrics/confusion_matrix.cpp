@@ -2,50 +2,20 @@
 
 #include <ATen/ops/zeros.h>
 
-#include "levin/metrics/label_loops.h"
-#include "levin/metrics/label_ops.h"
+#include "levin/metrics/confusion_counts.h"
 
 namespace levin::metrics {
 
-namespace {
-
-LabelSpec matrix_spec(const ConfusionMatrixOptions& given) {
-  const auto options = checked(given, "ConfusionMatrix");
-  LabelSpec spec =
-      label_spec("ConfusionMatrix", options.task, options.num_classes, options.num_labels, options.ignore_index);
-  spec.threshold = options.threshold;
-  return spec;
-}
-
-int64_t cell_count(const LabelSpec& spec) {
-  return spec.classes * (spec.task == Task::multiclass ? spec.classes : 4);
-}
-
-}  // namespace
-
 ConfusionMatrix::ConfusionMatrix(const ConfusionMatrixOptions& options)
-    : ClassificationMetric(matrix_spec(options)),
+    : ClassificationMetric(confusion_spec("ConfusionMatrix", checked(options, "ConfusionMatrix"))),
       normalize_(options.normalize),
-      cells_(add_state("cells", StateReduce::sum, at::zeros({cell_count(spec())}, at::kLong))) {}
+      cells_(add_state("cells", StateReduce::sum, at::zeros({confusion_cells(spec())}, at::kLong))) {}
 
 void ConfusionMatrix::update(const at::Tensor& preds, const at::Tensor& target) {
   const LabelBatch batch = label_batch(spec(), preds, target);
   begin_update(target.device());
-  // torchmetrics: of the task binary alone ignored samples are left out before it looks for logits.
-  const bool skips_ignored = spec().task == Task::binary;
-  const int64_t values = spec().values();
-  if (batch.direct) {
-    int64_t* const cells = state(cells_).mutable_data_ptr<int64_t>();
-    for_each_label(spec(), batch, skips_ignored, [=](int64_t label, int64_t truth, int64_t predicted) {
-      ++cells[4 * label + truth * values + predicted];
-    });
-    return;
-  }
-  const FlatLabels flat = flat_labels(spec(), batch, skips_ignored);
-  at::Tensor index = flat.truth.mul(values).add(flat.predicted);
-  if (flat.label.defined()) index = index.add(flat.label.mul(4));
-  state(cells_) = state(cells_).add(added_at(index, flat.weight, cell_count(spec())));
-  if (!batch.on_cpu()) add_out_of_range(flat.out_of_range);
+  const at::Tensor out_of_range = add_confusion(spec(), batch, state(cells_));
+  if (out_of_range.defined()) add_out_of_range(out_of_range);
 }
 
 at::Tensor ConfusionMatrix::compute() const {

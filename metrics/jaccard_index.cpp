@@ -5,25 +5,12 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include "levin/metrics/label_loops.h"
-#include "levin/metrics/label_ops.h"
+#include "levin/metrics/confusion_counts.h"
 #include "levin/metrics/pair_batch.h"
 
 namespace levin::metrics {
 
 namespace {
-
-LabelSpec jaccard_spec(const JaccardIndexOptions& given) {
-  const auto options = checked(given, "JaccardIndexOptions");
-  LabelSpec spec =
-      label_spec("JaccardIndex", options.task, options.num_classes, options.num_labels, options.ignore_index);
-  spec.threshold = options.threshold;
-  return spec;
-}
-
-int64_t jaccard_cells(const LabelSpec& spec) {
-  return spec.classes * (spec.task == Task::multiclass ? spec.classes : 4);
-}
 
 // nan where both are 0 is `zero_division`.
 at::Tensor quotient(const at::Tensor& both, const at::Tensor& either, double zero_division) {
@@ -33,30 +20,17 @@ at::Tensor quotient(const at::Tensor& both, const at::Tensor& either, double zer
 }  // namespace
 
 JaccardIndex::JaccardIndex(const JaccardIndexOptions& options)
-    : ClassificationMetric(jaccard_spec(options)),
+    : ClassificationMetric(confusion_spec("JaccardIndex", checked(options, "JaccardIndexOptions"))),
       average_(options.average),
       zero_division_(options.zero_division),
-      cells_(add_state("cells", StateReduce::sum, at::zeros({jaccard_cells(spec())}, at::kLong))) {}
+      cells_(add_state("cells", StateReduce::sum, at::zeros({confusion_cells(spec())}, at::kLong))) {}
 
 void JaccardIndex::update(const at::Tensor& preds, const at::Tensor& target) {
   const PlainOps plain;
   const LabelBatch batch = label_batch(spec(), preds, target);
   begin_update(target.device());
-  // torchmetrics: of the task binary alone ignored samples are left out before it looks for logits.
-  const bool skips_ignored = spec().task == Task::binary;
-  const int64_t values = spec().values();
-  if (batch.direct) {
-    int64_t* const cells = state(cells_).mutable_data_ptr<int64_t>();
-    for_each_label(spec(), batch, skips_ignored, [=](int64_t label, int64_t truth, int64_t predicted) {
-      ++cells[4 * label + truth * values + predicted];
-    });
-    return;
-  }
-  const FlatLabels flat = flat_labels(spec(), batch, skips_ignored);
-  at::Tensor index = flat.truth.mul(values).add(flat.predicted);
-  if (flat.label.defined()) index = index.add(flat.label.mul(4));
-  state(cells_).add_(added_at(index, flat.weight, jaccard_cells(spec())));
-  if (!batch.on_cpu()) add_out_of_range(flat.out_of_range);
+  const at::Tensor out_of_range = add_confusion(spec(), batch, state(cells_));
+  if (out_of_range.defined()) add_out_of_range(out_of_range);
 }
 
 at::Tensor JaccardIndex::compute() const {

@@ -19,12 +19,26 @@ at::Tensor zeros_for(int64_t num_outputs) {
   return num_outputs == 1 ? at::zeros({}, at::kDouble) : at::zeros({num_outputs}, at::kDouble);
 }
 
-// The sum of errors of a batch that is not on the CPU.
-void add_errors(const PairBatch& batch, int64_t num_outputs, bool squared, at::Tensor& sum) {
+// Adds a batch's errors and their number.
+template <bool squared>
+void add_errors(const PairBatch& batch, const OutputShape& shape, at::Tensor& sum, at::Tensor& total) {
+  if (batch.on_cpu()) {
+    double* into = sum.mutable_data_ptr<double>();
+    with_values(batch, [&](const auto* x, const auto* y) {
+      if constexpr (squared) {
+        add_squared_errors(x, y, shape.rows, shape.columns, into);
+      } else {
+        add_absolute_errors(x, y, shape.rows, shape.columns, into);
+      }
+    });
+    *total.mutable_data_ptr<int64_t>() += shape.rows;
+    return;
+  }
   const at::Tensor difference = at::sub(batch.preds, batch.target);
   const at::Tensor errors = squared ? at::square(difference) : at::abs(difference);
-  sum.add_(num_outputs == 1 ? at::sum(errors, at::kDouble)
-                            : at::sum(errors, at::IntArrayRef{0}, /*keepdim=*/false, at::kDouble));
+  sum.add_(shape.columns == 1 ? at::sum(errors, at::kDouble)
+                              : at::sum(errors, at::IntArrayRef{0}, /*keepdim=*/false, at::kDouble));
+  total.add_(shape.rows);
 }
 
 }  // namespace
@@ -40,15 +54,7 @@ void MeanAbsoluteError::update(const at::Tensor& preds, const at::Tensor& target
   const PairBatch batch = pair_batch(name(), preds, target);
   const OutputShape shape = output_shape(name(), batch.preds, options_.num_outputs, false);
   begin_update(batch.preds.device());
-  if (batch.on_cpu()) {
-    double* sum = state(0).mutable_data_ptr<double>();
-    with_values(batch,
-                [&](const auto* x, const auto* y) { add_absolute_errors(x, y, shape.rows, shape.columns, sum); });
-    *state(1).mutable_data_ptr<int64_t>() += shape.rows;
-  } else {
-    add_errors(batch, options_.num_outputs, false, state(0));
-    state(1).add_(shape.rows);
-  }
+  add_errors<false>(batch, shape, state(0), state(1));
 }
 
 at::Tensor MeanAbsoluteError::compute() const {
@@ -66,14 +72,7 @@ void MeanSquaredError::update(const at::Tensor& preds, const at::Tensor& target)
   const PairBatch batch = pair_batch(name(), preds, target);
   const OutputShape shape = output_shape(name(), batch.preds, options_.num_outputs, false);
   begin_update(batch.preds.device());
-  if (batch.on_cpu()) {
-    double* sum = state(0).mutable_data_ptr<double>();
-    with_values(batch, [&](const auto* x, const auto* y) { add_squared_errors(x, y, shape.rows, shape.columns, sum); });
-    *state(1).mutable_data_ptr<int64_t>() += shape.rows;
-  } else {
-    add_errors(batch, options_.num_outputs, true, state(0));
-    state(1).add_(shape.rows);
-  }
+  add_errors<true>(batch, shape, state(0), state(1));
 }
 
 at::Tensor MeanSquaredError::compute() const {
