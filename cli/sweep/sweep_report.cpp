@@ -6,8 +6,10 @@
 #include <cstdio>
 #include <map>
 
+#include "levin/cli/runs/html_text.h"
 #include "levin/cli/sweep/importance.h"
 #include "levin/core/count_of.h"
+#include "levin/core/short_number.h"
 
 namespace levin {
 
@@ -32,27 +34,6 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: left; padding: 4px 10px 4px 0; border-bottom: 1px solid var(--line); white-space: nowrap; }
 td.long { white-space: normal; min-width: 260px; } tr.best td { font-weight: 600; color: var(--best); }
 )";
-
-std::string html_text(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    switch (c) {
-      case '&': safe += "&amp;"; break;
-      case '<': safe += "&lt;"; break;
-      case '>': safe += "&gt;"; break;
-      case '"': safe += "&quot;"; break;
-      default: safe += c;
-    }
-  }
-  return safe;
-}
-
-// Four digits are enough to look at.
-std::string short_text(double value) {
-  std::array<char, 32> text = {};
-  std::snprintf(text.data(), text.size(), "%.4g", value);
-  return text.data();
-}
 
 std::string px(double value) {
   std::array<char, 32> text = {};
@@ -121,7 +102,7 @@ class Axis {
         texts.emplace_back(place(value), value.size() > 14 ? value.substr(0, 13) + "…" : value);
       return texts;
     }
-    return {{0, short_text(low_of())}, {1, short_text(high_of())}};
+    return {{0, short_number(low_of())}, {1, short_number(high_of())}};
   }
 
  private:
@@ -193,7 +174,7 @@ std::string parallel_coordinates(const Shown& shown) {
         shown.valued.size() < 2 ? 1 : static_cast<double>(n) / static_cast<double>(shown.valued.size() - 1);
     const bool is_best = &trial == shown.best;
     svg += polyline(points, is_best ? "best" : "trial", is_best ? "" : colour_at(share),
-                    "trial " + std::to_string(trial.id) + ": " + short_text(*trial.value()) + ", " +
+                    "trial " + std::to_string(trial.id) + ": " + short_number(*trial.value()) + ", " +
                         parameters_text(trial.parameters));
   }
   for (size_t k = 0; k < axes.size(); ++k) {  // over the lines
@@ -219,7 +200,7 @@ std::string best_so_far(const Shown& shown) {
   std::string svg = svg_open(kWidth, kHeight, "best value so far over the trials");
   for (const double value : {shown.low, shown.low + span / 2, shown.low + span}) {
     svg += svg_line(kLeft, y_of(value), kWidth - kRight, y_of(value));
-    svg += svg_text(kLeft - 8, y_of(value) + 4, short_text(value), "end");
+    svg += svg_text(kLeft - 8, y_of(value) + 4, short_number(value), "end");
   }
   std::string points;
   double best = std::nan("");
@@ -230,7 +211,7 @@ std::string best_so_far(const Shown& shown) {
     if (k > 0) points += px(x_of(k)) + "," + px(y_of(before)) + " ";
     points += px(x_of(k)) + "," + px(y_of(best)) + " ";
     svg += "<circle class=\"dot\" r=\"3\" cx=\"" + px(x_of(k)) + "\" cy=\"" + px(y_of(value)) + "\"><title>trial " +
-           std::to_string(ended[k]->id) + ": " + short_text(value) + "</title></circle>\n";
+           std::to_string(ended[k]->id) + ": " + short_number(value) + "</title></circle>\n";
   }
   svg += polyline(points, "far", "", "best so far");
   svg += svg_text((kLeft + kWidth - kRight) / 2, kHeight - 8, "trials, in the order of their ends", "middle");
@@ -250,7 +231,7 @@ std::string importance_bars(const Shown& shown) {
     svg += svg_text(kLeft - 10, y + 14, all[k].first, "end", "name");
     svg +=
         "<rect class=\"bar\" x=\"" + px(kLeft) + "\" y=\"" + px(y) + "\" width=\"" + px(width) + "\" height=\"18\"/>\n";
-    svg += svg_text(kLeft + width + 8, y + 14, short_text(all[k].second), "start");
+    svg += svg_text(kLeft + width + 8, y + 14, short_number(all[k].second), "start");
   }
   return svg + "</svg>\n";
 }
@@ -271,7 +252,7 @@ std::string table_of(const Shown& shown) {
   for (const Trial* trial : rows) {
     html += trial == shown.best ? "<tr class=\"best\">" : "<tr>";
     html += "<td>" + std::to_string(trial->id) + "</td><td>" + word(trial->state) + "</td><td>" +
-            (trial->value() ? short_text(*trial->value()) : "") + "</td>";
+            (trial->value() ? short_number(*trial->value()) : "") + "</td>";
     if (rungs) html += "<td>" + (trial->rungs.empty() ? "" : std::to_string(trial->rungs.back().resource)) + "</td>";
     for (const auto& [path, value] : trial->parameters) html += "<td>" + html_text(value) + "</td>";
     html += "</tr>\n";
@@ -293,7 +274,7 @@ std::string summary_of(const Shown& shown) {
                      std::to_string(shown.store.options().seed) + "</p>\n";
   if (shown.best == nullptr) return html + "<p>No trial has a value yet.</p>\n";
   return html + "<p>Best: trial " + std::to_string(shown.best->id) + " with " +
-         html_text(shown.store.options().metric) + " " + short_text(*shown.best->value()) + "</p>\n<p><code>" +
+         html_text(shown.store.options().metric) + " " + short_number(*shown.best->value()) + "</p>\n<p><code>" +
          html_text(parameters_text(shown.best->parameters)) + "</code></p>\n";
 }
 
