@@ -1,34 +1,27 @@
 #include "levin/cli/commands/sweep.h"
 
 #include <array>
-#include <chrono>
 #include <filesystem>
-#include <nlohmann/json.hpp>
-#include <thread>
 
-#include "levin/cli/commands/command_words.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
 #include "levin/cli/commands/submit_script.h"
+#include "levin/cli/commands/sweep_folder.h"
 #include "levin/cli/commands/sweep_setup.h"
 #include "levin/cli/sweep/make_searcher.h"
 #include "levin/cli/sweep/runner.h"
-#include "levin/cli/sweep/sweep_report.h"
 #include "levin/cli/sweep/sweep_tables.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 #include "levin/core/run_command.h"
-#include "levin/core/wall_clock.h"
 
 namespace levin {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-using nlohmann::json;
 
 constexpr std::array kSweepHelp{
     std::pair{"FILE [--folder FOLDER]",
@@ -43,66 +36,6 @@ constexpr std::array kSweepHelp{
     std::pair{"tell FOLDER TRIAL --value X", "the metric of a trial that was run elsewhere"},
     std::pair{"wait FOLDER TRIAL [--timeout S] [--json]", "wait for the end of a trial, and print its value"},
 };
-
-struct SweepWords {
-  std::vector<std::string> names = {};  // what is no option
-  std::string folder = "", params = "", value = "", output = "", timeout = "";
-  bool json = false, prepare = false, slurm = false;
-  std::vector<std::pair<std::string, std::string>> slurm_options = {};
-};
-
-SweepWords read_words(std::vector<std::string> words, bool& help, Problems& problems) {
-  SweepWords read;
-  for (size_t k = 0; k < words.size();) {  // repeated, so read here
-    const std::string option = "--slurm-option";
-    const bool joined = words[k].starts_with(option + "=");
-    if (words[k] != option && !joined) {
-      ++k;
-      continue;
-    }
-    const bool has_value = joined || k + 1 < words.size();
-    const std::string text = joined ? words[k].substr(option.size() + 1) : has_value ? words[k + 1] : "";
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      problems.add({}, option, "expected NAME=VALUE, got \"" + cut_text(text) + "\".");
-    } else {
-      read.slurm_options.emplace_back(text.substr(0, equals), text.substr(equals + 1));
-    }
-    words.erase(words.begin() + static_cast<std::ptrdiff_t>(k),
-                words.begin() + static_cast<std::ptrdiff_t>(k + (joined || !has_value ? 1 : 2)));
-  }
-  const std::vector<std::string> known{"folder", "params", "value", "output", "timeout", "json", "prepare", "slurm"};
-  const CommandWords given = read_command_words(words, known, {"json", "prepare", "slurm"}, problems);
-  const auto text = [&](const char* name) {
-    const ConfigNode* node = given.options.find(name);
-    return node == nullptr ? std::string() : node->text;
-  };
-  read.names = given.run;
-  read.folder = text("folder");
-  read.params = text("params");
-  read.value = text("value");
-  read.output = text("output");
-  read.timeout = text("timeout");
-  read.json = text("json") == "true";
-  read.prepare = text("prepare") == "true";
-  read.slurm = text("slurm") == "true";
-  help = given.help;
-  for (const auto& name : read.names) {
-    if (name.starts_with("--"))
-      problems.add({}, cut_text(name), "unknown option." + did_you_mean(name.substr(2), known));
-  }
-  return read;
-}
-
-std::string this_program() {
-  return fs::read_symlink("/proc/self/exe").string();
-}
-
-SweepStore open_store(const std::string& folder) {
-  return SweepStore(fs::absolute(folder).lexically_normal().string());
-}
-
-// ---- run ------------------------------------------------------------------------------------------------------------
 
 int report_end(SweepStore& store, const SweepResult& result, const std::string& again) {
   Console& console = Console::instance();
@@ -191,123 +124,6 @@ int sweep_file(const SweepWords& words, const std::string& again) {
   return report_end(*store, result, again);
 }
 
-// ---- what works on a folder -----------------------------------------------------------------------------------------
-
-int64_t trial_number(const std::string& text) {
-  int64_t id = -1;
-  if (!detail::parse_int(ConfigNode::scalar(text), id)) {
-    throw ConfigError("levin sweep: expected a trial's number, got \"" + cut_text(text) + "\".");
-  }
-  return id;
-}
-
-int ask(SweepStore& store, const SweepWords& words) {
-  const int64_t count = std::ssize(store.trials());
-  Parameters parameters;
-  if (words.params.empty()) {
-    parameters = parameters_of(store.options(), store.space(), count);
-  } else {
-    Problems problems;
-    parameters = read_parameters(words.params, store.space(), problems);
-    if (!problems.empty()) return report_problems(problems, "no trial was added.");
-  }
-  if (store.options().max_trials && count >= *store.options().max_trials) {
-    Console::instance().error("sweep: all " + count_of(*store.options().max_trials, "trial") +
-                              " were asked for (max_trials). Raise it in the sweep file and call levin sweep again.");
-    return kExitRunFailed;
-  }
-  const int64_t id = store.add(parameters);
-  const Trial trial = store.trial(id);
-  Console::instance().print(words.json ? trial_json(store, trial).dump()
-                                       : "trial " + std::to_string(id) + ": " + parameters_text(trial.parameters));
-  return kExitOk;
-}
-
-int tell(SweepStore& store, const SweepWords& words) {
-  const int64_t id = trial_number(words.names[2]);
-  double value = 0;
-  if (!detail::parse_double(ConfigNode::scalar(words.value), value)) {
-    throw ConfigError("levin sweep tell: --value: expected a number, got \"" + cut_text(words.value) + "\".");
-  }
-  const Trial trial = store.trial(id);
-  if (store.tell(id, value, seconds_since_1970())) return kExitOk;
-  Console::instance().error("sweep: trial " + std::to_string(id) + " is " + word(trial.state) +
-                            ", and only one that waits and was never started takes a value from outside.");
-  return kExitRunFailed;
-}
-
-int wait_for(SweepStore& store, const SweepWords& words) {
-  const int64_t id = trial_number(words.names[2]);
-  double most = 1e18;
-  if (!words.timeout.empty() && !detail::parse_double(ConfigNode::scalar(words.timeout), most)) {
-    throw ConfigError("levin sweep wait: --timeout: expected seconds, got \"" + cut_text(words.timeout) + "\".");
-  }
-  const auto begin = std::chrono::steady_clock::now();
-  while (true) {
-    const Trial trial = store.trial(id);
-    const bool completed = trial.state == TrialState::completed;
-    if (completed || trial.state == TrialState::failed) {
-      Console::instance().print(words.json  ? trial_json(store, trial).dump()
-                                : completed ? number_text(*trial.value())
-                                            : "failed: " + trial.error);
-      return completed ? kExitOk : kExitRunFailed;
-    }
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() >= most) {
-      Console::instance().error("sweep: trial " + std::to_string(id) + " is still " + word(trial.state) + " after " +
-                                words.timeout + " s. Is levin sweep running?");
-      return kExitRunFailed;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-}
-
-int best(SweepStore& store, const SweepWords& words) {
-  const auto trials = store.trials();
-  const Trial* found = best_trial(trials, store.higher_is_better());
-  if (found == nullptr) {
-    Console::instance().error("sweep: no trial in " + store.folder() + " has a value yet.");
-    return kExitRunFailed;
-  }
-  Console::instance().print(words.json ? trial_json(store, *found).dump() : best_text(store, trials));
-  return kExitOk;
-}
-
-int report(SweepStore& store, const SweepWords& words) {
-  const std::string file = words.output.empty() ? (fs::path(store.folder()) / "report.html").string() : words.output;
-  write_file_durably(file, sweep_html(store, store.trials()));
-  Console::instance().print(file);
-  return kExitOk;
-}
-
-int run_one_trial(SweepStore& store, const SweepWords& words) {
-  const int64_t id = trial_number(words.names[2]);
-  (void)store.trial(id);
-  const SweepResult result = run_sweep(store, this_program(), id);
-  if (result.end == SweepEnd::stopped) return 128 + result.signal_number;
-  const Trial trial = store.trial(id);
-  if (trial.state == TrialState::completed) return kExitOk;
-  Console::instance().error("trial " + std::to_string(id) + ": " + trial.error);
-  return kExitRunFailed;
-}
-
-int status(SweepStore& store, const SweepWords& words) {
-  const auto trials = store.trials();
-  const auto searcher = make_searcher(store.options(), store.space(), store.plan().max_resource);
-  Console::instance().print(words.json ? status_json(store, trials, searcher->total()).dump()
-                                       : status_text(store, trials, searcher->total()));
-  return kExitOk;
-}
-
-struct FolderCommand {
-  const char* word;
-  size_t names;  // with the word itself
-  int (*run)(SweepStore&, const SweepWords&);
-};
-constexpr std::array kFolderCommands{FolderCommand{"status", 2, status},      FolderCommand{"best", 2, best},
-                                     FolderCommand{"report", 2, report},      FolderCommand{"ask", 2, ask},
-                                     FolderCommand{"tell", 3, tell},          FolderCommand{"wait", 3, wait_for},
-                                     FolderCommand{"trial", 3, run_one_trial}};
-
 }  // namespace
 
 std::string sweep_usage(int width) {
@@ -326,7 +142,7 @@ std::string sweep_usage(int width) {
 int run_sweep_tool(const std::vector<std::string>& words, int width) {
   Problems problems;
   bool help = false;
-  const SweepWords read = read_words(words, help, problems);
+  const SweepWords read = read_sweep_words(words, help, problems);
   if (help) {
     Console::instance().print(sweep_usage(width));
     return kExitOk;
@@ -335,16 +151,15 @@ int run_sweep_tool(const std::vector<std::string>& words, int width) {
   if (read.names.empty())
     problems.add({}, "levin sweep", "expected a sweep file, or status, best, report, ask, tell, wait.");
   if (!problems.empty()) return report_problems(problems, conclusion);
-  for (const auto& command : kFolderCommands) {
-    if (read.names[0] != command.word) continue;
-    if (read.names.size() != command.names) {
+  if (const auto* command = find_sweep_folder_command(read.names[0])) {
+    if (read.names.size() != command->names) {
       problems.add(
-          {}, std::string("levin sweep ") + command.word,
-          command.names == 3 ? "expected a sweep's folder and a trial's number." : "expected a sweep's folder.");
+          {}, std::string("levin sweep ") + command->word,
+          command->names == 3 ? "expected a sweep's folder and a trial's number." : "expected a sweep's folder.");
       return report_problems(problems, conclusion);
     }
-    SweepStore store = open_store(read.names[1]);
-    return command.run(store, read);
+    SweepStore store(fs::absolute(read.names[1]).lexically_normal().string());
+    return command->run(store, read);
   }
   if (read.names.size() > 1) {
     problems.add({}, "\"" + cut_text(read.names[1]) + "\"", "unexpected argument.");

@@ -10,9 +10,8 @@
 #include <cmath>
 #include <csignal>
 #include <ctime>
-#include <fstream>
-#include <sstream>
 
+#include "levin/cli/runs/process_stat.h"
 #include "levin/core/this_process.h"
 #include "levin/core/wall_clock.h"
 
@@ -23,38 +22,18 @@ namespace {
 constexpr double kClockSlack = 5;    // seconds between a process's start as the kernel counts it and as it says
 constexpr double kSilentAfter = 60;  // of a run on another machine, which updates its record every second
 
-struct Process {
-  bool ended = false;           // and its parent has not noticed yet
-  double start = std::nan("");  // seconds since 1970
-};
-
-// The name in /proc/PID/stat may contain anything.
-Process process_of(int64_t pid) {
-  Process process;
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  if (!std::getline(file, text, '\0')) return process;
-  const size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return process;
-  std::istringstream words(text.substr(name_end + 1));
-  std::string word;
-  for (int field = 3; field <= 22; ++field) {
-    if (!(words >> word)) return process;
-    if (field == 3) process.ended = word == "Z" || word == "X";
-  }
+// Seconds since 1970; nan where the kernel does not say.
+double start_time(const ProcessStat& stat) {
   std::timespec up{};
-  if (::clock_gettime(CLOCK_BOOTTIME, &up) != 0) return process;
-  const double since_boot = std::strtod(word.c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK));
-  process.start =
-      seconds_since_1970() - (static_cast<double>(up.tv_sec) + 1e-9 * static_cast<double>(up.tv_nsec)) + since_boot;
-  return process;
+  if (::clock_gettime(CLOCK_BOOTTIME, &up) != 0) return std::nan("");
+  const double since_boot = std::strtod(stat.start.c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return seconds_since_1970() - (static_cast<double>(up.tv_sec) + 1e-9 * static_cast<double>(up.tv_nsec)) + since_boot;
 }
 
 }  // namespace
 
-// A shared lock, for an instant: a run that starts at just this moment waits for it.
-bool is_folder_locked(const std::string& folder) {
-  const std::string path = folder + "/run.lock";
+// A shared lock, for an instant: a process that takes the lock at just this moment tries again.
+bool is_file_locked(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
   struct stat found {};
@@ -64,11 +43,15 @@ bool is_folder_locked(const std::string& folder) {
   return held;
 }
 
+bool is_folder_locked(const std::string& folder) {
+  return is_file_locked(folder + "/run.lock");
+}
+
 bool is_process_there(int64_t pid, double time) {
   if (pid <= 0 || pid > INT_MAX) return false;
   if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno != EPERM) return false;
-  const Process process = process_of(pid);
-  return !process.ended && !(process.start > time + kClockSlack);
+  const auto stat = process_stat(pid);
+  return !stat || (!stat->ended && !(start_time(*stat) > time + kClockSlack));
 }
 
 bool is_run_alive(const std::string& folder, const std::string& host, int64_t pid, double updated) {

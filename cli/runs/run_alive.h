@@ -6,6 +6,9 @@
 
 namespace levin {
 
+/// Whether a process holds the lock (flock) of this file; not if there is no such file.
+[[nodiscard]] bool is_file_locked(const std::string& path);
+
 /// Whether another process holds the lock of this folder (core/folder_lock.h).
 [[nodiscard]] bool is_folder_locked(const std::string& folder);
 

@@ -1,18 +1,16 @@
 #include "levin/cli/sweep/runner.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <map>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include "levin/cli/sweep/make_searcher.h"
 #include "levin/cli/sweep/sweep_lock.h"
+#include "levin/cli/sweep/sweep_tables.h"
+#include "levin/cli/sweep/trial_command.h"
 #include "levin/cli/sweep/trial_process.h"
 #include "levin/cli/sweep/trial_result.h"
 #include "levin/core/console.h"
@@ -22,7 +20,6 @@
 #include "levin/core/files.h"
 #include "levin/core/short_number.h"
 #include "levin/core/stop_signal.h"
-#include "levin/core/variables.h"
 #include "levin/core/wall_clock.h"
 
 namespace levin {
@@ -33,36 +30,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenSweepLooks(30);
 constexpr size_t kErrorLines = 8;
-
-std::vector<int> cores_of_this_process() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cores;
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(static_cast<size_t>(core), &set)) cores.push_back(core);
-  }
-  return cores;
-}
-
-// "2,3" for slot 1 of two GPUs each: of the GPUs that this process sees.
-std::string gpus_of_slot(int64_t slot, int64_t count, int64_t slots) {
-  std::vector<std::string> all;
-  if (const auto listed = process_variables()("CUDA_VISIBLE_DEVICES")) {
-    std::istringstream names(*listed);
-    for (std::string name; std::getline(names, name, ',');) all.push_back(name);
-    if (std::ssize(all) < count * slots) {
-      throw Error("sweep: slots: " + std::to_string(slots) + " with gpus_per_slot: " + std::to_string(count) +
-                  " need " + count_of(count * slots, "GPU") + ", and CUDA_VISIBLE_DEVICES names " +
-                  std::to_string(all.size()) + ". Lower one of them.");
-    }
-  } else {
-    for (int64_t gpu = 0; gpu < count * slots; ++gpu) all.push_back(std::to_string(gpu));
-  }
-  std::string text;
-  for (int64_t k = 0; k < count; ++k) text += (k == 0 ? "" : ",") + all[static_cast<size_t>(slot * count + k)];
-  return text;
-}
 
 class Runner {
  public:
@@ -82,7 +49,6 @@ class Runner {
   [[nodiscard]] bool fill_slots();
   [[nodiscard]] bool begin_next(const std::vector<Trial>& trials);
   void start(const Trial& waiting, int64_t slot);
-  [[nodiscard]] TrialCommand command_for(const Trial& trial);
   void stop_all(int signal_number);
   void show();
   void say(const Trial& trial, const std::string& what);
@@ -174,42 +140,11 @@ void Runner::settle_ended() {
   }
 }
 
-TrialCommand Runner::command_for(const Trial& trial) {
-  const SweepOptions& options = store_.options();
-  const std::string folder = store_.trial_folder(trial.id);
-  TrialCommand command;
-  command.words = {program_, "fit", "--config", (fs::path(store_.folder()) / "run.yaml").string()};
-  for (const auto& [path, value] : trial.parameters) command.words.push_back("--" + path + "=" + value);
-  for (const auto& word : {"--trainer.default_root_dir=" + folder, std::string("--trainer.auto_resume=true"),
-                           std::string("--trainer.enable_progress_bar=false"), std::string("--test_after_fit=false")}) {
-    command.words.push_back(word);
-  }
-  command.folder = store_.plan().working_folder;
-  command.output = (fs::path(folder) / "output.log").string();
-  const std::vector<int> cores = cores_of_this_process();
-  const int64_t usable = std::max<int64_t>(1, std::ssize(cores));
-  const int64_t slots = only_ >= 0 ? 1 : options.slots;
-  const int64_t slot = only_ >= 0 ? 0 : trial.slot;
-  const int64_t each = options.cores_per_slot > 0 ? options.cores_per_slot : std::max<int64_t>(1, usable / slots);
-  if (each * slots <= usable && slots > 1) {
-    for (int64_t k = 0; k < each; ++k) command.cores.push_back(cores[static_cast<size_t>(slot * each + k)]);
-  }
-  command.variables = {{"OMP_NUM_THREADS", std::to_string(each)}, {"LEVIN_RESULT_FILE", result_file(store_, trial)}};
-  if (trial.target > 0) {
-    const std::string unit = options.search.resource == Resource::epochs ? "epoch=" : "step=";
-    command.variables.emplace_back("LEVIN_STOP_AFTER", unit + std::to_string(trial.target));
-  }
-  if (options.gpus_per_slot > 0) {
-    command.variables.emplace_back("CUDA_VISIBLE_DEVICES", gpus_of_slot(slot, options.gpus_per_slot, slots));
-  }
-  return command;
-}
-
 void Runner::start(const Trial& waiting, int64_t slot) {
   if (!store_.take(waiting.id, slot, seconds_since_1970())) return;
   const Trial trial = store_.trial(waiting.id);
   make_folder(store_.trial_folder(trial.id));
-  const int64_t pid = start_trial(command_for(trial),
+  const int64_t pid = start_trial(trial_command(store_, program_, trial, only_ >= 0),
                                   [&](int64_t id, const std::string& name) { store_.set_process(trial.id, id, name); });
   children_.insert(pid);
 }
@@ -322,28 +257,6 @@ SweepResult Runner::run() {
 
 SweepResult run_sweep(SweepStore& store, const std::string& program, int64_t only) {
   return Runner(store, program, only).run();
-}
-
-std::string progress_text(const SweepStore& store, const std::vector<Trial>& trials, int64_t total, double elapsed) {
-  std::map<TrialState, int64_t> counts;
-  for (const Trial& trial : trials) ++counts[trial.state];
-  const int64_t ended = counts[TrialState::completed] + counts[TrialState::failed];
-  const bool is_open = total > int64_t{1} << 40;
-  std::string text = std::to_string(counts[TrialState::completed]) + (is_open ? "" : "/" + std::to_string(total)) +
-                     " done, " + std::to_string(counts[TrialState::running]) + " running";
-  for (const TrialState state : {TrialState::paused, TrialState::waiting, TrialState::failed}) {
-    if (counts[state] > 0) text += ", " + std::to_string(counts[state]) + " " + word(state);
-  }
-  if (const Trial* best = best_trial(trials, store.higher_is_better())) {
-    text += ", best " + store.options().metric + " " + short_number(*best->value()) + " (trial " +
-            std::to_string(best->id) + ")";
-  }
-  const bool can_tell = !is_open && !store.options().search.has_rungs() && ended > 0 && ended < total;
-  if (can_tell) {
-    const double left = elapsed / static_cast<double>(ended) * static_cast<double>(total - ended);
-    text += ", " + readable_duration(Seconds(left)) + " left";
-  }
-  return text;
 }
 
 }  // namespace levin

@@ -19,8 +19,4 @@ struct SweepResult {
 /// `program`: the levin tool. `only`: run this trial alone (-1: all), for a task of a Slurm array.
 [[nodiscard]] SweepResult run_sweep(SweepStore& store, const std::string& program, int64_t only = -1);
 
-/// "7/40 done, 2 running, 1 failed, best val_loss 0.31 (trial 5), 3 min left"
-[[nodiscard]] std::string progress_text(const SweepStore& store, const std::vector<Trial>& trials, int64_t total,
-                                        double elapsed);
-
 }  // namespace levin

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <fstream>
 
+#include "levin/cli/runs/run_alive.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 
@@ -50,11 +51,7 @@ SweepLock::~SweepLock() {
 }
 
 bool SweepLock::is_held(const std::string& folder) {
-  const int fd = ::open(lock_file(folder).c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool free = ::flock(fd, LOCK_SH | LOCK_NB) == 0;
-  ::close(fd);
-  return !free;
+  return is_file_locked(lock_file(folder));
 }
 
 }  // namespace levin

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
-#include "levin/cli/sweep/runner.h"
 #include "levin/cli/sweep/sweep_lock.h"
 #include "levin/cli/sweep/trial_result.h"
 #include "levin/core/error.h"
@@ -124,6 +124,28 @@ std::string best_text(const SweepStore& store, const std::vector<Trial>& trials)
   const json all = trial_json(store, *best);
   text += "configuration: " + all["config"].get<std::string>() + "\n";
   return text + "checkpoint: " + all["checkpoint"].get<std::string>();
+}
+
+std::string progress_text(const SweepStore& store, const std::vector<Trial>& trials, int64_t total, double elapsed) {
+  std::map<TrialState, int64_t> counts;
+  for (const Trial& trial : trials) ++counts[trial.state];
+  const int64_t ended = counts[TrialState::completed] + counts[TrialState::failed];
+  const bool is_open = total > int64_t{1} << 40;
+  std::string text = std::to_string(counts[TrialState::completed]) + (is_open ? "" : "/" + std::to_string(total)) +
+                     " done, " + std::to_string(counts[TrialState::running]) + " running";
+  for (const TrialState state : {TrialState::paused, TrialState::waiting, TrialState::failed}) {
+    if (counts[state] > 0) text += ", " + std::to_string(counts[state]) + " " + word(state);
+  }
+  if (const Trial* best = best_trial(trials, store.higher_is_better())) {
+    text += ", best " + store.options().metric + " " + short_number(*best->value()) + " (trial " +
+            std::to_string(best->id) + ")";
+  }
+  const bool can_tell = !is_open && !store.options().search.has_rungs() && ended > 0 && ended < total;
+  if (can_tell) {
+    const double left = elapsed / static_cast<double>(ended) * static_cast<double>(total - ended);
+    text += ", " + readable_duration(Seconds(left)) + " left";
+  }
+  return text;
 }
 
 std::string status_text(SweepStore& store, const std::vector<Trial>& trials, int64_t total) {

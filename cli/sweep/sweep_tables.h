@@ -21,6 +21,10 @@ namespace levin {
 /// The best trial, its overrides, its configuration and its checkpoint.
 [[nodiscard]] std::string best_text(const SweepStore& store, const std::vector<Trial>& trials);
 
+/// "7/40 done, 2 running, 1 failed, best val_loss 0.31 (trial 5), 3 min left"
+[[nodiscard]] std::string progress_text(const SweepStore& store, const std::vector<Trial>& trials, int64_t total,
+                                        double elapsed);
+
 [[nodiscard]] std::string status_text(SweepStore& store, const std::vector<Trial>& trials, int64_t total);
 [[nodiscard]] nlohmann::json status_json(SweepStore& store, const std::vector<Trial>& trials, int64_t total);
 

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <csignal>
 #include <fstream>
-#include <sstream>
 
+#include "levin/cli/runs/process_stat.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 
@@ -19,13 +19,6 @@ extern char** environ;
 namespace levin {
 
 namespace {
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 // The variables of this process with those of the trial, and without those that tell a rank its place.
 std::vector<std::string> variables_of(const TrialCommand& command) {
@@ -84,17 +77,11 @@ struct Prepared {
 }  // namespace
 
 std::string process_name(int64_t pid) {
-  const std::string stat = first_line("/proc/" + std::to_string(pid) + "/stat");
-  const size_t end = stat.rfind(')');  // the program's name may hold spaces
-  if (end == std::string::npos) return "";
-  std::istringstream rest(stat.substr(end + 1));
-  std::string word;
-  std::string state;
-  for (int field = 3; field <= 22 && rest >> word; ++field) {
-    if (field == 3) state = word;
-  }
-  if (state == "Z" || state == "X") return "";  // it has ended
-  return word + "@" + first_line("/proc/sys/kernel/random/boot_id");
+  const auto stat = process_stat(pid);
+  if (!stat || stat->ended) return "";
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return stat->start + "@" + boot;
 }
 
 bool is_alive(int64_t pid, const std::string& name) {
