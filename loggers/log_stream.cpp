@@ -88,8 +88,7 @@ void LogStream::push(Event event, bool droppable) {
       lock.unlock();
       Console::instance().warn(
           "the loggers have fallen so far behind that the queue is full: values are dropped until they catch up. A "
-          "disk "
-          "or a file system may not answer; training continues.");
+          "disk or a file system may not answer; training continues.");
       return;
     }
     queued_bytes_ += event.bytes;

@@ -44,11 +44,8 @@ std::string cluster_usage(int width) {
   return "levin plan cluster [--config FILE…] [options] [overrides…]\n\n" +
          wrapped(
              "Predicts the step time and the efficiency of ddp and fsdp (stages 1 to 3) on many devices. With --config "
-             "the "
-             "run's "
-             "step is measured here, on one device; without it the times are given. Each device keeps its batch, so "
-             "that "
-             "the global batch grows with the devices. docs/planning.md has the formulas.",
+             "the run's step is measured here, on one device; without it the times are given. Each device keeps its "
+             "batch, so that the global batch grows with the devices. docs/planning.md has the formulas.",
              width) +
          "\n" + options_table(describe_options<PlanClusterOptions>(), width);
 }

@@ -28,10 +28,9 @@ std::string memory_usage(int width) {
   return "levin plan memory --config FILE… [options] [overrides…]\n\n" +
          wrapped(
              "Measures the run's module on the largest of its first batches, without training it: what each block "
-             "keeps for backward, "
-             "and how long it takes. Says what a step holds and takes when nothing, each block, √n segments or the "
-             "best choice under a budget is computed again in backward, and how large a batch fits. docs/planning.md "
-             "has the model.",
+             "keeps for backward, and how long it takes. Says what a step holds and takes when nothing, each block, √n "
+             "segments or the best choice under a budget is computed again in backward, and how large a batch fits. "
+             "docs/planning.md has the model.",
              width) +
          "\n" + options_table(describe_options<PlanMemoryOptions>(), width);
 }

@@ -25,8 +25,7 @@ std::string tune_usage(int width) {
   return "levin tune --config FILE… [--batch_size] [--lr] [options] [overrides…]\n\n" +
          wrapped(
              "Finds the largest batch that fits into memory and a learning rate for the run, and trains nothing. "
-             "Options "
-             "of the searches are written --batch_size_finder.NAME=VALUE and --lr_finder.NAME=VALUE.",
+             "Options of the searches are written --batch_size_finder.NAME=VALUE and --lr_finder.NAME=VALUE.",
              width) +
          "\nbatch_size_finder\n" + options_table(describe_options<BatchSizeFinderOptions>(), width) + "\nlr_finder\n" +
          options_table(describe_options<LearningRateFinderOptions>(), width);

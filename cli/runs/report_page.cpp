@@ -113,8 +113,7 @@ std::string report_page(const ReportData& data) {
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
-      "script-src "
-      "'unsafe-inline'; img-src data:\">\n<meta name=\"generator\" content=\"levin " +
+      "script-src 'unsafe-inline'; img-src data:\">\n<meta name=\"generator\" content=\"levin " +
       std::string(version()) + "\">\n<link rel=\"icon\" href=\"data:,\">\n<title>" + title +
       " – levin report</title>\n<style>\n";
   page += kReportStyle;

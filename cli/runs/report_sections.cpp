@@ -186,17 +186,14 @@ std::string tools(const ReportData& data) {
                                      [](const ReportRun& run) { return run.listed.record.clock.size() > 1; });
   return std::string(
              "<div class=\"tools\" id=\"tools\" hidden><label for=\"smoothing\">Smoothing <input type=\"range\" "
-             "id=\"smoothing\" min=\"0\" "
-             "max=\"0.99\" step=\"0.01\" value=\"0.6\" autocomplete=\"off\"><output "
-             "id=\"smoothing-value\">0.60</output></label>"
-             "<span class=\"switch\" role=\"group\" aria-label=\"Horizontal axis\"><button type=\"button\" "
-             "data-axis=\"step\" "
+             "id=\"smoothing\" min=\"0\" max=\"0.99\" step=\"0.01\" value=\"0.6\" autocomplete=\"off\"><output "
+             "id=\"smoothing-value\">0.60</output></label><span class=\"switch\" role=\"group\" "
+             "aria-label=\"Horizontal axis\"><button type=\"button\" data-axis=\"step\" "
              "aria-pressed=\"true\">Steps</button><button type=\"button\" data-axis=\"time\" aria-pressed=\"false\"") +
          (has_clock ? "" : " disabled title=\"These runs recorded no times\"") +
-         ">Time</button></span><label><input type=\"checkbox\" id=\"log\" autocomplete=\"off\"> Log scale</label>"
-         "<label title=\"Show the whole range, with values far from the others\"><input type=\"checkbox\" id=\"all\" "
-         "autocomplete=\"off\"> "
-         "Outliers</label></div>";
+         ">Time</button></span><label><input type=\"checkbox\" id=\"log\" autocomplete=\"off\"> Log "
+         "scale</label><label title=\"Show the whole range, with values far from the others\"><input type=\"checkbox\" "
+         "id=\"all\" autocomplete=\"off\"> Outliers</label></div>";
 }
 
 std::string chart_figure(const Chart& chart, const ReportData& data, size_t number) {
@@ -209,8 +206,7 @@ std::string chart_figure(const Chart& chart, const ReportData& data, size_t numb
   }
   return "<figure class=\"card chart\"><figcaption><h3>" + html_text(chart.title) + "</h3>" + parts +
          "<button type=\"button\" class=\"grow\" aria-pressed=\"false\" aria-label=\"Larger\" title=\"Larger\" "
-         "hidden>⤢</button></figcaption>"
-         "<div class=\"plot\">" +
+         "hidden>⤢</button></figcaption><div class=\"plot\">" +
          chart_svg(chart, data.keys, number) + "</div></figure>\n";
 }
 

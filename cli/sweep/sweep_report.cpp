@@ -288,16 +288,14 @@ std::string sweep_html(const SweepStore& store, const std::vector<Trial>& trials
       html_text(store.plan().name) + "</title>\n<style>" + kStyle + "</style></head>\n<body>\n<h1>Sweep " +
       html_text(store.plan().name) + "</h1>\n" + summary_of(shown);
   if (!shown.valued.empty()) {
-    html +=
-        "<h2>Best so far</h2>\n" + best_so_far(shown) +
-        "<h2>All trials</h2>\n<p class=\"soft\">A line is a trial, from "
-        "violet for the worst to green for the better ones; the best is orange and thick.</p>\n<div class=\"wide\">" +
-        parallel_coordinates(shown) +
-        "</div>\n<h2>Importance</h2>\n<p class=\"soft\">Absolute rank correlation "
-        "(Spearman) of each key with the metric; for words, the correlation ratio of its ranks. It shows single keys, "
-        "not how "
-        "keys work together.</p>\n" +
-        importance_bars(shown);
+    html += "<h2>Best so far</h2>\n" + best_so_far(shown) +
+            "<h2>All trials</h2>\n<p class=\"soft\">A line is a trial, from violet for the worst to green for the "
+            "better ones; the best is orange and thick.</p>\n<div class=\"wide\">" +
+            parallel_coordinates(shown) +
+            "</div>\n<h2>Importance</h2>\n<p class=\"soft\">Absolute rank correlation (Spearman) of each key with the "
+            "metric; for words, the correlation ratio of its ranks. It shows single keys, not how keys work "
+            "together.</p>\n" +
+            importance_bars(shown);
   }
   return html + "<h2>Table</h2>\n" + table_of(shown) + "</body></html>\n";
 }

@@ -267,8 +267,8 @@ void SweepStore::record_failure(int64_t id, const std::string& error, bool again
 bool SweepStore::tell(int64_t id, double value, double now) {
   SqliteTransaction all(*database_);
   query(*database_,
-        "UPDATE trials SET state = 'completed', finished = 1, started = ?, ended = ? WHERE id = ? AND state "
-        "= 'waiting' AND launches = 0",
+        "UPDATE trials SET state = 'completed', finished = 1, started = ?, ended = ? "
+        "WHERE id = ? AND state = 'waiting' AND launches = 0",
         now, now, id)
       .run();
   if (database_->changes() == 0) return false;

@@ -107,8 +107,7 @@ TEST(LrScaleRule, MultipliesAllGroupsAndWhatSchedulersBeginWith) {
   expect_rates(rates(effective(16), LrScale::linear), 0.4);
   EXPECT_TRUE(
       console.has("lr_scale linear: an optimizer step takes 16 samples, 4 batches accumulated, 4 times the configured "
-                  "batch size of "
-                  "4: learning rates are multiplied by 4."))
+                  "batch size of 4: learning rates are multiplied by 4."))
       << console.text();
   expect_rates(rates(effective(16), LrScale::sqrt), 0.2);
   expect_rates(rates(effective(16), LrScale::none), 0.1);

@@ -74,8 +74,8 @@ std::shared_ptr<LightningModule> ModuleReplicas::copy_of(Run& run, const DeviceS
     const std::string name = detail::readable_type_name(typeid(module));
     throw ConfigError("TrainerOptions.strategy: " + run.strategy->name() + " needs a replica of " + name +
                       " for each device, and does not know how to make one. Override clone() in it: "
-                      "std::shared_ptr<torch::nn::Module> "
-                      "clone(const std::optional<torch::Device>&) const override { return std::make_shared<" +
+                      "std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>&) const override { "
+                      "return std::make_shared<" +
                       name + ">(options_); } (weights are copied by the trainer), or name the model in a run file.");
   }
   RunAccess::trainer_of(*copy) = &run.trainer;
