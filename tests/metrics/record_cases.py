@@ -3,7 +3,7 @@
   PYTHONPATH=~/.cache/levin/peers-2.11.0 python3 tests/metrics/record_cases.py     writes recorded/classification.json
 
 A case is a metric, its options and the name of an input, which is a list of batches. NaN is written as null.
-classification_peers_test.py makes new ones from another seed.
+peers_test.py makes new ones from another seed.
 """
 
 import itertools

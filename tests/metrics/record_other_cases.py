@@ -5,7 +5,7 @@
 
 Writes recorded/other.json: cases with a metric, its options, batches and the value over all of them. Numbers of inputs
 are multiples of 1/256, so that float holds them exactly; torchmetrics computes in float64, as in float32 its own rounding
-is as large as what the tests allow. other_metrics_peers_test.py records other seeds.
+is as large as what the tests allow. peers_test.py records other seeds.
 """
 import json
 import math

@@ -112,7 +112,8 @@ TEST(MetricObjects, GiveTheBatchsOwnValueForAStep) {
   EXPECT_DOUBLE_EQ(trainer.callback_metrics().at("train_share_epoch"), share_of(0, 11));
 }
 
-TEST(MetricObjects, ContinueFromACheckpointInsideAnEpoch) {
+// The value of an epoch of three batches that a run continued from the checkpoint after batch `saved_after`.
+double continued_share(int64_t saved_after) {
   const TemporaryFolder folder;
   const LogOptions epoch_only{.on_step = false, .on_epoch = true};
   const std::string path = folder / "mid.ckpt";
@@ -122,7 +123,7 @@ TEST(MetricObjects, ContinueFromACheckpointInsideAnEpoch) {
     TrainerOptions with = options(folder);
     with.callbacks = {LambdaCallback(
         {.on_train_batch_end = [&](Trainer& t, LightningModule&, const at::Tensor&, const Batch&, int64_t index) {
-          if (index == 1) t.save_checkpoint(path);
+          if (index == saved_after) t.save_checkpoint(path);
         }})};
     Trainer trainer(std::move(with));
     trainer.fit(module, {tiny_loader(11, 4)});
@@ -131,29 +132,15 @@ TEST(MetricObjects, ContinueFromACheckpointInsideAnEpoch) {
   module.train_options = epoch_only;
   Trainer trainer(options(folder));
   trainer.fit(module, Loaders{tiny_loader(11, 4)}, Loaders{}, path);
-  EXPECT_DOUBLE_EQ(trainer.callback_metrics().at("train_share"), share_of(0, 11));
+  return trainer.callback_metrics().at("train_share");
+}
+
+TEST(MetricObjects, ContinueFromACheckpointInsideAnEpoch) {
+  EXPECT_DOUBLE_EQ(continued_share(1), share_of(0, 11));
 }
 
 TEST(MetricObjects, KeepTheirValueWhereTheEpochHadNoBatchLeft) {
-  const TemporaryFolder folder;
-  const LogOptions epoch_only{.on_step = false, .on_epoch = true};
-  const std::string path = folder / "last_batch.ckpt";
-  {
-    Module module;
-    module.train_options = epoch_only;
-    TrainerOptions with = options(folder);
-    with.callbacks = {LambdaCallback(
-        {.on_train_batch_end = [&](Trainer& t, LightningModule&, const at::Tensor&, const Batch&, int64_t index) {
-          if (index == 2) t.save_checkpoint(path);
-        }})};
-    Trainer trainer(std::move(with));
-    trainer.fit(module, {tiny_loader(11, 4)});
-  }
-  Module module;
-  module.train_options = epoch_only;
-  Trainer trainer(options(folder));
-  trainer.fit(module, Loaders{tiny_loader(11, 4)}, Loaders{}, path);
-  EXPECT_DOUBLE_EQ(trainer.callback_metrics().at("train_share"), share_of(0, 11));
+  EXPECT_DOUBLE_EQ(continued_share(2), share_of(0, 11));
 }
 
 TEST(MetricObjects, OfReplicasAreTakenTogether) {
