@@ -4,12 +4,15 @@
 
 #include "levin/callbacks/backbone_finetuning.h"
 #include "levin/callbacks/batch_size_finder.h"
+#include "levin/callbacks/cutmix.h"
 #include "levin/callbacks/device_stats_monitor.h"
 #include "levin/callbacks/early_stopping.h"
 #include "levin/callbacks/ema_weight_averaging.h"
 #include "levin/callbacks/gradient_accumulation_scheduler.h"
+#include "levin/callbacks/gradient_centralization.h"
 #include "levin/callbacks/learning_rate_finder.h"
 #include "levin/callbacks/learning_rate_monitor.h"
+#include "levin/callbacks/mixup.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/model_summary.h"
 #include "levin/callbacks/on_exception_checkpoint.h"
@@ -38,11 +41,17 @@
 #include "levin/optim/composed_schedulers.h"
 #include "levin/optim/cosine_schedulers.h"
 #include "levin/optim/cyclic_schedulers.h"
+#include "levin/optim/lamb.h"
+#include "levin/optim/lars.h"
 #include "levin/optim/lbfgs.h"
+#include "levin/optim/lookahead.h"
+#include "levin/optim/muon.h"
 #include "levin/optim/nadam.h"
 #include "levin/optim/radam.h"
 #include "levin/optim/reduce_lr_on_plateau.h"
 #include "levin/optim/rmsprop.h"
+#include "levin/optim/sam.h"
+#include "levin/optim/schedule_free_adamw.h"
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
 #include "levin/optim/swa_lr.h"
@@ -65,13 +74,16 @@ void add_callbacks() {
   auto& all = Registry<Callback>::instance();
   all.add<BackboneFinetuning>("BackboneFinetuning", "trains a head first, and its backbone from a later epoch on");
   all.add<BatchSizeFinder>("BatchSizeFinder", "finds the batch size that fits into memory, and trains with it");
+  all.add<CutMix>("CutMix", "pastes a part of another image into each, and mixes their labels");
   all.add<DeviceStatsMonitor>("DeviceStatsMonitor", "logs CPU, memory and GPU figures");
   all.add<EarlyStopping>("EarlyStopping", "ends a run when a metric stops improving");
   all.add<EMAWeightAveraging>("EMAWeightAveraging", "an exponential moving average of the weights");
   all.add<GradientAccumulationScheduler>("GradientAccumulationScheduler",
                                          "changes accumulate_grad_batches at given epochs");
+  all.add<GradientCentralization>("GradientCentralization", "subtracts the mean from each output's gradient");
   all.add<LearningRateFinder>("LearningRateFinder", "finds a learning rate by a range test, and trains with it");
   all.add<LearningRateMonitor>("LearningRateMonitor", "writes the learning rates to the loggers");
+  all.add<MixUp>("MixUp", "trains on means of two samples and their labels");
   all.add<ModelCheckpoint>("ModelCheckpoint", "saves the newest, the best and the last checkpoints");
   all.add<ModelSummary>("ModelSummary", "prints the layers before training");
   all.add<OnExceptionCheckpoint>("OnExceptionCheckpoint", "saves the state of a training that fails");
@@ -138,10 +150,16 @@ void add_optimizers() {
   all.add<Adam>("Adam", "adaptive moments");
   all.add<AdamW>("AdamW", "Adam with decoupled weight decay");
   all.add<Adamax>("Adamax", "Adam with the largest gradient as its scale");
+  all.add<LAMB>("LAMB", "AdamW for large batches: steps as large as a layer's weights");
+  all.add<LARS>("LARS", "momentum SGD for large batches: steps in proportion to a layer's weights");
   all.add<LBFGS>("LBFGS", "quasi-Newton steps; evaluates the model several times a step");
+  all.add<Lookahead>("Lookahead", "around another optimizer: goes half the way back every few steps");
+  all.add<Muon>("Muon", "orthogonal steps of matrices; AdamW for the other parameters");
   all.add<NAdam>("NAdam", "Adam with Nesterov momentum");
   all.add<RAdam>("RAdam", "Adam with a rectified start");
   all.add<RMSprop>("RMSprop", "gradients over the root of their mean square");
+  all.add<SAM>("SAM", "around another optimizer: gradients at the highest loss near by, for flat minima");
+  all.add<ScheduleFreeAdamW>("ScheduleFreeAdamW", "AdamW with an average of the weights in place of a schedule");
   all.add<SGD>("SGD", "stochastic gradient descent, with momentum and Nesterov momentum");
 }
 
@@ -151,6 +169,7 @@ void add_lr_schedulers() {
   all.add<ConstantLR>("ConstantLR", "scales lr for the first steps");
   all.add<CosineAnnealingLR>("CosineAnnealingLR", "decreases lr along a cosine");
   all.add<CosineAnnealingWarmRestarts>("CosineAnnealingWarmRestarts", "a cosine with warm restarts");
+  all.add<CosineWithWarmup>("CosineWithWarmup", "a linear warm-up, then a cosine to the end of the run");
   all.add<CyclicLR>("CyclicLR", "cycles lr between two bounds");
   all.add<ExponentialLR>("ExponentialLR", "decays lr every step");
   all.add<LinearLR>("LinearLR", "moves lr linearly: a warmup");

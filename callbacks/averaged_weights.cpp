@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 
+#include "levin/optim/averaging_optimizer.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/trainer.h"
 
@@ -160,6 +161,14 @@ void AveragingCallback::setup(Trainer& trainer, LightningModule&, Stage stage) {
     if (other.get() == this || dynamic_cast<const AveragingCallback*>(other.get()) == nullptr) continue;
     throw ConfigError("TrainerOptions.callbacks: " + state_key() + " and " + other->state_key() +
                       " would both put their average into the module. Keep one of the two.");
+  }
+}
+
+void AveragingCallback::check_optimizers(Trainer& trainer) const {
+  for (auto& wrapped : trainer.optimizers()) {
+    if (dynamic_cast<const AveragingOptimizer*>(&wrapped.optimizer()) == nullptr) continue;
+    throw ConfigError("TrainerOptions.callbacks: " + state_key() + " and the optimizer " + wrapped.optimizer().name() +
+                      " would both put their average into the module. Drop the callback, or use another optimizer.");
   }
 }
 

@@ -99,6 +99,8 @@ class AveragingCallback : public Callback {
  protected:
   /// Whether checkpoints contain the average as the model from the first update on, not just at the end.
   [[nodiscard]] virtual bool saves_average_as_model() const = 0;
+  /// Throws ConfigError if an optimizer keeps an average itself; in on_fit_start.
+  void check_optimizers(Trainer& trainer) const;
 
   AveragedWeights weights_;
   bool fitting_ = false;  // the running entry point is fit

@@ -37,6 +37,7 @@ void StochasticWeightAveraging::check(Trainer& trainer, const LightningModule& m
 
 void StochasticWeightAveraging::on_fit_start(Trainer& trainer, LightningModule& module) {
   check(trainer, module);
+  check_optimizers(trainer);
   const int64_t max_epochs = trainer.plan().max_epochs;
   const auto* share = std::get_if<double>(&options_.swa_epoch_start);
   const int64_t first = share != nullptr ? static_cast<int64_t>(static_cast<double>(max_epochs) * *share)

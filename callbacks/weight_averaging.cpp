@@ -31,6 +31,7 @@ void WeightAveraging::setup(Trainer& trainer, LightningModule& module, Stage sta
 // In Lightning the average begins with the weights at setup, and is validated, saved and left in the module even if
 // nothing was averaged; here it begins with the first update, because untrained weights are useless.
 void WeightAveraging::on_fit_start(Trainer& trainer, LightningModule& module) {
+  check_optimizers(trainer);
   using Buffers = AveragedWeights::Buffers;
   weights_.hold(module, options_.use_buffers ? Buffers::averaged : Buffers::copied, options_.device);
   if (!loaded_) {

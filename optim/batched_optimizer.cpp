@@ -214,9 +214,10 @@ void BatchedOptimizer::add_to_batch(size_t index) {
   const bool packed = packs_small_tensors() && detail::TensorPack::takes(slot.param);
   const bool dense = slot.param.is_non_overlapping_and_dense();
   const at::Tensor param = dense ? slot.param : slot.param.contiguous();
+  const size_t kind = kind_of(slot.param);
   bool first = slot.step == 0;
   for (size_t k = 0; k < slot.state.size(); ++k) {
-    if (!uses_state(k, group) || slot.state[k].defined()) continue;
+    if (!uses_state(k, group, kind) || slot.state[k].defined()) continue;
     if (!packed) slot.state[k] = at::full_like(param, initial_state());
     first = true;
   }
@@ -232,7 +233,7 @@ void BatchedOptimizer::add_to_batch(size_t index) {
   }
   batch.params.push_back(param);
   for (size_t k = 0; k < slot.state.size(); ++k) {
-    if (!uses_state(k, group)) continue;
+    if (!uses_state(k, group, kind)) continue;
     leave_pack(slot.state[k]);
     batch.state[k].push_back(slot.state[k]);
   }
@@ -241,9 +242,10 @@ void BatchedOptimizer::add_to_batch(size_t index) {
 // The batch that the parameter belongs to, a new one if there is none yet.
 BatchedOptimizer::Batch& BatchedOptimizer::batch_for(const Slot& slot, const at::Tensor& param, bool first,
                                                      bool packed) {
+  const size_t kind = kind_of(slot.param);
   auto fits = [&](const Batch& batch) {
     const at::Tensor& other = slots_[batch.slots[0]].param;
-    return batch.group == slot.group && batch.first == first && batch.product == slot.product &&
+    return batch.group == slot.group && batch.kind == kind && batch.first == first && batch.product == slot.product &&
            (batch.step == slot.step || !counts_steps()) && other.device() == param.device() &&
            other.dtype() == param.dtype() && batch.pack.has_value() == packed &&
            (!packed || batch.pack->has_room_for(param));
@@ -255,6 +257,7 @@ BatchedOptimizer::Batch& BatchedOptimizer::batch_for(const Slot& slot, const at:
   if (batch != nullptr) return *batch;
   batch = &batches_.emplace_back();
   batch->group = slot.group;
+  batch->kind = kind;
   batch->first = first;
   batch->product = slot.product;
   batch->step = slot.step;
@@ -270,7 +273,7 @@ void BatchedOptimizer::pack_state(Batch& batch) {
   batch.pack->make();
   batch.params = {batch.pack->params()};
   for (size_t k = 0; k < batch.state.size(); ++k) {
-    if (!uses_state(k, groups_[batch.group])) continue;
+    if (!uses_state(k, groups_[batch.group], batch.kind)) continue;
     batch.state[k] = {batch.pack->make_flat(initial_state())};
     for (size_t i = 0; i < batch.slots.size(); ++i) {
       at::Tensor& state = slots_[batch.slots[i]].state[k];
@@ -304,7 +307,7 @@ void BatchedOptimizer::save_slot(const Slot& slot, const std::string& prefix, St
   }
   if (!counts_steps()) return;
   state.tensors[prefix + "step"] = at::scalar_tensor(static_cast<double>(slot.step), at::kFloat);
-  if (!product_name().empty()) state.tensors[prefix + product_name()] = at::scalar_tensor(slot.product, at::kFloat);
+  if (!product_name().empty()) state.tensors[prefix + product_name()] = at::scalar_tensor(slot.product, product_type());
 }
 
 void BatchedOptimizer::load_state(const State& saved) {
@@ -365,7 +368,7 @@ void BatchedOptimizer::load_slot(const State& saved, size_t index, Slot& slot) c
   };
   for (size_t k = 0; k < names.size(); ++k) {
     const std::string key = prefix + names[k];
-    if (!uses_state(k, groups_[slot.group]) && !saved.tensors.contains(key)) continue;
+    if (!uses_state(k, groups_[slot.group], kind_of(slot.param)) && !saved.tensors.contains(key)) continue;
     slot.state[k] = load_tensor(need(key), key, slot);
   }
   slot.step = counts_steps() ? need(prefix + "step").item().toLong() : 1;

@@ -38,6 +38,7 @@ class BatchedOptimizer : public Optimizer {
     double product = 1;          // of a number per step (NAdam's mu_product)
     bool first = false;          // the state was never written: SGD's buffer starts as the gradient
     size_t group = 0;
+    size_t kind = 0;                        // kind_of() each
     bool had_momentum = false;              // whether group.momentum was other than 0 when the batch was made
     std::vector<size_t> slots;              // which parameters, numbered through all groups
     std::vector<c10::TensorImpl*> sources;  // the parameters themselves
@@ -54,8 +55,12 @@ class BatchedOptimizer : public Optimizer {
 
   /// PyTorch's names of the tensors kept for each parameter; the same throughout an optimizer's life.
   [[nodiscard]] virtual std::vector<std::string> state_names() const = 0;
+  /// Which of several updates a tensor takes (Muon: of a matrix, or AdamW's); one batch holds tensors of one kind.
+  [[nodiscard]] virtual size_t kind_of(const at::Tensor& /*param*/) const { return 0; }
   /// Whether state `index` is in use with these settings.
-  [[nodiscard]] virtual bool uses_state(size_t /*index*/, const Group& /*group*/) const { return true; }
+  [[nodiscard]] virtual bool uses_state(size_t /*index*/, const Group& /*group*/, size_t /*kind*/) const {
+    return true;
+  }
   /// The initial value of state.
   [[nodiscard]] virtual double initial_state() const { return 0; }
   /// Whether the number of updates matters and is saved ("0.step").
@@ -67,11 +72,16 @@ class BatchedOptimizer : public Optimizer {
   [[nodiscard]] virtual bool packs_small_tensors() const { return false; }
   /// The saved name of Batch::product, or "".
   [[nodiscard]] virtual std::string product_name() const { return ""; }
+  /// The type in which it is saved; update() rounds it likewise.
+  [[nodiscard]] virtual at::ScalarType product_type() const { return at::kFloat; }
   /// Updates the batch's params; grads may be overwritten as a list, never in place.
   virtual void update(Batch& batch, const Group& group) = 0;
 
   at::Tensor do_step(const Closure* closure) final;
   void group_added() final;
+
+  /// State `index` of a parameter, numbered through all groups; undefined before its first update.
+  [[nodiscard]] const at::Tensor& state_of(size_t param, size_t index) const { return slots_[param].state[index]; }
 
  private:
   struct Slot {

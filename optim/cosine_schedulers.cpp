@@ -1,5 +1,7 @@
 #include "levin/optim/cosine_schedulers.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numbers>
 
 namespace levin {
@@ -74,6 +76,34 @@ void CosineAnnealingWarmRestarts::load_state(const State& saved) {
   LRScheduler::load_state(saved);
   t_cur_ = t_cur;
   t_i_ = t_i;
+}
+
+void CosineWithWarmup::prepare() {
+  const int64_t total = options_.total_steps.value_or(total_steps_);
+  if (total == 0) {
+    throw ConfigError(
+        "CosineWithWarmup.total_steps: it is unset, and the number of steps is not known here. Set it, or let the "
+        "Trainer attach the scheduler.");
+  }
+  const auto* share = std::get_if<Period>(&options_.warmup);
+  warmup_ = share != nullptr ? std::llround(share->amount() * static_cast<double>(total))
+                             : std::get<int64_t>(options_.warmup);
+  if (warmup_ > total) {
+    throw ConfigError("CosineWithWarmup.warmup: " + std::to_string(warmup_) + " steps are more than the " +
+                      std::to_string(total) + " of the run. Shorten it, or write a share such as 0.05dur.");
+  }
+  total_steps_ = total;
+}
+
+std::vector<double> CosineWithWarmup::next_lr() {
+  std::vector<double> lrs = base_lrs_;
+  if (last_epoch < warmup_) {
+    const double way = static_cast<double>(last_epoch) / static_cast<double>(warmup_);
+    for (auto& lr : lrs) lr *= options_.start_factor + (1 - options_.start_factor) * way;
+    return lrs;
+  }
+  const int64_t period = std::max<int64_t>(1, total_steps_ - warmup_);
+  return along_cosine(std::move(lrs), options_.eta_min, one_plus_cos(std::min(last_epoch - warmup_, period), period));
 }
 
 }  // namespace levin

@@ -1,8 +1,13 @@
 // Schedulers along a cosine.
 //
 //   CosineAnnealingLR scheduler(optimizer, {.T_max = 100, .eta_min = 1e-5});
+//   CosineWithWarmup scheduler(optimizer, {.warmup = 50, .total_steps = 1000});
 #pragma once
 
+#include <optional>
+#include <variant>
+
+#include "levin/core/period.h"
 #include "levin/optim/lr_scheduler.h"
 
 namespace levin {
@@ -80,6 +85,60 @@ class CosineAnnealingWarmRestarts final : public LRScheduler {
   int64_t t_i_ = 0;     // steps of this period
 
   CosineAnnealingWarmRestartsOptions options_;
+};
+
+/// Steps, or a share of all steps.
+using StepsOrShare = std::variant<int64_t, Period>;
+
+struct CosineWithWarmupOptions {
+  StepsOrShare warmup = Period("0.05dur");
+  double start_factor = 0.01;
+  double eta_min = 0;
+  std::optional<int64_t> total_steps = {};
+
+  static auto fields() {
+    using O = CosineWithWarmupOptions;
+    return levin::fields(
+        field("warmup", &O::warmup, "steps in which lr rises, or their share of all steps: 500, or 0.05dur")
+            .check(
+                [](const StepsOrShare& value) {
+                  if (const auto* steps = std::get_if<int64_t>(&value)) return *steps >= 0;
+                  return std::get<Period>(value).unit() == PeriodUnit::run;
+                },
+                "a number of steps >= 0, or a share of the run such as 0.05dur"),
+        field("start_factor", &O::start_factor, "share of lr at the first step").min(0.0).max(1.0),
+        field("eta_min", &O::eta_min, "lr at the end"),
+        field("total_steps", &O::total_steps, "steps until the end; null: those of the fit")
+            .check([](const auto& steps) { return !steps || *steps >= 1; }, ">= 1"));
+  }
+};
+
+/// Increases lr along a line, and decreases it to eta_min along half a cosine that ends with the run; it stays there.
+/// In a run file it is moved after each optimizer step unless `interval` says otherwise.
+class CosineWithWarmup final : public LRScheduler {
+ public:
+  using Options = CosineWithWarmupOptions;
+
+  /// Attached later.
+  explicit CosineWithWarmup(CosineWithWarmupOptions options = {})
+      : options_(checked(std::move(options), "CosineWithWarmupOptions")) {}
+  CosineWithWarmup(Optimizer& optimizer, CosineWithWarmupOptions options) : CosineWithWarmup(std::move(options)) {
+    attach(optimizer);
+  }
+
+  [[nodiscard]] std::string name() const override { return "CosineWithWarmup"; }
+  [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  [[nodiscard]] bool wants_total_steps() const override { return !options_.total_steps.has_value(); }
+  void fill_total_steps(int64_t steps) override { total_steps_ = steps; }
+
+ private:
+  /// Throws ConfigError if the number of steps is not known, or the warm-up is longer.
+  void prepare() override;
+  std::vector<double> next_lr() override;
+
+  CosineWithWarmupOptions options_;
+  int64_t total_steps_ = 0;  // 0: not known
+  int64_t warmup_ = 0;       // steps
 };
 
 }  // namespace levin

@@ -14,7 +14,7 @@ RMSprop::RMSprop(RMSpropOptions options)
           {.lr = options.lr, .momentum = options.momentum, .weight_decay = options.weight_decay, .has_momentum = true}),
       options_(checked(options, "RMSpropOptions")) {}
 
-bool RMSprop::uses_state(size_t index, const Group& group) const {
+bool RMSprop::uses_state(size_t index, const Group& group, size_t) const {
   return index == 0 || (index == 1 && group.momentum != 0) || (index == 2 && options_.centered);
 }
 

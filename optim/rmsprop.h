@@ -47,7 +47,7 @@ class RMSprop final : public BatchedOptimizer {
 
  private:
   std::vector<std::string> state_names() const override { return {"square_avg", "momentum_buffer", "grad_avg"}; }
-  bool uses_state(size_t index, const Group& group) const override;
+  bool uses_state(size_t index, const Group& group, size_t) const override;
   bool packs_small_tensors() const override { return true; }
   void update(Batch& batch, const Group& group) override;
 

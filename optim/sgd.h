@@ -45,7 +45,7 @@ class SGD final : public BatchedOptimizer {
 
  private:
   std::vector<std::string> state_names() const override { return {"momentum_buffer"}; }
-  bool uses_state(size_t, const Group& group) const override { return group.momentum != 0; }
+  bool uses_state(size_t, const Group& group, size_t) const override { return group.momentum != 0; }
   bool counts_steps() const override { return false; }
   void update(Batch& batch, const Group& group) override;
 

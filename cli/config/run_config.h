@@ -26,7 +26,7 @@ namespace levin {
 struct LrSchedulerSpec {
   std::string class_path = "";
   ConfigNode init_args = {};
-  Interval interval = Interval::epoch;
+  std::optional<Interval> interval = std::nullopt;  // unset: step for CosineWithWarmup, epoch for others
   int64_t frequency = 1;
   std::optional<std::string> monitor = std::nullopt;
   bool strict = true;
@@ -39,7 +39,9 @@ struct LrSchedulerSpec {
     using O = LrSchedulerSpec;
     return levin::fields(field("class_path", &O::class_path, "the scheduler's class"),
                          field("init_args", &O::init_args, "its options"),
-                         field("interval", &O::interval, "what it counts: training epochs or optimizer steps"),
+                         field("interval", &O::interval,
+                               "what it counts: training epochs or optimizer steps; null: steps for CosineWithWarmup, "
+                               "epochs for others"),
                          field("frequency", &O::frequency, "intervals between two of its steps").min(1),
                          field("monitor", &O::monitor, "logged metric that ReduceLROnPlateau watches"),
                          field("strict", &O::strict, "a monitored metric that was not logged: true fails, false warns"),

@@ -1,13 +1,15 @@
 #include "levin/cli/config/run_parts.h"
 
+#include "levin/optim/named_tensors.h"
 #include "levin/trainer/random_state.h"
 
 namespace levin {
 
 namespace {
 
-LRSchedulerOptions schedule_options(const LrSchedulerSpec& config) {
-  return {.interval = config.interval,
+LRSchedulerOptions schedule_options(const LrSchedulerSpec& config, const LRScheduler& scheduler) {
+  const bool counts_steps = scheduler.name() == "CosineWithWarmup";  // its warm-up may be shorter than an epoch
+  return {.interval = config.interval.value_or(counts_steps ? Interval::step : Interval::epoch),
           .frequency = config.frequency,
           .monitor = config.monitor.value_or(""),
           .strict = config.strict,
@@ -21,6 +23,9 @@ void override_optimizers(LightningModule& module, const RunConfig& config) {
     OptimizerConfig result;
     if (config.optimizer) {
       auto optimizer = Registry<Optimizer>::instance().make(config.optimizer->spec(), "optimizer");
+      if (auto* by_name = dynamic_cast<NamesParameters*>(optimizer.get())) {
+        by_name->take_names(m.named_parameters().pairs());
+      }
       for (auto& group :
            param_groups(m, config.optimizer->param_groups, config.optimizer->no_decay, "optimizer.param_groups")) {
         optimizer->add_param_group(std::move(group));
@@ -31,8 +36,8 @@ void override_optimizers(LightningModule& module, const RunConfig& config) {
       for (const auto& optimizer : own.optimizers()) result.add_shared(optimizer);
     }
     if (config.lr_scheduler) {
-      result.schedule_shared(Registry<LRScheduler>::instance().make(config.lr_scheduler->spec(), "lr_scheduler"),
-                             schedule_options(*config.lr_scheduler));
+      const auto scheduler = Registry<LRScheduler>::instance().make(config.lr_scheduler->spec(), "lr_scheduler");
+      result.schedule_shared(scheduler, schedule_options(*config.lr_scheduler, *scheduler));
     }
     return result;
   });

@@ -27,7 +27,7 @@ torch::Tensor Classifier::forward(const torch::Tensor& x) {
 
 torch::Tensor Classifier::training_step(const levin::Batch& batch, int64_t) {
   auto [x, y] = batch.unpack<2>();
-  auto loss = F::cross_entropy(forward(x), y);
+  auto loss = F::cross_entropy(forward(x), y, F::CrossEntropyFuncOptions().label_smoothing(options_.label_smoothing));
   log("train_loss", loss, {.prog_bar = true});
   return loss;
 }

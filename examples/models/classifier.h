@@ -9,6 +9,7 @@ struct ClassifierOptions {
   int64_t hidden = 256;
   int64_t num_classes = 10;
   double dropout = 0.0;
+  double label_smoothing = 0.0;
   double lr = 1e-3;
   double weight_decay = 0.01;
 
@@ -20,6 +21,9 @@ struct ClassifierOptions {
         levin::field("hidden", &O::hidden, "units of the hidden layer").min(1),
         levin::field("num_classes", &O::num_classes, "classes").min(2),
         levin::field("dropout", &O::dropout, "share of hidden units dropped while training").min(0.0).below(1.0),
+        levin::field("label_smoothing", &O::label_smoothing, "share of the target spread over all classes")
+            .min(0.0)
+            .below(1.0),
         levin::field("lr", &O::lr, "AdamW's step size").above(0.0),
         levin::field("weight_decay", &O::weight_decay, "AdamW's weight decay").min(0.0));
   }

@@ -1,5 +1,7 @@
 #include "resnet.h"
 
+#include <numeric>
+
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
 
@@ -15,7 +17,7 @@ nn::Conv2d make_conv(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
 
 }  // namespace
 
-ResNetBlockImpl::ResNetBlockImpl(int64_t in, int64_t out, int64_t stride) {
+ResNetBlockImpl::ResNetBlockImpl(int64_t in, int64_t out, int64_t stride, double drop) : drop_(drop) {
   nn::BatchNorm2d last(out);
   nn::init::zeros_(last->weight);  // a new block changes nothing (Goyal et al. 2017, section 5.1)
   body_ = register_module("body", nn::Sequential(make_conv(in, out, 3, stride), nn::BatchNorm2d(out), nn::ReLU(),
@@ -25,17 +27,20 @@ ResNetBlockImpl::ResNetBlockImpl(int64_t in, int64_t out, int64_t stride) {
 }
 
 torch::Tensor ResNetBlockImpl::forward(const torch::Tensor& x) {
-  return at::relu(body_->forward(x) + (shortcut_.is_empty() ? x : shortcut_->forward(x)));
+  const auto branch = levin::stochastic_depth(body_->forward(x), drop_, levin::DropMode::row, is_training());
+  return at::relu(branch + (shortcut_.is_empty() ? x : shortcut_->forward(x)));
 }
 
 ResNet::ResNet(ResNetOptions options) : options_(levin::checked(std::move(options), "ResNetOptions")) {
   net_ = nn::Sequential(make_conv(options_.in_channels, options_.width, 3, options_.first_stride),
                         nn::BatchNorm2d(options_.width), nn::ReLU());
-  int64_t channels = options_.width;
+  const auto blocks = std::accumulate(options_.blocks.begin(), options_.blocks.end(), int64_t{0});
+  int64_t channels = options_.width, block = 0;
   for (size_t stage = 0; stage < options_.blocks.size(); ++stage) {
     const int64_t out = options_.width << stage;
     for (int64_t i = 0; i < options_.blocks[stage]; ++i) {
-      net_->push_back(ResNetBlock(channels, out, stage > 0 && i == 0 ? 2 : 1));
+      const double drop = levin::depth_probability(block++, blocks, options_.stochastic_depth);
+      net_->push_back(ResNetBlock(channels, out, stage > 0 && i == 0 ? 2 : 1, drop));
       channels = out;
     }
   }

@@ -12,7 +12,8 @@ struct ResNetOptions {
   std::vector<int64_t> blocks = {1, 1, 1};  // of each stage; the image is halved between stages
   int64_t num_classes = 10;
   double label_smoothing = 0.0;
-  double lr = 0.1;  // the peak of one cycle over the complete run
+  double stochastic_depth = 0.0;  // of the last block; smaller towards the first
+  double lr = 0.1;                // the peak of one cycle over the complete run
   double momentum = 0.9;
   double weight_decay = 5e-4;  // of convolutions and the last layer; norms and biases have none
 
@@ -31,19 +32,24 @@ struct ResNetOptions {
         levin::field("label_smoothing", &O::label_smoothing, "share of the target spread over all classes")
             .min(0.0)
             .below(1.0),
+        levin::field("stochastic_depth", &O::stochastic_depth,
+                     "how often the last block is left out in training; earlier ones less often")
+            .min(0.0)
+            .below(1.0),
         levin::field("lr", &O::lr, "SGD's largest step size: one cycle over the complete run").above(0.0),
         levin::field("momentum", &O::momentum, "of SGD, Nesterov's").above(0.0).below(1.0),
         levin::field("weight_decay", &O::weight_decay, "of convolutions and the last layer").min(0.0));
   }
 };
 
-/// relu(shortcut(x) + two convolutions with norms).
+/// relu(shortcut(x) + two convolutions with norms), which are left out with probability `drop` in training.
 class ResNetBlockImpl : public torch::nn::Module {
  public:
-  ResNetBlockImpl(int64_t in, int64_t out, int64_t stride);
+  ResNetBlockImpl(int64_t in, int64_t out, int64_t stride, double drop = 0);
   torch::Tensor forward(const torch::Tensor& x);  // (B, in, h, w) to (B, out, h / stride, w / stride)
 
  private:
+  double drop_ = 0;
   torch::nn::Sequential body_{nullptr};
   torch::nn::Sequential shortcut_{nullptr};  // null: x itself
 };

@@ -37,21 +37,38 @@ void check_all(const std::vector<std::string>& expected) {
 }
 
 TEST(Builtins, NameEveryCallback) {
-  check_all<Callback>({"BackboneFinetuning", "BatchSizeFinder", "DeviceStatsMonitor", "EarlyStopping",
-                       "EMAWeightAveraging", "GradientAccumulationScheduler", "LearningRateFinder",
-                       "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "OnExceptionCheckpoint",
-                       "PredictionWriter", "ProgressBar", "SpikeDetection", "StochasticWeightAveraging",
-                       "ThroughputMonitor", "Timer", "WeightAveraging"});
+  check_all<Callback>({"BackboneFinetuning",
+                       "BatchSizeFinder",
+                       "CutMix",
+                       "DeviceStatsMonitor",
+                       "EarlyStopping",
+                       "EMAWeightAveraging",
+                       "GradientAccumulationScheduler",
+                       "GradientCentralization",
+                       "LearningRateFinder",
+                       "LearningRateMonitor",
+                       "MixUp",
+                       "ModelCheckpoint",
+                       "ModelSummary",
+                       "OnExceptionCheckpoint",
+                       "PredictionWriter",
+                       "ProgressBar",
+                       "SpikeDetection",
+                       "StochasticWeightAveraging",
+                       "ThroughputMonitor",
+                       "Timer",
+                       "WeightAveraging"});
 }
 
 TEST(Builtins, NameEveryOptimizer) {
-  check_all<Optimizer>({"Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "RAdam", "RMSprop", "SGD"});
+  check_all<Optimizer>({"Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "LAMB", "LARS", "LBFGS", "Lookahead", "Muon",
+                        "NAdam", "RAdam", "RMSprop", "SAM", "ScheduleFreeAdamW", "SGD"});
 }
 
 TEST(Builtins, NameEveryScheduler) {
   check_all<LRScheduler>({"ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts",
-                          "CyclicLR", "ExponentialLR", "LinearLR", "MultiStepLR", "OneCycleLR", "PolynomialLR",
-                          "ReduceLROnPlateau", "SWALR", "SequentialLR", "StepLR"});
+                          "CosineWithWarmup", "CyclicLR", "ExponentialLR", "LinearLR", "MultiStepLR", "OneCycleLR",
+                          "PolynomialLR", "ReduceLROnPlateau", "SWALR", "SequentialLR", "StepLR"});
 }
 
 TEST(Builtins, NameEveryOtherPart) {

@@ -63,7 +63,7 @@ TEST(RunConfig, DefaultsAreLightnings) {
   EXPECT_EQ(run.seed(), 0);
   EXPECT_FALSE(run.model || run.data || run.optimizer || run.lr_scheduler || run.ckpt_path);
   const RunConfig scheduled = read("lr_scheduler: StepLR\noptimizer: null\n");
-  EXPECT_EQ(scheduled.lr_scheduler->interval, Interval::epoch);
+  EXPECT_FALSE(scheduled.lr_scheduler->interval.has_value());
   EXPECT_EQ(scheduled.lr_scheduler->frequency, 1);
   EXPECT_TRUE(scheduled.lr_scheduler->strict);
   EXPECT_FALSE(scheduled.optimizer.has_value());

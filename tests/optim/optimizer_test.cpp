@@ -12,8 +12,14 @@ void set_grad(const at::Tensor& param, double value) {
   param.mutable_grad() = at::full_like(param.detach(), value);
 }
 
-std::vector<std::string> batched() {
+std::vector<std::string> batched_of_pytorch() {
   return {"SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam"};
+}
+
+std::vector<std::string> batched() {
+  auto all = batched_of_pytorch();
+  all.insert(all.end(), {"LARS", "LAMB", "Muon", "ScheduleFreeAdamW"});
+  return all;
 }
 
 TEST(Optimizer, GroupsStepAsSeparateOptimizersWould) {
@@ -146,7 +152,7 @@ TEST(Optimizer, TakesAnyMemoryLayout) {
 }
 
 TEST(Optimizer, MaximizeIsDescentOnTheNegatedGradient) {
-  for (const auto& name : batched()) {
+  for (const auto& name : batched_of_pytorch()) {
     auto up = make_params();
     auto down = make_params();
     auto climb = testing::make<Optimizer>(name, {{"lr", 0.05}, {"weight_decay", 0.1}, {"maximize", true}});

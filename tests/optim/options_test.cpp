@@ -32,6 +32,12 @@ TEST(OptimOptions, ListEveryField) {
   expect_all_listed<NAdamOptions>();
   expect_all_listed<RAdamOptions>();
   expect_all_listed<LBFGSOptions>();
+  expect_all_listed<LARSOptions>();
+  expect_all_listed<LAMBOptions>();
+  expect_all_listed<MuonOptions>();
+  expect_all_listed<ScheduleFreeAdamWOptions>();
+  expect_all_listed<SAMOptions>();
+  expect_all_listed<LookaheadOptions>();
   expect_all_listed<StepLROptions>();
   expect_all_listed<MultiStepLROptions>();
   expect_all_listed<ConstantLROptions>();
@@ -40,6 +46,7 @@ TEST(OptimOptions, ListEveryField) {
   expect_all_listed<PolynomialLROptions>();
   expect_all_listed<CosineAnnealingLROptions>();
   expect_all_listed<CosineAnnealingWarmRestartsOptions>();
+  expect_all_listed<CosineWithWarmupOptions>();
   expect_all_listed<OneCycleLROptions>();
   expect_all_listed<CyclicLROptions>();
   expect_all_listed<SequentialLROptions>();

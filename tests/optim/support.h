@@ -17,11 +17,17 @@
 #include "levin/optim/composed_schedulers.h"
 #include "levin/optim/cosine_schedulers.h"
 #include "levin/optim/cyclic_schedulers.h"
+#include "levin/optim/lamb.h"
+#include "levin/optim/lars.h"
 #include "levin/optim/lbfgs.h"
+#include "levin/optim/lookahead.h"
+#include "levin/optim/muon.h"
 #include "levin/optim/nadam.h"
 #include "levin/optim/radam.h"
 #include "levin/optim/reduce_lr_on_plateau.h"
 #include "levin/optim/rmsprop.h"
+#include "levin/optim/sam.h"
+#include "levin/optim/schedule_free_adamw.h"
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
 
@@ -44,6 +50,12 @@ inline void register_optim() {
   add_once<Optimizer, NAdam>("NAdam");
   add_once<Optimizer, RAdam>("RAdam");
   add_once<Optimizer, LBFGS>("LBFGS");
+  add_once<Optimizer, LARS>("LARS");
+  add_once<Optimizer, LAMB>("LAMB");
+  add_once<Optimizer, Muon>("Muon");
+  add_once<Optimizer, ScheduleFreeAdamW>("ScheduleFreeAdamW");
+  add_once<Optimizer, SAM>("SAM");
+  add_once<Optimizer, Lookahead>("Lookahead");
   add_once<LRScheduler, StepLR>("StepLR");
   add_once<LRScheduler, MultiStepLR>("MultiStepLR");
   add_once<LRScheduler, ConstantLR>("ConstantLR");
@@ -51,6 +63,7 @@ inline void register_optim() {
   add_once<LRScheduler, ExponentialLR>("ExponentialLR");
   add_once<LRScheduler, PolynomialLR>("PolynomialLR");
   add_once<LRScheduler, CosineAnnealingLR>("CosineAnnealingLR");
+  add_once<LRScheduler, CosineWithWarmup>("CosineWithWarmup");
   add_once<LRScheduler, CosineAnnealingWarmRestarts>("CosineAnnealingWarmRestarts");
   add_once<LRScheduler, OneCycleLR>("OneCycleLR");
   add_once<LRScheduler, CyclicLR>("CyclicLR");

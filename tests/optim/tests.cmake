@@ -4,6 +4,8 @@ levin_test(optim FILES
   optim/optimizer_state_test.cpp
   optim/optimizer_test.cpp
   optim/options_test.cpp
+  optim/recipe_reference_test.cpp
+  optim/recipes_test.cpp
   optim/recordable_test.cpp
   optim/scheduler_reference_test.cpp
   optim/swa_lr_test.cpp

@@ -156,6 +156,12 @@ class Refused(RanksTest):
         self.assertEqual(status, 1)
         self.assertIn("fsdp gives each rank a part of the weights, and LBFGS needs all of them", errors)
 
+    def test_an_optimizer_that_needs_whole_tensors_or_keeps_an_average(self):
+        for optimizer, name in (("lamb", "LAMB"), ("schedule_free", "ScheduleFreeAdamW"), ("sam", "SAM")):
+            status, errors = self.run_words(f"optimizer={optimizer}", *fsdp(2), "devices=2")
+            self.assertEqual(status, 1)
+            self.assertIn(f"fsdp gives each rank a part of the weights, and {name} needs all of them", errors)
+
     def test_a_stage_that_there_is_not(self):
         status, errors = self.run_words("strategy=fsdp", "stage=4", "devices=2")
         self.assertEqual(status, 1)

@@ -81,6 +81,14 @@ class Closures(RanksTest):
         self.assertEqual(two[0]["global_step"], one["global_step"])
         self.assert_close(one["weights"], two[0]["weights"], 1e-9)
 
+    def test_sam_on_two_ranks_equals_one_process_on_the_whole_batch(self):
+        words = ("samples=16", "epochs=2", "optimizer=sam", "precision=64-true")
+        one = self.train(*words, "batch=8")[0]
+        two = self.train(*words, "batch=4", ranks=2)
+        self.assertEqual(two[0]["weights"], two[1]["weights"])
+        self.assertEqual(two[0]["global_step"], one["global_step"])
+        self.assert_close(one["weights"], two[0]["weights"], 1e-9)
+
     def test_ranks_skip_a_loss_that_is_nan_on_one_of_them(self):
         two = self.train(*self.WORDS, "batch=4", "nan=1:1", "skip_nonfinite", ranks=2)
         self.assertEqual(two[0]["weights"], two[1]["weights"])

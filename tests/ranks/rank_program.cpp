@@ -17,6 +17,7 @@
 #include "levin/levin.h"
 #include "levin/strategies/launch/launcher.h"
 #include "ranks/hanging_data.h"
+#include "ranks/named_optimizer.h"
 #include "ranks/samples.h"
 #include "ranks/stream.h"
 #include "ranks/words.h"
@@ -162,7 +163,7 @@ class Net : public levin::LightningModule {
   void optimizer_zero_grad(levin::Optimizer& optimizer) override { optimizer.zero_grad(!words_.has("zero_in_place")); }
   levin::OptimizerConfig configure_optimizers() override {
     const std::string optimizer = words_.text("optimizer", "sgd");
-    if (optimizer == "lbfgs") return levin::LBFGS(parameters(), {.lr = 0.1, .max_iter = 4});
+    if (auto named = levin::test::named_optimizer(*this, optimizer)) return *named;
     if (optimizer == "adamw_groups") {
       return levin::AdamW(
           levin::param_groups(*this, {{.params = {"*.weight"}, .weight_decay = 0.5}}, /*no_decay=*/true), {.lr = 0.01});
@@ -176,7 +177,6 @@ class Net : public levin::LightningModule {
               levin::StepLR({.step_size = 1, .gamma = std::stod(words_.text("gamma", ""))})};
     }
     if (kind_ == "article") return levin::SGD(parameters(), {.lr = 0.01, .momentum = 0.9});
-    if (optimizer == "adamw") return levin::AdamW(parameters(), {.lr = 0.01});
     return levin::SGD(parameters(), {.lr = 0.1, .momentum = momentum});
   }
   [[nodiscard]] const std::vector<int64_t>& seen() const { return seen_; }

@@ -25,6 +25,12 @@ levin_test(trainer TORCH FILES
   trainer/scaled_nan_test.cpp
   trainer/trainer_test.cpp)
 
+# Recipes of papers, in runs.
+levin_test(recipes TORCH FILES
+  callbacks/mixed_batches_test.cpp
+  callbacks/recipes_test.cpp
+  trainer/stochastic_depth_test.cpp)
+
 # How many samples a pass and an optimizer step take.
 levin_test(batch_sizes TORCH FILES
   callbacks/batch_size_finder_test.cpp

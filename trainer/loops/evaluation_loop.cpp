@@ -8,6 +8,7 @@
 
 #include "levin/core/log.h"
 #include "levin/core/stop_signal.h"
+#include "levin/trainer/run/averaging_optimizers.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
@@ -173,6 +174,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   const GradientsOff gradients_off(run_.plan.inference_mode && !inside_fit);
   EvalMode eval_mode(*run_.entry.module, hooks.phase);
   const WholeWeights whole_weights(*run_.strategy);
+  const AverageScope averages(run_, inside_fit);
   run_.refresh_callback_metrics();
   run_.entry.phase = hooks.phase;
   run_.entry.eval_metrics.reset();

@@ -7,9 +7,11 @@
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/log.h"
+#include "levin/trainer/changes_batches.h"
 #include "levin/trainer/loops/evaluation_loop.h"
 #include "levin/trainer/loops/plan_recomputation.h"
 #include "levin/trainer/random_state.h"
+#include "levin/trainer/run/averaging_optimizers.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/ranks.h"
@@ -27,7 +29,7 @@ void FitLoop::run() {
   sanity_check();
   prepare_loaders();
   const bool inside_epoch = run_.fit.epoch.running;  // an epoch that has begun is completed, whatever the limits are
-  if (run_.fit.train.num_batches[0] == 0) return;
+  if (run_.fit.train.num_batches[0] == 0) return keep_averages(run_);
   if (is_done() && !inside_epoch) return finish_again();
   if (!run_.fit.resumed) run_.progress.accumulate = run_.fit.accumulate_grad_batches;
   if (!plan_recomputation(run_)) return;
@@ -48,6 +50,7 @@ void FitLoop::run() {
 }
 
 void FitLoop::end_training() {
+  keep_averages(run_);
   call_plain(run_, Hook::on_train_end, &Callback::on_train_end, &LightningModule::on_train_end);
   capture_checkpoints(run_);
 }
@@ -55,6 +58,7 @@ void FitLoop::end_training() {
 // A run that was killed after its last epoch, but before on_train_end was done (a last checkpoint, an average of
 // weights): when it resumes automatically, it does that. Lightning does nothing.
 void FitLoop::finish_again() {
+  keep_averages(run_);
   if (!run_.fit.resumed || !run_.auto_resume) return;
   restore_random_numbers(run_);
   end_training();
@@ -190,6 +194,21 @@ at::Tensor FitLoop::run_step(const Batch& batch, const WindowPart& window) {
                                                      : manual_step(run_, batch, index);
 }
 
+namespace {
+
+// By the callbacks that change training batches, in order. Not ahead of time: their random numbers are those that a
+// checkpoint of the batch before holds.
+Batch change_batch(Run& run, Batch batch) {
+  const HookScope scope(run.entry, Hook::transfer);
+  for (const auto& callback : run.entry.callbacks) {
+    auto* changer = dynamic_cast<ChangesBatches*>(callback.get());
+    if (changer != nullptr) batch = changer->change_batch(std::move(batch));
+  }
+  return batch;
+}
+
+}  // namespace
+
 void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
@@ -202,7 +221,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   epoch.last_batch = stream.is_last();
   const int64_t samples = std::max<int64_t>(1, fetched.size());
   run_.entry.place = {Hook::none, samples, 0, 1};
-  const Batch batch = transfer_batch(run_, std::move(fetched), 0);
+  const Batch batch = change_batch(run_, transfer_batch(run_, std::move(fetched), 0));
   run_.entry.time_split.enter(StepPart::callbacks);
   call_hook(
       run_.entry, Hook::on_train_batch_start,

@@ -12,6 +12,7 @@
 #include "levin/core/tensor_text.h"
 #include "levin/core/version.h"
 #include "levin/trainer/random_state.h"
+#include "levin/trainer/run/averaging_optimizers.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/run/update_scope.h"
@@ -156,6 +157,7 @@ State gather_checkpoint(Run& run, bool weights_only) {
       checkpoint.tensors["model." + name] = weight;
     }
   }
+  put_averages(run, checkpoint, weights_only);
   if (!weights_only) {
     put_run_state(run, checkpoint);
     call_callbacks(run.entry, Hook::on_save_checkpoint, [&](Callback& callback) {
@@ -304,6 +306,7 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
                           ". Raise max_epochs to continue.");
   }
   restore_optimizers(*run.strategy, run.fit, checkpoint);
+  restore_trained_weights(run, checkpoint);
   for (size_t i = 0; i < run.fit.schedulers.size(); ++i) {
     run.fit.schedulers[i].scheduler->load_state(
         state_of(checkpoint, "lr_schedulers." + std::to_string(i), run.fit.schedulers[i].scheduler->name(), path));

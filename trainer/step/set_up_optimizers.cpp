@@ -4,6 +4,8 @@
 
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/optim/averaging_optimizer.h"
+#include "levin/optim/whole_tensors.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/step/loss_scaling.h"
@@ -12,6 +14,16 @@
 #include "levin/trainer/step/micro_batching.h"
 
 namespace levin {
+
+namespace {
+
+bool needs_all_weights(const Optimizer& optimizer) {
+  const auto* by_tensor = dynamic_cast<const WholeTensorUpdate*>(&optimizer);
+  return optimizer.needs_closure() || (by_tensor != nullptr && by_tensor->updates_whole_tensors()) ||
+         dynamic_cast<const AveragingOptimizer*>(&optimizer) != nullptr;
+}
+
+}  // namespace
 
 void set_up_optimizers(Run& run) {
   if (run.fit.effective_batch_size > 0 && !run.fit.train.loaded) load_train_loader(run);
@@ -52,7 +64,7 @@ void set_up_optimizers(Run& run) {
                       ", which evaluates its batch several times. Use 1 and a larger batch.");
   }
   for (const auto& optimizer : config.optimizers()) {
-    if (!run.strategy->is_sharded() || !optimizer->needs_closure()) continue;
+    if (!run.strategy->is_sharded() || !needs_all_weights(*optimizer)) continue;
     throw ConfigError("TrainerOptions.strategy: " + run.strategy->name() +
                       " gives each rank a part of the weights, and " + optimizer->name() +
                       " needs all of them in one step. Use ddp, or another optimizer.");

@@ -1,0 +1,28 @@
+// Parameters with their names, for optimizers whose options name parameters.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace levin {
+
+/// What a module's named_parameters().pairs() returns.
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// Also implemented by optimizers whose options name parameters.
+class NamesParameters {
+ public:
+  virtual ~NamesParameters() = default;
+  /// The names of the model's parameters, before any are added. Throws ConfigError for an option that names none.
+  virtual void take_names(const NamedTensors& parameters) = 0;
+
+ protected:
+  NamesParameters() = default;
+  NamesParameters(const NamesParameters&) = default;
+  NamesParameters& operator=(const NamesParameters&) = default;
+};
+
+}  // namespace levin

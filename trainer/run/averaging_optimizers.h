@@ -1,0 +1,33 @@
+// What a run does with an optimizer that keeps an average of the weights itself (optim/averaging_optimizer.h): the
+// average is evaluated, saved as the model and left in the module. Every rank calls these; ranks have equal averages.
+#pragma once
+
+#include "levin/core/state.h"
+
+namespace levin {
+
+struct Run;
+
+/// The averages are in the module during its lifetime: for an evaluation inside fit.
+class AverageScope {
+ public:
+  AverageScope(Run& run, bool inside_fit);
+  ~AverageScope();
+  AverageScope(const AverageScope&) = delete;
+  AverageScope& operator=(const AverageScope&) = delete;
+
+ private:
+  Run* run_;  // null: nothing to switch
+};
+
+/// At the end of training: leaves the averages in the module.
+void keep_averages(Run& run);
+
+/// Replaces the checkpoint's model by the averages; unless it is to hold weights only, "current_model" has the trained
+/// weights.
+void put_averages(Run& run, State& checkpoint, bool weights_only);
+
+/// Puts the checkpoint's "current_model" into the module, to go on training.
+void restore_trained_weights(Run& run, const State& checkpoint);
+
+}  // namespace levin

@@ -1,0 +1,45 @@
+// Stochastic depth (Huang et al. 2016, https://arxiv.org/abs/1603.09382): in training a residual branch is left out at
+// random, as torchvision.ops.StochasticDepth does.
+//
+//   levin::StochasticDepth drop_{register_module("drop", levin::StochasticDepth(0.1))};
+//   torch::Tensor forward(const torch::Tensor& x) { return x + drop_->forward(body_->forward(x)); }
+#pragma once
+
+#include <array>
+#include <utility>
+
+#include "levin/core/fields.h"
+#include "levin/trainer/lightning_module.h"
+
+namespace levin {
+
+/// What is dropped together: the branch of the whole batch, or that of each sample (row) by itself.
+enum class DropMode { batch, row };
+template <>
+struct EnumNames<DropMode> {
+  static constexpr std::array names{std::pair{"batch", DropMode::batch}, std::pair{"row", DropMode::row}};
+};
+
+/// `branch`, (batch, …), with parts set to 0 with probability `p`, from the default generator of its device; what is
+/// left is divided by 1 - p, so that its mean stays. Unchanged unless `training`. Throws Error unless p is in [0, 1].
+[[nodiscard]] at::Tensor stochastic_depth(const at::Tensor& branch, double p, DropMode mode, bool training = true);
+
+class StochasticDepthImpl : public torch::nn::Module {
+ public:
+  explicit StochasticDepthImpl(double p, DropMode mode = DropMode::row);
+  [[nodiscard]] at::Tensor forward(const at::Tensor& branch) const;
+  void pretty_print(std::ostream& stream) const override;
+
+ private:
+  double p_;
+  DropMode mode_;
+};
+TORCH_MODULE(StochasticDepth);
+
+/// The probability of block `block` (from 0) of `blocks`: it grows along a line to `last`, that of the last one
+/// (section 3 of the paper).
+[[nodiscard]] inline double depth_probability(int64_t block, int64_t blocks, double last) {
+  return last * static_cast<double>(block + 1) / static_cast<double>(blocks);
+}
+
+}  // namespace levin
