@@ -11,6 +11,7 @@ import argparse
 import concurrent.futures
 import csv
 import json
+import math
 import os
 import re
 import socket
@@ -330,6 +331,21 @@ def case_resume_continues_bit_for_bit(place):
     if len(second_epoch(0)) < 4:
         whole.fail(f"expected training and validation rows of a second epoch, got {place.metrics(0)}")
     expect_same("the second epochs of the whole and of the resumed run", second_epoch(0), second_epoch(2))
+
+
+def case_recipes(place):
+    """CosineWithWarmup moves after every step by itself, Muon knows the names of parameters, MixUp changes targets."""
+    fit = ["fit", "--config", place.source / "configs/recipes.yaml", "--trainer.max_epochs=1", "--trainer.logger=true",
+           "--trainer.limit_train_batches=8", "--trainer.limit_test_batches=2", "--trainer.log_every_n_steps=1",
+           "--trainer.callbacks=[LearningRateMonitor, {class_path: MixUp, init_args: {num_classes: 10}}]",
+           "--lr_scheduler={class_path: CosineWithWarmup, init_args: {warmup: 0.25dur, start_factor: 0.1}}"]
+    muon = "--optimizer={class_path: Muon, init_args: {lr: 0.02, adamw_params: [%s]}}"
+    place.levin(*fit, muon % "net.4.*").exits(0).says("test_acc")
+    rates = [float(row["lr-Muon"]) for row in place.metrics() if row.get("lr-Muon")]
+    cosine = [0.01 * (1 + math.cos(math.pi * step / 6)) for step in range(6)]
+    if len(rates) != 8 or any(abs(a - b) > 1e-6 for a, b in zip(rates, [0.002, 0.011, *cosine])):
+        raise Failure(f"learning rates: {rates}, expected a rise over two steps and {cosine}")
+    place.levin(*fit, muon % "head.*").exits(1).says('no parameter\'s name matches "head.*"')
 
 
 def case_resume_within_an_epoch(place):
