@@ -152,7 +152,7 @@ Batch BatchFetcher::fetch(int64_t batch_idx, const std::atomic<bool>* abandoned)
 }
 
 Batch BatchFetcher::gather(int64_t batch_idx) const {
-  const int64_t first = batch_idx * pass_.batch_size;
+  const int64_t first = first_of(batch_idx);
   const int64_t count = count_of(batch_idx);
   seed_sample_generator(mix_seed(pass_seed(), kBatchStream + 2 * static_cast<uint64_t>(batch_idx)));
   try {
@@ -165,7 +165,7 @@ Batch BatchFetcher::gather(int64_t batch_idx) const {
 }
 
 Batch BatchFetcher::get_each(int64_t batch_idx, const std::atomic<bool>* abandoned) const {
-  const int64_t first = batch_idx * pass_.batch_size;
+  const int64_t first = first_of(batch_idx);
   std::vector<int64_t> indices(static_cast<size_t>(count_of(batch_idx)));
   for (size_t i = 0; i < indices.size(); ++i) indices[i] = index_at(first + static_cast<int64_t>(i));
   Stacker stacker(indices.size(), indices.data());
@@ -201,8 +201,14 @@ Batch BatchFetcher::get_one(int64_t index, int64_t batch_idx) const {
   }
 }
 
+int64_t BatchFetcher::first_of(int64_t batch_idx) const {
+  if (pass_.ends.empty()) return batch_idx * pass_.batch_size;
+  return batch_idx == 0 ? 0 : pass_.ends[static_cast<size_t>(batch_idx) - 1];
+}
+
 int64_t BatchFetcher::count_of(int64_t batch_idx) const {
-  return std::min(pass_.batch_size, pass_.num_samples - batch_idx * pass_.batch_size);
+  if (!pass_.ends.empty()) return pass_.ends[static_cast<size_t>(batch_idx)] - first_of(batch_idx);
+  return std::min(pass_.batch_size, pass_.num_samples - first_of(batch_idx));
 }
 
 int64_t BatchFetcher::index_at(int64_t place) const {

@@ -32,6 +32,7 @@ class BatchFetcher {
     at::Tensor order = {};                             // (samples) int64; undefined: 0, 1, 2, …
     int64_t num_samples = 0;
     int64_t batch_size = 1;
+    std::vector<int64_t> ends = {};  // of each batch in `order`; none: batches of batch_size
     uint64_t seed = 0;
     int64_t epoch = 0;
   };
@@ -45,6 +46,7 @@ class BatchFetcher {
   [[nodiscard]] Batch gather(int64_t batch_idx) const;
   [[nodiscard]] Batch get_each(int64_t batch_idx, const std::atomic<bool>* abandoned) const;
   [[nodiscard]] Batch get_one(int64_t index, int64_t batch_idx) const;
+  [[nodiscard]] int64_t first_of(int64_t batch_idx) const;
   [[nodiscard]] int64_t count_of(int64_t batch_idx) const;
   [[nodiscard]] int64_t index_at(int64_t place) const;
   [[nodiscard]] uint64_t pass_seed() const;

@@ -2,14 +2,17 @@
 
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
+#include "levin/data/loading/length_batch_sampler.h"
 
 namespace levin {
 
@@ -25,18 +28,51 @@ std::shared_ptr<const Sampler> sampler_for(const DataLoaderOptions& options, int
   return std::make_shared<SequentialSampler>(size);
 }
 
-// A sampler is often user code: its order is checked once per pass.
+bool cuts_by_length(const DataLoaderOptions& options) {
+  return options.max_tokens > 0 || options.bucket_by_length;
+}
+
+void check_no_option_cuts(const DataLoaderOptions& options) {
+  const std::string rule = " with a batch sampler, which already says what a batch is.";
+  if (options.batch_size != 1) throw ConfigError("DataLoaderOptions.batch_size: must be left at 1" + rule);
+  if (options.shuffle) throw ConfigError("DataLoaderOptions.shuffle: must be false" + rule);
+  if (options.drop_last) throw ConfigError("DataLoaderOptions.drop_last: must be false" + rule);
+  if (cuts_by_length(options)) {
+    throw ConfigError("DataLoaderOptions.max_tokens and .bucket_by_length: must not be set" + rule);
+  }
+}
+
+// Both are often user code: what they return is checked once per pass.
+void check_indices(const at::Tensor& indices, const char* whose, int64_t dataset_size) {
+  if (indices.numel() == 0) return;
+  const auto [low, high] = at::aminmax(indices);
+  for (const int64_t index : {low.item<int64_t>(), high.item<int64_t>()}) {
+    if (index >= 0 && index < dataset_size) continue;
+    throw DataError(std::string("DataLoader: the ") + whose + " gave index " + std::to_string(index) +
+                    " but the data set holds " + count_of(dataset_size, "sample") + ".");
+  }
+}
+
+void check_batches(const IndexBatches& batches, const std::optional<int64_t>& wanted) {
+  const auto count = static_cast<int64_t>(batches.size());
+  if (wanted && count != *wanted) {
+    throw DataError("DataLoader: the batch sampler's batches() gave " + count_of(count, "batch", "batches") +
+                    " but its num_batches() says " + std::to_string(*wanted) +
+                    ". Return the same number for every epoch, or nullopt from num_batches().");
+  }
+  for (size_t b = 0; b < batches.size(); ++b) {
+    if (!batches[b].empty()) continue;
+    throw DataError("DataLoader: the batch sampler gave a batch without samples, number " + std::to_string(b) +
+                    ". Leave it out.");
+  }
+}
+
 void check_order(const at::Tensor& order, int64_t wanted, int64_t dataset_size) {
   if (!order.defined() || order.dim() != 1 || order.scalar_type() != at::kLong || order.size(0) != wanted) {
     throw DataError("DataLoader: the sampler's order() must be a tensor (" + std::to_string(wanted) +
                     ") of int64, as its size() says.");
   }
-  const auto [low, high] = at::aminmax(order);
-  for (const int64_t index : {low.item<int64_t>(), high.item<int64_t>()}) {
-    if (index >= 0 && index < dataset_size) continue;
-    throw DataError("DataLoader: the sampler gave index " + std::to_string(index) + " but the data set holds " +
-                    count_of(dataset_size, "sample") + ".");
-  }
+  check_indices(order, "sampler", dataset_size);
 }
 
 }  // namespace
@@ -45,10 +81,34 @@ DataLoader::DataLoader(std::shared_ptr<Dataset> dataset, DataLoaderOptions optio
                        Collate collate)
     : dataset_(std::move(dataset)), options_(checked(options, "DataLoaderOptions")) {
   if (dataset_ == nullptr) throw DataError("DataLoader: no data set was given.");
+  if (cuts_by_length(options_) && sampler != nullptr) {
+    throw ConfigError(
+        "DataLoaderOptions.max_tokens and .bucket_by_length: must not be set with a sampler. Give the loader a "
+        "LengthBatchSampler of that sampler instead.");
+  }
+  if (cuts_by_length(options_) && options_.drop_last) {
+    throw ConfigError("DataLoaderOptions.drop_last: must be false with max_tokens or bucket_by_length.");
+  }
+  if (dataset_->size() > 0) sampler_ = sampler_for(options_, dataset_->size(), std::move(sampler));
+  start_up(std::move(collate));
+  if (cuts_by_length(options_)) use_batches_by_length();
+}
+
+DataLoader::DataLoader(std::shared_ptr<Dataset> dataset, DataLoaderOptions options,
+                       std::shared_ptr<const BatchSampler> batch_sampler, Collate collate, Private)
+    : dataset_(std::move(dataset)),
+      options_(checked(options, "DataLoaderOptions")),
+      batch_sampler_(std::move(batch_sampler)) {
+  if (dataset_ == nullptr) throw DataError("DataLoader: no data set was given.");
+  if (batch_sampler_ == nullptr) throw DataError("DataLoader: no batch sampler was given.");
+  check_no_option_cuts(options_);
+  start_up(std::move(collate));
+}
+
+void DataLoader::start_up(Collate collate) {
   if (dataset_->size() == 0)
     throw DataError("DataLoader: the data set is empty. Check the path or the split it reads.");
-  sampler_ = sampler_for(options_, dataset_->size(), std::move(sampler));
-  if (sampler_->size() == 0)
+  if (sampler_ != nullptr && sampler_->size() == 0)
     throw DataError("DataLoader: the sampler returns no samples. Check the split that it represents.");
   if (collate) collate_ = std::make_shared<const Collate>(std::move(collate));
   if (options_.num_workers > 0) {
@@ -56,19 +116,29 @@ DataLoader::DataLoader(std::shared_ptr<Dataset> dataset, DataLoaderOptions optio
   }
 }
 
+void DataLoader::use_batches_by_length() {
+  batch_sampler_ =
+      std::make_shared<LengthBatchSampler>(std::exchange(sampler_, nullptr), lengths_of(*dataset_),
+                                           LengthBatchSamplerOptions{.max_tokens = options_.max_tokens,
+                                                                     .batch_size = options_.batch_size,
+                                                                     .bucket_by_length = options_.bucket_by_length,
+                                                                     .shuffle = options_.shuffle});
+}
+
 void DataLoader::start(int64_t epoch, int64_t first_batch) {
-  if (first_batch < 0 || first_batch > count_batches()) {
+  pass_ = nullptr;
+  make_pass(epoch);
+  if (first_batch < 0 || first_batch > pass_batches_) {
+    pass_ = nullptr;
     throw DataError("DataLoader: cannot start at batch " + std::to_string(first_batch) + ": a pass has " +
-                    count_of(count_batches(), "batch", "batches") +
+                    count_of(pass_batches_, "batch", "batches") +
                     ". Were data set or batch size changed since the start?");
   }
-  pass_ = nullptr;
-  pass_ = make_pass(epoch);
   position_ = first_batch;
   if (prefetcher_ == nullptr) return;
   prefetcher_->start([pass = pass_](int64_t batch_idx,
                                     const std::atomic<bool>& abandoned) { return pass->fetch(batch_idx, &abandoned); },
-                     first_batch, count_batches());
+                     first_batch, pass_batches_);
 }
 
 void DataLoader::stop() {
@@ -77,7 +147,7 @@ void DataLoader::stop() {
 }
 
 bool DataLoader::next(Batch& batch) {
-  if (pass_ == nullptr || position_ >= count_batches()) return false;
+  if (pass_ == nullptr || position_ >= pass_batches_) return false;
   try {
     if (prefetcher_ != nullptr) {
       prefetcher_->next(batch);
@@ -92,7 +162,12 @@ bool DataLoader::next(Batch& batch) {
   return true;
 }
 
+std::optional<int64_t> DataLoader::batch_size() const {
+  return batch_sampler_ == nullptr ? options_.batch_size : batch_sampler_->batch_size();
+}
+
 bool DataLoader::set_batch_size(int64_t samples) {
+  if (batch_sampler_ != nullptr) return false;
   DataLoaderOptions changed = options_;
   changed.batch_size = samples;
   options_ = checked(changed, "DataLoaderOptions");
@@ -100,7 +175,7 @@ bool DataLoader::set_batch_size(int64_t samples) {
 }
 
 void DataLoader::use_sequential_order() {
-  if (options_.shuffle) {
+  if (options_.shuffle && sampler_ != nullptr) {
     sampler_ = std::make_shared<SequentialSampler>(dataset_->size());
   } else {
     same_order_ = true;
@@ -129,20 +204,21 @@ at::Tensor DataLoader::own_share(const at::Tensor& order) const {
   return all.slice(0, rank_, std::nullopt, world_size_).contiguous();
 }
 
-int64_t DataLoader::count_batches() const {
+std::optional<int64_t> DataLoader::num_batches() const {
+  if (batch_sampler_ != nullptr) {
+    const std::optional<int64_t> all = batch_sampler_->num_batches();
+    return all ? std::optional(count_share_of_batches(*all, rank_, world_size_, padded_)) : std::nullopt;
+  }
   const int64_t samples = count_samples();
   if (samples == 0) return 0;  // an evaluation with fewer samples than ranks
   return options_.drop_last ? samples / options_.batch_size : (samples - 1) / options_.batch_size + 1;
 }
 
-std::shared_ptr<const BatchFetcher> DataLoader::make_pass(int64_t epoch) const {
+BatchFetcher::Pass DataLoader::cut_by_sampler(int64_t epoch) const {
   BatchFetcher::Pass pass;
-  pass.dataset = dataset_;
-  pass.collate = collate_;
   pass.num_samples = count_samples();
   pass.batch_size = options_.batch_size;
   pass.seed = options_.seed < 0 ? default_seed() : static_cast<uint64_t>(options_.seed);
-  pass.epoch = epoch;
   if (!sampler_->is_sequential() || world_size_ > 1) {
     pass.order = sampler_->order(pass.seed, same_order_ ? 0 : epoch).contiguous();
     check_order(pass.order, sampler_->size(), dataset_->size());
@@ -151,7 +227,33 @@ std::shared_ptr<const BatchFetcher> DataLoader::make_pass(int64_t epoch) const {
     throw DataError("DataLoader: the sampler visits " + count_of(pass.num_samples, "sample") +
                     " but the data set holds " + std::to_string(dataset_->size()) + ".");
   }
-  return std::make_shared<const BatchFetcher>(std::move(pass));
+  return pass;
+}
+
+BatchFetcher::Pass DataLoader::cut_by_batch_sampler(int64_t epoch) const {
+  BatchFetcher::Pass pass;
+  pass.seed = options_.seed < 0 ? default_seed() : static_cast<uint64_t>(options_.seed);
+  IndexBatches batches = batch_sampler_->batches(pass.seed, same_order_ ? 0 : epoch);
+  check_batches(batches, batch_sampler_->num_batches());
+  batches = share_of_batches(std::move(batches), rank_, world_size_, padded_, batch_sampler_->may_split());
+  std::vector<int64_t> order;
+  for (const auto& batch : batches) {
+    order.insert(order.end(), batch.begin(), batch.end());
+    pass.ends.push_back(static_cast<int64_t>(order.size()));
+  }
+  pass.order = at::tensor(order, at::TensorOptions().dtype(at::kLong));
+  pass.num_samples = pass.order.numel();
+  check_indices(pass.order, "batch sampler", dataset_->size());
+  return pass;
+}
+
+void DataLoader::make_pass(int64_t epoch) {
+  BatchFetcher::Pass pass = batch_sampler_ == nullptr ? cut_by_sampler(epoch) : cut_by_batch_sampler(epoch);
+  pass.dataset = dataset_;
+  pass.collate = collate_;
+  pass.epoch = epoch;
+  pass_batches_ = batch_sampler_ == nullptr ? *num_batches() : static_cast<int64_t>(pass.ends.size());
+  pass_ = std::make_shared<const BatchFetcher>(std::move(pass));
 }
 
 }  // namespace levin

@@ -25,6 +25,13 @@ Batch Dataset::get_range(int64_t first, int64_t count) const {
   return get_batch(at::arange(first, first + count, at::TensorOptions().dtype(at::kLong)));
 }
 
+int64_t Dataset::length(int64_t /*index*/) const {
+  throw DataError(
+      "Dataset::length: the data set does not say how long its samples are, which max_tokens and bucket_by_length "
+      "need. "
+      "Override length(), or leave both options unset.");
+}
+
 TensorDataset::TensorDataset(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
   if (tensors_.empty()) throw DataError("TensorDataset: no tensor was given. Give at least one.");
   for (size_t i = 0; i < tensors_.size(); ++i) {

@@ -36,6 +36,9 @@ class Dataset {
   [[nodiscard]] virtual Batch get_batch(const at::Tensor& indices) const;
   /// The samples first, first + 1, … first + count - 1, stacked; may return views of the data.
   [[nodiscard]] virtual Batch get_range(int64_t first, int64_t count) const;
+
+  /// Tokens or steps of a sample without padding, for batches by length. Throws Error unless overridden.
+  [[nodiscard]] virtual int64_t length(int64_t index) const;
 };
 
 /// Tensors in memory, one sample per row of dimension 0. Batches in sequential order are views of these tensors: a

@@ -24,6 +24,9 @@ class Sampler {
 
   /// True if every pass is 0, 1, 2, …: batches are then cut out of the data without gathering.
   [[nodiscard]] virtual bool is_sequential() const { return false; }
+
+  /// True if every pass visits the same samples, equally often, in whatever order.
+  [[nodiscard]] virtual bool repeats_its_samples() const { return is_sequential(); }
 };
 
 /// 0, 1, 2, … size - 1.
@@ -58,6 +61,7 @@ class RandomSampler final : public Sampler {
   explicit RandomSampler(int64_t size, RandomSamplerOptions options = {});
   [[nodiscard]] int64_t size() const override;
   [[nodiscard]] at::Tensor order(uint64_t seed, int64_t epoch) const override;
+  [[nodiscard]] bool repeats_its_samples() const override { return !options_.replacement && size() == size_; }
 
  private:
   int64_t size_;
@@ -72,6 +76,7 @@ class SubsetSampler final : public Sampler {
   explicit SubsetSampler(const std::vector<int64_t>& indices, bool shuffle = false);
   [[nodiscard]] int64_t size() const override { return indices_.size(0); }
   [[nodiscard]] at::Tensor order(uint64_t seed, int64_t epoch) const override;
+  [[nodiscard]] bool repeats_its_samples() const override { return true; }
 
  private:
   at::Tensor indices_;  // (n) int64

@@ -10,6 +10,7 @@
 #include "levin/core/error.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/sampler.h"
+#include "levin/data/loading/stratified.h"
 #include "levin/data/sets/csv_columns.h"
 #include "levin/data/sets/csv_reader.h"
 
@@ -86,6 +87,14 @@ CsvDataset::CsvDataset(CsvDatasetOptions given) {
 }
 
 CsvData::CsvData(CsvDataOptions options) : options_(checked(std::move(options), "CsvDataOptions")) {
+  check_batching(options_.batching, "CsvDataOptions.batching");
+  const bool by_class =
+      options_.stratified_split || options_.batching.stratified || options_.batching.weights == SampleWeights::balanced;
+  if (by_class && !(options_.target_is_class && !options_.target.empty())) {
+    throw ConfigError(
+        "CsvDataOptions.target_is_class: stratified_split, batching.stratified and batching.weights need classes. Set "
+        "target to their column and target_is_class: true.");
+  }
   save_hyperparameters(options_);
 }
 
@@ -103,13 +112,18 @@ std::shared_ptr<CsvDataset> CsvData::all_rows() {
   return all_;
 }
 
+at::Tensor CsvData::labels() const {
+  return all_->get_range(0, all_->size())[1];  // a view
+}
+
 void CsvData::setup(Stage stage) {
   if (stage == Stage::fit || stage == Stage::validate) {
     const int64_t all = all_rows()->size();
     const auto val = static_cast<int64_t>(std::floor(static_cast<double>(all) * options_.val_fraction));
-    const at::Tensor order = RandomSampler(all).order(static_cast<uint64_t>(options_.split_seed), 0);
-    train_rows_ = order.narrow(0, 0, all - val);
-    val_rows_ = order.narrow(0, all - val, val);
+    const Split split = random_split(all, val, static_cast<uint64_t>(options_.split_seed),
+                                     options_.stratified_split ? labels() : at::Tensor());
+    train_rows_ = split.train;
+    val_rows_ = split.held_out;
   } else if (!options_.test_path.empty() && test_ == nullptr) {
     CsvDatasetOptions options = file_options(options_.test_path);
     if (options_.target_is_class) options.classes = all_rows()->classes();  // class numbers as in training
@@ -119,9 +133,10 @@ void CsvData::setup(Stage stage) {
 
 std::shared_ptr<Loader> CsvData::train_dataloader() {
   if (!train_rows_.defined()) throw DataError("CsvData: call setup(Stage::fit) before train_dataloader().");
-  return std::make_shared<DataLoader>(
-      all_, DataLoaderOptions{.batch_size = options_.batch_size, .num_workers = options_.num_workers},
-      std::make_shared<SubsetSampler>(train_rows_, options_.shuffle));
+  return batched_loader(
+      {all_, train_rows_, options_.target_is_class ? labels() : at::Tensor()},
+      {.batch_size = options_.batch_size, .shuffle = options_.shuffle, .num_workers = options_.num_workers},
+      options_.batching);
 }
 
 Loaders CsvData::val_dataloader() {

@@ -13,6 +13,7 @@
 
 #include "levin/core/fields.h"
 #include "levin/data/data_module.h"
+#include "levin/data/loading/batching.h"
 #include "levin/data/loading/dataset.h"
 
 namespace levin {
@@ -74,7 +75,9 @@ struct CsvDataOptions {
   double val_fraction = 0.2;  // of the rows of `path`, held out for validation
   int64_t split_seed = 42;    // which ones; independent of the run's seed
   int64_t num_workers = 0;
-  bool shuffle = true;  // the training rows
+  bool shuffle = true;            // the training rows
+  bool stratified_split = false;  // the held-out rows have the classes in the file's proportions
+  BatchingOptions batching = {};  // of the training rows
   static auto fields() {
     using O = CsvDataOptions;
     return levin::fields(
@@ -89,7 +92,9 @@ struct CsvDataOptions {
         field("val_fraction", &O::val_fraction, "of the rows, held out for validation").min(0.0).below(1.0),
         field("split_seed", &O::split_seed, "which rows are held out").min(0),
         field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
-        field("shuffle", &O::shuffle, "a new order of the training rows every epoch"));
+        field("shuffle", &O::shuffle, "a new order of the training rows every epoch"),
+        field("stratified_split", &O::stratified_split, "the held-out rows have the classes in the file's proportions"),
+        field("batching", &O::batching, "weights and stratified, of the training batches"));
   }
 };
 
@@ -107,6 +112,7 @@ class CsvData final : public DataModule {
  private:
   [[nodiscard]] CsvDatasetOptions file_options(const std::string& path) const;
   [[nodiscard]] std::shared_ptr<CsvDataset> all_rows();
+  [[nodiscard]] at::Tensor labels() const;
 
   CsvDataOptions options_;
   std::shared_ptr<CsvDataset> all_ = nullptr;

@@ -11,7 +11,7 @@
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/data/loading/dataloader.h"
-#include "levin/data/loading/sampler.h"
+#include "levin/data/loading/stratified.h"
 #include "levin/data/sets/augment.h"
 #include "levin/data/sets/download.h"
 #include "levin/data/sets/idx.h"
@@ -97,6 +97,7 @@ MnistModule::MnistModule(const MnistArchive& archive, MnistOptions options)
     throw ConfigError(std::string(archive.name) + "Options.flatten: must be false with crop_padding or flip, which " +
                       "move pixels of (1, 28, 28) images.");
   }
+  check_batching(options_.batching, std::string(archive.name) + "Options.batching");
   save_hyperparameters(options_);
 }
 
@@ -135,13 +136,14 @@ void MnistModule::setup(Stage stage) {
     throw DataError(std::string(archive_.name) + "Options.val_size: must be below the " + std::to_string(all) +
                     " training images, got " + std::to_string(options_.val_size) + ".");
   }
-  const at::Tensor order = RandomSampler(all).order(static_cast<uint64_t>(options_.split_seed), 0);
-  const auto part = [&](int64_t first, int64_t count) {
-    const at::Tensor indices = std::get<0>(order.narrow(0, first, count).sort());  // memory in the file's order
+  const Split split = random_split(all, options_.val_size, static_cast<uint64_t>(options_.split_seed),
+                                   options_.stratified_split ? train_->tensors()[1] : at::Tensor());
+  const auto part = [&](const at::Tensor& rows) {
+    const at::Tensor indices = std::get<0>(rows.sort());  // memory in the file's order
     return std::make_shared<TensorDataset>(train_->get_batch(indices).tensors);
   };
-  val_ = part(all - options_.val_size, options_.val_size);
-  train_ = part(0, all - options_.val_size);
+  val_ = part(split.held_out);
+  train_ = part(split.train);
 }
 
 void MnistModule::teardown(Stage stage) {
@@ -171,10 +173,12 @@ std::shared_ptr<TensorDataset> MnistModule::read(bool train) const {
 std::shared_ptr<Loader> MnistModule::train_dataloader() {
   if (train_ == nullptr)
     throw DataError(std::string(archive_.name) + ": call setup(Stage::fit) before train_dataloader().");
-  return std::make_shared<DataLoader>(augmented(), DataLoaderOptions{.batch_size = options_.batch_size,
-                                                                     .shuffle = options_.shuffle,
-                                                                     .drop_last = options_.drop_last,
-                                                                     .num_workers = options_.num_workers});
+  return batched_loader({augmented(), {}, train_->tensors()[1]},
+                        {.batch_size = options_.batch_size,
+                         .shuffle = options_.shuffle,
+                         .drop_last = options_.drop_last,
+                         .num_workers = options_.num_workers},
+                        options_.batching);
 }
 
 std::shared_ptr<Dataset> MnistModule::augmented() const {

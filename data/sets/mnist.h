@@ -16,6 +16,7 @@
 
 #include "levin/core/fields.h"
 #include "levin/data/data_module.h"
+#include "levin/data/loading/batching.h"
 #include "levin/data/loading/dataset.h"
 
 namespace levin {
@@ -26,15 +27,17 @@ struct MnistOptions {
   int64_t val_size = 5000;  // training images held out for validation
   int64_t split_seed =
       42;  // which ones; independent of the run's seed, so that runs with different seeds stay comparable
-  int64_t num_workers = 0;   // the images are in memory: more is rarely faster
-  bool normalize = true;     // subtract the mean and divide by the deviation of the training pixels; else 0 to 1
-  bool flatten = false;      // x as (batch, 784)
-  bool shuffle = true;       // the training images
-  bool drop_last = false;    // leave out a last training batch that is not full
-  int64_t crop_padding = 0;  // augmentation: training images move by up to as many pixels in each direction
-  bool flip = false;         // augmentation: every second training image is mirrored, left to right
-  bool download = true;      // if the archives do not exist
-  std::string url = "";      // folder of the archives on a server; "": the data set's usual one
+  int64_t num_workers = 0;        // the images are in memory: more is rarely faster
+  bool normalize = true;          // subtract the mean and divide by the deviation of the training pixels; else 0 to 1
+  bool flatten = false;           // x as (batch, 784)
+  bool shuffle = true;            // the training images
+  bool drop_last = false;         // leave out a last training batch that is not full
+  int64_t crop_padding = 0;       // augmentation: training images move by up to as many pixels in each direction
+  bool flip = false;              // augmentation: every second training image is mirrored, left to right
+  bool download = true;           // if the archives do not exist
+  std::string url = "";           // folder of the archives on a server; "": the data set's usual one
+  bool stratified_split = false;  // the held-out images have the classes in the data's proportions
+  BatchingOptions batching = {};  // of the training images
   static auto fields() {
     using O = MnistOptions;
     return levin::fields(
@@ -53,7 +56,10 @@ struct MnistOptions {
             .max(27),
         field("flip", &O::flip, "every second training image, at random, is mirrored left to right"),
         field("download", &O::download, "download the archives if they do not exist"),
-        field("url", &O::url, "folder of the archives on a server; \"\": the usual one"));
+        field("url", &O::url, "folder of the archives on a server; \"\": the usual one"),
+        field("stratified_split", &O::stratified_split,
+              "the held-out images have the classes in the data's proportions"),
+        field("batching", &O::batching, "weights and stratified, of the training batches"));
   }
 };
 

@@ -36,6 +36,11 @@ std::string path_of(const TextFileOptions& options) {
 
 TextFile::TextFile(TextFileOptions options) : options_(checked(std::move(options), "TextFileOptions")) {
   save_hyperparameters(options_);
+  if (options_.max_tokens > 0 && options_.max_tokens < options_.block_size) {
+    throw ConfigError("TextFileOptions.max_tokens: must be at least block_size, " +
+                      std::to_string(options_.block_size) + ", or no block fits into a batch; got " +
+                      std::to_string(options_.max_tokens) + ".");
+  }
   if (options_.val_fraction + options_.test_fraction < 1) return;
   throw ConfigError("TextFileOptions.test_fraction: val_fraction, " + number_text(options_.val_fraction) +
                     ", and test_fraction, " + number_text(options_.test_fraction) +
@@ -89,10 +94,14 @@ int64_t TextFile::vocab_size() const {
   return tokenizer_->vocab_size();
 }
 
+int64_t TextFile::blocks_of_batch() const {
+  return options_.max_tokens > 0 ? options_.max_tokens / options_.block_size : options_.batch_size;
+}
+
 std::shared_ptr<Loader> TextFile::loader(const std::shared_ptr<TokenBlocks>& blocks, bool shuffle) const {
   if (blocks == nullptr) throw DataError("TextFile: call setup() with the stage before asking for its loaders.");
   return std::make_shared<DataLoader>(
-      blocks, DataLoaderOptions{.batch_size = options_.batch_size, .num_workers = options_.num_workers},
+      blocks, DataLoaderOptions{.batch_size = blocks_of_batch(), .num_workers = options_.num_workers},
       std::make_shared<BlockSampler>(*blocks, shuffle));
 }
 

@@ -27,6 +27,7 @@ struct TextFileOptions {
   BpePattern pattern = BpePattern::gpt2;  // how a .tiktoken file's BPE cuts words
   int64_t block_size = 128;               // tokens of a sample
   int64_t batch_size = 16;                // blocks of a batch
+  int64_t max_tokens = 0;                 // of a batch, instead of batch_size; 0: batch_size blocks
   double val_fraction = 0.1;              // of the tokens, from the end, before those of the test
   double test_fraction = 0;               // of the tokens, from the end
   int64_t num_workers = 0;                // the tokens are in memory: more is rarely faster
@@ -43,6 +44,9 @@ struct TextFileOptions {
         field("pattern", &O::pattern, "how the BPE of a .tiktoken file cuts words: as its tokens were made"),
         field("block_size", &O::block_size, "tokens of a sample").min(1),
         field("batch_size", &O::batch_size, "blocks of a batch").min(1),
+        field("max_tokens", &O::max_tokens,
+              "tokens of a batch, at most: as many blocks as fit, instead of batch_size; 0: batch_size")
+            .min(0),
         field("val_fraction", &O::val_fraction, "of the tokens, before those of the test, for validation")
             .min(0.0)
             .below(1.0),
@@ -77,6 +81,7 @@ class TextFile final : public DataModule {
   [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<TokenBlocks>& blocks, bool shuffle) const;
   [[nodiscard]] std::shared_ptr<TokenBlocks> blocks(const at::Tensor& tokens, const char* part) const;
   at::Tensor read_tokens();
+  [[nodiscard]] int64_t blocks_of_batch() const;
 
   TextFileOptions options_;
   std::shared_ptr<const Tokenizer> tokenizer_ = nullptr;

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "levin/core/error.h"
-#include "levin/data/loading/dataloader.h"
-#include "levin/data/loading/sampler.h"
+#include "levin/data/loading/batching.h"
+#include "levin/data/loading/stratified.h"
 #include "levin/data/sets/csv_columns.h"
 #include "levin/data/sets/csv_reader.h"
 #include "levin/data/text/text_reader.h"
@@ -70,6 +70,7 @@ TextCsv::TextCsv(TextCsvOptions options) : options_(checked(std::move(options), 
   if (options_.path.empty() && !options_.header) {
     throw ConfigError("TextCsvOptions.header: the verses that are read without a .path have one. Leave it true.");
   }
+  check_batching(options_.batching, "TextCsvOptions.batching");
   save_hyperparameters(options_);
 }
 
@@ -94,7 +95,8 @@ TextCsv::Table TextCsv::read(const std::string& path) const {
 }
 
 std::shared_ptr<PaddedTexts> TextCsv::encode(const Table& table) const {
-  auto texts = std::make_shared<PaddedTexts>(options_.max_length, SpecialTokens::pad);
+  const Padding padding = options_.batching.by_length() ? Padding::longest : Padding::max_length;
+  auto texts = std::make_shared<PaddedTexts>(options_.max_length, SpecialTokens::pad, padding);
   for (size_t i = table.first_row; i < table.rows.size(); ++i) {
     const CsvRow& row = table.rows[i];
     std::vector<int32_t> tokens = tokenizer_->encode(row[table.text].text);
@@ -120,9 +122,10 @@ void TextCsv::setup(Stage stage) {
   }
   const int64_t all = texts_->size();
   const auto val = static_cast<int64_t>(static_cast<double>(all) * options_.val_fraction);
-  const at::Tensor order = RandomSampler(all).order(static_cast<uint64_t>(options_.split_seed), 0);
-  train_rows_ = order.narrow(0, 0, all - val);
-  val_rows_ = order.narrow(0, all - val, val);
+  const Split split = random_split(all, val, static_cast<uint64_t>(options_.split_seed),
+                                   options_.stratified_split ? texts_->labels() : at::Tensor());
+  train_rows_ = split.train;
+  val_rows_ = split.held_out;
 }
 
 void TextCsv::teardown(Stage /*stage*/) {
@@ -139,26 +142,29 @@ const Tokenizer& TextCsv::tokenizer() const {
   return *tokenizer_;
 }
 
-std::shared_ptr<Loader> TextCsv::loader(const std::shared_ptr<PaddedTexts>& texts, const at::Tensor& rows,
-                                        bool shuffle) const {
+std::shared_ptr<Loader> TextCsv::loader(const std::shared_ptr<PaddedTexts>& texts, const at::Tensor& rows, bool shuffle,
+                                        const BatchingOptions& batching) const {
   if (texts == nullptr) throw DataError("TextCsv: call setup() with the stage before asking for its loaders.");
-  const DataLoaderOptions options{.batch_size = options_.batch_size, .num_workers = options_.num_workers};
-  if (!rows.defined()) return std::make_shared<DataLoader>(texts, options);
-  return std::make_shared<DataLoader>(texts, options, std::make_shared<SubsetSampler>(rows, shuffle));
+  return batched_loader({texts, rows, texts->labels()},
+                        {.batch_size = options_.batch_size, .shuffle = shuffle, .num_workers = options_.num_workers},
+                        batching);
 }
 
 std::shared_ptr<Loader> TextCsv::train_dataloader() {
-  return loader(texts_, train_rows_, options_.shuffle);
+  return loader(texts_, train_rows_, options_.shuffle, options_.batching);
 }
 
 Loaders TextCsv::val_dataloader() {
   if (val_rows_.defined() && val_rows_.size(0) == 0) return {};
-  return loader(texts_, val_rows_, false);
+  const BatchingOptions by_length{.bucket_by_length = options_.batching.by_length(),
+                                  .max_tokens = options_.batching.max_tokens};
+  return loader(texts_, val_rows_, false, by_length);
 }
 
+// In the file's order, in which predictions are expected.
 Loaders TextCsv::test_dataloader() {
   if (options_.test_path.empty()) return {};
-  return loader(test_, {}, false);
+  return loader(test_, {}, false, {.max_tokens = options_.batching.max_tokens});
 }
 
 std::vector<std::string> TextCsv::prediction_text(const at::Tensor& prediction) const {

@@ -3,7 +3,7 @@
 //   data: {class_path: TextCsv, init_args: {path: reviews.csv, text: review, label: stars, max_length: 128}}
 //
 // Batches: x (batch, max_length) int64, `<s> tokens </s>` and padding in the numbers of data/text/sentence_piece.h, and
-// y (batch) int64, the class.
+// y (batch) int64, the class. With batching by length, x is as wide as the longest text of the batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +15,7 @@
 
 #include "levin/core/fields.h"
 #include "levin/data/data_module.h"
+#include "levin/data/loading/batching.h"
 #include "levin/data/sets/csv.h"
 #include "levin/data/text/padded_texts.h"
 #include "levin/data/text/sentence_piece.h"
@@ -35,7 +36,9 @@ struct TextCsvOptions {
   double val_fraction = 0.1;  // of the rows of `path`, held out for validation
   int64_t split_seed = 42;    // which ones; independent of the run's seed
   int64_t num_workers = 0;
-  bool shuffle = true;  // the training rows
+  bool shuffle = true;            // the training rows
+  bool stratified_split = false;  // the held-out rows have the classes in the file's proportions
+  BatchingOptions batching = {};  // by length also for the other stages
   static auto fields() {
     using O = TextCsvOptions;
     return levin::fields(
@@ -58,7 +61,10 @@ struct TextCsvOptions {
         field("val_fraction", &O::val_fraction, "of the rows, held out for validation").min(0.0).below(1.0),
         field("split_seed", &O::split_seed, "which rows are held out").min(0),
         field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
-        field("shuffle", &O::shuffle, "a new order of the training rows every epoch"));
+        field("shuffle", &O::shuffle, "a new order of the training rows every epoch"),
+        field("stratified_split", &O::stratified_split, "the held-out rows have the classes in the file's proportions"),
+        field("batching", &O::batching,
+              "weights, stratified: of the training batches; bucket_by_length, max_tokens: of all stages"));
   }
 };
 
@@ -88,7 +94,7 @@ class TextCsv final : public DataModule {
   [[nodiscard]] Table read(const std::string& path) const;
   [[nodiscard]] std::shared_ptr<PaddedTexts> encode(const Table& table) const;
   [[nodiscard]] std::shared_ptr<Loader> loader(const std::shared_ptr<PaddedTexts>& texts, const at::Tensor& rows,
-                                               bool shuffle) const;
+                                               bool shuffle, const BatchingOptions& batching) const;
 
   TextCsvOptions options_;
   std::shared_ptr<const Tokenizer> tokenizer_ = nullptr;

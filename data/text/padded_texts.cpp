@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <string>
@@ -19,21 +20,29 @@ void PaddedTexts::add(const std::vector<int32_t>& tokens, int64_t label) {
   labels_.push_back(label);
 }
 
-void PaddedTexts::write(int64_t index, int64_t* to) const {
+int64_t PaddedTexts::length(int64_t index) const {
   if (index < 0 || index >= size()) {
     throw DataError("PaddedTexts: index " + std::to_string(index) + " is outside of its " + count_of(size(), "text") +
                     ".");
   }
   const auto i = static_cast<size_t>(index);
-  int64_t* const row_end = to + max_length_;
-  to = std::copy(tokens_.begin() + static_cast<int64_t>(starts_[i]),
-                 tokens_.begin() + static_cast<int64_t>(starts_[i + 1]), to);
-  std::fill(to, row_end, pad_);
+  return static_cast<int64_t>(starts_[i + 1] - starts_[i]);
+}
+
+at::Tensor PaddedTexts::labels() const {
+  return at::tensor(labels_, at::TensorOptions().dtype(at::kLong));
+}
+
+void PaddedTexts::write(int64_t index, int64_t width, int64_t* to) const {
+  const auto first = tokens_.begin() + static_cast<int64_t>(starts_[static_cast<size_t>(index)]);
+  int64_t* const row_end = to + width;
+  std::fill(std::copy(first, first + length(index), to), row_end, pad_);
 }
 
 Batch PaddedTexts::get(int64_t index) const {
-  at::Tensor x = at::empty({max_length_}, at::TensorOptions().dtype(at::kLong));
-  write(index, x.mutable_data_ptr<int64_t>());
+  const int64_t width = padding_ == Padding::longest ? length(index) : max_length_;
+  at::Tensor x = at::empty({width}, at::TensorOptions().dtype(at::kLong));
+  write(index, width, x.mutable_data_ptr<int64_t>());
   return {x, at::scalar_tensor(labels_[static_cast<size_t>(index)], at::TensorOptions().dtype(at::kLong))};
 }
 
@@ -41,12 +50,14 @@ Batch PaddedTexts::get_batch(const at::Tensor& indices) const {
   const int64_t count = indices.numel();
   const at::Tensor wanted = indices.contiguous();
   const int64_t* index = wanted.const_data_ptr<int64_t>();
-  at::Tensor x = at::empty({count, max_length_}, at::TensorOptions().dtype(at::kLong));
+  int64_t width = padding_ == Padding::longest ? 0 : max_length_;
+  for (int64_t b = 0; b < count; ++b) width = std::max(width, length(index[b]));
+  at::Tensor x = at::empty({count, width}, at::TensorOptions().dtype(at::kLong));
   at::Tensor y = at::empty({count}, at::TensorOptions().dtype(at::kLong));
   auto* rows = x.mutable_data_ptr<int64_t>();
   auto* labels = y.mutable_data_ptr<int64_t>();
   for (int64_t b = 0; b < count; ++b) {
-    write(index[b], rows + b * max_length_);
+    write(index[b], width, rows + b * width);
     labels[b] = labels_[static_cast<size_t>(index[b])];
   }
   return {x, y};

@@ -1,4 +1,5 @@
-// Texts of unequal length with a class each, as samples of one length: kept without padding, padded when gathered.
+// Texts of unequal length with a class each, kept without padding and padded when gathered: all to one length, or those
+// of a batch to the longest of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,10 +11,14 @@
 
 namespace levin {
 
-/// Sample i: x, its tokens and then `pad` up to max_length, (max_length) int64, and y, its class, () int64.
+enum class Padding { max_length, longest };
+
+/// Sample i: x, its tokens and then `pad` up to max_length, or to the longest of the batch, (length) int64, and y, its
+/// class, () int64.
 class PaddedTexts final : public Dataset {
  public:
-  PaddedTexts(int64_t max_length, int32_t pad) : max_length_(max_length), pad_(pad) {}
+  PaddedTexts(int64_t max_length, int32_t pad, Padding padding = Padding::max_length)
+      : max_length_(max_length), pad_(pad), padding_(padding) {}
 
   /// Tokens beyond max_length are cut off, except for the last: `tokens` ends with </s>, so does what is kept.
   void add(const std::vector<int32_t>& tokens, int64_t label);
@@ -22,12 +27,17 @@ class PaddedTexts final : public Dataset {
   [[nodiscard]] Batch get(int64_t index) const override;
   [[nodiscard]] bool has_get_batch() const override { return true; }
   [[nodiscard]] Batch get_batch(const at::Tensor& indices) const override;
+  /// Tokens, without padding.
+  [[nodiscard]] int64_t length(int64_t index) const override;
+  /// (size) int64.
+  [[nodiscard]] at::Tensor labels() const;
 
  private:
-  void write(int64_t index, int64_t* to) const;
+  void write(int64_t index, int64_t width, int64_t* to) const;
 
   int64_t max_length_;
   int32_t pad_;
+  Padding padding_;
   std::vector<int32_t> tokens_;       // of all texts
   std::vector<size_t> starts_ = {0};  // of each text in tokens_, and the end
   std::vector<int64_t> labels_;

@@ -105,5 +105,31 @@ TEST(CsvData, SplitsRowsAndKeepsClassNumbersForTests) {
   EXPECT_EQ(test[1].item<int64_t>(), 1);  // alone in its file, "odd" would be 0
 }
 
+TEST(CsvData, SplitsAndBatchesByClass) {
+  const TemporaryFolder folder;
+  std::string text = "x,kind\n";
+  for (int i = 0; i < 100; ++i) text += std::to_string(i) + (i % 5 == 0 ? ",rare\n" : ",usual\n");
+  CsvDataOptions options{.path = folder.write("t.csv", text),
+                         .target = "kind",
+                         .target_is_class = true,
+                         .batch_size = 10,
+                         .val_fraction = 0.2,
+                         .stratified_split = true,
+                         .batching = {.stratified = true}};
+  CsvData data(options);
+  data.setup(Stage::fit);
+  const auto rare_of_each = [](const std::shared_ptr<Loader>& loader) {
+    std::vector<int64_t> counts;
+    loader->start(0);
+    for (Batch batch; loader->next(batch);) counts.push_back((batch[1] == 0).sum().item<int64_t>());
+    return counts;
+  };
+  EXPECT_EQ(rare_of_each(data.train_dataloader()), std::vector<int64_t>(8, 2));
+  const auto held_out = rare_of_each(data.val_dataloader()[0]);
+  EXPECT_EQ(held_out[0] + held_out[1], 4);
+  options.target_is_class = false;
+  EXPECT_TRUE(holds(error_of<ConfigError>([&] { CsvData{options}; }), {"target_is_class", "stratified_split"}));
+}
+
 }  // namespace
 }  // namespace levin::csv_test

@@ -128,6 +128,90 @@ TEST(TextCsv, RefusesARowWithFileAndLine) {
 }
 
 // The books of the King James Bible: 39 and 27, 23145 and 7957 verses.
+std::string texts_of_unequal_length() {
+  std::string text = "text,label\n";
+  for (int64_t i = 0; i < 200; ++i) {
+    text += std::string(static_cast<size_t>(1 + i * i % 60), 'x') + (i % 10 == 0 ? ",rare\n" : ",usual\n");
+  }
+  return text;
+}
+
+TEST(TextCsv, MakesBatchesOfSoManyTokensPaddedToTheirLongest) {
+  const TemporaryFolder folder;
+  TextCsv data({.path = folder.write("t.csv", texts_of_unequal_length()),
+                .max_length = 50,
+                .val_fraction = 0.2,
+                .batching = {.bucket_by_length = true, .max_tokens = 200}});
+  data.setup(Stage::fit);
+  int64_t numbers_in_all = 0, padding = 0, samples = 0;
+  std::set<int64_t> widths;
+  const auto loader = data.train_dataloader();
+  const auto batches = all_of(loader);
+  for (const Batch& batch : batches) {
+    EXPECT_LE(batch[0].numel(), 200);
+    EXPECT_FALSE((batch[0].select(1, batch[0].size(1) - 1) == 1).all().item<bool>());  // some text is that long
+    widths.insert(batch[0].size(1));
+    numbers_in_all += batch[0].numel();
+    padding += (batch[0] == 1).sum().item<int64_t>();
+    samples += batch.size();
+  }
+  EXPECT_EQ(samples, 160);
+  EXPECT_EQ(loader->num_batches(), static_cast<int64_t>(batches.size()));
+  EXPECT_GT(widths.size(), 5U);
+  EXPECT_LT(padding * 4, numbers_in_all);
+  samples = 0;
+  for (const Batch& batch : all_of(data.val_dataloader()[0])) {
+    EXPECT_LE(batch[0].numel(), 200);
+    samples += batch.size();
+  }
+  EXPECT_EQ(samples, 40);
+}
+
+TEST(TextCsv, KeepsTheOrderOfTestsWithBatchesByTokens) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("t.csv", texts_of_unequal_length());
+  TextCsv data({.path = path, .test_path = path, .batching = {.max_tokens = 300}});
+  data.setup(Stage::test);
+  const auto loader = data.test_dataloader()[0];
+  int64_t row = 0;
+  for (const Batch& batch : all_of(loader)) {
+    EXPECT_LE(batch[0].numel(), 300);
+    for (int64_t b = 0; b < batch.size(); ++b, ++row) {
+      EXPECT_EQ((batch[0][b] != 1).sum().item<int64_t>(), 3 + row * row % 60);  // <s>, the letters, </s>
+    }
+  }
+  EXPECT_EQ(row, 200);
+  EXPECT_TRUE(loader->num_batches().has_value());
+}
+
+TEST(TextCsv, BalancesAndStratifiesItsClasses) {
+  const TemporaryFolder folder;
+  TextCsvOptions options{.path = folder.write("t.csv", texts_of_unequal_length()),
+                         .batch_size = 20,
+                         .val_fraction = 0.2,
+                         .stratified_split = true};
+  const auto rare = [](const std::vector<Batch>& batches) {
+    int64_t count = 0;
+    for (const Batch& batch : batches) count += (batch[1] == 0).sum().item<int64_t>();
+    return count;
+  };
+  options.batching.stratified = true;
+  TextCsv stratified(options);
+  stratified.setup(Stage::fit);
+  const auto batches = all_of(stratified.train_dataloader());
+  EXPECT_EQ(batches.size(), 8U);
+  for (const Batch& batch : batches) EXPECT_EQ(rare({batch}), 2);
+  EXPECT_EQ(rare(all_of(stratified.val_dataloader()[0])), 4);  // a tenth of 40
+  options.batching = {.weights = SampleWeights::balanced};
+  TextCsv balanced(options);
+  balanced.setup(Stage::fit);
+  EXPECT_NEAR(static_cast<double>(rare(all_of(balanced.train_dataloader()))), 80, 25);  // of 160, 4 deviations
+  EXPECT_EQ(rare(all_of(balanced.val_dataloader()[0])), 4);
+  options.batching.stratified = true;
+  EXPECT_TRUE(
+      holds(error_of<ConfigError>([&] { TextCsv{options}; }), {"TextCsvOptions.batching.weights", "stratified"}));
+}
+
 TEST(TextCsv, HasTheVersesOfTheBibleForWantOfAFile) {
   if (!std::filesystem::exists(kjv_path())) GTEST_SKIP() << "bible-kjv-text is not installed";
   TextCsv testaments({.label = "testament", .max_length = 12, .batch_size = 40000, .val_fraction = 0});

@@ -227,6 +227,17 @@ TEST(TextFile, GoesOnInTheMiddleOfAnEpochWithTheSameBatches) {
   EXPECT_FALSE(at::equal(batches_of(*data.train_dataloader(), 4)[0][0], whole[0][0]));
 }
 
+TEST(TextFile, TakesAsManyBlocksAsFitIntoMaxTokens) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("t.txt", std::string(1000, 'x'));
+  TextFile data({.path = path, .block_size = 8, .max_tokens = 50});
+  data.setup(Stage::fit);
+  const auto loader = data.train_dataloader();
+  EXPECT_EQ(loader->batch_size(), 6);
+  EXPECT_TRUE(holds(error_of<ConfigError>([&] { TextFile({.path = path, .block_size = 8, .max_tokens = 7}); }),
+                    {"TextFileOptions.max_tokens", "block_size, 8", "got 7"}));
+}
+
 TEST(TextFile, PredictsFromAPromptWithoutReadingTheText) {
   TextFile data({.path = "/gone.txt", .prompt = "And God", .num_samples = 3});
   data.setup(Stage::predict);

@@ -31,6 +31,7 @@ struct Setup {
   int64_t num_workers = 0;
   int64_t accumulate = 1;
   CheckInterval val_check_interval = 1.0;
+  const char* batches = "of four";  // or by length, or combined
 };
 
 void PrintTo(const Setup& setup, std::ostream* out) {
@@ -82,6 +83,18 @@ class Net : public LightningModule {
                                 torch::nn::Linear(8, 1)};
 };
 
+// Says that its samples are 1 to 5 tokens long.
+class Lengths final : public Dataset {
+ public:
+  explicit Lengths(std::vector<at::Tensor> tensors) : rows_(std::move(tensors)) {}
+  int64_t size() const override { return rows_.size(); }
+  Batch get(int64_t index) const override { return rows_.get(index); }
+  int64_t length(int64_t index) const override { return 1 + index % 5; }
+
+ private:
+  TensorDataset rows_;
+};
+
 std::shared_ptr<DataLoader> loader(int64_t samples, bool shuffle, int64_t num_workers) {
   const auto x = torch::arange(samples * 4, torch::kFloat).reshape({samples, 4}).mul(0.37).sin();
   return std::make_shared<DataLoader>(
@@ -112,6 +125,19 @@ TrainerOptions options_of(const Setup& setup, const std::string& folder) {
   return options;
 }
 
+// As many batches as loader(26, …), kBatches.
+std::shared_ptr<Loader> train_loader(const Setup& setup) {
+  const std::string batches = setup.batches;
+  if (batches == "of four") return loader(26, true, setup.num_workers);
+  if (batches == "combined") {
+    return std::make_shared<CombinedLoader>(Loaders{loader(10, true, 0), loader(26, true, setup.num_workers)});
+  }
+  const auto x = torch::arange(26 * 4, torch::kFloat).reshape({26, 4}).mul(0.37).sin();
+  const DataLoaderOptions by_length{
+      .shuffle = true, .num_workers = setup.num_workers, .max_tokens = 15, .bucket_by_length = true};
+  return std::make_shared<DataLoader>(std::make_shared<Lengths>(std::vector<at::Tensor>{x, x.sum(1, true)}), by_length);
+}
+
 struct Outcome {
   std::shared_ptr<Net> net;
   bool interrupted = false;
@@ -125,7 +151,7 @@ Outcome run(const Setup& setup, const std::string& folder, const std::function<v
   if (prepare) prepare(*result.net);
   Trainer trainer(options_of(setup, folder));
   try {
-    trainer.fit(*result.net, loader(26, true, setup.num_workers), {loader(9, false, 0)});
+    trainer.fit(*result.net, train_loader(setup), {loader(9, false, 0)});
   } catch (const Interrupted& stopped) {
     result.interrupted = true;
     result.signal = stopped.signal_number();
@@ -252,7 +278,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Setup{.name = "Accumulation", .optimizer = "Adam", .accumulate = 3},
                       Setup{.name = "LossScaling", .one_cycle = true, .precision = "float16"},
                       Setup{.name = "LossScalingAccumulation", .precision = "float16", .accumulate = 3},
-                      Setup{.name = "ValidationInsideTheEpoch", .one_cycle = true, .val_check_interval = int64_t{3}}),
+                      Setup{.name = "ValidationInsideTheEpoch", .one_cycle = true, .val_check_interval = int64_t{3}},
+                      Setup{.name = "BatchesByLength", .optimizer = "Adam", .num_workers = 2, .batches = "by length"},
+                      Setup{.name = "CombinedLoaders", .optimizer = "Adam", .num_workers = 1, .batches = "combined"}),
     [](const auto& setup) { return std::string(setup.param.name); });
 
 }  // namespace

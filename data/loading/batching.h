@@ -1,0 +1,62 @@
+// How a data module makes batches, as an option of its own:
+//
+//   data: {class_path: TextCsv, init_args: {label: book, batching: {max_tokens: 4096, bucket_by_length: true}}}
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "levin/core/fields.h"
+#include "levin/core/value.h"
+#include "levin/data/loader.h"
+#include "levin/data/loading/dataloader.h"
+#include "levin/data/loading/dataset.h"
+
+namespace levin {
+
+enum class SampleWeights { none, balanced };
+
+template <>
+struct EnumNames<SampleWeights> {
+  static constexpr std::array names{std::pair{"none", SampleWeights::none},
+                                    std::pair{"balanced", SampleWeights::balanced}};
+};
+
+struct BatchingOptions {
+  SampleWeights weights = SampleWeights::none;
+  bool stratified = false;        // each batch has the classes in the data's proportions
+  bool bucket_by_length = false;  // samples of like length together
+  int64_t max_tokens = 0;         // longest sample x samples of a batch, instead of batch_size; 0: batch_size
+  static auto fields() {
+    using O = BatchingOptions;
+    return levin::fields(
+        field("weights", &O::weights,
+              "balanced: samples are drawn with replacement, each class equally often; none: each sample once"),
+        field("stratified", &O::stratified, "each batch has the classes in the proportions of the data"),
+        field("bucket_by_length", &O::bucket_by_length, "samples of like length together, so that less is padded"),
+        field("max_tokens", &O::max_tokens,
+              "longest sample x samples of a batch, at most, instead of batch_size; 0: batch_size")
+            .min(0));
+  }
+  [[nodiscard]] bool by_length() const { return bucket_by_length || max_tokens > 0; }
+};
+
+/// Throws ConfigError if options contradict each other; `path` is how the user reaches them.
+void check_batching(const BatchingOptions& batching, const std::string& path);
+
+/// What a loader visits.
+struct SampleSet {
+  std::shared_ptr<Dataset> dataset = nullptr;
+  at::Tensor rows = {};    // (m) int64; undefined: all
+  at::Tensor labels = {};  // (n) int64, the class of each sample of the data set; undefined: there are none
+};
+
+/// A loader of `samples` in batches as `batching` says; `options` gives the rest.
+[[nodiscard]] std::shared_ptr<DataLoader> batched_loader(const SampleSet& samples, const DataLoaderOptions& options,
+                                                         const BatchingOptions& batching = {});
+
+}  // namespace levin

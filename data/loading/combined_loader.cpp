@@ -1,0 +1,172 @@
+#include "levin/data/loading/combined_loader.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "levin/core/error.h"
+
+namespace levin {
+
+namespace {
+
+// The pass that a loader begins when it has ended `cycle` times in an epoch: the first is the epoch's own, and no two
+// of a run are equal.
+int64_t pass_number(int64_t epoch, int64_t cycle) {
+  return epoch + (cycle << 32);
+}
+
+}  // namespace
+
+CombinedLoader::CombinedLoader(Loaders loaders, CombinedLoaderOptions options)
+    : loaders_(std::move(loaders)), options_(checked(options, "CombinedLoaderOptions")), empty_(loaders_.size()) {
+  if (loaders_.empty()) throw ConfigError("CombinedLoader: no loader was given. Give at least one.");
+}
+
+int64_t CombinedLoader::length(size_t k) const {
+  if (const std::optional<int64_t> batches = loaders_[k]->num_batches()) return *batches;
+  throw ConfigError("CombinedLoader: loader " + std::to_string(k) + " does not know how many batches it has, which " +
+                    enum_word(options_.mode) + " needs. Use mode min_size, or a loader that knows.");
+}
+
+std::optional<int64_t> CombinedLoader::num_batches() const {
+  std::optional<int64_t> least;
+  int64_t most = 0, sum = 0;
+  for (size_t k = 0; k < loaders_.size(); ++k) {
+    if (options_.mode == CombinedMode::min_size) {
+      const std::optional<int64_t> batches = loaders_[k]->num_batches();
+      if (!batches) return std::nullopt;
+      least = std::min(*batches, least.value_or(*batches));
+    } else {
+      most = std::max(most, length(k));
+      sum += length(k);
+    }
+  }
+  if (options_.mode == CombinedMode::min_size) return least;
+  return options_.mode == CombinedMode::sequential ? sum : most;
+}
+
+size_t CombinedLoader::loader_of(int64_t batch_idx) const {
+  size_t k = 0;
+  for (; k + 1 < loaders_.size() && batch_idx >= length(k); ++k) batch_idx -= length(k);
+  return k;
+}
+
+void CombinedLoader::check_lengths() const {
+  if (options_.mode == CombinedMode::min_size) return;
+  for (size_t k = 0; k < loaders_.size(); ++k) {
+    if (length(k) <= length(0) || options_.mode != CombinedMode::max_size) continue;
+    throw ConfigError(
+        "CombinedLoader: with max_size the longest loader must be the first, whose samples count as "
+        "those of the batch: loader " +
+        std::to_string(k) + " has " + std::to_string(length(k)) + " batches and loader 0 has " +
+        std::to_string(length(0)) + ". Change their order.");
+  }
+}
+
+// `position`: batches of the pass before, of this loader.
+void CombinedLoader::start_loader(size_t k, int64_t position) {
+  const bool cycles = options_.mode == CombinedMode::max_size_cycle && length(k) > 0;
+  if (cycles) {
+    loaders_[k]->start(pass_number(epoch_, position / length(k)), position % length(k));
+  } else {
+    loaders_[k]->start(epoch_, options_.mode == CombinedMode::min_size ? position : std::min(position, length(k)));
+  }
+}
+
+void CombinedLoader::start(int64_t epoch, int64_t first_batch) {
+  running_ = false;
+  check_lengths();
+  epoch_ = epoch;
+  position_ = started_at_ = first_batch;
+  if (options_.mode == CombinedMode::sequential) {
+    int64_t before = first_batch;
+    const size_t k = loader_of(first_batch);
+    for (size_t i = 0; i < k; ++i) before -= length(i);
+    start_loader(k, before);
+  } else {
+    for (size_t k = 0; k < loaders_.size(); ++k) {
+      if (options_.mode == CombinedMode::max_size) without_rows(k);
+      start_loader(k, first_batch);
+    }
+  }
+  running_ = true;
+}
+
+// A batch is fetched for it, because a pass may begin where the loader has ended already.
+const Batch& CombinedLoader::without_rows(size_t k) {
+  if (k == 0 || !empty_[k].empty() || length(k) == 0) return empty_[k];
+  Batch first;
+  loaders_[k]->start(epoch_);
+  if (loaders_[k]->next(first)) {
+    for (const at::Tensor& tensor : first.tensors) empty_[k].tensors.push_back(tensor.narrow(0, 0, 0).clone());
+  }
+  return empty_[k];
+}
+
+bool CombinedLoader::next_of(size_t k, Batch& batch) {
+  const bool cycles = options_.mode == CombinedMode::max_size_cycle && length(k) > 0;
+  if (cycles && position_ != started_at_ && position_ % length(k) == 0) start_loader(k, position_);
+  if (loaders_[k]->next(batch)) return true;
+  if (options_.mode != CombinedMode::max_size) return false;
+  batch = without_rows(k);
+  return true;
+}
+
+bool CombinedLoader::next_in_sequence(Batch& batch) {
+  const size_t k = loader_of(position_);
+  if (position_ != started_at_ && k != loader_of(position_ - 1)) {
+    loaders_[loader_of(position_ - 1)]->stop();
+    start_loader(k, 0);
+  }
+  return loaders_[k]->next(batch);
+}
+
+bool CombinedLoader::next(Batch& batch) {
+  const std::optional<int64_t> batches = num_batches();
+  if (!running_ || (batches && position_ >= *batches)) return false;
+  running_ = false;  // unless all goes well
+  Batch whole;
+  if (options_.mode == CombinedMode::sequential) {
+    if (!next_in_sequence(whole)) return false;
+  } else {
+    for (size_t k = 0; k < loaders_.size(); ++k) {
+      Batch part;
+      if (!next_of(k, part)) return false;
+      whole.tensors.insert(whole.tensors.end(), part.tensors.begin(), part.tensors.end());
+    }
+  }
+  batch = std::move(whole);
+  ++position_;
+  running_ = true;
+  return true;
+}
+
+void CombinedLoader::stop() {
+  running_ = false;
+  for (const auto& loader : loaders_) loader->stop();
+}
+
+void CombinedLoader::use_sequential_order() {
+  for (const auto& loader : loaders_) loader->use_sequential_order();
+}
+
+bool CombinedLoader::shard(int64_t rank, int64_t world_size, bool padded) {
+  bool all = true;
+  for (const auto& loader : loaders_) all = loader->shard(rank, world_size, padded) && all;
+  return all;
+}
+
+ConfigNode CombinedLoader::written_options() const {
+  ConfigNode node = write_options(options_);
+  for (size_t k = 0; k < loaders_.size(); ++k) node.set("loader_" + std::to_string(k), loaders_[k]->written_options());
+  return node;
+}
+
+int64_t CombinedLoader::num_workers() const {
+  int64_t workers = 0;
+  for (const auto& loader : loaders_) workers += loader->num_workers();
+  return workers;
+}
+
+}  // namespace levin

@@ -1,0 +1,93 @@
+// Several loaders as one, for a step that uses data of several kinds at once: labelled and unlabelled, or of two tasks.
+//
+//   std::shared_ptr<levin::Loader> train_dataloader() override {
+//     return std::make_shared<levin::CombinedLoader>(levin::Loaders{labelled_, unlabelled_},
+//                                                    levin::CombinedLoaderOptions{.mode =
+//                                                    levin::CombinedMode::min_size});
+//   }
+//   torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+//     auto [x, y, u] = batch.unpack<3>();  // x and y of the first loader, u of the second
+//
+// A position in the pass is one in each loader, so a run that resumes inside an epoch continues with the same batches.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "levin/core/fields.h"
+#include "levin/core/value.h"
+#include "levin/data/batch.h"
+#include "levin/data/loader.h"
+
+namespace levin {
+
+/// When a pass ends, and what a loader gives that ends before it. The names are Lightning's.
+enum class CombinedMode { min_size, max_size, max_size_cycle, sequential };
+
+template <>
+struct EnumNames<CombinedMode> {
+  static constexpr std::array names{
+      std::pair{"min_size", CombinedMode::min_size}, std::pair{"max_size", CombinedMode::max_size},
+      std::pair{"max_size_cycle", CombinedMode::max_size_cycle}, std::pair{"sequential", CombinedMode::sequential}};
+};
+
+struct CombinedLoaderOptions {
+  CombinedMode mode = CombinedMode::max_size_cycle;
+  static auto fields() {
+    return levin::fields(field("mode", &CombinedLoaderOptions::mode,
+                               "min_size: until the shortest loader ends; max_size: until the longest ends, the others "
+                               "giving tensors without rows then; max_size_cycle: the others beginning anew; "
+                               "sequential: one after another"));
+  }
+};
+
+/// A batch holds the tensors of all loaders' batches in the loaders' order, and its samples are the first one's; with
+/// `sequential` it is the batch of one loader, see loader_of.
+///
+///   min_size        as many batches as the shortest loader; it alone takes loaders of unknown length
+///   max_size        as many as the longest, which must come first, since a batch's samples are its; the tensors of a
+///                   loader that has ended have 0 rows
+///   max_size_cycle  as many as the longest; the others begin a new pass, in a new order, as often as necessary
+///   sequential      all batches of the first loader, then those of the second, …
+class CombinedLoader final : public Loader {
+ public:
+  using Options = CombinedLoaderOptions;
+
+  /// Throws ConfigError without a loader.
+  explicit CombinedLoader(Loaders loaders, CombinedLoaderOptions options = {});
+
+  /// Throws ConfigError if a loader's length is not known, or with max_size another loader is longer than the first.
+  void start(int64_t epoch, int64_t first_batch = 0) override;
+  bool next(Batch& batch) override;
+  void stop() override;
+  [[nodiscard]] std::optional<int64_t> num_batches() const override;
+  void use_sequential_order() override;
+  bool shard(int64_t rank, int64_t world_size, bool padded) override;
+  [[nodiscard]] ConfigNode written_options() const override;
+  [[nodiscard]] int64_t num_workers() const override;
+
+  [[nodiscard]] const Loaders& loaders() const { return loaders_; }
+  /// With `sequential`: the number of the loader that batch `batch_idx` comes from.
+  [[nodiscard]] size_t loader_of(int64_t batch_idx) const;
+
+ private:
+  [[nodiscard]] int64_t length(size_t k) const;
+  void check_lengths() const;
+  void start_loader(size_t k, int64_t position);
+  bool next_of(size_t k, Batch& batch);
+  bool next_in_sequence(Batch& batch);
+  const Batch& without_rows(size_t k);
+
+  Loaders loaders_;
+  CombinedLoaderOptions options_;
+  std::vector<Batch> empty_;  // of max_size: each loader's batch without rows, once it is known
+  int64_t epoch_ = 0;
+  int64_t started_at_ = 0;  // the batch that start() named
+  int64_t position_ = 0;    // next batch of the pass
+  bool running_ = false;
+};
+
+}  // namespace levin
