@@ -43,6 +43,7 @@
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/dataset.h"
 #include "levin/data/loading/length_batch_sampler.h"
+#include "levin/data/loading/sequence_length_warmup.h"
 #include "levin/data/loading/stratified.h"
 #include "levin/data/loading/weighted_sampler.h"
 #include "levin/data/sets/csv.h"

@@ -106,7 +106,9 @@ std::shared_ptr<Loader> TextFile::loader(const std::shared_ptr<TokenBlocks>& blo
 }
 
 std::shared_ptr<Loader> TextFile::train_dataloader() {
-  return loader(train_, options_.shuffle);
+  const std::shared_ptr<Loader> whole = loader(train_, options_.shuffle);
+  if (options_.length_warmup.batches == 0) return whole;
+  return std::make_shared<SequenceLengthWarmup>(whole, options_.block_size, options_.length_warmup);
 }
 
 Loaders TextFile::val_dataloader() {

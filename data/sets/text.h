@@ -16,6 +16,7 @@
 
 #include "levin/core/fields.h"
 #include "levin/data/data_module.h"
+#include "levin/data/loading/sequence_length_warmup.h"
 #include "levin/data/text/text_blocks.h"
 #include "levin/data/text/text_tokenizer.h"
 
@@ -34,6 +35,7 @@ struct TextFileOptions {
   bool shuffle = true;                    // the training blocks
   std::string prompt = "\n";              // what predictions continue
   int64_t num_samples = 1;                // continuations of the prompt
+  SequenceLengthWarmupOptions length_warmup = {};  // of the training batches
   static auto fields() {
     using O = TextFileOptions;
     return levin::fields(
@@ -54,7 +56,8 @@ struct TextFileOptions {
         field("num_workers", &O::num_workers, "threads that fetch batches ahead").min(0).max(1024).ranks_may_differ(),
         field("shuffle", &O::shuffle, "a new order and a new start of the training blocks every epoch"),
         field("prompt", &O::prompt, "what predictions continue").not_empty(),
-        field("num_samples", &O::num_samples, "continuations of the prompt").min(1));
+        field("num_samples", &O::num_samples, "continuations of the prompt").min(1),
+        field("length_warmup", &O::length_warmup, "training batches of short sequences first; batches: 0: none"));
   }
 };
 

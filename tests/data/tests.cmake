@@ -14,6 +14,7 @@ levin_test(data LIBS ZLIB::ZLIB FILES
   data/mnist_test.cpp
   data/sampler_test.cpp
   data/sentence_piece_test.cpp
+  data/sequence_length_warmup_test.cpp
   data/stratified_test.cpp
   data/text_csv_test.cpp
   data/text_test.cpp

@@ -1,0 +1,65 @@
+// Short sequences first: training of a language model is more stable with them, and their steps cost less. C. Li,
+// M. Zhang, Y. He, "The Stability-Efficiency Dilemma: Investigating Sequence Length Warmup for Training GPT Models",
+// 2022.
+//
+//   data: {class_path: TextFile, init_args: {block_size: 256, length_warmup: {start_length: 32, batches: 2000}}}
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "levin/core/fields.h"
+#include "levin/data/loader.h"
+
+namespace levin {
+
+struct SequenceLengthWarmupOptions {
+  int64_t start_length = 8;  // tokens of the first batches
+  int64_t batches = 0;       // until the full length, each rank's own; 0: the full length from the start
+  int64_t multiple_of = 8;   // lengths are multiples of this, for the sake of kernels
+  static auto fields() {
+    using O = SequenceLengthWarmupOptions;
+    return levin::fields(
+        field("start_length", &O::start_length, "tokens of the first batches").min(1),
+        field("batches", &O::batches, "batches of a rank until the full length; 0: the full length from the start")
+            .min(0),
+        field("multiple_of", &O::multiple_of, "lengths are multiples of this").min(1));
+  }
+};
+
+/// The length of batch number `batch` of a run: linear from start_length to `full`, rounded down to a multiple, but
+/// never below start_length.
+[[nodiscard]] int64_t warmup_length(const SequenceLengthWarmupOptions& options, int64_t full, int64_t batch);
+
+/// Another loader's batches, cut: of each tensor (batch, full_length, …) the first positions, as views. Tensors with
+/// another second dimension stay as they are. The length is a function of epoch and batch, so a run that resumes
+/// continues with the same ones, and all ranks have the same.
+class SequenceLengthWarmup final : public Loader {
+ public:
+  using Options = SequenceLengthWarmupOptions;
+
+  /// Throws ConfigError if start_length is above full_length, or `loader` does not know its number of batches.
+  SequenceLengthWarmup(std::shared_ptr<Loader> loader, int64_t full_length, SequenceLengthWarmupOptions options);
+
+  void start(int64_t epoch, int64_t first_batch = 0) override;
+  bool next(Batch& batch) override;
+  void stop() override { loader_->stop(); }
+  [[nodiscard]] std::optional<int64_t> num_batches() const override { return loader_->num_batches(); }
+  [[nodiscard]] std::optional<int64_t> batch_size() const override { return loader_->batch_size(); }
+  bool set_batch_size(int64_t samples) override { return loader_->set_batch_size(samples); }
+  void use_sequential_order() override { loader_->use_sequential_order(); }
+  bool shard(int64_t rank, int64_t world_size, bool padded) override {
+    return loader_->shard(rank, world_size, padded);
+  }
+  [[nodiscard]] ConfigNode written_options() const override;
+  [[nodiscard]] int64_t num_workers() const override { return loader_->num_workers(); }
+
+ private:
+  std::shared_ptr<Loader> loader_;
+  int64_t full_length_;
+  SequenceLengthWarmupOptions options_;
+  int64_t batch_ = 0;  // of the run
+};
+
+}  // namespace levin
