@@ -57,7 +57,11 @@ void Lookahead::load_own_state(State& saved) {
   std::vector<at::Tensor> slow;
   for (size_t i = 0; i < fast.size(); ++i) {
     const auto found = saved.tensors.find(slow_key(i));
-    if (found == saved.tensors.end()) break;
+    if (found == saved.tensors.end() && fast[i].numel() > 0) break;
+    if (found == saved.tensors.end()) {  // the parameter is on other ranks
+      slow.push_back(fast[i].detach().clone());
+      continue;
+    }
     if (found->second.sizes() != fast[i].sizes()) {
       refuse_state("saved \"" + slow_key(i) + "\" has shape " + shape_text(found->second.sizes()) +
                    ", its parameter here " + shape_text(fast[i].sizes()) + ". Load a checkpoint of the same model.");

@@ -38,6 +38,17 @@ class Checkpoints(RanksTest):
                     self.assertEqual(one["random"], other["random"])
             self.assertEqual(last.is_dir(), kind == "sharded")
 
+    def test_lookahead_goes_on_from_its_slow_weights(self):
+        words = ["samples=48", "batch=4", "optimizer=lookahead"]
+        begun = pathlib.Path(self.out) / "begun"
+        last = begun / "levin_logs/version_0/checkpoints/last.ckpt"
+        ddp, whole, _, resumed = self.train_each(
+            [*words, "epochs=4"], [*words, *fsdp(3), "epochs=4"],
+            [*words, *fsdp(3), "epochs=2", "checkpoint", f"root={begun}"], [*words, *fsdp(3), "epochs=4", f"ckpt={last}"],
+            ranks=2)
+        self.assert_close(whole[0]["weights"], ddp[0]["weights"], 2e-5)
+        self.assertEqual(whole[0]["weights"], resumed[0]["weights"])
+
     def test_inside_an_accumulation_window(self):
         runs = []
         for stage in FSDP_STAGES:
