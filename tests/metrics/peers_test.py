@@ -44,6 +44,8 @@ FOUND = find_torchmetrics()
 
 
 def same(one, other):
+    if isinstance(one, int) and isinstance(other, int):
+        return one == other
     if isinstance(one, (int, float)) and isinstance(other, (int, float)):
         # Values of classes are between 0 and 1.
         return math.isclose(one, other, rel_tol=0 if RECORDER == "record_cases" else 1e-6, abs_tol=1e-6)
