@@ -1,4 +1,4 @@
-"""Runs on a real Slurm of two nodes (cluster.py): srun, levin submit, job arrays, and jobs that are started again.
+"""Runs on a real Slurm of two nodes (cluster.py): srun, levin submit, job arrays, sweeps, and jobs that are started again.
 
   slurm_test.py LEVIN RANK_PROGRAM [unittest's arguments]
 """
@@ -210,6 +210,54 @@ class Requeue(Case):
         self.finish(job, ["FAILED"])
         self.assertRegex(self.output(job), rf"Continue with .*interrupted\.ckpt\. Slurm does not start job {job} again"
                                            rf": scontrol requeue {job} says \"")
+
+
+class Sweep(Case):
+    """levin sweep --slurm: each trial is a task of one array, on either node."""
+
+    def setUp(self):
+        super().setUp()
+        self.config.write_text(run_file(self.runs, checkpoint=KEEP_BEST, epochs=2, val_batches=2, sanity=0, flush=1)
+                               .replace("limit_train_batches: 60", "limit_train_batches: 4"))
+
+    def sweep(self, *words):
+        done = subprocess.run([LEVIN, "sweep", *words], capture_output=True, text=True, timeout=200, cwd=self.folder,
+                              env=self.cluster.environment)
+        said = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, said)
+        return said
+
+    def write_sweep(self, name, trials):
+        (self.folder / f"{name}.yaml").write_text(
+            f"run: run.yaml\nmetric: val_loss\nseed: 3\nmax_trials: {trials}\ncores_per_slot: 1\n"
+            "search: {method: random}\n"
+            "space: {lr_scheduler.max_lr: {log_uniform: [0.001, 0.1]}, model.hidden: {choice: [8, 16]}}\n")
+
+    def trials(self, name):
+        status = json.loads(self.sweep("status", name, "--json"))
+        return [(trial["state"], trial["overrides"], trial["value"]) for trial in status["trials"]]
+
+    def finish_tasks(self, said):
+        job = re.match(r"Submitted batch job (\d+) \(.+/sweep\.sbatch\)\n", said)[1]
+        self.cluster.wait_for(job, ("COMPLETED",), 200, self.folder / "there/slurm-0.out")
+
+    def test_an_array_finds_the_best_trial_that_a_local_sweep_finds(self):
+        for name in ("here", "there"):
+            self.write_sweep(name, 3)
+        self.sweep("here.yaml")
+        self.finish_tasks(self.sweep("there.yaml", "--slurm"))
+        here, there = self.trials("here"), self.trials("there")
+        self.assertEqual([state for state, _, _ in there], ["completed"] * 3)
+        self.assertEqual(there, here)
+        best = json.loads(self.sweep("best", "there", "--json"))
+        self.assertEqual(best["trial"], json.loads(self.sweep("best", "here", "--json"))["trial"])
+        self.assertTrue(pathlib.Path(best["checkpoint"]).is_file(), best)
+
+        self.assertIn("No trial is left to run.", self.sweep("there.yaml", "--slurm"))
+        self.write_sweep("there", 4)
+        self.finish_tasks(self.sweep("there.yaml", "--slurm"))
+        self.assertEqual(self.trials("there")[:3], here)
+        self.assertEqual([state for state, _, _ in self.trials("there")], ["completed"] * 4)
 
 
 if __name__ == "__main__":
