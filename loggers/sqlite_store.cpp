@@ -180,6 +180,7 @@ void SqliteStore::end_run(const std::string& status) {
       .bind(2, status)
       .bind(3, seconds_since_1970())
       .run();
+  file_.execute("PRAGMA wal_checkpoint(PASSIVE)");  // waits for nobody
 }
 
 void SqliteStore::remove_run() {

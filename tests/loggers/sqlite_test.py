@@ -55,6 +55,19 @@ class Sqlite(LoggerTest):
         self.assertEqual(self.read("SELECT path FROM artifacts"), [(os.path.abspath("checkpoints/last.ckpt"),)])
         self.assertEqual(self.read("SELECT name, value FROM final_metrics"), [("loss", 0.5)])
 
+    def test_after_the_run_the_file_is_whole_without_those_beside_it(self):
+        logger = self.logger()
+        logger("own")
+        logger("metrics", 0, {"loss": 0.5})
+        logger("finalize", "success")
+        copy = self.folder / "copy.sqlite"  # of the file alone, while the program lives on
+        shutil.copy(self.path, copy)
+        with sqlite3.connect(copy) as file:
+            self.assertEqual(file.execute("SELECT status, value FROM runs, curves").fetchall(), [("success", 0.5)])
+        file.close()
+        self.assertEqual(logger.end(), 0)
+        self.assertEqual(os.listdir(self.path.parent), ["runs.sqlite"])
+
     @unittest.skipUnless(shutil.which("sqlite3"), "Debian's sqlite3 is not installed")
     def test_debian_s_sqlite3_reads_the_file_during_the_run(self):
         logger = self.logger(flush_every="0.1s")
