@@ -21,6 +21,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/gpu.h"
 #include "levin/core/rank_status.h"
@@ -31,6 +32,8 @@
 #include "levin/strategies/launch/store_gate.h"
 #include "levin/strategies/process/nccl.h"
 #include "levin/strategies/process/roll_call.h"
+#include "levin/strategies/process/shm_backend.h"
+#include "levin/strategies/process/shm_group.h"
 #include "levin/strategies/process/store_probe.h"
 
 namespace levin {
@@ -309,20 +312,48 @@ void Collectives::set_timeout(Milliseconds timeout) {
   for (auto& [name, group] : groups_->others) group->setTimeout(timeout);
 }
 
+// Null, after a warning that says why, if the ranks cannot share memory and need not.
+c10::intrusive_ptr<c10d::ProcessGroup> Collectives::shm_group(const std::string& name, bool is_required) {
+  const auto rank = static_cast<int>(groups_->world.rank);
+  const auto size = static_cast<int>(groups_->world.size);
+  SharedMemory memory = share_memory(rank, size,
+                                     {[&](const std::string& text) { return broadcast(text); },
+                                      [&](const std::string& text) { return gather(text); }});
+  if (!memory.segment) {
+    if (is_required) {
+      throw ConfigError("DDPOptions.process_group_backend: shm requires memory that all ranks share, but " +
+                        memory.reason + ". Use gloo or auto.");
+    }
+    if (rank == 0 && memory.on_one_host) {
+      Console::instance().warn("Ranks communicate over Gloo, which is slower than shared memory: " + memory.reason +
+                               ".");
+    }
+    return {};
+  }
+  auto group =
+      c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::PrefixStore>(name, groups_->store), rank, size);
+  group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM,
+                    c10::make_intrusive<ShmBackend>(std::move(memory.segment), groups_->timeout));
+  group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+  return group;
+}
+
 c10::intrusive_ptr<c10d::ProcessGroup> Collectives::group(const std::string& name, const std::string& backend,
                                                           at::Device device) {
   auto& group = groups_->others[name];
   if (group) return group;
-  if (backend == "nccl") {
-    if (!device.is_cuda()) {
-      throw ConfigError(
-          "DDPOptions.process_group_backend: nccl requires GPUs, but this run is on the CPU. Use gloo or auto, or "
-          "accelerator: gpu.");
-    }
-    group = make_nccl(groups_->store, groups_->world, name, groups_->timeout, device);
-  } else {
-    group = make_gloo(groups_->store, groups_->world, name, groups_->timeout, 2, device);
+  if (backend == "nccl" && !device.is_cuda()) {
+    throw ConfigError(
+        "DDPOptions.process_group_backend: nccl requires GPUs, but this run is on the CPU. Use gloo, shm or auto, or "
+        "accelerator: gpu.");
   }
+  if (backend == "shm" && device.is_cuda()) {
+    throw ConfigError(
+        "DDPOptions.process_group_backend: shm is for tensors on the CPU, but this run is on GPUs. Use nccl or auto.");
+  }
+  if (backend == "nccl") group = make_nccl(groups_->store, groups_->world, name, groups_->timeout, device);
+  if (backend == "shm" || (backend == "auto" && device.is_cpu())) group = shm_group(name, backend == "shm");
+  if (!group) group = make_gloo(groups_->store, groups_->world, name, groups_->timeout, 2, device);
   return group;
 }
 

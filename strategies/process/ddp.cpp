@@ -165,7 +165,8 @@ void DDP::backward_of(const at::Tensor& whole) {
     throw;
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    if (text.find("/gloo/") == std::string::npos) throw;  // the model's own
+    const bool is_ranks = dynamic_cast<const RankError*>(&error) != nullptr;
+    if (!is_ranks && text.find("/gloo/") == std::string::npos) throw;  // the model's own
     throw RankError(self() + ": reducing gradients failed: " + text.substr(0, text.find('\n')) +
                     ". Another rank ended or hangs; see its output.");
   }

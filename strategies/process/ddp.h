@@ -38,9 +38,8 @@ struct DDPOptions {
   static auto fields() {
     using O = DDPOptions;
     return levin::fields(
-        field("process_group_backend", &O::process_group_backend, "gloo, nccl, or auto: what suits the device")
-            .check([](const std::string& name) { return name == "auto" || name == "gloo" || name == "nccl"; },
-                   "auto, gloo or nccl"),
+        field("process_group_backend", &O::process_group_backend, kProcessGroupBackends)
+            .check(is_process_group_backend, "auto, gloo, shm or nccl"),
         field("bucket_cap_mb", &O::bucket_cap_mb, "MiB of gradients that are reduced together")
             .check([](double size) { return size > 0; }, "> 0"),
         field("find_unused_parameters", &O::find_unused_parameters,

@@ -69,9 +69,8 @@ struct FSDPOptions {
         field("spill_dir", &O::spill_dir,
               "stage 3: the folder on a disk where the model is made, before a fit; auto: $TMPDIR, /tmp or /var/tmp; "
               "off: it is made in memory"),
-        field("process_group_backend", &O::process_group_backend, "gloo, nccl, or auto: what suits the device")
-            .check([](const std::string& name) { return name == "auto" || name == "gloo" || name == "nccl"; },
-                   "auto, gloo or nccl"),
+        field("process_group_backend", &O::process_group_backend, kProcessGroupBackends)
+            .check(is_process_group_backend, "auto, gloo, shm or nccl"),
         field("timeout", &O::timeout, "how long a rank waits for the others once training runs"),
         field("startup_timeout", &O::startup_timeout, "the same until the first step is done"));
   }

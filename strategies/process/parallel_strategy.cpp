@@ -60,12 +60,11 @@ std::shared_ptr<DeviceCopier> ParallelStrategy::make_copier() {
 }
 
 ParallelStrategy::Group ParallelStrategy::group(const std::string& name) {
-  if (backend_ != "auto") return collectives_->group(name, backend_, device_);
-  return collectives_->group(name, device_.is_cuda() ? "nccl" : "gloo", device_);
+  return collectives_->group(name, backend_ == "auto" && device_.is_cuda() ? "nccl" : backend_, device_);
 }
 
 ParallelStrategy::Group ParallelStrategy::cpu_group(const std::string& name) {
-  return collectives_->group(name, "gloo", at::kCPU);
+  return collectives_->group(name, device_.is_cuda() || backend_ == "nccl" ? "gloo" : backend_, at::kCPU);
 }
 
 void ParallelStrategy::check_same_shapes(const ModuleTensors& module) {
@@ -138,6 +137,10 @@ std::string ParallelStrategy::merge_lines(const std::string& text) {
 
 std::string ParallelStrategy::broadcast(const std::string& text) {
   return collectives_->broadcast(text);
+}
+
+bool is_process_group_backend(const std::string& name) {
+  return name == "auto" || name == "gloo" || name == "shm" || name == "nccl";
 }
 
 std::string sparse_gradient_text(const std::string& parameter) {

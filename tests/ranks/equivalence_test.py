@@ -2,7 +2,7 @@
 
 import pathlib
 
-from ranks import RanksTest, main
+from ranks import FSDP_STAGES, RanksTest, fsdp, main
 
 # Linear model of 8 weights set to 1, loss = sum, SGD lr 0.01 momentum 0.9, manual_seed(0); rand(8, 8), batch 4, 2 epochs.
 ARTICLE = [0.9472, 0.9440, 0.9527, 0.9687, 0.9570, 0.9343, 0.9411, 0.9186]
@@ -137,6 +137,17 @@ class DdpOptions(RanksTest):
         status, errors = self.run_words("backend=nccl", "devices=2")
         self.assertNotEqual(status, 0)
         self.assertIn("DDPOptions.process_group_backend: nccl requires GPUs, but this run is on the CPU", errors)
+
+    def test_shared_memory_and_gloo_end_at_the_same_bits(self):
+        runs = [["model=dropout"], ["model=batchnorm", "sync_batchnorm"], ["hook=bf16"],
+                *[fsdp(stage, "optimizer=adamw") for stage in FSDP_STAGES]]
+        for words in runs:
+            with self.subTest(words=words):
+                memory, gloo, auto = self.train_each(*[["samples=32", *words, f"backend={name}"]
+                                                       for name in ("shm", "gloo", "auto")], ranks=2)
+                for rank in range(2):
+                    self.assertEqual(memory[rank]["weights"], gloo[rank]["weights"])
+                    self.assertEqual(memory[rank]["weights"], auto[rank]["weights"])
 
     def test_gradients_in_buckets_small_buckets_and_a_static_graph_change_nothing(self):
         variants = [[], ["bucket_view"], ["small_buckets"], ["static_graph"], ["find_unused"],

@@ -50,6 +50,8 @@ class Faults(RanksTest):
         self.assertNotEqual(status, 0)
         self.assertLess(time.monotonic() - start, 20)
         self.assertRegex(errors, r"rank 1 was in train, epoch 0, batch 20, global step 20, [2-9]\.?\d* s ago")
+        self.assertRegex(errors, r"rank 0 of 2: reducing gradients failed: Timed out waiting 2000ms for rank 1 \(process \d+\)\. "
+                                 r"Another rank ended or hangs; see its output\.")
 
     def test_no_rank_outlives_its_launcher(self):
         process = self.start("samples=4000", "batch=1", "slow=5", "devices=2")

@@ -46,7 +46,7 @@ std::atomic<int64_t> reductions = 0;
 void count_reductions() {
   at::addGlobalCallback(
       at::RecordFunctionCallback([](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
-        if (std::string(call.name()) == "gloo:all_reduce") ++reductions;
+        if (std::string(call.name()).find(":all_reduce") != std::string::npos) ++reductions;
         return nullptr;
       }).scopes({at::RecordScope::USER_SCOPE}));
 }
@@ -241,6 +241,7 @@ levin::FSDP fsdp(const Words& words) {
   options.param_dtype = shard_dtype(words.text("param_dtype", ""));
   options.reduce_dtype = shard_dtype(words.text("reduce_dtype", ""));
   options.cpu_offload = words.has("cpu_offload");
+  options.process_group_backend = words.text("backend", "auto");
   if (words.text("state_dict_type", "") == "sharded") options.state_dict_type = levin::StateDictType::sharded;
   return levin::FSDP(options);
 }
@@ -310,9 +311,8 @@ levin::TrainerOptions trainer_options(const Words& words) {
     ddp.gradient_as_bucket_view = words.has("bucket_view");
     ddp.static_graph = words.has("static_graph");
     ddp.bucket_cap_mb = words.has("small_buckets") ? 1e-4 : 25;
-    if (words.has("hook"))
-      ddp.comm_hook =
-          words.text("hook", "") == "fp16" ? levin::CommHook::fp16_compress : levin::CommHook::bf16_compress;
+    if (words.text("hook", "") == "fp16") ddp.comm_hook = levin::CommHook::fp16_compress;
+    if (words.text("hook", "") == "bf16") ddp.comm_hook = levin::CommHook::bf16_compress;
     ddp.process_group_backend = words.text("backend", "auto");
     if (words.has("timeout")) ddp.timeout = levin::Seconds(static_cast<double>(words.number("timeout", 5)));
     options.strategy = levin::DDP(ddp);

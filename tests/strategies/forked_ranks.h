@@ -1,0 +1,84 @@
+// Ranks of one test: processes that are forked before LibTorch has threads, each with a Collectives.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "levin/strategies/process/collectives.h"
+
+namespace levin::test {
+
+/// A port of this machine that was free now.
+inline int64_t free_port() {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(::bind(listener, generic, size), 0);
+  EXPECT_EQ(::getsockname(listener, generic, &size), 0);
+  ::close(listener);
+  return ntohs(address.sin_port);
+}
+
+/// What `work` returns on each rank, or the text of what it throws; "" of a rank that is killed. `stays`: ranks that
+/// are killed once the others have ended.
+inline std::vector<std::string> on_ranks(int64_t ranks, const std::function<std::string(Collectives&)>& work,
+                                         std::chrono::milliseconds timeout = std::chrono::seconds(60),
+                                         const std::set<size_t>& stays = {}) {
+  World world;
+  world.size = world.local_size = ranks;
+  world.master_port = free_port();
+  world.source = "this test";
+  std::vector<pid_t> processes;
+  std::vector<int> pipes;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    std::array<int, 2> ends = {};
+    EXPECT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+    const pid_t process = ::fork();
+    if (process == 0) {
+      world.rank = world.local_rank = rank;
+      ::alarm(120);
+      std::string text;
+      try {
+        Collectives collectives(world, timeout);
+        text = work(collectives);
+      } catch (const std::exception& error) {
+        text = error.what();
+      }
+      const bool is_written = ::write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+      ::_exit(is_written ? 0 : 1);
+    }
+    ::close(ends[1]);
+    processes.push_back(process);
+    pipes.push_back(ends[0]);
+  }
+  std::vector<std::string> texts(processes.size());
+  for (size_t k = 0; k < processes.size(); ++k) {
+    if (stays.count(k) > 0) continue;
+    std::array<char, 4096> part = {};
+    for (ssize_t size; (size = ::read(pipes[k], part.data(), part.size())) > 0;) {
+      texts[k].append(part.data(), static_cast<size_t>(size));
+    }
+  }
+  for (size_t k = 0; k < processes.size(); ++k) {
+    if (stays.count(k) > 0) ::kill(processes[k], SIGKILL);
+    ::waitpid(processes[k], nullptr, 0);
+    ::close(pipes[k]);
+  }
+  return texts;
+}
+
+}  // namespace levin::test
