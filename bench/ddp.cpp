@@ -1,10 +1,11 @@
-// What two ranks on this machine's cores cost, Gloo between them, one thread each: a hand-written c10d loop, the
-// Trainer with its defaults and Lightning's DDP; and how much of a second core a GPT makes use of, with reductions
-// during backward and after it. Each round starts its ranks as new processes; starting is not measured.
+// What two ranks on this machine's cores cost, one thread each: a hand-written c10d loop over Gloo and over Levin's
+// shared memory, the Trainer with its defaults and Lightning's DDP; and how much of a second core a GPT makes use of,
+// with reductions during backward and after it. Each round starts its ranks as new processes; starting is not measured.
 //
 //   bench_ddp [--rounds N] [--quick]
-//   bench_ddp loop|trainer mlp|gpt STEPS RANKS [BUCKET_MB]      one run alone: microseconds a step on rank 0
-//   bench_ddp all_reduce BYTES RANKS                            one message: microseconds
+//   bench_ddp loop mlp|gpt STEPS RANKS gloo|shm                 one run alone: microseconds a step on rank 0
+//   bench_ddp trainer mlp|gpt STEPS RANKS [BUCKET_MB]           the same
+//   bench_ddp all_reduce BYTES RANKS gloo|shm                   one message: microseconds
 //   bench_ddp memory ddp|1|2|3                                  MiB that a rank of two keeps; 1 to 3: stages of fsdp
 #include "levin/strategies/process/ddp.h"
 
@@ -83,22 +84,33 @@ int print(std::optional<double> figure) {
 
 int run_alone(const Words& words) {
   if (words.size() == 2 && words[0] == "memory") return print(held_mib(words[1]));
-  if (words.size() == 3 && words[0] == "all_reduce") return print(all_reduce(std::stol(words[1]), std::stoi(words[2])));
-  if (words.size() < 4) throw std::runtime_error("usage: bench_ddp loop|trainer mlp|gpt STEPS RANKS [BUCKET_MB]");
+  if (words.size() == 4 && words[0] == "all_reduce") {
+    return print(all_reduce(std::stol(words[1]), std::stoi(words[2]), words[3]));
+  }
+  if (words.size() < 4)
+    throw std::runtime_error("usage: bench_ddp loop|trainer mlp|gpt STEPS RANKS [BACKEND|BUCKET_MB]");
   const int64_t steps = std::stol(words[2]);
   const int ranks = std::stoi(words[3]);
-  if (words[0] == "loop") return print(hand_written_loop(words[1], steps, ranks));
+  if (words[0] == "loop") {
+    return print(hand_written_loop(words[1], steps, ranks, words.size() > 4 ? words[4] : "gloo"));
+  }
   return print(by_trainer(words[1], steps, ranks, words.size() > 4 ? words[4] : kSmallBuckets));
 }
 
-Contender own(std::string name, Words words) {
+Words own_command(Words words) {
   words.insert(words.begin(), std::filesystem::read_symlink("/proc/self/exe").replace_filename("bench_ddp").string());
-  return {std::move(name), [words] { return Process(words, peer_log("ddp")).answer().get<double>(); }};
+  return words;
+}
+
+Contender own(std::string name, Words words) {
+  const Words command = own_command(std::move(words));
+  return {std::move(name), [command] { return Process(command, peer_log("ddp")).answer().get<double>(); }};
 }
 
 void measure_mlp(const Options& options, const std::shared_ptr<Peer>& peer, Report& report) {
   const std::string steps = options.quick ? "3" : "400";
-  std::vector<Contender> contenders = {own("hand-written c10d loop", {"loop", "mlp", steps, "2"}),
+  std::vector<Contender> contenders = {own("hand-written c10d loop", {"loop", "mlp", steps, "2", "gloo"}),
+                                       own("the same over shm", {"loop", "mlp", steps, "2", "shm"}),
                                        own("Trainer", {"trainer", "mlp", steps, "2"}),
                                        own("Trainer, one rank", {"trainer", "mlp", steps, "1"})};
   if (peer != nullptr) {
@@ -106,21 +118,47 @@ void measure_mlp(const Options& options, const std::shared_ptr<Peer>& peer, Repo
   }
   const auto figures = interleave(contenders, options);
   report.table("MLP 784-64-10, batches of 64 on each of two ranks, SGD", "us a step", figures);
-  report.at_most("trainer_to_loop", ratio(figures, "Trainer", "hand-written c10d loop"), 1.05);
-  report.at_least("lightning_to_trainer", ratio(figures, "Lightning", "Trainer"), 3);
+  report.at_most("trainer_to_loop", ratio(figures, "Trainer", "the same over shm"), 1.05);
+  report.at_most("trainer_to_gloo_loop", ratio(figures, "Trainer", "hand-written c10d loop"), 0.30);
+  report.at_least("lightning_to_trainer", ratio(figures, "Lightning", "Trainer"), 8);
+}
+
+// What a rank of two would take if they had nothing to tell each other: they share caches, memory and cores.
+Contender side_by_side(const std::string& name, const Words& words) {
+  const Words command = own_command(words);
+  return {name, [command] {
+            Process one(command, peer_log("ddp"));
+            Process other(command, peer_log("ddp"));
+            return std::max(one.answer().get<double>(), other.answer().get<double>());
+          }};
+}
+
+void measure_messages(const Options& options, Report& report) {
+  const auto figures = interleave({own("4 kB over shm", {"all_reduce", "4096", "2", "shm"}),
+                                   own("4 kB over Gloo", {"all_reduce", "4096", "2", "gloo"}),
+                                   own("64 MB over shm", {"all_reduce", "64000000", "2", "shm"}),
+                                   own("64 MB over Gloo", {"all_reduce", "64000000", "2", "gloo"})},
+                                  options);
+  report.table("all_reduce between two ranks", "us", figures);
+  report.at_most("all_reduce_4_kb_us", figures[0].median, 40);
+  report.at_least("all_reduce_64_mb_gloo_to_shm", ratio(figures, "64 MB over Gloo", "64 MB over shm"), 2);
 }
 
 void measure_gpt(const Options& options, Report& report) {
   const std::string steps = options.quick ? "2" : "25";
-  const auto figures = interleave({own("hand-written c10d loop", {"loop", "gpt", steps, "2"}),
+  const auto figures = interleave({own("hand-written c10d loop", {"loop", "gpt", steps, "2", "gloo"}),
                                    own("Trainer", {"trainer", "gpt", steps, "2", kSmallBuckets}),
                                    own("Trainer, no overlap", {"trainer", "gpt", steps, "2", kOneBucket}),
-                                   own("Trainer, one rank", {"trainer", "gpt", steps, "1"})},
+                                   own("Trainer, one rank", {"trainer", "gpt", steps, "1"}),
+                                   side_by_side("two of one rank", {"trainer", "gpt", steps, "1"})},
                                   options);
   report.table("GPT of 4 layers, 128 wide, batches of 12 x 64 bytes on each of two ranks, AdamW", "us a step", figures);
   report.at_most("gpt_trainer_to_loop", ratio(figures, "Trainer", "hand-written c10d loop"), 1.05);
   // Of the speed that two ranks would have if they had nothing to tell each other.
-  report.number("gpt_scaling_efficiency", ratio(figures, "Trainer, one rank", "Trainer"));
+  const auto unhindered = ratio(figures, "Trainer, one rank", "two of one rank");
+  report.number("gpt_side_by_side_efficiency", unhindered);
+  report.at_least("gpt_scaling_efficiency", ratio(figures, "Trainer, one rank", "Trainer"),
+                  std::min(0.92, unhindered.value_or(1)));
   report.number("gpt_scaling_efficiency_no_overlap", ratio(figures, "Trainer, one rank", "Trainer, no overlap"));
 }
 
@@ -139,12 +177,12 @@ void measure_memory(Report& report) {
 void check_predictions(const Options& options, Report& report) {
   constexpr double kSmall = 4e3, kLarge = 8e6;
   const std::string steps = options.quick ? "2" : "25";
-  const auto figures = interleave(
-      {own("all-reduce of 4 kB", {"all_reduce", "4000", "2"}),
-       own("all-reduce of 8 MB", {"all_reduce", "8000000", "2"}), own("GPT, 1 rank", {"trainer", "gpt", steps, "1"}),
-       own("GPT, 2 ranks", {"trainer", "gpt", steps, "2", kOneBucket}),
-       own("GPT, 4 ranks", {"trainer", "gpt", steps, "4", kOneBucket})},
-      options);
+  const auto figures = interleave({own("all-reduce of 4 kB", {"all_reduce", "4000", "2", "shm"}),
+                                   own("all-reduce of 8 MB", {"all_reduce", "8000000", "2", "shm"}),
+                                   own("GPT, 1 rank", {"trainer", "gpt", steps, "1"}),
+                                   own("GPT, 2 ranks", {"trainer", "gpt", steps, "2", kOneBucket}),
+                                   own("GPT, 4 ranks", {"trainer", "gpt", steps, "4", kOneBucket})},
+                                  options);
   report.table("what step times are predicted from, and compared with", "us", figures);
   levin::Link link;
   link.bandwidth = (kLarge - kSmall) / ((figures[1].median - figures[0].median) * 1e-6);
@@ -166,6 +204,7 @@ int run(const Options& options) {
   const auto peer = Peer::start("ddp");
   Report report("ddp");
   if (peer != nullptr) report.peers(peer->versions());
+  measure_messages(options, report);
   measure_mlp(options, peer, report);
   measure_gpt(options, report);
   measure_memory(report);

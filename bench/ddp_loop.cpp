@@ -9,10 +9,12 @@
 #include <filesystem>
 #include <functional>
 #include <stdexcept>
+#include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "gpt_runs.h"
+#include "levin/strategies/process/shm_backend.h"
 #include "overhead_runs.h"
 
 namespace bench::ddp {
@@ -21,16 +23,34 @@ namespace {
 
 namespace nn = torch::nn;
 using Clock = std::chrono::steady_clock;
-using Gloo = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
+using Group = c10::intrusive_ptr<c10d::Backend>;
 
-Gloo meet(const std::string& file, int rank, int ranks) {
-  auto options = c10d::ProcessGroupGloo::Options::create();
-  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::FileStore>(file, ranks), rank, ranks,
-                                                     options);
+constexpr size_t kSlotHalf = 1 << 20;
+
+Group meet_in_memory(c10d::Store& store, int rank, int ranks) {
+  std::unique_ptr<levin::ShmSegment> segment;
+  if (rank == 0) {
+    segment = std::make_unique<levin::ShmSegment>(ranks, kSlotHalf);
+    const std::string offer = segment->offer();
+    store.set("offer", std::vector<uint8_t>(offer.begin(), offer.end()));
+  } else {
+    const auto offer = store.get("offer");
+    segment = std::make_unique<levin::ShmSegment>(std::string(offer.begin(), offer.end()), rank, ranks);
+  }
+  store.add("arrived", 1);
+  while (store.add("arrived", 0) < ranks) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return c10::make_intrusive<levin::ShmBackend>(std::move(segment), std::chrono::minutes(1));
 }
 
-void average_gradients(const Gloo& group, const std::vector<at::Tensor>& parameters) {
+Group meet(const std::string& backend, const std::string& file, int rank, int ranks) {
+  const auto store = c10::make_intrusive<c10d::FileStore>(file, ranks);
+  if (backend == "shm") return meet_in_memory(*store, rank, ranks);
+  auto options = c10d::ProcessGroupGloo::Options::create();
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, ranks, options);
+}
+
+void average_gradients(const Group& group, const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> flat;
   for (const auto& parameter : parameters) flat.push_back(parameter.grad().flatten());
   std::vector<at::Tensor> all = {at::cat(flat)};
@@ -44,7 +64,7 @@ void average_gradients(const Gloo& group, const std::vector<at::Tensor>& paramet
 }
 
 // Microseconds a step.
-double loop(const Gloo& group, torch::optim::Optimizer& optimizer, int64_t steps,
+double loop(const Group& group, torch::optim::Optimizer& optimizer, int64_t steps,
             const std::function<at::Tensor(int64_t)>& loss) {
   const std::vector<at::Tensor>& parameters = optimizer.param_groups()[0].params();
   const auto start = Clock::now();
@@ -57,7 +77,7 @@ double loop(const Gloo& group, torch::optim::Optimizer& optimizer, int64_t steps
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count() / static_cast<double>(steps);
 }
 
-double mlp(const Gloo& group, int64_t steps) {
+double mlp(const Group& group, int64_t steps) {
   constexpr int64_t kBatch = 64;
   const auto data = load_fashion_mnist();
   torch::manual_seed(0);
@@ -72,7 +92,7 @@ double mlp(const Gloo& group, int64_t steps) {
   });
 }
 
-double gpt(const Gloo& group, int64_t steps) {
+double gpt(const Group& group, int64_t steps) {
   torch::manual_seed(0);
   GPT model(gpt::model_options());
   model.train();
@@ -83,7 +103,7 @@ double gpt(const Gloo& group, int64_t steps) {
 }
 
 // Microseconds.
-double all_reduces(const Gloo& group, int64_t bytes) {
+double all_reduces(const Group& group, int64_t bytes) {
   constexpr int64_t kTimes = 30;
   std::vector<at::Tensor> tensors = {at::zeros({bytes / 4})};
   for (int64_t k = 0; k < 3; ++k) group->allreduce(tensors)->wait();
@@ -93,7 +113,7 @@ double all_reduces(const Gloo& group, int64_t bytes) {
 }
 
 // This process becomes `ranks` of them; what rank 0's `work` returns, nothing on the others.
-std::optional<double> on_ranks(int ranks, const std::function<double(const Gloo&)>& work) {
+std::optional<double> on_ranks(int ranks, const std::string& backend, const std::function<double(const Group&)>& work) {
   const auto file = std::filesystem::temp_directory_path() / ("levin_bench_ddp." + std::to_string(::getpid()));
   int rank = 0;  // LibTorch has no threads yet, so that a process may be doubled
   for (int k = 1; k < ranks && rank == 0; ++k) {
@@ -102,7 +122,7 @@ std::optional<double> on_ranks(int ranks, const std::function<double(const Gloo&
     if (child == 0) rank = k;
   }
   at::set_num_threads(1);
-  const double figure = work(meet(file.string(), rank, ranks));
+  const double figure = work(meet(backend, file.string(), rank, ranks));
   if (rank != 0) return std::nullopt;
   while (::wait(nullptr) > 0) {
   }
@@ -112,12 +132,14 @@ std::optional<double> on_ranks(int ranks, const std::function<double(const Gloo&
 
 }  // namespace
 
-std::optional<double> hand_written_loop(const std::string& model, int64_t steps, int ranks) {
-  return on_ranks(ranks, [&](const Gloo& group) { return model == "mlp" ? mlp(group, steps) : gpt(group, steps); });
+std::optional<double> hand_written_loop(const std::string& model, int64_t steps, int ranks,
+                                        const std::string& backend) {
+  return on_ranks(ranks, backend,
+                  [&](const Group& group) { return model == "mlp" ? mlp(group, steps) : gpt(group, steps); });
 }
 
-std::optional<double> all_reduce(int64_t bytes, int ranks) {
-  return on_ranks(ranks, [&](const Gloo& group) { return all_reduces(group, bytes); });
+std::optional<double> all_reduce(int64_t bytes, int ranks, const std::string& backend) {
+  return on_ranks(ranks, backend, [&](const Group& group) { return all_reduces(group, bytes); });
 }
 
 }  // namespace bench::ddp
