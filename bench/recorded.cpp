@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 
+#include "levin/core/console.h"
 #include "levin/levin.h"
 #include "peer.h"
 #include "programs.h"
@@ -40,6 +41,16 @@ struct RnnNetImpl : nn::Module {
 };
 TORCH_MODULE(RnnNet);
 
+struct Net {
+  std::shared_ptr<nn::Module> module;
+  std::function<at::Tensor(const at::Tensor&)> forward;
+};
+
+template <class Holder>
+Net net_of(Holder holder) {
+  return {holder.ptr(), [holder](const at::Tensor& x) mutable { return holder->forward(x); }};
+}
+
 /// A model, its batch and the bound on the replayed step's share of the hand-written loop's.
 struct Shape {
   std::string name;
@@ -49,50 +60,49 @@ struct Shape {
   int64_t steps;
   double bound;
   bool beats_compiled;
-  std::function<nn::AnyModule()> make;
+  std::function<Net()> make;
 };
 
 std::vector<Shape> shapes() {
-  return {
-      {"mlp16",
-       "MLP 16-64-64-4, batch 32",
-       {32, 16},
-       4,
-       3000,
-       0.40,
-       true,
-       [] {
-         return nn::AnyModule(
-             nn::Sequential(nn::Linear(16, 64), nn::ReLU(), nn::Linear(64, 64), nn::ReLU(), nn::Linear(64, 4)));
-       }},
-      {"mlp784",
-       "MLP 784-64-10, batch 64",
-       {64, 784},
-       10,
-       1500,
-       0.80,
-       true,
-       [] { return nn::AnyModule(nn::Sequential(nn::Linear(784, 64), nn::ReLU(), nn::Linear(64, 10))); }},
-      {"gru",
-       "GRU of 64 over 16 steps, batch 32",
-       {32, 16, 64},
-       10,
-       300,
-       0.60,
-       true,
-       [] { return nn::AnyModule(RnnNet(false)); }},
-      {"lstm",
-       "LSTM of 64 over 16 steps, batch 32",
-       {32, 16, 64},
-       10,
-       300,
-       0.60,
-       true,
-       [] { return nn::AnyModule(RnnNet(true)); }},
-      {"cnn", "CNN of two convolutions, batch 16", {16, 1, 28, 28}, 10, 300, 0.90, false, [] {
-         return nn::AnyModule(nn::Sequential(nn::Conv2d(1, 8, 3), nn::ReLU(), nn::MaxPool2d(2), nn::Conv2d(8, 16, 3),
-                                             nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(400, 10)));
-       }}};
+  return {{"mlp16",
+           "MLP 16-64-64-4, batch 32",
+           {32, 16},
+           4,
+           3000,
+           0.40,
+           true,
+           [] {
+             return net_of(
+                 nn::Sequential(nn::Linear(16, 64), nn::ReLU(), nn::Linear(64, 64), nn::ReLU(), nn::Linear(64, 4)));
+           }},
+          {"mlp784",
+           "MLP 784-64-10, batch 64",
+           {64, 784},
+           10,
+           1500,
+           0.80,
+           true,
+           [] { return net_of(nn::Sequential(nn::Linear(784, 64), nn::ReLU(), nn::Linear(64, 10))); }},
+          {"gru",
+           "GRU of 64 over 16 steps, batch 32",
+           {32, 16, 64},
+           10,
+           300,
+           0.60,
+           true,
+           [] { return net_of(RnnNet(false)); }},
+          {"lstm",
+           "LSTM of 64 over 16 steps, batch 32",
+           {32, 16, 64},
+           10,
+           300,
+           0.60,
+           true,
+           [] { return net_of(RnnNet(true)); }},
+          {"cnn", "CNN of two convolutions, batch 16", {16, 1, 28, 28}, 10, 300, 0.90, false, [] {
+             return net_of(nn::Sequential(nn::Conv2d(1, 8, 3), nn::ReLU(), nn::MaxPool2d(2), nn::Conv2d(8, 16, 3),
+                                          nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(400, 10)));
+           }}};
 }
 
 struct Data {
@@ -125,14 +135,14 @@ class Fixed final : public levin::Loader {
 
 class Module final : public levin::LightningModule {
  public:
-  explicit Module(const Shape& shape) : net_(shape.make()) { register_module("net", net_.ptr()); }
+  explicit Module(const Shape& shape) : net_(shape.make()) { register_module("net", net_.module); }
   at::Tensor training_step(const levin::Batch& batch, int64_t) override {
     return F::cross_entropy(net_.forward(batch[0]), batch[1]);
   }
   levin::OptimizerConfig configure_optimizers() override { return levin::SGD(parameters(), {.lr = 0.01}); }
 
  private:
-  nn::AnyModule net_;
+  Net net_;
 };
 
 // Times the steps after the first `skipped`, in which steps are recorded and checked.
@@ -161,8 +171,8 @@ constexpr int64_t kSkipped = 8;
 
 double by_hand(const Shape& shape, const Data& data, int64_t steps) {
   torch::manual_seed(0);
-  nn::AnyModule net = shape.make();
-  torch::optim::SGD optimizer(net.ptr()->parameters(), 0.01);
+  Net net = shape.make();
+  torch::optim::SGD optimizer(net.module->parameters(), 0.01);
   auto start = Clock::now();
   for (int64_t k = 0; k < steps + kSkipped; ++k) {
     if (k == kSkipped) start = Clock::now();
