@@ -24,9 +24,13 @@
 #include "levin/callbacks/timer.h"
 #include "levin/callbacks/weight_averaging.h"
 #include "levin/data/sets/csv.h"
+#include "levin/data/sets/hdf5_data.h"
+#include "levin/data/sets/image_folder_data.h"
 #include "levin/data/sets/mnist.h"
+#include "levin/data/sets/npy_data.h"
 #include "levin/data/sets/text.h"
 #include "levin/data/sets/text_csv.h"
+#include "levin/data/sets/token_file_data.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/loggers/json_lines_logger.h"
 #include "levin/loggers/mlflow_logger.h"
@@ -100,9 +104,13 @@ void add_data() {
   auto& all = Registry<DataModule>::instance();
   all.add<CsvData>("CsvData", "columns of a CSV file");
   all.add<FashionMnist>("FashionMnist", "clothes: 60000 + 10000 images of 28 x 28");
+  all.add<Hdf5Data>("Hdf5Data", "data sets of an HDF5 file");
+  all.add<ImageFolderData>("ImageFolderData", "folders of JPEG and PNG images, a sub-folder for each class");
   all.add<Mnist>("Mnist", "handwritten digits: 60000 + 10000 images of 28 x 28");
+  all.add<NpyData>("NpyData", "NumPy arrays in .npy files, mapped");
   all.add<TextCsv>("TextCsv", "texts and their classes in a CSV file, for encoders");
   all.add<TextFile>("TextFile", "a text as blocks of tokens, for language models");
+  all.add<TokenFileData>("TokenFileData", "files of token ids, mapped, for language models");
 }
 
 void add_parts() {

@@ -47,10 +47,13 @@ Batch TokenBlocks::get_range(int64_t first, int64_t count) const {
   return split(windows_.narrow(0, first, count));
 }
 
-// With n + 1 tokens there are n / block_size blocks at most; one fewer leaves room to start anywhere in the first.
 BlockSampler::BlockSampler(const TokenBlocks& blocks, bool shuffle)
-    : block_size_(blocks.block_size()), shuffle_(shuffle) {
-  const int64_t predictable = blocks.size() - 1 + block_size_;  // tokens that follow another
+    : BlockSampler(blocks.size() + blocks.block_size(), blocks.block_size(), shuffle) {}
+
+// With n + 1 tokens there are n / block_size blocks at most; one fewer leaves room to start anywhere in the first.
+BlockSampler::BlockSampler(int64_t num_tokens, int64_t block_size, bool shuffle)
+    : block_size_(block_size), shuffle_(shuffle) {
+  const int64_t predictable = num_tokens - 1;  // tokens that follow another
   const int64_t most = predictable / block_size_;
   count_ = shuffle ? std::max<int64_t>(1, (predictable - block_size_ + 1) / block_size_) : most;
   free_tokens_ = std::min(predictable - count_ * block_size_, block_size_ - 1);

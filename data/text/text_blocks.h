@@ -40,6 +40,8 @@ class TokenBlocks final : public Dataset {
 class BlockSampler final : public Sampler {
  public:
   BlockSampler(const TokenBlocks& blocks, bool shuffle);
+  /// For `num_tokens` tokens, more than block_size, whose sample i begins at token i.
+  BlockSampler(int64_t num_tokens, int64_t block_size, bool shuffle);
   [[nodiscard]] int64_t size() const override { return count_; }
   [[nodiscard]] at::Tensor order(uint64_t seed, int64_t epoch) const override;
 

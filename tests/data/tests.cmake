@@ -9,13 +9,18 @@ levin_test(data LIBS ZLIB::ZLIB FILES
   data/dataset_test.cpp
   data/download_test.cpp
   data/gather_rows_test.cpp
+  data/hdf5_test.cpp
   data/idx_test.cpp
   data/length_batch_sampler_test.cpp
+  data/image_folder_test.cpp
+  data/images_test.cpp
   data/mnist_test.cpp
+  data/npy_test.cpp
   data/sampler_test.cpp
   data/sentence_piece_test.cpp
   data/sequence_length_warmup_test.cpp
   data/stratified_test.cpp
   data/text_csv_test.cpp
   data/text_test.cpp
+  data/token_file_test.cpp
   data/weighted_sampler_test.cpp)

@@ -4,7 +4,7 @@
 # Siblings stand beside one another: none includes another. A list of a sibling's subfolders is in their own order.
 SIBLINGS = {
     "checkpoint": [],
-    "data": ["loading", "text", "sets"],
+    "data": ["loading", "text", "files", "images", "sets"],
     "loggers": [],
     "metrics": [],
     "optim": [],
@@ -26,7 +26,9 @@ MAY_INCLUDE = {
     "recompute": ["core", "dispatch"],
     "data/loading": ["core", "data"],
     "data/text": ["core", "data", "data/loading"],
-    "data/sets": ["core", "data", "data/loading", "data/text"],
+    "data/files": ["core", "data", "data/loading"],
+    "data/images": ["core", "data"],
+    "data/sets": ["core", "data", "data/loading", "data/text", "data/files", "data/images"],
     "strategies/launch": ["core", "strategies"],
     "strategies/process": ["core", "strategies", "strategies/launch"],
     "strategies/tape": ["core", "dispatch"],

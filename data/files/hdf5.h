@@ -1,0 +1,34 @@
+// Data sets of HDF5 files, row by row. Values that lie in the file as they are in memory are mapped; chunked,
+// compressed and converted ones are read through libhdf5, under one lock, because Debian's libhdf5 allows one thread at
+// a time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace levin {
+
+class Hdf5Rows {
+ public:
+  /// `name` of a data set, such as "train/images". Types: integers of 8 to 64 bits, floats of 16, 32 and 64 bits,
+  /// bfloat16, and h5py's bool, in either order of bytes. Throws DataError naming file, data set, cause and remedy.
+  /// Trust the file: libhdf5 is not made for hostile ones.
+  Hdf5Rows(const std::string& path, const std::string& name);
+  ~Hdf5Rows();
+  Hdf5Rows(Hdf5Rows&&) noexcept;
+  Hdf5Rows& operator=(Hdf5Rows&&) noexcept;
+
+  [[nodiscard]] int64_t size() const;
+  [[nodiscard]] bool is_mapped() const;
+  /// The rows at `indices` ((batch) int64), copied: (batch, …). From any thread. Throws DataError if reading fails.
+  [[nodiscard]] at::Tensor gather(const at::Tensor& indices) const;
+
+ private:
+  struct Open;
+  std::unique_ptr<const Open> open_;
+};
+
+}  // namespace levin

@@ -1,0 +1,74 @@
+// Compressed images as pixels: JPEG and PNG, told apart by their first bytes, as torchvision's PIL does.
+//
+//   auto decoder = levin::open_image("cat.jpg");
+//   at::Tensor pixels = decoder->decode();   // (3, height, width) uint8
+//
+// Every kind of image becomes RGB as by PIL's convert("RGB"): grey is repeated, palettes are looked up, alpha is
+// dropped, 16 bits keep their upper 8, CMYK is converted without a colour profile. An orientation in EXIF data is
+// ignored, as torchvision ignores it. A decoder belongs to one thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace levin {
+
+struct ImageSize {
+  int64_t height = 0;
+  int64_t width = 0;
+  friend bool operator==(const ImageSize&, const ImageSize&) = default;
+};
+
+/// A rectangle of pixels.
+struct ImageBox {
+  int64_t top = 0;
+  int64_t left = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  friend bool operator==(const ImageBox&, const ImageBox&) = default;
+};
+
+/// Images with more pixels are refused: a file of a few bytes can claim to hold 2^32 of them.
+constexpr int64_t kMostPixels = 100'000'000;
+
+class ImageDecoder {
+ public:
+  virtual ~ImageDecoder() = default;
+
+  /// Of the whole image, in pixels.
+  [[nodiscard]] virtual ImageSize size() const = 0;
+
+  /// The pixels of `box`: (3, H, W) uint8, a view of memory in the order (H, W, 3). A JPEG is decoded at a half, a
+  /// quarter or an eighth of its size, which takes less time, if the box is then still not smaller than `at_least` in
+  /// either direction; an empty `at_least` means the full size. Only once. Throws DataError naming file, cause and
+  /// remedy if the file is damaged or ends too early.
+  [[nodiscard]] virtual at::Tensor decode(const ImageBox& box, const ImageSize& at_least) = 0;
+
+  /// The whole image at its full size.
+  [[nodiscard]] at::Tensor decode() {
+    const ImageSize all = size();
+    return decode({0, 0, all.height, all.width}, {});
+  }
+};
+
+/// Reads the file and its header. Throws DataError naming file, cause and remedy if it cannot be read, is neither JPEG
+/// nor PNG, is damaged or has more than `most_pixels`.
+[[nodiscard]] std::unique_ptr<ImageDecoder> open_image(const std::string& path, int64_t most_pixels = kMostPixels);
+
+namespace detail {
+
+/// Of the content of the file `path`.
+[[nodiscard]] std::unique_ptr<ImageDecoder> open_jpeg(std::string path, std::string bytes, int64_t most_pixels);
+[[nodiscard]] std::unique_ptr<ImageDecoder> open_png(std::string path, std::string bytes, int64_t most_pixels);
+
+/// Throws DataError if the image has no pixels or too many.
+void check_pixels(const std::string& path, const ImageSize& size, int64_t most_pixels);
+/// Throws DataError: the file is damaged.
+[[noreturn]] void fail_damaged(const std::string& path, const std::string& cause);
+
+}  // namespace detail
+
+}  // namespace levin

@@ -1,0 +1,52 @@
+// What torchvision's transforms of tensors do: sizes, crops, the antialiased resize, flips and normalisation, with its
+// names, rules and numbers. Images are (…, channels, height, width).
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "levin/data/batch.h"
+#include "levin/data/images/image_decoder.h"
+
+namespace levin {
+
+/// Bilinear, averaging where the image shrinks, as torchvision.transforms.functional.resize(image, size,
+/// antialias=True). `images`: uint8 (computed in integers: within 1 of torchvision, which rounds floats) or floating
+/// point. Throws Error for another type, less than two dimensions or an empty size.
+[[nodiscard]] at::Tensor resize_images(const at::Tensor& images, const ImageSize& size);
+
+/// The size of torchvision's Resize(shorter): the same proportions, the shorter side `shorter` pixels long.
+[[nodiscard]] ImageSize size_with_shorter_side(const ImageSize& size, int64_t shorter);
+
+/// The middle of the image, as torchvision's CenterCrop; black is added around where the image is smaller.
+[[nodiscard]] at::Tensor center_crop(const at::Tensor& images, const ImageSize& size);
+
+struct RandomCropRange {
+  double min_scale = 0.08;  // share of the image's area
+  double max_scale = 1;
+  double min_ratio = 3.0 / 4.0;  // width to height
+  double max_ratio = 4.0 / 3.0;
+};
+
+/// Where torchvision's RandomResizedCrop cuts: a share of the area, uniform in the range of scales, with a ratio whose
+/// logarithm is uniform; after ten draws that do not fit, the middle. (Szegedy et al., "Going Deeper with
+/// Convolutions", 2014, section 6.)
+[[nodiscard]] ImageBox random_crop_box(const ImageSize& image, const RandomCropRange& range, at::Generator& generator);
+
+/// Of red, green and blue, in units of 0 to 1; the defaults change nothing.
+struct ColourScale {
+  std::array<double, 3> mean = {0, 0, 0};
+  std::array<double, 3> deviation = {1, 1, 1};
+};
+
+/// A collate function's work: samples of an image (3, H, W) uint8, its label () int64 and, if there is a third tensor,
+/// () bool, whether to mirror the image left to right, become x (batch, 3, H, W) float32, (pixel / 255 - mean) /
+/// deviation, and y (batch) int64. Samples without tensors are left out. Throws DataError if none is left or the images
+/// differ in size.
+[[nodiscard]] Batch image_batch(const std::vector<Batch>& samples, const ColourScale& scale);
+
+}  // namespace levin

@@ -1,0 +1,58 @@
+#include "levin/data/sets/hdf5_data.h"
+
+#include <utility>
+
+#include "levin/core/count_of.h"
+#include "levin/core/error.h"
+
+namespace levin {
+
+Hdf5Dataset::Hdf5Dataset(const std::string& path, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    arrays_.emplace_back(path, name);
+    if (arrays_.back().size() == arrays_[0].size()) continue;
+    throw DataError(path + ":" + name + " holds " + count_of(arrays_.back().size(), "row") + " but " + names[0] +
+                    " holds " + std::to_string(arrays_[0].size()) + ". Give data sets with a row for each sample.");
+  }
+  if (arrays_.empty()) throw DataError("Hdf5Dataset: no data set was named. Name at least one.");
+}
+
+Batch Hdf5Dataset::get(int64_t index) const {
+  Batch batch = get_range(index, 1), sample;
+  for (const at::Tensor& tensor : batch.tensors) sample.tensors.push_back(tensor.select(0, 0));
+  return sample;
+}
+
+Batch Hdf5Dataset::get_batch(const at::Tensor& indices) const {
+  Batch batch;
+  for (const Hdf5Rows& array : arrays_) batch.tensors.push_back(array.gather(indices));
+  return batch;
+}
+
+Hdf5Data::Hdf5Data(Hdf5DataOptions options)
+    : RowModule("Hdf5Data", {options.batch_size, options.val_fraction, options.split_seed, options.num_workers,
+                             options.shuffle, options.drop_last}),
+      options_(checked(std::move(options), "Hdf5DataOptions")) {
+  save_hyperparameters(options_);
+}
+
+std::shared_ptr<Dataset> Hdf5Data::open(const std::string& path) const {
+  if (path.empty()) return nullptr;
+  std::vector<std::string> names = {options_.inputs};
+  if (!options_.targets.empty()) names.push_back(options_.targets);
+  return std::make_shared<Hdf5Dataset>(path, names);
+}
+
+std::shared_ptr<Dataset> Hdf5Data::open_train() const {
+  return open(options_.path);
+}
+
+std::shared_ptr<Dataset> Hdf5Data::open_val() const {
+  return open(options_.val_path);
+}
+
+std::shared_ptr<Dataset> Hdf5Data::open_test() const {
+  return open(options_.test_path);
+}
+
+}  // namespace levin

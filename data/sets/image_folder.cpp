@@ -1,0 +1,124 @@
+#include "levin/data/sets/image_folder.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+#include "levin/core/error.h"
+#include "levin/core/log.h"
+#include "levin/data/loading/sample_generator.h"
+
+namespace levin {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostWarnings = 10;
+
+bool is_image(const fs::path& path) {
+  std::string ending = path.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+}
+
+std::vector<std::string> sub_folders(const std::string& root) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Below `root`, in torchvision's order: folder by folder, sorted by their whole paths, and the files of each by name.
+std::vector<std::string> images_below(const std::string& root, const std::string& folder) {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const auto& entry :
+       fs::recursive_directory_iterator(root + "/" + folder, fs::directory_options::follow_directory_symlink)) {
+    if (!is_image(entry.path()) || !entry.is_regular_file()) continue;
+    found.emplace_back(entry.path().parent_path().lexically_relative(root).string(), entry.path().filename().string());
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<std::string> names;
+  for (const auto& [place, name] : found) names.push_back(place + "/" + name);
+  return names;
+}
+
+at::Tensor number(int64_t value) {
+  at::Tensor tensor = at::empty({}, at::TensorOptions().dtype(at::kLong));
+  *tensor.mutable_data_ptr<int64_t>() = value;
+  return tensor;
+}
+
+at::Tensor coin(at::Generator& generator) {
+  auto* random = at::check_generator<at::CPUGeneratorImpl>(generator);
+  const std::lock_guard lock(random->mutex_);
+  at::Tensor tensor = at::empty({}, at::TensorOptions().dtype(at::kBool));
+  *tensor.mutable_data_ptr<bool>() = (random->random() & 1) != 0;
+  return tensor;
+}
+
+}  // namespace
+
+ImageFolder::ImageFolder(std::string root, ImageFolderOptions options)
+    : root_(std::move(root)), options_(std::move(options)) {
+  try {
+    const std::vector<std::string> folders = sub_folders(root_);
+    if (folders.empty()) {
+      throw DataError(root_ + ": it has no sub-folders, expected one for each class, with images in it.");
+    }
+    classes_ = options_.classes.empty() ? folders : options_.classes;
+    for (const std::string& folder : folders) {
+      const auto place = std::find(classes_.begin(), classes_.end(), folder);
+      if (place == classes_.end()) {
+        throw DataError(root_ + ": the sub-folder \"" + folder + "\" is none of the classes " + join(classes_) +
+                        ". Rename or remove it.");
+      }
+      const auto label = static_cast<int32_t>(place - classes_.begin());
+      const std::vector<std::string> names = images_below(root_, folder);
+      if (names.empty()) {
+        throw DataError(root_ + "/" + folder + ": no file ends in .jpg, .jpeg or .png. Add images of this class, or " +
+                        "remove the folder.");
+      }
+      for (const std::string& name : names) files_.push_back({name, label});
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw DataError(root_ + ": cannot list the images: " + error.code().message() + " (" + error.path1().string() +
+                    "). Give a folder with a sub-folder of images for each class.");
+  }
+}
+
+Batch ImageFolder::get(int64_t index) const {
+  const std::string file = path(index);
+  at::Generator& generator = sample_generator();
+  try {
+    Batch sample{read_image(file, options_.view, generator), number(label(index))};
+    if (options_.flip) sample.tensors.push_back(coin(generator));
+    return sample;
+  } catch (const DataError& error) {
+    if (options_.on_error == OnImageError::raise) throw;
+    skip(file, error.what());
+    return {};
+  }
+}
+
+void ImageFolder::skip(const std::string& path, const std::string& error) const {
+  const std::lock_guard lock(mutex_);
+  if (!skipped_.insert(path).second || skipped_.size() > kMostWarnings) return;
+  log::data.warn("left out: {}", error);
+}
+
+int64_t ImageFolder::skipped() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(skipped_.size());
+}
+
+Collate image_collate(ColourScale scale) {
+  return [scale](std::vector<Batch> samples) { return image_batch(samples, scale); };
+}
+
+}  // namespace levin

@@ -1,0 +1,116 @@
+#include "levin/data/sets/image_folder_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "levin/core/console.h"
+#include "levin/core/count_of.h"
+#include "levin/core/error.h"
+#include "levin/data/loading/dataloader.h"
+#include "levin/data/loading/sampler.h"
+
+namespace levin {
+
+ImageFolderData::ImageFolderData(ImageFolderDataOptions options)
+    : options_(checked(std::move(options), "ImageFolderDataOptions")) {
+  if (options_.resize < options_.size) {
+    throw ConfigError("ImageFolderDataOptions.resize: must be at least size, " + std::to_string(options_.size) +
+                      ", which is cut out of the resized image; got " + std::to_string(options_.resize) + ".");
+  }
+  save_hyperparameters(options_);
+}
+
+std::shared_ptr<ImageFolder> ImageFolderData::folder(const std::string& root, bool augmented) const {
+  ImageFolderOptions options{.classes = classes_, .flip = augmented && options_.flip, .on_error = options_.on_error};
+  options.view = {.crop = augmented ? ImageCrop::random : ImageCrop::center,
+                  .size = options_.size,
+                  .shorter_side = options_.resize,
+                  .range = {.min_scale = options_.min_scale},
+                  .scaled_decoding = options_.scaled_decoding,
+                  .most_pixels = options_.max_pixels};
+  return std::make_shared<ImageFolder>(root, std::move(options));
+}
+
+void ImageFolderData::setup(Stage stage) {
+  if (stage == Stage::test || stage == Stage::predict) {
+    if (options_.test.empty() || test_ != nullptr) return;
+    if (classes_.empty()) classes_ = folder(options_.train, true)->classes();  // numbered as in training
+    test_ = folder(options_.test, false);
+    return;
+  }
+  if (train_ != nullptr) return;
+  train_ = folder(options_.train, true);
+  classes_ = train_->classes();
+  if (!options_.val.empty()) {
+    val_ = folder(options_.val, false);
+    return;
+  }
+  const int64_t all = train_->size();
+  const auto held_out = static_cast<int64_t>(std::floor(static_cast<double>(all) * options_.val_fraction));
+  const at::Tensor order = RandomSampler(all).order(static_cast<uint64_t>(options_.split_seed), 0);
+  train_rows_ = order.narrow(0, 0, all - held_out);
+  if (held_out == 0) return;
+  val_rows_ = order.narrow(0, all - held_out, held_out);
+  val_ = folder(options_.train, false);
+}
+
+void ImageFolderData::teardown(Stage /*stage*/) {
+  for (auto* images : {&train_, &val_, &test_}) {
+    const int64_t skipped = *images == nullptr ? 0 : (*images)->skipped();
+    if (skipped > 0) {
+      Console::instance().warn("ImageFolderData: " + count_of(skipped, "image") + " of " +
+                               std::to_string((*images)->size()) +
+                               " could not be read and were left out; run.log names the first of them.");
+    }
+    *images = nullptr;
+  }
+  train_rows_ = val_rows_ = at::Tensor();
+}
+
+const std::vector<std::string>& ImageFolderData::classes() const {
+  if (classes_.empty()) throw DataError("ImageFolderData: call setup() before classes().");
+  return classes_;
+}
+
+std::shared_ptr<Loader> ImageFolderData::loader(const std::shared_ptr<ImageFolder>& images, const at::Tensor& rows,
+                                                bool is_training) const {
+  if (images == nullptr) throw DataError("ImageFolderData: call setup() with the stage before asking for its loaders.");
+  ColourScale scale;
+  std::copy(options_.mean.begin(), options_.mean.end(), scale.mean.begin());
+  std::copy(options_.std.begin(), options_.std.end(), scale.deviation.begin());
+  const bool shuffle = is_training && options_.shuffle;
+  const DataLoaderOptions options{.batch_size = options_.batch_size,
+                                  .shuffle = shuffle && !rows.defined(),
+                                  .drop_last = is_training && options_.drop_last,
+                                  .num_workers = options_.num_workers};
+  const auto sampler = rows.defined() ? std::make_shared<SubsetSampler>(rows, shuffle) : nullptr;
+  return std::make_shared<DataLoader>(images, options, sampler, image_collate(scale));
+}
+
+std::shared_ptr<Loader> ImageFolderData::train_dataloader() {
+  return loader(train_, train_rows_, true);
+}
+
+Loaders ImageFolderData::val_dataloader() {
+  if (train_ != nullptr && val_ == nullptr) return {};
+  return loader(val_, val_rows_, false);
+}
+
+Loaders ImageFolderData::test_dataloader() {
+  if (options_.test.empty()) return {};
+  return loader(test_, {}, false);
+}
+
+std::vector<std::string> ImageFolderData::prediction_text(const at::Tensor& prediction) const {
+  if (prediction.dim() != 1 || prediction.scalar_type() != at::kLong) return {};
+  std::vector<std::string> texts;
+  for (int64_t i = 0; i < prediction.size(0); ++i) {
+    const auto label = prediction.select(0, i).item<int64_t>();
+    const bool known = label >= 0 && label < static_cast<int64_t>(classes_.size());
+    texts.push_back(known ? classes_[static_cast<size_t>(label)] : std::to_string(label));
+  }
+  return texts;
+}
+
+}  // namespace levin
