@@ -214,10 +214,10 @@ TEST(StepTape, NamesWhatTheHostDoesDifferently) {
   factor = 0.25;
   EXPECT_EQ(number.run(), "aten::leaky_relu got 0.25 where 0.5 was recorded as negative_slope");
   Beside made([&](nn::Module& m, const at::Tensor& x, const at::Tensor& y) {
-    return classify(m, x, y) * torch::tensor(factor);
+    return classify(m, x, y) * torch::tensor({factor, 1.0}).sum();
   });
   factor = 2;
-  EXPECT_EQ(made.run(), "aten::mul got a tensor that the host has made anew with other numbers as other");
+  EXPECT_TRUE(has(made.run(), "a tensor that the host has made anew with other numbers"));
 }
 
 TEST(StepTape, AReplayOfAPerceptronAllocatesNothing) {
