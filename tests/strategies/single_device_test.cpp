@@ -83,7 +83,7 @@ TEST(DDP, NcclIsForGpus) {
   } catch (const ConfigError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("DDPOptions.process_group_backend: nccl"), std::string::npos) << text;
-    EXPECT_NE(text.find("Use gloo or auto"), std::string::npos) << text;
+    EXPECT_NE(text.find("Use gloo, shm or auto"), std::string::npos) << text;
   }
 }
 

@@ -154,7 +154,7 @@ TEST(MicroBatchSize, RefusesWhatItCannotBeHadWith) {
   TinyModule plain;
   TrainerOptions recorded = quiet(1, {});
   recorded.record_steps = true;
-  EXPECT_TRUE(has(refusal(plain, recorded), "micro_batch_size: captured steps take full batches."));
+  EXPECT_TRUE(has(refusal(plain, recorded), "micro_batch_size: recorded steps take full batches."));
 }
 
 TEST(MicroBatchSize, OfNoSamplesIsNoOption) {
