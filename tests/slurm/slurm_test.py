@@ -14,7 +14,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "resume"))
 
 from cluster import Cluster, missing  # noqa: E402
-from runs import KEEP_ALL, LEVIN, checkpoints_in, differences, run_file, wait_until  # noqa: E402
+from runs import KEEP_ALL, KEEP_BEST, LEVIN, checkpoints_in, differences, run_file, wait_until  # noqa: E402
 
 PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
 SKIPPED = 77

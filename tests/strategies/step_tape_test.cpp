@@ -214,10 +214,18 @@ TEST(StepTape, NamesWhatTheHostDoesDifferently) {
   factor = 0.25;
   EXPECT_EQ(number.run(), "aten::leaky_relu got 0.25 where 0.5 was recorded as negative_slope");
   Beside made([&](nn::Module& m, const at::Tensor& x, const at::Tensor& y) {
-    return classify(m, x, y) * torch::tensor({factor, 1.0}).sum();
+    return classify(m, x, y) * torch::tensor(factor);
   });
   factor = 2;
-  EXPECT_TRUE(has(made.run(), "a tensor that the host has made anew with other numbers"));
+  EXPECT_EQ(made.run(), "aten::scalar_tensor got 2. where 0.25 was recorded as s");
+  float first[] = {1, 2};
+  float second[] = {1, 3};
+  float* numbers = first;
+  Beside other_memory([&](nn::Module& m, const at::Tensor& x, const at::Tensor& y) {
+    return classify(m, x, y) * torch::from_blob(numbers, {2}).sum();
+  });
+  numbers = second;
+  EXPECT_EQ(other_memory.run(), "aten::sum got a tensor that the host has made anew with other numbers as self");
 }
 
 TEST(StepTape, AReplayOfAPerceptronAllocatesNothing) {
