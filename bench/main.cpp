@@ -21,6 +21,7 @@ constexpr Program kPrograms[] = {
     {"recompute", bench::recompute::run_program},
 #endif
     {"devices", bench::devices::run_program},
+    {"images", bench::images::run_program},
     {"loader", bench::loader::run_program},
     {"logging", bench::logging::run_program},
     {"metrics", bench::metrics::run_program},

@@ -15,6 +15,9 @@ int run_program(int argc, char** argv);
 namespace gpt {
 int run_program(int argc, char** argv);
 }
+namespace images {
+int run_program(int argc, char** argv);
+}
 namespace loader {
 int run_program(int argc, char** argv);
 }

@@ -21,6 +21,7 @@ OWN = {
     "optimizers": {f"{name}_{size}" for name in ("sgd", "adam", "adamw", "adagrad", "rmsprop")
                    for size in ("small", "large")},
     "loader": {"to_torch_data_0", "to_torch_data_1", "to_torch_data_2"},
+    "images": set(),
     "logging": {"us_all_four"},
     "metrics": set(),
     "recorded": {f"{shape}_to_loop" for shape in ("mlp16", "mlp784", "gru", "lstm", "cnn", "gpt")},
@@ -45,6 +46,7 @@ WITH_PEERS = {
     "overhead": {"raw_pytorch_to_trainer", "lightning_to_trainer_1_log", "lightning_to_trainer_10_logs",
                  "lightning_to_trainer_1_log_adamw", "lightning_to_trainer_10_logs_adamw"},
     "loader": {"to_python_0", "to_python_1", "to_python_2"},
+    "images": {"to_python_1", "to_python_2"},
     "logging": {"lightning_to_trainer"},
     "metrics": {"Accuracy", "Precision", "Recall", "Specificity", "F1Score", "FBetaScore", "ConfusionMatrix", "AUROC",
                 "AveragePrecision", "CalibrationError", "MeanAbsoluteError", "MeanSquaredError", "R2Score", "PearsonCorrCoef", "CosineSimilarity", "Perplexity",
@@ -184,7 +186,7 @@ def add_test(name, check, bench):
 
 for each in OWN:
     add_test(f"test_{each}_writes_its_ratios", Bench.check_alone, each)
-for each in ("overhead", "checkpoint", "gpt", "metrics"):
+for each in ("overhead", "checkpoint", "gpt", "images", "metrics"):
     add_test(f"test_{each}_writes_the_ratios_to_its_peers", Bench.check_with_peers, each)
 
 
