@@ -1,6 +1,7 @@
 #include "gpt_runs.h"
 
 #include <ATen/DeviceAccelerator.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -79,8 +80,10 @@ double hand_written_loop(const Work& work, const at::Tensor& bytes, int64_t step
 }
 
 double trained_by_levin(const Work& work, int64_t steps, levin::TrainerOptions options) {
-  const auto folder = std::filesystem::temp_directory_path() / "levin_bench_gpt";
   const bool alone = options.strategy.empty() || options.strategy.is_name("auto");
+  // Ranks share a folder; runs side by side do not.
+  const std::string name = alone ? "levin_bench_gpt_" + std::to_string(::getpid()) : "levin_bench_gpt";
+  const auto folder = std::filesystem::temp_directory_path() / name;
   if (alone) std::filesystem::remove_all(folder);
   torch::manual_seed(0);
   GPT model(model_options(work));

@@ -21,6 +21,7 @@ constexpr Program kPrograms[] = {
     {"recompute", bench::recompute::run_program},
 #endif
     {"devices", bench::devices::run_program},
+    {"freed_memory", bench::freed_memory::run_program},
     {"images", bench::images::run_program},
     {"loader", bench::loader::run_program},
     {"logging", bench::logging::run_program},
@@ -29,6 +30,7 @@ constexpr Program kPrograms[] = {
     {"overhead", bench::overhead::run_program},
     {"recorded", bench::recorded::run_program},
     {"startup", bench::startup::run_program},
+    {"token_batches", bench::token_batches::run_program},
 #ifdef LEVIN_BENCH_GPT
     {"thousand_layers", bench::thousand_layers::run_program},
     {"xlmr", bench::xlmr::run_program},

@@ -12,6 +12,9 @@ int run_program(int argc, char** argv);
 namespace devices {
 int run_program(int argc, char** argv);
 }
+namespace freed_memory {
+int run_program(int argc, char** argv);
+}
 namespace gpt {
 int run_program(int argc, char** argv);
 }
@@ -46,6 +49,9 @@ namespace startup {
 int run_program(int argc, char** argv);
 }
 namespace thousand_layers {
+int run_program(int argc, char** argv);
+}
+namespace token_batches {
 int run_program(int argc, char** argv);
 }
 namespace xlmr {

@@ -25,7 +25,7 @@ namespace F = torch::nn::functional;
 using Clock = std::chrono::steady_clock;
 
 struct RnnNetImpl : nn::Module {
-  explicit RnnNetImpl(bool lstm) : lstm(lstm) {
+  explicit RnnNetImpl(bool is_lstm) : lstm(is_lstm) {
     if (lstm) long_memory = register_module("rnn", nn::LSTM(nn::LSTMOptions(64, 64).batch_first(true)));
     if (!lstm) gated = register_module("rnn", nn::GRU(nn::GRUOptions(64, 64).batch_first(true)));
     head = register_module("head", nn::Linear(64, 10));

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/core/freed_memory.h"
 #include "levin/core/seed.h"
-#include "levin/strategies/device/kept_memory.h"
 #include "levin/strategies/device/op_threads.h"
 #include "levin/strategies/device/placement_recorder.h"
 #include "levin/strategies/device/random_scope.h"
@@ -176,7 +176,7 @@ Pipeline::Pipeline(std::vector<Part> parts, DeviceSlot home, PlacementRecorder& 
   }
   const auto on_cpu = [](const Stage& stage) { return stage.slot.device.is_cpu(); };
   stages_on_cpu_ = static_cast<size_t>(std::count_if(stages_.begin(), stages_.end(), on_cpu));
-  if (stages_on_cpu_ > 1) keep_freed_memory();
+  if (stages_on_cpu_ > 1) set_freed_memory(kKeptForThreads);
 }
 
 Pipeline::~Pipeline() = default;

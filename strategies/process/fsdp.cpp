@@ -3,15 +3,14 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/core/freed_memory.h"
 #include "levin/core/tensor_text.h"
 #include "levin/strategies/process/operator_watch.h"
 #include "levin/strategies/process/shard_reducer.h"
@@ -36,19 +35,8 @@ std::optional<at::ScalarType> scalar_type(ShardDtype dtype) {
 // glibc maps large blocks individually and unmaps each when it is freed, but raises its threshold to the size of any
 // freed block, up to 32 MiB: from then on units, gradients and the module's first weights come from a heap that keeps
 // all free memory below a block in use. So the threshold is fixed here; a block above it costs page faults each time.
-// MALLOC_MMAP_THRESHOLD_ in the environment takes precedence.
 void keep_freed_memory_small() {
-#ifdef __GLIBC__
-  constexpr int kLargeBlock = 1 << 20;
-  if (std::getenv("MALLOC_MMAP_THRESHOLD_") == nullptr) ::mallopt(M_MMAP_THRESHOLD, kLargeBlock);
-#endif
-}
-
-// Returns the memory of the module's unsharded weights to the system.
-void return_freed_memory() {
-#ifdef __GLIBC__
-  ::malloc_trim(0);
-#endif
+  set_freed_memory({.largest_block = 1 << 20});
 }
 
 }  // namespace

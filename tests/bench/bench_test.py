@@ -23,6 +23,8 @@ OWN = {
     "loader": {"to_torch_data_0", "to_torch_data_1", "to_torch_data_2"},
     "images": set(),
     "logging": {"us_all_four"},
+    "freed_memory": {"kept_to_returned", "faults_a_step_returned", "faults_a_step_kept"},
+    "token_batches": {"by_length_to_fixed", "by_length_to_longest"},
     "metrics": set(),
     "recorded": {f"{shape}_to_loop" for shape in ("mlp16", "mlp784", "gru", "lstm", "cnn", "gpt")},
     "startup": {"trainer_to_loop"},

@@ -39,6 +39,28 @@ class LossWeights(RanksTest):
         self.assert_close(undisturbed["weights"], resumed["weights"])
 
 
+class BatchesByLength(RanksTest):
+    """At most ten tokens a batch, whose samples have one to five."""
+
+    DATA = ["samples=97", "epochs=2", "by_length=10", "optimizer=adamw"]
+
+    def test_ranks_take_equally_many_batches_and_each_sample_once_an_epoch(self):
+        one = self.train(*self.DATA)[0]
+        self.assertEqual(sum(one["seen"]), 2 * 97)
+        for ranks in (2, 3):
+            reports = self.train(*self.DATA, ranks=ranks)
+            self.assertEqual(len({len(report["seen"]) for report in reports}), 1)
+            self.assertEqual(sum(sum(report["seen"]) for report in reports), 2 * 97)
+            self.assertGreater(len(set(reports[0]["seen"])), 2)
+            for report in reports[1:]:
+                self.assertEqual(reports[0]["weights"], report["weights"])
+
+    def test_ranks_go_on_inside_an_epoch_to_the_same_bits(self):
+        undisturbed = self.train(*self.DATA, "save_at=5", ranks=2)[0]
+        resumed = self.train(*self.DATA, f"ckpt={self.out}/mid.ckpt", ranks=2)[0]
+        self.assertEqual(undisturbed["weights"], resumed["weights"])
+
+
 class MicroBatches(RanksTest):
     DATA = ["samples=96", "epochs=2", "batch=16", "wide=256"]
 

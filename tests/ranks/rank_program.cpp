@@ -16,18 +16,16 @@
 
 #include "levin/levin.h"
 #include "levin/strategies/launch/launcher.h"
-#include "ranks/hanging_data.h"
+#include "ranks/loaders.h"
 #include "ranks/named_optimizer.h"
 #include "ranks/samples.h"
-#include "ranks/stream.h"
 #include "ranks/words.h"
 #include "support/limited_allocator.h"
 
 namespace {
 
-using levin::test::interleaved;
 using levin::test::make_data;
-using levin::test::Stream;
+using levin::test::make_loader;
 using levin::test::Words;
 namespace F = torch::nn::functional;
 
@@ -212,22 +210,6 @@ class Net : public levin::LightningModule {
   levin::HeldMemory held_;
   int64_t most_parameters_ = 0;
 };
-
-std::shared_ptr<levin::Loader> make_loader(const Words& words, const levin::Batch& data) {
-  const int64_t batch = words.number("batch", 4);
-  if (words.has("hang_data")) {
-    const std::string mark = words.text("out", ".") + "/hangs";
-    return std::make_shared<levin::DataLoader>(
-        std::make_shared<levin::test::HangingData>(data, words.number("hang_data", 0), mark),
-        levin::DataLoaderOptions{.batch_size = batch});
-  }
-  if (words.has("stream")) return std::make_shared<Stream>(data, words.number("stream", 4));
-  std::shared_ptr<levin::Sampler> sampler;
-  if (words.has("interleave")) sampler = interleaved(data[0].size(0), batch, words.number("interleave", 2));
-  return std::make_shared<levin::DataLoader>(
-      std::make_shared<levin::TensorDataset>(std::vector<at::Tensor>{data[0], data[1]}),
-      levin::DataLoaderOptions{.batch_size = batch, .shuffle = words.has("shuffle")}, sampler);
-}
 
 levin::ShardDtype shard_dtype(const std::string& name) {
   return name == "bfloat16" ? levin::ShardDtype::bfloat16 : levin::ShardDtype::same;

@@ -54,6 +54,7 @@ levin_test(plan_recomputation TORCH FILES
 # What happens periodically, and with how many threads.
 levin_test(periods TORCH FILES
   trainer/init_module_test.cpp
+  trainer/keep_memory_test.cpp
   trainer/num_threads_test.cpp
   trainer/validation_period_test.cpp)
 

@@ -38,6 +38,7 @@ void FitLoop::run() {
   call_plain(run_, Hook::on_train_start, &Callback::on_train_start, &LightningModule::on_train_start);
   restore_random_numbers(run_);
   validation_.restart_clock();
+  memory_keeping_ = MemoryKeeping::of(run_);
   thread_tuning_ = ThreadTuning::of(run_);
   do {
     const bool resumed = std::exchange(run_.fit.resumed, false) && run_.fit.epoch.running;
@@ -213,6 +214,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
   run_.entry.time_split.begin_step();
+  if (memory_keeping_ != nullptr) memory_keeping_->begin_batch();
   if (thread_tuning_ != nullptr) thread_tuning_->begin_batch();
   epoch.batch_idx = stream.index();
   const WindowPart window = open_window(stream);
@@ -249,7 +251,12 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
       run_.entry, Hook::on_train_batch_end,
       [&](Callback& c) { c.on_train_batch_end(run_.trainer, *run_.entry.module, loss, batch, epoch.batch_idx); },
       [&](LightningModule& m) { m.on_train_batch_end(loss, batch, epoch.batch_idx); });
+  const bool faster = memory_keeping_ != nullptr && memory_keeping_->end_batch();
   if (thread_tuning_ != nullptr) thread_tuning_->end_batch(window.last);
+  if (faster && !run_.has_peers()) {  // the times so far are those of other steps; a rank alone cannot begin anew
+    thread_tuning_ = nullptr;
+    thread_tuning_ = ThreadTuning::of(run_);
+  }
   finish_batch();
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "levin/trainer/loops/keep_memory.h"
 #include "levin/trainer/loops/outside_requests.h"
 #include "levin/trainer/loops/tune_threads.h"
 #include "levin/trainer/loops/validation_schedule.h"
@@ -46,7 +47,8 @@ class FitLoop {
   Run& run_;
   OutsideRequests outside_;
   ValidationSchedule validation_;
-  std::unique_ptr<ThreadTuning> thread_tuning_ = nullptr;  // null: the number of threads is fixed
+  std::unique_ptr<MemoryKeeping> memory_keeping_ = nullptr;  // null: malloc does as it does
+  std::unique_ptr<ThreadTuning> thread_tuning_ = nullptr;    // null: the number of threads is fixed
 };
 
 }  // namespace levin

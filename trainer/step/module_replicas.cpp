@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "levin/core/component.h"
-#include "levin/strategies/device/kept_memory.h"
+#include "levin/core/freed_memory.h"
 #include "levin/strategies/device/parallel_backward.h"
 #include "levin/strategies/device/scatter_gather.h"
 #include "levin/trainer/random_state.h"
@@ -54,7 +54,7 @@ ModuleReplicas::ModuleReplicas(Run& run, const std::vector<DeviceSlot>& slots)
                       "optimizers. Use ddp, or one device.");
   }
   const auto on_cpu = [](const DeviceSlot& slot) { return slot.device.is_cpu(); };
-  if (std::all_of(slots.begin(), slots.end(), on_cpu)) keep_freed_memory();
+  if (std::all_of(slots.begin(), slots.end(), on_cpu)) set_freed_memory(kKeptForThreads);
   const RandomState random_state;  // creating weights that are never used must not change the run
   std::vector<std::shared_ptr<torch::nn::Module>> modules;
   for (size_t k = 1; k < slots.size(); ++k) {

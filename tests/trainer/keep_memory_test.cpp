@@ -1,0 +1,89 @@
+#include "levin/trainer/loops/keep_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "callbacks/quiet_trainer.h"
+#include "support/captured_console.h"
+#include "support/tiny_module.h"
+
+namespace levin::keep_memory_test {
+namespace {
+
+using namespace test;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+TEST(FetchedMemory, IsWorthKeepingIfItsPagesCostATwentiethOfTheStepAndFit) {
+  const int64_t pages = 64 * kMiB / page_bytes();
+  const double seconds = static_cast<double>(pages) * 0.5e-6;
+  const int64_t plenty = 1024 * kMiB;
+  EXPECT_TRUE((FetchedMemory{pages, seconds * 19}.is_worth_keeping(plenty)));
+  EXPECT_FALSE((FetchedMemory{pages, seconds * 21}.is_worth_keeping(plenty)));
+  EXPECT_FALSE((FetchedMemory{pages / 4, seconds / 4}.is_worth_keeping(plenty)));  // 16 MiB
+  EXPECT_FALSE((FetchedMemory{pages, seconds}.is_worth_keeping(127 * kMiB)));
+  EXPECT_TRUE((FetchedMemory{pages, seconds}.is_worth_keeping(129 * kMiB)));
+}
+
+// A training whose steps need a block of 96 MiB, and the page faults of each step.
+struct Large : TinyModule {
+  Large() {
+    on_training_step = [this](int64_t) {
+      const int64_t before = page_faults();
+      const at::Tensor block = torch::empty({96 * kMiB}, torch::kByte);
+      auto* bytes = static_cast<volatile uint8_t*>(block.mutable_data_ptr());
+      for (int64_t at = 0; at < block.numel(); at += page_bytes()) bytes[at] = 1;
+      faults.push_back(page_faults() - before);
+    };
+  }
+  std::vector<int64_t> faults = {};
+};
+
+const int64_t kPages = 96 * kMiB / page_bytes();
+
+TEST(MemoryKeeping, KeepsWhatLargeStepsFreeAndSaysItOnce) {
+  if (!can_set_freed_memory()) GTEST_SKIP() << "not glibc's malloc, or its variables are set";
+  CapturedConsole console;
+  Large module;
+  TrainerOptions options = quiet(2, {});
+  options.enable_model_summary = true;
+  Trainer(options).fit(module, tiny_loader(48));
+  ASSERT_EQ(module.faults.size(), 24U);
+  for (size_t step = 0; step < 8; ++step) EXPECT_GE(module.faults[step], kPages) << step;
+  // Until the freed blocks lie together, an aligned one may still need fresh pages.
+  for (size_t step = 20; step < 24; ++step) EXPECT_LT(module.faults[step], kPages / 10) << step;
+  const std::string said = console.text();
+  const size_t first = said.find("memory that a batch frees is kept for the next one, up to ");
+  ASSERT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find("memory that a batch frees", first + 1), std::string::npos);
+  EXPECT_NE(said.find("LEVIN_KEEP_FREED_MEMORY=0"), std::string::npos);
+  module.faults.clear();
+  module.on_training_step(0);
+  module.on_training_step(0);
+  EXPECT_GE(module.faults[1], kPages) << "after the fit malloc does as before";
+}
+
+TEST(MemoryKeeping, LeavesMallocAloneWhereTheUserSaysSo) {
+  if (!can_set_freed_memory()) GTEST_SKIP() << "not glibc's malloc, or its variables are set";
+  ::setenv("LEVIN_KEEP_FREED_MEMORY", "0", 1);
+  CapturedConsole console;
+  Large module;
+  Trainer(quiet(1, {})).fit(module, tiny_loader(48));
+  ::unsetenv("LEVIN_KEEP_FREED_MEMORY");
+  EXPECT_GE(module.faults.back(), kPages);
+  EXPECT_FALSE(console.has("memory that a batch frees"));
+}
+
+TEST(MemoryKeeping, SaysNothingOfSmallSteps) {
+  CapturedConsole console;
+  TinyModule module;
+  TrainerOptions options = quiet(2, {});
+  options.enable_model_summary = true;
+  Trainer(options).fit(module, tiny_loader(48));
+  EXPECT_FALSE(console.has("memory that a batch frees"));
+}
+
+}  // namespace
+}  // namespace levin::keep_memory_test
