@@ -56,8 +56,7 @@ void LoggerFolder::start(const std::string& default_root_dir, bool resume) {
   const std::string below = experiment(default_root_dir);
   if (!version_.empty()) return set_path((std::filesystem::path(below) / version_).string());
   if (const std::string shared = folder_for_all(below); !shared.empty()) return set_path(shared);
-  const std::vector<int64_t> before = run_versions(below);
-  set_path(resume && !before.empty() ? version_folder(below, before.back()) : claim_run_folder(below));
+  set_path(resume ? folder_to_resume(below) : claim_run_folder(below));
   keep_for_all(below, path_);
 }
 

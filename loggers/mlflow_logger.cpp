@@ -125,8 +125,7 @@ void MLFlowLogger::start_in(const std::string& folder) {
 void MLFlowLogger::start(const std::string& default_root_dir, bool resume) {
   if (!log_dir_.empty()) return;
   const std::string all = experiment_folder(default_root_dir);
-  const std::vector<int64_t> earlier = run_versions(all);
-  start_in(resume && !earlier.empty() ? version_folder(all, earlier.back()) : claim_run_folder(all));
+  start_in(resume ? folder_to_resume(all) : claim_run_folder(all));
 }
 
 void MLFlowLogger::start_again(const std::string& default_root_dir, bool resume) {

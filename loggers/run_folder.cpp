@@ -72,6 +72,14 @@ std::string claim_run_folder(const std::string& experiment) {
   }
 }
 
+std::string folder_to_resume(const std::string& experiment) {
+  make_folder(experiment);
+  const std::vector<int64_t> before = run_versions(experiment);
+  const std::string folder = version_folder(experiment, before.empty() ? 0 : before.back());
+  make_folder(folder);
+  return folder;
+}
+
 void mark_job(const std::string& folder) {
   if (const auto text = job_text()) write_file_durably((fs::path(folder) / kJobFile).string(), *text);
 }

@@ -15,6 +15,10 @@ namespace levin {
 /// Creates a folder exclusively, even if many jobs start at once. Throws Error naming path and cause.
 [[nodiscard]] std::string claim_run_folder(const std::string& experiment);
 
+/// The newest folder, which a run that resumes goes on in; without one, version_0 is created. Many jobs that resume at
+/// once get the same one. Throws Error naming path and cause.
+[[nodiscard]] std::string folder_to_resume(const std::string& experiment);
+
 /// In a Slurm job: writes a file to the folder with the job and the command it belongs to.
 void mark_job(const std::string& folder);
 

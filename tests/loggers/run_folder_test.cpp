@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <latch>
 #include <set>
 #include <thread>
 
@@ -81,6 +82,31 @@ TEST(RunFolder, IsNobodyElsesThoughManyBeginAtOnce) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(std::set<std::string>(claimed.begin(), claimed.end()).size(), 64u);
+}
+
+TEST(RunFolder, IsTheSameForAllThatResumeAtOnce) {
+  for (int attempt = 0; attempt < 50; ++attempt) {
+    const TemporaryFolder folder;
+    std::latch together(4);
+    std::vector<std::string> found(4);
+    std::vector<std::thread> threads;
+    for (std::string& one : found) {
+      threads.emplace_back([&] {
+        together.arrive_and_wait();
+        one = folder_to_resume(folder / "new");
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(std::set<std::string>(found.begin(), found.end()), std::set<std::string>{folder / "new/version_0"});
+  }
+}
+
+TEST(RunFolder, ToResumeIsTheNewest) {
+  const TemporaryFolder folder;
+  (void)claim_run_folder(folder.path());
+  (void)claim_run_folder(folder.path());
+  EXPECT_EQ(folder_to_resume(folder.path()), folder / "version_1");
+  EXPECT_EQ(folder.names().size(), 2u);
 }
 
 TEST(RunFolder, ThatCannotBeMadeIsNamed) {
