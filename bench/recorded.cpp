@@ -2,12 +2,16 @@
 // PyTorch, by torch.compile and by Lightning with it. One thread, one core, fixed batches in memory.
 //
 //   bench_recorded [--rounds N] [mlp16] [mlp784] [gru] [lstm] [cnn] [gpt]      without names: all
+//   bench_recorded memory plain|recorded NAME STEPS                            [resident memory at the end in MiB]
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <map>
 
 #include "levin/core/console.h"
+#include "levin/core/process_memory.h"
 #include "levin/levin.h"
 #include "peer.h"
 #include "programs.h"
@@ -139,6 +143,9 @@ class Module final : public levin::LightningModule {
   at::Tensor training_step(const levin::Batch& batch, int64_t) override {
     return F::cross_entropy(net_.forward(batch[0]), batch[1]);
   }
+  void validation_step(const levin::Batch& batch, int64_t) override {
+    log("val_loss", F::cross_entropy(net_.forward(batch[0]), batch[1]));
+  }
   levin::OptimizerConfig configure_optimizers() override { return levin::SGD(parameters(), {.lr = 0.01}); }
 
  private:
@@ -156,6 +163,14 @@ class StepClock final : public levin::Callback {
                           int64_t batch_idx) override {
     steps_ = batch_idx + 1 - skipped_;
     end_ = Clock::now();
+  }
+  void on_validation_batch_start(levin::Trainer& trainer, levin::LightningModule& module, const levin::Batch& batch,
+                                 int64_t batch_idx, int64_t) override {
+    on_train_batch_start(trainer, module, batch, batch_idx);
+  }
+  void on_validation_batch_end(levin::Trainer& trainer, levin::LightningModule& module, const levin::Batch& batch,
+                               int64_t batch_idx, int64_t) override {
+    on_train_batch_end(trainer, module, {}, batch, batch_idx);
   }
   [[nodiscard]] double microseconds() const {
     return std::chrono::duration<double, std::micro>(end_ - start_).count() / static_cast<double>(steps_);
@@ -199,6 +214,71 @@ double by_levin(const Shape& shape, const Data& data, int64_t steps, bool record
   return clock->microseconds();
 }
 
+double evaluated_by_hand(const Shape& shape, const Data& data, int64_t steps) {
+  torch::manual_seed(0);
+  const Net net = shape.make();
+  net.module->eval();
+  const c10::InferenceMode no_graphs;
+  double sum = 0;
+  auto start = Clock::now();
+  for (int64_t k = 0; k < steps + kSkipped; ++k) {
+    if (k == kSkipped) start = Clock::now();
+    const levin::Batch& batch = data.batches[static_cast<size_t>(k) % data.batches.size()];
+    sum += F::cross_entropy(net.forward(batch[0]), batch[1]).item<double>();
+  }
+  const Clock::duration took = Clock::now() - start;
+  if (!(sum > 0)) throw std::runtime_error("the loss of " + shape.name + " is " + std::to_string(sum));
+  return std::chrono::duration<double, std::micro>(took).count() / static_cast<double>(steps);
+}
+
+double evaluated_by_levin(const Shape& shape, const Data& data, int64_t steps, bool recorded) {
+  torch::manual_seed(0);
+  Module module(shape);
+  const auto clock = std::make_shared<StepClock>(kSkipped);
+  levin::TrainerOptions options;
+  options.logger = false;
+  options.enable_checkpointing = options.enable_progress_bar = options.enable_model_summary = std::optional(false);
+  options.limit_val_batches = levin::BatchLimit(steps + kSkipped);
+  options.record_steps = recorded;
+  options.num_threads = int64_t{1};
+  options.callbacks.push_back(clock);
+  levin::Trainer(std::move(options)).validate(module, {std::make_shared<Fixed>(data)});
+  return clock->microseconds();
+}
+
+void measure_evaluation(const Shape& shape, const Options& options, Report& report) {
+  const Data data = make_data(shape);
+  const int64_t steps = options.quick ? 12 : shape.steps * 2;
+  const auto figures = interleave({{"hand-written loop", [&] { return evaluated_by_hand(shape, data, steps); }},
+                                   {"Trainer", [&] { return evaluated_by_levin(shape, data, steps, false); }},
+                                   {"Trainer, recorded", [&] { return evaluated_by_levin(shape, data, steps, true); }}},
+                                  options);
+  report.table(shape.title + ": evaluation", "us a step", figures);
+  report.number(shape.name + "_evaluation_to_loop", ratio(figures, "Trainer, recorded", "hand-written loop"));
+}
+
+// In processes of their own, because a process keeps what was allocated before.
+void measure_memory(const Shape& shape, const Options& options, Report& report) {
+  const auto program = std::filesystem::read_symlink("/proc/self/exe").replace_filename("bench_recorded").string();
+  const std::string steps = std::to_string(options.quick ? 12 : shape.steps);
+  const auto peak = [&](const std::string& how) {
+    return Process({program, "memory", how, shape.name, steps}, peer_log("recorded")).answer()[0].get<double>();
+  };
+  const auto figures = interleave(
+      {{"Trainer", [&] { return peak("plain"); }}, {"Trainer, recorded", [&] { return peak("recorded"); }}}, options);
+  report.table(shape.title + ": resident memory", "MiB", figures);
+  report.number(shape.name + "_memory", ratio(figures, "Trainer, recorded", "Trainer"));
+}
+
+int print_memory(const std::vector<std::string>& words) {
+  if (words.size() != 4) throw std::runtime_error("memory takes plain or recorded, a model and a number of steps");
+  for (const Shape& shape : shapes()) {
+    if (shape.name == words[2]) (void)by_levin(shape, make_data(shape), std::stol(words[3]), words[1] == "recorded");
+  }
+  std::printf("[%.3f]\n", static_cast<double>(levin::process_memory().resident) / (1 << 20));
+  return 0;
+}
+
 void measure(const Shape& shape, const Options& options, const std::shared_ptr<Peer>& peer, Report& report) {
   const Data data = make_data(shape);
   const int64_t steps = options.quick ? 12 : shape.steps;
@@ -238,6 +318,7 @@ void measure_gpt(const Options& options, Report& report) {
 int run(const Options& options) {
   pin_to_one_core();
   levin::Console::instance().capture([](const std::string&) {});
+  if (!options.words.empty() && options.words[0] == "memory") return print_memory(options.words);
   Report report("recorded");
   const auto asked = [&](const std::string& name) {
     return options.words.empty() || std::find(options.words.begin(), options.words.end(), name) != options.words.end();
@@ -245,7 +326,10 @@ int run(const Options& options) {
   const std::shared_ptr<Peer> peer = Peer::start("recorded");
   if (peer != nullptr) report.peers(peer->versions());
   for (const Shape& shape : shapes()) {
-    if (asked(shape.name)) measure(shape, options, peer, report);
+    if (!asked(shape.name)) continue;
+    measure(shape, options, peer, report);
+    measure_evaluation(shape, options, report);
+    measure_memory(shape, options, report);
   }
 #ifdef LEVIN_BENCH_GPT
   if (asked("gpt")) measure_gpt(options, report);

@@ -34,12 +34,17 @@ class Recording {
   /// The memory that replay() changes and that was there before the step, as tensors of bytes. Only if the recorder
   /// runs_step().
   [[nodiscard]] virtual std::vector<at::Tensor> changed_memory() const { return {}; }
-  /// Runs `step`; returns what it does that was not recorded, as a clause that continues a sentence ("aten::mul got
-  /// …"), or "". Only if the recorder runs_step().
+  /// The memory that the step has made and that is still in use after it: results that its caller keeps. Tensors of
+  /// bytes; only if the recorder runs_step().
+  [[nodiscard]] virtual std::vector<at::Tensor> left_memory() const { return {}; }
+  /// Runs `step`, and notes what it receives from other ranks. Returns what it does that was not recorded, as a clause
+  /// that continues a sentence ("aten::mul got …"), or "". Only if the recorder runs_step().
   [[nodiscard]] virtual std::string run_beside(const std::function<void()>& step) {
     step();
     return "";
   }
+  /// As replay(), but nothing is sent to other ranks: it receives what the step of the last run_beside() received.
+  virtual void replay_beside() { replay(); }
 };
 
 class StepRecorder {

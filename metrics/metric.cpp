@@ -11,10 +11,13 @@
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
+#include "levin/metrics/update_count.h"
 
 namespace levin::metrics {
 
 namespace {
+
+thread_local int64_t updates_here = 0;
 
 at::Tensor reduced(StateReduce reduce, const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor here = b.to(a.device(), a.scalar_type());
@@ -70,9 +73,14 @@ at::Tensor Metric::rows(size_t index) const {
   return pieces.size() == 1 ? pieces[0] : at::cat(pieces);
 }
 
+int64_t updates_of_this_thread() {
+  return updates_here;
+}
+
 void Metric::begin_update(at::Device device) {
   move_to(device);
   ++updates_;
+  ++updates_here;
   has_batch_ = false;
 }
 

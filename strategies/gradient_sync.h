@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
 
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,14 @@ class GradientSync {
   /// ranks are returned; without it they stay with the caller, and empty notes are returned. Every rank.
   [[nodiscard]] virtual RankNotes backward(const at::Tensor& loss, bool sync, const RankNotes& own) = 0;
 
+  /// backward() within a step that is recorded while it runs (StepRecorder::runs_step()): `own` are this rank's notes
+  /// as numbers (kRankNotes, CPU), memory that each replay reads. With `sync` returns the notes of all ranks, memory
+  /// that each replay writes; without it, an undefined tensor. Every rank.
+  [[nodiscard]] virtual at::Tensor backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own);
+  /// Runs `replay`, which replays a step that was recorded with backward_recorded(); errors of its communication are
+  /// those of backward(). A rank that replays and one that runs its step communicate alike.
+  virtual void run_replay(c10::function_ref<void()> replay) { replay(); }
+
   /// The number of micro-batches, each with its own forward and backward pass, that it splits a training batch into.
   [[nodiscard]] virtual int64_t micro_batches() const { return 1; }
   /// Accumulates the gradients of loss(0) to loss(count - 1), in an order that suits the devices. `loss` runs the
@@ -41,5 +50,9 @@ class GradientSync {
  protected:
   LossGradient gradient_;
 };
+
+/// Notes as the numbers that backward_recorded() takes and returns, and back.
+[[nodiscard]] at::Tensor notes_tensor(const RankNotes& notes);
+[[nodiscard]] RankNotes notes_of(const at::Tensor& numbers);
 
 }  // namespace levin

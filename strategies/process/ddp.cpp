@@ -1,6 +1,5 @@
 #include "levin/strategies/process/ddp.h"
 
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "levin/core/rank_status.h"
+#include "levin/strategies/tape/tape_recorder.h"
 
 namespace levin {
 
@@ -138,11 +138,21 @@ void DDP::before_forward(bool sync) {
   if (options_.broadcast_buffers) broadcast_tensors(engine_->group, tensors_of(module_.buffers));
 }
 
+bool DDP::reduces(bool sync) const {
+  return sync && engine_ && engine_->reducer;
+}
+
 RankNotes DDP::backward(const at::Tensor& loss, bool sync, const RankNotes& own) {
-  if (!sync || !engine_ || !engine_->reducer) {
-    gradient_.backward(loss);
-    return {};
-  }
+  if (reduces(sync)) return notes_of(backward_and_reduce(loss, notes_tensor(own)));
+  gradient_.backward(loss);
+  return {};
+}
+
+at::Tensor DDP::backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own) {
+  return reduces(sync) ? backward_and_reduce(loss, own) : ParallelStrategy::backward_recorded(loss, sync, own);
+}
+
+at::Tensor DDP::backward_and_reduce(const at::Tensor& loss, const at::Tensor& own) {
   const RankWait waiting(self() + " is in a backward pass, which waits for the others' gradients");
   const at::Tensor whole = with_notes(loss, own);
   engine_->reducer->prepare_for_backward(options_.find_unused_parameters ? std::vector<at::Tensor>{whole}
@@ -152,16 +162,44 @@ RankNotes DDP::backward(const at::Tensor& loss, bool sync, const RankNotes& own)
   if (std::exchange(learns_graph_, false)) engine_->reducer->delay_all_reduce();
   finish_reduction();
   first_step_done();
-  return read_notes();
+  return notes_.grad().detach();
+}
+
+std::shared_ptr<StepRecorder> DDP::make_recorder() {
+  if (!device().is_cpu()) return nullptr;
+  auto refuse = [](const std::string& what) {
+    throw ConfigError("TrainerOptions.record_steps: DDPOptions." + what + ". Remove one.");
+  };
+  const std::string unused = " finds on the host which parameters a step uses, which a recording does not repeat";
+  if (options_.find_unused_parameters) refuse("find_unused_parameters" + unused);
+  if (options_.static_graph) refuse("static_graph" + unused);
+  if (options_.comm_hook != CommHook::none) {
+    refuse("comm_hook runs on c10d's thread, where a recording does not see it");
+  }
+  gradient_.reuse_nothing();
+  return std::make_shared<TapeRecorder>();
+}
+
+void DDP::run_replay(c10::function_ref<void()> replay) {
+  const RankWait waiting(self() + " is in a recorded step, which waits for the others' gradients");
+  with_rank_errors(replay);
 }
 
 void DDP::backward_of(const at::Tensor& whole) {
   try {
-    gradient_.backward(whole);
+    with_rank_errors([&] { gradient_.backward(whole); });
   } catch (const c10::Error&) {
     for (const auto& [name, tensor] : module_.parameters) {
       if (tensor.grad().defined() && tensor.grad().is_sparse()) throw Error("ddp: " + sparse_gradient_text(name));
     }
+    throw;
+  }
+}
+
+void DDP::with_rank_errors(c10::function_ref<void()> communicate) const {
+  try {
+    communicate();
+  } catch (const c10::Error&) {
     throw;
   } catch (const std::exception& error) {
     const std::string text = error.what();
@@ -187,18 +225,9 @@ RankNotes DDP::backward_without_loss(bool sync, const RankNotes& own) {
 // Ranks must agree, before each update, on whether a loss was not finite or a stop was requested. A separate all_reduce
 // costs as much as reducing a small model, so the notes are the gradient of one more parameter: sum(parameter * notes),
 // which is 0, is added to the loss, and the reducer sums the notes over ranks as it does gradients.
-at::Tensor DDP::with_notes(const at::Tensor& loss, const RankNotes& own) {
+at::Tensor DDP::with_notes(const at::Tensor& loss, const at::Tensor& own) {
   notes_.mutable_grad() = at::Tensor();
-  const auto numbers = own.numbers();
-  const at::Tensor flags = at::tensor(at::ArrayRef<double>(numbers.data(), numbers.size()));
-  return loss + (notes_ * flags.to(notes_.options())).sum().to(loss.scalar_type());
-}
-
-RankNotes DDP::read_notes() const {
-  const at::Tensor sums = notes_.grad().to(at::kCPU, at::kDouble).contiguous();
-  std::array<double, kRankNotes> numbers = {};
-  std::copy_n(sums.const_data_ptr<double>(), numbers.size(), numbers.begin());
-  return RankNotes::from(numbers);
+  return loss + (notes_ * own.to(notes_.options().requires_grad(false))).sum().to(loss.scalar_type());
 }
 
 // rebuild_buckets() checks whether every bucket was reduced. Python calls it before the next forward, after the update

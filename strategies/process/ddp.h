@@ -68,15 +68,21 @@ class DDP final : public ParallelStrategy {
   /// Throws Error naming the parameters that got no gradient, unless find_unused_parameters is set.
   [[nodiscard]] RankNotes backward(const at::Tensor& loss, bool sync, const RankNotes& own) override;
   [[nodiscard]] RankNotes backward_without_loss(bool sync, const RankNotes& own) override;
+  /// On CPUs. Throws ConfigError if an option rules it out.
+  [[nodiscard]] std::shared_ptr<StepRecorder> make_recorder() override;
+  [[nodiscard]] at::Tensor backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own) override;
+  void run_replay(c10::function_ref<void()> replay) override;
 
  private:
   struct Engine;  // c10d's part
   void make_reducer();
+  [[nodiscard]] bool reduces(bool sync) const;
+  [[nodiscard]] at::Tensor backward_and_reduce(const at::Tensor& loss, const at::Tensor& own);
+  void with_rank_errors(c10::function_ref<void()> communicate) const;
   void backward_of(const at::Tensor& whole);
   void finish_reduction();
   [[nodiscard]] std::vector<bool> trained() const;
-  [[nodiscard]] at::Tensor with_notes(const at::Tensor& loss, const RankNotes& own);
-  [[nodiscard]] RankNotes read_notes() const;
+  [[nodiscard]] at::Tensor with_notes(const at::Tensor& loss, const at::Tensor& own);
 
   DDPOptions options_;
   std::unique_ptr<Engine> engine_;

@@ -45,11 +45,12 @@ void CallRecorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, 
   refusal_ = problem_of(op, arguments);
   if (!refusal_.empty()) return run_below(op, keys, stack);
   if (changes_only_shape(op)) return run_below(op, keys, stack);
+  if (is_message(op)) return record_message(op, keys, arguments, stack);
   record(op, keys, arguments, stack);
 }
 
 std::string CallRecorder::problem_of(const c10::OperatorHandle& op, const Values& values) const {
-  std::string problem = why_not_repeatable(op);
+  std::string problem = is_message(op) ? why_not_resendable(op) : why_not_repeatable(op);
   for (const c10::IValue& value : values) {
     each_tensor(value, [&](const at::Tensor& tensor) {
       if (problem.empty() && tensor.defined()) problem = RecordedMemory::problem_of(tensor);
@@ -84,6 +85,22 @@ void CallRecorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet key
   }
   if (looks && is_pure) choose_form(call, arguments, results, random_state);
   recorded_.calls.push_back(std::move(call));
+}
+
+// All tensors that it gets it also writes.
+void CallRecorder::record_message(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const Values& arguments,
+                                  OperatorStack& stack) {
+  run_below(op, keys, stack);
+  RecordedCall call{
+      .op = op, .keys = device_keys(keys), .grad_mode = at::GradMode::is_enabled(), .form = CallForm::message};
+  for (const c10::IValue& argument : arguments) {
+    call.arguments.push_back(recorded(argument, /*is_written=*/holds_tensors(argument)));
+  }
+  recorded_.calls.push_back(std::move(call));
+  if (depth_ != Depth::calls) return;
+  wait_for_message(stack.back());
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  received_.push_back(copy_received(arguments[0]));
 }
 
 // Its numbers come later: no call is needed to have it again.

@@ -24,6 +24,7 @@ enum class CallForm {
   into,      // the results are written into their places by its out form
   copy,      // its first argument is copied into the result's place
   constant,  // the result's place gets the numbers that it had
+  message,   // as it is, and waited for where its memory is used; see rank_messages.h
 };
 
 struct RecordedCall {

@@ -22,6 +22,10 @@ const c10::OperatorHandle& copy_operator() {
 
 const c10::DispatchKeySet kCpu(c10::DispatchKey::CPU);
 
+bool is_called_itself(const RecordedCall& call) {
+  return call.form == CallForm::as_it_is || call.form == CallForm::message;
+}
+
 bool takes_missing_tensors(const c10::Type& type) {
   return type.kind() == c10::TypeKind::ListType && type.containedType(0)->kind() == c10::TypeKind::OptionalType;
 }
@@ -41,20 +45,35 @@ bool makes(const RecordedCall& call, const TensorPlace& result) {
 
 StepTape::StepTape(RecordedCalls recorded, TapeBlock& block)
     : recorded_(std::move(recorded)), memory_(recorded_, block) {
+  const auto waits = plan_waits(recorded_);
+  std::vector<size_t> message_of(recorded_.calls.size(), kNoMessage);
+  auto add_waits = [&](const std::vector<size_t>& calls, std::vector<size_t>& to) {
+    for (const size_t call : calls) to.push_back(message_of[call]);
+  };
+  std::vector<size_t> before_next;  // a constant needs no instruction that could wait
   for (size_t k = 0; k < recorded_.calls.size(); ++k) {
+    add_waits(waits[k], before_next);
+    const size_t count = instructions_.size();
     add(recorded_.calls[k]);
+    if (recorded_.calls[k].form == CallForm::message) {
+      message_of[k] = instructions_.back().message = works_.size();
+      works_.emplace_back();
+    }
+    if (instructions_.size() > count) instructions_.back().waits = std::exchange(before_next, {});
     const auto released = memory_.released_after(k);
     if (released.empty()) continue;
     auto& list = instructions_.back().released;
     list.insert(list.end(), released.begin(), released.end());
   }
+  add_waits(waits.back(), before_next);
+  waits_at_end_ = std::move(before_next);
 }
 
 void StepTape::add(const RecordedCall& call) {
   const bool writes_one = call.form == CallForm::constant || call.form == CallForm::copy;
   if (call.form == CallForm::constant && memory_.is_constant(call.results[0].storage)) return;
   const c10::OperatorHandle& op = writes_one ? copy_operator() : call.out_form ? call.out_form->op : call.op;
-  Instruction made{.op = op, .keys = call.form == CallForm::as_it_is ? call.keys : kCpu, .grad_mode = call.grad_mode};
+  Instruction made{.op = op, .keys = is_called_itself(call) ? call.keys : kCpu, .grad_mode = call.grad_mode};
   if (writes_one) {
     const at::Tensor source =
         call.form == CallForm::constant ? call.constant : memory_.tensor(std::get<TensorPlace>(call.arguments[0]));
@@ -102,16 +121,46 @@ c10::IValue StepTape::value_of(const RecordedArgument& argument, const c10::Argu
 }
 
 void StepTape::replay() {
+  run(/*sends=*/true);
+}
+
+void StepTape::replay_beside() {
+  run(/*sends=*/false);
+  received_.clear();
+}
+
+// Without `sends` its messages bring what the step beside it received.
+void StepTape::run(bool sends) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::AutoGradMode restored(at::GradMode::is_enabled());
   for (const Instruction& instruction : instructions_) {
     at::GradMode::set_enabled(instruction.grad_mode);
+    if (!instruction.waits.empty()) wait_for(instruction.waits);
+    if (instruction.message != kNoMessage) {
+      sends ? send(instruction) : receive_again(received_.at(instruction.message), instruction.arguments[0]);
+      continue;  // its memory is in use until it is waited for, so nothing is released
+    }
     stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
     instruction.op.redispatchBoxed(instruction.keys, &stack_);
     if (!instruction.handed.empty()) hand_over(instruction);
     for (c10::StorageImpl* storage : instruction.released) storage->set_data_ptr_noswap(at::DataPtr(nullptr, at::kCPU));
   }
+  if (!waits_at_end_.empty()) wait_for(waits_at_end_);
   stack_.clear();
+}
+
+void StepTape::send(const Instruction& instruction) {
+  stack_.assign(instruction.arguments.begin(), instruction.arguments.end());
+  instruction.op.redispatchBoxed(instruction.keys, &stack_);
+  works_[instruction.message] = std::move(stack_.back());
+  stack_.clear();
+}
+
+void StepTape::wait_for(const std::vector<size_t>& messages) {
+  for (const size_t message : messages) {
+    const c10::IValue work = std::exchange(works_[message], c10::IValue());
+    if (!work.isNone()) wait_for_message(work);
+  }
 }
 
 void StepTape::hand_over(const Instruction& instruction) {
@@ -135,6 +184,7 @@ void StepTape::hand_over(const Instruction& instruction) {
 std::string StepTape::run_beside(const std::function<void()>& step) {
   CallRecorder recorder(CallRecorder::Depth::calls);
   step();
+  received_ = recorder.take_received();
   if (!recorder.refusal().empty()) return recorder.refusal();
   return difference(recorded_, recorder.take());
 }

@@ -4,10 +4,12 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "levin/core/device_work.h"
+#include "levin/strategies/tape/rank_messages.h"
 #include "levin/strategies/tape/recorded_calls.h"
 #include "levin/strategies/tape/tape_memory.h"
 
@@ -20,7 +22,9 @@ class StepTape final : public Recording {
 
   /// Throws Error if an operator's result has another shape than was recorded, and what operators throw.
   void replay() override;
+  void replay_beside() override;
   [[nodiscard]] std::vector<at::Tensor> changed_memory() const override { return memory_.changed(); }
+  [[nodiscard]] std::vector<at::Tensor> left_memory() const override { return memory_.left(); }
   [[nodiscard]] std::string run_beside(const std::function<void()>& step) override;
 
   /// The number of operators that a replay calls.
@@ -34,6 +38,7 @@ class StepTape final : public Recording {
     at::Tensor expected = {};  // undefined: the result is
     c10::StorageImpl* storage = nullptr;
   };
+  static constexpr size_t kNoMessage = SIZE_MAX;
   struct Instruction {
     c10::OperatorHandle op;
     c10::DispatchKeySet keys;
@@ -41,9 +46,14 @@ class StepTape final : public Recording {
     std::vector<c10::IValue> arguments = {};
     std::vector<HandedOver> handed = {};  // for each tensor of the results; empty: they are in their places
     std::vector<c10::StorageImpl*> released = {};
+    std::vector<size_t> waits = {};  // messages that it waits for
+    size_t message = kNoMessage;     // the index of the message that it is
   };
 
   void add(const RecordedCall& call);
+  void run(bool sends);
+  void send(const Instruction& instruction);
+  void wait_for(const std::vector<size_t>& messages);
   [[nodiscard]] c10::IValue value_of(const RecordedArgument& argument, const c10::Argument& schema);
   void hand_over(const Instruction& instruction);
 
@@ -51,6 +61,9 @@ class StepTape final : public Recording {
   TapeMemory memory_;
   std::vector<Instruction> instructions_;
   std::vector<c10::IValue> stack_;
+  std::vector<c10::IValue> works_;    // by message: what waits for it
+  std::vector<size_t> waits_at_end_;  // messages
+  std::vector<Received> received_;    // by message: what the last step beside received
 };
 
 }  // namespace levin

@@ -42,6 +42,7 @@ TapeMemory::TapeMemory(const RecordedCalls& recorded, TapeBlock& block) : pieces
       piece.storage = c10::Storage(known.held);
     } else if (auto alive = known.known.lock()) {
       piece.storage = c10::Storage(std::move(alive));
+      piece.is_left = true;
     }
   }
   find_makers(recorded);
@@ -116,14 +117,23 @@ std::vector<c10::StorageImpl*> TapeMemory::released_after(size_t call) const {
   return released;
 }
 
-std::vector<at::Tensor> TapeMemory::changed() const {
-  std::vector<at::Tensor> changed;
+template <class Which>
+std::vector<at::Tensor> TapeMemory::bytes_of(Which which) const {
+  std::vector<at::Tensor> found;
   for (const Piece& piece : pieces_) {
-    if (!piece.is_changed || piece.storage.nbytes() == 0) continue;
+    if (!which(piece) || piece.storage.nbytes() == 0) continue;
     const auto bytes = static_cast<int64_t>(piece.storage.nbytes());
-    changed.push_back(tensor_of(piece.storage, {.sizes = {bytes}, .strides = {1}, .type = at::kByte}));
+    found.push_back(tensor_of(piece.storage, {.sizes = {bytes}, .strides = {1}, .type = at::kByte}));
   }
-  return changed;
+  return found;
+}
+
+std::vector<at::Tensor> TapeMemory::changed() const {
+  return bytes_of([](const Piece& piece) { return piece.is_changed; });
+}
+
+std::vector<at::Tensor> TapeMemory::left() const {
+  return bytes_of([](const Piece& piece) { return piece.is_left; });
 }
 
 }  // namespace levin

@@ -11,7 +11,7 @@ SIBLINGS = {
     "precision": [],
     "profilers": [],
     "recompute": [],
-    "strategies": ["launch", "process", "tape", "device"],
+    "strategies": ["tape", "launch", "process", "device"],
 }
 TRAINER = ["trainer", "trainer/plan", "trainer/run", "trainer/step", "trainer/state", "trainer/loops"]
 
@@ -30,7 +30,7 @@ MAY_INCLUDE = {
     "data/images": ["core", "data"],
     "data/sets": ["core", "data", "data/loading", "data/text", "data/files", "data/images"],
     "strategies/launch": ["core", "strategies"],
-    "strategies/process": ["core", "strategies", "strategies/launch"],
+    "strategies/process": ["core", "strategies", "strategies/tape", "strategies/launch"],
     "strategies/tape": ["core", "dispatch"],
     "strategies/device": ["core", "strategies", "strategies/tape"],
     **{folder: [*BELOW_TRAINER, *TRAINER[:k]] for k, folder in enumerate(TRAINER)},

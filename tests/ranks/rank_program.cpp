@@ -155,9 +155,7 @@ class Net : public levin::LightningModule {
     if (is_time(words_, "signal_at", *this) && !std::exchange(signalled_, true)) std::raise(SIGTERM);
     if (is_time(words_, "stop_after", *this)) trainer().request_stop("asked by one rank");
   }
-  void on_before_optimizer_step(levin::Optimizer&) override {
-    if (words_.has("memory") && trainer().global_step() == 1) held_ = levin::held_memory(trainer());
-  }
+  void look_at_memory() { held_ = levin::held_memory(trainer()); }
   void optimizer_zero_grad(levin::Optimizer& optimizer) override { optimizer.zero_grad(!words_.has("zero_in_place")); }
   levin::OptimizerConfig configure_optimizers() override {
     const std::string optimizer = words_.text("optimizer", "sgd");
@@ -211,6 +209,13 @@ class Net : public levin::LightningModule {
   int64_t most_parameters_ = 0;
 };
 
+// Not a hook of the module, which would make the updates of recorded steps the host's in all runs.
+struct MemoryWatch : levin::Callback {
+  void on_before_optimizer_step(levin::Trainer& trainer, levin::LightningModule& module, levin::Optimizer&) override {
+    if (trainer.global_step() == 1) dynamic_cast<Net&>(module).look_at_memory();
+  }
+};
+
 levin::ShardDtype shard_dtype(const std::string& name) {
   return name == "bfloat16" ? levin::ShardDtype::bfloat16 : levin::ShardDtype::same;
 }
@@ -245,6 +250,7 @@ levin::TrainerOptions trainer_options(const Words& words) {
   options.enable_model_summary = false;
   options.num_sanity_val_steps = 0;
   options.log_every_n_steps = 1;
+  options.record_steps = words.has("record");
   if (words.has("clip")) options.gradient_clip_val = 0.1;
   if (words.has("clip_value")) {
     options.gradient_clip_val = 0.01;
@@ -282,6 +288,7 @@ levin::TrainerOptions trainer_options(const Words& words) {
     options.enable_checkpointing = true;
     options.callbacks = {levin::ModelCheckpoint({.save_top_k = -1})};
   }
+  if (words.has("memory")) options.callbacks.push_back(MemoryWatch());
   if (words.has("batch_size_finder")) options.callbacks.push_back(levin::BatchSizeFinder({.max_val = 8}));
   if (words.has("learning_rate_finder")) options.callbacks.push_back(levin::LearningRateFinder({.min_lr = 1e-4}));
   if (words.has("ema")) options.callbacks.push_back(levin::EMAWeightAveraging({.decay = 0.5}));

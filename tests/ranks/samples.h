@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -17,6 +18,7 @@ inline Batch make_data(const Words& words) {
   torch::manual_seed(0);
   const int64_t samples = words.number("samples", 8);
   auto x = torch::rand({samples, 8});
+  if (words.has("nan_sample")) x[words.number("nan_sample", 0)].fill_(std::numeric_limits<float>::quiet_NaN());
   return {x, torch::arange(samples).remainder(3)};
 }
 

@@ -11,6 +11,8 @@ levin_test(strategies FILES
 
 levin_test(step_tape TORCH FILES
   strategies/step_tape_test.cpp)
+levin_test(rank_messages LABEL multi_process FILES
+  strategies/rank_messages_test.cpp)
 levin_test(shm_backend LABEL multi_process FILES
   strategies/shm_backend_test.cpp)
 

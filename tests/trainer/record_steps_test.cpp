@@ -4,10 +4,12 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/ema_weight_averaging.h"
+#include "levin/callbacks/gradient_centralization.h"
 #include "levin/core/module_call.h"
 #include "levin/optim/adamw.h"
 #include "levin/precision/mixed_precision.h"
 #include "levin/trainer/step/recording_trial.h"
+#include "ranks/named_optimizer.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
@@ -26,7 +28,9 @@ struct Dropping : TinyModule {
     const at::Tensor hidden = torch::relu(levin::call(wide, dropout->forward(batch[0])));
     return torch::mse_loss(head->forward(hidden), batch[1]) * factor;
   }
-  OptimizerConfig configure_optimizers() override { return AdamW(parameters(), {.lr = 0.01}); }
+  OptimizerConfig configure_optimizers() override {
+    return make_optimizers ? make_optimizers(*this) : AdamW(parameters(), {.lr = 0.01});
+  }
   torch::nn::Linear wide{register_module("wide", torch::nn::Linear(4, 16))};
   torch::nn::Linear head{register_module("head", torch::nn::Linear(16, 1))};
   torch::nn::Dropout dropout{register_module("dropout", torch::nn::Dropout(0.25))};
@@ -34,8 +38,14 @@ struct Dropping : TinyModule {
   int calls = 0;
 };
 
+struct SpoilsBatch : Callback {
+  void on_train_batch_start(Trainer&, LightningModule&, const Batch& batch, int64_t batch_idx) override {
+    if (batch_idx == 9) batch[1].fill_(std::nan(""));
+  }
+};
+
 struct Trained {
-  std::vector<at::Tensor> weights;
+  std::vector<at::Tensor> weights = {};
   int calls = 0;
 };
 
@@ -133,7 +143,9 @@ TEST(RecordingTrial, PaysIfReplaysAreFaster) {
       trial.add((replays ? replayed : 75e-6) * (++windows % 5 == 0 ? 1 : 3));
     }
     EXPECT_EQ(trial.pays(), replayed < 60e-6) << "a twentieth is noise";
-    if (replayed == 30e-6) EXPECT_EQ(trial.text(), "30 us instead of 75 us");
+    if (replayed == 30e-6) {
+      EXPECT_EQ(trial.text(), "30 us instead of 75 us");
+    }
   }
 }
 
@@ -147,6 +159,77 @@ TEST(RecordSteps, WorksInBfloat16AndWithAnAverageOfWeights) {
   const Trained recorded = train(true, options);
   EXPECT_LT(recorded.calls, 24);
   expect_equal(train(false, options), recorded);
+}
+
+TEST(RecordSteps, OptimizersThatComputeOnTheHostUpdateAfterEachReplay) {
+  for (const char* name : {"lamb", "lars", "lookahead", "muon", "nadam", "rmsprop", "schedule_free", "torch_adam"}) {
+    const auto options = [name](TrainerOptions& o, Dropping& m) {
+      m.make_optimizers = [name](TinyModule& module) { return *named_optimizer(module, name); };
+      o.gradient_clip_val = 0.1;
+    };
+    const CapturedConsole console;
+    const Trained plain = train(false, options), recorded = train(true, options);
+    EXPECT_EQ(recorded.calls, 9) << name << "\n" << console.text();
+    expect_equal(plain, recorded);
+  }
+}
+
+TEST(RecordSteps, AWindowsUpdateOnTheHostFollowsItsLastBatch) {
+  const auto options = [](TrainerOptions& o, Dropping& m) {
+    m.make_optimizers = [](TinyModule& module) { return *named_optimizer(module, "rmsprop"); };
+    o.accumulate_grad_batches = 3;
+    o.precision = MixedPrecision(
+        {.dtype = MixedDtype::float16, .scaler = GradScalerOptions{.init_scale = 1 << 24, .growth_interval = 4}});
+  };
+  const CapturedConsole console;
+  const Trained recorded = train(true, options, 192);
+  EXPECT_LT(recorded.calls, 48) << console.text();
+  EXPECT_TRUE(console.has("optimizer steps were skipped")) << console.text();
+  expect_equal(train(false, options, 192), recorded);
+}
+
+TEST(RecordSteps, CallbacksBeforeTheUpdateAndTheModulesOptimizerStepRunInEveryWindow) {
+  struct Own : Dropping {
+    void optimizer_step(int64_t epoch, int64_t batch_idx, Optimizer& optimizer) override {
+      ++updates;
+      Dropping::optimizer_step(epoch, batch_idx, optimizer);
+    }
+    int updates = 0;
+  };
+  struct Halving : Callback {
+    void on_before_optimizer_step(Trainer&, LightningModule& module, Optimizer&) override {
+      for (const auto& parameter : module.parameters()) {
+        if (parameter.grad().defined()) parameter.mutable_grad().mul_(0.5);
+      }
+    }
+  };
+  std::vector<at::Tensor> weights[2];
+  for (const bool record : {false, true}) {
+    torch::manual_seed(3);
+    Own module;
+    TrainerOptions options = quiet(1, {Halving(), GradientCentralization()});
+    options.record_steps = record;
+    Trainer(options).fit(module, tiny_loader(96));
+    EXPECT_EQ(module.updates, 24);
+    EXPECT_EQ(module.calls, record ? 9 : 24);
+    weights[record] = module.parameters();
+  }
+  for (size_t i = 0; i < weights[0].size(); ++i) EXPECT_TRUE(torch::equal(weights[0][i], weights[1][i])) << i;
+}
+
+TEST(RecordSteps, AnUpdateOnTheHostIsSkippedIfThePolicySaysSo) {
+  const auto options = [](TrainerOptions& o, Dropping& m) {
+    m.make_optimizers = [](TinyModule& module) { return *named_optimizer(module, "rmsprop"); };
+    o.nonfinite_loss = NonFiniteLoss::skip;
+    o.callbacks.push_back(SpoilsBatch());
+  };
+  const CapturedConsole console;
+  const Trained plain = train(false, options), recorded = train(true, options);
+  EXPECT_EQ(recorded.calls, 9) << console.text();
+  EXPECT_TRUE(console.has("the loss is nan in epoch 0, batch 9, global step 9. Its update is skipped."))
+      << console.text();
+  EXPECT_TRUE(plain.weights[0].isfinite().all().item<bool>());
+  expect_equal(plain, recorded);
 }
 
 TEST(RecordSteps, WorksWithRecomputationThatDrawsNothing) {

@@ -56,9 +56,10 @@ TEST(StepGraphRefusals, NameTheOptionThatIsInTheWay) {
   TinyModule module;
   TrainerOptions options = quiet(1, {});
   options.strategy = "dp";
-  EXPECT_TRUE(has(refusal(module, options), "steps of dp on cpu cannot be recorded; use strategy: single_device."));
-  options.strategy = "ddp";
-  EXPECT_TRUE(has(refusal(module, options), "steps of ddp cannot be recorded"));
+  EXPECT_TRUE(has(refusal(module, options),
+                  "steps of dp on cpu cannot be recorded; those of single_device can, and of ddp on CPUs."));
+  options.strategy = DDP({.find_unused_parameters = true});
+  EXPECT_TRUE(has(refusal(module, options), "DDPOptions.find_unused_parameters finds on the host which parameters"));
   options = quiet(1, {});
   options.detect_anomaly = true;
   EXPECT_TRUE(has(refusal(module, options), "detect_anomaly looks at gradients on the host"));

@@ -15,6 +15,7 @@
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/step/module_replicas.h"
+#include "levin/trainer/step/recorded_evaluation.h"
 
 namespace levin {
 
@@ -206,11 +207,14 @@ void EvaluationLoop::run_batches(int64_t limit) {
   const auto count = static_cast<int64_t>(run_.entry.eval.loaders.size());
   predictions_.assign(static_cast<size_t>(count), {});
   run_.eval_batches_seen.resize(static_cast<size_t>(count));
+  auto& recorded = run_.entry.recorded_evaluations;
+  for (int64_t k = std::ssize(recorded); k < count; ++k) recorded.push_back(RecordedEvaluation::make(run_));
   for (int64_t k = 0; k < count; ++k) {
     BatchStream stream(*run_.entry.eval.loaders[static_cast<size_t>(k)],
                        std::min(limit, run_.entry.eval.num_batches[static_cast<size_t>(k)]));
     copy_ahead(run_, stream);
     stream.start(run_.progress.epoch);
+    if (const auto& of_loader = recorded[static_cast<size_t>(k)]) of_loader->begin_pass();
     Batch batch;
     while (stream.next(batch)) {
       run_.entry.place = {Hook::none, std::max<int64_t>(1, batch.size()), k, count};
@@ -245,14 +249,10 @@ void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loade
   at::Tensor prediction;
   {
     const ProfilerScope profile(run_.profiler.get(), hooks.action);
-    const ForwardScope forward(*run_.precision, run_.strategy->device().type());
     const HookScope scope(run_.entry, hooks.step);
-    prediction = run_step(run_, batch, ModuleReplicas::Result::outputs, [&](LightningModule& m, const Batch& b) {
-      if (stage_ == Stage::predict) return m.predict_step(b, batch_idx);
-      if (stage_ == Stage::test) m.test_step(b, batch_idx);
-      if (stage_ == Stage::validate) m.validation_step(b, batch_idx);
-      return at::Tensor();
-    });
+    const auto step = [&](const Batch& of) { return call_step(of, batch_idx); };
+    const auto& recorded = run_.entry.recorded_evaluations[static_cast<size_t>(loader_idx)];
+    prediction = recorded != nullptr ? recorded->step(batch, batch_idx, step) : step(batch);
   }
   call_hook(
       run_.entry, hooks.batch_end,
@@ -274,6 +274,16 @@ void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loade
     return;
   }
   write_step_metrics(loader_idx);
+}
+
+at::Tensor EvaluationLoop::call_step(const Batch& batch, int64_t batch_idx) {
+  const ForwardScope forward(*run_.precision, run_.strategy->device().type());
+  return run_step(run_, batch, ModuleReplicas::Result::outputs, [&](LightningModule& m, const Batch& b) {
+    if (stage_ == Stage::predict) return m.predict_step(b, batch_idx);
+    if (stage_ == Stage::test) m.test_step(b, batch_idx);
+    if (stage_ == Stage::validate) m.validation_step(b, batch_idx);
+    return at::Tensor();
+  });
 }
 
 // Lightning: eval step metrics stand at a count of evaluation batches that grows over the whole run, without an epoch.

@@ -24,6 +24,7 @@ class Callback;
 class LightningModule;
 class ModuleReplicas;
 class Recomputation;
+class RecordedEvaluation;
 class SequentialCalls;
 
 /// Which loop calls user code; determines where `log` goes.
@@ -54,8 +55,9 @@ struct EntryPoint {
   std::vector<std::unique_ptr<FolderLock>> folder_locks = {};  // no other run is active in them
   std::shared_ptr<ModuleReplicas> replicas = nullptr;          // null: the module computes whole batches
   std::shared_ptr<SequentialCalls> sequential_calls = nullptr;
-  std::shared_ptr<Recomputation> recomputation = nullptr;  // null: nothing is computed again
-  LoaderSet eval = {};                                     // in fit: the validation loaders
+  std::shared_ptr<Recomputation> recomputation = nullptr;                      // null: nothing is computed again
+  LoaderSet eval = {};                                                         // in fit: the validation loaders
+  std::vector<std::shared_ptr<RecordedEvaluation>> recorded_evaluations = {};  // by loader, with record_steps
 
   bool stop = false;
   bool stop_agreed = false;  // with several ranks: all have received a stop request

@@ -79,7 +79,7 @@ struct Fit {
   int64_t resumed_batch_size = 0;
 
   // With several ranks.
-  RankNotes to_say = {};     // sent sent with the next gradients that ranks reduce
+  RankNotes to_say = {};     // sent with the next gradients that ranks reduce
   RankNotes heard = {};      // notes of any rank that have not been acted on yet
   bool told_memory = false;  // this rank's memory was printed
   bool looked_at_loss_shapes = false;

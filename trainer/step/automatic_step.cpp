@@ -11,6 +11,7 @@
 #include "levin/trainer/step/nonfinite_loss.h"
 #include "levin/trainer/step/pass.h"
 #include "levin/trainer/step/pipelined_batch.h"
+#include "levin/trainer/step/step_notes.h"
 #include "levin/trainer/step/update.h"
 
 namespace levin {
@@ -47,7 +48,8 @@ at::Tensor automatic_step(Run& run, const Batch& batch, int64_t batch_idx, const
   } else {
     loss = run_whole_batch(run, batch, batch_idx, window, skipped);
   }
-  if (window.last && !run.fit.epoch.window.spoilt) update(run, window);
+  const bool is_left = run.fit.recording != nullptr && run.fit.recording->leaves_update;
+  if (window.last && !is_left && !run.fit.epoch.window.spoilt) update(run, window);
   return loss;
 }
 

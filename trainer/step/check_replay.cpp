@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace levin {
@@ -28,6 +29,11 @@ bool same_bits(const at::Tensor& one, const at::Tensor& other) {
   if (one.sizes() != other.sizes() || one.scalar_type() != other.scalar_type()) return false;
   const at::Tensor left = one.detach().contiguous(), right = other.detach().contiguous();
   return left.nbytes() == 0 || std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) == 0;
+}
+
+bool same_bits(const Tensors& some, const Tensors& others) {
+  return std::equal(some.begin(), some.end(), others.begin(), others.end(),
+                    [](const at::Tensor& one, const at::Tensor& other) { return same_bits(one, other); });
 }
 
 bool same_numbers(const State& one, const State& other) {
@@ -63,25 +69,26 @@ std::string check_replay(Recording& recording, const ReplaySides& sides) {
   const Tensors memory = recording.changed_memory();
   const Tensors before = copies_of(memory);
   const State random_before = random_state();
-  recording.replay();
-  const Tensors replayed = copies_of(memory);
-  const StepResults results = copies_of(sides.of_replay());
-  const State random_after = random_state();
-
-  put_back(memory, before);
-  restore_random_state(random_before);
   const std::string called = recording.run_beside([&] {
     const at::AutoGradMode as_always(grad_mode);
     sides.step();
   });
   if (!called.empty()) return called;
-  const std::string result = differing(results, sides.of_step());
-  if (!result.empty()) return result;
-  for (size_t k = 0; k < memory.size(); ++k) {
-    if (!same_bits(replayed[k], memory[k]))
-      return "a weight, or other memory that it changes, was another than in a replay";
-  }
-  return same_numbers(random_after, random_state()) ? "" : "it drew other random numbers than a replay";
+  const Tensors after = copies_of(memory);
+  const StepResults results = copies_of(sides.of_step());
+  const State random_after = random_state();
+
+  put_back(memory, before);
+  restore_random_state(random_before);
+  recording.replay_beside();
+  const std::string differs = differing(sides.of_replay(), results);
+  const bool is_same_memory = same_bits(memory, after);
+  const bool drew_the_same = same_numbers(random_after, random_state());
+  put_back(memory, after);
+  restore_random_state(random_after);
+  if (!differs.empty()) return differs;
+  if (!is_same_memory) return "a weight, or other memory that it changes, was another than in a replay";
+  return drew_the_same ? "" : "it drew other random numbers than a replay";
 }
 
 }  // namespace levin

@@ -18,13 +18,14 @@ using StepResults = std::vector<std::pair<std::string, at::Tensor>>;
 
 /// What both ways of running a step are to be compared in.
 struct ReplaySides {
-  std::function<StepResults()> of_replay;  // read after the replay
   std::function<void()> step;              // the step itself
   std::function<StepResults()> of_step;    // read after the step
+  std::function<StepResults()> of_replay;  // read after the replay
 };
 
-/// Replays `recording` and then runs the step itself from the same memory and random numbers; the step's effects stay.
-/// Returns what differed, as a clause that continues a sentence; "" if nothing did.
+/// Runs the step itself, and then replays `recording` from the same memory and random numbers, with what the step has
+/// received from other ranks: only the step communicates. The step's effects stay. Returns what differed, as a clause
+/// that continues a sentence; "" if nothing did.
 [[nodiscard]] std::string check_replay(Recording& recording, const ReplaySides& sides);
 
 }  // namespace levin

@@ -3,6 +3,7 @@
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -15,6 +16,7 @@
 #include "levin/core/log.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/trainer/step/nonfinite_loss.h"
+#include "levin/trainer/step/step_notes.h"
 
 namespace levin {
 
@@ -79,16 +81,36 @@ WindowResult read_notes(Run& run, const at::Tensor& loss, at::Tensor found_inf) 
 
 }  // namespace
 
+namespace {
+
+// () of `flag`'s type: 1 if a loss of the window, on any rank that has been heard, is not finite.
+at::Tensor nonfinite_flag(Run& run, const at::Tensor& loss, const at::TensorOptions& flag) {
+  const StepNotes* notes = run.fit.recording;
+  if (notes != nullptr && notes->heard.defined()) {
+    return notes->heard.select(0, static_cast<int64_t>(RankNote::nonfinite_loss)).gt(0).to(flag);
+  }
+  // Without a loss of its own the rank has heard them as it does otherwise; such a step is not replayed.
+  if (notes != nullptr && run.fit.heard.take(RankNote::nonfinite_loss)) return at::ones({}, flag);
+  return loss.defined() ? at::isfinite(loss).logical_not().to(flag) : at::zeros({}, flag);
+}
+
+// A recorded step of a CPU has heard them with its gradients, which are the same on all ranks.
+bool flags_are_known_to_all(const Run& run) {
+  return !run.has_peers() || (run.fit.recording != nullptr && run.strategy->device().is_cpu());
+}
+
+}  // namespace
+
 at::Tensor window_flags(Run& run, const at::Tensor& loss, const at::Tensor& found_inf) {
   // All ranks take part, also one without a loss in this batch.
   const bool asked = found_inf.defined() || (run.has_peers() ? notes_losses(run) : loss.defined());
   if (!asked) return {};
   const at::NoGradGuard no_grad;
   const auto flag = at::TensorOptions(at::kFloat).device(run.strategy->device());
-  const at::Tensor none = at::zeros({}, flag);
-  const at::Tensor flags = at::stack({loss.defined() ? at::isfinite(loss).logical_not().to(flag) : none,
-                                      found_inf.defined() ? found_inf.reshape({}).to(flag) : none});  // (2)
-  return run.has_peers() ? run.strategy->reduce(flags, ReduceOp::max) : flags;
+  const at::Tensor flags =
+      at::stack({nonfinite_flag(run, loss, flag),
+                 found_inf.defined() ? found_inf.reshape({}).to(flag) : at::zeros({}, flag)});  // (2)
+  return flags_are_known_to_all(run) ? flags : run.strategy->reduce(flags, ReduceOp::max);
 }
 
 WindowResult judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss) {

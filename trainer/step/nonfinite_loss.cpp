@@ -11,6 +11,7 @@ namespace {
 
 double loss_value(const at::Tensor& loss) {
   if (loss.is_cpu() && loss.scalar_type() == at::kFloat) return *static_cast<const float*>(loss.const_data_ptr());
+  if (loss.is_cpu() && loss.scalar_type() == at::kDouble) return *static_cast<const double*>(loss.const_data_ptr());
   return loss.item().toDouble();
 }
 
@@ -63,10 +64,6 @@ bool notes_losses(const Run& run) {
 
 bool keep_or_note(Run& run, const at::Tensor& loss) {
   if (!notes_losses(run)) return keep_if_finite(run, loss);
-  if (run.has_peers() && loss.is_cpu()) {  // sent with the gradients; a device is read at the end of the window
-    const double own = loss_value(loss);
-    if (!std::isfinite(own)) run.fit.to_say.add(RankNote::nonfinite_loss);
-  }
   // The sum is not finite if one of them is not; in double precision finite ones do not overflow.
   // In place, in a separate tensor: when steps are captured, all batches of a window must use the same memory.
   if (run.fit.epoch.window.unread_loss.defined()) {
@@ -74,6 +71,9 @@ bool keep_or_note(Run& run, const at::Tensor& loss) {
   } else {
     run.fit.epoch.window.unread_loss = loss.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).reshape({});
   }
+  // Sent with the gradients; a device is read at the end of the window, and a recorded step finds out by itself.
+  if (!run.has_peers() || !loss.is_cpu() || run.fit.recording != nullptr) return true;
+  if (!std::isfinite(loss_value(run.fit.epoch.window.unread_loss))) run.fit.to_say.add(RankNote::nonfinite_loss);
   return true;
 }
 

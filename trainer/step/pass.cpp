@@ -1,5 +1,9 @@
 #include "levin/trainer/step/pass.h"
 
+#include <ATen/ops/cat.h>
+#include <ATen/ops/isfinite.h>
+#include <c10/core/GradMode.h>
+
 #include <optional>
 #include <utility>
 
@@ -12,6 +16,7 @@
 #include "levin/trainer/step/loss_shapes.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/module_replicas.h"
+#include "levin/trainer/step/step_notes.h"
 #include "levin/trainer/step/step_share.h"
 
 namespace levin {
@@ -27,6 +32,23 @@ void refuse_weight(const Optimizer& optimizer) {
 at::Tensor scaled(Run& run, const at::Tensor& loss) {
   GradScaler* scaler = run.precision->scaler();
   return scaler == nullptr || !loss.defined() ? loss : scaler->scale(loss);
+}
+
+// The notes of a recorded step: those of the host, and whether the window's losses are finite, which it finds itself.
+at::Tensor said_in_step(const Run& run) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& said = run.fit.recording->said;
+  const at::Tensor& losses = run.fit.epoch.window.unread_loss;
+  if (!losses.defined() || !said.defined()) return said;
+  static_assert(static_cast<size_t>(RankNote::nonfinite_loss) == 0);
+  return at::cat({at::isfinite(losses).logical_not().to(said.scalar_type()).reshape({1}), said.slice(0, 1)});
+}
+
+// Where they were already taken for a recording, because it runs this step too.
+RankNotes own_notes(Run& run, bool sync) {
+  const StepNotes* recording = run.fit.recording;
+  if (recording != nullptr && recording->said.defined()) return sync ? notes_of(recording->said) : RankNotes();
+  return take_notes(run.entry, run.fit, sync);
 }
 
 // The part between training_step and backward.
@@ -94,7 +116,11 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
   {
     const ProfilerScope profile(run.profiler.get(), "backward");
     const HookScope scope(run.entry, Hook::backward);
-    hear(run.entry, run.fit, run.strategy->backward(scaled(run, loss), sync, take_notes(run.entry, run.fit, sync)));
+    if (run.fit.recording != nullptr && run.has_peers()) {
+      run.fit.recording->heard = run.strategy->backward_recorded(scaled(run, loss), sync, said_in_step(run));
+    } else {
+      hear(run.entry, run.fit, run.strategy->backward(scaled(run, loss), sync, own_notes(run, sync)));
+    }
   }
   if (has_hooks) {
     run.entry.time_split.enter(StepPart::callbacks);
@@ -105,7 +131,7 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
 void run_backward_without_loss(Run& run, bool sync) {
   if (!run.has_peers() || !(sync || run.strategy->has_sharded_weights())) return;
   run.entry.time_split.enter(StepPart::backward);
-  hear(run.entry, run.fit, run.strategy->backward_without_loss(sync, take_notes(run.entry, run.fit, sync)));
+  hear(run.entry, run.fit, run.strategy->backward_without_loss(sync, own_notes(run, sync)));
 }
 
 PassLoss run_pass(Run& run, const Pass& pass) {

@@ -8,14 +8,14 @@
 #include <chrono>
 #include <utility>
 
-#include "levin/core/component.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/log.h"
-#include "levin/core/tensor_text.h"
 #include "levin/trainer/lightning_module.h"
-#include "levin/trainer/run/override.h"
+#include "levin/trainer/run/ranks.h"
 #include "levin/trainer/step/automatic_step.h"
+#include "levin/trainer/step/check_recordable.h"
+#include "levin/trainer/step/recording_scope.h"
 #include "levin/trainer/step/update.h"
 #include "levin/trainer/trainer.h"
 
@@ -23,99 +23,31 @@ namespace levin {
 
 namespace {
 
-[[noreturn]] void cannot(const std::string& why) {
-  throw ConfigError(about_recording(why));
+std::shared_ptr<StepRecorder> recorder_for(Run& run) {
+  std::shared_ptr<StepRecorder> recorder = run.strategy->make_recorder();
+  if (recorder == nullptr) {
+    throw ConfigError(about_recording("steps of " + run.strategy->name() + " on " + run.strategy->device().str() +
+                                      " cannot be recorded; those of single_device can, and of ddp on CPUs."));
+  }
+  check_recordable(run, *recorder);
+  return recorder;
 }
-
-// A callback inside the step would run only once, during capture.
-bool acts_inside_step(const Callback& callback) {
-  using C = Callback;
-  return detail::overrides<C>(callback, &C::on_before_zero_grad) ||
-         detail::overrides<C>(callback, &C::on_before_backward) ||
-         detail::overrides<C>(callback, &C::on_after_backward) ||
-         detail::overrides<C>(callback, &C::on_before_optimizer_step);
-}
-
-// One sentence each.
-void check_recordable(const Run& run) {
-  if (run.strategy->is_distributed()) {
-    cannot("steps of " + run.strategy->name() +
-           " cannot be recorded, because ranks agree within them; use one device with strategy: single_device.");
-  }
-  if (run.fit.micro_batching != nullptr) cannot("recorded steps take full batches, and micro_batch_size splits them.");
-  if (run.entry.recomputation != nullptr && !run.strategy->device().is_cpu()) {
-    cannot("a captured step cannot go back to the random numbers of its forward pass, which recompute does.");
-  }
-  if (!run.entry.module->automatic_optimization()) {
-    cannot("with manual optimization training_step decides on the host what is updated, so it cannot be recorded.");
-  }
-  if (run.fit.optimizers.empty()) cannot("configure_optimizers returned no optimizer, so there is no step to record.");
-  const Optimizer& optimizer = *run.fit.optimizers[0].shared();
-  if (optimizer.needs_closure()) {
-    cannot(optimizer.name() + " evaluates the model as often as the losses ask for, so its step cannot be recorded.");
-  }
-  if (!optimizer.is_recordable()) {
-    cannot(optimizer.name() +
-           " computes parts of its update on the host, so it cannot be recorded; SGD, Adam, AdamW and "
-           "Adagrad can.");
-  }
-  using M = LightningModule;
-  const M& module = *run.entry.module;
-  if (detail::overrides<M>(module, &M::optimizer_step) || detail::overrides<M>(module, &M::backward)) {
-    cannot("the module overrides optimizer_step or backward, which a recorded step does not call.");
-  }
-  if (run.plan.detect_anomaly) {
-    cannot("detect_anomaly looks at gradients on the host, so steps cannot be recorded with it.");
-  }
-  for (const auto& callback : run.entry.callbacks) {
-    if (!acts_inside_step(*callback)) continue;
-    cannot("the callback " + detail::readable_type_name(typeid(*callback)) +
-           " acts between backward and update, and a recorded step does not call it.");
-  }
-}
-
-// During its lifetime, notes go to `notes`.
-class RecordingScope {
- public:
-  RecordingScope(Run& run, StepNotes& notes) : run_(run), outer_(std::exchange(run.fit.recording, &notes)) {}
-  ~RecordingScope() { run_.fit.recording = outer_; }
-  RecordingScope(const RecordingScope&) = delete;
-  RecordingScope& operator=(const RecordingScope&) = delete;
-
- private:
-  Run& run_;
-  StepNotes* outer_;
-};
 
 size_t part_index(const WindowPart& window) {
   return (window.first ? 0U : 1U) + (window.last ? 0U : 2U);
-}
-
-bool same_kind(const at::Tensor& one, const at::Tensor& other) {
-  return one.sizes() == other.sizes() && one.strides() == other.strides() && one.scalar_type() == other.scalar_type() &&
-         one.device() == other.device();
-}
-
-std::string shapes_text(const Batch& batch) {
-  std::string text;
-  for (const auto& tensor : batch.tensors) text += (text.empty() ? "" : ", ") + shape_text(tensor.sizes());
-  return text;
 }
 
 }  // namespace
 
 StepGraph::StepGraph(Run& run, RecordSteps record)
     : run_(run),
-      optimizer_((check_recordable(run), run.fit.optimizers[0].optimizer())),
-      recorder_(run.strategy->make_recorder()),
+      recorder_(recorder_for(run)),
+      leaves_updates_(leaves_updates(run, *recorder_)),
+      optimizer_(run.fit.optimizers[0].optimizer()),
       parameters_(optimizer_.parameters()) {
-  if (recorder_ == nullptr) {
-    cannot("steps of " + run.strategy->name() + " on " + run.strategy->device().str() +
-           " cannot be recorded; use strategy: single_device.");
-  }
   for (const auto& module : run_.entry.module->modules(/*include_self=*/false)) modules_.push_back(module.get());
   if (record == RecordSteps::automatic) trial_.emplace();
-  optimizer_.make_recordable();
+  if (!leaves_updates_) optimizer_.make_recordable();
 }
 
 std::shared_ptr<StepGraph> StepGraph::make(Run& run, RecordSteps record) {
@@ -136,7 +68,9 @@ at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const WindowPa
     window_repeats_ = !run_.fit.skip_batch && may_repeat(batch);
   }
   const bool cut = window.last && run_.fit.epoch.window.seen < run_.fit.epoch.window.size;
-  const bool repeats = window_repeats_ && !run_.fit.skip_batch && !cut && fits(batch);
+  // A batch of the window that ran as it is may have had a loss that is not finite.
+  const bool may_repeat_now = !run_.fit.skip_batch && !cut && !run_.fit.epoch.window.spoilt;
+  const bool repeats = window_repeats_ && may_repeat_now && inputs_.fits(batch);
   window_is_plain_ = window_is_plain_ && (repeats || (!window_repeats_ && trial_ && trial_runs_plain_));
   at::Tensor loss = repeats ? repeat(batch, batch_idx, window) : run_as_it_is(batch, batch_idx, window);
   if (trial_) time_window(window, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -157,14 +91,14 @@ bool StepGraph::may_repeat(const Batch& batch) {
   Settings now = settings();
   if (inputs_.empty()) {
     settings_ = std::move(now);
-    for (const auto& tensor : batch.tensors) inputs_.tensors.push_back(tensor.clone());
+    inputs_.make(batch);
     return true;
   }
   if (now != settings_) {
     forget();
     return false;
   }
-  if (!fits(batch)) return false;
+  if (!inputs_.fits(batch)) return false;
   trial_runs_plain_ = trial_ && is_checked_twice() && !trial_->replays_next();
   return !trial_runs_plain_;
 }
@@ -194,12 +128,17 @@ void StepGraph::time_window(const WindowPart& window, double seconds) {
 StepGraph::Settings StepGraph::settings() const {
   Settings now;
   now.window_size = run_.progress.accumulate;
-  now.optimizer_version = optimizer_.version();
-  for (const auto& group : optimizer_.groups()) {
-    now.numbers.push_back(group.momentum);
-    now.numbers.push_back(group.weight_decay);
+  if (!leaves_updates_) {
+    now.optimizer_version = optimizer_.version();
+    for (const auto& group : optimizer_.groups()) {
+      now.numbers.push_back(group.momentum);
+      now.numbers.push_back(group.weight_decay);
+    }
   }
-  for (const auto& parameter : parameters_) now.flags.push_back(parameter.requires_grad());
+  for (const auto& parameter : parameters_) {
+    now.flags.push_back(parameter.requires_grad());
+    now.weights.push_back(parameter.const_data_ptr());
+  }
   now.flags.push_back(run_.entry.module->is_training());
   for (const auto* module : modules_) now.flags.push_back(module->is_training());
   return now;
@@ -207,7 +146,7 @@ StepGraph::Settings StepGraph::settings() const {
 
 void StepGraph::forget() {
   parts_ = {};
-  inputs_ = Batch();
+  inputs_ = RecordedBatch();
   gradients_.clear();
   warm_up_left_ = 1;
   if (++changes_ <= kMostChanges) return;
@@ -226,24 +165,17 @@ void StepGraph::give_up(const std::string& why) {
 void StepGraph::stop() {
   gave_up_ = true;
   parts_ = {};
-  inputs_ = Batch();
+  inputs_ = RecordedBatch();
   gradients_.clear();
   trial_.reset();
 }
 
-bool StepGraph::fits(const Batch& batch) const {
-  if (batch.count() != inputs_.count()) return false;
-  for (size_t i = 0; i < batch.count(); ++i) {
-    if (!same_kind(batch.tensors[i], inputs_.tensors[i])) return false;
-  }
-  return true;
-}
-
 at::Tensor StepGraph::run_as_it_is(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
-  if (!inputs_.empty() && !run_.fit.skip_batch && !fits(batch) && !std::exchange(told_of_shape_, true)) {
-    Console::instance().warn(about_recording(
-        "batch " + std::to_string(batch_idx) + " has the shapes " + shapes_text(batch) + " and the recorded step " +
-        shapes_text(inputs_) + ", so such batches are not repeated from the recording (drop_last leaves them out)."));
+  if (!inputs_.empty() && !run_.fit.skip_batch && !inputs_.fits(batch) && !std::exchange(told_of_shape_, true)) {
+    Console::instance().warn(
+        about_recording("batch " + std::to_string(batch_idx) + " has the shapes " + shapes_text(batch) +
+                        " and the recorded step " + shapes_text(inputs_.batch()) +
+                        ", so such batches are not repeated from the recording (drop_last leaves them out)."));
   }
   if (!warms_up_) return automatic_step(run_, batch, batch_idx, window);
   at::Tensor loss;
@@ -252,11 +184,12 @@ at::Tensor StepGraph::run_as_it_is(const Batch& batch, int64_t batch_idx, const 
 }
 
 at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
-  {
+  inputs_.take(batch);
+  if (window.last && !leaves_updates_) {
     const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < batch.count(); ++i) inputs_.tensors[i].copy_(batch.tensors[i], /*non_blocking=*/true);
-    if (window.last) optimizer_.send_learning_rates();
+    optimizer_.send_learning_rates();
   }
+  if (window.last) say_notes();
   if (window.first) hold_gradients();
   Part& part = parts_[part_index(window)];
   run_.entry.time_split.enter(StepPart::forward);  // the entire step, whose parts the host cannot distinguish
@@ -282,9 +215,23 @@ std::string StepGraph::record(Part& part, int64_t batch_idx, const WindowPart& w
   if (part.recording == nullptr) return recorder_->refusal();
   ++recorded_;
   if (!window.first) return "";
-  gradients_.clear();
-  for (const auto& parameter : parameters_) gradients_.push_back(parameter.grad());
+  gradients_ = gradients_now();
   return "";
+}
+
+std::vector<at::Tensor> StepGraph::gradients_now() const {
+  std::vector<at::Tensor> gradients;
+  gradients.reserve(parameters_.size());
+  for (const auto& parameter : parameters_) gradients.push_back(parameter.grad());
+  return gradients;
+}
+
+// The recorded step reads them from `said_`.
+void StepGraph::say_notes() {
+  if (!run_.has_peers()) return;
+  const auto numbers = levin::take_notes(run_.entry, run_.fit, /*sync=*/true).numbers();
+  if (!said_.defined()) said_ = notes_tensor({});
+  std::copy(numbers.begin(), numbers.end(), said_.mutable_data_ptr<double>());
 }
 
 std::unique_ptr<Recording> StepGraph::capture(const std::function<void()>& step) {
@@ -312,22 +259,20 @@ std::string StepGraph::replay(Part& part, int64_t batch_idx, const WindowPart& w
   ++repeated_;
   if (is_checked_replay(part)) return check(part, batch_idx, window);
   const ProfilerScope profile(run_.profiler.get(), "recorded_step");
-  part.recording->replay();
+  run_.strategy->run_replay([&part] { part.recording->replay(); });
   return "";
 }
 
 std::string StepGraph::check(Part& part, int64_t batch_idx, const WindowPart& window) {
   const ProfilerScope profile(run_.profiler.get(), "check_recorded_step");
   Part own;
-  const at::Tensor unread_loss = run_.fit.epoch.window.unread_loss;
-  auto results = [&](const Part& of) { return results_of(of, window); };
-  std::string problem = check_replay(*part.recording, {.of_replay = [&] { return results(part); },
-                                                       .step =
-                                                           [&] {
-                                                             run_.fit.epoch.window.unread_loss = unread_loss;
-                                                             run_recorded(own, batch_idx, window);
-                                                           },
-                                                       .of_step = [&] { return results(own); }});
+  auto results = [&](const Part& of, const std::vector<at::Tensor>& gradients) {
+    return results_of(of, window.first ? gradients : std::vector<at::Tensor>());
+  };
+  std::string problem = check_replay(*part.recording, {.step = [&] { run_recorded(own, batch_idx, window); },
+                                                       .of_step = [&] { return results(own, gradients_now()); },
+                                                       .of_replay = [&] { return results(part, gradients_); }});
+  if (problem.empty()) problem = own.notes.refusal;
   if (problem.empty()) {
     if (window.first) hold_gradients();
     return "";
@@ -339,25 +284,28 @@ std::string StepGraph::check(Part& part, int64_t batch_idx, const WindowPart& wi
 }
 
 // What the two must agree in besides the memory that both change.
-StepResults StepGraph::results_of(const Part& part, const WindowPart& window) const {
+StepResults StepGraph::results_of(const Part& part, const std::vector<at::Tensor>& gradients) {
   StepResults results = {{"the loss", part.loss}, {"the sum of losses", part.unread_loss}};
   for (const auto& value : part.notes.logged)
     results.emplace_back("the logged value \"" + value.name + "\"", value.value);
   results.emplace_back("whether losses and gradients are finite", part.notes.flags);
-  for (size_t i = 0; window.first && i < parameters_.size(); ++i) {
-    results.emplace_back("the gradient of parameter " + std::to_string(i), parameters_[i].grad());
+  results.emplace_back("what other ranks say", part.notes.heard);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    results.emplace_back("the gradient of parameter " + std::to_string(i), gradients[i]);
   }
   return results;
 }
 
 void StepGraph::run_recorded(Part& part, int64_t batch_idx, const WindowPart& window) {
-  part.notes = StepNotes{.step_runs = recorder_->runs_step()};
+  part.notes = StepNotes{.leaves_update = leaves_updates_, .step_runs = recorder_->runs_step()};
+  if (window.last) part.notes.said = said_;
   const RecordingScope scope(run_, part.notes);
-  part.loss = automatic_step(run_, inputs_, batch_idx, window);
+  part.loss = automatic_step(run_, inputs_.batch(), batch_idx, window);
   if (!part.loss.defined()) {
     refuse_recording(run_, "training_step returned no loss for batch " + std::to_string(batch_idx) +
                                ", and whether a batch counts cannot be decided inside a recorded step");
   }
+  scope.check_metrics();
   part.unread_loss = run_.fit.epoch.window.unread_loss;
 }
 
@@ -373,8 +321,21 @@ void StepGraph::take_notes(const Part& part, const WindowPart& window) {
     run_.entry.train_metrics.log(place, value.name, value.value, value.options);
   }
   if (!window.last) return;
+  if (leaves_updates_) {
+    if (part.notes.heard.defined()) hear(run_.entry, run_.fit, notes_of(part.notes.heard));
+    if (!run_.fit.epoch.window.spoilt) update(run_, window);
+    return;
+  }
+  if (part.notes.heard.defined()) act_on_notes(part.notes.heard);
   const at::Tensor& flags = part.notes.flags;
   count_window(run_, flags.defined() ? judge_window(run_, flags, part.notes.loss) : WindowResult::good);
+}
+
+// Whether a loss was not finite is among the flags.
+void StepGraph::act_on_notes(const at::Tensor& heard) {
+  RankNotes notes = notes_of(heard);
+  (void)notes.take(RankNote::nonfinite_loss);
+  hear(run_.entry, run_.fit, notes);
 }
 
 }  // namespace levin

@@ -3,8 +3,9 @@
 // launch; a CPU calls the operators below autograd, without building a graph and walking it.
 //
 // Recorded are training_step, backward, clipping and the update; of an accumulation window, the first, a middle and the
-// last batch separately. Each batch is copied into the same memory. A window that differs from what was recorded
-// (another shape of batch, another number of batches) runs as it is. Recording is done by the strategy's StepRecorder.
+// last batch separately. On a CPU the host performs clipping and the update itself where something of them is host code
+// (leaves_updates). Each batch is copied into the same memory. A window that differs from what was recorded (another
+// shape of batch, another number of batches) runs as it is. Recording is done by the strategy's StepRecorder.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,6 +24,7 @@
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/run/window.h"
 #include "levin/trainer/step/check_replay.h"
+#include "levin/trainer/step/recorded_batch.h"
 #include "levin/trainer/step/recording_trial.h"
 #include "levin/trainer/step/step_notes.h"
 
@@ -39,8 +41,8 @@ namespace levin {
 // window, as it does otherwise, and counts accordingly.
 
 // Note [When a replay is checked]
-// A captured graph is what the GPU ran. A tape may miss something that the host did, so its first replay, second,
-// fourth, eighth and so on are followed by the step itself from the same memory and random numbers, and must have given
+// A captured graph is what the GPU ran. A tape may miss something that the host did, so in place of its first replay,
+// second, fourth, eighth and so on the step itself runs, and a replay from the same memory and random numbers must give
 // the same bits (check_replay.h). The step's own results count. With the first difference the run goes on as it is.
 
 class StepGraph {
@@ -77,15 +79,15 @@ class StepGraph {
   struct Settings {
     int64_t window_size = 0;
     int64_t optimizer_version = 0;
-    std::vector<double> numbers = {};  // momentum and weight decay of each group
-    std::vector<bool> flags = {};      // which parameters are trained, which modules are in training mode
+    std::vector<double> numbers = {};       // momentum and weight decay of each group
+    std::vector<const void*> weights = {};  // where they are
+    std::vector<bool> flags = {};           // which parameters are trained, which modules are in training mode
     bool operator==(const Settings&) const = default;
   };
 
   StepGraph(Run& run, RecordSteps record);
 
   [[nodiscard]] bool may_repeat(const Batch& batch);
-  [[nodiscard]] bool fits(const Batch& batch) const;
   [[nodiscard]] at::Tensor run_as_it_is(const Batch& batch, int64_t batch_idx, const WindowPart& window);
   [[nodiscard]] at::Tensor repeat(const Batch& batch, int64_t batch_idx, const WindowPart& window);
   // These return why the steps are not to be recorded any more; "" if they may be.
@@ -95,10 +97,13 @@ class StepGraph {
 
   [[nodiscard]] std::unique_ptr<Recording> capture(const std::function<void()>& step);
   [[nodiscard]] bool is_checked_replay(const Part& part) const;
-  [[nodiscard]] StepResults results_of(const Part& part, const WindowPart& window) const;
+  [[nodiscard]] static StepResults results_of(const Part& part, const std::vector<at::Tensor>& gradients);
+  [[nodiscard]] std::vector<at::Tensor> gradients_now() const;
   void run_recorded(Part& part, int64_t batch_idx, const WindowPart& window);
   void hold_gradients();
   void take_notes(const Part& part, const WindowPart& window);
+  void say_notes();
+  void act_on_notes(const at::Tensor& heard);
   [[nodiscard]] bool is_checked_twice() const;
   void time_window(const WindowPart& window, double seconds);
   [[nodiscard]] Settings settings() const;
@@ -107,14 +112,16 @@ class StepGraph {
   void stop();
 
   Run& run_;
-  Optimizer& optimizer_;
   std::shared_ptr<StepRecorder> recorder_;
+  bool leaves_updates_;
+  Optimizer& optimizer_;
   std::vector<at::Tensor> parameters_;
   std::vector<const torch::nn::Module*> modules_;  // the module's own
   std::array<Part, 4> parts_;
   Settings settings_;
-  Batch inputs_;                       // what the recordings read
+  RecordedBatch inputs_;               // what the recordings read
   std::vector<at::Tensor> gradients_;  // what they write, by parameter
+  at::Tensor said_;                    // this rank's notes, which they read
   int64_t warm_up_left_ = kWarmUpWindows;
   int64_t changes_ = 0;
   bool gave_up_ = false;

@@ -24,9 +24,14 @@ struct StepNotes {
   std::vector<Logged> logged = {};
   at::Tensor flags = {};  // of window_flags(); undefined: not needed, or the window has not ended
   at::Tensor loss = {};   // the sum of the losses that the flags are about
+  // With several ranks, where their gradients are reduced: this rank's notes, which the host writes before each replay,
+  // and those of all ranks after it (GradientSync::backward_recorded).
+  at::Tensor said = {};
+  at::Tensor heard = {};
 
-  bool step_runs = false;    // it is run while it is recorded, so what cannot be recorded need not end the run
-  std::string refusal = "";  // why it cannot be recorded, a clause; "": it can
+  bool leaves_update = false;  // the window's update is not part of it; the host performs it afterwards
+  bool step_runs = false;      // it is run while it is recorded, so what cannot be recorded need not end the run
+  std::string refusal = "";    // why it cannot be recorded, a clause; "": it can
 };
 
 /// Trainer::log while a step is recorded.

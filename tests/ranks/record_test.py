@@ -1,0 +1,179 @@
+"""Recorded steps of several ranks: the bits of the steps themselves, whichever rank replays."""
+
+import os
+import pathlib
+import signal
+
+from ranks import RanksTest, children, main
+
+BACKENDS = ("backend=shm", "backend=gloo")
+# Calls of training_step in 24 windows: 3 before, 1 that is recorded, and in place of the 1st, 2nd, 4th, 8th and 16th
+# of 20 replays.
+WINDOWS, CALLED = 24, 9
+
+
+class ComparedRuns(RanksTest):
+    def check(self, *words, ranks=2, windows=WINDOWS, accumulate=1, backends=BACKENDS):
+        """Returns a report of the recorded run."""
+        words = ["batch=4", f"samples={4 * ranks * windows * accumulate // 2}", "epochs=2", *words]
+        if accumulate > 1:
+            words.append(f"accumulate={accumulate}")
+        for backend in backends:
+            plain, recorded = self.train_each([backend, *words], [backend, *words, "record"], ranks=ranks, timeout=120)
+            for one, other in zip(plain, recorded):
+                self.assertEqual(one["weights"], other["weights"], backend)
+                self.assertEqual(one["metrics"], other["metrics"], backend)
+                self.assertEqual(one["random"], other["random"], backend)
+                self.assertEqual(one["global_step"], other["global_step"], backend)
+            self.assertEqual(recorded[0]["weights"], recorded[-1]["weights"], backend)
+        return recorded[0]
+
+
+class SameBits(ComparedRuns):
+    def test_a_perceptron(self):
+        self.assertEqual(len(self.check()["seen"]), CALLED)
+
+    def test_many_buckets_are_reduced_beside_the_backward_pass(self):
+        self.assertEqual(len(self.check("model=deep", "small_buckets")["seen"]), CALLED)
+
+    def test_gradients_that_are_views_of_buckets(self):
+        self.assertEqual(len(self.check("bucket_view")["seen"]), CALLED)
+
+    def test_buffers_that_are_rank_zeros_in_every_step(self):
+        self.assertEqual(len(self.check("model=batchnorm")["seen"]), CALLED)
+
+    def test_random_numbers_that_differ_between_ranks(self):
+        self.assertEqual(len(self.check("model=dropout", "optimizer=adamw")["seen"]), CALLED)
+
+    def test_an_accumulation_window_is_reduced_once(self):
+        report = self.check("clip", accumulate=3)
+        self.assertLess(len(report["seen"]), WINDOWS * 3 // 2)
+
+    def test_gradients_that_are_zeroed_in_place(self):
+        self.assertEqual(len(self.check("zero_in_place")["seen"]), CALLED)
+
+    def test_three_ranks_in_bfloat16(self):
+        self.assertEqual(len(self.check("precision=bf16-mixed", ranks=3)["seen"]), CALLED)
+
+    def test_an_optimizer_that_updates_on_the_host(self):
+        self.assertEqual(len(self.check("optimizer=rmsprop", "clip")["seen"]), CALLED)
+
+    def test_scaled_losses_of_which_the_first_overflow(self):
+        self.check("scaled", windows=60)
+
+
+class RanksDiffer(ComparedRuns):
+    """One rank replays where another runs its step."""
+
+    def test_a_rank_that_finds_a_difference_goes_on_alone(self):
+        words = ["batch=4", "samples=192", "epochs=1", "skip_nonfinite", "nan=1:7"]
+        for backend in BACKENDS:
+            plain, recorded = self.train_each([backend, *words], [backend, *words, "record"], ranks=2)
+            for one, other in zip(plain, recorded):
+                self.assertEqual(one["weights"], other["weights"])
+                self.assertEqual(one["global_step"], 23)
+                self.assertEqual(other["global_step"], 23)
+            # Rank 1 ran its step in place of the 4th replay, which differed, and all that follow.
+            self.assertEqual([len(report["seen"]) for report in recorded], [CALLED, 4 + 3 + 16])
+
+    def test_a_loss_that_is_not_finite_on_one_rank_skips_the_update_on_all(self):
+        # Sample 75 is in rank 1's batch 9, which both ranks replay.
+        report = self.check("nan_sample=75", "skip_nonfinite")
+        self.assertEqual(report["global_step"], WINDOWS - 2)
+        self.assertEqual(len(report["seen"]), CALLED)
+
+    def test_and_an_update_on_the_host(self):
+        report = self.check("nan_sample=75", "skip_nonfinite", "optimizer=rmsprop", backends=BACKENDS[:1])
+        self.assertEqual(report["global_step"], WINDOWS - 2)
+
+    def test_and_within_an_accumulation_window(self):
+        self.assertEqual(self.check("nan_sample=75", "skip_nonfinite", accumulate=2)["global_step"], WINDOWS - 2)
+
+    def test_and_ends_the_run_where_the_policy_says_so(self):
+        status, errors = self.run_words("batch=4", "samples=192", "nan_sample=75", "record", "devices=2")
+        self.assertNotEqual(status, 0)
+        self.assertRegex(errors, r"the loss is (nan|not finite on another rank) in epoch 0, batch 9")
+
+    def test_a_stop_that_one_rank_asks_for_ends_both_after_the_same_step(self):
+        steps = [report["global_step"] for report in
+                 self.train("batch=4", "samples=400", "record", "signal_at=1:14", "checkpoint", "again", ranks=2)]
+        self.assertEqual(steps[0], steps[1])
+        words = ["batch=4", "samples=400", "epochs=1", "stop_after=1:3"]
+        plain, recorded = self.train_each(words, [*words, "record"], ranks=2)
+        self.assertEqual([r["global_step"] for r in plain], [r["global_step"] for r in recorded])
+
+
+class Faults(RanksTest):
+    def begin(self, *words):
+        process = self.start("samples=4000000", "batch=1", "record", "save_at=40", *words, "devices=2",
+                             start_new_session=True)
+
+        def clean():
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.communicate()
+
+        self.addCleanup(clean)
+        self.wait_until(lambda: list(pathlib.Path(self.out).glob("mid.ckpt")), "its 40th step, which is replayed")
+        return process
+
+    def test_a_killed_rank_ends_the_job_and_is_named(self):
+        for backend in BACKENDS:
+            process = self.begin(backend)
+            os.kill(children(process.pid)[1], signal.SIGKILL)
+            _, errors = process.communicate(timeout=30)
+            self.assertEqual(process.returncode, 128 + signal.SIGKILL)
+            self.assertRegex(errors, r"rank 1 on \S+ \(process \d+\) was killed by signal 9 \(Killed\) in train")
+
+    def test_a_frozen_rank_is_found_within_the_timeout(self):
+        for backend in BACKENDS:
+            process = self.begin("timeout=2", backend)
+            os.kill(children(process.pid)[1], signal.SIGSTOP)
+            _, errors = process.communicate(timeout=30)
+            self.assertNotEqual(process.returncode, 0)
+            self.assertRegex(errors, "rank 0 of 2: .* failed: ")
+            self.assertIn("Another rank ended or hangs; see its output.", errors)
+
+    def test_a_signal_to_one_rank_stops_both(self):
+        process = self.begin()
+        os.kill(children(process.pid)[1], signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+        self.assertIn("fit was stopped by SIGTERM", errors)
+
+
+class Refused(RanksTest):
+    def check(self, *words, text):
+        status, errors = self.run_words("samples=96", "record", *words, "devices=2")
+        self.assertNotEqual(status, 0)
+        self.assertIn(text, errors)
+
+    def test_parameters_that_a_step_does_not_use(self):
+        for word, option in (("find_unused", "find_unused_parameters"), ("static_graph", "static_graph")):
+            self.check(word, text=f"TrainerOptions.record_steps: DDPOptions.{option} finds on the host which parameters "
+                                  "a step uses, which a recording does not repeat. Remove one.")
+
+    def test_compressed_gradients(self):
+        self.check("hook=fp16", text="TrainerOptions.record_steps: DDPOptions.comm_hook runs on c10d's thread, where a "
+                                     "recording does not see it. Remove one.")
+
+    def test_weighted_losses(self):
+        self.check("weighted", text="set_loss_weight: the sum of a window's weights is read by the host")
+
+    def test_fsdp(self):
+        self.check("strategy=fsdp", text="TrainerOptions.record_steps: steps of fsdp on cpu cannot be recorded; those of "
+                                         "single_device can, and of ddp on CPUs.")
+
+    def test_messages_that_are_not_repeated_are_named_and_steps_run_as_they_are(self):
+        words = ["samples=96", "batch=4", "model=batchnorm", "sync_batchnorm"]
+        plain = self.train(*words, ranks=2)
+        status, errors = self.run_words(*words, "record", "devices=2")
+        self.assertEqual(status, 0, errors)
+        self.assertIn("c10d::allgather_ sends tensors to other ranks in a way that a recording does not repeat", errors)
+        self.assertIn("The steps are not recorded, and run as they are.", errors)
+        self.assertEqual([r["weights"] for r in plain], [r["weights"] for r in self.reports(2)])
+
+
+if __name__ == "__main__":
+    main()

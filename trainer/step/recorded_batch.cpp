@@ -1,0 +1,40 @@
+#include "levin/trainer/step/recorded_batch.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "levin/core/tensor_text.h"
+
+namespace levin {
+
+namespace {
+
+bool same_kind(const at::Tensor& one, const at::Tensor& other) {
+  return one.sizes() == other.sizes() && one.strides() == other.strides() && one.scalar_type() == other.scalar_type() &&
+         one.device() == other.device();
+}
+
+}  // namespace
+
+void RecordedBatch::make(const Batch& batch) {
+  for (const auto& tensor : batch.tensors) batch_.tensors.push_back(tensor.clone());
+}
+
+bool RecordedBatch::fits(const Batch& batch) const {
+  return std::equal(batch.tensors.begin(), batch.tensors.end(), batch_.tensors.begin(), batch_.tensors.end(),
+                    same_kind);
+}
+
+void RecordedBatch::take(const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < batch.count(); ++i) batch_.tensors[i].copy_(batch.tensors[i], /*non_blocking=*/true);
+}
+
+std::string shapes_text(const Batch& batch) {
+  std::string text;
+  for (const auto& tensor : batch.tensors) text += (text.empty() ? "" : ", ") + shape_text(tensor.sizes());
+  return text;
+}
+
+}  // namespace levin

@@ -1,0 +1,30 @@
+// The batch that recorded steps read: each batch is copied into the same memory. Internal.
+#pragma once
+
+#include <string>
+
+#include "levin/data/batch.h"
+
+namespace levin {
+
+class RecordedBatch {
+ public:
+  /// Before the first batch.
+  [[nodiscard]] bool empty() const { return batch_.empty(); }
+  [[nodiscard]] const Batch& batch() const { return batch_; }
+
+  /// Makes memory like that of `batch`, and copies it there. A batch without tensors stays empty().
+  void make(const Batch& batch);
+  /// Whether `batch` has as many tensors, of the same shapes, strides, types and devices.
+  [[nodiscard]] bool fits(const Batch& batch) const;
+  /// Copies a batch that fits. Does not block the host.
+  void take(const Batch& batch);
+
+ private:
+  Batch batch_;
+};
+
+/// "(32, 16), (32)"
+[[nodiscard]] std::string shapes_text(const Batch& batch);
+
+}  // namespace levin

@@ -1,0 +1,202 @@
+#include "levin/trainer/step/recorded_evaluation.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <utility>
+
+#include "levin/core/console.h"
+#include "levin/core/error.h"
+#include "levin/core/log.h"
+#include "levin/core/tensor_text.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/run/run.h"
+#include "levin/trainer/step/recording_scope.h"
+
+namespace levin {
+
+std::shared_ptr<RecordedEvaluation> RecordedEvaluation::make(Run& run) {
+  if (run.plan.record_steps == RecordSteps::no || run.entry.replicas != nullptr) return nullptr;
+  std::shared_ptr<StepRecorder> recorder;
+  try {
+    recorder = run.strategy->make_recorder();
+  } catch (const ConfigError& error) {
+    log::trainer.info("{} Evaluation steps run as they are.", error.what());
+    return nullptr;
+  }
+  if (recorder == nullptr || !recorder->runs_step()) {
+    log::trainer.info("record_steps: evaluation steps of {} on {} run as they are", run.strategy->name(),
+                      run.strategy->device().str());
+    return nullptr;
+  }
+  return std::shared_ptr<RecordedEvaluation>(new RecordedEvaluation(run, std::move(recorder)));
+}
+
+RecordedEvaluation::RecordedEvaluation(Run& run, std::shared_ptr<StepRecorder> recorder)
+    : run_(run), recorder_(std::move(recorder)) {
+  if (run.plan.record_steps == RecordSteps::automatic) trial_.emplace();
+}
+
+void RecordedEvaluation::begin_pass() {
+  if (gave_up_) return;
+  const bool fitted = std::exchange(replays_of_pass_, 0) > 0;
+  if (recording_ == nullptr) return;
+  Settings now = settings();
+  if (now == settings_ && fitted) return;
+  forget();
+}
+
+RecordedEvaluation::Settings RecordedEvaluation::settings() const {
+  Settings now;
+  const LightningModule& whole = *run_.entry.module;
+  for (const auto& tensor : whole.parameters()) now.tensors.push_back(tensor.const_data_ptr());
+  for (const auto& tensor : whole.buffers()) now.tensors.push_back(tensor.const_data_ptr());
+  now.modes.push_back(whole.is_training());
+  for (const auto& module : whole.modules(/*include_self=*/false)) now.modes.push_back(module->is_training());
+  return now;
+}
+
+void RecordedEvaluation::forget() {
+  recording_.reset();
+  recorded_ = {};
+  inputs_ = {};
+  replays_ = 0;
+  if (++changes_ <= kMostChanges) return;
+  log::trainer.info(
+      "record_steps: the weights' memory or the batches' shapes have changed {} times, so evaluation steps "
+      "run as they are",
+      changes_);
+  stop();
+}
+
+void RecordedEvaluation::give_up(const std::string& why) {
+  Console::instance().warn(about_recording(why + ". These steps are not recorded, and run as they are."));
+  stop();
+}
+
+void RecordedEvaluation::stop() {
+  gave_up_ = true;
+  recording_.reset();
+  recorded_ = {};
+  inputs_ = {};
+  trial_.reset();
+}
+
+at::Tensor RecordedEvaluation::step(const Batch& batch, int64_t batch_idx, Step step) {
+  if (gave_up_ || batch.empty()) return step(batch);
+  if (warm_up_left_ > 0) {
+    --warm_up_left_;
+    return step(batch);
+  }
+  if (!inputs_.empty() && !inputs_.fits(batch)) return step(batch);
+  const bool is_timed = trial_ && replays_ >= 2 && replays_of_pass_ > 0;
+  const auto start = std::chrono::steady_clock::now();
+  const bool runs = is_timed && !trial_->replays_next();
+  at::Tensor prediction = runs ? step(batch) : repeat(batch, batch_idx, step);
+  const bool is_check = !runs && std::has_single_bit(static_cast<uint64_t>(replays_));
+  if (is_timed && !is_check) {
+    time(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return prediction;
+}
+
+void RecordedEvaluation::time(double seconds) {
+  if (!trial_) return;
+  trial_->add(seconds);
+  if (!trial_->is_over()) return;
+  const RecordingTrial trial = *trial_;
+  trial_.reset();
+  const std::string name(hook_name(run_.entry.place.hook));
+  if (trial.pays()) {
+    log::trainer.info("record_steps: auto: {} is replayed from a recording: {} each", name, trial.text());
+  } else {
+    log::trainer.info("record_steps: auto: a recorded {} is no faster ({}), so it runs as it is", name, trial.text());
+    stop();
+  }
+}
+
+at::Tensor RecordedEvaluation::repeat(const Batch& batch, int64_t batch_idx, Step step) {
+  const bool is_new = recording_ == nullptr;
+  if (is_new) {
+    settings_ = settings();
+    inputs_.make(batch);
+  } else {
+    inputs_.take(batch);
+  }
+  std::string problem;
+  if (is_new) {
+    problem = record(step);
+  } else {
+    ++replays_;
+    const bool is_checked = replays_of_pass_ == 0 || std::has_single_bit(static_cast<uint64_t>(replays_));
+    if (is_checked) {
+      problem = check(batch_idx, step);
+    } else {
+      recording_->replay();
+    }
+  }
+  ++replays_of_pass_;
+  log_again(recorded_.notes);
+  // The next replay writes to the recording's memory.
+  at::Tensor prediction = recorded_.prediction.defined() ? recorded_.prediction.clone() : at::Tensor();
+  if (!problem.empty()) give_up(problem);
+  return prediction;
+}
+
+std::string RecordedEvaluation::record(Step step) {
+  recording_ = recorder_->record([this, step] { run_recorded(recorded_, step); });
+  if (!recorded_.notes.refusal.empty()) return recorded_.notes.refusal;
+  if (recording_ == nullptr) return recorder_->refusal();
+  return problem_of_left_memory();
+}
+
+// What a step keeps besides its results is kept for its batch, as in a list of all batches' outputs.
+std::string RecordedEvaluation::problem_of_left_memory() const {
+  std::vector<at::Tensor> known = {recorded_.prediction};
+  for (const auto& value : recorded_.notes.logged) known.push_back(value.value);
+  for (const at::Tensor& left : recording_->left_memory()) {
+    const bool is_known = std::any_of(known.begin(), known.end(), [&](const at::Tensor& tensor) {
+      return tensor.defined() && tensor.storage().data() == left.storage().data();
+    });
+    if (is_known) continue;
+    return std::string(hook_name(run_.entry.place.hook)) + " keeps a tensor of " + bytes_text(left.nbytes()) +
+           " of its batch, which the next replay would overwrite; keep it in the hook after the batch, or log it";
+  }
+  return "";
+}
+
+std::string RecordedEvaluation::check(int64_t batch_idx, Step step) {
+  Result own;
+  std::string problem = check_replay(*recording_, {.step = [&] { run_recorded(own, step); },
+                                                   .of_step = [&] { return results_of(own); },
+                                                   .of_replay = [&] { return results_of(recorded_); }});
+  if (problem.empty()) problem = own.notes.refusal;
+  if (problem.empty()) return "";
+  recorded_ = std::move(own);
+  return std::string(hook_name(run_.entry.place.hook)) + " of batch " + std::to_string(batch_idx) +
+         " differs from the recorded step: " + problem;
+}
+
+void RecordedEvaluation::run_recorded(Result& result, Step step) {
+  result.notes = StepNotes{.step_runs = true};
+  const RecordingScope scope(run_, result.notes);
+  result.prediction = step(inputs_.batch());
+  scope.check_metrics();
+}
+
+StepResults RecordedEvaluation::results_of(const Result& result) {
+  StepResults results = {{"the prediction", result.prediction}};
+  for (const auto& value : result.notes.logged)
+    results.emplace_back("the logged value \"" + value.name + "\"", value.value);
+  return results;
+}
+
+void RecordedEvaluation::log_again(const StepNotes& notes) {
+  for (const auto& value : notes.logged) {
+    MetricStore::Place place = run_.entry.place;
+    place.hook = value.hook;
+    run_.entry.eval_metrics.log(place, value.name, value.value, value.options);
+  }
+}
+
+}  // namespace levin

@@ -1,0 +1,88 @@
+// TrainerOptions::record_steps for evaluation: validation_step, test_step and predict_step on one loader's batches are
+// recorded once and then replayed, on CPUs. As in training (step_graph.h), replays are checked against the step itself
+// in place of the first, second, fourth, eighth and so on, and in place of the first of each pass over the loader.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/core/device_work.h"
+#include "levin/data/batch.h"
+#include "levin/trainer/step/check_replay.h"
+#include "levin/trainer/step/recorded_batch.h"
+#include "levin/trainer/step/recording_trial.h"
+#include "levin/trainer/step/step_notes.h"
+
+namespace levin {
+
+struct Run;
+
+class RecordedEvaluation {
+ public:
+  /// The step on a batch, with all that belongs to it (autocast's scope). Returns the prediction, or nothing.
+  using Step = c10::function_ref<at::Tensor(const Batch&)>;
+
+  /// Batches of all passes that run as they are before one is recorded.
+  static constexpr int64_t kWarmUpBatches = 2;
+  /// Steps are recorded again if weights are elsewhere or modes change; at most this often.
+  static constexpr int64_t kMostChanges = 8;
+
+  /// Null if the run does not record its steps, or the strategy cannot record those of an evaluation.
+  [[nodiscard]] static std::shared_ptr<RecordedEvaluation> make(Run& run);
+
+  /// A pass over the loader begins. Every rank by itself.
+  void begin_pass();
+  /// `step` on the batch, or its replay if there is a recording that fits. A step that cannot be recorded is said once,
+  /// and runs as it is.
+  [[nodiscard]] at::Tensor step(const Batch& batch, int64_t batch_idx, Step step);
+
+ private:
+  /// One run of the step.
+  struct Result {
+    StepNotes notes = {};
+    at::Tensor prediction = {};
+  };
+  /// What a recording depends on besides the batch's shape.
+  struct Settings {
+    std::vector<const void*> tensors = {};  // where weights and buffers are
+    std::vector<bool> modes = {};           // which modules are in training mode
+    bool operator==(const Settings&) const = default;
+  };
+
+  RecordedEvaluation(Run& run, std::shared_ptr<StepRecorder> recorder);
+
+  [[nodiscard]] at::Tensor repeat(const Batch& batch, int64_t batch_idx, Step step);
+  // These return why the steps are not to be recorded any more; "" if they may be.
+  [[nodiscard]] std::string record(Step step);
+  [[nodiscard]] std::string check(int64_t batch_idx, Step step);
+  void run_recorded(Result& result, Step step);
+  [[nodiscard]] std::string problem_of_left_memory() const;
+  [[nodiscard]] static StepResults results_of(const Result& result);
+  void log_again(const StepNotes& notes);
+  void time(double seconds);
+  [[nodiscard]] Settings settings() const;
+  void forget();
+  void give_up(const std::string& why);
+  void stop();
+
+  Run& run_;
+  std::shared_ptr<StepRecorder> recorder_;
+  std::optional<RecordingTrial> trial_;  // record_steps: auto, until it is decided
+  Settings settings_;
+  RecordedBatch inputs_;
+  std::unique_ptr<Recording> recording_;
+  Result recorded_;  // what each replay writes
+  int64_t warm_up_left_ = kWarmUpBatches;
+  int64_t replays_ = 0;
+  int64_t replays_of_pass_ = 0;
+  int64_t changes_ = 0;
+  bool gave_up_ = false;
+};
+
+}  // namespace levin
