@@ -1,7 +1,9 @@
 #include "levin/data/sets/mnist.h"
 
+#include <ATen/ops/bincount.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -97,6 +99,48 @@ TEST(FashionMnist, HoldsOutTheSameImagesWhateverTheRun) {
   const at::Tensor images = first_batch(*one.val_dataloader()[0])[0];
   EXPECT_TRUE(at::equal(images, first_batch(*two.val_dataloader()[0])[0]));
   EXPECT_FALSE(at::equal(images, first_batch(*other.val_dataloader()[0])[0]));
+}
+
+at::Tensor classes_of(const at::Tensor& labels) {
+  return at::bincount(labels, {}, /*minlength=*/10);
+}
+
+TEST(FashionMnist, AStratifiedSplitHoldsOutEveryClassAlike) {
+  NEED_FASHION_MNIST();
+  for (const bool stratified : {false, true}) {
+    FashionMnist data({.batch_size = 1000, .val_size = 1000, .stratified_split = stratified});
+    data.setup(Stage::validate);
+    // The training images have 6000 of each class.
+    const at::Tensor classes = classes_of(first_batch(*data.val_dataloader()[0])[1]);
+    EXPECT_EQ(at::equal(classes, at::full({10}, 100)), stratified) << classes;
+  }
+}
+
+TEST(FashionMnist, BatchesHoldEveryClassAlikeAsAsked) {
+  NEED_FASHION_MNIST();
+  FashionMnist stratified({.batch_size = 50, .batching = {.stratified = true}});
+  stratified.setup(Stage::fit);
+  const auto loader = stratified.train_dataloader();
+  loader->start(0);
+  Batch batch;
+  for (int k = 0; k < 5 && loader->next(batch); ++k) {
+    // The 55,000 images that are left have about 5,500 of each class, so a batch of 50 has four to six.
+    const at::Tensor classes = classes_of(batch[1]);
+    EXPECT_GE(classes.min().item<int64_t>(), 4) << classes;
+    EXPECT_LE(classes.max().item<int64_t>(), 6) << classes;
+  }
+  FashionMnist balanced({.batch_size = 5000, .batching = {.weights = SampleWeights::balanced}});
+  balanced.setup(Stage::fit);
+  const auto drawn = balanced.train_dataloader();
+  const at::Tensor first = first_batch(*drawn)[1], second = first_batch(*drawn)[1];
+  EXPECT_TRUE(at::equal(first, second)) << "an epoch's order depends on the seed and the epoch alone";
+  EXPECT_LT(classes_of(first).sub(500).abs().max().item<int64_t>(), 100) << "4.7 standard deviations";
+}
+
+TEST(FashionMnist, RefusesBatchingThatContradictsItself) {
+  const auto both = error_of<ConfigError>(
+      [] { FashionMnist data({.batching = {.weights = SampleWeights::balanced, .stratified = true}}); });
+  EXPECT_TRUE(holds(both, {"Options.batching.weights", "stratified"})) << both;
 }
 
 TEST(Mnist, SaysWhichFilesAreMissingWhereAndWhatToSet) {
