@@ -108,9 +108,10 @@ bool RankStatus::leave_to_launcher(const std::string& text) {
 
 RankPages::RankPages(int64_t count) : count_(count) {
   const size_t size = static_cast<size_t>(count) * sizeof(RankPage);
-  descriptor_ = ::memfd_create("levin ranks", 0);
+  descriptor_ = ::memfd_create("levin rank status", 0);
   void* memory = MAP_FAILED;
-  if (descriptor_ >= 0 && ::ftruncate(descriptor_, static_cast<off_t>(size)) == 0) {
+  if (descriptor_ >= 0 && ::fchmod(descriptor_, S_IRUSR | S_IWUSR) == 0 &&
+      ::ftruncate(descriptor_, static_cast<off_t>(size)) == 0) {
     memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   }
   if (memory == MAP_FAILED) {

@@ -79,7 +79,7 @@ struct flock lock_of(int rank) {
 ShmSegment::ShmSegment(int size, size_t half_bytes) : size_(size), half_bytes_(half_bytes) {
   static_assert(sizeof(Line) <= kPageBytes && std::atomic<uint32_t>::is_always_lock_free);
   descriptor_ = ::memfd_create("levin ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (descriptor_ < 0) fail("memfd_create", errno);
+  if (descriptor_ < 0 || ::fchmod(descriptor_, S_IRUSR | S_IWUSR) != 0) fail("memfd_create", errno);
   const size_t bytes = segment_bytes(size, half_bytes);
   // Allocated now and never resized: otherwise a write could end in SIGBUS later.
   const int full = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
@@ -87,7 +87,6 @@ ShmSegment::ShmSegment(int size, size_t half_bytes) : size_(size), half_bytes_(h
     ::close(descriptor_);
     fail("allocating " + std::to_string(bytes >> 10) + " KiB", full);
   }
-  ::fchmod(descriptor_, S_IRUSR | S_IWUSR);
   ::fcntl(descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   map(bytes);
   auto* page = new (memory_) Page{{}, half_bytes, static_cast<uint64_t>(size)};

@@ -10,6 +10,14 @@ import time
 from ranks import RanksTest, alive, children, free_port, main
 
 
+def shared_memory(pid):
+    """The files of the memory that a rank shares, as it has them open."""
+    try:
+        return [path for path in pathlib.Path(f"/proc/{pid}/fd").iterdir() if "memfd:levin" in os.readlink(path)]
+    except OSError:  # just closed
+        return []
+
+
 class Faults(RanksTest):
     def test_a_killed_rank_ends_the_job_within_five_seconds_and_is_named(self):
         start = time.monotonic()
@@ -64,6 +72,21 @@ class Faults(RanksTest):
         while any(alive(rank) for rank in ranks) and time.monotonic() < deadline:
             time.sleep(0.05)
         self.assertFalse([rank for rank in ranks if alive(rank)])
+
+    def test_a_job_that_is_killed_amid_a_step_leaves_no_shared_memory(self):
+        process = self.start("samples=4000", "batch=1", "slow=5", "devices=2", start_new_session=True)
+        self.wait_until(lambda: [len(shared_memory(rank)) for rank in children(process.pid)] == [2, 2],
+                        "memory for messages and for the ranks' status")
+        ranks = children(process.pid)
+        for rank in ranks:
+            for path in shared_memory(rank):
+                self.assertIn("(deleted)", os.readlink(path))
+                self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        self.assertFalse([name for name in os.listdir("/dev/shm") if "levin" in name])
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        self.wait_until(lambda: not any(shared_memory(rank) for rank in ranks), "the ranks' end")
+        self.assertFalse([name for name in os.listdir("/dev/shm") if "levin" in name])
 
     def test_restarts_end_at_the_undisturbed_runs_bits(self):
         words = ["samples=40", "batch=2", "epochs=2", "model=dropout", "checkpoint"]

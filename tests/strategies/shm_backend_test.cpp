@@ -1,62 +1,31 @@
-// c10d's collectives through shared memory, between forked ranks. The truth of a reduction is LibTorch's own arithmetic
-// in the order of ranks, on what the ranks are known to contribute.
+// c10d's collectives through shared memory, between forked ranks.
 #include "levin/strategies/process/shm_backend.h"
 
 #include <ATen/ATen.h>
 #include <sys/resource.h>
 
-#include <filesystem>
 #include <regex>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "forked_ranks.h"
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/strategies/process/shm_group.h"
+#include "shm_truth.h"
 
 namespace levin::shm_backend_test {
 namespace {
 
+using test::check;
+using test::Group;
 using test::on_ranks;
-using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
-using Tensors = std::vector<at::Tensor>;
+using test::part_of;
+using test::reduced;
+using test::shm;
+using test::Tensors;
 
 constexpr int64_t kLarge = (1 << 20) + 7;  // elements: more than a slot of any type holds
-const std::vector<at::ScalarType> kTypes = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
-                                            at::kLong,  at::kInt,    at::kByte, at::kBool};
-
-Group shm(Collectives& ranks, const std::string& name = "test") {
-  return ranks.group(name, "shm", at::kCPU);
-}
-
-// What a rank contributes to call number `call`; bits that depend on the order of a sum.
-at::Tensor part_of(int64_t rank, int64_t size, at::ScalarType type, int64_t call = 0) {
-  const at::Tensor numbers = at::arange(size, at::kDouble).add_(static_cast<double>(3 * rank + 7 * call));
-  if (type == at::kBool) return numbers.remainder(3).gt(static_cast<double>(rank % 2));
-  if (at::isIntegralType(type, false)) return numbers.remainder(5).to(type);
-  return numbers.mul(0.7).sin_().to(type);
-}
-
-at::Tensor reduced(int64_t ranks, int64_t size, at::ScalarType type, c10d::ReduceOp::RedOpType op, int64_t call = 0) {
-  const bool is_short = type == at::kHalf || type == at::kBFloat16;
-  const auto wide = is_short ? at::kFloat : type;
-  at::Tensor result = part_of(0, size, type, call).to(wide);
-  for (int64_t rank = 1; rank < ranks; ++rank) {
-    const at::Tensor part = part_of(rank, size, type, call).to(wide);
-    if (op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG)
-      result = type == at::kBool ? result | part : result + part;
-    if (op == c10d::ReduceOp::PRODUCT) result = type == at::kBool ? result & part : result * part;
-    if (op == c10d::ReduceOp::MIN) result = at::minimum(result, part);
-    if (op == c10d::ReduceOp::MAX) result = at::maximum(result, part);
-  }
-  if (op == c10d::ReduceOp::AVG) result = result / static_cast<double>(ranks);
-  return result.to(type);
-}
-
-void check(std::string& wrong, const at::Tensor& found, const at::Tensor& expected, const std::string& what) {
-  if (at::equal(found, expected)) return;
-  wrong += what + " of " + c10::toString(expected.scalar_type()) + " x " + std::to_string(expected.numel()) + "\n";
-}
+const std::vector<at::ScalarType> kTypes = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong,
+                                            at::kInt,   at::kShort,  at::kByte, at::kChar,     at::kBool};
 
 void check_all_reduce(std::string& wrong, const Group& group, int64_t size, at::ScalarType type,
                       c10d::ReduceOp::RedOpType op) {
@@ -204,67 +173,6 @@ TEST(ShmBackend, GroupsDoNotWaitForEachOther) {
     return text;
   });
   for (const std::string& text : wrong) EXPECT_EQ(text, "");
-}
-
-std::string lost_rank(Collectives& ranks, int signal_number) {
-  const Group group = shm(ranks);
-  Tensors tensors = {at::ones({10})};
-  wait_for(*group->allreduce(tensors), *group, "a reduction");
-  if (group->getRank() == 2) ::raise(signal_number);
-  const auto start = std::chrono::steady_clock::now();
-  try {
-    wait_for(*group->allreduce(tensors), *group, "a reduction");
-  } catch (const RankError& error) {
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    const std::string text = error.what();
-    try {
-      group->allreduce(tensors)->wait();
-    } catch (const RankError& again) {
-      if (text.find(again.what()) == std::string::npos) return again.what();
-    }
-    return (took.count() < 5 ? "soon: " : "late: ") + text;
-  }
-  return "no error";
-}
-
-TEST(ShmBackend, NamesARankThatWasKilledAtOnce) {
-  const auto texts = on_ranks(3, [](Collectives& ranks) { return lost_rank(ranks, SIGKILL); });
-  for (size_t rank = 0; rank < 2; ++rank) {
-    EXPECT_PRED2(matches, texts[rank],
-                 ("soon: rank " + std::to_string(rank) +
-                  " of 3: a reduction failed: rank 2 \\(process [0-9]+\\) has "
-                  "ended. Another rank ended or hangs"));
-  }
-  for (const auto& file : std::filesystem::directory_iterator("/dev/shm")) {
-    EXPECT_EQ(file.path().string().find("levin"), std::string::npos);
-  }
-}
-
-TEST(ShmBackend, NamesARankThatHangsOnceTheTimeoutIsOver) {
-  const auto texts = on_ranks(3,
-                              [](Collectives& ranks) {
-                                (void)shm(ranks);
-                                ranks.set_timeout(std::chrono::milliseconds(1500));
-                                return lost_rank(ranks, SIGSTOP);
-                              },
-                              std::chrono::seconds(60), {2});
-  for (size_t rank = 0; rank < 2; ++rank) {
-    EXPECT_PRED2(matches, texts[rank],
-                 ("soon: rank " + std::to_string(rank) +
-                  " of 3: a reduction failed: Timed out waiting 1500ms for rank 2 "
-                  "\\(process [0-9]+\\)"));
-  }
-}
-
-TEST(ShmBackend, NamesARankThatCallsAnotherCollective) {
-  const auto texts = on_ranks(2, [](Collectives& ranks) {
-    const Group group = shm(ranks);
-    Tensors tensors = {at::ones({ranks.world().rank == 0 ? 4 : 5})};
-    group->allreduce(tensors)->wait();
-    return std::string("no error");
-  });
-  EXPECT_PRED2(has, texts[0], ("calls another collective, or with tensors of other sizes or types, than rank 0"));
-  EXPECT_PRED2(has, texts[1], ("calls another collective, or with tensors of other sizes or types, than rank 1"));
 }
 
 TEST(ShmBackend, RefusesWhatItCannotReduceOrRead) {
