@@ -1,5 +1,3 @@
-// c10d's headers declare Gloo only if this macro is defined; Gloo itself is part of libtorch_cpu.
-#define USE_C10D_GLOO
 #include "levin/strategies/process/collectives.h"
 
 #include <ATen/ops/empty.h>
@@ -17,23 +15,16 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
-#include "levin/core/console.h"
 #include "levin/core/error.h"
-#include "levin/core/gpu.h"
 #include "levin/core/rank_status.h"
-#include "levin/core/shared_library.h"
 #include "levin/strategies/launch/launcher.h"
-#include "levin/strategies/launch/own_address.h"
 #include "levin/strategies/launch/rank_process.h"
 #include "levin/strategies/launch/store_gate.h"
-#include "levin/strategies/process/nccl.h"
+#include "levin/strategies/process/rank_groups.h"
 #include "levin/strategies/process/roll_call.h"
-#include "levin/strategies/process/shm_backend.h"
-#include "levin/strategies/process/shm_group.h"
 #include "levin/strategies/process/store_probe.h"
 
 namespace levin {
@@ -108,32 +99,6 @@ bool may_have_come_early(const World& world, int64_t rendezvous) {
   return launched_by_levin() && world.num_nodes > 1 && world.rank != 0 && rendezvous == 0;
 }
 
-c10::intrusive_ptr<c10d::ProcessGroup> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const World& world,
-                                                 const std::string& name, Milliseconds timeout, int threads,
-                                                 at::Device device = at::kCPU) {
-  const auto own = c10::make_intrusive<c10d::PrefixStore>(name, store);
-  const int rank = static_cast<int>(world.rank);
-  const int size = static_cast<int>(world.size);
-  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-  const std::string address = own_address(world);
-  options->devices.push_back(address.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
-                                             : c10d::ProcessGroupGloo::createDeviceForHostname(address));
-  options->threads = threads;
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(own, rank, size);
-  const auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(own, rank, size, options);
-  group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
-  if (device.is_cuda()) group->setBackend(at::kCUDA, c10d::ProcessGroup::BackendType::GLOO, gloo);
-  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
-  return group;
-}
-
-c10::intrusive_ptr<c10d::ProcessGroup> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, const World& world,
-                                                 const std::string& name, Milliseconds timeout, at::Device device) {
-  MakeNcclGroup make = nullptr;
-  gpu_library().find(make, kMakeNcclGroup);
-  return make(c10::make_intrusive<c10d::PrefixStore>(name, store), world, timeout, device);
-}
-
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
@@ -187,7 +152,7 @@ Collectives::Collectives(const World& world, Milliseconds timeout) : groups_(std
     try {
       groups_->store = rendezvous_store(world, rendezvous, timeout);
       call_roll(*groups_->store, world, timeout);
-      groups_->control = make_gloo(groups_->store, world, "control", timeout, 1);
+      groups_->control = make_gloo_group({groups_->store, world, "control", timeout}, 1);
     } catch (const std::exception& error) {
       const bool is_final = dynamic_cast<const Error*>(&error) != nullptr &&  // such as a rejected secret
                             dynamic_cast<const RendezvousClosed*>(&error) == nullptr;
@@ -312,32 +277,6 @@ void Collectives::set_timeout(Milliseconds timeout) {
   for (auto& [name, group] : groups_->others) group->setTimeout(timeout);
 }
 
-// Null, after a warning that says why, if the ranks cannot share memory and need not.
-c10::intrusive_ptr<c10d::ProcessGroup> Collectives::shm_group(const std::string& name, bool is_required) {
-  const auto rank = static_cast<int>(groups_->world.rank);
-  const auto size = static_cast<int>(groups_->world.size);
-  SharedMemory memory = share_memory(rank, size,
-                                     {[&](const std::string& text) { return broadcast(text); },
-                                      [&](const std::string& text) { return gather(text); }});
-  if (!memory.segment) {
-    if (is_required) {
-      throw ConfigError("DDPOptions.process_group_backend: shm requires memory that all ranks share, but " +
-                        memory.reason + ". Use gloo or auto.");
-    }
-    if (rank == 0 && memory.on_one_host) {
-      Console::instance().warn("Ranks communicate over Gloo, which is slower than shared memory: " + memory.reason +
-                               ".");
-    }
-    return {};
-  }
-  auto group =
-      c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::PrefixStore>(name, groups_->store), rank, size);
-  group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM,
-                    c10::make_intrusive<ShmBackend>(std::move(memory.segment), groups_->timeout));
-  group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
-  return group;
-}
-
 c10::intrusive_ptr<c10d::ProcessGroup> Collectives::group(const std::string& name, const std::string& backend,
                                                           at::Device device) {
   auto& group = groups_->others[name];
@@ -351,9 +290,13 @@ c10::intrusive_ptr<c10d::ProcessGroup> Collectives::group(const std::string& nam
     throw ConfigError(
         "DDPOptions.process_group_backend: shm is for tensors on the CPU, but this run is on GPUs. Use nccl or auto.");
   }
-  if (backend == "nccl") group = make_nccl(groups_->store, groups_->world, name, groups_->timeout, device);
-  if (backend == "shm" || (backend == "auto" && device.is_cpu())) group = shm_group(name, backend == "shm");
-  if (!group) group = make_gloo(groups_->store, groups_->world, name, groups_->timeout, 2, device);
+  const GroupPlace place = {groups_->store, groups_->world, name, groups_->timeout};
+  if (backend == "nccl") group = make_nccl_group(place, device);
+  if (backend == "shm" || (backend == "auto" && device.is_cpu())) {
+    group = make_shm_group(
+        place, [this](const std::string& text) { return gather(text); }, backend == "shm");
+  }
+  if (!group) group = make_gloo_group(place, 2, device);
   return group;
 }
 

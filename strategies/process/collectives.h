@@ -54,13 +54,13 @@ class Collectives {
 
   /// A process group of the same ranks for tensors on `device`, one for each `name`, made by the first call. `backend`:
   /// gloo; nccl, which is for GPUs and is part of the CUDA component; shm, which is for CPUs of one host; auto, which
-  /// is shm on a CPU if all ranks can share memory, gloo otherwise. Throws ConfigError where the backend cannot be had.
+  /// is shm on a CPU where ranks share hosts and memory, with gloo between hosts, and gloo otherwise. Throws
+  /// ConfigError where the backend cannot be had.
   [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> group(const std::string& name, const std::string& backend,
                                                              at::Device device);
 
  private:
   [[nodiscard]] bool same_on_all(const std::string& text);
-  [[nodiscard]] c10::intrusive_ptr<c10d::ProcessGroup> shm_group(const std::string& name, bool is_required);
 
   struct Groups;
   std::unique_ptr<Groups> groups_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/strategies/process/future_work.h"
 #include "levin/strategies/process/rank_error.h"
 
 namespace levin {
@@ -48,18 +49,13 @@ std::vector<at::Tensor> shm_parts(const at::Tensor& whole, int ranks, const at::
 
 }  // namespace
 
-class ShmWork final : public c10d::Work {
+class ShmWork final : public FutureWork {
  public:
   ShmWork(ShmCall call, int rank, c10d::OpType type, const char* title, std::chrono::milliseconds timeout)
-      : Work(rank, type, title, call.outputs),
-        call_(std::move(call)),
-        timeout_(timeout),
-        future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
+      : FutureWork(call.outputs, rank, type, title), call_(std::move(call)), timeout_(timeout) {}
 
   [[nodiscard]] const ShmCall& call() const { return call_; }
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
-  std::vector<at::Tensor> result() override { return call_.outputs; }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
 
   // Goes on with the call until it is done (true) or `until`.
   bool advance(ShmSegment& segment, ShmSegment::Clock::time_point until) {
@@ -74,21 +70,11 @@ class ShmWork final : public c10d::Work {
     return true;
   }
 
-  void end(const std::exception_ptr& failure) {
-    if (failure) {
-      future_->setError(failure);
-    } else {
-      future_->markCompleted(call_.outputs);
-    }
-    finish(failure);
-  }
-
  private:
   ShmCall call_;
   int64_t round_ = 0;
   bool announced_ = false;
   std::chrono::milliseconds timeout_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
 ShmBackend::ShmBackend(std::unique_ptr<ShmSegment> segment, std::chrono::milliseconds timeout)
@@ -161,6 +147,13 @@ c10::intrusive_ptr<c10d::Work> ShmBackend::allreduce(std::vector<at::Tensor>& te
                                                      const c10d::AllreduceOptions& options) {
   return start(shm_all_reduce(*segment_, only(tensors), shm_reduction(options.reduceOp)), c10d::OpType::ALLREDUCE,
                "shm:all_reduce", options.timeout);
+}
+
+c10::intrusive_ptr<c10d::Work> ShmBackend::reduce(std::vector<at::Tensor>& tensors,
+                                                  const c10d::ReduceOptions& options) {
+  return start(
+      shm_reduce(*segment_, only(tensors), shm_reduction(options.reduceOp), static_cast<int>(options.rootRank)),
+      c10d::OpType::REDUCE, "shm:reduce", options.timeout);
 }
 
 c10::intrusive_ptr<c10d::Work> ShmBackend::broadcast(std::vector<at::Tensor>& tensors,

@@ -32,9 +32,11 @@ class ShmBackend final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "shm"; }
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void abort() override { segment_->close(); }
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) override;
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,

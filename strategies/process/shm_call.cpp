@@ -9,7 +9,7 @@ namespace levin {
 
 namespace {
 
-enum Kind : int64_t { kAllReduce, kReduceScatter, kBroadcast, kGather, kScatter, kBarrier };
+enum Kind : int64_t { kAllReduce, kReduce, kReduceScatter, kBroadcast, kGather, kScatter, kBarrier };
 
 // Up to here every rank adds up everything, in one round; larger ones are divided among ranks, in two rounds a chunk.
 constexpr int64_t kUndividedBytes = 256 << 10;
@@ -145,6 +145,29 @@ ShmCall shm_all_reduce(const ShmSegment& segment, const at::Tensor& tensor, ShmR
   check_reducible(reduction, tensor.scalar_type());
   const bool divided = call.bytes > std::min(half_of(segment), kUndividedBytes);
   (divided ? divided_all_reduce : undivided_all_reduce)(segment, call, tensor, reduction);
+  call.outputs = {tensor};
+  return call;
+}
+
+ShmCall shm_reduce(const ShmSegment& segment, const at::Tensor& tensor, ShmReduction reduction, int root) {
+  ShmCall call = call_of(kReduce, tensor, segment.size() * static_cast<int64_t>(reduction) + root);
+  check_reducible(reduction, tensor.scalar_type());
+  const int64_t bytes = call.bytes;
+  const int64_t each = half_of(segment);
+  const bool receives = segment.rank() == root;
+  call.rounds = rounds_for(bytes, each);
+  call.write = [=](int64_t k, const ShmSlots& slots) {
+    const Stretch part = stretch(bytes, each, k);
+    if (!receives) copy_bytes(slots.own(), readable(tensor) + part.begin, part.size);
+  };
+  call.read = [=, &segment](int64_t k, const ShmSlots& slots) {
+    if (!receives) return;
+    const Stretch part = stretch(bytes, each, k);
+    std::byte* place = writable(tensor) + part.begin;
+    const auto parts = contributions(segment, place, [&](int rank) { return slots.of(rank); });
+    reduce_in_rank_order(reduction, tensor.scalar_type(), parts,
+                         part.size / static_cast<int64_t>(tensor.element_size()), place);
+  };
   call.outputs = {tensor};
   return call;
 }

@@ -38,6 +38,8 @@ struct ShmCall {
 /// Tensors are on the CPU and contiguous. `parts`, where given: one tensor per rank, all of the same size; empty on
 /// ranks other than the root. Throw Error for others.
 [[nodiscard]] ShmCall shm_all_reduce(const ShmSegment& segment, const at::Tensor& tensor, ShmReduction reduction);
+/// Only `root` gets the result; the others' tensors stay as they are.
+[[nodiscard]] ShmCall shm_reduce(const ShmSegment& segment, const at::Tensor& tensor, ShmReduction reduction, int root);
 [[nodiscard]] ShmCall shm_reduce_scatter(const ShmSegment& segment, const at::Tensor& out,
                                          const std::vector<at::Tensor>& parts, ShmReduction reduction);
 [[nodiscard]] ShmCall shm_broadcast(const ShmSegment& segment, const at::Tensor& tensor, int root);

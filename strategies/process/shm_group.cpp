@@ -1,10 +1,8 @@
 #include "levin/strategies/process/shm_group.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "levin/core/error.h"
-#include "levin/strategies/process/place.h"
 
 namespace levin {
 
@@ -12,50 +10,35 @@ namespace {
 
 // Of a rank's slot: the fewest waits for others, in memory that still fits into a cache.
 constexpr size_t kHalfBytes = 1 << 20;
-constexpr const char* kElsewhere = "elsewhere ";
-
-std::string host_of(const std::string& machine) {
-  return machine.substr(0, machine.find(' '));
-}
 
 }  // namespace
 
-SharedMemory share_memory(int rank, int size, const TextExchange& exchange) {
+SharedMemory share_memory(int64_t rank, const std::vector<std::string>& machines, const TextGather& gather) {
+  const std::string& own = machines.at(static_cast<size_t>(rank));
+  const auto first = std::find(machines.begin(), machines.end(), own) - machines.begin();
+  const auto here = static_cast<int>(std::count(machines.begin(), machines.end(), own));
+  const auto place = static_cast<int>(std::count(machines.begin(), machines.begin() + rank, own));
   SharedMemory memory;
   std::string problem;
-  std::string offer;
-  if (rank == 0) {
+  const auto attempt = [&](auto make) {
     try {
-      memory.segment = std::make_unique<ShmSegment>(size, kHalfBytes);
-      offer = memory.segment->offer();
+      memory.segment = make();
+      memory.segment->set_name(rank);
     } catch (const Error& error) {
       problem = error.what();
     }
-  }
-  const std::string invitation = exchange.broadcast(this_machine() + "\n" + offer);
-  const std::string machine = invitation.substr(0, invitation.find('\n'));
-  offer = invitation.substr(machine.size() + 1);
-  if (rank != 0 && machine != this_machine()) {
-    problem = kElsewhere + host_of(this_machine());
-  } else if (rank != 0 && !offer.empty()) {
-    try {
-      memory.segment = std::make_unique<ShmSegment>(offer, rank, size);
-    } catch (const Error& error) {
-      problem = error.what();
-    }
-  }
-  const std::vector<std::string> problems = exchange.gather(problem);
+  };
+  const bool shares = here > 1 || machines.size() == 1;
+  if (place == 0 && shares) attempt([&] { return std::make_unique<ShmSegment>(here, kHalfBytes); });
+  const std::string offer = gather(memory.segment ? memory.segment->offer() : "")[static_cast<size_t>(first)];
+  if (place > 0 && !offer.empty()) attempt([&] { return std::make_unique<ShmSegment>(offer, place, here); });
+  const std::vector<std::string> problems = gather(problem);
   for (size_t k = 0; k < problems.size(); ++k) {
     if (problems[k].empty()) continue;
-    const bool is_elsewhere = problems[k].rfind(kElsewhere, 0) == 0;
-    memory.on_one_host = memory.on_one_host && !is_elsewhere;
-    memory.reason += (memory.reason.empty() ? "rank " : ", rank ") + std::to_string(k) +
-                     (is_elsewhere ? " is on host " + problems[k].substr(std::string(kElsewhere).size())
-                                   : " has no shared memory: " + problems[k]);
+    memory.reason +=
+        (memory.reason.empty() ? "rank " : ", rank ") + std::to_string(k) + " has no shared memory: " + problems[k];
   }
-  if (memory.reason.empty()) return memory;
-  memory.segment.reset();
-  if (!memory.on_one_host) memory.reason = "rank 0 is on host " + host_of(machine) + ", " + memory.reason;
+  if (!memory.reason.empty()) memory.segment.reset();
   return memory;
 }
 

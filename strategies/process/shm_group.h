@@ -1,6 +1,7 @@
-// How ranks find out whether they can share memory: all of them do, or none.
+// How ranks find out whether those of each machine can share memory: all of them do, or none.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,20 +11,17 @@
 
 namespace levin {
 
-/// Collectives of texts, called by all ranks.
-struct TextExchange {
-  std::function<std::string(const std::string&)> broadcast;            // rank 0's
-  std::function<std::vector<std::string>(const std::string&)> gather;  // all ranks', in their order
-};
+/// All ranks' texts, in their order; every rank calls it.
+using TextGather = std::function<std::vector<std::string>(const std::string&)>;
 
-/// Memory of all ranks; where it cannot be had, no segment, and the reason, the same on every rank.
+/// Memory of this machine's ranks; none where this rank is the only one there, and others are elsewhere.
 struct SharedMemory {
   std::unique_ptr<ShmSegment> segment = nullptr;
-  bool on_one_host = true;
-  std::string reason = {};  // "rank 0 is on host a, rank 1 is on host b"
+  std::string reason = {};  // not empty: some machine's ranks have none, so nobody has; the same text on every rank
 };
 
-/// Every rank calls it.
-[[nodiscard]] SharedMemory share_memory(int rank, int size, const TextExchange& exchange);
+/// Every rank calls it. `machines`: every rank's.
+[[nodiscard]] SharedMemory share_memory(int64_t rank, const std::vector<std::string>& machines,
+                                        const TextGather& gather);
 
 }  // namespace levin

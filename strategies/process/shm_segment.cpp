@@ -32,6 +32,7 @@ struct alignas(128) ShmSegment::Line {
   std::atomic<uint32_t> announced;  // the last round; wraps around
   std::atomic<uint32_t> sleepers;   // ranks in a futex call on `announced`
   int64_t process;
+  int64_t name;                 // the rank that errors call it
   std::array<Label, 2> labels;  // of the rounds in both halves
 };
 
@@ -148,6 +149,11 @@ void ShmSegment::enter() {
     fail("locking shared memory", error);
   }
   line(rank_).process = ::getpid();
+  line(rank_).name = rank_;
+}
+
+void ShmSegment::set_name(int64_t rank) {
+  line(rank_).name = rank;
 }
 
 std::string ShmSegment::offer() const {
@@ -183,7 +189,7 @@ bool ShmSegment::await_all(Clock::time_point until) {
     // All that has announced this round has not begun the one after the next, which overwrites the label.
     if (line(rank).labels[round % 2] != line(rank_).labels[round % 2]) {
       throw RankError(text(rank) + " calls another collective, or with tensors of other sizes or types, than rank " +
-                      std::to_string(rank_));
+                      std::to_string(line(rank_).name));
     }
   }
   return true;
@@ -227,7 +233,7 @@ std::string ShmSegment::missing() const {
 }
 
 std::string ShmSegment::text(int rank) const {
-  return "rank " + std::to_string(rank) + " (process " + std::to_string(line(rank).process) + ")";
+  return "rank " + std::to_string(line(rank).name) + " (process " + std::to_string(line(rank).process) + ")";
 }
 
 }  // namespace levin

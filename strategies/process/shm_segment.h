@@ -29,6 +29,8 @@ class ShmSegment {
 
   /// How another process of this host and user finds the memory; on rank 0.
   [[nodiscard]] std::string offer() const;
+  /// The rank that errors call this process, where it is another one than here; before the others wait for it.
+  void set_name(int64_t rank);
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
   [[nodiscard]] size_t half_bytes() const { return half_bytes_; }

@@ -1,5 +1,6 @@
 """Two nodes that reach each other by a cable only: network namespaces with a pair of virtual interfaces. Each has its own
-loopback, so a rank that tells the other a loopback address, or listens there, is found out. Root, iproute2.
+loopback, so a rank that tells the other a loopback address, or listens there, is found out. Nodes with names of their own
+count as two machines: otherwise all ranks share memory. Root, iproute2.
 """
 
 import os
@@ -49,8 +50,9 @@ def make():
 class TwoNodes(RanksTest):
     WORDS = ["samples=16", "batch=2", "model=dropout"]
 
-    def on(self, node, *words, env=None):
-        return subprocess.Popen([*enter(node), PROGRAM, f"out={self.out}", *self.WORDS, *words],
+    def on(self, node, *words, env=None, named=False):
+        name = ["unshare", "--uts", "sh", "-c", f'echo levin-{node} > /proc/sys/kernel/hostname; exec "$@"', "sh"]
+        return subprocess.Popen([*enter(node), *(name if named else []), PROGRAM, f"out={self.out}", *self.WORDS, *words],
                                 env={**CLEAN, **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def finish(self, nodes):
@@ -77,6 +79,30 @@ class TwoNodes(RanksTest):
     def test_with_levins_own_ranks_on_each(self):
         self.expect_as_local(4, lambda node: self.on(node, "devices=2", "nodes=2", env={
             "NODE_RANK": str(node), "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "23457"}))
+
+    def test_two_machines_share_memory_inside_and_use_gloo_between(self):
+        def run(*words, port):
+            for old in pathlib.Path(self.out).glob("rank*.json"):
+                old.unlink()
+            self.finish([self.on(node, *words, "devices=2", "nodes=2", named=True, env={
+                "NODE_RANK": str(node), "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": str(port)}) for node in range(2)])
+            return [report["weights"] for report in self.reports(4)]
+
+        local = self.train(*self.WORDS, ranks=4)[0]["weights"]
+        both, again, gloo = run(port=23490), run(port=23491), run("backend=gloo", port=23492)
+        self.assertEqual(both, [both[0]] * 4)
+        self.assertEqual(again, both)
+        self.assert_close(both[0], local)
+        self.assert_close(both[0], gloo[0])
+
+    def test_shared_memory_alone_is_not_for_two_machines(self):
+        nodes = [self.on(node, "backend=shm", "devices=2", "nodes=2", named=True, env={
+            "NODE_RANK": str(node), "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "23493"}) for node in range(2)]
+        for node in nodes:
+            said = node.communicate(timeout=60)[1]
+            self.assertNotEqual(node.returncode, 0)
+            self.assertIn("process_group_backend: shm requires memory that all ranks share, but rank 0 is on host levin-0, "
+                          "rank 2 is on host levin-1. Use gloo or auto.", said)
 
     def test_without_a_secret_rank_zero_says_that_anybody_may_join(self):
         nodes = [self.on(node, "strategy=ddp", "--init-method", f"tcp://{ADDRESSES[0]}:23459", "--rank", str(node),

@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <sys/resource.h>
 
-#include <regex>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "levin/core/console.h"
@@ -34,6 +33,17 @@ void check_all_reduce(std::string& wrong, const Group& group, int64_t size, at::
   options.reduceOp = op;
   group->allreduce(tensors, options)->wait();
   check(wrong, tensors[0], reduced(group->getSize(), size, type, op), "all_reduce " + std::to_string(op));
+}
+
+void check_reduce(std::string& wrong, const Group& group, int64_t size, at::ScalarType type) {
+  const int64_t self = group->getRank();
+  c10d::ReduceOptions options;
+  options.rootRank = group->getSize() - 1;
+  Tensors tensors = {part_of(self, size, type)};
+  group->reduce(tensors, options)->wait();
+  const bool is_root = self == options.rootRank;
+  check(wrong, tensors[0],
+        is_root ? reduced(group->getSize(), size, type, c10d::ReduceOp::SUM) : part_of(self, size, type), "reduce");
 }
 
 void check_reduce_scatter(std::string& wrong, const Group& group, int64_t size, at::ScalarType type) {
@@ -88,10 +98,6 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-bool matches(const std::string& text, const std::string& pattern) {
-  return std::regex_search(text, std::regex(pattern));
-}
-
 class ShmRanks : public testing::TestWithParam<int64_t> {};
 INSTANTIATE_TEST_SUITE_P(Of, ShmRanks, testing::Values(2, 3, 4));
 
@@ -104,10 +110,12 @@ TEST_P(ShmRanks, ReduceInTheOrderOfRanks) {
         for (const int64_t size : {0, 1, 3, 1000}) check_all_reduce(text, group, size, type, op);
       }
       if (at::isFloatingType(type)) check_all_reduce(text, group, 1000, type, c10d::ReduceOp::AVG);
+      for (const int64_t size : {0, 1, 3, 1000}) check_reduce(text, group, size, type);
       for (const int64_t size : {0, 1, 3, 1000}) check_reduce_scatter(text, group, size, type);
     }
     for (const auto type : {at::kFloat, at::kBFloat16, at::kLong}) {
       check_all_reduce(text, group, kLarge, type, c10d::ReduceOp::SUM);
+      check_reduce(text, group, kLarge, type);
       check_reduce_scatter(text, group, kLarge, type);
     }
     return text;
@@ -233,17 +241,6 @@ TEST(ShmBackend, IsAnErrorOnEveryRankWhereItWasAskedForAndThereIsNoMemory) {
                  ("process_group_backend: shm requires memory that all ranks share, but rank 0 has no "
                   "shared memory: allocating"));
   }
-}
-
-TEST(ShmBackend, NamesTheHostsWhereThereAreSeveral) {
-  const TextExchange exchange = {[](const std::string&) { return std::string("elsewhere 1234\n/proc/1/fd/1 1 2"); },
-                                 [](const std::string& own) {
-                                   return std::vector<std::string>{"", own};
-                                 }};
-  const SharedMemory memory = share_memory(1, 2, exchange);
-  EXPECT_EQ(memory.segment, nullptr);
-  EXPECT_FALSE(memory.on_one_host);
-  EXPECT_PRED2(matches, memory.reason, ("^rank 0 is on host elsewhere, rank 1 is on host [^ ]+$"));
 }
 
 TEST(ShmBackend, DoesNotTakeAnotherProcesssFileForItsMemory) {

@@ -283,12 +283,8 @@ TEST(ShmFaults, GroupsOfSomeRanksDoNotMix) {
   const auto wrong = on_ranks(4, [](Collectives& ranks) {
     const int64_t self = ranks.world().rank;
     const auto first = static_cast<size_t>(self % 2);
-    SharedMemory memory = share_memory(static_cast<int>(self / 2), 2,
-                                       {[&](const std::string& text) { return ranks.gather(text)[first]; },
-                                        [&](const std::string& text) {
-                                          const auto all = ranks.gather(text);
-                                          return std::vector<std::string>{all[first], all[first + 2]};
-                                        }});
+    const std::vector<std::string> machines = {"even", "odd", "even", "odd"};
+    SharedMemory memory = share_memory(self, machines, [&](const std::string& text) { return ranks.gather(text); });
     const auto pair = c10::make_intrusive<ShmBackend>(std::move(memory.segment), std::chrono::seconds(60));
     const Group all = shm(ranks);
     std::string text;

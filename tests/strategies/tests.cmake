@@ -14,6 +14,7 @@ levin_test(step_tape TORCH FILES
 levin_test(rank_messages LABEL multi_process FILES
   strategies/rank_messages_test.cpp)
 levin_test(shm_backend LABEL multi_process FILES
+  strategies/hosts_backend_test.cpp
   strategies/shm_backend_test.cpp
   strategies/shm_faults_test.cpp)
 
