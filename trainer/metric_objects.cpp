@@ -3,7 +3,9 @@
 #include <ATen/ops/full.h>
 
 #include <cstring>
+#include <exception>
 #include <limits>
+#include <utility>
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
@@ -23,47 +25,47 @@ std::string about(const std::string& name, Hook hook) {
 }
 
 // What this rank has accumulated, as bytes, and the numbers to read them by: for each state its type, its dimensions
-// and the metric's updates.
+// and the metric's updates; zeros for a metric that this rank has not logged.
+using StatesOfRank = std::pair<MetricStates, int64_t>;  // and its updates
 constexpr int64_t kMostDims = 5;
 constexpr int64_t kStateHeader = 3 + kMostDims;
 
 struct Packed {
   std::vector<int64_t> headers = {};
   std::string bytes = {};
-};
 
-Packed pack(const std::vector<std::shared_ptr<Metric>>& all) {
-  Packed packed;
-  for (const auto& metric : all) {
-    for (const at::Tensor& state : metric->states()) {
+  void add(const Metric& metric) {
+    for (const at::Tensor& state : metric.states()) {
       const at::Tensor here = state.cpu().contiguous();
-      packed.headers.push_back(static_cast<int64_t>(here.scalar_type()));
-      packed.headers.push_back(here.dim());
-      for (int64_t d = 0; d < kMostDims; ++d) packed.headers.push_back(d < here.dim() ? here.size(d) : 0);
-      packed.headers.push_back(metric->update_count());
-      packed.bytes.append(static_cast<const char*>(here.const_data_ptr()), here.nbytes());
+      headers.push_back(static_cast<int64_t>(here.scalar_type()));
+      headers.push_back(here.dim());
+      for (int64_t d = 0; d < kMostDims; ++d) headers.push_back(d < here.dim() ? here.size(d) : 0);
+      headers.push_back(metric.update_count());
+      bytes.append(static_cast<const char*>(here.const_data_ptr()), here.nbytes());
     }
   }
-  return packed;
-}
+  void add_nothing(size_t states) { headers.resize(headers.size() + states * kStateHeader, 0); }
+};
 
 // Reads one rank's states back in the order in which they were packed.
 class Unpacking {
  public:
   Unpacking(const int64_t* headers, const uint8_t* bytes) : headers_(headers), bytes_(bytes) {}
 
-  MetricStates next(size_t count, int64_t& updates) {
-    MetricStates states;
+  StatesOfRank next(size_t count) {
+    StatesOfRank part;
     for (size_t k = 0; k < count; ++k, headers_ += kStateHeader) {
       const std::vector<int64_t> sizes(headers_ + 2, headers_ + 2 + headers_[1]);
       at::Tensor state = at::empty(sizes, static_cast<at::ScalarType>(headers_[0]));
       if (state.nbytes() > 0) std::memcpy(state.mutable_data_ptr(), bytes_, state.nbytes());
       bytes_ += state.nbytes();
-      updates = headers_[kStateHeader - 1];
-      states.push_back(std::move(state));
+      part.second = headers_[kStateHeader - 1];
+      part.first.push_back(std::move(state));
     }
-    return states;
+    return part;
   }
+  /// Over what add_nothing() has left.
+  void skip(size_t count) { headers_ += static_cast<int64_t>(count) * kStateHeader; }
 
  private:
   const int64_t* headers_;
@@ -148,33 +150,73 @@ double MetricStore::object_value_so_far(const Slot& slot) {
   }
 }
 
-void MetricStore::sync_objects(RankCollectives& ranks, bool keep_states) {
-  std::vector<Slot*> slots;
-  std::vector<std::shared_ptr<Metric>> objects;
-  for (Slot& s : slots_) {
-    if (!s.is_object || !s.used || !s.on_epoch || s.synced) continue;
-    slots.push_back(&s);
-    objects.push_back(object_of(s));
+void MetricStore::sync_objects(RankCollectives& ranks, const std::vector<Shared>& shared, bool keep_states) {
+  const auto own_rank = static_cast<size_t>(ranks.rank());
+  std::vector<const Shared*> objects;
+  Packed packed;
+  bool some_lack = false;
+  for (const Shared& s : shared) {
+    if (!s.slot->is_object) continue;
+    objects.push_back(&s);
+    some_lack = some_lack || !s.lacking.empty();
+    s.lacks(own_rank) ? packed.add_nothing(s.states) : packed.add(*object_of(*s.slot));
   }
-  if (slots.empty()) return;
-  const AllStates all = gather_states(ranks, pack(objects));
+  if (objects.empty()) return;
+  const AllStates all = gather_states(ranks, packed);
   std::vector<Unpacking> of_rank;
   for (int64_t rank = 0; rank < all.headers.size(0); ++rank) {
     of_rank.emplace_back(all.headers[rank].const_data_ptr<int64_t>(), all.bytes[rank].const_data_ptr<uint8_t>());
   }
-  for (size_t k = 0; k < slots.size(); ++k) {
-    Metric& metric = *objects[k];
-    const MetricStates own = metric.states();
-    const int64_t own_updates = metric.update_count();
-    for (size_t rank = 0; rank < of_rank.size(); ++rank) {
-      int64_t updates = 0;
-      const MetricStates states = of_rank[rank].next(own.size(), updates);
-      rank == 0 ? metric.set_states(states, updates) : metric.merge(states, updates);
+  std::exception_ptr failed = nullptr;
+  try {
+    for (const Shared* s : objects) {
+      std::vector<StatesOfRank> parts;
+      for (size_t rank = 0; rank < of_rank.size(); ++rank) {
+        s->lacks(rank) ? of_rank[rank].skip(s->states) : parts.push_back(of_rank[rank].next(s->states));
+      }
+      if (!s->lacks(own_rank)) merge_object(*s->slot, parts, keep_states);
     }
-    if (keep_states) slots[k]->states = metric.state();
-    slots[k]->total = keep_states ? object_value_so_far(*slots[k]) : number_of(*slots[k], metric.compute());
-    metric.set_states(own, own_updates);
-    slots[k]->synced = true;
+  } catch (...) {
+    if (!some_lack) throw;
+    failed = std::current_exception();
+  }
+  if (some_lack) take_values(ranks, objects, failed);
+}
+
+void MetricStore::merge_object(Slot& slot, const std::vector<StatesOfRank>& parts, bool keep_states) {
+  Metric& metric = *object_of(slot);
+  const MetricStates own = metric.states();
+  const int64_t own_updates = metric.update_count();
+  metric.set_states(parts[0].first, parts[0].second);
+  for (size_t k = 1; k < parts.size(); ++k) metric.merge(parts[k].first, parts[k].second);
+  if (keep_states) slot.states = metric.state();
+  slot.total = keep_states ? object_value_so_far(slot) : number_of(slot, metric.compute());
+  metric.set_states(own, own_updates);
+  slot.synced = true;
+}
+
+// A rank that has not logged a metric cannot compute it, as it may not even have it: it takes another rank's value.
+void MetricStore::take_values(RankCollectives& ranks, const std::vector<const Shared*>& objects,
+                              const std::exception_ptr& failed) {
+  const auto own_rank = static_cast<size_t>(ranks.rank());
+  at::Tensor values = at::full({static_cast<int64_t>(objects.size()) + 1}, 0.0, at::kDouble);
+  auto* own = values.mutable_data_ptr<double>();
+  for (size_t k = 0; k < objects.size(); ++k) own[k] = objects[k]->slot->total;
+  own[objects.size()] = failed ? 1 : 0;
+  const at::Tensor all = ranks.gather(values).contiguous();
+  if (failed) std::rethrow_exception(failed);
+  for (size_t k = 0; k < objects.size(); ++k) {
+    if (!objects[k]->lacks(own_rank)) continue;
+    Slot& slot = *objects[k]->slot;
+    size_t rank = 0;
+    while (objects[k]->lacks(rank)) ++rank;
+    const auto* of_rank = all[static_cast<int64_t>(rank)].const_data_ptr<double>();
+    if (of_rank[objects.size()] != 0) {
+      throw Error("log: rank " + std::to_string(rank) +
+                  " cannot compute a metric of this epoch that this rank has had no batch for. See that rank's error.");
+    }
+    slot.total = of_rank[k];
+    slot.synced = true;
   }
 }
 

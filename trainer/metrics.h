@@ -4,11 +4,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "levin/core/state.h"
@@ -75,10 +77,12 @@ class MetricStore {
   [[nodiscard]] Metrics monitored(bool on_step, bool training) const;
 
   /// With several ranks, every rank: reduces epoch values logged with sync_dist over all samples of all ranks, and
-  /// replaces other epoch values by rank 0's, in one message. Values already reduced are left alone. Throws Error
-  /// naming the metrics if ranks have logged different ones.
+  /// replaces other epoch values by those of the first rank that has them, in one message. Values already reduced are
+  /// left alone. Throws Error naming the metrics if ranks have logged different ones.
   /// `keep_states`: state() then holds the metrics' states over all ranks.
-  void sync_epoch(RankCollectives& ranks, bool keep_states = false);
+  /// `idle_loaders`: those of which this rank has had no batch, so that it takes the other ranks' values of what is
+  /// logged for their batches.
+  void sync_epoch(RankCollectives& ranks, bool keep_states = false, const std::vector<int64_t>& idle_loaders = {});
   /// The last batch's values of on_step metrics with sync_dist, over all ranks.
   void sync_step(RankCollectives& ranks);
   /// Whether a metric needs sync_step().
@@ -116,6 +120,14 @@ class MetricStore {
     State states = {};  // from a checkpoint, until it is logged again; or over all ranks, for one
   };
 
+  // A value that all ranks reduce together; some may not have logged it.
+  struct Shared {
+    Slot* slot;
+    size_t states = 0;               // of a metric that accumulates by itself
+    std::vector<bool> lacking = {};  // rank by rank; empty: all have it
+    [[nodiscard]] bool lacks(size_t rank) const { return !lacking.empty() && lacking[rank]; }
+  };
+
   Slot& slot(const Place& place, std::string_view name, const LogOptions& options);
   Slot& make_slot(const Place& place, std::string_view name, const LogOptions& options);
   static void check_same_options(const Slot& slot, const LogOptions& options);
@@ -127,7 +139,21 @@ class MetricStore {
   static double number_of(const Slot& slot, const at::Tensor& value);
   static State object_state(const Slot& slot);
   static double object_value_so_far(const Slot& slot);
-  void sync_objects(RankCollectives& ranks, bool keep_states);
+  [[nodiscard]] std::vector<Shared> waiting(bool on_step);
+  [[nodiscard]] static std::vector<double> numbers_of(const std::vector<Shared>& shared, bool on_step);
+  [[nodiscard]] static std::string key_of(const Slot& slot);
+  [[nodiscard]] static std::string names_of(const std::vector<Shared>& shared, bool on_step);
+  [[nodiscard]] static std::string description_of(const Shared& shared);
+  [[nodiscard]] std::pair<size_t, size_t> place_for(const std::string& key, const std::string& description);
+  void agree(RankCollectives& ranks, std::vector<Shared>& shared, bool on_step,
+             const std::vector<int64_t>& idle_loaders);
+  [[nodiscard]] at::Tensor exchange(RankCollectives& ranks, std::vector<Shared>& shared, bool on_step,
+                                    const std::vector<int64_t>& idle_loaders);
+  static void sync_objects(RankCollectives& ranks, const std::vector<Shared>& shared, bool keep_states);
+  static void merge_object(Slot& slot, const std::vector<std::pair<std::vector<at::Tensor>, int64_t>>& parts,
+                           bool keep_states);
+  static void take_values(RankCollectives& ranks, const std::vector<const Shared*>& objects,
+                          const std::exception_ptr& failed);
   static std::string full_name(const Slot& slot, bool on_step, bool plain);
   template <class Keep>
   void collect(bool on_step, Metrics& metrics, Keep keep) const;

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "levin/core/error.h"
 #include "levin/core/seed.h"
+#include "levin/metrics/metric.h"
 #include "levin/strategies/rank_collectives.h"
 #include "levin/trainer/metrics.h"
 
@@ -14,7 +14,7 @@ namespace levin {
 namespace {
 
 // A message of fixed size, so that ranks that differ in their metrics can still read each other's: a count, a hash of
-// the names, then two numbers per metric. If they do not fit, the rest is sent in a second message.
+// the names, then two numbers per metric. If they do not fit, or the ranks differ, a second message has the numbers.
 constexpr int64_t kHeader = 2;
 constexpr int64_t kAtOnce = 64;
 
@@ -25,62 +25,81 @@ double hash_of(const std::string& text) {
   return static_cast<double>(mixed >> 12);
 }
 
-void check_same_names(RankCollectives& ranks, const at::Tensor& all, const std::string& names) {
-  bool same = true;
+bool all_begin_alike(const at::Tensor& all) {
   for (int64_t rank = 1; rank < all.size(0); ++rank) {
-    same = same && all[rank][0].item<double>() == all[0][0].item<double>() &&
-           all[rank][1].item<double>() == all[0][1].item<double>();
+    for (int64_t k = 0; k < kHeader; ++k) {
+      if (all[rank][k].item<double>() != all[0][k].item<double>()) return false;
+    }
   }
-  if (same) return;
-  std::string seen;
-  const auto texts = ranks.gather(names);
-  for (size_t rank = 0; rank < texts.size(); ++rank) {
-    seen +=
-        (rank > 0 ? "; rank " : "rank ") + std::to_string(rank) + ": " + (texts[rank].empty() ? "none" : texts[rank]);
-  }
-  throw Error("log: the ranks have logged different metrics in this epoch (" + seen +
-              "). Log the same names on every rank, and give each at least one batch.");
-}
-
-// (world, count, 2) of the (count, 2) numbers in `own`, which are those of `names` on every rank.
-at::Tensor exchange(RankCollectives& ranks, const std::vector<double>& own, const std::string& names) {
-  const auto count = static_cast<int64_t>(own.size() / 2);
-  at::Tensor message = at::full({kHeader + 2 * kAtOnce}, 0.0, at::kDouble);
-  auto* numbers = message.mutable_data_ptr<double>();
-  numbers[0] = static_cast<double>(count);
-  numbers[1] = hash_of(names);
-  std::copy_n(own.begin(), 2 * std::min(count, kAtOnce), numbers + kHeader);
-  at::Tensor all = ranks.gather(message);
-  check_same_names(ranks, all, names);
-  if (count <= kAtOnce) return all.narrow(1, kHeader, 2 * count).reshape({ranks.world_size(), count, 2}).contiguous();
-  message = at::full({2 * count}, 0.0, at::kDouble);
-  std::copy_n(own.begin(), 2 * count, message.mutable_data_ptr<double>());
-  return ranks.gather(message).reshape({ranks.world_size(), count, 2}).contiguous();
+  return true;
 }
 
 }  // namespace
 
-void MetricStore::sync_epoch(RankCollectives& ranks, bool keep_states) {
-  std::vector<Slot*> slots;
-  std::vector<double> own;
-  std::string names;
+std::vector<MetricStore::Shared> MetricStore::waiting(bool on_step) {
+  std::vector<Shared> shared;
   for (Slot& s : slots_) {
-    if (!s.used || !s.on_epoch || s.synced) continue;
-    slots.push_back(&s);
-    names += (names.empty() ? "" : ", ") + full_name(s, false, false);
-    own.push_back(s.device_total.defined() ? s.device_total.item().toDouble() : s.total);
-    own.push_back(s.weight);
+    if (!s.used || !(on_step ? s.on_step && s.sync_dist : s.on_epoch && !s.synced)) continue;
+    shared.push_back({&s, s.is_object ? object_of(s)->reductions().size() : 0});
   }
-  const at::Tensor all = exchange(ranks, own, names);
-  sync_objects(ranks, keep_states);
+  return shared;
+}
+
+std::vector<double> MetricStore::numbers_of(const std::vector<Shared>& shared, bool on_step) {
+  std::vector<double> numbers;
+  for (const Shared& one : shared) {
+    const Slot& s = *one.slot;
+    if (on_step) {
+      numbers.push_back(step_value(s));
+      numbers.push_back(s.last_weight);
+    } else {
+      numbers.push_back(s.device_total.defined() ? s.device_total.item().toDouble() : s.total);
+      numbers.push_back(s.weight);
+    }
+  }
+  return numbers;
+}
+
+// (world, count, 2) of two numbers for each of `shared`, which are then the same on every rank, in one order.
+at::Tensor MetricStore::exchange(RankCollectives& ranks, std::vector<Shared>& shared, bool on_step,
+                                 const std::vector<int64_t>& idle_loaders) {
+  std::string keys;
+  for (const Shared& s : shared) keys += key_of(*s.slot) + '\n';
+  std::vector<double> own = numbers_of(shared, on_step);
+  at::Tensor message = at::full({kHeader + 2 * kAtOnce}, 0.0, at::kDouble);
+  auto* numbers = message.mutable_data_ptr<double>();
+  numbers[0] = static_cast<double>(shared.size());
+  numbers[1] = hash_of(keys);
+  std::copy_n(own.begin(), std::min<size_t>(own.size(), 2 * kAtOnce), numbers + kHeader);
+  at::Tensor all = ranks.gather(message);
+  const bool alike = all_begin_alike(all);
+  if (!alike) {
+    agree(ranks, shared, on_step, idle_loaders);
+    own = numbers_of(shared, on_step);
+  }
+  const auto count = static_cast<int64_t>(shared.size());
+  if (alike && count <= kAtOnce) {
+    return all.narrow(1, kHeader, 2 * count).reshape({ranks.world_size(), count, 2}).contiguous();
+  }
+  message = at::full({2 * count}, 0.0, at::kDouble);
+  std::copy(own.begin(), own.end(), message.mutable_data_ptr<double>());
+  return ranks.gather(message).reshape({ranks.world_size(), count, 2}).contiguous();
+}
+
+void MetricStore::sync_epoch(RankCollectives& ranks, bool keep_states, const std::vector<int64_t>& idle_loaders) {
+  std::vector<Shared> shared = waiting(/*on_step=*/false);
+  const at::Tensor all = exchange(ranks, shared, /*on_step=*/false, idle_loaders);
+  sync_objects(ranks, shared, keep_states);
   const auto* numbers = all.const_data_ptr<double>();
-  for (size_t k = 0; k < slots.size(); ++k) {
-    Slot& s = *slots[k];
+  for (size_t k = 0; k < shared.size(); ++k) {
+    Slot& s = *shared[k].slot;
     if (std::exchange(s.synced, true)) continue;
     s.device_total = at::Tensor();
-    for (int64_t rank = 0; rank < all.size(0); ++rank) {
-      const double* pair = numbers + (static_cast<size_t>(rank) * slots.size() + k) * 2;
-      if (rank == 0) {
+    bool first = true;
+    for (size_t rank = 0; rank < static_cast<size_t>(all.size(0)); ++rank) {
+      if (shared[k].lacks(rank)) continue;
+      const double* pair = numbers + (rank * shared.size() + k) * 2;
+      if (std::exchange(first, false)) {
         s.total = pair[0];
         s.weight = pair[1];
       } else if (s.sync_dist) {
@@ -92,25 +111,16 @@ void MetricStore::sync_epoch(RankCollectives& ranks, bool keep_states) {
 }
 
 void MetricStore::sync_step(RankCollectives& ranks) {
-  std::vector<Slot*> slots;
-  std::vector<double> own;
-  std::string names;
-  for (Slot& s : slots_) {
-    if (!s.used || !s.on_step || !s.sync_dist) continue;
-    slots.push_back(&s);
-    names += (names.empty() ? "" : ", ") + full_name(s, true, false);
-    own.push_back(step_value(s));
-    own.push_back(s.last_weight);
-  }
-  const at::Tensor all = exchange(ranks, own, names);
+  std::vector<Shared> shared = waiting(/*on_step=*/true);
+  const at::Tensor all = exchange(ranks, shared, /*on_step=*/true, {});
   const auto* numbers = all.const_data_ptr<double>();
-  for (size_t k = 0; k < slots.size(); ++k) {
-    Slot& s = *slots[k];
+  for (size_t k = 0; k < shared.size(); ++k) {
+    Slot& s = *shared[k].slot;
     s.device_last = at::Tensor();
     double total = 0;
     double weight = 0;
     for (int64_t rank = 0; rank < all.size(0); ++rank) {
-      const double* pair = numbers + (static_cast<size_t>(rank) * slots.size() + k) * 2;
+      const double* pair = numbers + (static_cast<size_t>(rank) * shared.size() + k) * 2;
       const bool mean = s.reduce == ReduceFx::mean;
       const double value = mean ? pair[0] * pair[1] : pair[0];
       total = rank == 0 ? value : reduced(s.reduce, total, value);

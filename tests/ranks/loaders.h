@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,47 @@ inline std::shared_ptr<Loader> make_loader(const Words& words, const Batch& data
   if (!words.has("by_length")) return std::make_shared<DataLoader>(samples, options);
   return std::make_shared<DataLoader>(samples, DataLoaderOptions{},
                                       by_length(data[0].size(0), words.number("by_length", 10)));
+}
+
+// Batches of 2 of the first samples. `only`: one rank gets them all, and the others none; `unsized`: it does not tell
+// how many, as a stream.
+class ValidationLoader final : public Loader {
+ public:
+  ValidationLoader(const Batch& data, int64_t samples, std::optional<int64_t> only, bool unsized)
+      : data_({data[0].slice(0, 0, samples), data[1].slice(0, 0, samples)}), only_(only), unsized_(unsized) {}
+  void start(int64_t epoch, int64_t first) override { loader_.start(epoch, first); }
+  bool next(Batch& batch) override { return !empty_ && loader_.next(batch); }
+  [[nodiscard]] std::optional<int64_t> num_batches() const override {
+    if (unsized_) return std::nullopt;
+    return empty_ ? 0 : loader_.num_batches();
+  }
+  bool shard(int64_t rank, int64_t world_size, bool padded) override {
+    if (!only_) return loader_.shard(rank, world_size, padded);
+    empty_ = rank != *only_;
+    return true;
+  }
+
+ private:
+  Batch data_;
+  std::optional<int64_t> only_;
+  bool unsized_;
+  bool empty_ = false;
+  DataLoader loader_{std::make_shared<TensorDataset>(std::vector<at::Tensor>{data_[0], data_[1]}),
+                     DataLoaderOptions{.batch_size = 2}};
+};
+
+// val=N: of the first N samples; val2=N: a second loader; val_of=R: rank R has all batches of the first.
+inline Loaders make_val_loaders(const Words& words, const Batch& data) {
+  std::vector<std::shared_ptr<Loader>> all;
+  const std::optional<int64_t> only = words.has("val_of") ? std::optional(words.number("val_of", 0)) : std::nullopt;
+  const bool unsized = words.has("val_unsized");
+  if (words.has("val")) {
+    all.push_back(std::make_shared<ValidationLoader>(data, words.number("val", 5), only, unsized));
+  }
+  if (words.has("val2")) {
+    all.push_back(std::make_shared<ValidationLoader>(data, words.number("val2", 5), std::nullopt, unsized));
+  }
+  return all;
 }
 
 }  // namespace levin::test

@@ -26,6 +26,7 @@ namespace {
 
 using levin::test::make_data;
 using levin::test::make_loader;
+using levin::test::make_val_loaders;
 using levin::test::Words;
 namespace F = torch::nn::functional;
 
@@ -139,12 +140,21 @@ class Net : public levin::LightningModule {
     misbehave("validate");
     log("val_loss", F::cross_entropy(net_->forward(batch[0]), batch[1]), {.sync_dist = true});
     log("val_samples", static_cast<double>(batch.size()), {.reduce_fx = levin::ReduceFx::sum, .sync_dist = true});
+    if (words_.has("val_own")) log("val_own", batch[0].sum(), {.reduce_fx = levin::ReduceFx::max});
+    if (is_time(words_, "odd_val", *this)) log("odd", 1.0);
     if (!words_.has("metrics")) return;
     const auto logits = net_->forward(batch[0]);
     accuracy_(logits, batch[1]);
     auroc_(logits, batch[1]);
     log("val_accuracy", accuracy_);
     log("val_auroc", auroc_);
+    at_end_(logits.select(1, 0), batch[1].to(at::kFloat));
+    if (!words_.has("per_class")) return;
+    per_class_(logits, batch[1]);
+    log("val_per_class", per_class_);
+  }
+  void on_validation_epoch_end() override {
+    if (words_.has("metrics")) log("val_at_end", at_end_);
   }
   void on_train_batch_start(const levin::Batch&, int64_t) override { reductions_before_ = reductions; }
   void on_train_batch_end(const at::Tensor&, const levin::Batch&, int64_t batch_idx) override {
@@ -198,6 +208,8 @@ class Net : public levin::LightningModule {
   torch::Tensor article_;
   levin::metrics::Accuracy train_accuracy_{{.num_classes = 3}}, accuracy_{{.num_classes = 3}};
   levin::metrics::AUROC auroc_{{.num_classes = 3}};
+  levin::metrics::PearsonCorrCoef at_end_;
+  levin::metrics::Accuracy per_class_{{.num_classes = 3, .average = levin::metrics::Average::none}};
   torch::nn::Sequential net_;
   torch::nn::Linear unused_ = nullptr;
   torch::nn::Linear sometimes_ = nullptr;  // rank 0's batches alone use it
@@ -207,13 +219,6 @@ class Net : public levin::LightningModule {
   int64_t reductions_before_ = 0;
   levin::HeldMemory held_;
   int64_t most_parameters_ = 0;
-};
-
-// Not a hook of the module, which would make the updates of recorded steps the host's in all runs.
-struct MemoryWatch : levin::Callback {
-  void on_before_optimizer_step(levin::Trainer& trainer, levin::LightningModule& module, levin::Optimizer&) override {
-    if (trainer.global_step() == 1) dynamic_cast<Net&>(module).look_at_memory();
-  }
 };
 
 levin::ShardDtype shard_dtype(const std::string& name) {
@@ -288,7 +293,17 @@ levin::TrainerOptions trainer_options(const Words& words) {
     options.enable_checkpointing = true;
     options.callbacks = {levin::ModelCheckpoint({.save_top_k = -1})};
   }
-  if (words.has("memory")) options.callbacks.push_back(MemoryWatch());
+  if (words.has("monitor")) {
+    const std::string name = words.text("monitor", "");
+    options.enable_checkpointing = true;
+    options.callbacks = {levin::EarlyStopping({.monitor = name, .min_delta = 10, .patience = 1}),
+                         levin::ModelCheckpoint({.filename = "best-{" + name + ":.4f}", .monitor = name})};
+  }
+  if (words.has("memory")) {  // not a hook of the module, which would make all runs' recorded updates the host's
+    options.callbacks.push_back(levin::LambdaCallback({.on_before_optimizer_step = [](auto& trainer, auto& m, auto&) {
+      if (trainer.global_step() == 1) dynamic_cast<Net&>(m).look_at_memory();
+    }}));
+  }
   if (words.has("batch_size_finder")) options.callbacks.push_back(levin::BatchSizeFinder({.max_val = 8}));
   if (words.has("learning_rate_finder")) options.callbacks.push_back(levin::LearningRateFinder({.min_lr = 1e-4}));
   if (words.has("ema")) options.callbacks.push_back(levin::EMAWeightAveraging({.decay = 0.5}));
@@ -344,13 +359,7 @@ void train(const Words& words) {
   levin::Trainer trainer(trainer_options(words));
   Net net(words);
   const auto data = make_data(words);
-  levin::Loaders val;
-  if (words.has("val")) {
-    const int64_t samples = words.number("val", 5);
-    val.push_back(std::make_shared<levin::DataLoader>(std::make_shared<levin::TensorDataset>(std::vector<at::Tensor>{
-                                                          data[0].slice(0, 0, samples), data[1].slice(0, 0, samples)}),
-                                                      levin::DataLoaderOptions{.batch_size = 2}));
-  }
+  const levin::Loaders val = make_val_loaders(words, data);
   levin::seed_everything(static_cast<uint64_t>(words.number("seed", 1)));
   std::optional<levin::test::MemoryLimit> memory;
   const std::string limit = words.text("limit", "-1:0");  // "rank:bytes"

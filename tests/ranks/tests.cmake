@@ -2,7 +2,7 @@
 add_executable(rank_program ranks/rank_program.cpp)
 target_link_libraries(rank_program PRIVATE levin_test_options)
 target_precompile_headers(rank_program REUSE_FROM levin_test_torch_pch)
-foreach(name equivalence notes agreement launching faults stopping doors record fsdp fsdp_checkpoint recompute batches)
+foreach(name equivalence notes agreement idle_rank launching faults stopping doors record fsdp fsdp_checkpoint recompute batches)
   add_test(NAME ranks.${name}
     COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/${name}_test.py" $<TARGET_FILE:rank_program>)
   set_tests_properties(ranks.${name} PROPERTIES LABELS multi_process TIMEOUT 300 COST 60)

@@ -206,6 +206,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
 void EvaluationLoop::run_batches(int64_t limit) {
   const auto count = static_cast<int64_t>(run_.entry.eval.loaders.size());
   predictions_.assign(static_cast<size_t>(count), {});
+  idle_loaders_.clear();
   run_.eval_batches_seen.resize(static_cast<size_t>(count));
   auto& recorded = run_.entry.recorded_evaluations;
   for (int64_t k = std::ssize(recorded); k < count; ++k) recorded.push_back(RecordedEvaluation::make(run_));
@@ -221,6 +222,7 @@ void EvaluationLoop::run_batches(int64_t limit) {
       run_batch(std::move(batch), stream.index(), k);
       if (!run_.has_peers()) answer_outside();
     }
+    if (stream.index() < 0) idle_loaders_.push_back(k);
   }
 }
 
@@ -296,7 +298,7 @@ void EvaluationLoop::write_step_metrics(int64_t loader_idx) {
 }
 
 std::vector<Metrics> EvaluationLoop::finish_metrics() {
-  sync_epoch_metrics(*run_.strategy, run_.entry.eval_metrics);
+  sync_epoch_metrics(*run_.strategy, run_.entry.eval_metrics, idle_loaders_);
   const Metrics of_the_epoch = run_.entry.eval_metrics.logged(false, -1);
   std::vector<Metrics> results;
   for (size_t k = 0; k < run_.entry.eval.loaders.size(); ++k) {

@@ -36,6 +36,7 @@ class EvaluationLoop {
   OutsideRequests* outside_;
   bool keeps_predictions_ = true;
   Predictions predictions_ = {};
+  std::vector<int64_t> idle_loaders_ = {};  // those that had no batch for this rank
 };
 
 }  // namespace levin

@@ -198,8 +198,8 @@ void agree_on_stop(Run& run) {
   run.entry.time_split.enter(StepPart::other);
 }
 
-void sync_epoch_metrics(RankCollectives& ranks, MetricStore& store) {
-  if (ranks.world_size() > 1) store.sync_epoch(ranks);
+void sync_epoch_metrics(RankCollectives& ranks, MetricStore& store, const std::vector<int64_t>& idle_loaders) {
+  if (ranks.world_size() > 1) store.sync_epoch(ranks, /*keep_states=*/false, idle_loaders);
 }
 
 void sync_step_metrics(Run& run, MetricStore& store) {

@@ -47,9 +47,10 @@ void agree_on_stop(Run& run);
 /// all; of several the highest number, so that SIGTERM, which ends the run, takes precedence over SIGUSR1.
 [[nodiscard]] int agreed_signal(RankCollectives& ranks, int own);
 
-/// Epoch values that ranks have logged with sync_dist become those of all samples of all ranks, the others rank 0's,
-/// so that what callbacks decide by them is the same everywhere. Throws Error naming a metric that one rank lacks.
-void sync_epoch_metrics(RankCollectives& ranks, MetricStore& store);
+/// Epoch values that ranks have logged with sync_dist become those of all samples of all ranks, the others those of the
+/// first rank that has them, so that what callbacks decide by them is the same everywhere. Throws Error naming a metric
+/// that one rank lacks, except of `idle_loaders`, of which this rank has had no batch.
+void sync_epoch_metrics(RankCollectives& ranks, MetricStore& store, const std::vector<int64_t>& idle_loaders = {});
 /// The same for the last batch's values.
 void sync_step_metrics(Run& run, MetricStore& store);
 
