@@ -5,6 +5,7 @@
 //   bench_ddp [--rounds N] [--quick]
 //   bench_ddp loop mlp|gpt STEPS RANKS gloo|shm                 one run alone: microseconds a step on rank 0
 //   bench_ddp trainer mlp|gpt STEPS RANKS [BUCKET_MB]           the same
+//   bench_ddp recorded mlp STEPS RANKS                          the same with record_steps
 //   bench_ddp all_reduce BYTES RANKS gloo|shm                   one message: microseconds
 //   bench_ddp memory ddp|1|2|3                                  MiB that a rank of two keeps; 1 to 3: stages of fsdp
 #include "levin/strategies/process/ddp.h"
@@ -36,10 +37,16 @@ using Words = std::vector<std::string>;
 constexpr const char* kOneBucket = "1000";
 constexpr const char* kSmallBuckets = "1";
 
-double by_trainer(const std::string& model, int64_t steps, int64_t ranks, const std::string& bucket_mb) {
+double mlp_by_trainer(int64_t steps, int64_t ranks, bool record) {
   levin::Console::instance().capture([](const std::string&) {});
   at::set_num_threads(1);
-  if (model == "mlp") return trained_by_levin(load_fashion_mnist(), Kind::sgd, 1, {1, steps}, false, ranks);
+  return trained_by_levin(load_fashion_mnist(), Kind::sgd, 1, {1, steps}, false, ranks, record);
+}
+
+double by_trainer(const std::string& model, int64_t steps, int64_t ranks, const std::string& bucket_mb) {
+  if (model == "mlp") return mlp_by_trainer(steps, ranks, /*record=*/false);
+  levin::Console::instance().capture([](const std::string&) {});
+  at::set_num_threads(1);
   levin::TrainerOptions options;
   options.devices = ranks;
   options.oversubscribe = true;  // what ranks cost that share the cores is told, not hidden
@@ -88,12 +95,13 @@ int run_alone(const Words& words) {
     return print(all_reduce(std::stol(words[1]), std::stoi(words[2]), words[3]));
   }
   if (words.size() < 4)
-    throw std::runtime_error("usage: bench_ddp loop|trainer mlp|gpt STEPS RANKS [BACKEND|BUCKET_MB]");
+    throw std::runtime_error("usage: bench_ddp loop|trainer|recorded mlp|gpt STEPS RANKS [BACKEND|BUCKET_MB]");
   const int64_t steps = std::stol(words[2]);
   const int ranks = std::stoi(words[3]);
   if (words[0] == "loop") {
     return print(hand_written_loop(words[1], steps, ranks, words.size() > 4 ? words[4] : "gloo"));
   }
+  if (words[0] == "recorded") return print(mlp_by_trainer(steps, ranks, /*record=*/true));
   return print(by_trainer(words[1], steps, ranks, words.size() > 4 ? words[4] : kSmallBuckets));
 }
 
@@ -112,6 +120,7 @@ void measure_mlp(const Options& options, const std::shared_ptr<Peer>& peer, Repo
   std::vector<Contender> contenders = {own("hand-written c10d loop", {"loop", "mlp", steps, "2", "gloo"}),
                                        own("the same over shm", {"loop", "mlp", steps, "2", "shm"}),
                                        own("Trainer", {"trainer", "mlp", steps, "2"}),
+                                       own("Trainer, recorded", {"recorded", "mlp", steps, "2"}),
                                        own("Trainer, one rank", {"trainer", "mlp", steps, "1"})};
   if (peer != nullptr) {
     contenders.push_back({"Lightning", [=] { return peer->round("mlp " + std::string(options.quick ? "3" : "150")); }});
@@ -120,6 +129,7 @@ void measure_mlp(const Options& options, const std::shared_ptr<Peer>& peer, Repo
   report.table("MLP 784-64-10, batches of 64 on each of two ranks, SGD", "us a step", figures);
   report.at_most("trainer_to_loop", ratio(figures, "Trainer", "the same over shm"), 1.05);
   report.at_most("trainer_to_gloo_loop", ratio(figures, "Trainer", "hand-written c10d loop"), 0.30);
+  report.number("recorded_to_shm_loop", ratio(figures, "Trainer, recorded", "the same over shm"));
   report.at_least("lightning_to_trainer", ratio(figures, "Lightning", "Trainer"), 8);
 }
 

@@ -149,13 +149,15 @@ double hand_written_loop(const Data& data, Kind kind, Length length) {
   return loop(data, torch::optim::AdamW(net->parameters(), 1e-3), net, length);
 }
 
-double trained_by_levin(const Data& data, Kind kind, int logs, Length length, bool barebones, int64_t ranks) {
+double trained_by_levin(const Data& data, Kind kind, int logs, Length length, bool barebones, int64_t ranks,
+                        bool record) {
   Mlp model(kind, logs);
   return fit(model, make_loader({data.x, data.y}, true),
              {.max_epochs = length.epochs,
               .devices = ranks,
               .oversubscribe = true,
               .limit_train_batches = length.batches,
+              .record_steps = record,
               .barebones = barebones});
 }
 

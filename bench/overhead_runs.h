@@ -31,7 +31,7 @@ struct Length {
 /// The Trainer with its defaults, `logs` logged values per step, a batch on each of `ranks`. More than one: starts
 /// them, returns in the ranks only, and leaves the folder levin_bench_overhead in the one for temporary files.
 [[nodiscard]] double trained_by_levin(const Data& data, Kind kind, int logs, Length length, bool barebones = false,
-                                      int64_t ranks = 1);
+                                      int64_t ranks = 1, bool record = false);
 
 /// The time of one log call, measured where it happens: in the training_step of a real fit.
 [[nodiscard]] double log_call(const Data& data, int64_t batches);

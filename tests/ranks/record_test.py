@@ -105,6 +105,8 @@ class RanksDiffer(ComparedRuns):
 
 class Faults(RanksTest):
     def begin(self, *words):
+        saved = pathlib.Path(self.out) / "mid.ckpt"
+        saved.unlink(missing_ok=True)  # another run's
         process = self.start("samples=4000000", "batch=1", "record", "save_at=40", *words, "devices=2",
                              start_new_session=True)
 
@@ -116,7 +118,7 @@ class Faults(RanksTest):
             process.communicate()
 
         self.addCleanup(clean)
-        self.wait_until(lambda: list(pathlib.Path(self.out).glob("mid.ckpt")), "its 40th step, which is replayed")
+        self.wait_until(saved.exists, "its 40th step, which is replayed")
         return process
 
     def test_a_killed_rank_ends_the_job_and_is_named(self):
