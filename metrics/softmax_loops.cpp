@@ -1,11 +1,15 @@
 #include "levin/metrics/softmax_loops.h"
 
 #include <ATen/Parallel.h>
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "levin/metrics/widest_vectors.h"
 
@@ -124,13 +128,82 @@ struct RowLogSumExp {
   }
 };
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#define LEVIN_AVX512 [[gnu::target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]]
+
+// The same polynomial with AVX-512, which finds f in one instruction and scales by 2^n without a limit: each value is
+// read once, and sixteen take twelve instructions in place of fifteen.
+
+// exp(x - top) to about 1e-7 of itself, 0 for -infinity.
+LEVIN_AVX512 inline __m512 exps_of(__m512 x, float top) {
+  const __m512 y = _mm512_mul_ps(_mm512_sub_ps(x, _mm512_set1_ps(top)), _mm512_set1_ps(kLog2E));
+  const __m512 f = _mm512_reduce_ps(y, _MM_FROUND_TO_NEAREST_INT);  // y less the nearest integer
+  __m512 p = _mm512_set1_ps(1.3395267e-3F);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.6182959e-3F));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.5503326e-2F));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.4022651e-1F));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.9314718e-1F));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0F));
+  // Without a mask GCC 12 warns of its own header.
+  return _mm512_mask_scalef_ps(p, 0xffff, p, _mm512_sub_ps(y, f));
+}
+
+// Their sum, in double after every 1024 values.
+LEVIN_AVX512 double sum_of_exps(const float* x, int64_t count, float top) {
+  double sum = 0;
+  for (int64_t begin = 0; begin < count; begin += 1024) {
+    const int64_t end = std::min(count, begin + 1024);
+    __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a;  // four sums do not wait for each other
+    int64_t i = begin;
+    for (; i + 64 <= end; i += 64) {
+      a = _mm512_add_ps(a, exps_of(_mm512_loadu_ps(x + i), top));
+      b = _mm512_add_ps(b, exps_of(_mm512_loadu_ps(x + i + 16), top));
+      c = _mm512_add_ps(c, exps_of(_mm512_loadu_ps(x + i + 32), top));
+      d = _mm512_add_ps(d, exps_of(_mm512_loadu_ps(x + i + 48), top));
+    }
+    for (; i < end; i += 16) {
+      const auto rest = static_cast<__mmask16>((1U << std::min<int64_t>(16, end - i)) - 1U);
+      const __m512 nothing = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
+      a = _mm512_add_ps(a, exps_of(_mm512_mask_loadu_ps(nothing, rest, x + i), top));
+    }
+    alignas(64) float lanes[16];
+    _mm512_store_ps(lanes, _mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)));
+    for (const float lane : lanes) sum += static_cast<double>(lane);
+  }
+  return sum;
+}
+
+// The highest of the first values stands for the highest of all: a sum in which it is too low for the others becomes
+// infinite, one with a nan is nan, and such a row is computed as everywhere else.
+LEVIN_AVX512 void rows_read_once(const float* x, int64_t rows, int64_t columns, double* into) {
+  for (int64_t r = 0; r < rows; ++r, x += columns) {
+    const float top = highest_of(x, std::min<int64_t>(columns, 64), -std::numeric_limits<float>::infinity());
+    const double sum = sum_of_exps(x, columns, top);
+    const bool fits = std::isfinite(sum) && sum > 0;
+    into[r] = fits ? static_cast<double>(top) + std::log(sum) : RowLogSumExp::of_row(x, columns);
+  }
+}
+
+#undef LEVIN_AVX512
+#endif
+
+template <class T>
+void rows_at_once(const T* x, int64_t rows, int64_t columns, double* into) {
+#if defined(__x86_64__) && defined(__GNUC__)
+  if constexpr (std::is_same_v<T, float>) {
+    if (widest_vectors() == VectorWidth::avx512) return rows_read_once(x, rows, columns, into);
+  }
+#endif
+  with_widest_vectors<RowLogSumExp>(x, rows, columns, into);
+}
+
 }  // namespace
 
 template <class T>
 void row_log_sum_exp(const T* x, int64_t rows, int64_t columns, double* into) {
   const int64_t rows_at_least = std::max<int64_t>(1, 32768 / std::max<int64_t>(1, columns));
   at::parallel_for(0, rows, rows_at_least, [&](int64_t begin, int64_t end) {
-    with_widest_vectors<RowLogSumExp>(x + begin * columns, end - begin, columns, into + begin);
+    rows_at_once(x + begin * columns, end - begin, columns, into + begin);
   });
 }
 

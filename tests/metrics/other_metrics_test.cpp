@@ -239,6 +239,23 @@ TEST(Perplexity, AWordThatIsExcludedCountsForNothing) {
   EXPECT_NEAR(perplexity.compute().item<double>(), 300, 1e-4);
 }
 
+TEST(Perplexity, IsThatOfLogSoftmaxInDoubleWhereverTheHighLogitsAre) {
+  torch::manual_seed(3);
+  for (const int64_t words : {3, 64, 65, 1000, 1024, 1040, 3001}) {
+    for (const float rise : {0.0F, 0.01F, 1.0F, -1.0F}) {  // the last word's logit is up to 3,000 above the first one's
+      const at::Tensor logits = at::randn({2, 3, words}) * 4 + at::arange(words, at::kFloat) * rise;
+      const at::Tensor tokens = at::randint(words, {2, 3}, at::kLong);
+      const double expected =
+          -at::log_softmax(logits.to(at::kDouble), -1).gather(2, tokens.unsqueeze(2)).mean().item<double>();
+      Perplexity perplexity;
+      perplexity.update(logits, tokens);
+      const double value = std::log(perplexity.compute().item<double>());
+      const double shown = expected < 709 ? expected : std::numeric_limits<double>::infinity();  // of exp in double
+      EXPECT_TRUE(value == shown || std::abs(value - shown) < 2e-7 * std::max(1.0, shown)) << words << " " << rise;
+    }
+  }
+}
+
 TEST(EditDistance, WithoutABeamIsExact) {
   const std::string far(60, 'x');
   const Texts pred{far + "abcabcabcabcabcabcabcabcabcabcabcabcabc"};
