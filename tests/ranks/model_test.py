@@ -153,8 +153,9 @@ class Messages(ModelTest):
 
     def test_what_is_the_same_on_all_ranks_is_compared_without_sending_it_to_all(self):
         for report in self.train("model=norm", "norm=none", ranks=3):
-            # What is left is of a few bytes a rank: the number of batches, and an epoch's metrics.
-            self.assertLessEqual(report["messages"].get("gloo:all_gather", 0), 3, report["messages"])
+            # What is left is of a few bytes a rank: which machine it is on, its shared memory (two), the number of batches,
+            # and an epoch's metrics.
+            self.assertLessEqual(report["messages"].get("gloo:all_gather", 0), 5, report["messages"])
 
     def test_a_full_checkpoint_is_gathered_on_rank_0_alone(self):
         words = ["model=norm", "norm=none", "epochs=1", "strategy=fsdp", "stage=2"]
