@@ -19,30 +19,42 @@ constexpr int64_t kBlock = 1024;  // elements, so that partial results stay in t
 template <typename T>
 using Accumulated = std::conditional_t<std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>, float, T>;
 
-template <typename A, typename T, typename Op>
-void accumulate(const T* part, int64_t count, A* sums, Op op) {
+// `count`: an int64_t, or a whole block, for which compilers use vector instructions.
+using Whole = std::integral_constant<int64_t, kBlock>;
+
+template <typename A, typename T, typename Count, typename Op>
+void accumulate(const T* __restrict part, Count count, A* __restrict sums, Op op) {
   for (int64_t i = 0; i < count; ++i) sums[i] = op(sums[i], static_cast<A>(part[i]));
+}
+
+template <typename A, typename T, typename Count>
+void convert(const A* __restrict from, Count count, T* __restrict to) {
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(from[i]);
+}
+
+template <typename T, typename Count, typename Op>
+void reduce_block(const std::vector<const std::byte*>& parts, int64_t start, Count count, std::byte* out, bool average,
+                  Op op) {
+  using A = Accumulated<T>;
+  std::array<A, kBlock> sums;
+  convert(reinterpret_cast<const T*>(parts[0]) + start, count, sums.data());
+  for (size_t k = 1; k < parts.size(); ++k) {
+    accumulate(reinterpret_cast<const T*>(parts[k]) + start, count, sums.data(), op);
+  }
+  if constexpr (std::is_floating_point_v<A>) {
+    const auto ranks = static_cast<A>(parts.size());
+    if (average) {
+      for (int64_t i = 0; i < count; ++i) sums[static_cast<size_t>(i)] /= ranks;
+    }
+  }
+  convert(sums.data(), count, reinterpret_cast<T*>(out) + start);
 }
 
 template <typename T, typename Op>
 void reduce_as(const std::vector<const std::byte*>& parts, int64_t count, std::byte* out, bool average, Op op) {
-  using A = Accumulated<T>;
-  std::array<A, kBlock> sums;
-  for (int64_t start = 0; start < count; start += kBlock) {
-    const int64_t size = std::min(kBlock, count - start);
-    const auto* first = reinterpret_cast<const T*>(parts[0]) + start;
-    for (int64_t i = 0; i < size; ++i) sums[static_cast<size_t>(i)] = static_cast<A>(first[i]);
-    for (size_t k = 1; k < parts.size(); ++k) {
-      accumulate(reinterpret_cast<const T*>(parts[k]) + start, size, sums.data(), op);
-    }
-    if constexpr (std::is_floating_point_v<A>) {
-      if (average) {
-        for (int64_t i = 0; i < size; ++i) sums[static_cast<size_t>(i)] /= static_cast<A>(parts.size());
-      }
-    }
-    auto* result = reinterpret_cast<T*>(out) + start;
-    for (int64_t i = 0; i < size; ++i) result[i] = static_cast<T>(sums[static_cast<size_t>(i)]);
-  }
+  int64_t start = 0;
+  for (; start + kBlock <= count; start += kBlock) reduce_block<T>(parts, start, Whole(), out, average, op);
+  if (start < count) reduce_block<T>(parts, start, count - start, out, average, op);
 }
 
 template <typename T>

@@ -107,7 +107,7 @@ TEST_P(ShmRanks, ReduceInTheOrderOfRanks) {
     const Group group = shm(ranks);
     for (const auto type : kTypes) {
       for (const auto op : {c10d::ReduceOp::SUM, c10d::ReduceOp::PRODUCT, c10d::ReduceOp::MIN, c10d::ReduceOp::MAX}) {
-        for (const int64_t size : {0, 1, 3, 1000}) check_all_reduce(text, group, size, type, op);
+        for (const int64_t size : {0, 1, 3, 1000, 1024, 2050}) check_all_reduce(text, group, size, type, op);
       }
       if (at::isFloatingType(type)) check_all_reduce(text, group, 1000, type, c10d::ReduceOp::AVG);
       for (const int64_t size : {0, 1, 3, 1000}) check_reduce(text, group, size, type);
