@@ -80,6 +80,12 @@ auto scores(std::vector<int64_t> shape, int64_t classes, std::vector<int64_t> ta
   return [=] { return std::make_tuple(torch::randn(shape), torch::randint(classes, targets, at::kLong)); };
 }
 
+auto probabilities(int64_t samples, int64_t classes) {
+  return [=] {
+    return std::make_tuple(torch::randn({samples, classes}).softmax(1), torch::randint(classes, {samples}, at::kLong));
+  };
+}
+
 auto masks(int64_t classes, std::vector<int64_t> shape) {
   return [=] {
     return std::make_tuple(torch::randint(classes, shape, at::kLong), torch::randint(classes, shape, at::kLong));
@@ -136,6 +142,8 @@ std::vector<Case> classification_cases() {
       classification<FBetaScore>("FBetaScore", macro),
       classification<ConfusionMatrix>("ConfusionMatrix", ConfusionMatrixOptions{}),
       classification<AUROC>("AUROC", CurveOptions{}),
+      {"AUROC_large", "(1024, 1000) probabilities",
+       of<AUROC>(probabilities(1024, 1000), CurveOptions{.num_classes = 1000}), true},
       classification<AveragePrecision>("AveragePrecision", CurveOptions{}),
       classification<CalibrationError>("CalibrationError", CalibrationErrorOptions{}),
   };

@@ -1,5 +1,6 @@
 #include "levin/metrics/score_curve.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bucketize.h>
 #include <ATen/ops/full.h>
@@ -7,13 +8,16 @@
 #include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/metrics/curve_counts.h"
 #include "levin/metrics/label_loops.h"
 #include "levin/metrics/label_ops.h"
 
@@ -168,22 +172,55 @@ at::Tensor ScoreCurve::compute_exact() const {
   if (scores.numel() == 0) {
     scores = at::zeros({0, spec().classes});
     labels = is_multiclass ? at::zeros({0}) : scores;
-  } else {
-    scores = at::where(rows(logits_).ne(0).unsqueeze(1), normalized(spec(), scores), scores);
+  } else if (const at::Tensor logits = rows(logits_).ne(0); logits.any().item<bool>()) {
+    scores = at::where(logits.unsqueeze(1), normalized(spec(), scores), scores);
   }
   if (spec().task == Task::binary || (!is_multiclass && average_ == Average::micro)) {
-    return area_of(scores.reshape(-1), labels.reshape(-1), 1);
+    return areas_of(scores.reshape({1, -1}), labels.reshape({1, -1}))[0];
   }
   scores = scores.t().contiguous();
   if (!is_multiclass) labels = labels.t().contiguous();
-  std::vector<at::Tensor> areas;
+  const at::Tensor areas = areas_of(scores, labels);
+  if (average_ != Average::weighted) return averaged(areas, {});
   std::vector<at::Tensor> positives;
-  for (int64_t c = 0; c < spec().classes; ++c) {
-    const at::Tensor own = is_multiclass ? labels : labels[c];
-    areas.push_back(area_of(scores[c], own, is_multiclass ? c : 1));
-    positives.push_back(own.eq(is_multiclass ? c : 1).sum());
+  for (int64_t c = 0; c < spec().classes; ++c)
+    positives.push_back((is_multiclass ? labels.eq(c) : labels[c].eq(1)).sum());
+  return averaged(areas, at::stack(positives));
+}
+
+// Of scores (classes, M) with labels (M) of multiclass or (classes, M).
+at::Tensor ScoreCurve::areas_of(const at::Tensor& scores, const at::Tensor& labels) const {
+  const int64_t classes = scores.size(0);
+  const bool is_multiclass = spec().task == Task::multiclass;
+  std::vector<CurveCounts> counts(static_cast<size_t>(classes), CurveCounts{.has_nan = true});
+  if (scores.is_cpu() && scores.scalar_type() == at::kFloat) {
+    const at::Tensor rows = scores.contiguous();
+    const at::Tensor own = labels.to(at::kInt).contiguous();
+    const int64_t count = rows.size(1);
+    at::parallel_for(0, classes, std::max<int64_t>(1, 32768 / std::max<int64_t>(1, count)),
+                     [&](int64_t c, int64_t end) {
+                       for (; c < end; ++c) {
+                         counts[static_cast<size_t>(c)] =
+                             count_curve(rows.const_data_ptr<float>() + c * count,
+                                         own.const_data_ptr<int32_t>() + (is_multiclass ? 0 : c * count), count,
+                                         is_multiclass ? static_cast<int32_t>(c) : 1);
+                       }
+                     });
   }
-  return averaged(at::stack(areas), at::stack(positives));
+  std::vector<at::Tensor> areas;
+  for (int64_t c = 0; c < classes; ++c) {
+    const CurveCounts& own = counts[static_cast<size_t>(c)];
+    areas.push_back(own.has_nan ? area_of(scores[c], is_multiclass ? labels : labels[c], is_multiclass ? c : 1)
+                                : area_through(own));
+  }
+  return at::stack(areas);
+}
+
+at::Tensor ScoreCurve::area_through(const CurveCounts& counts) const {
+  if (counts.tp.empty()) return at::full({}, std::numeric_limits<double>::quiet_NaN(), at::kDouble);
+  const at::Tensor tp = at::tensor(counts.tp, at::kDouble);
+  const at::Tensor fp = at::tensor(counts.fp, at::kDouble);
+  return exact_area({tp, fp, tp.select(0, -1), fp.select(0, -1), counts.no_label_but_zero});
 }
 
 at::Tensor ScoreCurve::area_of(const at::Tensor& scores, const at::Tensor& labels, int64_t positive) const {

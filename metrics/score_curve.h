@@ -9,6 +9,8 @@
 
 namespace levin::metrics {
 
+struct CurveCounts;
+
 struct CurveOptions {
   Task task = Task::multiclass;
   int64_t num_classes = 0;  // required for multiclass
@@ -61,6 +63,8 @@ class ScoreCurve : public ClassificationMetric {
   void count_by_operators(const LabelBatch& batch);
   [[nodiscard]] at::Tensor compute_exact() const;
   [[nodiscard]] at::Tensor compute_binned() const;
+  [[nodiscard]] at::Tensor areas_of(const at::Tensor& scores, const at::Tensor& labels) const;
+  [[nodiscard]] at::Tensor area_through(const CurveCounts& counts) const;
   [[nodiscard]] at::Tensor area_of(const at::Tensor& scores, const at::Tensor& labels, int64_t positive) const;
   [[nodiscard]] at::Tensor averaged(const at::Tensor& areas, const at::Tensor& positives) const;
 

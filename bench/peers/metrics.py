@@ -51,6 +51,8 @@ CASES = {
     "FBetaScore": lambda: of_classes(torchmetrics.FBetaScore, average="macro"),
     "ConfusionMatrix": lambda: of_classes(torchmetrics.ConfusionMatrix),
     "AUROC": lambda: of_classes(torchmetrics.AUROC),
+    "AUROC_large": lambda: (torchmetrics.AUROC(task="multiclass", num_classes=1000),
+                            (normal(1024, 1000).softmax(1), classes(1000, 1024))),
     "AveragePrecision": lambda: of_classes(torchmetrics.AveragePrecision),
     "CalibrationError": lambda: of_classes(torchmetrics.CalibrationError),
     "MeanAbsoluteError": lambda: (torchmetrics.MeanAbsoluteError(), pair(normal, 4096)),

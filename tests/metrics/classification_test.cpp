@@ -89,6 +89,25 @@ TEST(Auroc, IsTheShareOfPairsInTheRightOrder) {
   EXPECT_NEAR(value_of(AveragePrecision({.task = Task::binary}), preds, target), 0.5 * 1 + 0.5 * 2 / 3, 1e-6);
 }
 
+// Pairs counted one by one; scores in few levels, so that many are equal.
+TEST(Auroc, CountsPairsAlsoAmongEqualScoresAndRareClasses) {
+  torch::manual_seed(5);
+  for (const int64_t levels : {2, 7, 1000}) {
+    const int64_t samples = 300, classes = 5;
+    const at::Tensor preds = at::randint(levels, {samples, classes}).div(static_cast<double>(levels)).to(at::kFloat);
+    const at::Tensor target = at::randint(40, {samples}, at::kLong).clamp_max(classes - 1);  // the last class is common
+    AUROC metric({.num_classes = classes, .average = Average::none});
+    metric.update(preds, target);
+    const at::Tensor value = metric.compute();
+    for (int64_t c = 0; c < classes; ++c) {
+      const at::Tensor own = preds.select(1, c).masked_select(target.eq(c)).unsqueeze(1);
+      const at::Tensor other = preds.select(1, c).masked_select(target.ne(c)).unsqueeze(0);
+      const double right = own.gt(other).sum().item<double>() + 0.5 * own.eq(other).sum().item<double>();
+      EXPECT_NEAR(value[c].item<double>(), right / static_cast<double>(own.numel() * other.numel()), 1e-6);
+    }
+  }
+}
+
 TEST(Auroc, IsNanWithoutData) {
   EXPECT_TRUE(AUROC({.task = Task::binary}).compute().isnan().item<bool>());
   EXPECT_TRUE(AUROC({.num_classes = 3}).compute().isnan().item<bool>());
