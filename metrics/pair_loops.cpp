@@ -130,20 +130,41 @@ struct MomentsOfColumn {
   }
 };
 
+struct Products {
+  double xy = 0, xx = 0, yy = 0;
+};
+
 struct RowCosines {
-  template <class T>
-  [[gnu::always_inline]] static inline void run(const T* x, const T* y, int64_t rows, int64_t columns, double* into) {
-    for (int64_t r = 0; r < rows; ++r, x += columns, y += columns) {
-      double xy = 0, xx = 0, yy = 0;
+  // Summed as A over so many values, then in double.
+  template <class A, class T>
+  [[gnu::always_inline]] static inline Products products(const T* x, const T* y, int64_t columns, int64_t at_once) {
+    Products sums;
+    for (int64_t begin = 0; begin < columns; begin += at_once) {
+      const int64_t end = std::min(columns, begin + at_once);
+      A xy = 0, xx = 0, yy = 0;
 #pragma omp simd reduction(+ : xy, xx, yy)
-      for (int64_t j = 0; j < columns; ++j) {
-        const double a = static_cast<double>(x[j]);
-        const double b = static_cast<double>(y[j]);
+      for (int64_t j = begin; j < end; ++j) {
+        const A a = static_cast<A>(x[j]);
+        const A b = static_cast<A>(y[j]);
         xy += a * b;
         xx += a * a;
         yy += b * b;
       }
-      into[r] = xy / (std::sqrt(xx) * std::sqrt(yy));
+      sums.xy += static_cast<double>(xy);
+      sums.xx += static_cast<double>(xx);
+      sums.yy += static_cast<double>(yy);
+    }
+    return sums;
+  }
+
+  template <class T>
+  [[gnu::always_inline]] static inline void run(const T* x, const T* y, int64_t rows, int64_t columns, double* into) {
+    constexpr double low = 1e-30, high = 1e37;  // squares of floats that lost nothing
+    for (int64_t r = 0; r < rows; ++r, x += columns, y += columns) {
+      Products sums = products<T>(x, y, columns, 256);
+      const bool fits = sums.xx > low && sums.xx < high && sums.yy > low && sums.yy < high;
+      if (!fits) sums = products<double>(x, y, columns, columns);
+      into[r] = sums.xy / (std::sqrt(sums.xx) * std::sqrt(sums.yy));
     }
   }
 };

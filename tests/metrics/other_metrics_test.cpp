@@ -239,6 +239,20 @@ TEST(Perplexity, AWordThatIsExcludedCountsForNothing) {
   EXPECT_NEAR(perplexity.compute().item<double>(), 300, 1e-4);
 }
 
+TEST(CosineSimilarity, IsThatOfDoublesForVectorsOfAnySizeAndScale) {
+  torch::manual_seed(4);
+  for (const int64_t dimensions : {1, 5, 255, 257, 1000}) {
+    const at::Tensor x = at::randn({7, dimensions}), y = at::randn({7, dimensions});
+    const at::Tensor wide = x.to(at::kDouble), other = y.to(at::kDouble);
+    const at::Tensor expected = (wide * other).sum(1) / (wide.norm(2, 1) * other.norm(2, 1));
+    for (const double scale : {1.0, 1e-22, 1e25}) {  // floats whose squares are below or above all floats
+      CosineSimilarity cosine({.reduction = Reduction::none});
+      cosine.update(x * scale, y / scale);
+      EXPECT_TRUE(at::allclose(cosine.compute(), expected, 1e-5, 1e-6)) << dimensions << " " << scale;
+    }
+  }
+}
+
 TEST(Perplexity, IsThatOfLogSoftmaxInDoubleWhereverTheHighLogitsAre) {
   torch::manual_seed(3);
   for (const int64_t words : {3, 64, 65, 1000, 1024, 1040, 3001}) {
