@@ -159,14 +159,11 @@ std::shared_ptr<PretrainedModel> model_from_config(PretrainedConfig config, Task
   return model;
 }
 
-std::shared_ptr<PretrainedModel> model_from_pretrained(const std::string& folder, Task task,
-                                                       const FromPretrainedOptions& options) {
-  PretrainedConfig config = PretrainedConfig::read(folder);
-  if (options.num_labels) config.set_num_labels(*options.num_labels);
-  if (options.dropout) set_dropout(config, *options.dropout);
+std::shared_ptr<PretrainedModel> model_from_files(const std::string& folder, PretrainedConfig config, Task task,
+                                                  bool ignore_mismatched_sizes) {
   auto model = make_model(std::move(config), task);
   model->set_source(folder);
-  const LoadReport report = load_pretrained(*model, folder, options.ignore_mismatched_sizes);
+  const LoadReport report = load_pretrained(*model, folder, ignore_mismatched_sizes);
   if (const std::string text = report.str(); !text.empty()) {
     Console::instance().warn(folder + ": loaded as " + model->class_name() + ". " + text +
                              (report.newly_initialized.empty()
@@ -175,6 +172,14 @@ std::shared_ptr<PretrainedModel> model_from_pretrained(const std::string& folder
   }
   model->eval();
   return model;
+}
+
+std::shared_ptr<PretrainedModel> model_from_pretrained(const std::string& folder, Task task,
+                                                       const FromPretrainedOptions& options) {
+  PretrainedConfig config = PretrainedConfig::read(folder);
+  if (options.num_labels) config.set_num_labels(*options.num_labels);
+  if (options.dropout) set_dropout(config, *options.dropout);
+  return model_from_files(folder, std::move(config), task, options.ignore_mismatched_sizes);
 }
 
 }  // namespace levin::huggingface

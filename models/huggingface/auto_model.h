@@ -35,6 +35,9 @@ namespace huggingface {
 void set_dropout(PretrainedConfig& config, double dropout);
 
 [[nodiscard]] std::shared_ptr<PretrainedModel> model_from_config(PretrainedConfig config, Task task);
+/// With `config` in place of the folder's own.
+[[nodiscard]] std::shared_ptr<PretrainedModel> model_from_files(const std::string& folder, PretrainedConfig config,
+                                                                Task task, bool ignore_mismatched_sizes);
 [[nodiscard]] std::shared_ptr<PretrainedModel> model_from_pretrained(const std::string& folder, Task task,
                                                                      const FromPretrainedOptions& options);
 

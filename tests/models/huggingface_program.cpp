@@ -84,8 +84,8 @@ at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& labels, Task task
   return torch::nn::functional::cross_entropy(seen.reshape({-1, seen.size(-1)}), wanted.reshape({-1}));
 }
 
-void train(const std::string& folder, const std::string& task, const std::string& in, const std::string& out,
-           double lr, const std::string& saved) {
+void train(const std::string& folder, const std::string& task, const std::string& in, const std::string& out, double lr,
+           const std::string& saved) {
   const auto model = load(folder, task);
   const Tensors tensors = read(in);
   torch::optim::SGD optimizer(model->parameters(), lr);
@@ -109,8 +109,7 @@ int run(const std::vector<std::string>& words) {
   } else if (what == "embed") {
     embed(words.at(1), words.at(2), words.at(3));
   } else if (what == "train") {
-    train(words.at(1), words.at(2), words.at(3), words.at(4), std::stod(words.at(5)),
-          words.size() > 6 ? words[6] : "");
+    train(words.at(1), words.at(2), words.at(3), words.at(4), std::stod(words.at(5)), words.size() > 6 ? words[6] : "");
   } else if (what == "save") {
     load(words.at(1), words.at(2))
         ->save_pretrained(words.at(3), {.max_shard_size = levin::parse_byte_size(words.at(4))});

@@ -1,3 +1,9 @@
+levin_test(huggingface TORCH FILES
+  models/huggingface_config_test.cpp
+  models/huggingface_models_test.cpp
+  models/huggingface_runs_test.cpp
+  models/huggingface_save_test.cpp)
+
 # Beside Hugging Face's transformers. Skipped, with the reason, where its packages are missing.
 add_executable(huggingface_program models/huggingface_program.cpp)
 target_link_libraries(huggingface_program PRIVATE levin_test_options)
