@@ -10,6 +10,7 @@
 #include "levin/optim/step_schedulers.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/param_groups.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -77,7 +78,7 @@ void HuggingFaceModule::save_pretrained(const std::string& folder) const {
 }
 
 void HuggingFaceModule::on_fit_end() {
-  if (settings_.save_to.empty()) return;
+  if (settings_.save_to.empty() || trainer().plan().fast_dev_run) return;
   save_pretrained(settings_.save_to);
   print("wrote " + settings_.save_to + ", a folder for from_pretrained");
 }

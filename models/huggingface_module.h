@@ -34,6 +34,7 @@ class HuggingFaceModule : public LightningModule {
   /// run's end.
   OptimizerConfig configure_optimizers() override;
   /// Writes `save_to`: on rank 0, with the weights of all ranks; after an averaging callback, the average.
+  /// Nothing in a fast_dev_run.
   void on_fit_end() override;
 
   /// Writes the model as it is now, on rank 0: save_pretrained's folder. During a run every rank calls it.
