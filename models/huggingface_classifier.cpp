@@ -66,7 +66,7 @@ void HuggingFaceClassifier::configure_model() {
   }
   if (model() == nullptr) {
     make(read_config(), 0, classes);
-  } else if (static_cast<int64_t>(classes.size()) == options_.num_labels) {
+  } else if (!classes.empty() && static_cast<int64_t>(classes.size()) == model()->config().num_labels()) {
     model()->config().set_labels(classes);
   }
 }

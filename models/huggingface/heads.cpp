@@ -92,7 +92,7 @@ class Decoder {
   Decoder(ModelWithHead& model, Module& part, const std::string& prefix, const std::string& name, bool is_tied,
           bool has_bias, const std::string& embeddings) {
     if (is_tied) {
-      model.add_alias(prefix + name + ".weight", embeddings);
+      model.add_alias({prefix + name + ".weight", embeddings});
       return;
     }
     const at::Tensor rows = model.input_embeddings();
@@ -148,9 +148,12 @@ class MaskedHead : public Head {
     const bool is_tied = config.tie_word_embeddings;
     decoder_ = std::make_unique<Decoder>(model, *part, prefix, "decoder", is_tied, /*has_bias=*/true,
                                          model.base().base_model_prefix() + ".embeddings.word_embeddings.weight");
-    if (!is_tied) return;
+    if (!is_tied) {
+      model.add_alias({prefix + "bias", prefix + "decoder.bias", /*is_written=*/true});
+      return;
+    }
     bias_ = part->add_bias(config.vocab_size);
-    model.add_alias(prefix + "decoder.bias", prefix + "bias");
+    model.add_alias({prefix + "decoder.bias", prefix + "bias"});
   }
 
   at::Tensor logits(const ModelOutput& features, const ModelInputs&, bool) override {

@@ -60,14 +60,14 @@ struct Matches {
 Matches match(const PretrainedModel& model, const Tensors& own, const WeightsSource& source) {
   std::set<std::string> known;
   for (const auto& [name, tensor] : own) known.insert(name);
-  for (const auto& [alias, name] : model.aliases()) known.insert(alias);
+  for (const auto& second : model.aliases()) known.insert(second.alias);
   Matches matches;
   Source named;
   for (const auto& [in_file, tensor] : source.tensors()) named.emplace(name_in_model(in_file, model, known), tensor);
-  for (const auto& [alias, name] : model.aliases()) {
-    const auto place = named.find(alias);
+  for (const auto& second : model.aliases()) {
+    const auto place = named.find(second.alias);
     if (place == named.end()) continue;
-    if (!named.emplace(name, place->second).second) matches.aliases.insert(*place);
+    if (!named.emplace(second.name, place->second).second && !second.is_written) matches.aliases.insert(*place);
     named.erase(place);
   }
   for (const auto& [name, tensor] : named) {
@@ -114,7 +114,7 @@ void read_into(const Tensors& own, const Source& found) {
 
 // transformers leaves such weights untied, with a warning; here the config must say which it is.
 void check_aliases(const PretrainedModel& model, const Tensors& own, const Source& aliases, const std::string& folder) {
-  for (const auto& [alias, name] : model.aliases()) {
+  for (const auto& [alias, name, is_written] : model.aliases()) {
     const auto second = aliases.find(alias);
     if (second == aliases.end()) continue;
     const at::Tensor mine = own.at(name);

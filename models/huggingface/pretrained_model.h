@@ -61,9 +61,13 @@ class PretrainedModel : public torch::nn::Module {
   [[nodiscard]] const std::string& base_model_prefix() const { return prefix_; }
   /// The folder it was loaded from, or "".
   [[nodiscard]] const std::string& source() const { return source_; }
-  /// Names under which a file may hold one of the model's parameters a second time: {"lm_head.weight",
-  /// "model.embed_tokens.weight"} of tied embeddings.
-  [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& aliases() const { return aliases_; }
+  /// A second name under which a file may hold one of the model's parameters.
+  struct Alias {
+    std::string alias;        // "lm_head.weight" of tied embeddings
+    std::string name;         // "model.embed_tokens.weight"
+    bool is_written = false;  // transformers expects it too, and does not compute with it
+  };
+  [[nodiscard]] const std::vector<Alias>& aliases() const { return aliases_; }
   /// The matrix of input tokens; undefined if there is none.
   [[nodiscard]] virtual at::Tensor input_embeddings() const { return {}; }
 
@@ -82,14 +86,14 @@ class PretrainedModel : public torch::nn::Module {
 
  protected:
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
-  void add_alias(std::string alias, std::string name) { aliases_.emplace_back(std::move(alias), std::move(name)); }
+  void add_alias(Alias alias) { aliases_.push_back(std::move(alias)); }
 
  private:
   PretrainedConfig config_;
   std::string class_name_ = "";
   std::string prefix_ = "";
   std::string source_ = "";
-  std::vector<std::pair<std::string, std::string>> aliases_ = {};
+  std::vector<Alias> aliases_ = {};
 };
 
 }  // namespace levin

@@ -157,6 +157,9 @@ void PretrainedModel::save_pretrained(const std::string& folder, const NamedTens
     if (place == given.end()) throw Error("save_pretrained " + folder + ": " + item.key() + " is missing.");
     ordered.emplace_back(*place);
   }
+  for (const Alias& second : aliases_) {
+    if (second.is_written) ordered.emplace_back(second.alias, given.at(second.name));
+  }
   make_folder(folder);
   PretrainedConfig config = config_;
   if (!ordered.empty()) config.set("dtype", torch_word(ordered[0].second.scalar_type()));

@@ -105,17 +105,18 @@ TEST(HuggingFaceRuns, ClassifierTakesItsClassesFromTheData) {
   trainer.fit(module, TextCsv(data));
   EXPECT_EQ(PretrainedConfig::read(folder / "saved").labels(), (std::vector<std::string>{"cat", "dog", "owl"}));
   HuggingFaceClassifier small({.path = folder_of("bert")});
-  EXPECT_TRUE(holds(error_of<ConfigError>([&] { trainer.fit(small, TextCsv(data)); }),
+  Trainer other(test::quiet(1, {}, folder.path()));
+  EXPECT_TRUE(holds(error_of<ConfigError>([&] { other.fit(small, TextCsv(data)); }),
                     {"data/bert/config.json: vocab_size: 20 is too small for the 260 tokens of byte",
                      "pad_token_id: 0, but TextCsv pads with 1 for the tokenizer byte"}));
 }
 
 TEST(HuggingFaceRuns, CausalModelsLearnAndMaskedOnesToo) {
   const test::TemporaryFolder folder;
-  Trainer trainer(test::quiet(25, {}, folder.path()));
   const auto row = torch::arange(3, 15).repeat({16, 1});  // what follows a token is the next
   const Loaders data = loader({row.slice(1, 0, 11).contiguous(), row.slice(1, 1).contiguous()});
   for (const char* name : {"llama", "gpt2"}) {
+    Trainer trainer(test::quiet(25, {}, folder.path()));
     HuggingFaceLM causal({.path = folder_of(name), .dropout = 0.0, .lr = 0.02});
     EXPECT_FALSE(causal.is_masked());
     const double before = loss_of(trainer, causal, data);
@@ -125,6 +126,7 @@ TEST(HuggingFaceRuns, CausalModelsLearnAndMaskedOnesToo) {
     EXPECT_TRUE(trainer.callback_metrics().contains("test_loss"));
   }
   torch::manual_seed(1);
+  Trainer trainer(test::quiet(25, {}, folder.path()));
   HuggingFaceLM masked({.path = folder_of("bert_mlm"), .mask_token_id = 3, .dropout = 0.0, .lr = 0.02});
   EXPECT_TRUE(masked.is_masked());
   const double before = loss_of(trainer, masked, data);
