@@ -37,6 +37,8 @@
 #include "levin/loggers/prometheus_logger.h"
 #include "levin/loggers/sqlite_logger.h"
 #include "levin/loggers/tensorboard_logger.h"
+#include "levin/models/huggingface_classifier.h"
+#include "levin/models/huggingface_lm.h"
 #include "levin/optim/adadelta.h"
 #include "levin/optim/adagrad.h"
 #include "levin/optim/adam.h"
@@ -111,6 +113,12 @@ void add_data() {
   all.add<TextCsv>("TextCsv", "texts and their classes in a CSV file, for encoders");
   all.add<TextFile>("TextFile", "a text as blocks of tokens, for language models");
   all.add<TokenFileData>("TokenFileData", "files of token ids, mapped, for language models");
+}
+
+void add_models() {
+  auto& all = Registry<LightningModule>::instance();
+  all.add<HuggingFaceClassifier>("HuggingFaceClassifier", "texts or images into classes by a model of Hugging Face");
+  all.add<HuggingFaceLM>("HuggingFaceLM", "a causal or masked language model of Hugging Face");
 }
 
 void add_parts() {
@@ -222,6 +230,7 @@ void add_builtins() {
   std::call_once(once, [] {
     add_callbacks();
     add_data();
+    add_models();
     add_parts();
     add_precisions();
     add_optimizers();

@@ -14,6 +14,7 @@ SIBLINGS = {
     "strategies": ["tape", "launch", "process", "device"],
 }
 TRAINER = ["trainer", "trainer/plan", "trainer/run", "trainer/step", "trainer/state", "trainer/loops"]
+MODELS = ["models", "models/huggingface"]
 
 BELOW_TRAINER = ["core", "dispatch", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
 
@@ -34,14 +35,16 @@ MAY_INCLUDE = {
     "strategies/tape": ["core", "dispatch"],
     "strategies/device": ["core", "strategies", "strategies/tape"],
     **{folder: [*BELOW_TRAINER, *TRAINER[:k]] for k, folder in enumerate(TRAINER)},
+    "models/huggingface": ["core", "dispatch", "checkpoint", "data", *(f"data/{part}" for part in SIBLINGS["data"])],
+    "models": [*BELOW_TRAINER, "trainer", "trainer/plan", "models/huggingface"],
     "callbacks": [*BELOW_TRAINER, "trainer", "trainer/plan"],
     "cuda": ["core", "strategies", "strategies/process"],
-    ".": [*BELOW_TRAINER, "trainer", "trainer/plan", "callbacks"],
-    "cli/config": [*BELOW_TRAINER, *TRAINER, "callbacks", "."],
+    ".": [*BELOW_TRAINER, "trainer", "trainer/plan", "callbacks", *MODELS],
+    "cli/config": [*BELOW_TRAINER, *TRAINER, "callbacks", *MODELS, "."],
     "cli/runs": [*BELOW_TRAINER, "cli/config"],
     "cli/sweep": ["core", "cli/config", "cli/runs"],
-    "cli/commands": [*BELOW_TRAINER, *TRAINER, "callbacks", ".", "cli/config", "cli/runs", "cli/sweep"],
-    "cli": [*BELOW_TRAINER, *TRAINER, "callbacks", ".", "cli/config", "cli/runs", "cli/commands"],
+    "cli/commands": [*BELOW_TRAINER, *TRAINER, "callbacks", *MODELS, ".", "cli/config", "cli/runs", "cli/sweep"],
+    "cli": [*BELOW_TRAINER, *TRAINER, "callbacks", *MODELS, ".", "cli/config", "cli/runs", "cli/commands"],
 }
 
 # Headers with this ending are precompiled, named in a CMakeLists.txt, included by nobody and not installed.
@@ -57,8 +60,9 @@ RESERVED = [
      "only cuda/, a library of its own, includes CUDA's headers"),
     (r"^yaml-cpp/", lambda file: file.startswith("cli/"),
      "only cli/ includes yaml-cpp"),
-    (r"^torch/nn(\.h$|/)", lambda file: file.endswith((".cpp", PRECOMPILED)) or file == "trainer/lightning_module.h",
-     "among the public headers only trainer/lightning_module.h includes torch/nn"),
+    (r"^torch/nn(\.h$|/)", lambda file: file.endswith((".cpp", PRECOMPILED)) or file == "trainer/lightning_module.h"
+     or file.startswith("models/"),
+     "among the public headers only trainer/lightning_module.h and those of models/ include torch/nn"),
     (r"^(torch|ATen|c10|caffe2)/(?!core/Tensor\.h$)", lambda file: not file.startswith("core/"),
      "core/ includes no LibTorch but ATen/core/Tensor.h"),
 ]

@@ -1,0 +1,185 @@
+#include "levin/models/huggingface/auto_model.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "levin/core/console.h"
+#include "levin/core/error.h"
+#include "levin/models/huggingface/bert.h"
+#include "levin/models/huggingface/gpt2.h"
+#include "levin/models/huggingface/llama.h"
+#include "levin/models/huggingface/load_pretrained.h"
+#include "levin/models/huggingface/vit.h"
+
+namespace levin::huggingface {
+
+namespace {
+
+enum class Kind { bert, gpt2, llama, vit };
+
+struct Family {
+  const char* model_type;
+  const char* name;  // of transformers' classes
+  Kind kind;
+};
+
+constexpr std::array<Family, 9> kFamilies{{{"bert", "Bert", Kind::bert},
+                                           {"roberta", "Roberta", Kind::bert},
+                                           {"xlm-roberta", "XLMRoberta", Kind::bert},
+                                           {"gpt2", "GPT2", Kind::gpt2},
+                                           {"llama", "Llama", Kind::llama},
+                                           {"mistral", "Mistral", Kind::llama},
+                                           {"qwen2", "Qwen2", Kind::llama},
+                                           {"qwen3", "Qwen3", Kind::llama},
+                                           {"vit", "ViT", Kind::vit}}};
+
+struct TaskName {
+  Task task;
+  const char* class_ending;
+  const char* words;
+};
+
+constexpr std::array<TaskName, 6> kTasks{
+    {{Task::base, "Model", "bare model"},
+     {Task::sequence_classification, "ForSequenceClassification", "sequence classification"},
+     {Task::token_classification, "ForTokenClassification", "token classification"},
+     {Task::masked_lm, "ForMaskedLM", "masked language model"},
+     {Task::causal_lm, "ForCausalLM", "causal language model"},
+     {Task::image_classification, "ForImageClassification", "image classification"}}};
+
+const Family* find_family(const std::string& model_type) {
+  const auto* found = std::find_if(kFamilies.begin(), kFamilies.end(),
+                                   [&](const Family& family) { return model_type == family.model_type; });
+  return found == kFamilies.end() ? nullptr : found;
+}
+
+bool kind_has(Kind kind, Task task) {
+  if (task == Task::base) return true;
+  if (kind == Kind::vit) return task == Task::image_classification;
+  if (task == Task::image_classification) return false;
+  return task != (kind == Kind::bert ? Task::causal_lm : Task::masked_lm);
+}
+
+const TaskName& name_of(Task task) {
+  return *std::find_if(kTasks.begin(), kTasks.end(), [&](const TaskName& name) { return name.task == task; });
+}
+
+std::string class_name(const Family& family, Task task) {
+  if (family.kind == Kind::gpt2 && task == Task::causal_lm) return "GPT2LMHeadModel";
+  return std::string(family.name) + name_of(task).class_ending;
+}
+
+const Family& family_of(const PretrainedConfig& config, Task task) {
+  const std::string type = config.model_type(), where = config.source().empty() ? "config" : config.source();
+  const Family* family = find_family(type);
+  if (family == nullptr) {
+    throw ConfigError(where + ": model_type: Levin has no \"" + cut_text(type) + "\". It has: " + join(model_types()) +
+                      "." + did_you_mean(type, model_types()));
+  }
+  if (kind_has(family->kind, task)) return *family;
+  std::vector<std::string> tasks;
+  for (const TaskName& name : kTasks) {
+    if (kind_has(family->kind, name.task)) tasks.emplace_back(name.words);
+  }
+  throw ConfigError(where + ": model_type: " + type + " has no " + name_of(task).words + ". It has: " + join(tasks) +
+                    ".");
+}
+
+// Whether the task's model uses the pooler of its base.
+bool has_pooler(Kind kind, Task task, const PretrainedConfig& config) {
+  if (task == Task::base) return true;
+  return kind == Kind::bert && task == Task::sequence_classification && config.model_type() == "bert";
+}
+
+std::shared_ptr<PretrainedModel> make_base(Kind kind, Task task, const PretrainedConfig& config) {
+  switch (kind) {
+    case Kind::bert: return std::make_shared<BertModel>(config, has_pooler(kind, task, config));
+    case Kind::gpt2: return std::make_shared<GPT2Model>(config);
+    case Kind::llama: return std::make_shared<LlamaModel>(config);
+    case Kind::vit: return std::make_shared<ViTModel>(config, has_pooler(kind, task, config));
+  }
+  return nullptr;
+}
+
+std::shared_ptr<PretrainedModel> add_head(Kind kind, Task task, std::shared_ptr<PretrainedModel> base) {
+  auto model = std::make_shared<ModelWithHead>(base->config(), std::move(base));
+  switch (kind) {
+    case Kind::bert: add_bert_head(*model, task); break;
+    case Kind::gpt2: add_gpt2_head(*model, task); break;
+    case Kind::llama: add_llama_head(*model, task); break;
+    case Kind::vit: add_vit_head(*model); break;
+  }
+  return model;
+}
+
+}  // namespace
+
+bool has_task(const std::string& model_type, Task task) {
+  const Family* family = find_family(model_type);
+  return family != nullptr && kind_has(family->kind, task);
+}
+
+bool is_causal_family(const std::string& model_type) {
+  return has_task(model_type, Task::causal_lm);
+}
+
+std::vector<std::string> model_types() {
+  std::vector<std::string> types;
+  for (const Family& family : kFamilies) types.emplace_back(family.model_type);
+  return types;
+}
+
+void set_dropout(PretrainedConfig& config, double dropout) {
+  const Family* family = find_family(config.model_type());
+  if (family == nullptr) return;
+  static constexpr std::array<const char*, 2> encoder{"hidden_dropout_prob", "attention_probs_dropout_prob"};
+  static constexpr std::array<const char*, 3> gpt2{"resid_pdrop", "embd_pdrop", "attn_pdrop"};
+  static constexpr std::array<const char*, 1> llama{"attention_dropout"};
+  std::span<const char* const> keys = encoder;
+  if (family->kind == Kind::gpt2) keys = gpt2;
+  if (family->kind == Kind::llama) keys = llama;
+  for (const char* key : keys) config.set(key, dropout);
+  if (family->kind != Kind::vit) config.set("classifier_dropout", dropout);
+}
+
+std::shared_ptr<PretrainedModel> make_model(PretrainedConfig config, Task task) {
+  const Family& family = family_of(config, task);
+  config.set("architectures", std::vector<std::string>{class_name(family, task)});
+  auto model = make_base(family.kind, task, config);
+  if (task != Task::base) model = add_head(family.kind, task, std::move(model));
+  model->set_class_name(class_name(family, task));
+  return model;
+}
+
+std::shared_ptr<PretrainedModel> model_from_config(PretrainedConfig config, Task task) {
+  auto model = make_model(std::move(config), task);
+  init_weights(*model);
+  model->eval();
+  return model;
+}
+
+std::shared_ptr<PretrainedModel> model_from_files(const std::string& folder, PretrainedConfig config, Task task,
+                                                  bool ignore_mismatched_sizes) {
+  auto model = make_model(std::move(config), task);
+  model->set_source(folder);
+  const LoadReport report = load_pretrained(*model, folder, ignore_mismatched_sizes);
+  if (const std::string text = report.str(); !text.empty()) {
+    Console::instance().warn(folder + ": loaded as " + model->class_name() + ". " + text +
+                             (report.newly_initialized.empty()
+                                  ? "."
+                                  : ". What is newly initialized has to be trained before the model is used."));
+  }
+  model->eval();
+  return model;
+}
+
+std::shared_ptr<PretrainedModel> model_from_pretrained(const std::string& folder, Task task,
+                                                       const FromPretrainedOptions& options) {
+  PretrainedConfig config = PretrainedConfig::read(folder);
+  if (options.num_labels) config.set_num_labels(*options.num_labels);
+  if (options.dropout) set_dropout(config, *options.dropout);
+  return model_from_files(folder, std::move(config), task, options.ignore_mismatched_sizes);
+}
+
+}  // namespace levin::huggingface

@@ -1,0 +1,70 @@
+// A Hugging Face config.json: which model a folder holds, and its sizes. Keys that Levin does not read are kept and
+// written back as they were.
+//
+//   auto config = levin::PretrainedConfig::read("bert-base-uncased");
+//   config.set_labels({"negative", "positive"});
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/core/fields.h"
+
+namespace levin {
+
+class PretrainedConfig {
+ public:
+  /// An empty one, for models made from numbers: set model_type first.
+  PretrainedConfig() : values_(ConfigNode::map()) {}
+  /// Of a folder's config.json, or of such a file. Throws Error naming the path if it cannot be read, ConfigError if it
+  /// is no JSON object or has no "model_type".
+  [[nodiscard]] static PretrainedConfig read(const std::string& path);
+  /// `source`: what messages call it.
+  [[nodiscard]] static PretrainedConfig parse(const std::string& json, const std::string& source);
+
+  /// As transformers writes it: JSON, indented by two.
+  [[nodiscard]] std::string json() const;
+
+  /// The file it was read from, or "".
+  [[nodiscard]] const std::string& source() const { return source_; }
+  /// "bert", "llama", …
+  [[nodiscard]] std::string model_type() const;
+  /// The classes that the weights were saved from: "BertForMaskedLM".
+  [[nodiscard]] std::vector<std::string> architectures() const;
+  /// Of a classification head: as many as "id2label" has, 2 without it.
+  [[nodiscard]] int64_t num_labels() const;
+  /// The texts of "id2label" by number; empty without it.
+  [[nodiscard]] std::vector<std::string> labels() const;
+  [[nodiscard]] std::optional<int64_t> pad_token_id() const;
+
+  /// The value of `key`, or null pointer.
+  [[nodiscard]] const ConfigNode* find(std::string_view key) const { return values_.find(key); }
+  /// Changes or adds a key: set("hidden_dropout_prob", 0.2).
+  template <class T>
+  void set(std::string_view key, const T& value) {
+    ConfigNode node = ValueType<T>::write(value);
+    node.mark = {source_, 0, 0};
+    values_.set(key, std::move(node), {source_, 0, 0});
+  }
+  void erase(std::string_view key) { values_.erase(key); }
+  /// Writes "id2label" and "label2id".
+  void set_labels(const std::vector<std::string>& labels);
+  /// Labels called LABEL_0, …, unless there are that many already.
+  void set_num_labels(int64_t count);
+
+  /// Fills the fields that `options` names from the keys of the same names; other keys are left alone.
+  template <HasFields Options>
+  void read_into(Options& options, Problems& problems) const {
+    read_options(only(field_names<Options>()), options, "", problems);
+  }
+
+ private:
+  [[nodiscard]] ConfigNode only(const std::vector<std::string>& keys) const;
+
+  std::string source_ = "";
+  ConfigNode values_;
+};
+
+}  // namespace levin

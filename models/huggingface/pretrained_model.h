@@ -1,0 +1,99 @@
+// A model in Hugging Face's layout: its parameters have the names of Hugging Face's files. Made by AutoModel and its
+// siblings (auto_model.h).
+//
+//   auto model = levin::AutoModelForSequenceClassification::from_pretrained("bert-base-uncased", {.num_labels = 3});
+//   at::Tensor logits = model->forward({.input_ids = ids, .attention_mask = mask}).logits;
+//   model->save_pretrained("tuned");
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "levin/core/byte_size.h"
+#include "levin/models/huggingface/pretrained_config.h"
+
+namespace levin {
+
+/// B batch, T tokens. What is undefined is as in transformers: all tokens are seen, all are of type 0.
+struct ModelInputs {
+  at::Tensor input_ids = {};       // (B, T) int64
+  at::Tensor attention_mask = {};  // (B, T), 0 for padding
+  at::Tensor token_type_ids = {};  // (B, T) int64; BERT and its relatives
+  at::Tensor pixel_values = {};    // (B, channels, height, width); ViT
+};
+
+struct ModelOutput {
+  at::Tensor last_hidden_state = {};  // (B, T, C)
+  at::Tensor pooler_output = {};      // (B, C) of a bare model that has a pooler
+  at::Tensor logits = {};             // of a head: (B, labels), (B, T, labels) or (B, T, vocabulary)
+};
+
+struct SavePretrainedOptions {
+  ByteSize max_shard_size = {50'000'000'000};  // transformers' default; a larger model is split into several files
+
+  static auto fields() {
+    using O = SavePretrainedOptions;
+    return levin::fields(
+        field("max_shard_size", &O::max_shard_size, "bytes of tensors in one file, unless one tensor is larger")
+            .check([](ByteSize size) { return size.bytes > 0; }, "> 0"));
+  }
+};
+
+class PretrainedModel : public torch::nn::Module {
+ public:
+  explicit PretrainedModel(PretrainedConfig config) : config_(std::move(config)) {}
+
+  /// Throws Error for inputs that the model cannot take, such as more tokens than it has positions.
+  virtual ModelOutput forward(const ModelInputs& inputs) = 0;
+
+  [[nodiscard]] const PretrainedConfig& config() const { return config_; }
+  [[nodiscard]] PretrainedConfig& config() { return config_; }
+
+  /// transformers' name of the class: "BertForSequenceClassification".
+  [[nodiscard]] const std::string& class_name() const { return class_name_; }
+  /// What a head's model calls the model below it ("bert"); of a bare model the name that files may have in front of
+  /// its tensors.
+  [[nodiscard]] const std::string& base_model_prefix() const { return prefix_; }
+  /// The folder it was loaded from, or "".
+  [[nodiscard]] const std::string& source() const { return source_; }
+  /// A second name under which a file may hold one of the model's parameters.
+  struct Alias {
+    std::string alias;        // "lm_head.weight" of tied embeddings
+    std::string name;         // "model.embed_tokens.weight"
+    bool is_written = false;  // transformers expects it too, and does not compute with it
+  };
+  [[nodiscard]] const std::vector<Alias>& aliases() const { return aliases_; }
+  /// The matrix of input tokens; undefined if there is none.
+  [[nodiscard]] virtual at::Tensor input_embeddings() const { return {}; }
+
+  /// Writes config.json and model.safetensors, or shards and their index, and copies the tokenizer's files of the
+  /// folder it was loaded from, so that from_pretrained here and in Python read it back. Each file is written whole or
+  /// not at all; existing files of those names are replaced. Throws Error naming the path and cause.
+  void save_pretrained(const std::string& folder, const SavePretrainedOptions& options = {}) const;
+  /// The same with these tensors in place of the model's own, by the model's names: weights gathered from several
+  /// ranks.
+  void save_pretrained(const std::string& folder, const std::vector<std::pair<std::string, at::Tensor>>& tensors,
+                       const SavePretrainedOptions& options = {}) const;
+
+  // For those that make models.
+  void set_class_name(std::string name) { class_name_ = std::move(name); }
+  void set_source(std::string folder) { source_ = std::move(folder); }
+
+ protected:
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+  void add_alias(Alias alias) { aliases_.push_back(std::move(alias)); }
+
+ private:
+  PretrainedConfig config_;
+  std::string class_name_ = "";
+  std::string prefix_ = "";
+  std::string source_ = "";
+  std::vector<Alias> aliases_ = {};
+};
+
+}  // namespace levin

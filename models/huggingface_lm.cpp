@@ -1,0 +1,119 @@
+#include "levin/models/huggingface_lm.h"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/where.h>
+
+#include <filesystem>
+
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+#include "levin/data/sets/text.h"
+#include "levin/models/huggingface/json_config.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace {
+
+constexpr int64_t kIgnored = -100;
+
+HuggingFaceSettings lm_settings(const HuggingFaceLMOptions& o) {
+  return {o.path,         o.from_scratch, o.dropout, o.ignore_mismatched_sizes, o.lr, o.warmup_steps,
+          o.weight_decay, o.freeze,       o.save_to, o.max_shard_size};
+}
+
+// BERT's and RoBERTa's, among the tokens that tokenizer.json adds to those of its model.
+std::optional<int64_t> mask_token_in(const std::string& folder) {
+  const auto path = std::filesystem::path(folder) / "tokenizer.json";
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) return std::nullopt;
+  const ConfigNode json = huggingface::parse_json_config(read_file(path.string()), path.string());
+  const ConfigNode* added = json.find("added_tokens");
+  if (added == nullptr) return std::nullopt;
+  for (const ConfigNode& token : added->items) {
+    const ConfigNode *content = token.find("content"), *id = token.find("id");
+    int64_t number = 0;
+    if (content == nullptr || id == nullptr || !detail::parse_int(*id, number)) continue;
+    if (content->text == "[MASK]" || content->text == "<mask>") return number;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+MaskedTokens mask_tokens(const at::Tensor& ids, double probability, int64_t mask_token_id, int64_t vocab_size,
+                         std::optional<int64_t> pad) {
+  const at::TensorOptions numbers = ids.options().dtype(at::kFloat);
+  at::Tensor chosen = at::rand(ids.sizes(), numbers) < probability;
+  if (pad) chosen = chosen.logical_and(ids.ne(*pad));
+  const at::Tensor kind = at::rand(ids.sizes(), numbers);
+  const at::Tensor any = at::randint(vocab_size, ids.sizes(), ids.options());
+  at::Tensor hidden = ids.masked_fill(chosen.logical_and(kind < 0.8), mask_token_id);
+  hidden = at::where(chosen.logical_and(kind >= 0.9), any, hidden);
+  return {hidden, ids.masked_fill(chosen.logical_not(), kIgnored)};
+}
+
+HuggingFaceLM::HuggingFaceLM(HuggingFaceLMOptions options)
+    : HuggingFaceModule(lm_settings(checked(options, "HuggingFaceLMOptions"))), options_(std::move(options)) {
+  save_hyperparameters(options_);
+  const PretrainedConfig config = read_config();
+  is_masked_ = huggingface::has_task(config.model_type(), huggingface::Task::masked_lm);
+  make_model(config, is_masked_ ? huggingface::Task::masked_lm : huggingface::Task::causal_lm);
+  vocab_size_ = model()->input_embeddings().size(0);
+  if (!is_masked_) return;
+  const auto id = options_.mask_token_id ? options_.mask_token_id : mask_token_in(options_.path);
+  if (!id) {
+    throw ConfigError("HuggingFaceLMOptions.mask_token_id: " + options_.path +
+                      " has no tokenizer.json with a token [MASK] or <mask>. Set the number.");
+  }
+  if (*id >= vocab_size_) {
+    throw ConfigError("HuggingFaceLMOptions.mask_token_id: must be below vocab_size (" + std::to_string(vocab_size_) +
+                      "), got " + std::to_string(*id) + ".");
+  }
+  mask_token_id_ = *id;
+}
+
+void HuggingFaceLM::configure_model() {
+  const auto* text = has_trainer() ? dynamic_cast<const TextFile*>(trainer().datamodule()) : nullptr;
+  if (text == nullptr || text->vocab_size() <= vocab_size_) return;
+  throw ConfigError(model()->config().source() + ": vocab_size: " + std::to_string(vocab_size_) +
+                    " is too small for the " + std::to_string(text->vocab_size()) + " tokens of " +
+                    text->options().tokenizer + ".");
+}
+
+at::Tensor HuggingFaceLM::forward(const at::Tensor& ids) {
+  return model()->forward({.input_ids = ids}).logits;
+}
+
+at::Tensor HuggingFaceLM::loss_of(const Batch& batch) {
+  if (!is_masked_) {
+    auto [x, y] = batch.unpack<2>();
+    return at::cross_entropy_loss(forward(x).flatten(0, 1), y.flatten());
+  }
+  const auto pad = model()->config().pad_token_id();
+  const MaskedTokens masked = mask_tokens(batch[0], options_.mlm_probability, mask_token_id_, vocab_size_, pad);
+  const at::Tensor logits = forward(masked.ids).flatten(0, 1).to(at::kFloat);
+  const at::Tensor labels = masked.labels.flatten();
+  // A sum over a count, and not a mean: of a small batch nothing may be hidden.
+  const at::Tensor sum =
+      at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Sum, /*ignore_index=*/kIgnored);
+  return sum / labels.ne(kIgnored).sum().clamp_min(1);
+}
+
+at::Tensor HuggingFaceLM::training_step(const Batch& batch, int64_t) {
+  const at::Tensor loss = loss_of(batch);
+  log("train_loss", loss, {.prog_bar = true});
+  return loss;
+}
+
+void HuggingFaceLM::validation_step(const Batch& batch, int64_t) {
+  log("val_loss", loss_of(batch), {.prog_bar = true});
+}
+
+void HuggingFaceLM::test_step(const Batch& batch, int64_t) {
+  log("test_loss", loss_of(batch), {.prog_bar = true});
+}
+
+}  // namespace levin

@@ -1,0 +1,181 @@
+// Tiny models as transformers wrote them (record_huggingface.py), and the numbers it computed with them.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "levin/checkpoint/safetensors.h"
+#include "levin/models/huggingface/auto_model.h"
+#include "levin/models/huggingface/load_pretrained.h"
+#include "support/captured_console.h"
+#include "support/error_text.h"
+
+namespace levin::huggingface_models_test {
+namespace {
+
+using huggingface::Task;
+using test::error_of;
+using test::holds;
+
+struct Recorded {
+  const char* name;
+  Task task;
+};
+
+constexpr Recorded kRecorded[] = {{"bert", Task::sequence_classification},
+                                  {"bert_mlm", Task::masked_lm},
+                                  {"roberta", Task::sequence_classification},
+                                  {"gpt2", Task::causal_lm},
+                                  {"llama", Task::causal_lm},
+                                  {"mistral", Task::causal_lm},
+                                  {"qwen3", Task::causal_lm},
+                                  {"vit", Task::image_classification}};
+
+std::string folder_of(const std::string& name) {
+  return LEVIN_SOURCE_DIR "/tests/models/data/" + name;
+}
+
+std::map<std::string, at::Tensor> peer_of(const std::string& name) {
+  const SafetensorsFile file(folder_of(name) + "/peer.safetensors");
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& entry : file.entries()) tensors[entry.name] = file.read(entry);
+  return tensors;
+}
+
+std::shared_ptr<PretrainedModel> load(const Recorded& recorded) {
+  return huggingface::model_from_pretrained(folder_of(recorded.name), recorded.task, {});
+}
+
+PretrainedConfig config(const std::string& json) {
+  return PretrainedConfig::parse(json, "config.json");
+}
+
+TEST(HuggingFaceModels, GiveTheLogitsOfTransformers) {
+  const torch::NoGradGuard no_grad;
+  for (const Recorded& recorded : kRecorded) {
+    const test::CapturedConsole console;
+    const auto model = load(recorded);
+    EXPECT_EQ(console.text(), "") << recorded.name;
+    auto peer = peer_of(recorded.name);
+    at::Tensor got =
+        model->forward({peer["input_ids"], peer["attention_mask"], /*token_type_ids=*/{}, peer["pixel_values"]}).logits;
+    at::Tensor wanted = peer["logits"];
+    if (got.dim() == 3) {  // what stands at padding is nobody's
+      const auto seen = peer["attention_mask"].to(torch::kBool);
+      got = got.index({seen});
+      wanted = wanted.index({seen});
+    }
+    EXPECT_LE((got - wanted).abs().max().item<double>(), 1e-5) << recorded.name;
+    EXPECT_EQ(model->config().architectures(), std::vector<std::string>{model->class_name()}) << recorded.name;
+  }
+}
+
+TEST(HuggingFaceModels, GetGradientsForEveryParameter) {
+  for (const Recorded& recorded : kRecorded) {
+    const auto model = load(recorded);
+    auto peer = peer_of(recorded.name);
+    model->forward({peer["input_ids"], peer["attention_mask"], {}, peer["pixel_values"]})
+        .logits.square()
+        .sum()
+        .backward();
+    for (const auto& item : model->named_parameters()) {
+      EXPECT_TRUE(item.value().grad().defined()) << recorded.name << " " << item.key();
+    }
+  }
+}
+
+TEST(HuggingFaceModels, StartAsTransformersStartsThem) {
+  torch::manual_seed(3);
+  const auto spread = [](const at::Tensor& tensor) { return tensor.std().item<double>(); };
+  auto gpt = config(R"({"model_type": "gpt2", "vocab_size": 500, "n_embd": 96, "n_layer": 8, "n_head": 4,
+                        "n_positions": 64, "initializer_range": 0.05})");
+  const auto model = AutoModelForCausalLM::from_config(gpt);
+  const auto named = model->named_parameters();
+  EXPECT_NEAR(spread(named["transformer.wte.weight"]), 0.05, 0.001);
+  EXPECT_NEAR(spread(named["transformer.h.0.attn.c_attn.weight"]), 0.05, 0.001);
+  EXPECT_NEAR(spread(named["transformer.h.7.mlp.c_proj.weight"]), 0.05 / 4, 0.0003) << "1 / sqrt(2 n_layer)";
+  EXPECT_EQ(named["transformer.h.0.attn.c_attn.bias"].abs().max().item<double>(), 0);
+  EXPECT_TRUE(named["transformer.ln_f.weight"].eq(1).all().item<bool>());
+  EXPECT_FALSE(named.contains("lm_head.weight")) << "tied";
+  const auto bert = AutoModel::from_config(config(R"({"model_type": "roberta", "vocab_size": 300, "hidden_size": 64,
+      "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 80})"));
+  const auto words = bert->named_parameters()["embeddings.word_embeddings.weight"];
+  EXPECT_NEAR(spread(words.slice(0, 2)), 0.02, 0.001);
+  EXPECT_EQ(words[1].abs().max().item<double>(), 0) << "the row of padding";
+  const auto vit = AutoModel::from_config(config(R"({"model_type": "vit", "hidden_size": 64, "num_hidden_layers": 1,
+      "num_attention_heads": 2, "intermediate_size": 64, "image_size": 64, "patch_size": 8})"));
+  EXPECT_NEAR(spread(vit->named_parameters()["embeddings.position_embeddings"]), 0.02, 0.001);
+}
+
+TEST(HuggingFaceModels, AreInEvalModeAndDropNothing) {
+  auto peer = peer_of("bert");
+  const auto model = load(kRecorded[0]);
+  EXPECT_FALSE(model->is_training());
+  const auto run = [&] { return model->forward({peer["input_ids"], peer["attention_mask"]}).logits; };
+  EXPECT_TRUE(run().equal(run()));
+  model->train();
+  EXPECT_FALSE(run().equal(run()));
+  const auto undropped = AutoModelForSequenceClassification::from_pretrained(folder_of("bert"), {.dropout = 0.0});
+  undropped->train();
+  EXPECT_LE((undropped->forward({peer["input_ids"], peer["attention_mask"]}).logits - peer["logits"])
+                .abs()
+                .max()
+                .item<double>(),
+            1e-5);
+}
+
+TEST(HuggingFaceModels, RefuseInputsThatTheyCannotTake) {
+  const auto bert = load(kRecorded[0]);
+  const auto ids = torch::full({2, 13}, 5, torch::kLong);
+  EXPECT_TRUE(holds(error_of<Error>([&] { bert->forward({.input_ids = ids}); }),
+                    {"bert: got samples of 13 tokens, and its positions are enough for 12", "max_length"}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { bert->forward({.pixel_values = ids}); }), {"bert: it reads texts"}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { bert->forward({.input_ids = ids[0]}); }), {"(batch, tokens), got (13)"}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { bert->forward({.input_ids = ids.slice(1, 0, 4), .attention_mask = ids}); }),
+                    {"attention_mask must have the shape of input_ids, (2, 4), got (2, 13)"}));
+  const auto vit = load(kRecorded[7]);
+  EXPECT_TRUE(holds(error_of<Error>([&] { vit->forward({.input_ids = ids}); }), {"vit: it reads images"}));
+  EXPECT_TRUE(holds(error_of<Error>([&] {
+                      vit->forward({.pixel_values = torch::zeros({1, 3, 9, 8})});
+                    }),
+                    {"(3, 8, 8)", "got a batch of (1, 3, 9, 8)"}));
+  auto text = config(R"({"model_type": "llama", "vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1,
+                         "num_attention_heads": 2, "intermediate_size": 8})");
+  const auto llama = AutoModelForSequenceClassification::from_config(text);
+  EXPECT_EQ(llama->forward({.input_ids = ids.slice(0, 0, 1)}).logits.sizes(), at::IntArrayRef({1, 2}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { llama->forward({.input_ids = ids}); }), {"llama", "Set pad_token_id"}));
+}
+
+TEST(HuggingFaceModels, ReportNewHeadsAndRefuseOtherShapes) {
+  const test::CapturedConsole console;
+  const auto tokens = AutoModelForTokenClassification::from_pretrained(folder_of("bert_mlm"), {.num_labels = 4});
+  EXPECT_TRUE(holds(console.text(), {"bert_mlm: loaded as BertForTokenClassification. newly initialized: "
+                                     "classifier.bias, classifier.weight; not in the model: cls.predictions.bias",
+                                     "has to be trained before the model is used"}));
+  EXPECT_EQ(tokens->config().labels(), (std::vector<std::string>{"LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"}));
+  const auto other = [&](bool ignore) {
+    return AutoModelForSequenceClassification::from_pretrained(folder_of("bert"),
+                                                               {.num_labels = 5, .ignore_mismatched_sizes = ignore});
+  };
+  EXPECT_TRUE(holds(error_of<CheckpointError>([&] { (void)other(false); }),
+                    {"data/bert: its weights do not fit: classifier.bias is (3) in the file and (5) in the model",
+                     "ignore_mismatched_sizes"}));
+  EXPECT_EQ(other(true)->config().num_labels(), 5);
+  EXPECT_TRUE(console.has("of another shape: classifier.bias is (3)"));
+}
+
+TEST(HuggingFaceModels, SayWhichFamiliesAndTasksThereAre) {
+  const auto make = [](const std::string& type, Task task) {
+    return error_of<ConfigError>(
+        [&] { (void)huggingface::model_from_config(config(R"({"model_type": ")" + type + "\"}"), task); });
+  };
+  EXPECT_TRUE(holds(make("qwen", Task::base), {"config.json: model_type: Levin has no \"qwen\"",
+                                               "It has: bert, roberta", "Did you mean \"qwen2\"?"}));
+  EXPECT_TRUE(holds(make("bert", Task::causal_lm),
+                    {"config.json: model_type: bert has no causal language model", "masked language model"}));
+  EXPECT_TRUE(holds(make("vit", Task::sequence_classification),
+                    {"vit has no sequence classification", "image classification"}));
+  EXPECT_TRUE(huggingface::is_causal_family("llama"));
+  EXPECT_FALSE(huggingface::is_causal_family("bert"));
+}
+
+}  // namespace
+}  // namespace levin::huggingface_models_test

@@ -1,0 +1,197 @@
+// HuggingFaceClassifier and HuggingFaceLM in runs.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+
+#include "callbacks/quiet_trainer.h"
+#include "levin/data/sets/image_folder_data.h"
+#include "levin/data/sets/text_csv.h"
+#include "levin/models/huggingface_classifier.h"
+#include "levin/models/huggingface_lm.h"
+#include "support/captured_console.h"
+#include "support/error_text.h"
+#include "support/field_count.h"
+#include "support/temporary_folder.h"
+#include "support/tensor_loader.h"
+
+namespace levin::huggingface_runs_test {
+namespace {
+
+using test::error_of;
+using test::holds;
+
+std::string folder_of(const std::string& name) {
+  return LEVIN_SOURCE_DIR "/tests/models/data/" + name;
+}
+
+Loaders loader(std::vector<at::Tensor> tensors, int64_t batch_size = 8) {
+  return {std::make_shared<test::TensorLoader>(std::move(tensors), batch_size)};
+}
+
+// Texts whose class is whether token 7 is in them.
+std::vector<at::Tensor> texts() {
+  torch::manual_seed(5);
+  auto ids = torch::randint(8, 20, {64, 6}, torch::kLong);
+  const auto label = torch::randint(0, 2, {64}, torch::kLong);
+  ids.select(1, 3).masked_fill_(label.to(torch::kBool), 7);
+  ids.slice(1, 5).fill_(0);
+  return {ids, label};
+}
+
+double loss_of(Trainer& trainer, HuggingFaceModule& module, const Loaders& loaders) {
+  return trainer.validate(module, loaders).at(0).at("val_loss");
+}
+
+TEST(HuggingFaceRuns, OptionsAreListed) {
+  EXPECT_EQ(levin::testing::field_count<HuggingFaceClassifierOptions>(),
+            field_names<HuggingFaceClassifierOptions>().size());
+  EXPECT_EQ(levin::testing::field_count<HuggingFaceLMOptions>(), field_names<HuggingFaceLMOptions>().size());
+  EXPECT_EQ(levin::testing::field_count<HuggingFaceSettings>() + 1,
+            levin::testing::field_count<HuggingFaceClassifierOptions>());
+}
+
+TEST(HuggingFaceRuns, ClassifierLearnsAndWritesAFolderThatReadsBack) {
+  const test::TemporaryFolder folder;
+  const test::CapturedConsole console;
+  HuggingFaceClassifier module({.path = folder_of("bert"),
+                                .num_labels = 2,
+                                .ignore_mismatched_sizes = true,
+                                .lr = 0.01,
+                                .warmup_steps = 2,
+                                .freeze = {"model.bert.embeddings.position*"},
+                                .save_to = folder / "tuned"});
+  const auto positions = module.named_parameters()["model.bert.embeddings.position_embeddings.weight"].clone();
+  Trainer trainer(test::quiet(20, {}, folder.path()));
+  const double before = loss_of(trainer, module, loader(texts()));
+  trainer.fit(module, loader(texts()));
+  const double after = loss_of(trainer, module, loader(texts()));
+  EXPECT_LT(after, 0.3 * before);
+  EXPECT_GT(trainer.callback_metrics().at("val_acc"), 0.9);
+  EXPECT_TRUE(module.named_parameters()["model.bert.embeddings.position_embeddings.weight"].equal(positions));
+  EXPECT_TRUE(console.has("tuned, a folder for from_pretrained"));
+  HuggingFaceClassifier again({.path = folder / "tuned"});
+  EXPECT_DOUBLE_EQ(loss_of(trainer, again, loader(texts())), after);
+  EXPECT_EQ(again.model()->config().num_labels(), 2) << "as its config.json says";
+  const auto predictions = trainer.predict(again, loader(texts()));
+  EXPECT_EQ(predictions[0][0].sizes(), at::IntArrayRef({8}));
+}
+
+TEST(HuggingFaceRuns, ClassifierTakesMasksAndImages) {
+  const test::TemporaryFolder folder;
+  Trainer trainer(test::quiet(1, {}, folder.path()));
+  HuggingFaceClassifier text({.path = folder_of("bert"), .num_labels = 3});
+  const auto tensors = texts();
+  const auto padded = loss_of(trainer, text, loader(tensors));
+  const auto mask = tensors[0].ne(0).to(torch::kLong);
+  EXPECT_DOUBLE_EQ(loss_of(trainer, text, loader({tensors[0], mask, tensors[1]})), padded);
+  EXPECT_NE(loss_of(trainer, text, loader({tensors[0], torch::ones_like(mask), tensors[1]})), padded);
+  HuggingFaceClassifier image({.path = folder_of("vit"), .from_scratch = true, .num_labels = 4, .lr = 1e-3});
+  trainer.fit(image, loader({torch::randn({8, 3, 8, 8}), torch::randint(0, 4, {8}, torch::kLong)}));
+  EXPECT_EQ(trainer.global_step(), 1);
+}
+
+TEST(HuggingFaceRuns, ClassifierTakesItsClassesFromTheData) {
+  const test::TemporaryFolder folder;
+  const test::CapturedConsole console;
+  const std::string path = folder.write("t.csv", "text,label\nab,dog\ncd,cat\nef,dog\ngh,owl\n");
+  PretrainedConfig config = PretrainedConfig::read(folder_of("roberta"));
+  config.set("vocab_size", int64_t{260});
+  std::filesystem::create_directory(folder / "model");
+  folder.write("model/config.json", config.json());
+  Trainer trainer(test::quiet(1, {}, folder.path()));
+  const TextCsvOptions data{.path = path, .max_length = 8, .batch_size = 2, .val_fraction = 0};
+  HuggingFaceClassifier module({.path = folder / "model", .from_scratch = true, .save_to = folder / "saved"});
+  trainer.fit(module, TextCsv(data));
+  EXPECT_EQ(PretrainedConfig::read(folder / "saved").labels(), (std::vector<std::string>{"cat", "dog", "owl"}));
+  HuggingFaceClassifier small({.path = folder_of("bert")});
+  Trainer other(test::quiet(1, {}, folder.path()));
+  EXPECT_TRUE(holds(error_of<ConfigError>([&] { other.fit(small, TextCsv(data)); }),
+                    {"data/bert/config.json: vocab_size: 20 is too small for the 260 tokens of byte",
+                     "pad_token_id: 0, but TextCsv pads with 1 for the tokenizer byte"}));
+}
+
+TEST(HuggingFaceRuns, CausalModelsLearnAndMaskedOnesToo) {
+  const test::TemporaryFolder folder;
+  const auto row = torch::arange(3, 15).repeat({16, 1});  // what follows a token is the next
+  const Loaders data = loader({row.slice(1, 0, 11).contiguous(), row.slice(1, 1).contiguous()});
+  for (const char* name : {"llama", "gpt2"}) {
+    Trainer trainer(test::quiet(25, {}, folder.path()));
+    HuggingFaceLM causal({.path = folder_of(name), .dropout = 0.0, .lr = 0.02});
+    EXPECT_FALSE(causal.is_masked());
+    const double before = loss_of(trainer, causal, data);
+    trainer.fit(causal, data);
+    EXPECT_LT(loss_of(trainer, causal, data), 0.3 * before) << name;
+    trainer.test(causal, data);
+    EXPECT_TRUE(trainer.callback_metrics().contains("test_loss"));
+  }
+  torch::manual_seed(1);
+  Trainer trainer(test::quiet(25, {}, folder.path()));
+  HuggingFaceLM masked({.path = folder_of("bert_mlm"), .mask_token_id = 3, .dropout = 0.0, .lr = 0.02});
+  EXPECT_TRUE(masked.is_masked());
+  const double before = loss_of(trainer, masked, data);
+  trainer.fit(masked, data);
+  EXPECT_LT(loss_of(trainer, masked, data), 0.5 * before);
+}
+
+TEST(HuggingFaceRuns, MaskedTokensAreBerts) {
+  torch::manual_seed(2);
+  auto ids = torch::randint(5, 1000, {200, 100}, torch::kLong);
+  ids.slice(1, 90).fill_(0);
+  const MaskedTokens masked = mask_tokens(ids, 0.15, /*mask_token_id=*/4, /*vocab_size=*/1000, /*pad=*/0);
+  const auto chosen = masked.labels.ne(-100);
+  const auto share = [](const at::Tensor& of, const at::Tensor& all) {
+    return of.logical_and(all).sum().item<double>() / all.sum().item<double>();
+  };
+  EXPECT_NEAR(share(chosen, ids.ne(0)), 0.15, 0.01);
+  EXPECT_EQ(share(chosen, ids.eq(0)), 0) << "padding is not predicted";
+  EXPECT_TRUE(masked.labels.masked_select(chosen).equal(ids.masked_select(chosen)));
+  EXPECT_NEAR(share(masked.ids.eq(4), chosen), 0.8, 0.03);
+  EXPECT_NEAR(share(masked.ids.eq(ids), chosen), 0.1, 0.03);
+  EXPECT_TRUE(masked.ids.eq(ids).logical_or(chosen).all().item<bool>());
+}
+
+TEST(HuggingFaceRuns, FindTheMaskTokenOfTheFolder) {
+  const test::TemporaryFolder folder;
+  std::filesystem::copy(folder_of("bert_mlm"), folder / "m");
+  const auto make = [&] { HuggingFaceLM lm({.path = folder / "m"}); };
+  EXPECT_TRUE(holds(error_of<ConfigError>(make), {"HuggingFaceLMOptions.mask_token_id", "Set the number"}));
+  folder.write("m/tokenizer.json",
+               R"({"added_tokens": [{"id": 0, "content": "[PAD]"}, {"id": 20, "content": "[MASK]"}]})");
+  EXPECT_TRUE(holds(error_of<ConfigError>(make), {"mask_token_id: must be below vocab_size (20), got 20"}));
+  folder.write("m/tokenizer.json", R"({"added_tokens": [{"id": 4, "content": "[MASK]"}]})");
+  EXPECT_EQ(error_of(make), "");
+}
+
+TEST(HuggingFaceRuns, NameWhatIsWrong) {
+  EXPECT_TRUE(holds(error_of<ConfigError>([] { HuggingFaceClassifier bad({}); }),
+                    {"HuggingFaceClassifierOptions.path: must be set"}));
+  EXPECT_TRUE(holds(error_of<ConfigError>([] {
+                      HuggingFaceClassifier bad({.path = folder_of("bert"), .num_labels = 3, .freeze = {"bert.*"}});
+                    }),
+                    {"freeze: no parameter matches \"bert.*\"", "model.bert"}));
+  HuggingFaceClassifier unmade({.path = folder_of("bert")});
+  EXPECT_TRUE(holds(error_of<Error>([&] {
+                      (void)unmade.forward(torch::ones({1, 3}, torch::kLong));
+                    }),
+                    {"HuggingFaceClassifier: the model is not made yet"}));
+  EXPECT_TRUE(
+      holds(error_of<Error>([&] { unmade.save_pretrained("x"); }), {"save_pretrained x: the model is not made"}));
+}
+
+TEST(HuggingFaceRuns, BlocksAreRecomputedByName) {
+  const test::TemporaryFolder folder;
+  const auto losses = [&](bool recomputed) {
+    torch::manual_seed(9);
+    HuggingFaceClassifier module({.path = folder_of("bert"), .num_labels = 3, .lr = 0.01});
+    TrainerOptions options = test::quiet(2, {}, folder.path());
+    if (recomputed) options.recompute = RecomputeOptions{.modules = {"model.bert.encoder.layer.*"}};
+    Trainer trainer(std::move(options));
+    trainer.fit(module, loader(texts()));
+    return loss_of(trainer, module, loader(texts()));
+  };
+  EXPECT_DOUBLE_EQ(losses(true), losses(false));
+}
+
+}  // namespace
+}  // namespace levin::huggingface_runs_test
