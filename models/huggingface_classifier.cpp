@@ -1,5 +1,6 @@
 #include "levin/models/huggingface_classifier.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
 
 #include "levin/core/error.h"

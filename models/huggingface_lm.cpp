@@ -1,5 +1,6 @@
 #include "levin/models/huggingface_lm.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>

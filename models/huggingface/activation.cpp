@@ -1,5 +1,6 @@
 #include "levin/models/huggingface/activation.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/relu.h>

@@ -1,5 +1,6 @@
 #include "levin/models/huggingface/heads.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/empty.h>

@@ -1,5 +1,6 @@
 #include "levin/models/huggingface/layers.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>

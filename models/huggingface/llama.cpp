@@ -1,5 +1,7 @@
 #include "levin/models/huggingface/llama.h"
 
+#include <ATen/TensorOperators.h>
+
 #include "levin/core/module_call.h"
 #include "levin/models/huggingface/attention.h"
 #include "levin/models/huggingface/inputs.h"

@@ -1,5 +1,6 @@
 #include "levin/models/huggingface/vit.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/dropout.h>
