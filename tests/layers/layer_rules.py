@@ -35,8 +35,10 @@ MAY_INCLUDE = {
     "strategies/device": ["core", "strategies", "strategies/tape"],
     **{folder: [*BELOW_TRAINER, *TRAINER[:k]] for k, folder in enumerate(TRAINER)},
     "callbacks": [*BELOW_TRAINER, "trainer", "trainer/plan"],
+    "models": [*BELOW_TRAINER, "trainer", "trainer/plan", "models/exported"],
+    "models/exported": ["core", "checkpoint"],
     "cuda": ["core", "strategies", "strategies/process"],
-    ".": [*BELOW_TRAINER, "trainer", "trainer/plan", "callbacks"],
+    ".": [*BELOW_TRAINER, "trainer", "trainer/plan", "callbacks", "models", "models/exported"],
     "cli/config": [*BELOW_TRAINER, *TRAINER, "callbacks", "."],
     "cli/runs": [*BELOW_TRAINER, "cli/config"],
     "cli/sweep": ["core", "cli/config", "cli/runs"],
@@ -57,8 +59,9 @@ RESERVED = [
      "only cuda/, a library of its own, includes CUDA's headers"),
     (r"^yaml-cpp/", lambda file: file.startswith("cli/"),
      "only cli/ includes yaml-cpp"),
-    (r"^torch/nn(\.h$|/)", lambda file: file.endswith((".cpp", PRECOMPILED)) or file == "trainer/lightning_module.h",
-     "among the public headers only trainer/lightning_module.h includes torch/nn"),
+    (r"^torch/nn(\.h$|/)", lambda file: file.endswith((".cpp", PRECOMPILED)) or
+     file in ("trainer/lightning_module.h", "models/exported/exported_program.h"),
+     "among the public headers only trainer/lightning_module.h and models/exported/exported_program.h include torch/nn"),
     (r"^(torch|ATen|c10|caffe2)/(?!core/Tensor\.h$)", lambda file: not file.startswith("core/"),
      "core/ includes no LibTorch but ATen/core/Tensor.h"),
 ]
