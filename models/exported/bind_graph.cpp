@@ -189,6 +189,7 @@ class Binder {
                                std::none_of(call.filled.begin(), call.filled.end(),
                                             [](const FilledArgument& filled) { return filled.position == 3; });
     if (without_state || !(given.isBool() || given.isDouble())) return;
+    if (given.isDouble() && given.toDouble() == 0) return;  // attention without dropout, in either mode
     const c10::IValue off = given.isBool() ? c10::IValue(false) : c10::IValue(0.0);
     call.mode = {static_cast<size_t>(*position), given, off};
     ++notes_.switches;
