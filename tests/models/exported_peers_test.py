@@ -98,7 +98,7 @@ data:
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         losses = {}
         for path in sorted((self.folder / run).rglob("metrics.csv")):
-            for row in csv.DictReader(path.open()):
+            for row in csv.DictReader(path.read_text().splitlines()):
                 if row.get("val_loss"):
                     losses[int(row["epoch"])] = row["val_loss"]
         saved = sorted((self.folder / run).rglob("last*.ckpt"), key=lambda path: path.stat().st_mtime)

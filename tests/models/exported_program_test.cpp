@@ -54,7 +54,7 @@ TEST(ExportedProgram, NamesParametersBuffersInputsAndOutputsAsPython) {
 TEST(ExportedProgram, OneSubmoduleMayEvaluateWhileTheOthersTrain) {
   ExportedProgram net(kData + "mlp.pt2");
   net.train();
-  net.named_modules()["drop"]->eval();
+  net.named_children()["drop"]->eval();
   expect_close(net.forward({example()}).at(0), expected("mlp_without_dropout"));
   expect_close(net.named_buffers()["norm.running_mean"], expected("running_mean"));
   EXPECT_EQ(net.named_buffers()["norm.num_batches_tracked"].item<int64_t>(), 1);
@@ -83,7 +83,7 @@ TEST(ExportedProgram, AProgramExportedInEvaluationModeTrainsAndSaysWhatItLacks) 
   EXPECT_NE(net.notes()[0].find("exported in evaluation mode"), std::string::npos);
   EXPECT_TRUE(ExportedProgram(kData + "mlp.pt2").notes().empty());
   net.train();
-  net.named_modules()["drop"]->eval();
+  net.named_children()["drop"]->eval();
   expect_close(net.forward({example()}).at(0), expected("mlp_without_dropout"));
 }
 
