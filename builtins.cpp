@@ -37,6 +37,7 @@
 #include "levin/loggers/prometheus_logger.h"
 #include "levin/loggers/sqlite_logger.h"
 #include "levin/loggers/tensorboard_logger.h"
+#include "levin/models/exported_model.h"
 #include "levin/models/huggingface_classifier.h"
 #include "levin/models/huggingface_lm.h"
 #include "levin/optim/adadelta.h"
@@ -198,6 +199,11 @@ void add_lr_schedulers() {
   all.add<StepLR>("StepLR", "decays lr every step_size steps");
 }
 
+void add_models() {
+  auto& all = Registry<LightningModule>::instance();
+  all.add<ExportedModule>("ExportedModule", "a model of PyTorch's: the .pt2 file of torch.export");
+}
+
 ConfigNode option(const std::string& name, const std::string& value) {
   ConfigNode options = ConfigNode::map();
   options.set(name, ConfigNode::scalar(value));
@@ -235,6 +241,7 @@ void add_builtins() {
     add_precisions();
     add_optimizers();
     add_lr_schedulers();
+    add_models();
     add_lightning_names();
   });
 }

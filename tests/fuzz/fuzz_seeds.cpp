@@ -1,11 +1,14 @@
-// fuzz_seeds FOLDER: writes the inputs that fuzzing starts from to FOLDER/checkpoint and FOLDER/yaml.
+// fuzz_seeds FOLDER: writes the inputs that fuzzing starts from to FOLDER/checkpoint,
+// FOLDER/exported and FOLDER/yaml.
 #include <ATen/ops/ones.h>
 
 #include <cstdio>
 #include <exception>
+#include <nlohmann/json.hpp>
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/core/files.h"
+#include "models/forged_archive.h"
 
 namespace levin::fuzz {
 namespace {
@@ -59,6 +62,20 @@ constexpr const char* kYaml[] = {
     "a: 1\n%%%%\nb: 1\nb: 2\n",
 };
 
+// See fuzz_exported.cpp for the first byte. Without what the programs say of Python's source, the most of their text.
+void write_programs(const std::string& folder) {
+  make_folder(folder);
+  for (const std::string name : {"mlp", "mlp_functional", "state", "branch"}) {
+    const std::string path = LEVIN_SOURCE_DIR "/tests/models/data/" + name + ".pt2";
+    test::ForgedArchive archive(path);
+    auto model = nlohmann::json::parse(archive["models/model.json"]);
+    for (auto& node : model["graph_module"]["graph"]["nodes"]) node["metadata"] = nlohmann::json::object();
+    write_file_durably(folder + "/" + name + "_model", "m" + model.dump());
+    write_file_durably(folder + "/" + name + "_weights", "w" + archive["data/weights/model_weights_config.json"]);
+    write_file_durably(folder + "/" + name, "a" + read_file(path));
+  }
+}
+
 void write_yaml(const std::string& folder) {
   make_folder(folder);
   int number = 0;
@@ -73,6 +90,7 @@ int main(int argc, char** argv) {
     const std::string folder = argc == 2 ? argv[1] : "";
     if (folder.empty()) throw levin::Error("usage: fuzz_seeds FOLDER");
     levin::fuzz::write_checkpoints(folder + "/checkpoint");
+    levin::fuzz::write_programs(folder + "/exported");
     levin::fuzz::write_yaml(folder + "/yaml");
     return 0;
   } catch (const std::exception& error) {

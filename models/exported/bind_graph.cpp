@@ -1,0 +1,255 @@
+#include <ATen/core/jit_type.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "levin/core/count_of.h"
+#include "levin/core/error.h"
+#include "levin/models/exported/bind_argument.h"
+#include "levin/models/exported/bound_graph.h"
+#include "levin/models/exported/mode_arguments.h"
+
+namespace levin::exported {
+
+namespace {
+
+constexpr std::string_view kOperators = "torch.ops.";
+constexpr std::string_view kHigherOrder = "torch.ops.higher_order.";
+
+// These state again what the example inputs were: another device or dtype (bf16, autocast) is no mistake.
+bool is_assertion_of_example(const std::string& target) {
+  return target == "torch.ops.aten._assert_tensor_metadata.default" ||
+         target.starts_with("torch.ops.aten.sym_constrain_range");
+}
+
+std::string place_of(const Node& node) {
+  return "\"" + cut_text(node.name) + "\"" + (node.source.empty() ? "" : " (" + node.source + ")");
+}
+
+class Binder {
+ public:
+  Binder(const BindOptions& options, ModeNotes& notes) : options_(options), notes_(notes) {}
+
+  BoundGraph bind(const Graph& graph, bool is_outermost) {
+    BoundGraph bound{.values = graph.values.size(), .inputs = graph.inputs, .outputs = graph.outputs, .calls = {}};
+    counters_.clear();
+    if (is_outermost) {
+      for (size_t k = 0; k < graph.values.size(); ++k) {
+        if (graph.values[k].ends_with("num_batches_tracked")) counters_.insert(k);
+      }
+    }
+    for (const Node& node : graph.nodes) bound.calls.push_back(bind(graph, node));
+    release(bound);
+    return bound;
+  }
+
+  void throw_if_any() const {
+    if (problems_.empty()) return;
+    std::string message = options_.path + " needs what Levin does not have:";
+    for (const auto& [problem, places] : problems_) {
+      message += "\n  " + problem + ", at " + places.first;
+      if (places.second > 1) message += " and " + count_of(places.second - 1, "more place");
+    }
+    throw Error(message);
+  }
+
+ private:
+  void add_problem(const Node& node, const std::string& problem) {
+    auto& [first, count] = problems_[problem];
+    if (count++ == 0) first = place_of(node);
+  }
+
+  BoundCall bind(const Graph& graph, const Node& node) {
+    BoundCall call;
+    call.name = cut_text(node.name) + " (" + cut_text(node.target) + (node.source.empty() ? ")" : "), " + node.source);
+    call.modules = node.modules;
+    call.outputs = node.outputs;
+    if (is_assertion_of_example(node.target)) return call;
+    if (node.target.starts_with(kHigherOrder)) {
+      bind_higher_order(node, call);
+    } else if (node.target.starts_with(kOperators)) {
+      bind_operator(node, call);
+    } else if (const auto number = number_operator(node.target, node.inputs.size())) {
+      bind_number(graph, node, call, number);
+    } else {
+      add_problem(node,
+                  "the function " + cut_text(node.target) + ", which is no ATen operator: compute it with tensors");
+    }
+    return call;
+  }
+
+  void bind_number(const Graph& graph, const Node& node, BoundCall& call, NumberOperator number) {
+    call.kind = BoundCall::Kind::number;
+    call.number = number;
+    call.results = 1;
+    for (const NodeInput& input : node.inputs) {
+      const Argument& argument = input.argument;
+      const bool is_number = argument.kind == Argument::Kind::value
+                                 ? graph.types[argument.value] == ValueType::number
+                                 : argument.kind == Argument::Kind::constant && argument.constant.isScalar();
+      if (!is_number) return add_problem(node, cut_text(node.target) + " of what is not a number");
+      if (argument.kind == Argument::Kind::value) {
+        call.filled.push_back({call.arguments.size(), FilledArgument::As::it_is, argument.value});
+      }
+      call.arguments.push_back(argument.constant);
+    }
+    if (node.outputs.size() != 1) add_problem(node, cut_text(node.target) + " with several results");
+  }
+
+  void bind_higher_order(const Node& node, BoundCall& call) {
+    const std::string name = node.target.substr(kHigherOrder.size());
+    const bool is_grad = name == "wrap_with_set_grad_enabled", is_autocast = name == "wrap_with_autocast";
+    const size_t before = is_grad ? 1 : 4;
+    if (!is_grad && !is_autocast) {
+      return add_problem(node, "the higher-order operator " + cut_text(name) +
+                                   ": export the model without control flow on tensors (torch.cond, while_loop, scan)");
+    }
+    const auto& inputs = node.inputs;
+    if (inputs.size() <= before || inputs[before].argument.kind != Argument::Kind::graph) {
+      return add_problem(node, cut_text(name) + " without its graph");
+    }
+    const c10::IValue& enabled = inputs[is_grad ? 0 : 2].argument.constant;
+    const Graph& inner = *inputs[before].argument.graph;
+    if (!enabled.isBool() || inner.inputs.size() != inputs.size() - before - 1) {
+      return add_problem(node, cut_text(name) + " with other arguments than its graph takes");
+    }
+    if (is_autocast && enabled.toBool()) {
+      return add_problem(node, "torch.autocast inside the model: remove it and set trainer.precision instead");
+    }
+    call.kind = BoundCall::Kind::graph;
+    call.arguments = {c10::IValue(is_autocast), enabled};
+    for (size_t k = before + 1; k < inputs.size(); ++k) {
+      FilledArgument filled{call.arguments.size()};
+      if (inputs[k].argument.kind == Argument::Kind::list) return add_problem(node, cut_text(name) + " of a list");
+      if (inputs[k].argument.kind == Argument::Kind::value) filled.value = inputs[k].argument.value;
+      if (inputs[k].argument.kind == Argument::Kind::value) call.filled.push_back(filled);
+      call.arguments.push_back(inputs[k].argument.constant);
+    }
+    const std::set<size_t> outer = std::exchange(counters_, {});
+    call.graph = std::make_shared<BoundGraph>(bind(inner, /*is_outermost=*/false));
+    counters_ = outer;
+    call.results = inner.outputs.size();
+    if (node.outputs.size() == 1 && node.outputs[0].kind == Argument::Kind::list) call.outputs = node.outputs[0].items;
+    if (call.outputs.size() != call.results) add_problem(node, cut_text(name) + " with other results than its graph");
+  }
+
+  // "torch.ops.aten.add.Tensor": aten::add, overload Tensor.
+  void bind_operator(const Node& node, BoundCall& call) {
+    const std::string path = node.target.substr(kOperators.size());
+    const size_t first = path.find('.'), last = path.rfind('.');
+    const std::string space = path.substr(0, first);
+    const auto& spaces = options_.namespaces;
+    if (first == std::string::npos || first == last) return add_problem(node, "the target " + cut_text(node.target));
+    if (space != "aten" && std::find(spaces.begin(), spaces.end(), space) == spaces.end()) {
+      return add_problem(node, "the custom operator " + cut_text(path) +
+                                   ": write it with PyTorch's own operators, or register it in your program with "
+                                   "TORCH_LIBRARY and allow its namespace \"" +
+                                   cut_text(space) + "\"");
+    }
+    const std::string name = space + "::" + path.substr(first + 1, last - first - 1);
+    const std::string overload = path.substr(last + 1);
+    if (name == "aten::from_file") return add_problem(node, "aten::from_file, which opens files: no program may");
+    const auto op = c10::Dispatcher::singleton().findSchema({name, overload == "default" ? "" : overload});
+    if (!op) return add_problem(node, "the operator " + cut_text(path) + ", which this LibTorch does not have");
+    call.op = *op;
+    call.kind = name == "aten::sym_size" && overload == "int" ? BoundCall::Kind::size : BoundCall::Kind::op;
+    call.results = op->schema().returns().size();
+    const std::string problem = bind_arguments(node, *op, options_.exported_on, call) + outputs_problem(call);
+    if (!problem.empty()) return add_problem(node, cut_text(path) + " " + problem);
+    note_mode(name, call);
+  }
+
+  static std::string outputs_problem(const BoundCall& call) {
+    const auto& returns = call.op->schema().returns();
+    if (call.outputs.size() > returns.size() &&
+        !(returns.empty() && call.outputs.size() == 1 && call.outputs[0].kind == Argument::Kind::constant)) {
+      return "has more results here than it returns";
+    }
+    for (size_t k = 0; k < std::min(call.outputs.size(), returns.size()); ++k) {
+      const bool is_list = returns[k].type()->kind() == c10::TypeKind::ListType;
+      const auto kind = call.outputs[k].kind;
+      if (kind != Argument::Kind::constant && is_list != (kind == Argument::Kind::list))
+        return "has another kind of result";
+    }
+    return "";
+  }
+
+  void note_mode(const std::string& name, BoundCall& call) {
+    if (name == "aten::_native_batch_norm_legit_no_training") ++notes_.fixed_norms;
+    if (name == "aten::add_" || name == "aten::add") {
+      call.counts_batches =
+          !call.filled.empty() && call.filled[0].position == 0 && counters_.contains(call.filled[0].value);
+    }
+    const std::string argument = mode_argument(name);
+    const auto position = argument.empty() ? std::nullopt : call.op->schema().argumentIndexWithName(argument);
+    if (!position) return;
+    const c10::IValue& given = call.arguments[static_cast<size_t>(*position)];
+    const bool without_state = name == "aten::instance_norm" && call.arguments.at(3).isNone() &&
+                               std::none_of(call.filled.begin(), call.filled.end(),
+                                            [](const FilledArgument& filled) { return filled.position == 3; });
+    if (without_state || !(given.isBool() || given.isDouble())) return;
+    if (given.isDouble() && given.toDouble() == 0) return;  // attention without dropout, in either mode
+    const c10::IValue off = given.isBool() ? c10::IValue(false) : c10::IValue(0.0);
+    call.mode = {static_cast<size_t>(*position), given, off};
+    ++notes_.switches;
+  }
+
+  // A value is released behind the call that uses it last; what the graph's caller holds costs nothing.
+  static void release(BoundGraph& graph) {
+    std::vector<size_t> last(graph.values, SIZE_MAX);
+    const auto use = [&](size_t value, size_t call) { last[value] = call; };
+    for (size_t k = 0; k < graph.calls.size(); ++k) {
+      const auto define = [&](const Argument& output) {
+        if (output.kind == Argument::Kind::value) use(output.value, k);
+      };
+      for (const Argument& output : graph.calls[k].outputs) {
+        define(output);
+        for (const Argument& item : output.items) define(item);
+      }
+      for (const FilledArgument& filled : graph.calls[k].filled) {
+        if (filled.items.empty()) use(filled.value, k);
+        for (const Argument& item : filled.items) define(item);
+      }
+    }
+    for (const Argument& output : graph.outputs) {
+      if (output.kind == Argument::Kind::value) last[output.value] = SIZE_MAX;
+      for (const Argument& item : output.items) {
+        if (item.kind == Argument::Kind::value) last[item.value] = SIZE_MAX;
+      }
+    }
+    for (size_t value = 0; value < last.size(); ++value) {
+      if (last[value] != SIZE_MAX) graph.calls[last[value]].released.push_back(value);
+    }
+  }
+
+  const BindOptions& options_;
+  ModeNotes& notes_;
+  std::set<size_t> counters_ = {};
+  std::map<std::string, std::pair<std::string, int64_t>> problems_ = {};  // the first place, and how many
+};
+
+bool any_trains(const BoundGraph& graph) {
+  return std::any_of(graph.calls.begin(), graph.calls.end(), [](const BoundCall& call) {
+    if (call.graph && any_trains(*call.graph)) return true;
+    if (!call.mode) return false;
+    const c10::IValue& given = call.mode->when_training;
+    return given.isBool() ? given.toBool() : given.toDouble() != 0;
+  });
+}
+
+}  // namespace
+
+BoundGraph bind_graph(const Graph& graph, const BindOptions& options, ModeNotes& notes) {
+  Binder binder(options, notes);
+  BoundGraph bound = binder.bind(graph, /*is_outermost=*/true);
+  binder.throw_if_any();
+  notes.is_eval = notes.switches > 0 && !any_trains(bound);
+  if (!notes.is_eval) return bound;
+  for (BoundCall& call : bound.calls) {
+    if (call.mode && call.mode->when_training.isBool()) call.mode->when_training = true;
+  }
+  return bound;
+}
+
+}  // namespace levin::exported

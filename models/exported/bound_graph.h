@@ -1,0 +1,79 @@
+// A graph whose operators, defaults and argument positions are resolved: what remains for a call is to fill in the
+// values. Internal.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "levin/models/exported/graph.h"
+#include "levin/models/exported/number_operators.h"
+
+namespace levin::exported {
+
+/// A value that is put into a position of a call's arguments.
+struct FilledArgument {
+  enum class As { it_is, real, tensor, tensors, optional_tensors, wholes, reals, truths };
+  size_t position = 0;
+  As as = As::it_is;
+  size_t value = 0;
+  std::vector<Argument> items = {};  // of a list
+};
+
+/// The argument by which train() and eval() change an operator.
+struct ModeArgument {
+  size_t position = 0;
+  c10::IValue when_training = {};
+  c10::IValue when_evaluating = {};
+};
+
+struct BoundGraph;
+
+struct BoundCall {
+  enum class Kind { op, number, size, graph, nothing };
+  Kind kind = Kind::nothing;
+  std::optional<c10::OperatorHandle> op = {};
+  NumberOperator number = nullptr;
+  std::vector<c10::IValue> arguments = {};  // constants and defaults; the others are filled in
+  std::vector<FilledArgument> filled = {};
+  std::vector<size_t> devices = {};  // positions that take the module's device
+  std::optional<ModeArgument> mode = {};
+  bool counts_batches = false;  // changes num_batches_tracked, which eval() leaves as it is
+  size_t results = 0;
+  std::vector<Argument> outputs = {};
+  std::vector<size_t> released = {};  // values that no later call uses
+  std::string name = {};              // for messages: "linear_3 (aten::linear), model.py:12"
+  std::vector<std::string> modules = {};
+  std::shared_ptr<const BoundGraph> graph = {};  // wrap_with_set_grad_enabled, wrap_with_autocast
+};
+
+struct BoundGraph {
+  size_t values = 0;
+  std::vector<Argument> inputs;
+  std::vector<Argument> outputs;
+  std::vector<BoundCall> calls;
+};
+
+/// What the export says about training and evaluation.
+struct ModeNotes {
+  size_t switches = 0;     // operators that train() and eval() change
+  bool is_eval = false;    // the model was in evaluation mode
+  size_t fixed_norms = 0;  // decomposed batch norms, which cannot train
+};
+
+struct BindOptions {
+  c10::Device exported_on = c10::Device(c10::kCPU);
+  /// Namespaces of the program's own operators (TORCH_LIBRARY) that files may call, besides "aten".
+  std::vector<std::string> namespaces = {};
+  std::string path = {};
+};
+
+/// Throws Error that lists everything the graph needs and Levin does not have.
+[[nodiscard]] BoundGraph bind_graph(const Graph& graph, const BindOptions& options, ModeNotes& notes);
+
+}  // namespace levin::exported

@@ -1,0 +1,60 @@
+// A program that Python's torch.export has written (a .pt2 file), as a module of LibTorch that trains: its operators
+// run one after another through the dispatcher, with autograd. No Python, no TorchScript, no compiler.
+//
+//   class Classifier : public levin::LightningModule {
+//     std::shared_ptr<levin::ExportedProgram> net_ = register_module("net",
+//     std::make_shared<levin::ExportedProgram>("net.pt2")); at::Tensor training_step(const levin::Batch& batch,
+//     int64_t) override {
+//       return at::cross_entropy_loss(net_->forward({batch[0]}).at(0), batch[1]);
+//     }
+//   };
+//
+// Parameters and buffers have the names they have in Python ("layer1.0.conv1.weight"), within submodules of those
+// names. train() and eval(), of the program or of one submodule, switch what they switch in Python: dropout, batch
+// norm, the dropout of attention and of recurrent layers. See docs/exported_models.md.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace levin {
+
+struct ExportedProgramOptions {
+  /// Namespaces of operators that your program registers (TORCH_LIBRARY) and the file may call, besides "aten".
+  std::vector<std::string> operator_namespaces = {};
+};
+
+class ExportedProgram : public torch::nn::Module {
+ public:
+  /// Reads the file, whose sizes, offsets, checksums and references are all checked; throws Error that names the file
+  /// and what is wrong with it, or lists all that the program needs and Levin does not have.
+  explicit ExportedProgram(const std::string& path, const ExportedProgramOptions& options = {});
+  ~ExportedProgram() override;
+
+  /// The inputs in the order of input_names(), to the outputs in that of output_names(): what Python's forward returns,
+  /// as a flat list; numbers as tensors (). Throws Error if an input has another shape than the program was exported
+  /// for.
+  [[nodiscard]] std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs);
+
+  /// Names of forward's arguments in Python.
+  [[nodiscard]] const std::vector<std::string>& input_names() const;
+  /// Names of the graph's values that are returned.
+  [[nodiscard]] const std::vector<std::string>& output_names() const;
+  /// Names whose tensor is another name's too (tied weights), each with the name under which it is registered.
+  [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& tied_names() const;
+  /// What the export left out and a training may miss, a sentence each; empty: nothing known.
+  [[nodiscard]] const std::vector<std::string>& notes() const;
+
+  using torch::nn::Module::to;
+  void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
+  void to(torch::Dtype dtype, bool non_blocking = false) override;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace levin

@@ -1,0 +1,24 @@
+// Calls the operators of a bound graph one after another, through LibTorch's dispatcher: autograd, autocast and
+// whatever else is active see them as they see a C++ program's. Internal.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <vector>
+
+#include "levin/models/exported/bound_graph.h"
+
+namespace levin::exported {
+
+struct RunOptions {
+  c10::Device device = c10::Device(c10::kCPU);  // where tensors are created
+  /// Whether the module with these qualified names around a call is in training mode.
+  std::function<bool(const BoundCall&)> is_training = {};
+};
+
+/// One value for each output. Throws LibTorch's error, with the node's name and line as its context, or Error.
+[[nodiscard]] std::vector<c10::IValue> run_graph(const BoundGraph& graph, std::vector<c10::IValue> inputs,
+                                                 const RunOptions& options);
+
+}  // namespace levin::exported

@@ -1,0 +1,143 @@
+// What is wrong with a .pt2 file is an Error that says so, before anything runs.
+#include <algorithm>
+
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+#include "levin/models/exported/exported_program.h"
+#include "models/forged_archive.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
+
+namespace levin::damaged_program_test {
+namespace {
+
+using test::ForgedArchive;
+using test::holds;
+
+const std::string kGood = LEVIN_SOURCE_DIR "/tests/models/data/mlp.pt2";
+const std::string kModel = "models/model.json", kWeights = "data/weights/model_weights_config.json";
+
+// The Error of loading it, "" if it loads; other exceptions pass and fail the test.
+std::string load(const std::string& path) {
+  return test::error_of<Error>([&] { ExportedProgram program(path); });
+}
+
+// A good archive in which one text of a file is another.
+std::string with(const std::string& file, const std::string& old_text, const std::string& text) {
+  const test::TemporaryFolder folder;
+  ForgedArchive archive(kGood);
+  EXPECT_TRUE(archive.replace(file, old_text, text)) << old_text;
+  return load(archive.write(folder / "net.pt2"));
+}
+
+TEST(DamagedProgram, AForgedArchiveWithNothingChangedLoads) {
+  const test::TemporaryFolder folder;
+  EXPECT_EQ(load(ForgedArchive(kGood).write(folder / "net.pt2")), "");
+}
+
+TEST(DamagedProgram, CutAnywhereItIsRefused) {
+  const test::TemporaryFolder folder;
+  const std::string whole = read_file(kGood);
+  for (size_t bytes = 0; bytes < whole.size(); bytes += 211) {
+    const std::string message = load(folder.write("cut.pt2", whole.substr(0, bytes)));
+    ASSERT_TRUE(holds(message, {"cut.pt2 has", "save it again with torch.export.save"})) << bytes;
+  }
+}
+
+TEST(DamagedProgram, AChangedByteOfAWeightIsAWrongChecksum) {
+  const test::TemporaryFolder folder;
+  std::string whole = read_file(kGood);
+  const size_t name = whole.find("data/weights/weight_0");
+  for (size_t at = name; at < name + 200; ++at) {
+    std::string changed = whole;
+    changed[at] = static_cast<char>(changed[at] ^ 1);
+    (void)load(folder.write("changed.pt2", changed));  // an Error or none: padding may hold anything
+  }
+  ForgedArchive archive(kGood);
+  const std::string path = archive.write(folder / "net.pt2");
+  whole = read_file(path);
+  const std::string content = archive["data/weights/weight_0"];
+  whole[whole.find(content)] = static_cast<char>(whole[whole.find(content)] ^ 1);
+  EXPECT_TRUE(holds(load(folder.write("net.pt2", whole)), {"has a wrong checksum of \"data/weights/weight_0\""}));
+}
+
+TEST(DamagedProgram, OtherFilesAreNamedForWhatTheyAre) {
+  const test::TemporaryFolder folder;
+  EXPECT_TRUE(holds(load(folder / "none.pt2"), {"cannot open", "none.pt2: No such file"}));
+  EXPECT_TRUE(holds(load(folder.path()), {"is a folder"}));
+  const auto renamed = [&](const std::string& file) {
+    ForgedArchive archive(kGood);
+    archive.remove(kModel);
+    archive[file] = "";
+    return load(archive.write(folder / "net.pt2"));
+  };
+  EXPECT_TRUE(holds(renamed("serialized_exported_program.json"), {"before 2.9", "save it again"}));
+  EXPECT_TRUE(holds(renamed("data.pkl"), {"torch.save or TorchScript", "torch.export.save"}));
+  EXPECT_TRUE(holds(renamed("data/aotinductor/x.so"), {"no models/model.json", "compiled package"}));
+  ForgedArchive compressed(kGood);
+  EXPECT_TRUE(holds(load(compressed.write(folder / "net.pt2", 8)), {"is compressed"}));
+  ForgedArchive big_endian(kGood);
+  big_endian["byteorder"] = "big";
+  EXPECT_TRUE(holds(load(big_endian.write(folder / "net.pt2")), {"little-endian"}));
+  ForgedArchive several(kGood);
+  several["models/a.json"] = several["models/b.json"] = "{}";
+  several.remove(kModel);
+  EXPECT_TRUE(holds(load(several.write(folder / "net.pt2")), {"several models (a, b)"}));
+}
+
+TEST(DamagedProgram, TensorsMustLieWithinTheirStorage) {
+  EXPECT_TRUE(
+      holds(with(kWeights, "{\"as_int\": 6}", "{\"as_int\": 7}"), {"is a tensor that the", "bytes of", "do not hold"}));
+  EXPECT_TRUE(holds(with(kWeights, "{\"as_int\": 6}", "{\"as_int\": 4611686018427387904}"), {"do not hold"}));
+  EXPECT_TRUE(holds(with(kWeights, "{\"as_int\": 6}", "{\"as_int\": -6}"), {"is negative"}));
+  EXPECT_TRUE(holds(with(kWeights, "\"storage_offset\": {\"as_int\": 0}", "\"storage_offset\": {\"as_int\": 1}"),
+                    {"do not hold"}));
+  EXPECT_TRUE(holds(with(kWeights, "\"dtype\": 7", "\"dtype\": 99"), {"is 99, which is no dtype"}));
+  EXPECT_TRUE(holds(with(kWeights, "\"layout\": 7", "\"layout\": 2"), {"layout 2", "strided"}));
+  EXPECT_TRUE(holds(with(kWeights, "\"strides\": [{\"as_int\": 4}, ", "\"strides\": ["),
+                    {"another number of sizes than of strides"}));
+  EXPECT_TRUE(holds(with(kWeights, "weight_0", "weight_9"),
+                    {"names \"data/weights/weight_9\", which the archive does not have"}));
+}
+
+TEST(DamagedProgram, NothingIsUnpickled) {
+  EXPECT_TRUE(holds(with(kWeights, "\"use_pickle\": false", "\"use_pickle\": true"),
+                    {"is a Python object, which Levin never unpickles"}));
+}
+
+TEST(DamagedProgram, TheGraphMustBeWhole) {
+  EXPECT_TRUE(holds(with(kModel, "{", "["), {"models/model.json is not JSON at byte"}));
+  EXPECT_TRUE(holds(with(kModel, "\"major\": 8", "\"major\": 9"), {"schema_version is 9.", "Levin reads version 8"}));
+  EXPECT_TRUE(holds(with(kModel, "\"nodes\"", "\"knots\""), {"graph_module.graph has no \"nodes\""}));
+  EXPECT_TRUE(
+      holds(with(kModel, "\"arg\": {\"as_tensor\": {\"name\": \"x\"}}", "\"arg\": {\"as_tensor\": {\"name\": \"y\"}}"),
+            {"graph_module.graph.nodes[0]", "uses \"y\", which nothing before it defines"}));
+  EXPECT_TRUE(holds(
+      with(kModel, "{\"as_tensor\": {\"name\": \"p_first_bias\"}}", "{\"as_tensor\": {\"name\": \"p_first_weight\"}}"),
+      {"defines \"p_first_weight\" a second time"}));
+  EXPECT_TRUE(holds(with(kModel, "\"parameter_name\": \"first.weight\"", "\"parameter_name\": \"first..weight\""),
+                    {"which cannot name a tensor"}));
+  EXPECT_TRUE(holds(with(kModel, "\"parameter_name\": \"first.weight\"", "\"parameter_name\": \"other\""),
+                    {"has no tensor \"other\""}));
+  EXPECT_TRUE(
+      holds(with(kModel, "{\"as_float\": 0.5}", "{\"as_float\": \"half\"}"), {"must be a number, not \"half\""}));
+  EXPECT_TRUE(
+      holds(with(kModel, "{\"as_float\": 0.5}", "{\"as_pair\": 0.5}"), {"is \"as_pair\", which Levin does not know"}));
+}
+
+TEST(DamagedProgram, OperatorsMustBeThereAndTakeWhatTheyGet) {
+  const std::string relu = "torch.ops.aten.relu.default";
+  const auto target = [&](const std::string& name) { return with(kModel, relu, name); };
+  EXPECT_TRUE(holds(target("torch.ops.aten.rleu.default"),
+                    {"needs what Levin does not have", "the operator aten.rleu.default", "does not have"}));
+  EXPECT_TRUE(holds(target("torch.ops.mylib.relu.default"),
+                    {"the custom operator mylib.relu.default", "TORCH_LIBRARY", "\"mylib\""}));
+  EXPECT_TRUE(holds(target("torch.ops.aten.from_file.default"), {"aten::from_file, which opens files"}));
+  EXPECT_TRUE(holds(target("os.system"), {"the function os.system, which is no ATen operator"}));
+  EXPECT_TRUE(holds(target("torch.ops.aten.linear.default"), {"aten.linear.default", "has no argument \"self\""}));
+  EXPECT_TRUE(holds(with(kModel, "{\"as_float\": 0.5}", "{\"as_string\": \"x\"}"),
+                    {"aten.dropout.default does not take", "\"p\""}));
+}
+
+}  // namespace
+}  // namespace levin::damaged_program_test

@@ -1,0 +1,148 @@
+"""Models of torchvision, timm, transformers and PyTorch itself, exported by Python, train in Levin with Python's losses.
+
+exported_peers_test.py PROGRAM LEVIN. Skipped where PyTorch for Python and the libraries are missing (`./dev check --peers`
+installs them).
+"""
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HOME = pathlib.Path(os.environ.get("LEVIN_HOME") or
+                    pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "levin")
+HERE = pathlib.Path(__file__).resolve().parent
+PROGRAM, LEVIN = [pathlib.Path(name).resolve() for name in sys.argv[1:3]]
+FOLDER = tempfile.TemporaryDirectory(prefix="levin-exported-")
+WITHIN = 1e-5
+
+
+def find_python():
+    """(interpreter, environment) that imports all of the libraries, or nothing."""
+    for peers in sorted(HOME.glob("peers-*")):
+        path = f"{HOME / 'models-python'}:{peers}"
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        for python in (os.environ.get("LEVIN_PYTHON"), peers / "python3", "/usr/bin/python3"):
+            if not python or not pathlib.Path(python).exists():
+                continue
+            tried = "import importlib.util as u, sys; sys.exit(any(u.find_spec(n) is None for n in " \
+                    "('torch', 'torchvision', 'timm', 'transformers', 'safetensors')))"
+            if subprocess.run([python, "-c", tried], env=environment, capture_output=True).returncode == 0:
+                return str(python), environment
+    return None
+
+
+class ExportedPeers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(FOLDER.name)
+        python, environment = FOUND
+        done = subprocess.run([python, "-B", HERE / "export_peers.py", cls.folder], env=environment, capture_output=True,
+                              text=True)
+        if done.returncode != 0:
+            raise AssertionError(done.stdout + done.stderr)
+        done = subprocess.run([PROGRAM, cls.folder], capture_output=True, text=True,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"})
+        cls.levin = {line["name"]: line for line in map(json.loads, done.stdout.splitlines())}
+        cls.said = done.stdout[-2000:] + done.stderr[-2000:]
+
+    def each(self):
+        told = {path.stem: json.loads(path.read_text()) for path in self.folder.glob("*.json")}
+        self.assertGreaterEqual(len(told), 12)
+        for name, python in sorted(told.items()):
+            with self.subTest(name):
+                self.assertIn(name, self.levin, self.said)
+                self.assertNotIn("error", self.levin[name])
+                yield python, self.levin[name]
+
+    def test_losses_of_all_steps_are_pythons(self):
+        for python, levin in self.each():
+            self.assertEqual(len(levin["losses"]), 20)
+            for step, (one, other) in enumerate(zip(python["losses"], levin["losses"])):
+                self.assertLessEqual(abs(one - other), WITHIN * max(1, abs(one)), f"step {step}: {one} and {other}")
+            self.assertNotAlmostEqual(levin["losses"][0], levin["losses"][-1], places=4)
+
+    def test_the_trained_model_evaluates_as_pythons(self):
+        for python, levin in self.each():
+            self.assertLessEqual(abs(python["eval_loss"] - levin["eval_loss"]), 10 * WITHIN * max(1, abs(python["eval_loss"])))
+
+    def test_parameters_have_pythons_names(self):
+        for python, levin in self.each():
+            self.assertEqual(sorted(python["parameters"]), sorted(levin["parameters"]))
+
+    def fit(self, name, run, *words):
+        """val_loss of every epoch, and the bytes of the last checkpoint's tensors, of `levin fit`."""
+        config = self.folder / "run.yaml"
+        config.write_text(f"""
+seed_everything: 3
+trainer:
+  default_root_dir: {self.folder / run}
+  max_epochs: 4
+  enable_progress_bar: false
+  enable_model_summary: false
+  callbacks: [{{class_path: ModelCheckpoint, init_args: {{save_last: true}}}}]
+  logger: CSVLogger
+model: {{class_path: ExportedModule, init_args: {{path: {self.folder / name}.pt2}}}}
+optimizer: {{class_path: SGD, init_args: {{lr: 0.05, momentum: 0.9}}}}
+data:
+  class_path: NpyData
+  init_args:
+    {{inputs: {self.folder / name}_x.npy, targets: {self.folder / name}_y.npy, val_inputs: {self.folder / name}_x.npy,
+     val_targets: {self.folder / name}_y.npy, batch_size: 8}}
+""")
+        done = subprocess.run([LEVIN, "fit", "--config", config, *words], capture_output=True, text=True, cwd=self.folder,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        losses = {}
+        for path in sorted((self.folder / run).rglob("metrics.csv")):
+            for row in csv.DictReader(path.read_text().splitlines()):
+                if row.get("val_loss"):
+                    losses[int(row["epoch"])] = row["val_loss"]
+        saved = sorted((self.folder / run).rglob("last*.ckpt"), key=lambda path: path.stat().st_mtime)
+        return [losses[epoch] for epoch in sorted(losses)], saved[-1]
+
+    def test_two_ranks_train_as_one_with_the_same_batch(self):
+        one, _ = self.fit("vit", "one")
+        two, _ = self.fit("vit", "two", "--trainer.devices=2", "--trainer.strategy=ddp", "--trainer.oversubscribe=true",
+                          "--data.init_args.batch_size=4")
+        self.assertEqual(len(one), 4)
+        for first, second in zip(one, two):
+            self.assertAlmostEqual(float(first), float(second), places=4)
+        self.assertNotEqual(one[0], one[-1])
+
+    def test_bf16_mixed_is_near_float32(self):
+        plain, _ = self.fit("convnext", "plain")
+        mixed, _ = self.fit("convnext", "mixed", "--trainer.precision=bf16-mixed")
+        self.assertEqual(len(mixed), 4)
+        self.assertNotEqual(plain, mixed)
+        for first, second in zip(plain, mixed):
+            self.assertAlmostEqual(float(first), float(second), delta=0.05)
+
+    def test_a_resumed_run_ends_at_the_same_bits(self):
+        whole, last = self.fit("mlp", "whole")
+        _, half = self.fit("mlp", "cut", "--trainer.max_epochs=2")
+        resumed, last_resumed = self.fit("mlp", "cut", f"--ckpt_path={half}")
+        self.assertEqual(whole, resumed)
+        first, second = tensors_of(last), tensors_of(last_resumed)
+        self.assertTrue(any("layers.0.weight" in name for name in first))
+        self.assertEqual(first, second)
+
+
+def tensors_of(path):
+    """Name to bytes, of a safetensors file."""
+    whole = pathlib.Path(path).read_bytes()
+    begin = 8 + int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8:begin])
+    return {name: whole[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]]
+            for name, entry in header.items() if name != "__metadata__"}
+
+
+FOUND = find_python()
+if __name__ == "__main__":
+    if FOUND is None:
+        print("the Python packages torch, torchvision, timm and transformers are not installed: ./dev check --peers")
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1], verbosity=2)
