@@ -37,6 +37,7 @@
 #include "levin/loggers/prometheus_logger.h"
 #include "levin/loggers/sqlite_logger.h"
 #include "levin/loggers/tensorboard_logger.h"
+#include "levin/models/compiled_module.h"
 #include "levin/optim/adadelta.h"
 #include "levin/optim/adagrad.h"
 #include "levin/optim/adam.h"
@@ -111,6 +112,11 @@ void add_data() {
   all.add<TextCsv>("TextCsv", "texts and their classes in a CSV file, for encoders");
   all.add<TextFile>("TextFile", "a text as blocks of tokens, for language models");
   all.add<TokenFileData>("TokenFileData", "files of token ids, mapped, for language models");
+}
+
+void add_models() {
+  auto& all = Registry<LightningModule>::instance();
+  all.add<CompiledModule>("CompiledModule", "a PyTorch module whose step was compiled ahead of time");
 }
 
 void add_parts() {
@@ -222,6 +228,7 @@ void add_builtins() {
   std::call_once(once, [] {
     add_callbacks();
     add_data();
+    add_models();
     add_parts();
     add_precisions();
     add_optimizers();
