@@ -37,7 +37,9 @@ torch::nn::Module& holder_of(torch::nn::Module& root, const std::string& name) {
   return *at;
 }
 
-std::string last_part(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+std::string last_part(const std::string& name) {
+  return name.substr(name.rfind('.') + 1);
+}
 
 // The outputs by their meaning.
 struct StepResults {
@@ -56,7 +58,9 @@ StepResults results_of(const CompiledGraph& graph, const std::vector<at::Tensor>
 
 // A recorded step sees operators, and would replay everything around the compiled code, but not it: reading a number
 // on the host is what no recording may contain, so the step runs as it is.
-void keep_off_recordings(const at::Tensor& loss) { (void)loss.item(); }
+void keep_off_recordings(const at::Tensor& loss) {
+  (void)loss.item();
+}
 
 }  // namespace
 
@@ -64,9 +68,10 @@ CompiledModule::CompiledModule(CompiledModuleOptions options)
     : options_(std::move(options)), file_(std::make_unique<StepFile>(options_.path)) {
   check_compiled_for(file_->manifest(), file_->path(), read_file("/proc/cpuinfo"));
   if (!options_.trust) {
-    throw Error(kWho + file_->path() +
-                " holds native code, which can do on this machine whatever you can. If you compiled it yourself, or trust "
-                "who did, set trust: true.");
+    throw Error(
+        kWho + file_->path() +
+        " holds native code, which can do on this machine whatever you can. If you compiled it yourself, or trust "
+        "who did, set trust: true.");
   }
   save_hyperparameters(options_);
   register_tensors();
@@ -91,8 +96,9 @@ void CompiledModule::register_tensors() {
 
 void CompiledModule::setup(Stage) {
   if (has_trainer() && trainer().plan().record_steps == RecordSteps::yes) {
-    throw ConfigError("TrainerOptions.record_steps: a compiled step has no operators that could be recorded; it is one "
-                      "call already. Turn record_steps off for CompiledModule.");
+    throw ConfigError(
+        "TrainerOptions.record_steps: a compiled step has no operators that could be recorded; it is one "
+        "call already. Turn record_steps off for CompiledModule.");
   }
 }
 
@@ -111,8 +117,9 @@ void CompiledModule::check_batch(const Batch& batch, const CompiledGraph& graph,
       throw Error(name + " is on " + tensor.device().str() + ", and compiled steps run on CPUs. Set accelerator: cpu.");
     }
     if (tensor.scalar_type() != wanted[k].dtype) {
-      throw Error(name + " is " + c10::toString(tensor.scalar_type()) + ", and " + file_->path() + " was compiled for " +
-                  c10::toString(wanted[k].dtype) + ". Convert it, or compile the step for this type (--input SIZES:TYPE).");
+      throw Error(name + " is " + c10::toString(tensor.scalar_type()) + ", and " + file_->path() +
+                  " was compiled for " + c10::toString(wanted[k].dtype) +
+                  ". Convert it, or compile the step for this type (--input SIZES:TYPE).");
     }
     std::vector<int64_t> shape = wanted[k].shape;
     if (graph.dynamic_batch && !shape.empty()) shape[0] = batch.size();
@@ -126,13 +133,35 @@ void CompiledModule::check_batch(const Batch& batch, const CompiledGraph& graph,
   }
 }
 
+// The code reads memory by the types and sizes it was compiled for: a precision or a strategy may have changed either.
+void CompiledModule::check_tensors(const char* step) const {
+  const StepManifest& manifest = file_->manifest();
+  for (const auto* all : {&manifest.parameters, &manifest.buffers}) {
+    for (const CompiledTensor& wanted : *all) {
+      const at::Tensor& tensor = tensors_.at(wanted.name);
+      if (tensor.scalar_type() == wanted.dtype && tensor.sizes() == at::IntArrayRef(wanted.shape) &&
+          tensor.device().is_cpu()) {
+        continue;
+      }
+      throw Error(
+          kWho + step + ": " + wanted.name + " is " + c10::toString(tensor.scalar_type()) + " of shape " +
+          shape_text(tensor.sizes()) + " on " + tensor.device().str() + ", and " + file_->path() +
+          " was compiled for " + c10::toString(wanted.dtype) + " of shape " + shape_text(wanted.shape) +
+          " on cpu. Set precision: 32-true, accelerator: cpu, and a strategy that leaves weights whole on every "
+          "rank (single_device, ddp).");
+    }
+  }
+}
+
 std::vector<at::Tensor> CompiledModule::run(CompiledLibrary& library, const CompiledGraph& graph, const Batch& batch,
                                             const char* step) {
   check_batch(batch, graph, step);
   if (at::autocast::is_autocast_enabled(at::kCPU)) {
-    throw Error(kWho + step + " runs under the autocast of a mixed precision, which compiled code does not see. Set "
+    throw Error(kWho + step +
+                " runs under the autocast of a mixed precision, which compiled code does not see. Set "
                 "precision: 32-true.");
   }
+  check_tensors(step);
   std::vector<at::Tensor> inputs;
   inputs.reserve(graph.inputs.size());
   for (const CompiledSlot& slot : graph.inputs) {
@@ -193,9 +222,13 @@ void CompiledModule::evaluate(const Batch& batch, const std::string& stage) {
   }
 }
 
-void CompiledModule::validation_step(const Batch& batch, int64_t) { evaluate(batch, "val"); }
+void CompiledModule::validation_step(const Batch& batch, int64_t) {
+  evaluate(batch, "val");
+}
 
-void CompiledModule::test_step(const Batch& batch, int64_t) { evaluate(batch, "test"); }
+void CompiledModule::test_step(const Batch& batch, int64_t) {
+  evaluate(batch, "test");
+}
 
 at::Tensor CompiledModule::prediction_for(Batch inputs, const char* step) {
   const at::NoGradGuard no_grad;
@@ -210,15 +243,20 @@ at::Tensor CompiledModule::prediction_for(Batch inputs, const char* step) {
   const StepResults results = results_of(manifest.evaluation, outputs);
   keep_off_recordings(results.loss);
   if (!results.prediction.defined()) {
-    throw Error(kWho + file_->path() + " has no prediction, because the Python module returns its loss (--loss none). "
+    throw Error(kWho + file_->path() +
+                " has no prediction, because the Python module returns its loss (--loss none). "
                 "Compile it with a --loss, and a forward that returns the prediction.");
   }
   return results.prediction;
 }
 
-at::Tensor CompiledModule::forward(const at::Tensor& input) { return prediction_for(Batch({input}), "forward"); }
+at::Tensor CompiledModule::forward(const at::Tensor& input) {
+  return prediction_for(Batch({input}), "forward");
+}
 
-at::Tensor CompiledModule::predict_step(const Batch& batch, int64_t) { return prediction_for(batch, "predict_step"); }
+at::Tensor CompiledModule::predict_step(const Batch& batch, int64_t) {
+  return prediction_for(batch, "predict_step");
+}
 
 OptimizerConfig CompiledModule::configure_optimizers() {
   return AdamW(parameters(), {.lr = options_.lr, .weight_decay = options_.weight_decay});

@@ -62,6 +62,7 @@ class CompiledModule final : public LightningModule {
  private:
   void register_tensors();
   void check_batch(const Batch& batch, const CompiledGraph& graph, const char* step) const;
+  void check_tensors(const char* step) const;
   [[nodiscard]] std::vector<at::Tensor> run(CompiledLibrary& library, const CompiledGraph& graph, const Batch& batch,
                                             const char* step);
   void keep_apart(std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs);
@@ -72,7 +73,7 @@ class CompiledModule final : public LightningModule {
   std::unique_ptr<StepFile> file_;
   std::unique_ptr<CompiledLibrary> training_, evaluation_;
   std::map<std::string, at::Tensor> tensors_ = {};  // parameters, buffers and constants
-  std::set<size_t> shared_ = {};                    // outputs of the training graph that share memory with another tensor
+  std::set<size_t> shared_ = {};  // outputs of the training graph that share memory with another tensor
   bool knows_shared_ = false;
 };
 

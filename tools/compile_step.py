@@ -54,6 +54,25 @@ class Step(torch.nn.Module):
         return (loss,)
 
 
+class Traced(torch.nn.Module):
+    """A Step as torch.export sees it: each tensor of the module once, also a tied weight, under a name of its own.
+    `trained` are the names of those that get a gradient."""
+
+    def __init__(self, step, tensors, trained):
+        super().__init__()
+        self.step, self.targets = [step], {}  # in a list, so that its tensors are not registered a second time
+        for k, (name, tensor) in enumerate(tensors.items()):
+            self.targets[f"tensor{k}"] = name
+            if name in trained:
+                self.register_parameter(f"tensor{k}", tensor)
+            else:
+                self.register_buffer(f"tensor{k}", tensor.detach())
+
+    def forward(self, *batch):
+        own = {"model." + name: getattr(self, target) for target, name in self.targets.items()}
+        return torch.func.functional_call(self.step[0], own, batch, tie_weights=True)
+
+
 class Flat(torch.nn.Module):
     """A graph whose parameters and buffers are inputs, so that a caller's own tensors are used where they are."""
 
@@ -135,17 +154,18 @@ def target_for(model, inputs, loss_name, target):
 
 # ---- graphs ---------------------------------------------------------------------------------------------------------
 
-def trace(step, batch, dynamic, training):
+def trace(step, tensors, batch, dynamic, training):
     """The exported program of the step in the given mode; with backward if training."""
     dim = torch.export.Dim.DYNAMIC
     shapes = {"batch": tuple({0: dim} for _ in batch)} if dynamic else None
     step.train(training)
+    traced = Traced(step, tensors, used_in_loss(step, tensors, batch) if training else set())
     try:
-        program = torch.export.export(step, tuple(batch), dynamic_shapes=shapes, strict=False)
+        program = torch.export.export(traced, tuple(batch), dynamic_shapes=shapes, strict=False)
         if training:
             from torch.export.experimental import _export_forward_backward
-            return _export_forward_backward(program)
-        return program.run_decompositions()
+            return _export_forward_backward(program), traced.targets
+        return program.run_decompositions(), traced.targets
     except Exception as error:  # torch.export raises many types, several of them private
         text = str(error)
         if "data-dependent" in text or "GuardOnDataDependent" in type(error).__name__:
@@ -157,6 +177,23 @@ def trace(step, batch, dynamic, training):
         raise Refused(f"torch.export cannot trace the module: {type(error).__name__}: {first_line(text)}") from error
 
 
+def used_in_loss(step, tensors, batch):
+    """The parameters that a backward reaches."""
+    saved = {name: value.clone() for name, value in tensors.items()}
+    step.zero_grad()
+    loss = step(*batch)[0]
+    if not isinstance(loss, torch.Tensor) or loss.dim() != 0 or not loss.requires_grad:
+        raise Refused("the loss is no scalar with a graph: it has " + (f"shape {tuple(loss.shape)}" if isinstance(
+            loss, torch.Tensor) else f"type {type(loss).__name__}") + ". Return a mean or a sum.")
+    loss.backward()
+    used = {name for name, value in tensors.items() if value.grad is not None}
+    with torch.no_grad():
+        for name, value in saved.items():
+            tensors[name].copy_(value)
+    step.zero_grad()
+    return used
+
+
 def first_line(text):
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
 
@@ -164,7 +201,9 @@ def first_line(text):
 class Graph:
     """A traced step with all it reads as inputs: which tensor each input is, and what each output means."""
 
-    def __init__(self, program, tensors, names, batch, dynamic):
+    def __init__(self, traced, tensors, batch, dynamic):
+        program, names = traced
+        names = dict(names)
         self.inputs, self.outputs, self.values, self.dynamic = [], [], [], dynamic
         kinds, used = [], iter(batch)
         for spec in program.graph_signature.input_specs:
@@ -201,8 +240,11 @@ class Graph:
 
     def add_tensor(self, spec, program, tensors, names):
         if spec.target not in names:  # a tensor that forward makes: torch.export lifts it out of the graph
-            names[spec.target] = spec.target
-            tensors[spec.target] = program.constants[spec.target]
+            value = program.constants[spec.target]
+            names[spec.target] = next((name for name, other in tensors.items() if name.startswith("lifted:") and
+                                       other.dtype == value.dtype and torch.equal(other, value)),
+                                      f"lifted:{len(tensors)}")
+            tensors[names[spec.target]] = value
         self.inputs.append("tensor:" + names[spec.target])
         self.values.append(tensors[names[spec.target]].detach().clone())
 
@@ -318,15 +360,9 @@ def check_evaluation(files, graph, step, batch, tolerance):
 # ---- all of it ------------------------------------------------------------------------------------------------------
 
 def tensors_of(model):
-    """(tensors by name, names by torch.export's name): a tied weight has one name, the first."""
-    tensors, names, first = {}, {}, {}
-    kept = set(model.state_dict())
-    for kind in (model.named_parameters, model.named_buffers):
-        for name, value in kind(remove_duplicate=False):
-            name_of = first.setdefault(id(value), name)
-            names["model." + name] = name_of
-            tensors.setdefault(name_of, value)
-    return tensors, names, kept
+    """(parameters and buffers by name, the names that are saved): a tied weight has one name, the first."""
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return tensors, set(model.state_dict())
 
 
 def compile_step(model, inputs, loss="cross_entropy", output="net.pt2", target=None, dynamic_batch=False, source="",
@@ -343,12 +379,12 @@ def compile_step(model, inputs, loss="cross_entropy", output="net.pt2", target=N
         raise Refused("no parameter requires a gradient, so there is nothing to train.")
     if dynamic_batch and any(tensor.shape[0] < 2 for tensor in batch):
         raise Refused("--dynamic-batch needs a sample batch of at least 2, because torch.export takes 1 for a constant.")
-    tensors, names, kept = tensors_of(model)
-    step = Step(model, function, predicts=False)
+    tensors, kept = tensors_of(model)
+    step, own = Step(model, function, predicts=False), dict(tensors)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        training = Graph(trace(step, batch, dynamic_batch, True), tensors, names, batch, dynamic_batch)
-        evaluation = evaluation_graph(model, function, batch, tensors, names)
+        training = Graph(trace(step, own, batch, dynamic_batch, True), tensors, batch, dynamic_batch)
+        evaluation = evaluation_graph(model, function, batch, own, tensors)
         files = {"training": training.compile(), "evaluation": evaluation.compile()}
     changed = {name.partition(":")[2] for name in training.outputs if name.startswith("buffer:")}
     trained = dict(model.named_parameters())
@@ -374,15 +410,15 @@ def compile_step(model, inputs, loss="cross_entropy", output="net.pt2", target=N
     return manifest
 
 
-def evaluation_graph(model, function, batch, tensors, names):
+def evaluation_graph(model, function, batch, own, tensors):
     """For any number of samples where the module allows it: the last batch of an evaluation is usually smaller."""
     step = Step(model, function, predicts=True)
     if all(tensor.dim() and tensor.shape[0] > 1 for tensor in batch):
         try:
-            return Graph(trace(step, batch, True, False), tensors, names, batch, True)
+            return Graph(trace(step, own, batch, True, False), tensors, batch, True)
         except Refused:
             pass
-    return Graph(trace(step, batch, False, False), tensors, names, batch, False)
+    return Graph(trace(step, own, batch, False, False), tensors, batch, False)
 
 
 def main(arguments=None):

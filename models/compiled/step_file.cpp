@@ -57,7 +57,9 @@ CompiledLibrary::CompiledLibrary(std::unique_ptr<torch::inductor::AOTIModelConta
     : runner_(std::move(runner)) {}
 CompiledLibrary::~CompiledLibrary() = default;
 
-std::vector<at::Tensor> CompiledLibrary::run(const std::vector<at::Tensor>& inputs) { return runner_->run(inputs); }
+std::vector<at::Tensor> CompiledLibrary::run(const std::vector<at::Tensor>& inputs) {
+  return runner_->run(inputs);
+}
 
 StepFile::StepFile(std::string path) : path_(std::move(path)) {
   if (!std::filesystem::is_regular_file(path_)) {
@@ -69,8 +71,9 @@ StepFile::StepFile(std::string path) : path_(std::move(path)) {
     throw Error(path_ + " is damaged, or no archive of tools/compile_step.py: " + first_line_of(error));
   }
   if (!reader_->hasRecord("extra/levin.json")) {
-    throw Error(path_ + " holds no compiled step. Write it with tools/compile_step.py; a model exported without a loss "
-                        "cannot be trained by CompiledModule.");
+    throw Error(path_ +
+                " holds no compiled step. Write it with tools/compile_step.py; a model exported without a loss "
+                "cannot be trained by CompiledModule.");
   }
   manifest_ = read_step_manifest(record("extra/levin.json"), path_);
 }
@@ -121,8 +124,9 @@ std::unique_ptr<CompiledLibrary> StepFile::load(const std::string& graph) const 
     memory.keep();
     return std::make_unique<CompiledLibrary>(std::move(runner));
   } catch (const std::exception& error) {
-    throw Error(path_ + ": the system's loader cannot load the code of its " + graph + " graph: " +
-                first_line_of(error) + ". A name of a library means that it is not installed here; a name that begins with "
+    throw Error(path_ + ": the system's loader cannot load the code of its " + graph +
+                " graph: " + first_line_of(error) +
+                ". A name of a library means that it is not installed here; a name that begins with "
                 "aoti_torch, that LibTorch is of another version. Compile the step again on this machine.");
   }
 }

@@ -25,8 +25,9 @@ class CompiledBackward final : public autograd::Node {
   // The gradients are moved out, so that a parameter takes a tensor as its own instead of a copy.
   autograd::variable_list apply(autograd::variable_list&& of_loss) override {
     if (is_spent_) {
-      throw Error("CompiledModule: backward ran a second time through the loss of one training_step, whose gradients are "
-                  "computed once. Call training_step again.");
+      throw Error(
+          "CompiledModule: backward ran a second time through the loss of one training_step, whose gradients are "
+          "computed once. Call training_step again.");
     }
     is_spent_ = true;
     autograd::variable_list gradients = std::move(gradients_);
@@ -50,8 +51,8 @@ class CompiledBackward final : public autograd::Node {
 
 void attach_gradients(const at::Tensor& loss, const std::vector<at::Tensor>& parameters,
                       std::vector<at::Tensor> gradients) {
-  autograd::set_history(loss, std::make_shared<CompiledBackward>(autograd::collect_next_edges(parameters),
-                                                                 std::move(gradients)));
+  autograd::set_history(
+      loss, std::make_shared<CompiledBackward>(autograd::collect_next_edges(parameters), std::move(gradients)));
 }
 
 }  // namespace levin

@@ -109,7 +109,9 @@ std::set<std::string> features_of(const std::string& cpuinfo) {
 }
 
 // "2.11" of "2.11.0": releases with the same first two numbers run each other's packages.
-std::string minor_version(const std::string& version) { return version.substr(0, version.find('.', version.find('.') + 1)); }
+std::string minor_version(const std::string& version) {
+  return version.substr(0, version.find('.', version.find('.') + 1));
+}
 
 }  // namespace
 
@@ -125,7 +127,8 @@ StepManifest read_step_manifest(const std::string& text, const std::string& path
 }
 
 void check_compiled_for(const StepManifest& manifest, const std::string& path, const std::string& cpuinfo) {
-  const std::string again = " Compile it again with tools/compile_step.py and PyTorch " TORCH_VERSION " on this machine.";
+  const std::string again =
+      " Compile it again with tools/compile_step.py and PyTorch " TORCH_VERSION " on this machine.";
   const auto refuse = [&](const std::string& what) { throw Error(path + " was compiled " + what + "." + again); };
   if (minor_version(manifest.torch) != minor_version(TORCH_VERSION)) {
     refuse("by PyTorch " + cut_text(manifest.torch) + ", and this Levin runs LibTorch " TORCH_VERSION);
