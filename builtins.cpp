@@ -37,6 +37,7 @@
 #include "levin/loggers/prometheus_logger.h"
 #include "levin/loggers/sqlite_logger.h"
 #include "levin/loggers/tensorboard_logger.h"
+#include "levin/models/compiled_module.h"
 #include "levin/models/exported_model.h"
 #include "levin/models/huggingface_classifier.h"
 #include "levin/models/huggingface_lm.h"
@@ -118,6 +119,8 @@ void add_data() {
 
 void add_models() {
   auto& all = Registry<LightningModule>::instance();
+  all.add<CompiledModule>("CompiledModule", "a PyTorch module whose step was compiled ahead of time");
+  all.add<ExportedModule>("ExportedModule", "a model of PyTorch's: the .pt2 file of torch.export");
   all.add<HuggingFaceClassifier>("HuggingFaceClassifier", "texts or images into classes by a model of Hugging Face");
   all.add<HuggingFaceLM>("HuggingFaceLM", "a causal or masked language model of Hugging Face");
 }
@@ -199,11 +202,6 @@ void add_lr_schedulers() {
   all.add<StepLR>("StepLR", "decays lr every step_size steps");
 }
 
-void add_models() {
-  auto& all = Registry<LightningModule>::instance();
-  all.add<ExportedModule>("ExportedModule", "a model of PyTorch's: the .pt2 file of torch.export");
-}
-
 ConfigNode option(const std::string& name, const std::string& value) {
   ConfigNode options = ConfigNode::map();
   options.set(name, ConfigNode::scalar(value));
@@ -241,7 +239,6 @@ void add_builtins() {
     add_precisions();
     add_optimizers();
     add_lr_schedulers();
-    add_models();
     add_lightning_names();
   });
 }

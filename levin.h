@@ -6,7 +6,7 @@
 //   recompute/   forward passes computed again             profilers/    where time goes
 //   metrics/     accuracy, F1, AUROC, … over an epoch
 //   checkpoint/  files of a run                            callbacks/    what runs at the hooks
-//   trainer/     LightningModule, Callback, Trainer         models/       Hugging Face's models, programs of torch.export
+//   trainer/     LightningModule, Callback, Trainer         models/       models of other programs
 //
 // Above it is levin/cli/run_cli.h: a program that is the `levin` tool with your classes. Start with
 // trainer/lightning_module.h and trainer/trainer.h.
@@ -90,6 +90,7 @@
 #include "levin/metrics/r2_score.h"
 #include "levin/metrics/rouge_score.h"
 #include "levin/metrics/structural_similarity.h"
+#include "levin/models/compiled_module.h"
 #include "levin/models/exported/exported_program.h"
 #include "levin/models/exported_model.h"
 #include "levin/models/huggingface/auto_model.h"

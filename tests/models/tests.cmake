@@ -27,3 +27,13 @@ if(LEVIN_BUILD_TOOL)
     "${CMAKE_CURRENT_SOURCE_DIR}/models/exported_peers_test.py" $<TARGET_FILE:exported_peers> $<TARGET_FILE:levin_tool>)
   set_tests_properties(models.exported_peers PROPERTIES LABELS multi_process TIMEOUT 300 COST 60 SKIP_RETURN_CODE 77)
 endif()
+
+levin_test(compiled FILES
+  models/compiled_file_test.cpp)
+
+# Modules compiled by PyTorch for Python, beside its eager losses. Skipped, with the reason, where there is none.
+if(TARGET levin_tool)
+  add_test(NAME models.compiled_step COMMAND Python3::Interpreter -B
+    "${CMAKE_CURRENT_LIST_DIR}/compiled_step_test.py" "${PROJECT_BINARY_DIR}/bin/levin")
+  set_tests_properties(models.compiled_step PROPERTIES LABELS peers TIMEOUT 300 COST 60 SKIP_RETURN_CODE 77)
+endif()

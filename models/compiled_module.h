@@ -1,0 +1,80 @@
+// Trains a PyTorch module whose step tools/compile_step.py compiled ahead of time: docs/compiled_steps.md.
+//
+//   model:
+//     class_path: CompiledModule
+//     init_args: {path: net.pt2, trust: true, lr: 0.001}
+//
+// Forward, loss and backward are one call of native code. All around it is as for other modules: the parameters are the
+// Python module's, by its names, and the loss has a backward that gives them their gradients.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "levin/core/fields.h"
+#include "levin/trainer/lightning_module.h"
+
+namespace levin {
+
+class CompiledLibrary;
+class StepFile;
+struct CompiledGraph;
+
+struct CompiledModuleOptions {
+  std::string path = "";
+  bool trust = false;
+  double lr = 1e-3;
+  double weight_decay = 0.01;
+
+  static auto fields() {
+    using O = CompiledModuleOptions;
+    return levin::fields(
+        field("path", &O::path, "the file that tools/compile_step.py wrote").not_empty().ranks_may_differ(),
+        field("trust", &O::trust, "true: the file's native code may run in this process; it can do whatever you can"),
+        field("lr", &O::lr, "AdamW's step size").above(0.0),
+        field("weight_decay", &O::weight_decay, "AdamW's weight decay").min(0.0));
+  }
+};
+
+class CompiledModule final : public LightningModule {
+ public:
+  using Options = CompiledModuleOptions;
+  /// Reads the weights and loads the code. Throws Error naming the file, what does not fit, and a remedy.
+  explicit CompiledModule(CompiledModuleOptions options);
+  ~CompiledModule() override;
+
+  /// The evaluation's prediction for the module's first input; the target, if the step has one, is taken as zeros.
+  at::Tensor forward(const at::Tensor& input) override;
+  /// `batch`: the module's inputs, then the target if the loss has one. Logs train_loss.
+  at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
+  /// Logs val_loss, and val_acc for a cross entropy over classes.
+  void validation_step(const Batch& batch, int64_t batch_idx) override;
+  /// The same as test_loss and test_acc.
+  void test_step(const Batch& batch, int64_t batch_idx) override;
+  at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
+  OptimizerConfig configure_optimizers() override;
+  /// Throws ConfigError for record_steps: true; its recorder sees operators, and a compiled step has none.
+  void setup(Stage stage) override;
+
+ private:
+  void register_tensors();
+  void check_batch(const Batch& batch, const CompiledGraph& graph, const char* step) const;
+  void check_tensors(const char* step) const;
+  [[nodiscard]] std::vector<at::Tensor> run(CompiledLibrary& library, const CompiledGraph& graph, const Batch& batch,
+                                            const char* step);
+  void keep_apart(std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs);
+  [[nodiscard]] at::Tensor prediction_for(Batch inputs, const char* step);
+  void evaluate(const Batch& batch, const std::string& stage);
+
+  CompiledModuleOptions options_;
+  std::unique_ptr<StepFile> file_;
+  std::unique_ptr<CompiledLibrary> training_, evaluation_;
+  std::map<std::string, at::Tensor> tensors_ = {};  // parameters, buffers and constants
+  std::set<size_t> shared_ = {};  // outputs of the training graph that share memory with another tensor
+  bool knows_shared_ = false;
+};
+
+}  // namespace levin

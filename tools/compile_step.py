@@ -1,0 +1,453 @@
+#!/usr/bin/env python3
+"""Compiles the training step of a PyTorch module ahead of time, for Levin's CompiledModule.
+
+    tools/compile_step.py nets.py:Mlp --args '{"hidden": 64}' --input 64,784 --loss cross_entropy --output net.pt2
+
+Forward, loss and backward become one graph (torch.export), which Inductor compiles to native code; the evaluation (loss
+and prediction) becomes a second one. The file holds both, the weights as safetensors, and a description in JSON
+(docs/compiled_steps.md). Before it is written, both graphs run, and their results are compared with the module's own.
+
+Requires PyTorch for Python, of Levin's LibTorch version, and a C++ compiler (CXX, else g++).
+"""
+import argparse
+import ast
+import ctypes
+import importlib
+import importlib.util
+import json
+import os
+import platform
+import struct
+import subprocess
+import sys
+import warnings
+
+import torch
+from torch.export.graph_signature import InputKind, OutputKind
+
+FORMAT = "levin-compiled-1"
+SAFETENSORS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+               torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
+               torch.bool: "BOOL"}
+
+
+class Refused(Exception):
+    """The module cannot be compiled; the message gives the reason and a remedy."""
+
+
+class Step(torch.nn.Module):
+    """A module and its loss: `batch` are the module's inputs and, with a loss function, the target after them."""
+
+    def __init__(self, model, loss, predicts):
+        super().__init__()
+        self.model, self.loss, self.predicts = model, loss, predicts
+
+    def forward(self, *batch):
+        if self.loss is None:
+            loss = self.model(*batch)
+            prediction = None
+        else:
+            prediction = self.model(*batch[:-1])
+            loss = self.loss(prediction, batch[-1])
+        if self.predicts and prediction is not None:
+            return loss, prediction.detach()
+        return (loss,)
+
+
+class Traced(torch.nn.Module):
+    """A Step as torch.export sees it: each tensor of the module once, also a tied weight, under a name of its own.
+    `trained` are the names of those that get a gradient."""
+
+    def __init__(self, step, tensors, trained):
+        super().__init__()
+        self.step, self.targets = [step], {}  # in a list, so that its tensors are not registered a second time
+        for k, (name, tensor) in enumerate(tensors.items()):
+            self.targets[f"tensor{k}"] = name
+            if name in trained:
+                self.register_parameter(f"tensor{k}", tensor)
+            else:
+                self.register_buffer(f"tensor{k}", tensor.detach())
+
+    def forward(self, *batch):
+        own = {"model." + name: getattr(self, target) for target, name in self.targets.items()}
+        return torch.func.functional_call(self.step[0], own, batch, tie_weights=True)
+
+
+class Flat(torch.nn.Module):
+    """A graph whose parameters and buffers are inputs, so that a caller's own tensors are used where they are."""
+
+    def __init__(self, graph):
+        super().__init__()
+        self.graph = graph
+
+    def forward(self, tensors):
+        return self.graph(*tensors)
+
+
+# ---- what the user names --------------------------------------------------------------------------------------------
+
+def find_object(name):
+    """The object of "package.module:name" or "file.py:name"."""
+    where, _, attribute = name.partition(":")
+    if not attribute:
+        raise Refused(f"\"{name}\" names no object. Write package.module:name or file.py:name.")
+    if where.endswith(".py"):
+        spec = importlib.util.spec_from_file_location(os.path.basename(where)[:-3], where)
+        if spec is None or not os.path.isfile(where):
+            raise Refused(f"{where} is not a file.")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    else:
+        sys.path.insert(0, os.getcwd())
+        try:
+            module = importlib.import_module(where)
+        except ModuleNotFoundError as error:
+            raise Refused(f"{error}. Is it installed, or in the current folder?") from error
+    if not hasattr(module, attribute):
+        raise Refused(f"{where} has no {attribute}.")
+    return getattr(module, attribute)
+
+
+def find_loss(name):
+    if name == "none":
+        return None
+    if ":" in name:
+        return find_object(name)
+    if name.startswith("_") or not callable(getattr(torch.nn.functional, name, None)):
+        raise Refused(f"--loss {name}: torch.nn.functional has no such function. Name one of its losses "
+                      "(cross_entropy, mse_loss), your own as module:function, or none if the module returns its loss.")
+    return getattr(torch.nn.functional, name)
+
+
+def sample(text):
+    """A tensor for "64,784" or "64,16:int64" or "64,16:int64<100" (values below 100)."""
+    sizes, _, kind = text.partition(":")
+    kind, _, below = kind.partition("<")
+    dtype = getattr(torch, kind or "float32", None)
+    try:
+        shape = [int(size) for size in sizes.split(",")]
+        limit = int(below or 2)
+    except ValueError:
+        shape = []
+    if not isinstance(dtype, torch.dtype) or not shape or min(shape) < 1:
+        raise Refused(f"\"{text}\" is no input. Write its sizes, the batch first, and its type unless float32: 64,784 or "
+                      "64,16:int64<100, where 100 bounds the values.")
+    if dtype.is_floating_point:
+        return torch.randn(shape, dtype=dtype)
+    return torch.randint(0, 2 if dtype == torch.bool else limit, shape).to(dtype)
+
+
+def target_for(model, inputs, loss_name, target):
+    if target is not None:
+        return sample(target)
+    with torch.no_grad():
+        output = model(*inputs)
+    if not isinstance(output, torch.Tensor):
+        raise Refused(f"the module returns a {type(output).__name__}, not a tensor. Compile it with --loss none and a "
+                      "forward that returns the loss, or with a --loss of your own and --target.")
+    if loss_name in ("cross_entropy", "nll_loss"):
+        return torch.randint(0, output.shape[1], output.shape[:1] + output.shape[2:])
+    if loss_name in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits"):
+        return torch.rand_like(output)
+    raise Refused(f"--loss {loss_name} needs --target, the sizes and type of what the output is compared with.")
+
+
+# ---- graphs ---------------------------------------------------------------------------------------------------------
+
+def trace(step, tensors, batch, dynamic, training):
+    """The exported program of the step in the given mode; with backward if training."""
+    dim = torch.export.Dim.DYNAMIC
+    shapes = {"batch": tuple({0: dim} for _ in batch)} if dynamic else None
+    step.train(training)
+    traced = Traced(step, tensors, used_in_loss(step, tensors, batch) if training else set())
+    try:
+        program = torch.export.export(traced, tuple(batch), dynamic_shapes=shapes, strict=False)
+        if training:
+            from torch.export.experimental import _export_forward_backward
+            return _export_forward_backward(program), traced.targets
+        return program.run_decompositions(), traced.targets
+    except Exception as error:  # torch.export raises many types, several of them private
+        text = str(error)
+        if "data-dependent" in text or "GuardOnDataDependent" in type(error).__name__:
+            raise Refused("shapes or branches depend on the values of the batch, and one graph cannot hold all cases: "
+                          + first_line(text)) from error
+        if dynamic and ("Constraints violated" in text or "specialized" in text or "mark_dynamic" in text):
+            raise Refused("the module works with one batch size only (" + first_line(text) +
+                          "). Compile it without --dynamic-batch.") from error
+        raise Refused(f"torch.export cannot trace the module: {type(error).__name__}: {first_line(text)}") from error
+
+
+def used_in_loss(step, tensors, batch):
+    """The parameters that a backward reaches."""
+    saved = {name: value.clone() for name, value in tensors.items()}
+    step.zero_grad()
+    loss = step(*batch)[0]
+    if not isinstance(loss, torch.Tensor) or loss.dim() != 0 or not loss.requires_grad:
+        raise Refused("the loss is no scalar with a graph: it has " + (f"shape {tuple(loss.shape)}" if isinstance(
+            loss, torch.Tensor) else f"type {type(loss).__name__}") + ". Return a mean or a sum.")
+    loss.backward()
+    used = {name for name, value in tensors.items() if value.grad is not None}
+    with torch.no_grad():
+        for name, value in saved.items():
+            tensors[name].copy_(value)
+    step.zero_grad()
+    return used
+
+
+def first_line(text):
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
+
+
+class Graph:
+    """A traced step with all it reads as inputs: which tensor each input is, and what each output means."""
+
+    def __init__(self, traced, tensors, batch, dynamic):
+        program, names = traced
+        names = dict(names)
+        self.inputs, self.outputs, self.values, self.dynamic = [], [], [], dynamic
+        kinds, used = [], iter(batch)
+        for spec in program.graph_signature.input_specs:
+            if spec.kind == InputKind.USER_INPUT:
+                self.inputs.append(f"batch:{sum(k == 'batch' for k in kinds)}")
+                kinds.append("batch")
+                self.values.append(next(used))
+            elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+                kinds.append("tensor")
+                self.add_tensor(spec, program, tensors, names)
+            else:
+                raise Refused(f"the graph takes a {spec.kind.name.lower()} ({spec.target}), which is not a tensor.")
+        first = True
+        for spec in program.graph_signature.output_specs:
+            if spec.kind in (OutputKind.LOSS_OUTPUT, OutputKind.USER_OUTPUT):
+                self.outputs.append("loss" if first else "prediction")
+                first = False
+            elif spec.kind == OutputKind.GRADIENT_TO_PARAMETER:
+                self.outputs.append("gradient:" + names[spec.target])
+            elif spec.kind == OutputKind.BUFFER_MUTATION:
+                self.outputs.append("buffer:" + names[spec.target])
+            elif spec.kind == OutputKind.GRADIENT_TO_USER_INPUT:
+                self.outputs.append("unused")
+            else:
+                raise Refused(f"the step changes {spec.target}, which is no buffer ({spec.kind.name.lower()}). Register "
+                              "it with register_buffer, or do not change it in forward.")
+        self.random = sorted({str(node.target) for node in program.graph.nodes if node.op == "call_function" and
+                              torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())})
+        dim = torch.export.Dim.DYNAMIC
+        shapes = (tuple({0: dim} if kind == "batch" else None for kind in kinds),) if dynamic else None
+        with torch.no_grad():
+            self.module = torch.export.export(Flat(program.graph_module), (tuple(self.values),), dynamic_shapes=shapes,
+                                              strict=False).module(check_guards=False)
+
+    def add_tensor(self, spec, program, tensors, names):
+        if spec.target not in names:  # a tensor that forward makes: torch.export lifts it out of the graph
+            value = program.constants[spec.target]
+            names[spec.target] = next((name for name, other in tensors.items() if name.startswith("lifted:") and
+                                       other.dtype == value.dtype and torch.equal(other, value)),
+                                      f"lifted:{len(tensors)}")
+            tensors[names[spec.target]] = value
+        self.inputs.append("tensor:" + names[spec.target])
+        self.values.append(tensors[names[spec.target]].detach().clone())
+
+    def compile(self):
+        # Inductor looks for the vector instructions by loading a test library that needs link_libtorch; -march=native
+        # and the check of the results are proof enough.
+        options = {"aot_inductor.package": True, "aot_inductor.link_libtorch": False, "cpp.dynamic_threads": True,
+                   "cpp.vec_isa_ok": True}
+        try:
+            files = torch._inductor.aot_compile(self.module, (tuple(self.values),), options=options)
+        except Exception as error:
+            raise Refused(f"Inductor cannot compile the graph: {type(error).__name__}: {first_line(str(error))}") from error
+        return [file for file in files if isinstance(file, str) and file.endswith((".so", ".json"))
+                and not file.endswith("_metadata.json")]
+
+
+# ---- the file -------------------------------------------------------------------------------------------------------
+
+def safetensors_bytes(tensors):
+    header, data = {}, b""
+    for name, tensor in tensors.items():
+        value = tensor.detach().contiguous()
+        raw = bytes(value.reshape(-1).view(torch.uint8).numpy()) if value.numel() else b""
+        header[name] = {"dtype": SAFETENSORS[value.dtype], "shape": list(value.shape),
+                        "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def cpu_flags():
+    """What -march=native lets the compiler use, in the words of /proc/cpuinfo."""
+    compiler = os.environ.get("CXX", "g++").split()
+    macros = subprocess.run([*compiler, "-march=native", "-dM", "-E", "-x", "c++", os.devnull], capture_output=True,
+                            text=True, check=True).stdout
+    defined = {line.split()[1].strip("_").lower() for line in macros.splitlines() if line.startswith("#define __")}
+    with open("/proc/cpuinfo") as info:
+        flags = next((line.split(":")[1].split() for line in info if line.startswith("flags")), [])
+    wanted = {name for word in defined for name in (word, word.replace("avx512", "avx512_"))}
+    return sorted(flag for flag in flags if flag in wanted)
+
+
+def described(tensor, **more):
+    return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).replace("torch.", ""), **more}
+
+
+def write(path, manifest, weights, files):
+    from torch.export.pt2_archive._package import PT2ArchiveWriter
+    temporary = f"{path}.tmp-{os.getpid()}"
+    try:
+        with PT2ArchiveWriter(temporary) as archive:
+            archive.write_string("extra/levin.json", json.dumps(manifest, indent=1))
+            archive.write_bytes("extra/weights.safetensors", safetensors_bytes(weights))
+            for graph, paths in files.items():
+                for file in paths:
+                    archive.write_file(f"data/aotinductor/{graph}/model{os.path.splitext(file)[1]}", file)
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+# ---- the check ------------------------------------------------------------------------------------------------------
+
+def run(files, values):
+    # The library does not name LibTorch, and the wheel keeps its symbols to itself.
+    ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"), ctypes.RTLD_GLOBAL)
+    library = next(file for file in files if file.endswith(".so"))
+    return torch._C._aoti.AOTIModelContainerRunnerCpu(library, 1).run([value.clone() for value in values])
+
+
+def compare(what, ours, eager, tolerance):
+    scale = max(1.0, eager.abs().max().item()) if eager.numel() else 1.0
+    difference = (ours.double() - eager.double()).abs().max().item() / scale if eager.numel() else 0.0
+    if not difference <= tolerance:
+        raise Refused(f"the compiled step's {what} differs from the module's by {difference:.3g}, more than {tolerance:g}. "
+                      "The file is not written.")
+    return difference
+
+
+def check_training(files, graph, step, batch, tolerance):
+    step.train()
+    saved = {name: value.clone() for name, value in step.state_dict().items()}
+    step.zero_grad()
+    loss = step(*batch)[0]
+    loss.backward()
+    parameters = dict(step.model.named_parameters(remove_duplicate=False))
+    buffers = dict(step.model.named_buffers(remove_duplicate=False))
+    outputs = run(files, graph.values)
+    worst, sums = compare("loss", outputs[0], loss.detach(), tolerance), {}
+    for name, value in zip(graph.outputs, outputs):
+        kind, _, target = name.partition(":")
+        if kind == "gradient":
+            sums[target] = sums.get(target, 0) + value
+        elif kind == "buffer":
+            worst = max(worst, compare(f"buffer {target}", value, buffers[target], tolerance))
+    for target, value in sums.items():
+        worst = max(worst, compare(f"gradient of {target}", value, parameters[target].grad, tolerance))
+    step.load_state_dict(saved)
+    step.zero_grad()
+    return worst
+
+
+def check_evaluation(files, graph, step, batch, tolerance):
+    step.eval()
+    with torch.no_grad():
+        eager = step(*batch)
+    outputs = run(files, graph.values)
+    return max(compare(what, ours, value, tolerance) for what, ours, value in zip(graph.outputs, outputs, eager))
+
+
+# ---- all of it ------------------------------------------------------------------------------------------------------
+
+def tensors_of(model):
+    """(parameters and buffers by name, the names that are saved): a tied weight has one name, the first."""
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return tensors, set(model.state_dict())
+
+
+def compile_step(model, inputs, loss="cross_entropy", output="net.pt2", target=None, dynamic_batch=False, source="",
+                 tolerance=1e-4):
+    """Writes `output`. `inputs` and `target` are sample tensors, `loss` a function or a name; returns the description."""
+    loss_name = loss if isinstance(loss, str) else getattr(loss, "__name__", "none") if loss else "none"
+    function = find_loss(loss) if isinstance(loss, str) else loss
+    batch = list(inputs)
+    if function is not None:
+        batch.append(target if isinstance(target, torch.Tensor) else target_for(model, inputs, loss_name, target))
+    if any(tensor.is_cuda for tensor in model.parameters()):
+        raise Refused("the module is on a GPU. Compiled steps are for CPUs: move it there with .cpu().")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise Refused("no parameter requires a gradient, so there is nothing to train.")
+    if dynamic_batch and any(tensor.shape[0] < 2 for tensor in batch):
+        raise Refused("--dynamic-batch needs a sample batch of at least 2, because torch.export takes 1 for a constant.")
+    tensors, kept = tensors_of(model)
+    step, own = Step(model, function, predicts=False), dict(tensors)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        training = Graph(trace(step, own, batch, dynamic_batch, True), tensors, batch, dynamic_batch)
+        evaluation = evaluation_graph(model, function, batch, own, tensors)
+        files = {"training": training.compile(), "evaluation": evaluation.compile()}
+    changed = {name.partition(":")[2] for name in training.outputs if name.startswith("buffer:")}
+    trained = dict(model.named_parameters())
+    manifest = {
+        "format": FORMAT, "source": source or type(model).__name__, "torch": torch.__version__.split("+")[0],
+        "device": "cpu", "machine": platform.machine(), "cpu_flags": cpu_flags(), "loss": loss_name,
+        "random": training.random,
+        "parameters": [described(value, name=name, requires_grad=value.requires_grad) for name, value in tensors.items()
+                       if name in trained],
+        "buffers": [described(value, name=name) for name, value in tensors.items()
+                    if name not in trained and (name in kept or name in changed)],
+        "constants": [described(value, name=name) for name, value in tensors.items()
+                      if name not in trained and name not in kept and name not in changed],
+        "batch": [described(value) for value in batch],
+        "graphs": {name: {"dynamic_batch": graph.dynamic, "inputs": graph.inputs, "outputs": graph.outputs}
+                   for name, graph in (("training", training), ("evaluation", evaluation))},
+    }
+    # Random numbers of compiled code are Inductor's own, so a step with dropout has no equal to compare with.
+    worst = 0.0 if training.random else check_training(files["training"], training, step, batch, tolerance)
+    worst = max(worst, check_evaluation(files["evaluation"], evaluation, Step(model, function, True), batch, tolerance))
+    manifest["checked"] = {"tolerance": tolerance, "worst": worst}
+    write(output, manifest, tensors, files)
+    return manifest
+
+
+def evaluation_graph(model, function, batch, own, tensors):
+    """For any number of samples where the module allows it: the last batch of an evaluation is usually smaller."""
+    step = Step(model, function, predicts=True)
+    if all(tensor.dim() and tensor.shape[0] > 1 for tensor in batch):
+        try:
+            return Graph(trace(step, own, batch, True, False), tensors, batch, True)
+        except Refused:
+            pass
+    return Graph(trace(step, own, batch, False, False), tensors, batch, False)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("module", help="package.module:name or file.py:name of a class or function that makes the module")
+    parser.add_argument("--args", default="{}", help="its keyword arguments as a Python dict: '{\"hidden\": 64}'")
+    parser.add_argument("--input", action="append", required=True, metavar="SIZES[:TYPE[<N]]",
+                        help="an input of forward, the batch first: 64,784 or 64,16:int64<100; repeat for more")
+    parser.add_argument("--target", metavar="SIZES[:TYPE[<N]]", help="what the loss compares with, if not obvious")
+    parser.add_argument("--loss", default="cross_entropy",
+                        help="a function of torch.nn.functional, module:function, or none if forward returns the loss")
+    parser.add_argument("--dynamic-batch", action="store_true", help="training for any batch size; somewhat slower")
+    parser.add_argument("--seed", type=int, default=0, help="of the module's initial weights")
+    parser.add_argument("--output", required=True, help="the file to write: net.pt2")
+    options = parser.parse_args(arguments)
+    try:
+        torch.manual_seed(options.seed)
+        kwargs = ast.literal_eval(options.args)
+        model = find_object(options.module)(**kwargs)
+        inputs = [sample(text) for text in options.input]
+        manifest = compile_step(model, inputs, options.loss, options.output, options.target, options.dynamic_batch,
+                                options.module)
+    except Refused as error:
+        sys.exit(f"compile_step: {error}")
+    note = f"; random operators ({', '.join(manifest['random'])}) draw other numbers than eager ones" \
+        if manifest["random"] else ""
+    print(f"{options.output}: {len(manifest['parameters'])} parameters, {len(manifest['buffers'])} buffers; results within "
+          f"{manifest['checked']['worst']:.1e} of the module's{note}")
+
+
+if __name__ == "__main__":
+    main()
