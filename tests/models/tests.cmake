@@ -1,5 +1,6 @@
 levin_test(models TORCH FILES
   models/damaged_program_test.cpp
+  models/exported_model_test.cpp
   models/exported_program_test.cpp
   models/number_operators_test.cpp)
 target_link_libraries(models_test PRIVATE ZLIB::ZLIB)
