@@ -11,7 +11,7 @@
 //     levin::OptimizerConfig configure_optimizers() override { return levin::AdamW(parameters(), {.lr = 1e-3}); }
 //   };
 //
-// All hooks run on the training thread of every rank. The only public header of Levin that includes torch/nn/module.h.
+// All hooks run on the training thread of every rank. One of the two public headers that include torch/nn/module.h.
 #pragma once
 
 #include <torch/nn/module.h>

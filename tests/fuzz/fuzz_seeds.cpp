@@ -65,7 +65,7 @@ constexpr const char* kYaml[] = {
 // See fuzz_exported.cpp for the first byte. Without what the programs say of Python's source, the most of their text.
 void write_programs(const std::string& folder) {
   make_folder(folder);
-  for (const std::string name : {"mlp", "mlp_functional", "state", "branch"}) {
+  for (const std::string name : {"mlp", "mlp_eval", "mlp_functional", "state", "branch"}) {
     const std::string path = LEVIN_SOURCE_DIR "/tests/models/data/" + name + ".pt2";
     test::ForgedArchive archive(path);
     auto model = nlohmann::json::parse(archive["models/model.json"]);
