@@ -24,7 +24,7 @@ namespace levin {
 
 struct TextFileOptions {
   std::string path = "";                  // plain, gzip or .Z; "": the King James Bible of Debian's bible-kjv-text
-  std::string tokenizer = "byte";         // "byte", a .tiktoken file, or a folder with vocab.json and merges.txt
+  std::string tokenizer = "byte";         // "byte", a .tiktoken file, a tokenizer.json or the folder with it
   BpePattern pattern = BpePattern::gpt2;  // how a .tiktoken file's BPE cuts words
   int64_t block_size = 128;               // tokens of a sample
   int64_t batch_size = 16;                // blocks of a batch
@@ -41,7 +41,9 @@ struct TextFileOptions {
     return levin::fields(
         field("path", &O::path, "the text: plain, gzip or .Z; \"\": the King James Bible of Debian's bible-kjv-text")
             .ranks_may_differ(),
-        field("tokenizer", &O::tokenizer, "byte, a .tiktoken file, or a folder with vocab.json and merges.txt")
+        field("tokenizer", &O::tokenizer,
+              "byte, a .tiktoken file, Hugging Face's tokenizer.json or its folder, or a folder with vocab.json and "
+              "merges.txt")
             .not_empty(),
         field("pattern", &O::pattern, "how the BPE of a .tiktoken file cuts words: as its tokens were made"),
         field("block_size", &O::block_size, "tokens of a sample").min(1),

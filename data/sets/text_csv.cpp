@@ -96,12 +96,10 @@ TextCsv::Table TextCsv::read(const std::string& path) const {
 
 std::shared_ptr<PaddedTexts> TextCsv::encode(const Table& table) const {
   const Padding padding = options_.batching.by_length() ? Padding::longest : Padding::max_length;
-  auto texts = std::make_shared<PaddedTexts>(options_.max_length, SpecialTokens::pad, padding);
+  auto texts = std::make_shared<PaddedTexts>(options_.max_length, pad_token(*tokenizer_), padding);
   for (size_t i = table.first_row; i < table.rows.size(); ++i) {
     const CsvRow& row = table.rows[i];
-    std::vector<int32_t> tokens = tokenizer_->encode(row[table.text].text);
-    tokens.insert(tokens.begin(), SpecialTokens::start);
-    tokens.push_back(SpecialTokens::end);
+    const std::vector<int32_t> tokens = encode_sequence(*tokenizer_, row[table.text].text, options_.max_length);
     texts->add(tokens, detail::class_in(row[table.label], classes_, table.path));
   }
   return texts;

@@ -2,8 +2,9 @@
 //
 //   data: {class_path: TextCsv, init_args: {path: reviews.csv, text: review, label: stars, max_length: 128}}
 //
-// Batches: x (batch, max_length) int64, `<s> tokens </s>` and padding in the numbers of data/text/sentence_piece.h, and
-// y (batch) int64, the class. With batching by length, x is as wide as the longest text of the batch.
+// Batches: x (batch, max_length) int64, `<s> tokens </s>` and padding in the numbers of data/text/sentence_piece.h (or
+// those of a tokenizer.json, with its own special tokens), and y (batch) int64, the class. With batching by length, x
+// is as wide as the longest text of the batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,7 +31,7 @@ struct TextCsvOptions {
   std::string text = "text";              // a column by name, or by number from 0
   std::string label = "label";            // a column by name or number
   std::vector<std::string> classes = {};  // texts of the classes in order; none: those in `path`, sorted
-  std::string tokenizer = "byte";         // "byte" or a SentencePiece model (.model)
+  std::string tokenizer = "byte";         // "byte", a SentencePiece model (.model), or a tokenizer.json or its folder
   int64_t max_length = 128;               // tokens of a sample, <s> and </s> included; longer texts are cut
   int64_t batch_size = 32;
   double val_fraction = 0.1;  // of the rows of `path`, held out for validation
@@ -54,7 +55,9 @@ struct TextCsvOptions {
         field("text", &O::text, "the texts: a column by name, or by number from 0").not_empty(),
         field("label", &O::label, "their classes: a column by name or number").not_empty(),
         field("classes", &O::classes, "texts of the classes in order; none: those in path, sorted"),
-        field("tokenizer", &O::tokenizer, "byte, or a SentencePiece model, a file that ends in .model").not_empty(),
+        field("tokenizer", &O::tokenizer,
+              "byte, a SentencePiece model, a file that ends in .model, or Hugging Face's tokenizer.json or its folder")
+            .not_empty(),
         field("max_length", &O::max_length, "tokens of a sample with <s> and </s>: longer texts are cut, others padded")
             .min(2),
         field("batch_size", &O::batch_size, "samples of a batch").min(1),

@@ -4,12 +4,14 @@
 
 #include "levin/core/error.h"
 #include "levin/data/text/bpe.h"
+#include "levin/data/text/huggingface_tokenizer.h"
 
 namespace levin {
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name, BpePattern pattern) {
   if (name == "byte") return std::make_shared<ByteTokenizer>();
   if (name.ends_with(".tiktoken")) return std::make_shared<BpeTokenizer>(BpeTokenizer::from_ranks(name, pattern));
+  if (detail::names_huggingface_tokenizer(name)) return std::make_shared<HuggingFaceTokenizer>(name);
   for (const auto& [vocab, merges] : {std::pair{"vocab.json", "merges.txt"}, std::pair{"encoder.json", "vocab.bpe"}}) {
     const std::filesystem::path folder(name);
     std::error_code ignored;
@@ -17,8 +19,8 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name, BpePatt
     return std::make_shared<BpeTokenizer>(
         BpeTokenizer::from_merges((folder / vocab).string(), (folder / merges).string()));
   }
-  throw DataError("tokenizer: expected \"byte\", a file that ends in .tiktoken, or a folder with vocab.json and " +
-                  std::string("merges.txt; saw \"") + name + "\".");
+  throw DataError("tokenizer: expected \"byte\", a file that ends in .tiktoken, a tokenizer.json, or a folder with " +
+                  std::string("tokenizer.json or with vocab.json and merges.txt; saw \"") + name + "\".");
 }
 
 }  // namespace levin

@@ -4,6 +4,7 @@
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/data/text/huggingface_tokenizer.h"
 
 namespace levin {
 
@@ -97,8 +98,29 @@ std::string SentencePieceTokenizer::decode(std::span<const int64_t> tokens) cons
 std::shared_ptr<const Tokenizer> make_sequence_tokenizer(const std::string& name) {
   if (name == "byte") return std::make_shared<SequenceBytes>();
   if (name.ends_with(".model")) return std::make_shared<SentencePieceTokenizer>(name);
-  throw DataError("tokenizer: expected \"byte\" or a SentencePiece model, a file that ends in .model; saw \"" + name +
-                  "\".");
+  if (detail::names_huggingface_tokenizer(name)) return std::make_shared<HuggingFaceTokenizer>(name);
+  throw DataError(
+      "tokenizer: expected \"byte\", a SentencePiece model, a file that ends in .model, or a tokenizer.json or " +
+      std::string("the folder with it; saw \"") + name + "\".");
+}
+
+std::vector<int32_t> encode_sequence(const Tokenizer& tokenizer, std::string_view text, int64_t max_length) {
+  if (const auto* const other = dynamic_cast<const HuggingFaceTokenizer*>(&tokenizer)) {
+    return other->encode_to(text, max_length);
+  }
+  std::vector<int32_t> tokens = tokenizer.encode(text);
+  tokens.insert(tokens.begin(), SpecialTokens::start);
+  tokens.push_back(SpecialTokens::end);
+  return tokens;
+}
+
+int32_t pad_token(const Tokenizer& tokenizer) {
+  const auto* const other = dynamic_cast<const HuggingFaceTokenizer*>(&tokenizer);
+  if (other == nullptr) return SpecialTokens::pad;
+  if (const auto pad = other->pad_id()) return *pad;
+  throw DataError(
+      "tokenizer: the tokenizer.json has no padding, and no pad_token is named in a tokenizer_config.json or " +
+      std::string("special_tokens_map.json beside it. Name one there."));
 }
 
 }  // namespace levin

@@ -50,8 +50,15 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::vector<int> id_of_;          // by number - SpecialTokens::count
 };
 
-/// "byte": byte b is SpecialTokens::count + b, 260 tokens; else a SentencePiece model, a file that ends in .model.
-/// Throws DataError.
+/// "byte": byte b is SpecialTokens::count + b, 260 tokens; a SentencePiece model, a file that ends in .model; or
+/// Hugging Face's tokenizer.json or a folder with it, in its own numbers. Throws DataError.
 [[nodiscard]] std::shared_ptr<const Tokenizer> make_sequence_tokenizer(const std::string& name);
+
+/// A text as input of an encoder, for a tokenizer of make_sequence_tokenizer: <s> tokens </s>, or what a tokenizer.json
+/// puts around it, which then is cut to max_length too.
+[[nodiscard]] std::vector<int32_t> encode_sequence(const Tokenizer& tokenizer, std::string_view text,
+                                                   int64_t max_length);
+/// The number that fills up a row. Throws DataError if a tokenizer.json has none.
+[[nodiscard]] int32_t pad_token(const Tokenizer& tokenizer);
 
 }  // namespace levin

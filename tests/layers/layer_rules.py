@@ -4,7 +4,7 @@
 # Siblings stand beside one another: none includes another. A list of a sibling's subfolders is in their own order.
 SIBLINGS = {
     "checkpoint": [],
-    "data": ["loading", "text", "files", "images", "sets"],
+    "data": ["loading", "tokenizers", "text", "files", "images", "sets"],
     "loggers": [],
     "metrics": [],
     "optim": [],
@@ -26,10 +26,12 @@ MAY_INCLUDE = {
     **{sibling: ["core"] for sibling in SIBLINGS},
     "recompute": ["core", "dispatch"],
     "data/loading": ["core", "data"],
-    "data/text": ["core", "data", "data/loading"],
+    "data/tokenizers": ["core"],
+    "data/text": ["core", "data", "data/loading", "data/tokenizers"],
     "data/files": ["core", "data", "data/loading"],
     "data/images": ["core", "data"],
-    "data/sets": ["core", "data", "data/loading", "data/text", "data/files", "data/images"],
+    "data/sets": ["core", "data", "data/loading", "data/tokenizers", "data/text", "data/files",
+                  "data/images"],
     "strategies/launch": ["core", "strategies"],
     "strategies/process": ["core", "strategies", "strategies/tape", "strategies/launch"],
     "strategies/tape": ["core", "dispatch"],

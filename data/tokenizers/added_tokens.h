@@ -1,0 +1,54 @@
+// Tokens that are found in a text before anything is cut: <s>, [MASK], <|im_start|>, and what users have added.
+#pragma once
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "levin/data/tokenizers/normalizer.h"
+#include "levin/data/tokenizers/token_model.h"
+#include "levin/data/tokenizers/token_trie.h"
+
+namespace levin::tokenizers {
+
+struct AddedToken {
+  std::string content;
+  int32_t id = kNoToken;
+  bool single_word = false;  // not inside a word
+  bool lstrip = false;       // takes the spaces on its left with it
+  bool rstrip = false;
+  bool normalized = false;  // found in the text after it is normalized, as what normalizing makes of `content`
+  bool special = false;     // left out where a text is decoded
+};
+
+class AddedTokens {
+ public:
+  AddedTokens() = default;
+  /// An array, or absent. Mistakes are noted in the node.
+  AddedTokens(const JsonNode& node, const TokenModel& model, const Normalizer* normalizer);
+  AddedTokens(AddedTokens&&) = default;
+  AddedTokens& operator=(AddedTokens&&) = default;
+
+  struct Part {
+    size_t begin, end;
+    int32_t id;  // kNoToken: text between tokens
+  };
+  /// The parts of a text, without gaps: `normalized`: those that are found after normalizing.
+  [[nodiscard]] std::vector<Part> find(std::string_view text, bool normalized) const;
+
+  [[nodiscard]] int32_t id_of(const std::string& content) const;
+  [[nodiscard]] const AddedToken* token_of(int64_t id) const;
+  [[nodiscard]] bool is_special(const std::string& content) const { return specials_.contains(content); }
+  [[nodiscard]] const std::vector<AddedToken>& all() const { return tokens_; }
+
+ private:
+  [[nodiscard]] bool fits(const AddedToken& token, std::string_view text, size_t begin, size_t end) const;
+
+  std::vector<AddedToken> tokens_;
+  std::unordered_map<std::string, size_t> by_content_;
+  std::unordered_map<int64_t, size_t> by_id_;
+  std::unordered_set<std::string> specials_;
+  std::vector<std::string> patterns_;  // the tries' texts
+  TokenTrie raw_, normalized_;         // numbers: places in tokens_
+};
+
+}  // namespace levin::tokenizers

@@ -1,0 +1,25 @@
+#include "levin/data/tokenizers/pattern.h"
+
+#include <nlohmann/json.hpp>
+
+#include "levin/core/error.h"
+
+namespace levin::tokenizers {
+
+Pattern make_pattern(const JsonNode& node) {
+  if (node.value().is_string()) return Pattern(node.text());
+  if (!node.at("String").is_null()) return Pattern(node.text("String"));
+  if (node.at("Regex").is_null()) {
+    node.refuse_value("an object with String or Regex");
+    return Pattern(std::string());
+  }
+  const std::string pattern = node.text("Regex");
+  try {
+    return Pattern(Regex(pattern));
+  } catch (const Error& error) {
+    node.at("Regex").refuse(std::string(error.what()) + ".");
+  }
+  return Pattern(std::string());
+}
+
+}  // namespace levin::tokenizers

@@ -1,0 +1,266 @@
+#include "levin/data/text/huggingface_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "levin/core/error.h"
+#include "levin/core/files.h"
+#include "levin/data/text/make_tokenizer.h"
+#include "levin/data/text/sentence_piece.h"
+#include "levin/data/tokenizers/regex.h"
+#include "levin/data/tokenizers/unicode.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
+
+namespace levin::huggingface_tokenizer_test {
+namespace {
+
+using nlohmann::json;
+using test::error_of;
+using test::holds;
+using test::TemporaryFolder;
+
+// Recorded by reference/huggingface_tokenizer.py with the package tokenizers.
+const json& recorded() {
+  static const json cases = json::parse(read_file(LEVIN_SOURCE_DIR "/tests/data/reference/huggingface_tokenizer.json"));
+  return cases;
+}
+
+json tokenizer_of(const std::string& name) {
+  for (const json& one : recorded()) {
+    if (one["name"] == name) return one["tokenizer"];
+  }
+  throw Error("no case " + name);
+}
+
+using Row = std::vector<int32_t>;
+Row row_of(const json& row, const char* name) {
+  return row[name].get<Row>();
+}
+std::vector<int64_t> wide(const Row& ids) {
+  return {ids.begin(), ids.end()};
+}
+
+HuggingFaceTokenizer read(const json& tree) {
+  return HuggingFaceTokenizer(tree.dump(), "tokenizer.json");
+}
+std::string mistakes(const json& tree) {
+  return error_of<DataError>([&] { (void)read(tree); });
+}
+
+TEST(HuggingFaceTokenizer, GivesThePackagesTokensForEachBehaviour) {
+  for (const json& one : recorded()) {
+    const HuggingFaceTokenizer tokenizer = read(one["tokenizer"]);
+    for (const json& row : one["rows"]) {
+      const auto text = row["text"].get<std::string>();
+      const std::string where = one["name"].get<std::string>() + ": " + row["text"].dump();
+      const Encoding encoding = tokenizer.encode(text, true), pair = tokenizer.encode_pair(text, "b c");
+      EXPECT_EQ(encoding.ids, row_of(row, "ids")) << where;
+      EXPECT_EQ(encoding.type_ids, row_of(row, "type_ids")) << where;
+      EXPECT_EQ(encoding.attention_mask, row_of(row, "attention_mask")) << where;
+      EXPECT_EQ(encoding.special_tokens_mask, row_of(row, "special_tokens_mask")) << where;
+      EXPECT_EQ(pair.ids, row_of(row, "pair_ids")) << where;
+      EXPECT_EQ(pair.type_ids, row_of(row, "pair_type_ids")) << where;
+      const std::vector<int64_t> ids = wide(row_of(row, "ids"));
+      EXPECT_EQ(tokenizer.decode(ids), row["decoded"].get<std::string>()) << where;
+      EXPECT_EQ(tokenizer.decode(ids, false), row["decoded_with_special_tokens"].get<std::string>()) << where;
+    }
+  }
+}
+
+TEST(HuggingFaceTokenizer, ReplacesWhatIsNotUtf8) {
+  EXPECT_EQ(tokenizers::valid_utf8("a\xff\xe2\x82z\xf0\x9f\x98\xc0\xaf\xed\xa0\x80"),
+            "a\ufffd\ufffdz\ufffd\ufffd\ufffd\ufffd\ufffd\ufffd");
+  const HuggingFaceTokenizer tokenizer = read(tokenizer_of("ByteLevel"));
+  EXPECT_EQ(tokenizer.encode("a\xff"), tokenizer.encode("a\ufffd"));
+}
+
+TEST(HuggingFaceTokenizer, KeepsSpecialTokensTruncationAndPaddingOutOfThePlainTokens) {
+  json tree = tokenizer_of("TemplateProcessing");
+  tree["truncation"] = {{"direction", "Right"}, {"max_length", 3}, {"strategy", "LongestFirst"}, {"stride", 0}};
+  const HuggingFaceTokenizer tokenizer = read(tree);
+  EXPECT_EQ(tokenizer.encode("a b c"), (Row{4, 5, 6}));
+  EXPECT_EQ(tokenizer.encode("a b c", true).ids, (Row{1, 4, 2}));
+  EXPECT_EQ(tokenizer.encode("a b c", false).ids, (Row{4, 5, 6}));
+  EXPECT_EQ(tokenizer.encode_to("a b c", 4), (Row{1, 4, 5, 2}));
+}
+
+TEST(HuggingFaceTokenizer, PadsABatchToItsLongest) {
+  json tree = tokenizer_of("TemplateProcessing");
+  tree["padding"] = {{"strategy", "BatchLongest"}, {"direction", "Right"}, {"pad_id", 3},
+                     {"pad_type_id", 0},           {"pad_token", "[M]"},   {"pad_to_multiple_of", nullptr}};
+  const std::vector<std::string> texts = {"a", "a b c"};
+  const auto batch = read(tree).encode_batch(texts);
+  ASSERT_EQ(batch.size(), 2U);
+  EXPECT_EQ(batch[0].ids, (Row{1, 4, 2, 3, 3}));
+  EXPECT_EQ(batch[0].attention_mask, (Row{1, 1, 1, 0, 0}));
+  EXPECT_EQ(batch[1].ids, (Row{1, 4, 5, 6, 2}));
+}
+
+TEST(HuggingFaceTokenizer, ConvertsTokensAndIds) {
+  const HuggingFaceTokenizer tokenizer = read(tokenizer_of("added tokens"));
+  EXPECT_EQ(tokenizer.vocab_size(), 9) << "8 words and NEW";
+  EXPECT_EQ(tokenizer.token_to_id("a"), 4);
+  EXPECT_EQ(tokenizer.token_to_id("NEW"), 8);
+  EXPECT_EQ(tokenizer.token_to_id("nothing"), std::nullopt);
+  EXPECT_EQ(tokenizer.id_to_token(8), "NEW");
+  EXPECT_EQ(tokenizer.id_to_token(-1), std::nullopt);
+  EXPECT_EQ(tokenizer.id_to_token(9), std::nullopt);
+  EXPECT_TRUE(holds(error_of<DataError>([&] {
+                      (void)tokenizer.decode(std::vector<int64_t>{4, 9});
+                    }),
+                    {"tokenizer.json: token 1: expected an id of the 9 tokens, saw 9"}));
+}
+
+TEST(HuggingFaceTokenizer, IsFoundByFolderAndKnowsTheNamesOfSpecialTokens) {
+  const TemporaryFolder folder;
+  folder.write("tokenizer.json", tokenizer_of("TemplateProcessing").dump());
+  folder.write("special_tokens_map.json", R"({"bos_token": "<s>", "pad_token": "a"})");
+  folder.write("tokenizer_config.json", R"({"eos_token": {"content": "</s>", "lstrip": false}, "pad_token": "[M]"})");
+  const HuggingFaceTokenizer tokenizer(folder.path());
+  EXPECT_EQ(tokenizer.bos_id(), 1);
+  EXPECT_EQ(tokenizer.eos_id(), 2);
+  EXPECT_EQ(tokenizer.pad_id(), 3);
+  EXPECT_EQ(tokenizer.named_id("mask_token"), std::nullopt);
+  EXPECT_EQ(make_tokenizer(folder.path())->encode("a b"), (Row{4, 5}));
+  EXPECT_EQ(make_tokenizer(folder / "tokenizer.json")->encode("a b"), (Row{4, 5}));
+  const auto for_rows = make_sequence_tokenizer(folder.path());
+  EXPECT_EQ(encode_sequence(*for_rows, "a b c", 4), (Row{1, 4, 5, 2}));
+  EXPECT_EQ(pad_token(*for_rows), 3);
+  folder.write("special_tokens_map.json", "{}");
+  folder.write("tokenizer_config.json", "{}");
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)pad_token(*make_sequence_tokenizer(folder.path())); }),
+                    {"no pad_token", "special_tokens_map.json"}));
+  folder.write("tokenizer_config.json", "[]");
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)make_tokenizer(folder.path()); }),
+                    {"tokenizer_config.json: expected a JSON object of special tokens"}));
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)make_tokenizer(folder / "none.json"); }), {"none.json"}));
+}
+
+TEST(HuggingFaceTokenizer, IsUsedBySeveralThreads) {
+  const HuggingFaceTokenizer tokenizer = read(tokenizer_of("BPE with fuse_unk"));
+  const std::string text = "abcd aabbcd axxb abxcd";
+  const Row expected = tokenizer.encode(text);
+  std::vector<std::thread> threads;
+  std::array<int, 4> wrong{};
+  for (int& count : wrong) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) count += tokenizer.encode(text) == expected ? 0 : 1;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, (std::array<int, 4>{}));
+}
+
+TEST(HuggingFaceTokenizer, ForgetsWordsThatAreTooMany) {
+  const HuggingFaceTokenizer tokenizer = read(tokenizer_of("ByteLevel"));
+  std::string text;
+  for (int i = 0; i < 70'000; ++i) text += " it " + std::to_string(i);
+  const Row ids = tokenizer.encode(text);
+  EXPECT_EQ(ids.size(), 140'000U);
+  EXPECT_EQ(tokenizer.encode(text), ids);
+}
+
+TEST(HuggingFaceTokenizer, ListsAllThatIsNotSupported) {
+  json tree = tokenizer_of("TemplateProcessing");
+  tree["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "Cyrillic"}}}}};
+  tree["pre_tokenizer"] = {{"type", "UnicodeScripts"}};
+  tree["post_processor"] = {{"type", "Other"}};
+  tree["decoder"] = {{"type", "Cyrillic"}};
+  EXPECT_TRUE(holds(mistakes(tree), {"tokenizer.json: the tokenizer cannot be used:",
+                                     "normalizer.normalizers[1].type: the normalizer Cyrillic is not supported.",
+                                     "pre_tokenizer.type: the pre-tokenizer UnicodeScripts is not supported.",
+                                     "post_processor.type: the post-processor Other is not supported.",
+                                     "decoder.type: the decoder Cyrillic is not supported."}));
+  tree["model"]["type"] = "Other";
+  EXPECT_TRUE(holds(mistakes(tree), {"model.type: the model Other is not supported. Known: BPE"}));
+}
+
+TEST(HuggingFaceTokenizer, NamesThePlaceOfAMistake) {
+  const auto text_error = [](const std::string& text) {
+    return error_of<DataError>([&] { HuggingFaceTokenizer(text, "tokenizer.json"); });
+  };
+  EXPECT_TRUE(holds(text_error("{\"model\": "), {"tokenizer.json: expected the JSON of a tokenizer", "parse error"}));
+  EXPECT_TRUE(holds(text_error("[]"), {"an object with a model"}));
+
+  const json words = tokenizer_of("TemplateProcessing"), bpe = tokenizer_of("BPE"), pieces = tokenizer_of("Unigram");
+  const auto with = [](json tree, const char* path, const json& value) {
+    tree[json::json_pointer(path)] = value;
+    return mistakes(tree);
+  };
+  EXPECT_TRUE(holds(with(words, "/model/vocab", json::array()), {"model.vocab: expected an object of tokens"}));
+  EXPECT_TRUE(holds(with(words, "/model/vocab/a", -1), {"model.vocab: token a: expected an id from 0", "saw -1"}));
+  EXPECT_TRUE(holds(with(words, "/model/vocab/a", 1 << 30), {"token a: expected an id from 0", "saw 1073741824"}));
+  EXPECT_TRUE(holds(with(words, "/model/vocab/a", 5), {"model.vocab: two tokens have the id 5: a and b."}));
+  EXPECT_TRUE(holds(with(words, "/model/unk_token", 3), {"model.unk_token: expected a text, saw 3."}));
+  EXPECT_TRUE(holds(with(bpe, "/model/merges/0", "a q"), {"model.merges[0]: the token q is not in model.vocab."}));
+  EXPECT_TRUE(holds(with(bpe, "/model/merges/1", {"a"}), {"model.merges[1]: expected two tokens", "array of 1"}));
+  EXPECT_TRUE(holds(with(bpe, "/model/dropout", 0.1), {"model.dropout: only 0 or null is supported"}));
+  EXPECT_TRUE(holds(with(bpe, "/model/fuse_unk", "yes"), {"model.fuse_unk: expected true or false, saw \"yes\"."}));
+  EXPECT_TRUE(holds(with(pieces, "/model/vocab/1", {"a"}), {"model.vocab[1]: expected a token and its score"}));
+  EXPECT_TRUE(holds(with(pieces, "/model/unk_id", 99), {"model.unk_id: expected a number from 0 to 8, saw 99."}));
+  EXPECT_TRUE(holds(with(words, "/added_tokens/0/id", 4), {"added_tokens[0]: model.vocab has <unk> with the id 0"}));
+  EXPECT_TRUE(holds(with(words, "/added_tokens/0/content", "q"), {"the id 0 of q belongs to <unk> in model.vocab."}));
+  EXPECT_TRUE(holds(with(words, "/added_tokens/1", words["added_tokens"][0]), {"added_tokens[1]: another added"}));
+  EXPECT_TRUE(holds(with(words, "/post_processor/special_tokens", json::object()),
+                    {"SpecialToken.id: the token <s> is not in post_processor.special_tokens."}));
+  EXPECT_TRUE(holds(with(words, "/truncation", {{"max_length", 3}, {"strategy", "Some"}}),
+                    {"truncation.strategy: expected LongestFirst, OnlyFirst or OnlySecond"}));
+  EXPECT_TRUE(holds(with(words, "/padding", {{"strategy", 5}}), {"padding.strategy: expected BatchLongest"}));
+  EXPECT_TRUE(holds(with(words, "/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}}),
+                    {"pre_tokenizer.pattern.Regex: the pattern (a has a group that is not closed"}));
+  EXPECT_TRUE(holds(with(words, "/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "ab"}}),
+                    {"pre_tokenizer.replacement: expected one character, saw \"ab\"."}));
+  EXPECT_TRUE(holds(with(words, "/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}}),
+                    {"normalizer.precompiled_charsmap: expected sentencepiece's map in base64"}));
+}
+
+TEST(HuggingFaceTokenizer, NamesATextThatItsVocabularyCannotHold) {
+  json tree = tokenizer_of("TemplateProcessing");
+  tree["model"]["unk_token"] = "[none]";
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)read(tree).encode("z"); }), {"unk_token [none]", "model.vocab"}));
+  tree = tokenizer_of("TemplateProcessing");
+  tree["truncation"] = {{"max_length", 3}, {"strategy", "OnlySecond"}};
+  EXPECT_TRUE(holds(error_of<DataError>([&] { (void)read(tree).encode("a b c", true); }),
+                    {"truncation: 2 tokens are too many", "only the second text may be cut, which has 0"}));
+}
+
+TEST(HuggingFaceTokenizer, StaysInTheMapOfAPrecompiledNormalizer) {
+  json tree = tokenizer_of("Precompiled");
+  auto map = tree["normalizer"]["precompiled_charsmap"].get<std::string>();
+  std::mt19937 random(3);
+  for (int i = 0; i < 200; ++i) {
+    std::string damaged = map;
+    for (int k = 0; k < 4; ++k) damaged[6 + random() % (damaged.size() - 10)] = "ABCDwxyz0189+/"[random() % 14];
+    tree["normalizer"]["precompiled_charsmap"] = damaged;
+    try {
+      (void)read(tree).encode("x\u2460 \uff41 \x07 abc");
+    } catch (const DataError&) {  // the only one it may throw
+    }
+  }
+}
+
+TEST(Regex, RefusesWhatOnigurumaMeansOtherwise) {
+  const auto of = [](const char* pattern) {
+    return error_of<Error>([&] { (void)tokenizers::pcre2_pattern(pattern); });
+  };
+  EXPECT_TRUE(holds(of("[a&&b]"), {"the pattern [a&&b] has an intersection, &&"}));
+  EXPECT_TRUE(holds(of("[a[b]]"), {"a [ inside [ ]"}));
+  EXPECT_TRUE(holds(of("(?~a)"), {"an absence operator"}));
+  EXPECT_TRUE(holds(of("(*SKIP)"), {"a callout"}));
+  EXPECT_TRUE(holds(of("(?m:a)"), {"the option \"m\""}));
+  EXPECT_TRUE(holds(of("[\\W]"), {"\\W inside [ ]"}));
+  EXPECT_TRUE(holds(of("a\\"), {"a \\ at its end"}));
+  EXPECT_TRUE(holds(of("\\y"), {"\\y"}));
+  EXPECT_TRUE(holds(of("[a"), {"a [ that is not closed"}));
+  EXPECT_TRUE(holds(of("a)"), {"a ) without a group"}));
+  EXPECT_TRUE(holds(of("\\pL"), {"\\p without { }"}));
+  EXPECT_TRUE(holds(of("\\u12"), {"\\u without four"}));
+  EXPECT_EQ(tokenizers::pcre2_pattern("\\p{N}{1,3}+"), "(?:\\p{N}{1,3})+");
+}
+
+}  // namespace
+}  // namespace levin::huggingface_tokenizer_test
