@@ -141,5 +141,6 @@
 #include "levin/trainer/param_groups.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/random_state.h"
+#include "levin/trainer/step_output.h"
 #include "levin/trainer/stochastic_depth.h"
 #include "levin/trainer/trainer.h"

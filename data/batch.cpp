@@ -1,5 +1,8 @@
 #include "levin/data/batch.h"
 
+#include <type_traits>
+
+#include "levin/core/component.h"
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 
@@ -13,7 +16,87 @@ void check_index(size_t index, size_t count) {
               ". Look at what the data set's get() returns.");
 }
 
+std::string in_quotes(std::string_view name) {
+  return "\"" + cut_text(std::string(name)) + "\"";
+}
+
+// What a field is, and how it is read.
+std::string kind_text(const BatchStructure::Field& field) {
+  const std::string name = in_quotes(field.name);
+  if (field.kind == FieldKind::tensor) return "a tensor: use batch[" + name + "]";
+  if (field.kind == FieldKind::list) return "a list of tensors: use batch.list(" + name + ")";
+  if (field.kind == FieldKind::ragged) return "ragged, a tensor per sample: use batch.list(" + name + ")";
+  if (field.kind == FieldKind::texts) return "texts: use batch.texts(" + name + ")";
+  return "a value of a type of its own: use batch.value<T>(" + name + ")";
+}
+
+[[noreturn]] void is_other_kind(const BatchStructure::Field& field) {
+  throw Error("Batch: the field " + in_quotes(field.name) + " is " + kind_text(field) + ".");
+}
+
+void add_tensors(BatchStructure& structure, std::vector<at::Tensor>& tensors, const std::string& name, FieldKind kind,
+                 const std::vector<at::Tensor>& added) {
+  structure.add_tensors(name, kind, tensors.size(), added.size());
+  tensors.insert(tensors.end(), added.begin(), added.end());
+}
+
+// The fields of `batch` as `name`.…; tensors without a name by their places.
+void add_batch(BatchStructure& structure, std::vector<at::Tensor>& tensors, const std::string& name,
+               const Batch& batch) {
+  std::vector<bool> named(batch.tensors.size(), false);
+  const BatchStructure none;
+  const BatchStructure& inner = batch.structure() == nullptr ? none : *batch.structure();
+  for (const auto& field : inner.fields) {
+    structure.add_copy(name + "." + field.name, field, inner, batch.tensors, tensors);
+    const bool is_host = field.kind == FieldKind::texts || field.kind == FieldKind::value;
+    for (size_t i = 0; !is_host && i < field.count; ++i) named[field.first + i] = true;
+  }
+  for (size_t i = 0; i < named.size(); ++i) {
+    if (named[i]) continue;
+    add_tensors(structure, tensors, name + "." + std::to_string(i), FieldKind::tensor, {batch.tensors[i]});
+  }
+}
+
+void add_field(BatchStructure& structure, std::vector<at::Tensor>& tensors, const BatchField& field) {
+  const std::string& name = field.name();
+  std::visit(
+      [&](const auto& content) {
+        using Content = std::decay_t<decltype(content)>;
+        if constexpr (std::is_same_v<Content, at::Tensor>) {
+          structure.add_tensors(name, FieldKind::tensor, tensors.size(), 1);
+          tensors.push_back(content);
+        } else if constexpr (std::is_same_v<Content, std::vector<at::Tensor>>) {
+          add_tensors(structure, tensors, name, FieldKind::list, content);
+        } else if constexpr (std::is_same_v<Content, Ragged>) {
+          add_tensors(structure, tensors, name, FieldKind::ragged, content.rows);
+        } else if constexpr (std::is_same_v<Content, std::vector<std::string>>) {
+          structure.add_texts(name, content);
+        } else if constexpr (std::is_same_v<Content, BatchValue>) {
+          structure.add_value(name, content);
+        } else {
+          add_batch(structure, tensors, name, *content);
+        }
+      },
+      field.content());
+}
+
 }  // namespace
+
+BatchField::BatchField(std::string name, const Batch& batch)
+    : name_(std::move(name)), content_(std::make_shared<const Batch>(batch)) {}
+
+Batch::Batch(std::initializer_list<BatchField> fields) {
+  BatchStructure structure;
+  for (const BatchField& field : fields) add_field(structure, tensors, field);
+  structure_ = std::make_shared<const BatchStructure>(std::move(structure));
+}
+
+Batch::Batch(std::vector<at::Tensor> list, const BatchNames& names)
+    : tensors(std::move(list)), structure_(names.structure()) {
+  if (tensors.size() >= names.count()) return;
+  throw Error("Batch: " + count_of(static_cast<int64_t>(names.count()), "name") + " (" + join(structure_->names()) +
+              ") for " + count_of(static_cast<int64_t>(tensors.size()), "tensor") + ". Give a tensor for each name.");
+}
 
 at::Tensor& Batch::operator[](size_t index) {
   check_index(index, tensors.size());
@@ -25,9 +108,114 @@ const at::Tensor& Batch::operator[](size_t index) const {
   return tensors[index];
 }
 
-int64_t Batch::size() const {
+at::Tensor& Batch::operator[](std::string_view name) {
+  return tensors[index_of(name)];
+}
+
+const at::Tensor& Batch::operator[](std::string_view name) const {
+  return tensors[index_of(name)];
+}
+
+at::TensorList Batch::list(std::string_view name) const {
+  const BatchStructure::Field& found = field(name);
+  if (found.kind != FieldKind::list && found.kind != FieldKind::ragged) is_other_kind(found);
+  return at::TensorList(tensors).slice(found.first, found.count);
+}
+
+const std::vector<std::string>& Batch::texts(std::string_view name) const {
+  const BatchStructure::Field& found = field(name);
+  if (found.kind != FieldKind::texts) is_other_kind(found);
+  return structure_->texts[found.first];
+}
+
+Batch Batch::group(std::string_view name) const {
+  Batch inner;
+  BatchStructure structure;
+  const std::string prefix = std::string(name) + ".";
+  if (structure_ != nullptr) {
+    for (const auto& one : structure_->fields) {
+      if (one.name.starts_with(prefix))
+        structure.add_copy(one.name.substr(prefix.size()), field(one.name), *structure_, tensors, inner.tensors);
+    }
+  }
+  if (structure.fields.empty()) {
+    throw Error("Batch: there is no group " + in_quotes(name) + ": no field's name begins with " + in_quotes(prefix) +
+                ". The batch has " + join(names()) + ".");
+  }
+  inner.structure_ = std::make_shared<const BatchStructure>(std::move(structure));
+  return inner;
+}
+
+std::vector<std::string> Batch::names() const {
+  return structure_ == nullptr ? std::vector<std::string>() : structure_->names();
+}
+
+FieldKind Batch::kind(std::string_view name) const {
+  return field(name).kind;
+}
+
+void Batch::add(const BatchField& field) {
+  BatchStructure structure = structure_ == nullptr ? BatchStructure() : *structure_;
+  add_field(structure, tensors, field);
+  structure_ = std::make_shared<const BatchStructure>(std::move(structure));
+}
+
+const BatchStructure::Field& Batch::field(std::string_view name) const {
+  if (structure_ == nullptr) {
+    throw Error("Batch: there is no field " + in_quotes(name) + ": the batch is a list of " +
+                count_of(static_cast<int64_t>(tensors.size()), "tensor") +
+                " without names. Name them where the batch is made: Batch{{" + in_quotes(name) + ", x}, …}.");
+  }
+  const BatchStructure::Field* found = structure_->find(name);
+  if (found == nullptr) {
+    throw Error("Batch: there is no field " + in_quotes(name) + "." + did_you_mean(std::string(name), names()) +
+                " The batch has " + join(names()) + ".");
+  }
+  const bool in_tensors = found->kind != FieldKind::texts && found->kind != FieldKind::value;
+  if (in_tensors && found->first + found->count > tensors.size()) {
+    throw Error("Batch: the field " + in_quotes(name) + " has no tensor: the batch holds " +
+                count_of(static_cast<int64_t>(tensors.size()), "tensor") +
+                ", fewer than its names tell of. Do not remove tensors from a batch with names; make a new one.");
+  }
+  return *found;
+}
+
+size_t Batch::index_of(std::string_view name) const {
+  const BatchStructure::Field& found = field(name);
+  if (found.kind != FieldKind::tensor) is_other_kind(found);
+  return found.first;
+}
+
+const BatchValue& Batch::value_of(std::string_view name) const {
+  const BatchStructure::Field& found = field(name);
+  if (found.kind != FieldKind::value) is_other_kind(found);
+  return structure_->values[found.first];
+}
+
+void Batch::fail_type(std::string_view name, const BatchValue& value, const std::type_info& wanted) {
+  throw Error("Batch: the field " + in_quotes(name) + " holds a value of type " + value.type_name() + ", not " +
+              detail::readable_type_name(wanted) + ". Use batch.value<" + value.type_name() + ">(" + in_quotes(name) +
+              ").");
+}
+
+int64_t Batch::size_of_list() const {
   if (tensors.empty()) return 0;
   return tensors[0].dim() == 0 ? 1 : tensors[0].size(0);
+}
+
+int64_t Batch::size_of_fields() const {
+  const auto rows_at = [&](size_t place) -> int64_t {
+    const bool counts = place < tensors.size() && tensors[place].defined() && tensors[place].dim() > 0;
+    return counts ? tensors[place].size(0) : -1;
+  };
+  for (const auto& one : structure_->fields) {
+    int64_t rows = -1;
+    if (one.kind == FieldKind::tensor || (one.kind == FieldKind::list && one.count > 0)) rows = rows_at(one.first);
+    if (one.kind == FieldKind::ragged || one.kind == FieldKind::texts) rows = static_cast<int64_t>(one.count);
+    if (one.kind == FieldKind::value) rows = structure_->values[one.first].rows().value_or(-1);
+    if (rows >= 0) return rows;
+  }
+  return size_of_list();
 }
 
 void Batch::check_count(size_t wanted) const {

@@ -1,28 +1,70 @@
-// One batch: tensors whose first dimension is the batch. A sample is a Batch too, without that dimension.
+// One batch: tensors whose first dimension is the batch, in order and, where they were given names, by name. A sample
+// is a Batch too, without that dimension.
 //
 //   auto [x, y] = batch.unpack<2>();   // x: (batch, 784) float32, y: (batch) int64
+//
+//   Batch batch{{"input_ids", ids}, {"labels", labels}, {"caption", texts}};
+//   batch["input_ids"];                                             // a tensor
+//   auto [ids, labels] = batch.unpack("input_ids", "labels");
+//   batch.texts("caption")[0];
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "levin/data/batch_fields.h"
+#include "levin/data/batch_value.h"
 
 namespace levin {
 
 struct Batch {
+  /// All of the batch's tensors but those inside values of other types, field after field.
   std::vector<at::Tensor> tensors = {};
 
   Batch() = default;
   Batch(std::initializer_list<at::Tensor> list) : tensors(list) {}
   explicit Batch(std::vector<at::Tensor> list) : tensors(std::move(list)) {}
+  /// Throws Error for a name that is empty or given twice.
+  Batch(std::initializer_list<BatchField> fields);
+  /// The first tensors by name. Throws Error if there are fewer tensors than names.
+  Batch(std::vector<at::Tensor> list, const BatchNames& names);
 
   /// Throws Error naming index and count if there is no such tensor.
   [[nodiscard]] at::Tensor& operator[](size_t index);
   [[nodiscard]] const at::Tensor& operator[](size_t index) const;
+
+  /// The tensor of that name. Throws Error with the fields there are.
+  [[nodiscard]] at::Tensor& operator[](std::string_view name);
+  [[nodiscard]] const at::Tensor& operator[](std::string_view name) const;
+  /// The tensors of a list, or those of a ragged field, one per sample. These and the next ones throw Error if there is
+  /// no such field, or it is of another kind.
+  [[nodiscard]] at::TensorList list(std::string_view name) const;
+  [[nodiscard]] const std::vector<std::string>& texts(std::string_view name) const;
+  template <class T>
+  [[nodiscard]] const T& value(std::string_view name) const {
+    const BatchValue& any = value_of(name);
+    if (const T* found = any.get_if<T>()) return *found;
+    fail_type(name, any, typeid(T));
+  }
+  /// The batch inside the batch: the fields "name.…", under what follows the point.
+  [[nodiscard]] Batch group(std::string_view name) const;
+
+  [[nodiscard]] bool has(std::string_view name) const { return structure_ != nullptr && structure_->find(name); }
+  /// Of all fields, in order; none for a list of tensors.
+  [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] FieldKind kind(std::string_view name) const;
+
+  /// Adds a field at the end. Throws Error for a name that is empty or taken.
+  void add(const BatchField& field);
 
   /// All N tensors; throws Error naming both numbers if the batch has another number of them.
   template <size_t N>
@@ -32,15 +74,34 @@ struct Batch {
     for (size_t i = 0; i < N; ++i) all[i] = tensors[i];
     return all;
   }
+  /// The tensors of these names.
+  template <std::convertible_to<std::string_view>... Names>
+  requires(sizeof...(Names) > 0)
+      [[nodiscard]] std::array<at::Tensor, sizeof...(Names)> unpack(const Names&... names) const {
+    return {(*this)[std::string_view(names)]...};
+  }
 
-  /// Samples: the first tensor's first dimension; 0 if there is no tensor, 1 if it has no dimension.
-  [[nodiscard]] int64_t size() const;
-  [[nodiscard]] bool empty() const { return tensors.empty(); }
+  /// Samples: the first tensor's first dimension; 0 if there is no tensor, 1 if it has no dimension. With names, those
+  /// of the first field that has some: a tensor's first dimension, or how many texts, or tensors if it is ragged.
+  [[nodiscard]] int64_t size() const { return structure_ == nullptr ? size_of_list() : size_of_fields(); }
+  [[nodiscard]] bool empty() const { return tensors.empty() && structure_ == nullptr; }
   /// Tensors.
   [[nodiscard]] size_t count() const { return tensors.size(); }
 
+  /// Null: a list of tensors.
+  [[nodiscard]] const std::shared_ptr<const BatchStructure>& structure() const { return structure_; }
+  void set_structure(std::shared_ptr<const BatchStructure> structure) { structure_ = std::move(structure); }
+
  private:
   void check_count(size_t wanted) const;
+  [[nodiscard]] int64_t size_of_list() const;
+  [[nodiscard]] int64_t size_of_fields() const;
+  [[nodiscard]] const BatchStructure::Field& field(std::string_view name) const;
+  [[nodiscard]] size_t index_of(std::string_view name) const;
+  [[nodiscard]] const BatchValue& value_of(std::string_view name) const;
+  [[noreturn]] static void fail_type(std::string_view name, const BatchValue& value, const std::type_info& wanted);
+
+  std::shared_ptr<const BatchStructure> structure_ = nullptr;
 };
 
 }  // namespace levin

@@ -155,6 +155,12 @@ class LightningModule : public torch::nn::Module {
   void set_loss_weight(double weight);
   void set_loss_weight(const at::Tensor& weight);
 
+  /// In training_step, validation_step or test_step: gives the hooks after the batch a tensor, which they read with
+  /// trainer().step_output(). Detached. With dp, micro-batches and pipelines the rows of the parts become one tensor
+  /// again, and a number their mean weighted by samples; with several ranks each has its own. Throws Error for a name
+  /// that is empty or given twice in a step.
+  void step_output(std::string_view name, const at::Tensor& value);
+
   /// Keeps the constructor's options for the logs and checkpoints.
   template <HasFields Options>
   void save_hyperparameters(const Options& options) {

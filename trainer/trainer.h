@@ -30,6 +30,7 @@ class LightningOptimizer;
 struct LRSchedulerConfig;
 struct Run;
 struct RunPlan;
+class StepOutput;
 class TimeSplit;
 
 /// What predict returns: for each loader, the result of each batch, on the CPU.
@@ -157,6 +158,9 @@ class Trainer {
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
   void log(std::string_view name, double value, const LogOptions& options = {});
   void log(std::string_view name, metrics::Metric& metric, const LogOptions& options = {});
+  /// In the hooks after a training, validation or test batch: what its step has published with
+  /// LightningModule::step_output, and in training its loss. Freed after these hooks; a copy keeps the tensors.
+  [[nodiscard]] const StepOutput& step_output() const;
   /// Sends values straight to the loggers and callback_metrics, outside of any reduction.
   void log_now(const Metrics& metrics, int64_t step);
   /// Figures of the machine, such as memory or temperature: to loggers that tell them from metrics, to the others as

@@ -134,6 +134,15 @@ ImageBox random_crop_box(const ImageSize& image, const RandomCropRange& range, a
   return middle_box(image, range);
 }
 
+namespace {
+
+const BatchNames& image_names() {
+  static const BatchNames names{"images", "labels"};
+  return names;
+}
+
+}  // namespace
+
 Batch image_batch(const std::vector<Batch>& samples, const ColourScale& scale) {
   std::vector<const Batch*> kept;
   for (const Batch& sample : samples) {
@@ -152,7 +161,7 @@ Batch image_batch(const std::vector<Batch>& samples, const ColourScale& scale) {
     write_image(sample[0], flip, table, x.mutable_data_ptr<float>() + i * first.numel());
     y.mutable_data_ptr<int64_t>()[i] = *sample[1].const_data_ptr<int64_t>();
   }
-  return {x, y};
+  return {{x, y}, image_names()};
 }
 
 }  // namespace levin

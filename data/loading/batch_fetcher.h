@@ -14,15 +14,12 @@
 
 #include "levin/data/batch.h"
 #include "levin/data/loading/dataset.h"
+#include "levin/data/loading/sample_stacker.h"
 
 namespace levin {
 
 /// Makes one batch of samples; called by several workers concurrently.
 using Collate = std::function<Batch(std::vector<Batch>)>;
-
-/// Stacks each tensor of the samples along a new first dimension. Throws DataError naming the odd sample (its index in
-/// `indices`, or its place in the list where there are none) and both shapes if the samples differ.
-[[nodiscard]] Batch stack_samples(const std::vector<Batch>& samples, const int64_t* indices = nullptr);
 
 class BatchFetcher {
  public:

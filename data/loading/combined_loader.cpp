@@ -4,7 +4,9 @@
 #include <string>
 #include <utility>
 
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
+#include "levin/data/batch_rows.h"
 
 namespace levin {
 
@@ -21,6 +23,10 @@ int64_t pass_number(int64_t epoch, int64_t cycle) {
 CombinedLoader::CombinedLoader(Loaders loaders, CombinedLoaderOptions options)
     : loaders_(std::move(loaders)), options_(checked(options, "CombinedLoaderOptions")), empty_(loaders_.size()) {
   if (loaders_.empty()) throw ConfigError("CombinedLoader: no loader was given. Give at least one.");
+  if (options_.names.empty() || options_.names.size() == loaders_.size()) return;
+  throw ConfigError("CombinedLoaderOptions.names: " + count_of(static_cast<int64_t>(options_.names.size()), "name") +
+                    " for " + count_of(static_cast<int64_t>(loaders_.size()), "loader") +
+                    ". Give one for each, or none.");
 }
 
 int64_t CombinedLoader::length(size_t k) const {
@@ -99,7 +105,7 @@ const Batch& CombinedLoader::without_rows(size_t k) {
   Batch first;
   loaders_[k]->start(epoch_);
   if (loaders_[k]->next(first)) {
-    for (const at::Tensor& tensor : first.tensors) empty_[k].tensors.push_back(tensor.narrow(0, 0, 0).clone());
+    empty_[k] = cut_rows(first, 0, 0, [&](size_t place) { return first.tensors[place].narrow(0, 0, 0).clone(); });
   }
   return empty_[k];
 }
@@ -122,6 +128,24 @@ bool CombinedLoader::next_in_sequence(Batch& batch) {
   return loaders_[k]->next(batch);
 }
 
+void CombinedLoader::append(Batch& whole, const Batch& part, size_t k) const {
+  if (!options_.names.empty()) return whole.add({options_.names[k], part});
+  const bool both_named = whole.structure() != nullptr && part.structure() != nullptr;
+  const auto clashes = [&](const BatchStructure::Field& field) { return whole.has(field.name); };
+  if (both_named && std::any_of(part.structure()->fields.begin(), part.structure()->fields.end(), clashes)) {
+    // Two loaders of one data module: tensors are found by their places.
+    if (part.structure()->has_tensors_only()) return append_fields(whole, Batch(part.tensors));
+    for (const auto& field : part.structure()->fields) {
+      if (!clashes(field)) continue;
+      throw DataError("CombinedLoader: loader " + std::to_string(k) + " gives a field \"" + field.name +
+                      "\", which a loader before it gives too. Set CombinedLoaderOptions.names, so that they become "
+                      "\"name." +
+                      field.name + "\".");
+    }
+  }
+  append_fields(whole, part);
+}
+
 bool CombinedLoader::next(Batch& batch) {
   const std::optional<int64_t> batches = num_batches();
   if (!running_ || (batches && position_ >= *batches)) return false;
@@ -133,7 +157,7 @@ bool CombinedLoader::next(Batch& batch) {
     for (size_t k = 0; k < loaders_.size(); ++k) {
       Batch part;
       if (!next_of(k, part)) return false;
-      whole.tensors.insert(whole.tensors.end(), part.tensors.begin(), part.tensors.end());
+      append(whole, part, k);
     }
   }
   batch = std::move(whole);

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,15 +37,21 @@ struct EnumNames<CombinedMode> {
 
 struct CombinedLoaderOptions {
   CombinedMode mode = CombinedMode::max_size_cycle;
+  std::vector<std::string> names = {};  // of the loaders, in their order; none: fields keep their names
   static auto fields() {
-    return levin::fields(field("mode", &CombinedLoaderOptions::mode,
+    using O = CombinedLoaderOptions;
+    return levin::fields(field("mode", &O::mode,
                                "min_size: until the shortest loader ends; max_size: until the longest ends, the others "
                                "giving tensors without rows then; max_size_cycle: the others beginning anew; "
-                               "sequential: one after another"));
+                               "sequential: one after another"),
+                         field("names", &O::names,
+                               "of the loaders, in order: field x of loader a is a.x; none: fields keep their names"));
   }
 };
 
-/// A batch holds the tensors of all loaders' batches in the loaders' order, and its samples are the first one's; with
+/// A batch holds the tensors of all loaders' batches in the loaders' order, with their fields' names, or as
+/// "loader.field" with the option `names` (tensor 0 without a name as "loader.0"); without it, names that an earlier
+/// loader gives too are left out, and these tensors are found by their places. Its samples are the first one's. With
 /// `sequential` it is the batch of one loader, see loader_of.
 ///
 ///   min_size        as many batches as the shortest loader; it alone takes loaders of unknown length
@@ -56,7 +63,7 @@ class CombinedLoader final : public Loader {
  public:
   using Options = CombinedLoaderOptions;
 
-  /// Throws ConfigError without a loader.
+  /// Throws ConfigError without a loader, and for names that are not one for each loader.
   explicit CombinedLoader(Loaders loaders, CombinedLoaderOptions options = {});
 
   /// Throws ConfigError if a loader's length is not known, or with max_size another loader is longer than the first.
@@ -79,6 +86,7 @@ class CombinedLoader final : public Loader {
   void start_loader(size_t k, int64_t position);
   bool next_of(size_t k, Batch& batch);
   bool next_in_sequence(Batch& batch);
+  void append(Batch& whole, const Batch& part, size_t k) const;
   const Batch& without_rows(size_t k);
 
   Loaders loaders_;

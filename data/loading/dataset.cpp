@@ -46,29 +46,44 @@ TensorDataset::TensorDataset(std::vector<at::Tensor> tensors) : tensors_(std::mo
   }
 }
 
+TensorDataset::TensorDataset(std::vector<at::Tensor> tensors, const std::vector<std::string>& names)
+    : TensorDataset(std::move(tensors)) {
+  if (names.size() != tensors_.size()) {
+    throw DataError("TensorDataset: " + count_of(static_cast<int64_t>(names.size()), "name") + " for " +
+                    count_of(static_cast<int64_t>(tensors_.size()), "tensor") + ". Give a name for each tensor.");
+  }
+  names_ = BatchNames(names).structure();
+}
+
 int64_t TensorDataset::size() const {
   return tensors_[0].size(0);
+}
+
+Batch TensorDataset::with_names(std::vector<at::Tensor> tensors) const {
+  Batch batch(std::move(tensors));
+  if (names_ != nullptr) batch.set_structure(names_);
+  return batch;
 }
 
 Batch TensorDataset::get(int64_t index) const {
   std::vector<at::Tensor> sample;
   sample.reserve(tensors_.size());
   for (const auto& tensor : tensors_) sample.push_back(tensor.select(0, index));
-  return Batch(std::move(sample));
+  return with_names(std::move(sample));
 }
 
 Batch TensorDataset::get_batch(const at::Tensor& indices) const {
   std::vector<at::Tensor> batch;
   batch.reserve(tensors_.size());
   for (const auto& tensor : tensors_) batch.push_back(gather_rows(tensor, indices));
-  return Batch(std::move(batch));
+  return with_names(std::move(batch));
 }
 
 Batch TensorDataset::get_range(int64_t first, int64_t count) const {
   std::vector<at::Tensor> batch;
   batch.reserve(tensors_.size());
   for (const auto& tensor : tensors_) batch.push_back(tensor.narrow(0, first, count));
-  return Batch(std::move(batch));
+  return with_names(std::move(batch));
 }
 
 }  // namespace levin

@@ -14,6 +14,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "levin/data/batch.h"
@@ -47,6 +49,8 @@ class TensorDataset final : public Dataset {
  public:
   /// Throws DataError if there is no tensor, one has no dimension or the lengths differ.
   explicit TensorDataset(std::vector<at::Tensor> tensors);
+  /// With a name for each tensor. Throws DataError also for another number of names.
+  TensorDataset(std::vector<at::Tensor> tensors, const std::vector<std::string>& names);
 
   [[nodiscard]] int64_t size() const override;
   [[nodiscard]] Batch get(int64_t index) const override;
@@ -57,7 +61,10 @@ class TensorDataset final : public Dataset {
   [[nodiscard]] const std::vector<at::Tensor>& tensors() const { return tensors_; }
 
  private:
+  [[nodiscard]] Batch with_names(std::vector<at::Tensor> tensors) const;
+
   std::vector<at::Tensor> tensors_;
+  std::shared_ptr<const BatchStructure> names_ = nullptr;
 };
 
 }  // namespace levin

@@ -83,7 +83,9 @@ CsvDataset::CsvDataset(CsvDatasetOptions given) {
   } else if (has_target) {
     tensors.push_back(feature_tensor(rows, first_row, {target}, names, options.path).squeeze(1));
   }
-  data_ = std::make_unique<TensorDataset>(std::move(tensors));
+  const std::vector<std::string> fields =
+      has_target ? std::vector<std::string>{"features", "targets"} : std::vector<std::string>{"features"};
+  data_ = std::make_unique<TensorDataset>(std::move(tensors), fields);
 }
 
 CsvData::CsvData(CsvDataOptions options) : options_(checked(std::move(options), "CsvDataOptions")) {

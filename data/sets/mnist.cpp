@@ -20,6 +20,10 @@ namespace levin {
 
 namespace {
 
+std::vector<std::string> image_fields() {
+  return {"images", "labels"};
+}
+
 constexpr std::array<const char*, 4> kFiles = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                                                "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
 
@@ -140,7 +144,7 @@ void MnistModule::setup(Stage stage) {
                                    options_.stratified_split ? train_->tensors()[1] : at::Tensor());
   const auto part = [&](const at::Tensor& rows) {
     const at::Tensor indices = std::get<0>(rows.sort());  // memory in the file's order
-    return std::make_shared<TensorDataset>(train_->get_batch(indices).tensors);
+    return std::make_shared<TensorDataset>(train_->get_batch(indices).tensors, image_fields());
   };
   val_ = part(split.held_out);
   train_ = part(split.train);
@@ -167,7 +171,7 @@ std::shared_ptr<TensorDataset> MnistModule::read(bool train) const {
   at::Tensor images = pixels.to(at::kFloat).div_(255);
   if (options_.normalize) images.sub_(archive_.mean).div_(archive_.deviation);
   images = options_.flatten ? images.flatten(1) : images.unsqueeze(1);
-  return std::make_shared<TensorDataset>(std::vector<at::Tensor>{images, labels.to(at::kLong)});
+  return std::make_shared<TensorDataset>(std::vector<at::Tensor>{images, labels.to(at::kLong)}, image_fields());
 }
 
 std::shared_ptr<Loader> MnistModule::train_dataloader() {

@@ -11,6 +11,15 @@
 
 namespace levin {
 
+namespace {
+
+const BatchNames& token_names() {
+  static const BatchNames names{"input_ids", "labels"};
+  return names;
+}
+
+}  // namespace
+
 TokenFileDataset::TokenFileDataset(const std::string& path, TokenFileDatasetOptions options)
     : files_(path, options.dtype), options_(options) {
   const auto place = [&](double share) { return static_cast<int64_t>(static_cast<double>(files_.size()) * share); };
@@ -25,7 +34,7 @@ TokenFileDataset::TokenFileDataset(const std::string& path, TokenFileDatasetOpti
 Batch TokenFileDataset::get(int64_t index) const {
   at::Tensor row = at::empty({options_.block_size + 1}, at::TensorOptions().dtype(at::kLong));
   files_.read(first_ + index, row.numel(), options_.vocab_size, row.mutable_data_ptr<int64_t>());
-  return {row.narrow(0, 0, options_.block_size), row.narrow(0, 1, options_.block_size)};
+  return {{row.narrow(0, 0, options_.block_size), row.narrow(0, 1, options_.block_size)}, token_names()};
 }
 
 Batch TokenFileDataset::get_batch(const at::Tensor& indices) const {
@@ -36,7 +45,7 @@ Batch TokenFileDataset::get_batch(const at::Tensor& indices) const {
     files_.read(first_ + all.const_data_ptr<int64_t>()[i], width, options_.vocab_size,
                 rows.mutable_data_ptr<int64_t>() + i * width);
   }
-  return {rows.narrow(1, 0, options_.block_size), rows.narrow(1, 1, options_.block_size)};
+  return {{rows.narrow(1, 0, options_.block_size), rows.narrow(1, 1, options_.block_size)}, token_names()};
 }
 
 TokenFileData::TokenFileData(TokenFileDataOptions options)

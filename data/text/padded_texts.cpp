@@ -12,6 +12,15 @@
 
 namespace levin {
 
+namespace {
+
+const BatchNames& padded_names() {
+  static const BatchNames names{"input_ids", "labels"};
+  return names;
+}
+
+}  // namespace
+
 void PaddedTexts::add(const std::vector<int32_t>& tokens, int64_t label) {
   const auto kept = std::min(tokens.size(), static_cast<size_t>(max_length_));
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.begin() + static_cast<int64_t>(kept));
@@ -43,7 +52,8 @@ Batch PaddedTexts::get(int64_t index) const {
   const int64_t width = padding_ == Padding::longest ? length(index) : max_length_;
   at::Tensor x = at::empty({width}, at::TensorOptions().dtype(at::kLong));
   write(index, width, x.mutable_data_ptr<int64_t>());
-  return {x, at::scalar_tensor(labels_[static_cast<size_t>(index)], at::TensorOptions().dtype(at::kLong))};
+  const at::Tensor y = at::scalar_tensor(labels_[static_cast<size_t>(index)], at::TensorOptions().dtype(at::kLong));
+  return {{x, y}, padded_names()};
 }
 
 Batch PaddedTexts::get_batch(const at::Tensor& indices) const {
@@ -60,7 +70,7 @@ Batch PaddedTexts::get_batch(const at::Tensor& indices) const {
     write(index[b], width, rows + b * width);
     labels[b] = labels_[static_cast<size_t>(index[b])];
   }
-  return {x, y};
+  return {{x, y}, padded_names()};
 }
 
 }  // namespace levin

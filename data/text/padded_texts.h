@@ -13,8 +13,8 @@ namespace levin {
 
 enum class Padding { max_length, longest };
 
-/// Sample i: x, its tokens and then `pad` up to max_length, or to the longest of the batch, (length) int64, and y, its
-/// class, () int64.
+/// Sample i: x ("input_ids"), its tokens and then `pad` up to max_length, or to the longest of the batch, (length)
+/// int64, and y ("labels"), its class, () int64.
 class PaddedTexts final : public Dataset {
  public:
   PaddedTexts(int64_t max_length, int32_t pad, Padding padding = Padding::max_length)

@@ -26,13 +26,18 @@ at::Tensor windows_of(const at::Tensor& tokens, int64_t block_size) {
   return tokens.unfold(0, block_size + 1, 1);
 }
 
+const BatchNames& block_names() {
+  static const BatchNames names{"input_ids", "labels"};
+  return names;
+}
+
 }  // namespace
 
 TokenBlocks::TokenBlocks(const at::Tensor& tokens, int64_t block_size) : windows_(windows_of(tokens, block_size)) {}
 
 Batch TokenBlocks::split(const at::Tensor& blocks) const {
   const at::Tensor wide = blocks.to(at::kLong);  // (…, block_size + 1)
-  return {wide.narrow(-1, 0, block_size()), wide.narrow(-1, 1, block_size())};
+  return {{wide.narrow(-1, 0, block_size()), wide.narrow(-1, 1, block_size())}, block_names()};
 }
 
 Batch TokenBlocks::get(int64_t index) const {

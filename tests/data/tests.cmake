@@ -16,6 +16,7 @@ levin_test(data LIBS ZLIB::ZLIB FILES
   data/image_folder_test.cpp
   data/images_test.cpp
   data/mnist_test.cpp
+  data/named_batch_test.cpp
   data/npy_test.cpp
   data/sampler_test.cpp
   data/sentence_piece_test.cpp

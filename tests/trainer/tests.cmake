@@ -25,6 +25,11 @@ levin_test(trainer TORCH FILES
   trainer/scaled_nan_test.cpp
   trainer/trainer_test.cpp)
 
+# What steps take and give beyond a list of tensors and a loss.
+levin_test(named_batches TORCH FILES
+  trainer/named_batches_test.cpp
+  trainer/step_output_test.cpp)
+
 # Recipes of papers, in runs.
 levin_test(recipes TORCH FILES
   callbacks/mixed_batches_test.cpp

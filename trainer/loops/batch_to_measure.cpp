@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "levin/data/batch_rows.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/loader_set.h"
 
@@ -16,17 +17,21 @@ constexpr int64_t kMostBatches = 32;
 
 int64_t batch_bytes(const Batch& batch) {
   int64_t bytes = 0;
-  for (const at::Tensor& tensor : batch.tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  const auto add = [&bytes](const at::Tensor& tensor) { bytes += static_cast<int64_t>(tensor.nbytes()); };
+  for (const at::Tensor& tensor : batch.tensors) add(tensor);
+  if (has_values(batch)) {
+    Batch seen = batch;
+    visit_values(seen, add);
+  }
   return bytes;
 }
 
 Batch first_samples(const Batch& batch, int64_t samples) {
   const int64_t all = batch.size();
-  Batch part = batch;
-  for (at::Tensor& tensor : part.tensors) {
-    if (tensor.dim() > 0 && tensor.size(0) == all) tensor = tensor.narrow(0, 0, samples).clone();
-  }
-  return part;
+  return cut_rows(batch, 0, samples, [&](size_t place) {
+    const at::Tensor& tensor = batch.tensors[place];
+    return tensor.dim() > 0 && tensor.size(0) == all ? tensor.narrow(0, 0, samples).clone() : tensor;
+  });
 }
 
 std::optional<BatchToMeasure> largest_of_next_batches(Run& run) {

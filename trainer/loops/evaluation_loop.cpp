@@ -270,6 +270,7 @@ void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loade
         if (stage_ == Stage::test) m.on_test_batch_end(batch, batch_idx, loader_idx);
         if (stage_ == Stage::validate) m.on_validation_batch_end(batch, batch_idx, loader_idx);
       });
+  run_.entry.outputs.clear();
   if (stage_ == Stage::predict) {
     if (prediction.defined() && keeps_predictions_)
       predictions_[static_cast<size_t>(loader_idx)].push_back(prediction.cpu());

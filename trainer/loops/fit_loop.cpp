@@ -246,11 +246,13 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   run_.has_trained = true;
   epoch.batch_running = false;
   epoch.rest = BatchRest::metrics;
+  run_.entry.outputs.set_loss(loss);
   run_.entry.time_split.enter(StepPart::callbacks);
   call_hook(
       run_.entry, Hook::on_train_batch_end,
       [&](Callback& c) { c.on_train_batch_end(run_.trainer, *run_.entry.module, loss, batch, epoch.batch_idx); },
       [&](LightningModule& m) { m.on_train_batch_end(loss, batch, epoch.batch_idx); });
+  run_.entry.outputs.clear();
   const bool faster = memory_keeping_ != nullptr && memory_keeping_->end_batch();
   if (thread_tuning_ != nullptr) thread_tuning_->end_batch(window.last);
   if (faster && !run_.has_peers()) {  // the times so far are those of other steps; a rank alone cannot begin anew

@@ -6,6 +6,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/data/batch_rows.h"
 #include "levin/metrics/metric_collection.h"
 #include "levin/optim/clip_grad.h"
 #include "levin/precision/autocast.h"
@@ -16,6 +17,7 @@
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/nonfinite_loss.h"
 #include "levin/trainer/step/pass.h"
+#include "levin/trainer/step/publish_output.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -51,8 +53,13 @@ at::Tensor LightningModule::forward(const at::Tensor&) {
 }
 
 Batch LightningModule::transfer_batch_to_device(Batch batch, at::Device device, int64_t) {
-  for (at::Tensor& tensor : batch.tensors) {
+  const auto move = [device](at::Tensor& tensor) {
     if (tensor.device() != device) tensor = tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
+  };
+  for (at::Tensor& tensor : batch.tensors) move(tensor);
+  if (has_values(batch)) {
+    check_can_move(batch, device);
+    visit_values(batch, move);
   }
   return batch;
 }
@@ -148,6 +155,10 @@ void LightningModule::set_loss_weight(double weight) {
 
 void LightningModule::set_loss_weight(const at::Tensor& weight) {
   if (trainer_ != nullptr) note_loss_weight(RunAccess::of(*trainer_), weight);
+}
+
+void LightningModule::step_output(std::string_view name, const at::Tensor& value) {
+  if (trainer_ != nullptr && !is_recomputing()) publish_output(RunAccess::of(*trainer_), name, value);
 }
 
 void LightningModule::manual_backward(const at::Tensor& loss) {

@@ -13,6 +13,7 @@
 #include "levin/core/console.h"
 #include "levin/core/gradients.h"
 #include "levin/core/progress_line.h"
+#include "levin/data/batch_rows.h"
 #include "levin/recompute/chain_blocks.h"
 #include "levin/recompute/chain_figures.h"
 #include "levin/recompute/chain_recorder.h"
@@ -126,9 +127,14 @@ void drop_gradients(Run& run) {
 Stations pass(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& batch) {
   std::vector<at::Tensor> known = weights_of(*run.entry.module);
   known.insert(known.end(), batch.tensors.begin(), batch.tensors.end());
+  if (has_values(batch)) {
+    Batch seen = batch;
+    visit_values(seen, [&known](at::Tensor& tensor) { known.push_back(tensor); });
+  }
   ChainRecorder recorder(meter, known);
   run.entry.place = {Hook::none, std::max<int64_t>(1, batch.size()), 0, 1};
   blocks.set_recorder(&recorder);
+  run.entry.outputs.clear();
   recorder.begin_forward();
   at::Tensor loss;
   {

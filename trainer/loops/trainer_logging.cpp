@@ -34,6 +34,10 @@ bool is_wanted(const Run& run, LogKind kind, const char* call, const char* what)
 
 }  // namespace
 
+const StepOutput& Trainer::step_output() const {
+  return run_->entry.outputs;
+}
+
 void Trainer::log_now(const Metrics& metrics, int64_t step) {
   for (const auto& [name, value] : metrics) check_name("log_now", name);
   for (const auto& [name, value] : metrics) run_->entry.callback_metrics[name] = value;

@@ -2,8 +2,36 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
+
+#include "levin/data/batch_rows.h"
 
 namespace levin {
+
+namespace {
+
+// The tensors of the batch and of the values in it.
+std::vector<at::Tensor> all_tensors(Batch& batch) {
+  std::vector<at::Tensor> all = batch.tensors;
+  visit_values(batch, [&](at::Tensor& tensor) { all.push_back(tensor); });
+  return all;
+}
+
+void send_batch(DeviceCopier& copier, Batch& batch) {
+  if (!has_values(batch)) return copier.send(batch.tensors);
+  std::vector<at::Tensor> all = all_tensors(batch);
+  copier.send(all);
+  size_t next = 0;
+  for (at::Tensor& tensor : batch.tensors) tensor = all[next++];
+  visit_values(batch, [&](at::Tensor& tensor) { tensor = all[next++]; });
+}
+
+void receive_batch(DeviceCopier& copier, Batch& batch) {
+  if (!has_values(batch)) return copier.receive(batch.tensors);
+  copier.receive(all_tensors(batch));
+}
+
+}  // namespace
 
 void BatchStream::start(int64_t epoch, int64_t first) {
   loader_.start(epoch, first);
@@ -14,7 +42,7 @@ void BatchStream::start(int64_t epoch, int64_t first) {
 
 bool BatchStream::fetch_ahead() {
   const bool more = loader_.next(ahead_);
-  if (more && copier_ != nullptr) copier_->send(ahead_.tensors);
+  if (more && copier_ != nullptr) send_batch(*copier_, ahead_);
   return all_have_ && !sized_ ? all_have_(more) : more;
 }
 
@@ -28,7 +56,7 @@ bool BatchStream::next(Batch& batch) {
   }
   if (!has_ahead_) return false;
   batch = std::move(ahead_);
-  if (copier_ != nullptr) copier_->receive(batch.tensors);
+  if (copier_ != nullptr) receive_batch(*copier_, batch);
   ++index_;
   has_ahead_ = index_ + 1 < limit_ && fetch_ahead();
   is_last_ = !has_ahead_;

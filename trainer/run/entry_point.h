@@ -17,6 +17,7 @@
 #include "levin/trainer/hook.h"
 #include "levin/trainer/metrics.h"
 #include "levin/trainer/run/loaders.h"
+#include "levin/trainer/step_output.h"
 
 namespace levin {
 
@@ -65,6 +66,7 @@ struct EntryPoint {
 
   MetricStore train_metrics = {};
   MetricStore eval_metrics = {};
+  StepOutput outputs = {};  // of the running batch
   MetricStore::Place place = {};
   bool eval_on_step = true;
   int64_t eval_batch_idx = -1;  // of the running evaluation batch, in its loader

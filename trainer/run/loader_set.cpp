@@ -5,6 +5,7 @@
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/log.h"
+#include "levin/data/batch_rows.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/run/batch_sizing.h"
 #include "levin/trainer/run/hook_caller.h"
@@ -157,6 +158,7 @@ void copy_ahead(Run& run, BatchStream& stream) {
 
 Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
   const HookScope scope(run.entry, Hook::transfer);
+  run.entry.outputs.clear();  // of the batch before, where no hooks have seen them
   if (run.entry.data != nullptr) batch = run.entry.data->on_before_batch_transfer(std::move(batch), dataloader_idx);
   batch = run.entry.module->on_before_batch_transfer(std::move(batch), dataloader_idx);
   const at::Device device = run.strategy->device();
@@ -164,9 +166,11 @@ Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
               ? run.entry.data->transfer_batch_to_device(std::move(batch), device, dataloader_idx)
               : run.entry.module->transfer_batch_to_device(std::move(batch), device, dataloader_idx);
   if (const auto dtype = run.precision->dtype()) {
-    for (at::Tensor& tensor : batch.tensors) {
+    const auto convert = [&dtype](at::Tensor& tensor) {
       if (tensor.is_floating_point()) tensor = tensor.to(*dtype);
-    }
+    };
+    for (at::Tensor& tensor : batch.tensors) convert(tensor);
+    visit_values(batch, convert);
   }
   if (run.plan.channels_last) use_channels_last(batch);
   if (run.entry.data != nullptr) batch = run.entry.data->on_after_batch_transfer(std::move(batch), dataloader_idx);

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "levin/data/batch_rows.h"
 #include "levin/trainer/lightning_module.h"
 
 namespace levin {
@@ -16,9 +17,11 @@ void use_channels_last(LightningModule& module) {
 }
 
 void use_channels_last(Batch& batch) {
-  for (at::Tensor& tensor : batch.tensors) {
+  const auto lay_out = [](at::Tensor& tensor) {
     if (tensor.dim() == 4) tensor = tensor.contiguous(at::MemoryFormat::ChannelsLast);
-  }
+  };
+  for (at::Tensor& tensor : batch.tensors) lay_out(tensor);
+  visit_values(batch, lay_out);
 }
 
 }  // namespace levin

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "levin/data/batch_rows.h"
 #include "levin/strategies/device/scatter_gather.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/step/log_value.h"
 #include "levin/trainer/step/loss_weights.h"
+#include "levin/trainer/step/publish_output.h"
 
 namespace levin {
 
@@ -15,9 +17,32 @@ BatchParts::BatchParts(const Batch& batch, const std::vector<int64_t>& sizes, co
     shares[k].slot = slots[k];
     shares[k].samples = sizes[k];
   }
-  for (const at::Tensor& tensor : batch.tensors) {
-    const auto cut = scatter(tensor, sizes, slots);
-    for (size_t k = 0; k < sizes.size(); ++k) batches[k].tensors.push_back(cut[k]);
+  if (batch.structure() == nullptr || batch.structure()->has_tensors_only()) {
+    for (const at::Tensor& tensor : batch.tensors) {
+      const auto cut = scatter(tensor, sizes, slots);
+      for (size_t k = 0; k < sizes.size(); ++k) batches[k].tensors.push_back(cut[k]);
+    }
+    for (Batch& part : batches) part.set_structure(batch.structure());
+  } else {
+    cut_fields(batch, sizes, slots);
+  }
+}
+
+// By samples: what is ragged is not cut along its first dimension.
+void BatchParts::cut_fields(const Batch& batch, const std::vector<int64_t>& sizes,
+                            const std::vector<DeviceSlot>& slots) {
+  std::vector<std::vector<at::Tensor>> cuts(batch.count());
+  int64_t from = 0;
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    batches[k] = cut_rows(batch, from, sizes[k], [&](size_t place) {
+      if (cuts[place].empty()) cuts[place] = scatter(batch.tensors[place], sizes, slots);
+      return cuts[place][k];
+    });
+    const auto move = [&](at::Tensor& tensor) { tensor = move_to(tensor, slots[k]); };
+    for (at::Tensor& tensor : batches[k].tensors) move(tensor);
+    check_can_move(batches[k], slots[k].device);
+    visit_values(batches[k], move);
+    from += sizes[k];
   }
 }
 
@@ -39,6 +64,7 @@ at::Tensor finish_parts(Run& run, const BatchParts& parts) {
   {
     const HookScope scope(run.entry, Hook::training_step);  // as that of the whole batch would be
     log_shares(run, parts.shares);
+    join_outputs(run, parts.shares);
   }
   const at::Tensor mean = mean_loss(run, parts);
   const int64_t window = run.fit.epoch.window.size;

@@ -18,7 +18,8 @@ struct BatchParts {
   std::vector<at::Tensor> losses = {};  // () detached; undefined: none
   int64_t samples = 0;
 
-  /// `sizes`: samples of each, on the slot of its number. Throws Error for a tensor with another number of rows.
+  /// `sizes`: samples of each, on the slot of its number. Throws Error for a field with another number of samples, or
+  /// that cannot be split.
   BatchParts(const Batch& batch, const std::vector<int64_t>& sizes, const std::vector<DeviceSlot>& slots);
   /// A single part: the whole batch.
   BatchParts(const Batch& batch, const DeviceSlot& home);
@@ -26,6 +27,9 @@ struct BatchParts {
   [[nodiscard]] size_t count() const { return shares.size(); }
   /// Of the batch's samples.
   [[nodiscard]] double share_of(size_t k) const;
+
+ private:
+  void cut_fields(const Batch& batch, const std::vector<int64_t>& sizes, const std::vector<DeviceSlot>& slots);
 };
 
 /// The parts' mean loss, for checks and display; undefined if none had one.

@@ -11,6 +11,7 @@
 #include "levin/trainer/run/run_access.h"
 #include "levin/trainer/step/batch_parts.h"
 #include "levin/trainer/step/log_value.h"
+#include "levin/trainer/step/publish_output.h"
 #include "levin/trainer/step/step_share.h"
 #include "levin/trainer/trainer.h"
 
@@ -104,6 +105,7 @@ at::Tensor ModuleReplicas::run_step(Run& run, const Batch& batch, Result result,
   });
   if (cut) results = with_parallel_backward(replicas_, parallel_, std::move(results));
   log_shares(run, parts.shares);
+  join_outputs(run, parts.shares);
   if (result == Result::loss) return mean_of_shares(run, results, parts.shares, /*note=*/true);
   return run.strategy->gathers_outputs() ? gather(results, slots[0]) : outputs_on_cpu(std::move(results));
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "levin/core/tensor_text.h"
+#include "levin/data/batch_rows.h"
 
 namespace levin {
 
@@ -19,16 +20,26 @@ bool same_kind(const at::Tensor& one, const at::Tensor& other) {
 
 void RecordedBatch::make(const Batch& batch) {
   for (const auto& tensor : batch.tensors) batch_.tensors.push_back(tensor.clone());
+  batch_.set_structure(batch.structure());
 }
 
 bool RecordedBatch::fits(const Batch& batch) const {
-  return std::equal(batch.tensors.begin(), batch.tensors.end(), batch_.tensors.begin(), batch_.tensors.end(),
-                    same_kind);
+  return have_same_fields(batch, batch_) && std::equal(batch.tensors.begin(), batch.tensors.end(),
+                                                       batch_.tensors.begin(), batch_.tensors.end(), same_kind);
 }
 
 void RecordedBatch::take(const Batch& batch) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < batch.count(); ++i) batch_.tensors[i].copy_(batch.tensors[i], /*non_blocking=*/true);
+}
+
+std::string why_not_recorded(const Batch& batch) {
+  if (batch.structure() == nullptr) return "";
+  const auto* field = batch.structure()->on_host();
+  if (field == nullptr) return "";
+  return "the field \"" + field->name + "\" of the batch holds " +
+         (field->kind == FieldKind::texts ? "texts" : "a value of a type of its own") +
+         ", which a step reads on the host, and a recorded step does so once and not at each batch";
 }
 
 std::string shapes_text(const Batch& batch) {

@@ -15,7 +15,7 @@ class RecordedBatch {
 
   /// Makes memory like that of `batch`, and copies it there. A batch without tensors stays empty().
   void make(const Batch& batch);
-  /// Whether `batch` has as many tensors, of the same shapes, strides, types and devices.
+  /// Whether `batch` has the same fields, and as many tensors, of the same shapes, strides, types and devices.
   [[nodiscard]] bool fits(const Batch& batch) const;
   /// Copies a batch that fits. Does not block the host.
   void take(const Batch& batch);
@@ -23,6 +23,9 @@ class RecordedBatch {
  private:
   Batch batch_;
 };
+
+/// Why steps on such batches cannot be recorded, a clause; "": they can.
+[[nodiscard]] std::string why_not_recorded(const Batch& batch);
 
 /// "(32, 16), (32)"
 [[nodiscard]] std::string shapes_text(const Batch& batch);

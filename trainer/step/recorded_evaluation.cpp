@@ -11,6 +11,7 @@
 #include "levin/core/tensor_text.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/run/run.h"
+#include "levin/trainer/step/publish_output.h"
 #include "levin/trainer/step/recording_scope.h"
 
 namespace levin {
@@ -74,6 +75,14 @@ void RecordedEvaluation::give_up(const std::string& why) {
   stop();
 }
 
+void RecordedEvaluation::give_up_if_on_host(const Batch& batch) {
+  const std::string why = why_not_recorded(batch);
+  if (why.empty()) return;
+  if (!trial_) return give_up(why);
+  log::trainer.info("{}", about_recording("auto: " + why + ", so evaluation steps run as they are."));
+  stop();
+}
+
 void RecordedEvaluation::stop() {
   gave_up_ = true;
   recording_.reset();
@@ -83,7 +92,8 @@ void RecordedEvaluation::stop() {
 }
 
 at::Tensor RecordedEvaluation::step(const Batch& batch, int64_t batch_idx, Step step) {
-  if (gave_up_ || batch.empty()) return step(batch);
+  if (!gave_up_ && batch.structure() != nullptr) give_up_if_on_host(batch);
+  if (gave_up_ || batch.count() == 0) return step(batch);
   if (warm_up_left_ > 0) {
     --warm_up_left_;
     return step(batch);
@@ -137,6 +147,7 @@ at::Tensor RecordedEvaluation::repeat(const Batch& batch, int64_t batch_idx, Ste
   }
   ++replays_of_pass_;
   log_again(recorded_.notes);
+  give_outputs_again(run_, recorded_.notes);
   // The next replay writes to the recording's memory.
   at::Tensor prediction = recorded_.prediction.defined() ? recorded_.prediction.clone() : at::Tensor();
   if (!problem.empty()) give_up(problem);
@@ -154,6 +165,7 @@ std::string RecordedEvaluation::record(Step step) {
 std::string RecordedEvaluation::problem_of_left_memory() const {
   std::vector<at::Tensor> known = {recorded_.prediction};
   for (const auto& value : recorded_.notes.logged) known.push_back(value.value);
+  for (const auto& [name, value] : recorded_.notes.outputs) known.push_back(value);
   for (const at::Tensor& left : recording_->left_memory()) {
     const bool is_known = std::any_of(known.begin(), known.end(), [&](const at::Tensor& tensor) {
       return tensor.defined() && tensor.storage().data() == left.storage().data();
@@ -188,6 +200,7 @@ StepResults RecordedEvaluation::results_of(const Result& result) {
   StepResults results = {{"the prediction", result.prediction}};
   for (const auto& value : result.notes.logged)
     results.emplace_back("the logged value \"" + value.name + "\"", value.value);
+  for (const auto& [name, value] : result.notes.outputs) results.emplace_back("the output \"" + name + "\"", value);
   return results;
 }
 

@@ -69,6 +69,7 @@ class RecordedEvaluation {
   [[nodiscard]] Settings settings() const;
   void forget();
   void give_up(const std::string& why);
+  void give_up_if_on_host(const Batch& batch);
   void stop();
 
   Run& run_;

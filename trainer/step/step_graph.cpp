@@ -16,6 +16,7 @@
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/step/automatic_step.h"
 #include "levin/trainer/step/check_recordable.h"
+#include "levin/trainer/step/publish_output.h"
 #include "levin/trainer/step/recording_scope.h"
 #include "levin/trainer/step/update.h"
 #include "levin/trainer/trainer.h"
@@ -62,6 +63,7 @@ std::shared_ptr<StepGraph> StepGraph::make(Run& run, RecordSteps record) {
 }
 
 at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
+  if (!gave_up_ && window.first && batch.structure() != nullptr) give_up_if_on_host(batch);
   if (gave_up_) return automatic_step(run_, batch, batch_idx, window);
   const auto start = std::chrono::steady_clock::now();
   if (window.first) {
@@ -159,6 +161,14 @@ void StepGraph::forget() {
 
 void StepGraph::give_up(const std::string& why) {
   Console::instance().warn(about_recording(why + ". The steps are not recorded, and run as they are."));
+  stop();
+}
+
+void StepGraph::give_up_if_on_host(const Batch& batch) {
+  const std::string why = why_not_recorded(batch);
+  if (why.empty()) return;
+  if (!trial_) return give_up(why);
+  log::trainer.info("{}", about_recording("auto: " + why + ", so steps run as they are."));
   stop();
 }
 
@@ -292,6 +302,7 @@ StepResults StepGraph::results_of(const Part& part, const std::vector<at::Tensor
   StepResults results = {{"the loss", part.loss}, {"the sum of losses", part.unread_loss}};
   for (const auto& value : part.notes.logged)
     results.emplace_back("the logged value \"" + value.name + "\"", value.value);
+  for (const auto& [name, value] : part.notes.outputs) results.emplace_back("the output \"" + name + "\"", value);
   results.emplace_back("whether losses and gradients are finite", part.notes.flags);
   results.emplace_back("what other ranks say", part.notes.heard);
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -324,6 +335,7 @@ void StepGraph::take_notes(const Part& part, const WindowPart& window) {
     place.hook = value.hook;
     run_.entry.train_metrics.log(place, value.name, value.value, value.options);
   }
+  give_outputs_again(run_, part.notes);
   if (!window.last) return;
   if (leaves_updates_) {
     if (part.notes.heard.defined()) hear(run_.entry, run_.fit, notes_of(part.notes.heard));

@@ -109,6 +109,7 @@ class StepGraph {
   [[nodiscard]] Settings settings() const;
   void forget();
   void give_up(const std::string& why);
+  void give_up_if_on_host(const Batch& batch);
   void stop();
 
   Run& run_;

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "levin/trainer/hook.h"
@@ -22,6 +23,7 @@ struct StepNotes {
     LogOptions options;
   };
   std::vector<Logged> logged = {};
+  std::vector<std::pair<std::string, at::Tensor>> outputs = {};  // of step_output, overwritten as well
   at::Tensor flags = {};  // of window_flags(); undefined: not needed, or the window has not ended
   at::Tensor loss = {};   // the sum of the losses that the flags are about
   // With several ranks, where their gradients are reduced: this rank's notes, which the host writes before each replay,

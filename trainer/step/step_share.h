@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "levin/strategies/device_slot.h"
@@ -26,6 +27,7 @@ struct StepShare {
   DeviceSlot slot = {};
   int64_t samples = 1;
   std::vector<Logged> logged = {};
+  std::vector<std::pair<std::string, at::Tensor>> outputs = {};  // of step_output, detached
   at::Tensor loss_weight = {};  // () set by its training_step; undefined: not set
 
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options);
