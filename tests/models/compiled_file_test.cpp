@@ -15,17 +15,23 @@ namespace levin::compiled_file_test {
 using Json = nlohmann::json;
 
 Json description() {
-  Json graph = {{"dynamic_batch", false}, {"inputs", {"tensor:w", "batch:0"}}, {"outputs", {"loss", "gradient:w"}}};
-  return {{"format", "levin-compiled-1"},
-          {"torch", "2.11.0"},
-          {"device", "cpu"},
-          {"machine", "x86_64"},
-          {"cpu_flags", {"sse"}},
-          {"parameters", {{{"name", "w"}, {"shape", {2}}, {"dtype", "float32"}, {"requires_grad", true}}}},
-          {"buffers", Json::array()},
-          {"constants", Json::array()},
-          {"batch", {{{"shape", {4, 2}}, {"dtype", "float32"}}}},
-          {"graphs", {{"training", graph}, {"evaluation", graph}}}};
+  const Json graph = {{"dynamic_batch", false},
+                      {"inputs", Json::array({"tensor:w", "batch:0"})},
+                      {"outputs", Json::array({"loss", "gradient:w"})}};
+  const Json parameter = {
+      {"name", "w"}, {"shape", Json::array({2})}, {"dtype", "float32"}, {"requires_grad", true}};
+  const Json input = {{"shape", Json::array({4, 2})}, {"dtype", "float32"}};
+  Json json = Json::object();
+  json["format"] = "levin-compiled-1";
+  json["torch"] = "2.11.0";
+  json["device"] = "cpu";
+  json["machine"] = "x86_64";
+  json["cpu_flags"] = Json::array({"sse"});
+  json["parameters"] = Json::array({parameter});
+  json["buffers"] = json["constants"] = Json::array();
+  json["batch"] = Json::array({input});
+  json["graphs"]["training"] = json["graphs"]["evaluation"] = graph;
+  return json;
 }
 
 // A safetensors file with one tensor.
@@ -113,10 +119,10 @@ TEST_F(CompiledFile, whose_graphs_name_what_is_not_described_is_refused) {
   write(json);
   expect(error(), {"it describes no batch:7"});
   json = description();
-  json["graphs"]["evaluation"]["outputs"] = {"prediction"};
+  json["graphs"]["evaluation"]["outputs"] = Json::array({"prediction"});
   write(json);
   expect(error(), {"a graph has no loss"});
-  json["graphs"]["evaluation"]["outputs"] = {"loss", "riddle"};
+  json["graphs"]["evaluation"]["outputs"] = Json::array({"loss", "riddle"});
   write(json);
   expect(error(), {"it has an unknown \"riddle\""});
 }
@@ -135,7 +141,7 @@ TEST_F(CompiledFile, for_another_LibTorch_device_or_processor_names_both) {
   write(json);
   expect(error(), {"was compiled for aarch64 processors, and this machine has x86_64"});
   json = description();
-  json["cpu_flags"] = {"sse", "avx1024", "tea"};
+  json["cpu_flags"] = Json::array({"sse", "avx1024", "tea"});
   write(json);
   expect(error(), {"for a processor with avx1024, tea, which this one lacks"});
 }

@@ -1,5 +1,5 @@
-"""Compiled steps beside eager PyTorch: tools/compile_step.py compiles modules, `levin fit` trains them. Needs the PyTorch for
-Python that benchmarks compare with (`./dev check --peers` installs it) and a C++ compiler; skipped without them.
+"""Compiled steps beside eager PyTorch: tools/compile_step.py compiles modules, `levin fit` trains them. Needs the PyTorch
+for Python that benchmarks compare with (`./dev check --peers` installs it) and a C++ compiler; skipped without them.
 
   compiled_step_test.py LEVIN [unittest's arguments]
 """
