@@ -82,7 +82,8 @@ ModelInputs HuggingFaceClassifier::inputs_of(const at::Tensor& first) const {
 }
 
 at::Tensor HuggingFaceClassifier::forward(const at::Tensor& input) {
-  return model()->forward(inputs_of(input)).logits;
+  const ModelInputs inputs = inputs_of(input);  // before model(), which may be null: it says so
+  return model()->forward(inputs).logits;
 }
 
 at::Tensor HuggingFaceClassifier::logits_of(const Batch& batch) {

@@ -74,7 +74,7 @@ void HuggingFaceModule::save_pretrained(const std::string& folder) const {
     tensors.emplace_back(item.key(), std::move(tensor));
   }
   if (has_trainer() && !trainer().is_global_zero()) return;
-  model_->save_pretrained(folder, tensors, {.max_shard_size = settings_.max_shard_size});
+  model_->save_tensors(folder, tensors, {.max_shard_size = settings_.max_shard_size});
 }
 
 void HuggingFaceModule::on_fit_end() {

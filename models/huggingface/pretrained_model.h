@@ -77,8 +77,8 @@ class PretrainedModel : public torch::nn::Module {
   void save_pretrained(const std::string& folder, const SavePretrainedOptions& options = {}) const;
   /// The same with these tensors in place of the model's own, by the model's names: weights gathered from several
   /// ranks.
-  void save_pretrained(const std::string& folder, const std::vector<std::pair<std::string, at::Tensor>>& tensors,
-                       const SavePretrainedOptions& options = {}) const;
+  void save_tensors(const std::string& folder, const std::vector<std::pair<std::string, at::Tensor>>& tensors,
+                    const SavePretrainedOptions& options = {}) const;
 
   // For those that make models.
   void set_class_name(std::string name) { class_name_ = std::move(name); }

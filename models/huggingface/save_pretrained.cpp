@@ -144,11 +144,11 @@ std::string torch_word(at::ScalarType type) {
 void PretrainedModel::save_pretrained(const std::string& folder, const SavePretrainedOptions& options) const {
   NamedTensors tensors;
   for (const auto& item : named_parameters()) tensors.emplace_back(item.key(), item.value().detach());
-  save_pretrained(folder, tensors, options);
+  save_tensors(folder, tensors, options);
 }
 
-void PretrainedModel::save_pretrained(const std::string& folder, const NamedTensors& tensors,
-                                      const SavePretrainedOptions& unchecked) const {
+void PretrainedModel::save_tensors(const std::string& folder, const NamedTensors& tensors,
+                                   const SavePretrainedOptions& unchecked) const {
   const SavePretrainedOptions options = checked(unchecked, "SavePretrainedOptions");
   std::map<std::string, at::Tensor> given(tensors.begin(), tensors.end());
   NamedTensors ordered;

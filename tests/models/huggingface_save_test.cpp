@@ -115,7 +115,7 @@ TEST(SavePretrained, NamesWhatIsWrong) {
   EXPECT_TRUE(holds(error_of<ConfigError>([&] { model->save_pretrained(folder.path(), {.max_shard_size = {0}}); }),
                     {"max_shard_size", "> 0"}));
   EXPECT_TRUE(holds(error_of<Error>([&] {
-                      model->save_pretrained(folder.path(), {{"lm_head.weight", torch::ones(1)}});
+                      model->save_tensors(folder.path(), {{"lm_head.weight", torch::ones(1)}});
                     }),
                     {"save_pretrained", "model.embed_tokens.weight is missing"}));
 }
