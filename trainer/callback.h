@@ -39,6 +39,10 @@ class Callback {
 
   virtual void setup(Trainer&, LightningModule&, Stage) {}
   virtual void teardown(Trainer&, LightningModule&, Stage) {}
+  /// Changes the module after configure_model and the weights of the run file's `weights`, before a checkpoint is
+  /// loaded and before the optimizers are made: adds parameters, replaces or freezes some. In every stage, on every
+  /// rank, and once for each replica of dp.
+  virtual void adapt_model(Trainer&, LightningModule&) {}
 
   virtual void on_fit_start(Trainer&, LightningModule&) {}
   virtual void on_fit_end(Trainer&, LightningModule&) {}

@@ -12,6 +12,7 @@ const char* hook_name(Hook hook) {
       LEVIN_HOOK(prepare_data);
       LEVIN_HOOK(setup);
       LEVIN_HOOK(configure_model);
+      LEVIN_HOOK(adapt_model);
       LEVIN_HOOK(configure_optimizers);
       LEVIN_HOOK(teardown);
       LEVIN_HOOK(on_fit_start);

@@ -11,6 +11,7 @@ enum class Hook {
   prepare_data,
   setup,
   configure_model,
+  adapt_model,
   configure_optimizers,
   teardown,
   on_fit_start,

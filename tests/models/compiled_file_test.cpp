@@ -58,7 +58,7 @@ class CompiledFile : public ::testing::Test {
     for (const auto& [name, content] : records) archive.writeRecord(name, content.data(), content.size());
     archive.writeEndOfFile();
   }
-  void write(const Json& json) const {
+  void write_description(const Json& json) const {
     write({{"extra/levin.json", json.dump()}, {"extra/weights.safetensors", weights("w", "[2]", 2)}});
   }
 
@@ -97,57 +97,57 @@ TEST_F(CompiledFile, whose_description_is_damaged_says_what_is_wrong) {
   expect(error(), {"its description cannot be used: not JSON at byte"});
   Json json = description();
   json.erase("graphs");
-  write(json);
+  write_description(json);
   expect(error(), {"its description is not complete", "graphs"});
   json = description();
   json["format"] = "levin-compiled-9";
-  write(json);
+  write_description(json);
   expect(error(), {"its format is \"levin-compiled-9\", and this Levin reads levin-compiled-1"});
   json = description();
   json["parameters"][0]["dtype"] = "complex64";
-  write(json);
+  write_description(json);
   expect(error(), {"it names the type \"complex64\""});
 }
 
 TEST_F(CompiledFile, whose_graphs_name_what_is_not_described_is_refused) {
   Json json = description();
   json["graphs"]["training"]["inputs"][0] = "tensor:v";
-  write(json);
+  write_description(json);
   expect(error(), {"it describes no tensor \"v\""});
   json = description();
   json["graphs"]["training"]["inputs"][1] = "batch:7";
-  write(json);
+  write_description(json);
   expect(error(), {"it describes no batch:7"});
   json = description();
   json["graphs"]["evaluation"]["outputs"] = Json::array({"prediction"});
-  write(json);
+  write_description(json);
   expect(error(), {"a graph has no loss"});
   json["graphs"]["evaluation"]["outputs"] = Json::array({"loss", "riddle"});
-  write(json);
+  write_description(json);
   expect(error(), {"it has an unknown \"riddle\""});
 }
 
 TEST_F(CompiledFile, for_another_LibTorch_device_or_processor_names_both) {
   Json json = description();
   json["torch"] = "2.7.1";
-  write(json);
+  write_description(json);
   expect(error(), {"was compiled by PyTorch 2.7.1, and this Levin runs LibTorch 2.11", "Compile it again"});
   json = description();
   json["device"] = "cuda";
-  write(json);
+  write_description(json);
   expect(error(), {"was compiled for cuda, and Levin runs compiled steps on CPUs"});
   json = description();
   json["machine"] = "aarch64";
-  write(json);
+  write_description(json);
   expect(error(), {"was compiled for aarch64 processors, and this machine has x86_64"});
   json = description();
   json["cpu_flags"] = Json::array({"sse", "avx1024", "tea"});
-  write(json);
+  write_description(json);
   expect(error(), {"for a processor with avx1024, tea, which this one lacks"});
 }
 
 TEST_F(CompiledFile, is_read_but_not_run_unless_it_is_trusted) {
-  write(description());
+  write_description(description());
   expect(error_of([&] { CompiledModule({.path = path()}); }),
          {"CompiledModule: " + path(), "holds native code", "set trust: true"});
 }

@@ -161,6 +161,11 @@ StartingPoint set_up(Run& run) {
   run.entry.ckpt_path = start.path;
   if (!start.path.empty()) log::checkpoint.info("starts from {}", start.path);
   if (start.path.empty() && weights) load_weights(*run.entry.module, *weights);
+  {
+    const auto making = run.strategy->model_sharded_context(stage == Stage::fit);
+    call_callbacks(run.entry, Hook::adapt_model,
+                   [&](Callback& callback) { callback.adapt_model(run.trainer, *run.entry.module); });
+  }
   if (!start.path.empty()) {
     call_module(run.entry, Hook::on_load_checkpoint,
                 [&](LightningModule& m) { m.on_load_checkpoint(start.checkpoint); });

@@ -82,8 +82,9 @@ std::shared_ptr<LightningModule> ModuleReplicas::copy_of(Run& run, const DeviceS
   RunAccess::trainer_of(*copy) = &run.trainer;
   copy->setup(*run.entry.stage);
   copy->configure_model();
-  copy->to(slot.device);
   if (const auto dtype = run.precision->dtype()) copy->to(*dtype);
+  for (const auto& callback : run.entry.callbacks) callback->adapt_model(run.trainer, *copy);
+  copy->to(slot.device);
   return copy;
 }
 
