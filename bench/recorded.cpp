@@ -1,5 +1,6 @@
 // record_steps: a step replayed from its recording beside the same step run as it is, by hand and by the Trainer, by
-// PyTorch, by torch.compile and by Lightning with it. One thread, one core, fixed batches in memory.
+// PyTorch, by torch.compile and by Lightning with it, and by the Trainer with the step compiled ahead (CompiledModule).
+// One thread, one core, fixed batches in memory.
 //
 //   bench_recorded [--rounds N] [mlp16] [mlp784] [gru] [lstm] [cnn] [gpt]      without names: all
 //   bench_recorded memory plain|recorded NAME STEPS                            [resident memory at the end in MiB]
@@ -200,9 +201,7 @@ double by_hand(const Shape& shape, const Data& data, int64_t steps) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count() / static_cast<double>(steps);
 }
 
-double by_levin(const Shape& shape, const Data& data, int64_t steps, bool recorded) {
-  torch::manual_seed(0);
-  Module module(shape);
+double timed_fit(levin::LightningModule& module, const Data& data, int64_t steps, bool recorded) {
   const auto clock = std::make_shared<StepClock>(kSkipped);
   levin::TrainerOptions options;
   options.barebones = true;
@@ -212,6 +211,21 @@ double by_levin(const Shape& shape, const Data& data, int64_t steps, bool record
   options.callbacks.push_back(clock);
   levin::Trainer(std::move(options)).fit(module, std::make_shared<Fixed>(data));
   return clock->microseconds();
+}
+
+double by_levin(const Shape& shape, const Data& data, int64_t steps, bool recorded) {
+  torch::manual_seed(0);
+  Module module(shape);
+  return timed_fit(module, data, steps, recorded);
+}
+
+/// `file`: the peer's module, compiled by tools/compile_step.py.
+double by_compiled_step(const std::string& file, const Data& data, int64_t steps) {
+  levin::CompiledModule module({.path = file, .trust = true});
+  module.set_optimizer_override([](levin::LightningModule& m) -> levin::OptimizerConfig {
+    return levin::SGD(m.parameters(), {.lr = 0.01});
+  });
+  return timed_fit(module, data, steps, /*recorded=*/false);
 }
 
 double evaluated_by_hand(const Shape& shape, const Data& data, int64_t steps) {
@@ -290,6 +304,9 @@ void measure(const Shape& shape, const Options& options, const std::shared_ptr<P
     contenders.push_back({"raw PyTorch", [=] { return peer->round("raw" + words); }});
     contenders.push_back({"PyTorch, compiled", [=] { return peer->round("compiled" + words); }});
     contenders.push_back({"Lightning, compiled", [=] { return peer->round("lightning" + words); }});
+    const auto file = std::filesystem::temp_directory_path() / ("bench-" + shape.name + ".pt2");
+    (void)peer->round("ahead " + shape.name + " " + file.string());
+    contenders.push_back({"Trainer, compiled ahead", [=, &data] { return by_compiled_step(file, data, steps); }});
   }
   const auto figures = interleave(contenders, options);
   report.table(shape.title, "us a step", figures);
@@ -297,6 +314,9 @@ void measure(const Shape& shape, const Options& options, const std::shared_ptr<P
   if (peer != nullptr && shape.beats_compiled) {
     report.at_least(shape.name + "_compiled_to_recorded", ratio(figures, "PyTorch, compiled", "Trainer, recorded"),
                     1.0);
+  }
+  if (peer != nullptr) {
+    report.number(shape.name + "_compiled_ahead_to_loop", ratio(figures, "Trainer, compiled ahead", "hand-written loop"));
   }
 }
 

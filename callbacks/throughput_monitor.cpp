@@ -99,7 +99,7 @@ void ThroughputMonitor::end_batch(Trainer& trainer, Mode mode, const Batch& batc
   m.totals.samples += samples;
   if (length_) m.totals.lengths = m.totals.lengths.value_or(0) + length_(batch);
   const at::Device device = trainer.device();
-  if (writes && device.is_cuda()) at::accelerator::synchronizeDevice(device.has_index() ? device.index() : 0);
+  if (writes && !device.is_cpu()) at::accelerator::synchronizeDevice(device.has_index() ? device.index() : 0);
   m.totals.seconds = std::chrono::duration<double>(Clock::now() - m.started).count();
   m.throughput->update(m.totals);
 }

@@ -9,11 +9,21 @@ namespace levin {
 
 namespace {
 
+// Page-locked, so that the copy is asynchronous, where the device's backend has such memory.
+at::Tensor host_memory_for(const at::Tensor& tensor) {
+  const auto options = tensor.options().device(at::kCPU);
+  const auto format = tensor.suggest_memory_format();
+  try {
+    return at::empty(tensor.sizes(), options.pinned_memory(true), format);
+  } catch (const c10::Error&) {
+    return at::empty(tensor.sizes(), options, format);
+  }
+}
+
 at::Tensor copied_to_host(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
-  const auto options = tensor.options().device(at::kCPU).pinned_memory(true);
-  at::Tensor copy = at::empty(tensor.sizes(), options, tensor.suggest_memory_format());
-  copy.copy_(tensor.detach(), /*non_blocking=*/true);
+  at::Tensor copy = host_memory_for(tensor);
+  copy.copy_(tensor.detach(), /*non_blocking=*/copy.is_pinned());
   return copy;
 }
 
@@ -21,8 +31,8 @@ at::Tensor copied_to_host(const at::Tensor& tensor) {
 
 // A leaf (the batch, a weight) is kept by its owner; tensors taken by the hooks of an enclosing segment are not kept.
 SavedInput::SavedInput(const at::Tensor& input, bool offload) {
-  const bool on_gpu = input.defined() && input.is_cuda();
-  if (!offload || !on_gpu || input.is_leaf() || SavedTensorScope::active()) {
+  const bool on_host = !input.defined() || input.is_cpu();
+  if (!offload || on_host || input.is_leaf() || SavedTensorScope::active()) {
     saved_ = torch::autograd::SavedVariable(input, /*is_output=*/false);
     return;
   }

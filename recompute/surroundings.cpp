@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 namespace levin {
@@ -18,13 +19,22 @@ at::Generator cpu_generator() {
   return generator;
 }
 
-std::vector<c10::DeviceIndex> gpus_of(const std::vector<at::Tensor>& tensors) {
-  std::vector<c10::DeviceIndex> gpus;
+std::vector<at::Device> devices_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Device> devices;
   for (const at::Tensor& tensor : tensors) {
-    if (!tensor.defined() || !tensor.is_cuda()) continue;
-    if (std::find(gpus.begin(), gpus.end(), tensor.get_device()) == gpus.end()) gpus.push_back(tensor.device().index());
+    if (!tensor.defined() || tensor.is_cpu()) continue;
+    if (std::find(devices.begin(), devices.end(), tensor.device()) == devices.end()) devices.push_back(tensor.device());
   }
-  return gpus;
+  return devices;
+}
+
+// Unset for a backend that draws from the CPU's generator.
+std::optional<at::Generator> generator_of(at::Device device) {
+  try {
+    return at::globalContext().defaultGenerator(device);
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
 }
 
 // Segments between which nothing was drawn share one tensor: a state is 5 KB on the CPU. The generator's mutex is held.
@@ -44,7 +54,7 @@ at::Tensor state_of(const at::Generator& generator) {
 }  // namespace
 
 // A thread with its own generator does not touch the process's, which others may be using.
-std::vector<Surroundings::Generator> Surroundings::generators_of(const std::vector<c10::DeviceIndex>& gpus,
+std::vector<Surroundings::Generator> Surroundings::generators_of(const std::vector<at::Device>& devices,
                                                                  bool with_cpu) {
   std::vector<Generator> list;
   const auto add = [&](at::Generator generator) {
@@ -52,8 +62,24 @@ std::vector<Surroundings::Generator> Surroundings::generators_of(const std::vect
     list.push_back({generator, state_of(generator)});
   };
   if (with_cpu) add(cpu_generator());
-  for (const auto gpu : gpus) add(at::globalContext().defaultGenerator(at::Device(at::kCUDA, gpu)));
+  for (const at::Device device : devices) {
+    if (const auto generator = generator_of(device)) add(*generator);
+  }
   return list;
+}
+
+// Of the CPU and of CUDA always: a segment may use a GPU that none of its inputs is on.
+std::vector<Surroundings::Casts> Surroundings::casts_of(const std::vector<at::Device>& devices) {
+  std::vector<at::DeviceType> types{at::kCPU, at::kCUDA};
+  for (const at::Device device : devices) {
+    const bool is_new = std::find(types.begin(), types.end(), device.type()) == types.end();
+    if (is_new && at::autocast::is_autocast_available(device.type())) types.push_back(device.type());
+  }
+  std::vector<Casts> casts;
+  for (const at::DeviceType type : types) {
+    casts.push_back({type, at::autocast::is_autocast_enabled(type), at::autocast::get_autocast_dtype(type)});
+  }
+  return casts;
 }
 
 void Surroundings::restore(const std::vector<Generator>& generators) {
@@ -65,12 +91,10 @@ void Surroundings::restore(const std::vector<Generator>& generators) {
 }
 
 Surroundings::Surroundings(const std::vector<at::Tensor>& tensors)
-    : gpus_(gpus_of(tensors)),
+    : devices_(devices_of(tensors)),
       thread_random_(mark_thread_random()),
-      generators_(generators_of(gpus_, !thread_random_)),
-      casts_{
-          Casts{at::kCPU, at::autocast::is_autocast_enabled(at::kCPU), at::autocast::get_autocast_dtype(at::kCPU)},
-          Casts{at::kCUDA, at::autocast::is_autocast_enabled(at::kCUDA), at::autocast::get_autocast_dtype(at::kCUDA)}},
+      generators_(generators_of(devices_, !thread_random_)),
+      casts_(casts_of(devices_)),
       cache_enabled_(at::autocast::is_autocast_cache_enabled()) {}
 
 void Surroundings::Scope::set_casts(const Surroundings& surroundings) {
@@ -82,7 +106,8 @@ void Surroundings::Scope::set_casts(const Surroundings& surroundings) {
 }
 
 Surroundings::Scope::Scope(const Surroundings& surroundings) : outer_({}) {
-  outer_.generators_ = generators_of(surroundings.gpus_, !surroundings.thread_random_);
+  outer_.generators_ = generators_of(surroundings.devices_, !surroundings.thread_random_);
+  outer_.casts_ = casts_of(surroundings.devices_);
   restore(surroundings.generators_);
   if (surroundings.thread_random_) thread_random_ = surroundings.thread_random_();
   set_casts(surroundings);

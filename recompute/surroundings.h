@@ -4,7 +4,6 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -14,7 +13,7 @@
 namespace levin {
 
 /// The generators and the autocast state of the calling thread as they are now: the CPU's generator, or the thread's
-/// own (core/thread_random.h), and those of the GPUs that `tensors` are on.
+/// own (core/thread_random.h), and those of the other devices that `tensors` are on.
 class Surroundings {
  public:
   explicit Surroundings(const std::vector<at::Tensor>& tensors);
@@ -31,13 +30,14 @@ class Surroundings {
     bool enabled;
     at::ScalarType dtype;
   };
-  static std::vector<Generator> generators_of(const std::vector<c10::DeviceIndex>& gpus, bool with_cpu);
+  static std::vector<Generator> generators_of(const std::vector<at::Device>& devices, bool with_cpu);
+  static std::vector<Casts> casts_of(const std::vector<at::Device>& devices);
   static void restore(const std::vector<Generator>& generators);
 
-  std::vector<c10::DeviceIndex> gpus_;
+  std::vector<at::Device> devices_;  // besides the CPU
   RandomMark thread_random_;  // empty: the thread draws from the process's generator
   std::vector<Generator> generators_;
-  std::array<Casts, 2> casts_;
+  std::vector<Casts> casts_;
   bool cache_enabled_;
 };
 

@@ -10,6 +10,9 @@ are drawn below the number after "<" (default 2). The first size of every input 
 model is exported in training mode unless --eval: Levin's eval() switches dropout and batch norm off, but what an export in
 evaluation mode has left out, no train() brings back.
 
+With --compile the file holds the training step as native code instead (class_path: CompiledModule): forward, --loss and
+backward, compiled for this machine by Inductor; docs/compiled_steps.md.
+
 In a program of your own: export_model(model, args, "net.pt2") after `from export_model import export_model`.
 """
 import argparse
@@ -99,6 +102,20 @@ def make_input(text):
     return torch.randint(0, int(parts[3] or 2), sizes).to(dtype)
 
 
+def compile_model(model, options):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+    from compile_step import Refused, compile_step
+
+    if options.eval:
+        raise SystemExit("export_model: --compile makes a training step and an evaluation; leave --eval out")
+    try:
+        done = compile_step(model, [make_input(text) for text in options.inputs], options.loss, options.output,
+                            make_input(options.target) if options.target else None, not options.static, options.model)
+    except Refused as error:
+        raise SystemExit(f"export_model: {error}") from error
+    print(f"{options.output}: loss and gradients within {done['checked']['worst']:.1e} of the model's")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="MODULE:NAME of a class, or of a function that returns a module")
@@ -108,8 +125,14 @@ def main():
     parser.add_argument("--static", action="store_true", help="the batch has the examples' size, always")
     parser.add_argument("--eval", action="store_true", help="export in evaluation mode")
     parser.add_argument("--output", required=True, help="the .pt2 file to write")
+    parser.add_argument("--compile", action="store_true", help="compile the training step, for CompiledModule")
+    parser.add_argument("--loss", default="cross_entropy", help="with --compile: a function of torch.nn.functional, "
+                        "MODULE:NAME, or none if forward returns the loss")
+    parser.add_argument("--target", metavar="DTYPE[SIZES]", help="with --compile: what the loss compares with, if not obvious")
     options = parser.parse_args()
     model = load_object(options.model)(*json.loads(options.args), **json.loads(options.kwargs))
+    if options.compile:
+        return compile_model(model, options)
     done = export_model(model, [make_input(text) for text in options.inputs], options.output,
                         dynamic_batch=not options.static, train=not options.eval)
     print(f"{options.output}: the same numbers as the model\ninputs: {', '.join(done['inputs'])}\n"

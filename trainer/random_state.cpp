@@ -1,12 +1,14 @@
 #include "levin/trainer/random_state.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 
 #include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "levin/core/gpu.h"
 #include "levin/core/seed.h"
+#include "levin/strategies/accelerator.h"
 
 namespace levin {
 
@@ -17,13 +19,22 @@ at::Generator& cpu_generator() {
   return generator;
 }
 
-// LibTorch must not be asked before the CUDA component is loaded: it would conclude that there is no GPU (core/gpu.h).
-int64_t cuda_devices() {
-  return gpu_is_open() ? static_cast<int64_t>(at::getNumGPUs()) : 0;
-}
+// A generator of a device, with the name under which its state is saved.
+struct DeviceGenerator {
+  std::string kind;  // "cuda"
+  int64_t index;
+  at::Generator generator;
+};
 
-at::Generator cuda_generator(int64_t index) {
-  return at::globalContext().defaultGenerator(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index)));
+std::vector<DeviceGenerator> device_generators() {
+  std::vector<DeviceGenerator> all;
+  for (const at::DeviceType type : used_accelerators()) {
+    Accelerator& kind = accelerator(type);
+    for (int64_t k = 0; k < kind.device_count(); ++k) {
+      if (auto generator = kind.generator(k)) all.push_back({accelerator_name(type), k, std::move(*generator)});
+    }
+  }
+  return all;
 }
 
 }  // namespace
@@ -34,10 +45,9 @@ State random_state() {
     const std::lock_guard lock(cpu_generator().mutex());
     state.tensors["cpu"] = cpu_generator().get_state();
   }
-  for (int64_t k = 0; k < cuda_devices(); ++k) {
-    at::Generator generator = cuda_generator(k);
+  for (auto& [kind, index, generator] : device_generators()) {
     const std::lock_guard lock(generator.mutex());
-    state.tensors["cuda." + std::to_string(k)] = generator.get_state();
+    state.tensors[kind + "." + std::to_string(index)] = generator.get_state();
   }
   return state;
 }
@@ -48,11 +58,10 @@ void restore_random_state(const State& saved, int64_t rank) {
     const auto own = saved.tensors.find("cpu.rank" + std::to_string(rank));
     cpu_generator().set_state(own != saved.tensors.end() ? own->second : saved.tensor("cpu"));
   }
-  const auto own_gpu = saved.tensors.find("cuda.rank" + std::to_string(rank));
-  for (int64_t k = 0; k < cuda_devices(); ++k) {
-    const auto found = own_gpu != saved.tensors.end() ? own_gpu : saved.tensors.find("cuda." + std::to_string(k));
+  for (auto& [kind, index, generator] : device_generators()) {
+    const auto own = saved.tensors.find(kind + ".rank" + std::to_string(rank));
+    const auto found = own != saved.tensors.end() ? own : saved.tensors.find(kind + "." + std::to_string(index));
     if (found == saved.tensors.end()) continue;
-    at::Generator generator = cuda_generator(k);
     const std::lock_guard lock(generator.mutex());
     generator.set_state(found->second);
   }
@@ -69,13 +78,12 @@ void seed_everything(uint64_t seed) {
     const std::lock_guard lock(cpu_generator().mutex());
     cpu_generator().set_current_seed(seed);
   }
-  seed_gpus(seed);
+  seed_accelerators(seed);
   set_default_seed(seed);
 }
 
-void seed_gpus(uint64_t seed) {
-  for (int64_t k = 0; k < cuda_devices(); ++k) {
-    at::Generator generator = cuda_generator(k);
+void seed_accelerators(uint64_t seed) {
+  for (auto& [kind, index, generator] : device_generators()) {
     const std::lock_guard lock(generator.mutex());
     generator.set_current_seed(seed);
   }

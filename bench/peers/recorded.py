@@ -3,8 +3,11 @@ step with torch.compile (forward, loss and backward by Inductor; SGD's step comp
 module.
 
   a round: raw|compiled|lightning SHAPE STEPS
+           ahead SHAPE FILE      writes the step, compiled ahead, for Levin's CompiledModule
 """
 import logging
+import os
+import sys
 import time
 import warnings
 
@@ -114,7 +117,18 @@ def by_lightning(shape, steps):
     return (clock.end - clock.start) * 1e6 / clock.steps
 
 
+def compile_ahead(shape, file):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
+    from compile_step import compile_step
+    x, y = batches_of(shape)[0]
+    torch.manual_seed(0)
+    compile_step(SHAPES[shape][2](), [x], "cross_entropy", file, target=y)
+    return 0
+
+
 def run(words):
+    if words[0] == "ahead":
+        return compile_ahead(words[1], words[2])
     kind, shape, steps = words[0], words[1], int(words[2])
     return by_lightning(shape, steps) if kind == "lightning" else by_hand(shape, steps, kind == "compiled")
 

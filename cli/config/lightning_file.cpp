@@ -25,7 +25,7 @@ constexpr std::array kSubcommands{"fit", "validate", "test", "predict"};
 // Remedies for keys that Levin does not have.
 constexpr std::array kInstead{
     std::pair{"plugins",
-              "Levin has no plugins: precision is trainer.precision, and Slurm, torchrun and MPI are found "
+              "The trainer has no plugins: precision is trainer.precision, and Slurm, torchrun and MPI are found "
               "by their variables."},
     std::pair{"model_registry", "Levin knows no registry of models: checkpoints are files."},
     std::pair{"weights_only", "Loading a checkpoint of Levin's never runs code."},

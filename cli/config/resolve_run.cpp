@@ -4,6 +4,7 @@
 
 #include "levin/cli/config/arguments.h"
 #include "levin/cli/config/old_options.h"
+#include "levin/cli/config/open_plugins.h"
 #include "levin/core/error.h"
 #include "levin/data/data_module.h"
 #include "levin/trainer/lightning_module.h"
@@ -64,6 +65,7 @@ ResolvedRun resolve_run(const std::vector<ConfigSource>& sources, RunPlace place
   run.is_whole = problems.empty();
   if (ConfigNode* trainer = written.find("trainer")) run.notices = translate_old_options(*trainer, problems);
   run.config = read_run_config(written, problems);
+  open_plugins(run.config.plugins, problems);
   const bool has_options = run.config.trainer.is_map() || run.config.trainer.is_null();  // else that was reported
   if (has_options) read_options(run.config.trainer, run.trainer, "trainer", problems);
   if (place == RunPlace::here) check_plan(run.trainer, run.config.trainer, problems);
@@ -73,6 +75,7 @@ ResolvedRun resolve_run(const std::vector<ConfigSource>& sources, RunPlace place
   resolve_class_with_more<LRScheduler>(run.config.lr_scheduler, "lr_scheduler", problems);
   run.config.trainer = write_options(run.trainer);
   run.printed = write_options(run.config);
+  if (run.config.plugins.empty()) run.printed.erase("plugins");
   return run;
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "levin/checkpoint/weights.h"
 #include "levin/core/fields.h"
@@ -93,6 +94,7 @@ struct RunConfig {
   std::optional<WeightsOptions> weights = std::nullopt;
   std::optional<std::string> ckpt_path = std::nullopt;
   bool test_after_fit = false;
+  std::vector<std::string> plugins = {};
 
   /// The seed to set: true is 0; nothing for false and null.
   [[nodiscard]] std::optional<int64_t> seed() const;
@@ -109,7 +111,8 @@ struct RunConfig {
         field("lr_scheduler", &O::lr_scheduler, "schedule of the optimizer above"),
         field("weights", &O::weights, "weights to start from if there is no checkpoint: path, map, strict"),
         field("ckpt_path", &O::ckpt_path, "checkpoint to start from: a file, \"last\" or \"best\""),
-        field("test_after_fit", &O::test_after_fit, "after fit, test the best checkpoint (or the last weights)"));
+        field("test_after_fit", &O::test_after_fit, "after fit, test the best checkpoint (or the last weights)"),
+        field("plugins", &O::plugins, "shared libraries to open first: they register classes and devices"));
   }
 
  private:

@@ -1,17 +1,16 @@
 #include "levin/strategies/device/single_device.h"
 
-#include "levin/core/gpu.h"
+#include "levin/strategies/accelerator.h"
 #include "levin/strategies/tape/tape_recorder.h"
 
 namespace levin {
 
 std::shared_ptr<DeviceCopier> SingleDeviceStrategy::make_copier() {
-  return device_.is_cuda() ? open_gpu().make_copier(device_) : nullptr;
+  return device_.is_cpu() ? nullptr : accelerator(device_.type()).make_copier(device_);
 }
 
 std::shared_ptr<StepRecorder> SingleDeviceStrategy::make_recorder() {
-  if (device_.is_cuda()) return open_gpu().make_recorder(device_);
-  if (!device_.is_cpu()) return nullptr;
+  if (!device_.is_cpu()) return accelerator(device_.type()).make_recorder(device_);
   gradient_.reuse_nothing();
   return std::make_shared<TapeRecorder>();
 }

@@ -8,9 +8,9 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <utility>
 
-#include "levin/core/gpu.h"
 #include "levin/core/rank_status.h"
 #include "levin/core/tensor_text.h"
+#include "levin/strategies/accelerator.h"
 #include "levin/strategies/launch/launcher.h"
 #include "levin/strategies/process/place.h"
 #include "levin/strategies/process/rank_difference.h"
@@ -56,7 +56,7 @@ void ParallelStrategy::join(const World& world) {
 }
 
 std::shared_ptr<DeviceCopier> ParallelStrategy::make_copier() {
-  return device_.is_cuda() ? open_gpu().make_copier(device_) : nullptr;
+  return device_.is_cpu() ? nullptr : accelerator(device_.type()).make_copier(device_);
 }
 
 ParallelStrategy::Group ParallelStrategy::group(const std::string& name) {

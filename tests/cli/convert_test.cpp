@@ -174,7 +174,7 @@ my_link: 5
            "\"patience\"?",
            "trainer.callbacks[1].init_args.log_rank_zero_only: Levin's EarlyStopping has no option",
            "trainer.callbacks[2]: init_args.monitor: must be set",
-           "lightning.yaml:16:3: trainer.plugins: Levin has no plugins: precision is trainer.precision",
+           "lightning.yaml:16:3: trainer.plugins: The trainer has no plugins: precision is trainer.precision",
            "trainer.max_epochs: Levin does not expand ${…}: write the value itself.",
            "trainer.gradient_clip_val: expected a number, got much.",
            "trainer.profiler: unknown profiler \"advanced\"",

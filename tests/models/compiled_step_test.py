@@ -178,6 +178,26 @@ optimizer: {optimizer}
                           "--trainer.limit_predict_batches=2")
         self.assertNotIn("error", said)
 
+    def test_the_exporter_compiles_with_a_flag(self):
+        python, env = FOUND
+        env = {**env, "TORCHINDUCTOR_CACHE_DIR": str(self.path / "cache"), "AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL": "O0"}
+        export = [python, "-B", HERE.parents[1] / "tools" / "export_model.py", HERE / "nets.py"]
+        export[-1] = f"{export[-1]}:tiny"
+
+        def exported(*words):
+            return subprocess.run([*export, "--inputs", "float32[8, 6]", "--compile", *words], env=env, text=True,
+                                  capture_output=True)
+        file = self.path / "flag.pt2"
+        done = exported("--loss", "mse_loss", "--output", str(file))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("loss and gradients within", done.stdout)
+        self.levin("fit", "tiny", "flag", "--model.path=../flag.pt2")
+        self.assertEqual(len(self.metric("flag")), 20)
+        done = exported("--loss", "kl_div", "--output", str(self.path / "refused-flag.pt2"))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("--loss kl_div needs --target", done.stderr)
+        self.assertFalse((self.path / "refused-flag.pt2").exists())
+
     def test_nothing_is_left_in_the_temporary_folder(self):
         self.levin("fit", "mlp", "clean")
         self.assertEqual({path.name for path in (self.path / "clean").iterdir()}, {"run.yaml", "levin_logs"})

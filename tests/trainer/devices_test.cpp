@@ -39,7 +39,7 @@ Resolved resolve(TrainerOptions options, const std::string& device) {
 Gpus gpus_of(const TrainerOptions& options) {
   const Resolved resolved = resolve(options, "cuda");
   EXPECT_EQ(resolved.problem, "");
-  return resolved.plan.gpus;
+  return resolved.plan.device_indices;
 }
 
 TEST(Accelerator, AGpuThatCannotBeUsedIsRefusedWithTheReason) {
@@ -70,7 +70,7 @@ TEST(Devices, OnACpuTheyAreANumberOfRanks) {
   EXPECT_EQ(resolve({.devices = " 2"}, "cpu").plan.devices, 2);
   EXPECT_EQ(resolve({.devices = "0,1"}, "cpu").plan.devices, 2);
   EXPECT_EQ(resolve({.devices = Gpus{0, 1, 2}}, "cpu").plan.devices, 3);
-  EXPECT_TRUE(resolve({.devices = "0,1"}, "cpu").plan.gpus.empty());
+  EXPECT_TRUE(resolve({.devices = "0,1"}, "cpu").plan.device_indices.empty());
 }
 
 TEST(Devices, WhatIsNoDeviceIsRefusedWithWhatWasSeen) {
@@ -97,11 +97,11 @@ TEST(Devices, DISABLED_AutoIsEveryGpuUnlessOneProcessHasToDo) {
   const Resolved all = resolve({}, "cuda");
   EXPECT_EQ(all.plan.strategy, "ddp");
   EXPECT_EQ(all.plan.devices, 2);
-  EXPECT_EQ(all.plan.gpus, (Gpus{0, 1}));
+  EXPECT_EQ(all.plan.device_indices, (Gpus{0, 1}));
   const Resolved one = resolve({.strategy = "single_device"}, "cuda");
   EXPECT_EQ(one.problem, "");
   EXPECT_EQ(one.plan.devices, 1);
-  EXPECT_EQ(one.plan.gpus, (Gpus{0}));
+  EXPECT_EQ(one.plan.device_indices, (Gpus{0}));
   EXPECT_EQ(resolve({.devices = Gpus{1}}, "cuda").plan.strategy, "single_device");
 }
 TEST(Devices, DISABLED_GpusThatAreNotThereAreNamed) {

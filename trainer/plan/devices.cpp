@@ -7,6 +7,7 @@
 
 #include "levin/core/count_of.h"
 #include "levin/core/gpu.h"
+#include "levin/strategies/accelerator.h"
 
 namespace levin {
 
@@ -71,47 +72,63 @@ void add_problem(Problems& problems, const std::string& text) {
   problems.add({}, "TrainerOptions.devices", text);
 }
 
-std::string gpus_text(int64_t count) {
-  return count == 1 ? "there is 1 GPU (0)"
-                    : "there are " + count_of(count, "GPU") + " (0 to " + std::to_string(count - 1) + ")";
+// The devices of the plan's accelerator.
+struct Present {
+  std::string noun;  // "GPU", "xpu device"
+  int64_t count;
+};
+
+Present present_devices(const RunPlan& plan) {
+  if (plan.device == "cuda") return {"GPU", ask_gpu_driver().count};
+  return {plan.device + " device", accelerator(*accelerator_type(plan.device)).device_count()};
 }
 
-std::vector<int64_t> first_gpus(int64_t count) {
+std::string present_text(const Present& present) {
+  const std::string count = count_of(present.count, present.noun);
+  return present.count == 1 ? "there is " + count + " (0)"
+                            : "there are " + count + " (0 to " + std::to_string(present.count - 1) + ")";
+}
+
+std::vector<int64_t> first_indices(int64_t count) {
   std::vector<int64_t> all(static_cast<size_t>(count));
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
-void check_indices(const std::vector<int64_t>& indices, int64_t present, Problems& problems) {
+void check_indices(const std::vector<int64_t>& indices, const Present& present, Problems& problems) {
   std::set<int64_t> seen;
   for (const int64_t index : indices) {
-    if (index < 0 || index >= present) {
-      add_problem(problems, "GPU " + std::to_string(index) + " was asked for; " + gpus_text(present) + ".");
+    const std::string name = present.noun + " " + std::to_string(index);
+    if (index < 0 || index >= present.count) {
+      add_problem(problems, name + " was asked for; " + present_text(present) + ".");
     } else if (!seen.insert(index).second) {
-      add_problem(problems, "GPU " + std::to_string(index) + " is named twice. Name each once.");
+      add_problem(problems, name + " is named twice. Name each once.");
     }
   }
 }
 
-std::optional<int64_t> resolve_gpus(const DeviceRequest& request, RunPlan& plan, Problems& problems) {
-  const int64_t present = ask_gpu_driver().count;
+std::optional<int64_t> resolve_indices(const DeviceRequest& request, RunPlan& plan, Problems& problems) {
+  const Present present = present_devices(plan);
   if (!request.indices.empty()) {
     check_indices(request.indices, present, problems);
-    plan.gpus = request.indices;
+    plan.device_indices = request.indices;
     return static_cast<int64_t>(request.indices.size());
   }
-  const int64_t count = request.count.value_or(-1) == -1 ? present : *request.count;
-  if (count > present) {
-    add_problem(problems, std::to_string(count) + " were asked for; " + gpus_text(present) + ".");
+  const int64_t count = request.count.value_or(-1) == -1 ? present.count : *request.count;
+  if (count > present.count) {
+    add_problem(problems, std::to_string(count) + " were asked for; " + present_text(present) + ".");
   }
-  plan.gpus = first_gpus(std::min(count, present));
+  plan.device_indices = first_indices(std::min(count, present.count));
   return request.count ? std::optional(count) : std::nullopt;
 }
 
 }  // namespace
 
 std::vector<std::string> known_accelerators() {
-  return {"auto", "cpu", "gpu", "cuda"};
+  std::vector<std::string> known{"auto", "cpu", "gpu", "cuda"};
+  const auto present = present_accelerators();
+  known.insert(known.end(), present.begin(), present.end());
+  return known;
 }
 
 void resolve_accelerator(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
@@ -121,10 +138,10 @@ void resolve_accelerator(const TrainerOptions& o, RunPlan& plan, Problems& probl
     if (why_no_gpu().empty()) plan.device = "cuda";
     return;
   }
-  if (o.accelerator == "gpu" || o.accelerator == "cuda") {
-    const std::string problem = why_no_gpu();
+  if (const auto type = o.accelerator == "gpu" ? std::optional(at::kCUDA) : accelerator_type(o.accelerator)) {
+    const std::string problem = why_no_accelerator(*type);
     if (!problem.empty()) problems.add({}, "TrainerOptions.accelerator", o.accelerator + ": " + problem);
-    if (problem.empty()) plan.device = "cuda";
+    if (problem.empty()) plan.device = accelerator_name(*type);
     return;
   }
   const std::vector<std::string> known = known_accelerators();
@@ -144,7 +161,7 @@ std::optional<int64_t> resolve_devices(const TrainerOptions& o, RunPlan& plan, P
     return 1;
   }
   if (request->on_cpu) plan.device = "cpu";
-  if (plan.device == "cuda") return resolve_gpus(*request, plan, problems);
+  if (plan.device != "cpu") return resolve_indices(*request, plan, problems);
   if (!request->indices.empty()) return static_cast<int64_t>(request->indices.size());
   return request->count && *request->count == -1 ? std::nullopt : request->count;
 }

@@ -14,11 +14,11 @@ namespace levin {
 /// What TrainerOptions::accelerator may be.
 [[nodiscard]] std::vector<std::string> known_accelerators();
 
-/// Fills plan.device. Adds a problem for an unknown accelerator, and for a gpu that cannot be used, saying what is
-/// missing. CUDA is not initialized yet.
+/// Fills plan.device: "cpu" or LibTorch's name of a device type. Adds a problem for an unknown accelerator, and for one
+/// that cannot be used, saying what is missing. CUDA is not initialized yet.
 void resolve_accelerator(const TrainerOptions& options, RunPlan& plan, Problems& problems);
 
-/// How many devices were requested on each node; unset: auto. With GPUs also fills plan.gpus: those named, the first n,
+/// How many devices were requested on each node; unset: auto. Except on the CPU also fills plan.device_indices: those named, the first n,
 /// or all with auto. Adds a problem for anything that is not a number or list of devices, and for GPUs that do not
 /// exist.
 [[nodiscard]] std::optional<int64_t> resolve_devices(const TrainerOptions& options, RunPlan& plan, Problems& problems);

@@ -5,6 +5,7 @@
 
 #include "levin/core/count_of.h"
 #include "levin/core/usable_cores.h"
+#include "levin/strategies/accelerator.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "levin/trainer/plan/devices.h"
 
@@ -50,8 +51,9 @@ void check_unplaced(const World& world, std::optional<int64_t> devices, int64_t 
 std::vector<DeviceSlot> slots_of(const RunPlan& plan, std::optional<int64_t> devices) {
   if (plan.device == "cpu") return cpu_slots(devices.value_or(1));
   std::vector<DeviceSlot> slots;
-  for (const int64_t gpu : plan.gpus) {
-    slots.push_back({static_cast<int64_t>(slots.size()), at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu))});
+  for (const int64_t index : plan.device_indices) {
+    const at::Device device(*accelerator_type(plan.device), static_cast<c10::DeviceIndex>(index));
+    slots.push_back({static_cast<int64_t>(slots.size()), device});
   }
   return slots;
 }
@@ -84,8 +86,17 @@ void check_cores(const TrainerOptions& o, const RunPlan& plan, Problems& problem
                    ". Start fewer, or set oversubscribe: true if that many are meant to share the cores.");
 }
 
+// c10d's groups of ranks are made for tensors of the CPU and of CUDA.
+void check_ranks(const RunPlan& plan, Problems& problems) {
+  if (plan.device == "cpu" || plan.device == "cuda") return;
+  problems.add({}, "TrainerOptions.strategy",
+               plan.strategy + " is not yet supported with accelerator: " + plan.device +
+                   ": several ranks need the CPU or GPUs of CUDA. Use devices: 1, or dp for several devices of one "
+                   "process.");
+}
+
 void check_gpus(const RunPlan& plan, int64_t ranks, Problems& problems) {
-  const auto present = std::max<int64_t>(1, static_cast<int64_t>(plan.gpus.size()));
+  const auto present = std::max<int64_t>(1, static_cast<int64_t>(plan.device_indices.size()));
   if (present >= ranks) return;
   problems.add({}, "TrainerOptions.devices",
                count_of(ranks, "rank") + " on this node need a GPU each, and there are " + std::to_string(present) +
@@ -121,7 +132,7 @@ void check_found_place(const TrainerOptions& o, const RunPlan& plan, const World
 
 void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
   const std::optional<int64_t> devices = resolve_devices(o, plan, problems);
-  const int64_t present = plan.gpus.empty() ? 1 : static_cast<int64_t>(plan.gpus.size());  // the meaning of auto
+  const int64_t present = plan.device_indices.empty() ? 1 : static_cast<int64_t>(plan.device_indices.size());  // the meaning of auto
   std::optional<World> world;
   try {
     world = find_world(process_variables());
@@ -156,7 +167,7 @@ void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
     }
   }
   if (!distributed) {
-    if (!plan.gpus.empty()) plan.gpus.resize(1);
+    if (!plan.device_indices.empty()) plan.device_indices.resize(1);
     const std::string one = plan.strategy + " runs on one";
     if (devices.value_or(1) > 1) {
       problems.add({}, "TrainerOptions.devices",
@@ -168,6 +179,7 @@ void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
     }
     return;
   }
+  check_ranks(plan, problems);
   if (world) (world->place_is_known ? check_world : check_unplaced)(*world, devices, o.num_nodes, problems);
   plan.devices = world ? world->local_size : devices.value_or(present);
   plan.num_nodes = world ? world->num_nodes : o.num_nodes;

@@ -149,7 +149,7 @@ void separate_random_numbers(const RankCollectives& ranks, int64_t global_step) 
   if (rank == 0) return;
   const uint64_t seed =
       mix_seed(mix_seed(default_seed(), static_cast<uint64_t>(rank)), static_cast<uint64_t>(global_step));
-  seed_gpus(seed);
+  seed_accelerators(seed);
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
   generator.set_current_seed(seed);

@@ -1,19 +1,19 @@
 #include "levin/trainer/run/use_device.h"
 
-#include "levin/core/gpu.h"
 #include "levin/core/seed.h"
+#include "levin/strategies/accelerator.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/run.h"
 
 namespace levin {
 
 void use_device(Run& run) {
-  if (run.plan.device != "cuda") return;
-  Gpu& gpu = open_gpu();
-  if (seed_is_set()) seed_gpus(default_seed());
+  const auto type = accelerator_type(run.plan.device);
+  if (!type) return;
   const auto local_rank = static_cast<size_t>(run.strategy->world().local_rank);
-  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(run.plan.gpus.at(local_rank)));
-  gpu.use(device);
+  const at::Device device(*type, static_cast<c10::DeviceIndex>(run.plan.device_indices.at(local_rank)));
+  use_accelerator(device);
+  if (seed_is_set()) seed_accelerators(default_seed());
   run.strategy->use_device(device);
 }
 

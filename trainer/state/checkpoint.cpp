@@ -11,6 +11,7 @@
 #include "levin/core/count_of.h"
 #include "levin/core/tensor_text.h"
 #include "levin/core/version.h"
+#include "levin/strategies/accelerator.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/averaging_optimizers.h"
 #include "levin/trainer/run/hook_caller.h"
@@ -89,7 +90,10 @@ void put_other_ranks(Run& run, State& checkpoint) {
   };
   put("cpu", own.tensors.at("cpu"));
   const at::Device device = run.strategy->device();
-  if (device.is_cuda()) put("cuda", own.tensors.at("cuda." + std::to_string(device.index())));
+  if (device.is_cpu()) return;
+  const std::string kind = accelerator_name(device.type());
+  const auto state = own.tensors.find(kind + "." + std::to_string(device.index()));
+  if (state != own.tensors.end()) put(kind, state->second);
 }
 
 }  // namespace

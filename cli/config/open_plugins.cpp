@@ -1,0 +1,40 @@
+#include "levin/cli/config/open_plugins.h"
+
+#include <filesystem>
+#include <set>
+
+#include "levin/core/shared_library.h"
+
+namespace levin {
+
+namespace {
+
+constexpr const char* kFix =
+    "Build it against this Levin (find_package(Levin), levin::levin) and this LibTorch, as a shared library.";
+
+void open_plugin(const std::string& path, Problems& problems) {
+  static std::set<std::string> opened;  // resolve_run may see a run file several times
+  std::error_code code;
+  const auto file = std::filesystem::canonical(path, code);
+  if (code) {
+    problems.add({}, "plugins", "there is no file " + path + " (from " + std::filesystem::current_path().string() + ").");
+    return;
+  }
+  if (opened.contains(file)) return;
+  try {
+    SharedLibrary(file, "plugins", kFix).keep();
+    opened.insert(file);
+  } catch (const std::exception& error) {  // of the loader, or of a constructor in the library
+    std::string text = error.what();
+    if (text.starts_with("plugins: ")) text.erase(0, 9);
+    problems.add({}, "plugins", text);
+  }
+}
+
+}  // namespace
+
+void open_plugins(const std::vector<std::string>& paths, Problems& problems) {
+  for (const std::string& path : paths) open_plugin(path, problems);
+}
+
+}  // namespace levin

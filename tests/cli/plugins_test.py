@@ -1,0 +1,81 @@
+"""Run files that open shared libraries with `plugins`: for a model, and for a device that is not the CPU.
+
+  plugins_test.py LEVIN MODEL_LIBRARY DEVICE_LIBRARY [unittest's arguments]
+"""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LEVIN, MODEL, DEVICE = (str(pathlib.Path(sys.argv.pop(1)).resolve()) for _ in range(3))
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+WEIGHTS = "0.9472 0.9440 0.9527 0.9687 0.9570 0.9343 0.9411 0.9186"
+
+
+class Plugins(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="levin_plugins_")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def fit(self, text, *words):
+        (self.folder / "run.yaml").write_text(text)
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+        env.update(OMP_NUM_THREADS="1", NO_COLOR="1")
+        done = subprocess.run([LEVIN, "fit", "--config", "run.yaml", *words], cwd=self.folder, env=env, text=True,
+                              timeout=300, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.returncode, done.stdout
+
+    def with_plugins(self, *libraries):
+        return (f"plugins: {json.dumps(libraries)}\n"
+                "trainer: {max_epochs: 2, logger: false, enable_progress_bar: false, enable_checkpointing: false}\n"
+                "model: {class_path: PluginModel, init_args: {lr: 0.01}}\n"
+                "data: {class_path: EightNumbers, init_args: {batch_size: 4}}\n")
+
+    def test_a_model_of_a_library_is_known_to_the_run_file(self):
+        status, output = self.fit(self.with_plugins(MODEL))
+        self.assertEqual(status, 0, output)
+        self.assertIn("plugin_loss", output)
+
+    def test_its_options_are_checked_like_others(self):
+        status, output = self.fit(self.with_plugins(MODEL), "--model.lr=-1")
+        self.assertEqual(status, 2, output)
+        self.assertRegex(output, r"model.init_args.lr: -1 .*> 0")
+
+    def test_the_printed_file_names_the_libraries(self):
+        status, output = self.fit(self.with_plugins(MODEL), "--print_config")
+        self.assertEqual(status, 0, output)
+        self.assertIn(MODEL, output)
+
+    def test_without_the_library_the_class_is_unknown(self):
+        status, output = self.fit(self.with_plugins())
+        self.assertEqual(status, 2, output)
+        self.assertIn("PluginModel", output)
+
+    def test_a_file_that_is_not_there_or_no_library_is_named(self):
+        status, output = self.fit(self.with_plugins("nowhere.so"))
+        self.assertEqual(status, 2, output)
+        self.assertRegex(output, r"plugins: there is no file nowhere.so \(from .*levin_plugins_")
+        status, output = self.fit(self.with_plugins("run.yaml"))
+        self.assertEqual(status, 2, output)
+        self.assertRegex(output, r"plugins: .*run.yaml: .*Build it against this Levin")
+
+    def test_a_library_adds_a_device_by_name(self):
+        text = (SOURCE / "configs/dp.yaml").read_text()
+        text = re.sub(r"(?m)^  (devices|strategy|accelerator):.*\n", "", text)
+        words = ["--data.batch_size=8", "--trainer.accelerator=testdev", "--trainer.devices=1"]
+        status, output = self.fit(f"plugins: [{json.dumps(DEVICE)}]\n" + text, *words)
+        self.assertEqual(status, 0, output)
+        self.assertIn(WEIGHTS, output)
+        status, output = self.fit(text, *words)
+        self.assertEqual(status, 2, output)
+        self.assertIn('trainer.accelerator: "testdev" is not known.', output)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

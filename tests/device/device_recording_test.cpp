@@ -1,0 +1,73 @@
+// Recorded steps through a device's recorder, as strict as a CUDA graph (support/device/recorder.h): what was recorded
+// has not run, a replay uses the same memory, and nothing may wait.
+#include <gtest/gtest.h>
+
+#include "device/on_test_device.h"
+#include "levin/optim/sgd.h"
+
+namespace levin::device_recording_test {
+namespace {
+
+using namespace test;
+
+struct Wanted {
+  std::function<void(TrainerOptions&)> options = nullptr;
+  double dropout = 0;
+};
+
+// A run as it is and a recorded one: the same bits.
+DeviceCounts expect_the_same(const Wanted& wanted) {
+  std::vector<DeviceRun> runs;
+  for (const bool recorded : {false, true}) {
+    DeviceNet module(wanted.dropout);
+    TrainerOptions options = on_test_device(2);
+    if (wanted.options) wanted.options(options);
+    options.record_steps = recorded;
+    reset_device_counts();
+    runs.push_back(train(module, options, 80));
+  }
+  expect_same_bits(runs[0], runs[1]);
+  EXPECT_GT(device_counts().replayed, 0);
+  return device_counts();
+}
+
+TEST(DeviceRecording, trains_to_the_same_bits) {
+  const DeviceCounts counts = expect_the_same({});
+  EXPECT_EQ(counts.recorded, 1);
+  EXPECT_EQ(counts.replayed, 20 - 3) << "all steps but three that warm up";
+}
+
+TEST(DeviceRecording, draws_new_numbers_at_each_replay) {
+  (void)expect_the_same({.dropout = 0.5});
+}
+
+TEST(DeviceRecording, works_with_accumulation_and_clipping) {
+  (void)expect_the_same({.options = [](TrainerOptions& options) {
+    options.accumulate_grad_batches = 2;
+    options.gradient_clip_val = 0.25;
+  }});
+}
+
+TEST(DeviceRecording, works_in_every_precision) {
+  for (const char* precision : {"bf16-mixed", "bf16-true", "16-mixed"}) {
+    SCOPED_TRACE(precision);
+    (void)expect_the_same({.options = [&](TrainerOptions& options) { options.precision = precision; }});
+  }
+}
+
+TEST(DeviceRecording, says_what_cannot_be_recorded) {
+  struct Reads : DeviceNet {
+    at::Tensor training_step(const Batch& batch, int64_t idx) override {
+      const at::Tensor loss = DeviceNet::training_step(batch, idx);
+      if (loss.item<float>() > 1e9) return {};
+      return loss;
+    }
+  } module;
+  TrainerOptions options = on_test_device(2);
+  options.record_steps = true;
+  const std::string error = error_of([&] { (void)train(module, options); });
+  EXPECT_TRUE(holds(error, {"record_steps", "reads a number"})) << error;
+}
+
+}  // namespace
+}  // namespace levin::device_recording_test

@@ -1,0 +1,94 @@
+// A step reads no number from the device: the host would wait for it, and could not prepare the next step meanwhile.
+#include <gtest/gtest.h>
+
+#include "device/on_test_device.h"
+#include "levin/loggers/csv_logger.h"
+#include "support/temporary_folder.h"
+
+namespace levin::device_waits_test {
+namespace {
+
+using namespace test;
+
+// Counts from the fourth batch on.
+struct Seen {
+  DeviceCounts counts = {};
+  std::string read = {};
+  int64_t batches = 0;
+};
+
+class Waits : public DeviceNet {
+ public:
+  at::Tensor training_step(const Batch& batch, int64_t idx) override {
+    if (idx == kFirst) reset_device_counts();
+    return DeviceNet::training_step(batch, idx);
+  }
+  void on_train_batch_end(const at::Tensor&, const Batch&, int64_t) override {
+    seen = {device_counts(), last_number_read(), seen.batches + 1};
+  }
+  static constexpr int64_t kFirst = 3;
+  Seen seen = {.batches = -kFirst};
+};
+
+constexpr int64_t kBatches = 9;  // counted
+
+TrainerOptions options_for(const std::string& precision) {
+  TrainerOptions options = on_test_device(1);
+  options.precision = precision;
+  options.limit_val_batches = int64_t{0};
+  options.log_every_n_steps = 1000;
+  options.gradient_clip_val = 0.5;
+  return options;
+}
+
+Seen waits_of(const TrainerOptions& options) {
+  Waits module;
+  Trainer trainer(options);
+  trainer.fit(module, device_data((kBatches + Waits::kFirst) * 8));
+  EXPECT_EQ(module.seen.batches, kBatches);
+  EXPECT_GT(module.seen.counts.operators, 0);
+  return module.seen;
+}
+
+TEST(DeviceWaits, a_step_without_a_check_reads_no_number) {
+  for (const char* precision : {"32-true", "bf16-mixed", "bf16-true"}) {
+    SCOPED_TRACE(precision);
+    TrainerOptions options = options_for(precision);
+    options.nonfinite_loss = NonFiniteLoss::ignore;
+    const Seen seen = waits_of(options);
+    EXPECT_EQ(seen.counts.numbers_read, 0) << seen.read;
+    EXPECT_EQ(seen.counts.to_host, 0);
+  }
+}
+
+// Whether the loss was finite, and with a scaler whether the gradients were: one read for both.
+TEST(DeviceWaits, a_step_with_its_check_waits_once) {
+  for (const char* precision : {"32-true", "bf16-mixed", "bf16-true", "16-mixed"}) {
+    SCOPED_TRACE(precision);
+    const Seen seen = waits_of(options_for(precision));
+    EXPECT_EQ(seen.counts.numbers_read + seen.counts.to_host, kBatches) << seen.read;
+  }
+}
+
+TEST(DeviceWaits, a_window_of_batches_waits_once) {
+  TrainerOptions options = options_for("32-true");
+  options.accumulate_grad_batches = 3;
+  const Seen seen = waits_of(options);
+  EXPECT_EQ(seen.counts.numbers_read + seen.counts.to_host, kBatches / 3) << seen.read;
+}
+
+// A row of "loss", "epoch" and what else is due: one wait for a row, not one per value.
+TEST(DeviceWaits, a_logger_reads_when_a_row_is_due) {
+  const TemporaryFolder folder;
+  TrainerOptions options = options_for("32-true");
+  options.nonfinite_loss = NonFiniteLoss::ignore;
+  options.logger = CSVLogger({.save_dir = folder.path()});
+  options.log_every_n_steps = 4;
+  const Seen seen = waits_of(options);
+  const int64_t waits = seen.counts.numbers_read + seen.counts.to_host;
+  EXPECT_GE(waits, 2) << "rows of steps 7 and 11";
+  EXPECT_LE(waits, 3);
+}
+
+}  // namespace
+}  // namespace levin::device_waits_test

@@ -1,0 +1,54 @@
+// The memory of the test device. Each block has two addresses: the one that tensors have, which cannot be read or
+// written, and the kernels' own.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Storage.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace levin::test {
+
+class DeviceMemory {
+ public:
+  static DeviceMemory& instance();
+
+  /// Holds 0xff bytes: NaN in every floating type.
+  [[nodiscard]] c10::DataPtr allocate(size_t bytes, c10::Device device);
+  /// Where kernels find what tensors have at `address`.
+  [[nodiscard]] char* for_kernels(const void* address) const;
+  [[nodiscard]] int64_t bytes() const;
+
+  /// The contents of all blocks now.
+  struct Snapshot {
+    std::map<size_t, std::vector<char>> blocks;
+  };
+  [[nodiscard]] Snapshot snapshot() const;
+  /// Of the blocks that still exist.
+  void restore(const Snapshot& snapshot);
+
+ private:
+  DeviceMemory();
+  static void release(void* context);
+
+  mutable std::mutex mutex_;
+  char* tensors_;  // not readable
+  char* kernels_;
+  size_t used_ = 0;
+  std::map<size_t, size_t> blocks_;                // offset: bytes, rounded up
+  std::map<size_t, std::vector<size_t>> free_;     // bytes: offsets
+};
+
+/// The allocator of LibTorch for the device type: on the calling thread's device.
+[[nodiscard]] c10::Allocator& device_allocator();
+
+/// Page-locked memory of the host: ordinary memory that is known by address.
+[[nodiscard]] c10::Allocator& pinned_allocator();
+[[nodiscard]] bool is_pinned(const void* address);
+
+}  // namespace levin::test
