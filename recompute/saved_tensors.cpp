@@ -1,6 +1,8 @@
 #include "levin/recompute/saved_tensors.h"
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/input_buffer.h>
 
 #include <utility>
 
@@ -24,6 +26,20 @@ class HookedEngine final : public Engine {
     return engine;
   }
   ~HookedEngine() override { stop(); }
+
+  // Backward is LibTorch's own engine's: its threads for devices, which it starts once per process, are there already if
+  // a backward ran before this engine took its place.
+  torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,
+                                         const torch::autograd::variable_list& inputs, bool keep_graph,
+                                         bool create_graph, bool accumulate_grad,
+                                         const torch::autograd::edge_list& outputs) override {
+    return get_base_engine().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  }
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
+      const std::shared_ptr<torch::autograd::GraphTask>& task, std::shared_ptr<torch::autograd::Node> root,
+      torch::autograd::InputBuffer&& inputs) override {
+    return get_base_engine().execute_with_graph_task(task, std::move(root), std::move(inputs));
+  }
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     SavedTensorHooks* hooks = thread_hooks();

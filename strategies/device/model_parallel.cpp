@@ -7,6 +7,7 @@
 
 #include "levin/core/error.h"
 #include "levin/strategies/device/pipeline.h"
+#include "levin/strategies/move_module.h"
 
 namespace levin {
 
@@ -55,8 +56,8 @@ void ModelParallel::place(torch::nn::Module& module) {
   const auto* placement = std::get_if<Placement>(&options_.placement);
   if (placement == nullptr || placement->empty()) return;
   parts_ = placed_parts(module, *placement, slots(), "ModelParallelOptions.placement");
-  module.to(device());
-  for (const auto& part : parts_) part.module->to(part.slots[0].device);
+  move_module(module, device());
+  for (const auto& part : parts_) move_module(*part.module, part.slots[0].device);
   std::vector<Pipeline::Part> stages;
   for (const auto& part : parts_) {
     if (!part.inside_another) stages.push_back({part.name, part.slots});

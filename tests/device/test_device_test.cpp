@@ -62,9 +62,11 @@ TEST(TestDevice, counts_copies_and_numbers_read) {
   EXPECT_EQ(device_counts().numbers_read, 1);
   EXPECT_STREQ(last_number_read(), "aten::_local_scalar_dense");
   (void)torch::equal(x, x);
+  EXPECT_EQ(device_counts().numbers_read, 2);
   (void)x.nonzero();
+  EXPECT_EQ(device_counts().numbers_read, 3);
   (void)x.index({x > 0});
-  EXPECT_EQ(device_counts().numbers_read, 4);
+  EXPECT_GE(device_counts().numbers_read, 4);
 }
 
 // The address of a tensor's memory is not the host's to read.

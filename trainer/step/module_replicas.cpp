@@ -7,6 +7,7 @@
 #include "levin/core/freed_memory.h"
 #include "levin/strategies/device/parallel_backward.h"
 #include "levin/strategies/device/scatter_gather.h"
+#include "levin/strategies/move_module.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/run_access.h"
 #include "levin/trainer/step/batch_parts.h"
@@ -84,7 +85,7 @@ std::shared_ptr<LightningModule> ModuleReplicas::copy_of(Run& run, const DeviceS
   copy->configure_model();
   if (const auto dtype = run.precision->dtype()) copy->to(*dtype);
   for (const auto& callback : run.entry.callbacks) callback->adapt_model(run.trainer, *copy);
-  copy->to(slot.device);
+  move_module(*copy, slot.device);
   return copy;
 }
 

@@ -1,10 +1,12 @@
 #include "support/device/on_cpu.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
 #include <c10/core/CPUAllocator.h>
 
 #include <cstring>
+#include <optional>
 
 #include "support/device/generators.h"
 #include "support/device/memory.h"
@@ -69,7 +71,11 @@ at::Tensor OnCpu::on_device(const at::Tensor& result) {
   }
   for (const Seen& seen : seen_) {
     if (!seen.alias.storage().is_alias_of(result.storage())) continue;
-    return tensor_on(seen.own.storage(), c10::DispatchKey::PrivateUse1, result);
+    // Also in inference mode a view of an ordinary tensor is an ordinary tensor.
+    at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(seen.own.storage()),
+                                                               seen.own.key_set(), result.dtype());
+    take_geometry(view, result);
+    return view;
   }
   return tensor_on(device_storage(result.storage(), device()), c10::DispatchKey::PrivateUse1, result);
 }
@@ -111,19 +117,47 @@ void replace_tensors(torch::jit::Stack& stack, size_t count, const std::function
   }
 }
 
+namespace {
+
+// Some kernels draw from the CPU's generator without being given one: they get the device's numbers too.
+class DeviceNumbers {
+ public:
+  explicit DeviceNumbers(c10::DeviceIndex index)
+      : cpu_(at::detail::getDefaultCPUGenerator()), own_(device_generator(index)), before_(cpu_.get_state()) {
+    cpu_.set_state(own_.get_state());
+  }
+  ~DeviceNumbers() {
+    own_.set_state(cpu_.get_state());
+    cpu_.set_state(before_);
+  }
+  DeviceNumbers(const DeviceNumbers&) = delete;
+  DeviceNumbers& operator=(const DeviceNumbers&) = delete;
+
+ private:
+  at::Generator cpu_, own_;
+  at::Tensor before_;
+};
+
+}  // namespace
+
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const c10::FunctionSchema& schema = op.schema();
   const size_t arguments = schema.arguments().size();
   OnCpu cpu;
   replace_tensors(stack, arguments, [&](const at::Tensor& tensor) { return cpu.alias(tensor); });
+  bool takes_generator = false;
   for (size_t k = 0; k < arguments; ++k) {
     c10::IValue& value = stack[stack.size() - arguments + k];
     if (value.isDevice() && value.toDevice().type() == kTestDeviceType) value = c10::Device(c10::kCPU);
     const auto& type = *schema.arguments()[k].type();
-    if (value.isNone() && type.repr_str() == "Generator?") value = device_generator(cpu.device().index());
+    if (type.repr_str() != "Generator?") continue;
+    takes_generator = true;
+    if (value.isNone()) value = device_generator(cpu.device().index());
   }
   {
     const at::AutoDispatchBelowADInplaceOrView below;
+    std::optional<DeviceNumbers> numbers;
+    if (op.hasTag(at::Tag::nondeterministic_seeded) && !takes_generator) numbers.emplace(cpu.device().index());
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
   }
   cpu.update_arguments();

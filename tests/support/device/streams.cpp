@@ -65,14 +65,16 @@ class TestGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return kTestDeviceType; }
   c10::Device exchangeDevice(c10::Device device) const override {
-    return {kTestDeviceType, std::exchange(device_index, device.index())};
+    return {kTestDeviceType, std::exchange(device_index, device.has_index() ? device.index() : device_index)};
   }
   c10::Device getDevice() const override { return current_device(); }
   void setDevice(c10::Device device) const override {
     TORCH_CHECK(device.index() < kTestDevices, "testdev: there is no device ", int(device.index()));
-    device_index = device.index();
+    if (device.has_index()) device_index = device.index();
   }
-  void uncheckedSetDevice(c10::Device device) const noexcept override { device_index = device.index(); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    if (device.has_index()) device_index = device.index();
+  }
   c10::DeviceIndex deviceCount() const noexcept override { return kTestDevices; }
 
   c10::Stream getStream(c10::Device device) const override { return stream(device, current_stream(device)); }
