@@ -155,13 +155,13 @@ void CompiledModule::check_tensors(const char* step) const {
 
 std::vector<at::Tensor> CompiledModule::run(CompiledLibrary& library, const CompiledGraph& graph, const Batch& batch,
                                             const char* step) {
-  check_batch(batch, graph, step);
   if (at::autocast::is_autocast_enabled(at::kCPU)) {
     throw Error(kWho + step +
                 " runs under the autocast of a mixed precision, which compiled code does not see. Set "
                 "precision: 32-true.");
   }
   check_tensors(step);
+  check_batch(batch, graph, step);
   std::vector<at::Tensor> inputs;
   inputs.reserve(graph.inputs.size());
   for (const CompiledSlot& slot : graph.inputs) {

@@ -175,7 +175,7 @@ def check_training(files, graph, step, batch, tolerance):
     parameters = dict(step.model.named_parameters(remove_duplicate=False))
     buffers = dict(step.model.named_buffers(remove_duplicate=False))
     outputs = run(files, graph.values)
-    worst, sums = compare("loss", outputs[0], loss.detach(), tolerance), {}
+    worst, sums = compare("loss", outputs[graph.outputs.index("loss")], loss.detach(), tolerance), {}
     for name, value in zip(graph.outputs, outputs):
         kind, _, target = name.partition(":")
         if kind == "gradient":

@@ -1,5 +1,6 @@
 """A PyTorch module's step as graphs: traced, with its tensors as inputs, compiled by Inductor. For compile_step.py."""
 import torch
+import torch.nn.attention
 from torch.export.graph_signature import InputKind, OutputKind
 
 
@@ -63,11 +64,14 @@ def trace(step, tensors, batch, dynamic, training):
     step.train(training)
     traced = Traced(step, tensors, used_in_loss(step, tensors, batch) if training else set())
     try:
-        program = torch.export.export(traced, tuple(batch), dynamic_shapes=shapes, strict=False)
-        if training:
-            from torch.export.experimental import _export_forward_backward
-            return _export_forward_backward(program), traced.targets
-        return program.run_decompositions(), traced.targets
+        # Attention as matrix products and a softmax, which Inductor fuses: the backward of the fused operator for CPUs
+        # gives wrong gradients in a library compiled ahead (seen with PyTorch 2.11).
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            program = torch.export.export(traced, tuple(batch), dynamic_shapes=shapes, strict=False)
+            if training:
+                from torch.export.experimental import _export_forward_backward
+                return _export_forward_backward(program), traced.targets
+            return program.run_decompositions(), traced.targets
     except Exception as error:  # torch.export raises many types, several of them private
         text = str(error)
         if "data-dependent" in text or "GuardOnDataDependent" in type(error).__name__:

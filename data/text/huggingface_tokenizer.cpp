@@ -240,7 +240,7 @@ std::optional<int32_t> HuggingFaceTokenizer::token_to_id(const std::string& toke
 }
 
 std::optional<std::string> HuggingFaceTokenizer::id_to_token(int64_t id) const {
-  if (const auto* const token = parts_->added.token_of(id)) return token->content;
+  if (const auto* const token = parts_->added.token_of(id)) return token->text;
   const std::string* const token = parts_->model->vocabulary().token_of(id);
   return token == nullptr ? std::nullopt : std::optional(*token);
 }

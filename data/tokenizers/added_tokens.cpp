@@ -85,6 +85,7 @@ AddedTokens::AddedTokens(const JsonNode& node, const TokenModel& model, const No
   for (const size_t i : order) {
     patterns_[i] = valid_utf8(tokens_[i].content);
     if (tokens_[i].normalized && normalizer != nullptr) normalizer->normalize(patterns_[i]);
+    tokens_[i].text = tokens_[i].normalized ? patterns_[i] : tokens_[i].content;
     (tokens_[i].normalized ? normalized : raw).emplace_back(patterns_[i], static_cast<int32_t>(i));
   }
   raw_ = TokenTrie(raw);

@@ -12,6 +12,7 @@ namespace levin::tokenizers {
 
 struct AddedToken {
   std::string content;
+  std::string text = "";  // in a decoded text: `content`, normalized if it is found so
   int32_t id = kNoToken;
   bool single_word = false;  // not inside a word
   bool lstrip = false;       // takes the spaces on its left with it

@@ -2,6 +2,8 @@
 // the one whose scores, which are log-probabilities, have the greatest sum (Viterbi).
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -15,6 +17,31 @@ namespace levin::tokenizers {
 namespace {
 
 constexpr double kUnknownPenalty = 10;  // sentencepiece's: an unknown character scores this less than the worst token
+
+// A score as the package's JSON reader (serde_json without float_roundtrip) takes it: the digits as a whole number, times
+// or divided by a power of ten. Its last bit may differ from the nearest number's, and that decides between two ways of
+// cutting that are equally good.
+double as_package_reads(double score) {
+  const std::string text = nlohmann::json(std::abs(score)).dump();  // the shortest that is this number
+  int64_t exponent = 0;
+  bool is_fraction = false;
+  size_t at = 0;
+  uint64_t number = 0;
+  for (; at < text.size() && text[at] != 'e' && text[at] != 'E'; ++at) {
+    if (text[at] == '.') {
+      is_fraction = true;
+      continue;
+    }
+    number = number * 10 + static_cast<uint64_t>(text[at] - '0');  // at most 17 digits
+    exponent -= is_fraction ? 1 : 0;
+  }
+  if (at < text.size()) exponent += std::strtol(text.c_str() + at + 1, nullptr, 10);
+  const auto digits = static_cast<double>(number);
+  const double power = std::strtod(("1e" + std::to_string(std::abs(exponent))).c_str(), nullptr);
+  const bool has_power = std::abs(exponent) <= 308;
+  const double read = !has_power ? std::abs(score) : exponent >= 0 ? digits * power : digits / power;
+  return score < 0 ? -read : read;
+}
 
 struct UnigramPieces {
   Vocabulary vocabulary;
@@ -37,7 +64,7 @@ UnigramPieces read_pieces(const JsonNode& node) {
       continue;
     }
     pieces.vocabulary.add(value[0].get<std::string>(), static_cast<int32_t>(pieces.scores.size()));
-    pieces.scores.push_back(value[1].get<double>());
+    pieces.scores.push_back(as_package_reads(value[1].get<double>()));
   }
   return pieces;
 }

@@ -129,7 +129,7 @@ TEST(SentencePieceTokenizer, SaysWhichFileIsNoModel) {
   EXPECT_TRUE(holds(error_of<Error>([&] { const SentencePieceTokenizer tokenizer(folder / "none.model"); }),
                     {"none.model", "No such file"}));
   EXPECT_TRUE(holds(error_of<DataError>([] { (void)make_sequence_tokenizer("pieces"); }),
-                    {"expected \"byte\" or a SentencePiece model", "\"pieces\""}));
+                    {"expected \"byte\", a SentencePiece model", "tokenizer.json", "\"pieces\""}));
 }
 
 TEST(SentencePieceTokenizer, SaysWhichTokenThereIsNot) {

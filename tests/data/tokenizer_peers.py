@@ -324,7 +324,7 @@ def main():
             tokenizer.save(str(folder / f"{name}.json"))
             made.append((name, Tokenizer.from_file(str(folder / f"{name}.json"))))
         run = subprocess.run([program, folder / "texts.json", *(folder / f"{name}.json" for name, _ in made)], capture_output=True)
-        answers = run.stdout.decode().splitlines()
+        answers = run.stdout.decode().rstrip("\n").split("\n")  # texts hold other ends of lines
         if run.returncode != 0:
             print(run.stderr.decode())
             return 1

@@ -90,9 +90,7 @@ optimizer: {optimizer}
             self.assertLess(abs(one - other), within, f"value {k}: {one} and {other}")
 
     def same_weights(self, one, other):
-        done = subprocess.run([LEVIN, "checkpoint", "diff", self.weights(one), self.weights(other)], capture_output=True,
-                              text=True)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(self.tensors(one), self.tensors(other))
 
     def test_losses_are_those_of_eager_pytorch(self):
         for name, case in self.eager["cases"].items():
@@ -105,7 +103,7 @@ optimizer: {optimizer}
     def test_a_tied_weight_and_changed_buffers_are_named_once_as_python_names_them(self):
         for name in ("gpt", "tiny"):
             self.levin("fit", name, f"{name}-names")
-            shown = subprocess.run([LEVIN, "checkpoint", "show", self.weights(f"{name}-names"), "--tensors"],
+            shown = subprocess.run([LEVIN, "checkpoint", "inspect", self.weights(f"{name}-names")],
                                    capture_output=True, text=True).stdout
             for tensor in self.eager["cases"][name]["SGD"]["saved"]:
                 if tensor != "head.weight":  # tied to tokens.weight
@@ -122,8 +120,9 @@ optimizer: {optimizer}
     def test_a_resumed_fit_ends_with_the_same_bits(self):
         for name in ("mlp", "tiny"):
             self.levin("fit", name, f"{name}-whole", optimizer=ADAMW)
-            self.levin("fit", name, f"{name}-halves", "--trainer.max_steps=9", optimizer=ADAMW)
-            half = self.weights(f"{name}-halves")
+            self.levin("fit", name, f"{name}-halves", "--trainer.callbacks=[{class_path: ModelCheckpoint, init_args: "
+                       "{every_n_train_steps: 9, save_top_k: -1}}]", optimizer=ADAMW)
+            half = next((self.path / f"{name}-halves").rglob("*step=9.ckpt"))
             self.levin("fit", name, f"{name}-resumed", f"--ckpt_path={half}", optimizer=ADAMW)
             self.same_weights(f"{name}-whole", f"{name}-resumed")
 
@@ -174,7 +173,7 @@ optimizer: {optimizer}
 
     def test_averages_of_the_weights_and_predictions_work(self):
         self.levin("fit", "mlp", "averaged", "--trainer.callbacks=[{class_path: EMAWeightAveraging}]")
-        said = self.levin("predict", "mlp", "predicted", "--data.test_inputs=../mlp-x.npy",
+        said = self.levin("predict", "mlp", "predicted", "--data.test_inputs=../mlp-x.npy", "--data.test_targets=../mlp-y.npy",
                           "--trainer.limit_predict_batches=2")
         self.assertNotIn("error", said)
 

@@ -5,7 +5,6 @@
 #include <torch/torch.h>
 
 #include "callbacks/quiet_trainer.h"
-#include "levin/callbacks/lambda_callback.h"
 #include "levin/optim/lbfgs.h"
 #include "levin/strategies/device/dp.h"
 #include "levin/strategies/device/model_parallel.h"
@@ -50,29 +49,35 @@ class Net : public PartedModule {
   std::shared_ptr<Seen> seen_;
 };
 
-LambdaCallback watcher(const std::shared_ptr<Seen>& seen) {
-  return LambdaCallback(
-      {.on_train_batch_start =
-           [](Trainer& trainer, LightningModule&, const Batch&, int64_t) {
-             EXPECT_TRUE(trainer.step_output().empty()) << "freed after the batch before";
-           },
-       .on_train_batch_end =
-           [seen](Trainer& trainer, LightningModule&, const at::Tensor& loss, const Batch& batch, int64_t) {
-             const StepOutput& outputs = trainer.step_output();
-             EXPECT_TRUE(outputs.loss().is_same(loss));
-             EXPECT_TRUE(outputs["inputs"].equal(batch[0])) << "the rows in the batch's order";
-             EXPECT_FALSE(outputs["scores"].requires_grad());
-             seen->scores.push_back(outputs["scores"]);
-             seen->means.push_back(outputs["mean"]);
-           },
-       .on_validation_batch_end =
-           [seen](Trainer& trainer, LightningModule&, const Batch& batch, int64_t, int64_t) {
-             seen->validated += trainer.step_output()["scores"].size(0) == batch.size() ? 1 : 0;
-           },
-       .on_test_batch_end =
-           [seen](Trainer& trainer, LightningModule&, const Batch& batch, int64_t, int64_t) {
-             seen->tested += trainer.step_output()["scores"].size(0) == batch.size() ? 1 : 0;
-           }});
+// A class of its own, because steps with a LambdaCallback are not recorded: it might act within them.
+class Watcher final : public Callback {
+ public:
+  explicit Watcher(std::shared_ptr<Seen> seen) : seen_(std::move(seen)) {}
+  void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t) override {
+    EXPECT_TRUE(trainer.step_output().empty()) << "freed after the batch before";
+  }
+  void on_train_batch_end(Trainer& trainer, LightningModule&, const at::Tensor& loss, const Batch& batch,
+                          int64_t) override {
+    const StepOutput& outputs = trainer.step_output();
+    EXPECT_TRUE(outputs.loss().is_same(loss));
+    EXPECT_TRUE(outputs["inputs"].equal(batch[0])) << "the rows in the batch's order";
+    EXPECT_FALSE(outputs["scores"].requires_grad());
+    seen_->scores.push_back(outputs["scores"]);
+    seen_->means.push_back(outputs["mean"]);
+  }
+  void on_validation_batch_end(Trainer& trainer, LightningModule&, const Batch& batch, int64_t, int64_t) override {
+    seen_->validated += trainer.step_output()["scores"].size(0) == batch.size() ? 1 : 0;
+  }
+  void on_test_batch_end(Trainer& trainer, LightningModule&, const Batch& batch, int64_t, int64_t) override {
+    seen_->tested += trainer.step_output()["scores"].size(0) == batch.size() ? 1 : 0;
+  }
+
+ private:
+  std::shared_ptr<Seen> seen_;
+};
+
+Watcher watcher(const std::shared_ptr<Seen>& seen) {
+  return Watcher(seen);
 }
 
 using Change = std::function<void(TrainerOptions&)>;

@@ -1,7 +1,6 @@
 #include "levin/trainer/trainer.h"
 
 #include <ATen/Context.h>
-#include <torch/csrc/autograd/anomaly_mode.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -20,6 +19,7 @@
 #include "levin/trainer/loops/make_run.h"
 #include "levin/trainer/loops/run_end.h"
 #include "levin/trainer/plan/backend_settings.h"
+#include "levin/trainer/run/anomaly_scope.h"
 #include "levin/trainer/run/failed_place.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
@@ -73,19 +73,6 @@ void set_deterministic(const TrainerOptions& options) {
   if (flag != nullptr && !*flag) return;
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/flag == nullptr);
 }
-
-class AnomalyScope {
- public:
-  explicit AnomalyScope(bool on) : outer_(torch::autograd::AnomalyMode::is_enabled()) {
-    if (on) torch::autograd::AnomalyMode::set_enabled(true);
-  }
-  ~AnomalyScope() { torch::autograd::AnomalyMode::set_enabled(outer_); }
-  AnomalyScope(const AnomalyScope&) = delete;
-  AnomalyScope& operator=(const AnomalyScope&) = delete;
-
- private:
-  bool outer_;
-};
 
 bool same_class(const Callback& one, const Callback& other) {
   return typeid(one) == typeid(other);
