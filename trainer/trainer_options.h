@@ -183,7 +183,8 @@ struct TrainerOptions {
         field("min_steps", &O::min_steps, "take at least this many optimizer steps, even if a stop is requested")
             .check(at_least(0), ">= 0"),
         field("max_time", &O::max_time, "stop after this time: DD:HH:MM:SS or 90min"),
-        field("accelerator", &O::accelerator, "cpu, gpu (or cuda), or auto: a GPU if there is one"),
+        field("accelerator", &O::accelerator,
+              "cpu, gpu (or cuda), auto (a GPU if there is one), or another backend of LibTorch by name"),
         field("devices", &O::devices,
               "auto, a number of devices (-1: all GPUs), the GPUs' indices as a list or as text like 0,1, or a list of "
               "the "

@@ -15,10 +15,13 @@
 #include "levin/optim/lamb.h"
 #include "levin/optim/lars.h"
 #include "levin/optim/lbfgs.h"
+#include "levin/optim/lookahead.h"
 #include "levin/optim/muon.h"
 #include "levin/optim/nadam.h"
 #include "levin/optim/radam.h"
 #include "levin/optim/rmsprop.h"
+#include "levin/optim/sam.h"
+#include "levin/optim/schedule_free_adamw.h"
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
 #include "support/captured_console.h"
@@ -68,6 +71,10 @@ TEST(DeviceTraining, works_with_every_optimizer) {
       {"Adamax", [](DeviceNet& m) { return OptimizerConfig(Adamax(m.parameters(), {})); }},
       {"LAMB", [](DeviceNet& m) { return OptimizerConfig(LAMB(m.parameters(), {})); }},
       {"LARS", [](DeviceNet& m) { return OptimizerConfig(LARS(m.parameters(), {.lr = 0.1})); }},
+      {"Lookahead", [](DeviceNet& m) { return OptimizerConfig(Lookahead(SGD(m.parameters(), {.lr = 0.1}), {.k = 2})); }},
+      {"Muon", [](DeviceNet& m) { return OptimizerConfig(Muon({m.first->weight, m.last->weight}, {.lr = 0.02})); }},
+      {"SAM", [](DeviceNet& m) { return OptimizerConfig(SAM(SGD(m.parameters(), {.lr = 0.1}), {.rho = 0.05})); }},
+      {"ScheduleFreeAdamW", [](DeviceNet& m) { return OptimizerConfig(ScheduleFreeAdamW(m.parameters(), {})); }},
       {"LBFGS", [](DeviceNet& m) { return OptimizerConfig(LBFGS(m.parameters(), {.lr = 0.1, .max_iter = 3})); }},
       {"NAdam", [](DeviceNet& m) { return OptimizerConfig(NAdam(m.parameters(), {})); }},
       {"RAdam", [](DeviceNet& m) { return OptimizerConfig(RAdam(m.parameters(), {})); }},
