@@ -117,6 +117,31 @@ TEST(InferenceModel, ModelsOfSeveralPrecisionsMayPredictAtOnce) {
   EXPECT_EQ(differing, 0);
 }
 
+TEST(InferenceModel, LevinsOwnModelsPredictOnManyThreads) {
+  const std::string data = LEVIN_SOURCE_DIR "/tests/models/data/";
+  const at::Tensor ids = torch::arange(12).view({2, 6});
+  const std::vector<std::pair<InferenceModel, at::Tensor>> cases{
+      {InferenceModel(std::make_shared<ExportedModule>(ExportedModuleOptions{.path = data + "mlp.pt2"})),
+       torch::arange(48, at::kFloat).view({12, 4}) / 10},
+      {InferenceModel(std::make_shared<HuggingFaceLM>(HuggingFaceLMOptions{.path = data + "gpt2"})), ids},
+      {InferenceModel(std::make_shared<HuggingFaceClassifier>(
+           HuggingFaceClassifierOptions{.path = data + "bert", .num_labels = 3, .ignore_mismatched_sizes = true})),
+       ids}};
+  for (const auto& [model, batch] : cases) {
+    const at::Tensor expected = model.predict(batch);
+    std::atomic<int> differing = 0;
+    {
+      std::vector<std::jthread> threads;
+      for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&] {
+          for (int n = 0; n < 50; ++n) differing += model.predict(batch).equal(expected) ? 0 : 1;
+        });
+      }
+    }
+    EXPECT_EQ(differing, 0) << model.module().name();
+  }
+}
+
 // Hooks of the module, in the order of the Trainer.
 class Hooked : public LightningModule {
  public:
