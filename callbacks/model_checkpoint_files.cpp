@@ -25,8 +25,9 @@ constexpr const char* kInterrupted = "interrupted.ckpt";
 // The part of a checkpoint in a file with save_weights_only.
 State weights_of(const State& whole) {
   State weights;
-  for (const char* key : {"levin_version", "torch_version", "epoch", "global_step", "hyper_parameters"}) {
-    weights.values.set(key, *whole.values.find(key));
+  for (const char* key : {"levin_version", "torch_version", "epoch", "global_step", "hyper_parameters", "model_class",
+                          "model_precision"}) {
+    if (const ConfigNode* value = whole.values.find(key)) weights.values.set(key, *value);  // older files lack some
   }
   weights.set("weights_only", true);
   weights.put("model", whole.part("model"));

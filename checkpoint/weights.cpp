@@ -3,10 +3,16 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
 
+#include "levin/checkpoint/stream_weights.h"
 #include "levin/checkpoint/weights_source.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/core/freed_memory.h"
 
 namespace levin {
 
@@ -70,18 +76,93 @@ WeightsReport compare(const Tensors& own, std::map<std::string, Named>& named) {
   return report;
 }
 
-Tensors read_all(const std::map<std::string, Named>& named) {
-  std::vector<WeightsSource::Tensor> jobs;
+// The tensors of a file that fit a module, and what does not.
+struct Matched {
+  std::map<std::string, Named> named;
+  WeightsReport report;
+};
+
+// Throws if the module is not to be loaded.
+Matched match(const WeightsSource& source, const Tensors& own, const WeightsOptions& options) {
+  Matched matched{rename_all(source, options), {}};
+  matched.report = compare(own, matched.named);
+  matched.report.loaded = matched.named.size();
+  const std::string wrong = matched.report.str();
+  if (!wrong.empty() && (options.strict || matched.named.empty())) {
+    throw CheckpointError(
+        "weights " + options.path +
+        (matched.named.empty() ? ": none of them fits the module: " : ": they do not fit the module: ") + wrong +
+        ". Rename with map" + (options.strict ? ", or set strict: false to load what fits." : "."));
+  }
+  return matched;
+}
+
+// In PyTorch load_state_dict(strict=False) still fails for another shape; here it is skipped and reported, because a
+// head of another size is common when loading weights.
+void warn_of_others(const WeightsReport& report, const std::string& path) {
+  const std::string wrong = report.str();
+  if (wrong.empty()) return;
+  Console::instance().warn("weights " + path + ": " + count_of(static_cast<int64_t>(report.loaded), "tensor") +
+                           (report.loaded == 1 ? " was" : " were") + " loaded. Not loaded: " + wrong + ".");
+}
+
+// Limits the memory of tensors that are on their way from a file to a module to an eighth of all, or to the largest.
+class Passage {
+ public:
+  explicit Passage(const std::map<std::string, Named>& named) {
+    uint64_t all = 0;
+    for (const auto& [name, item] : named) {
+      all += item.tensor.entry->bytes();
+      most_ = std::max(most_, item.tensor.entry->bytes());
+    }
+    most_ = std::max({most_, all / 8, kLeast});
+  }
+
+  void enter(uint64_t bytes) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return inside_ == 0 || inside_ + bytes <= most_; });
+    inside_ += bytes;
+  }
+
+  // malloc keeps what a thread has freed, and other threads do not get it.
+  void leave(uint64_t bytes) {
+    bool is_much = false;
+    {
+      const std::lock_guard lock(mutex_);
+      inside_ -= bytes;
+      freed_ += bytes;
+      is_much = freed_ >= most_;
+      if (is_much) freed_ = 0;
+    }
+    if (is_much) return_freed_memory();
+    changed_.notify_all();
+  }
+
+ private:
+  static constexpr uint64_t kLeast = 8 << 20;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t most_ = 0, inside_ = 0, freed_ = 0;  // bytes
+};
+
+// Calls `take` with each name and tensor, from several threads; within the limits of `passage`, if given.
+void read_each(const std::map<std::string, Named>& named,
+               const std::function<void(size_t, const std::string&, at::Tensor)>& take, Passage* passage = nullptr) {
+  std::vector<std::pair<const std::string*, WeightsSource::Tensor>> jobs;
   uint64_t bytes = 0;
   for (const auto& [name, item] : named) {
-    jobs.push_back(item.tensor);
+    jobs.emplace_back(&name, item.tensor);
     bytes += item.tensor.entry->bytes();
   }
-  std::vector<at::Tensor> read(jobs.size());
-  read_in_parallel(jobs.size(), bytes, [&](size_t i) { read[i] = jobs[i].file->read(*jobs[i].entry); });
-  Tensors tensors;
-  for (const auto& [name, item] : named) tensors[name] = std::move(read[tensors.size()]);
-  return tensors;
+  read_in_parallel(jobs.size(), bytes, [&](size_t i) {
+    const auto& [name, tensor] = jobs[i];
+    const uint64_t size = tensor.entry->bytes();
+    if (passage != nullptr) passage->enter(size);
+    const auto leave = [&](Passage* left) { left->leave(size); };
+    const std::unique_ptr<Passage, decltype(leave)> scope(passage, leave);  // outlives the tensor
+    take(i, *name, tensor.file->read(*tensor.entry));
+  });
 }
 
 }  // namespace
@@ -90,26 +171,33 @@ WeightsReport load_weights(torch::nn::Module& module, const WeightsOptions& unch
   const WeightsOptions options = checked(unchecked, "WeightsOptions");
   const WeightsSource source(options.path);
   const Tensors own = tensors_of(module);
-  std::map<std::string, Named> named = rename_all(source, options);
-  WeightsReport report = compare(own, named);
-  report.loaded = named.size();
-  const std::string wrong = report.str();
-  if (!wrong.empty() && (options.strict || named.empty())) {
-    throw CheckpointError("weights " + options.path +
-                          (named.empty() ? ": none of them fits the module: " : ": they do not fit the module: ") +
-                          wrong + ". Rename with map" +
-                          (options.strict ? ", or set strict: false to load what fits." : "."));
-  }
-  const Tensors tensors = read_all(named);
+  const Matched matched = match(source, own, options);
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies(matched.named.size());  // to, from
+  read_each(matched.named, [&](size_t i, const std::string& name, at::Tensor tensor) {
+    copies[i] = {own.at(name), std::move(tensor)};
+  });
   const at::AutoGradMode no_grad(false);
-  for (const auto& [name, tensor] : tensors) at::Tensor(own.at(name)).copy_(tensor);
-  // In PyTorch load_state_dict(strict=False) still fails for another shape; here it is skipped and reported, because a
-  // head of another size is common when loading weights.
-  if (!wrong.empty()) {
-    Console::instance().warn("weights " + options.path + ": " + count_of(tensors.size(), "tensor") +
-                             (tensors.size() == 1 ? " was" : " were") + " loaded. Not loaded: " + wrong + ".");
-  }
-  return report;
+  for (auto& [to, from] : copies) to.copy_(from);
+  warn_of_others(matched.report, options.path);
+  return matched.report;
+}
+
+WeightsReport stream_weights(torch::nn::Module& module, const WeightsOptions& unchecked) {
+  const WeightsOptions options = checked(unchecked, "WeightsOptions");
+  const WeightsSource source(options.path);
+  const Tensors own = tensors_of(module);
+  const Matched matched = match(source, own, options);
+  Passage passage(matched.named);
+  read_each(
+      matched.named,
+      [&](size_t, const std::string& name, const at::Tensor& tensor) {
+        const at::AutoGradMode no_grad(false);  // of this thread
+        at::Tensor(own.at(name)).copy_(tensor);
+      },
+      &passage);
+  return_freed_memory();
+  warn_of_others(matched.report, options.path);
+  return matched.report;
 }
 
 std::string WeightsReport::str() const {

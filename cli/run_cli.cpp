@@ -111,12 +111,12 @@ void run_stage(Command command, ResolvedRun run) {
   }
 }
 
-// "--output FILE" as a callback of the run.
+// "--output FILE" as a callback of the run, in one line, as an override is written.
 Override written_to(const std::string& file) {
-  ConfigNode options = ConfigNode::map();
-  options.set("output", ConfigNode::scalar(file, true));
+  std::string quoted;
+  for (const char c : file) quoted += (c == '"' || c == '\\' ? "\\" : "") + std::string(1, c);
   return {.path = "trainer.callbacks",
-          .value = to_yaml(ValueType<ClassSpec>::write({"PredictionWriter", options, {}})),
+          .value = "{class_path: PredictionWriter, init_args: {output: \"" + quoted + "\"}}",
           .append = true};
 }
 

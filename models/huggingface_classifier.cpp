@@ -6,6 +6,7 @@
 #include "levin/core/error.h"
 #include "levin/data/sets/image_folder_data.h"
 #include "levin/data/sets/text_csv.h"
+#include "levin/trainer/found_option.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -67,6 +68,7 @@ void HuggingFaceClassifier::configure_model() {
   }
   if (model() == nullptr) {
     make(read_config(), 0, classes);
+    keep_found_option(*this, "num_labels", model()->config().num_labels());
   } else if (!classes.empty() && static_cast<int64_t>(classes.size()) == model()->config().num_labels()) {
     model()->config().set_labels(classes);
   }

@@ -139,6 +139,11 @@ void print_values(const ConfigNode& values) {
     const ConfigNode* value = values.find(name);
     print_value(name, value == nullptr ? "missing" : cut_text(value->text));
   }
+  const ConfigNode* model = values.find("model_class");
+  const ConfigNode* name = model == nullptr ? nullptr : model->find("class_path");
+  const ConfigNode* precision = values.find("model_precision");
+  if (name != nullptr && precision != nullptr)
+    print_value("model", cut_text(name->text) + ", " + cut_text(precision->text));
   const ConfigNode* progress = values.find("progress");
   const ConfigNode* epoch = progress == nullptr ? nullptr : progress->find("epochs");
   const ConfigNode* batch = progress == nullptr ? nullptr : progress->find("next_batch");

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "levin/core/seed.h"
+#include "levin/trainer/found_option.h"
 #include "project.h"
 
 namespace nn = torch::nn;
@@ -103,6 +104,7 @@ void GPT::configure_model() {
       throw levin::ConfigError("GPTOptions.vocab_size: 0 asks the data, which has no tokenizer. Set the number.");
     }
     options_.vocab_size = text->vocab_size();
+    levin::keep_found_option(*this, "vocab_size", options_.vocab_size);
     make_layers();
   }
   if (text == nullptr) return;

@@ -1,6 +1,7 @@
 #include "text_classifier.h"
 
 #include "levin/data/text/sentence_piece.h"
+#include "levin/trainer/found_option.h"
 
 LEVIN_REGISTER_MODEL(TextClassifier, "texts into classes by an encoder of BERT's or XLM-R's kind, of any size");
 
@@ -76,7 +77,9 @@ void TextClassifier::configure_model() {
     throw levin::ConfigError(
         "TextClassifierOptions.num_classes: 0 asks the data, which is no TextCsv. Set the number.");
   }
-  make_layers(static_cast<int64_t>(texts->classes().size()));
+  const auto num_classes = static_cast<int64_t>(texts->classes().size());
+  levin::keep_found_option(*this, "num_classes", num_classes);
+  make_layers(num_classes);
 }
 
 void TextClassifier::make_layers(int64_t num_classes) {

@@ -20,6 +20,13 @@ if(LEVIN_BUILD_EXAMPLES AND LEVIN_BUILD_TOOL)
   endforeach()
 endif()
 
+# The round trip through PyTorch and transformers, as docs/python.md has it. Skipped, with the reason, without them.
+if(LEVIN_BUILD_EXAMPLES AND LEVIN_BUILD_TOOL)
+  add_test(NAME docs.python_page COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/python_page_test.py"
+    "${PROJECT_BINARY_DIR}/bin" "${PROJECT_SOURCE_DIR}")
+  set_tests_properties(docs.python_page PROPERTIES LABELS peers TIMEOUT 300 COST 60 SKIP_RETURN_CODE 77)
+endif()
+
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/enabled.txt")
 file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/enabled.txt" docs_lines REGEX "^program ")
 foreach(line IN LISTS docs_lines)

@@ -16,6 +16,10 @@ foreach(line IN LISTS examples_cases)
   set_tests_properties(examples.${name} PROPERTIES LABELS examples TIMEOUT 300)
 endforeach()
 
+add_test(NAME examples.serve COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/serve_test.py"
+  "${PROJECT_BINARY_DIR}/bin" "${PROJECT_SOURCE_DIR}")
+set_tests_properties(examples.serve PROPERTIES LABELS examples TIMEOUT 300 COST 30)
+
 # The models that the tool brings along.
 levin_test(examples TORCH LIBS levin_models FILES
   examples/encoder_test.cpp

@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "levin/core/component.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/tensor_text.h"
@@ -145,6 +146,13 @@ void put_run_state(Run& run, State& checkpoint) {
   replace_parts(checkpoint, run.entry.before_validation ? *run.entry.before_validation : run_state(run));
 }
 
+// What load_for_inference makes the module from. Of one that a program has created directly only the class is known,
+// and its options are the hyper-parameters.
+ClassSpec model_class(const LightningModule& module) {
+  if (!module.made_from().empty()) return module.made_from();
+  return {detail::readable_type_name(typeid(module)), {}, {}};
+}
+
 }  // namespace
 
 State gather_checkpoint(Run& run, bool weights_only) {
@@ -155,6 +163,8 @@ State gather_checkpoint(Run& run, bool weights_only) {
   checkpoint.set<int64_t>("global_step", run.progress.global_step);
   checkpoint.set<bool>("weights_only", weights_only);
   checkpoint.values.set("hyper_parameters", run.entry.module->hparams());
+  checkpoint.set("model_class", model_class(*run.entry.module));
+  checkpoint.set("model_precision", run.precision->name());
   checkpoint.put("model", module_state(*run.entry.module));
   for (const auto& callback : run.entry.callbacks) {
     for (const auto& [name, weight] : callback->weights_to_save(*run.entry.module).tensors) {

@@ -1,0 +1,19 @@
+// load_weights for a module that is thrown away if it fails: with the memory of the module and of a few tensors,
+// instead of that of all weights twice.
+#pragma once
+
+namespace torch::nn {
+class Module;
+}
+
+namespace levin {
+
+struct WeightsOptions;
+struct WeightsReport;
+
+/// Like load_weights (checkpoint/weights.h), but each tensor is copied into the module as soon as it is read, up to 8
+/// at once. Names and shapes are checked before the first one; a damaged file leaves the module with a part of its
+/// weights.
+WeightsReport stream_weights(torch::nn::Module& module, const WeightsOptions& options);
+
+}  // namespace levin

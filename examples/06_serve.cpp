@@ -1,0 +1,32 @@
+// Serves the predictions of a trained model over HTTP:
+//
+//   06_serve levin_logs/version_0 8080
+//   curl --json '[[5.1, 3.5, 1.4, 0.2], [6.7, 3.0, 5.2, 2.3]]' http://127.0.0.1:8080/predict      # [0,2]
+//
+// The body is a batch as nested lists of numbers, the answer its predictions; a mistake in it is answered with 400 and
+// what is wrong. Requests are handled by several threads, all on one copy of the weights. SIGTERM and Ctrl-C end it.
+#include <httplib.h>
+#include <levin/inference/json_tensor.h>
+#include <levin/inference/load_for_inference.h>
+#include <levin/levin.h>
+
+static httplib::Server server;
+
+int main(int argc, char** argv) {
+  return levin::main_guard([&] {
+    at::set_num_threads(1);  // of one prediction; requests have threads of their own
+    const levin::InferenceModel model = levin::load_for_inference(argc > 1 ? argv[1] : "levin_logs/version_0");
+    server.Post("/predict", [&](const httplib::Request& request, httplib::Response& response) {
+      try {
+        const auto prediction = model.predict(levin::tensor_from_json(request.body));
+        response.set_content(levin::tensor_to_json(prediction) + "\n", "application/json");
+      } catch (const levin::Error& error) {
+        response.status = 400;
+        response.set_content(error.what() + std::string("\n"), "text/plain");
+      }
+    });
+    for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { server.stop(); });
+    const int port = argc > 2 ? std::stoi(argv[2]) : 8080;
+    if (!server.listen("127.0.0.1", port)) throw levin::Error("cannot listen on port " + std::to_string(port) + ".");
+  });
+}

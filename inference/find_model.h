@@ -1,0 +1,29 @@
+// Which file a path of load_for_inference means.
+#pragma once
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "levin/core/fields.h"
+
+namespace levin {
+
+/// Of a run's folder: the one that its checkpoint callback found best, or the newest.
+enum class WhichCheckpoint { best, last };
+template <>
+struct EnumNames<WhichCheckpoint> {
+  static constexpr std::array names{std::pair{"best", WhichCheckpoint::best}, std::pair{"last", WhichCheckpoint::last}};
+};
+
+struct FoundModel {
+  std::string path = "";
+  bool is_huggingface = false;  // a folder with config.json; else a checkpoint
+};
+
+/// `path`: a checkpoint; a run's folder, whose run.json names the best one; a folder with checkpoints, of which the
+/// newest is taken; or a folder of Hugging Face's. Checkpoints that cannot be read are named in a warning and passed
+/// over. Throws CheckpointError where there is none.
+[[nodiscard]] FoundModel find_model(const std::string& path, WhichCheckpoint which);
+
+}  // namespace levin
