@@ -16,7 +16,7 @@ SIBLINGS = {
 TRAINER = ["trainer", "trainer/plan", "trainer/run", "trainer/step", "trainer/state", "trainer/loops"]
 MODELS = ["models", "models/compiled", "models/exported", "models/huggingface"]
 
-BELOW_TRAINER = ["core", "dispatch", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
+BELOW_TRAINER = ["core", "dispatch", "adapters", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
 
 # folder: the folders it may include, besides itself. "." holds levin.h and builtins.cpp. A folder's own line is about the
 # files that stand in it directly.
@@ -25,6 +25,7 @@ MAY_INCLUDE = {
     "dispatch": ["core"],
     **{sibling: ["core"] for sibling in SIBLINGS},
     "recompute": ["core", "dispatch"],
+    "adapters": ["core", "dispatch", "checkpoint"],
     "data/loading": ["core", "data"],
     "data/tokenizers": ["core"],
     "data/text": ["core", "data", "data/loading", "data/tokenizers"],
@@ -33,13 +34,13 @@ MAY_INCLUDE = {
     "data/sets": ["core", "data", "data/loading", "data/tokenizers", "data/text", "data/files",
                   "data/images"],
     "strategies/launch": ["core", "strategies"],
-    "strategies/process": ["core", "strategies", "strategies/tape", "strategies/launch"],
+    "strategies/process": ["core", "dispatch", "strategies", "strategies/tape", "strategies/launch"],
     "strategies/tape": ["core", "dispatch"],
     "strategies/device": ["core", "strategies", "strategies/tape"],
     **{folder: [*BELOW_TRAINER, *TRAINER[:k]] for k, folder in enumerate(TRAINER)},
     "models/compiled": ["core", "checkpoint"],
     "models/exported": ["core", "checkpoint"],
-    "models/huggingface": ["core", "dispatch", "checkpoint", "data", *(f"data/{part}" for part in SIBLINGS["data"])],
+    "models/huggingface": ["core", "dispatch", "checkpoint", "adapters", "data", *(f"data/{part}" for part in SIBLINGS["data"])],
     "models": [*BELOW_TRAINER, "trainer", "trainer/plan", *MODELS[1:]],
     "callbacks": [*BELOW_TRAINER, "trainer", "trainer/plan"],
     "cuda": ["core", "strategies", "strategies/process"],
