@@ -203,6 +203,7 @@ void apply_lora(Module& module, const LoRAOptions& unchecked, const std::string&
     for (const auto& item : adapted) item.second->observe_again();
     return freeze_all_but(module, options);
   }
+  for (const LinearLayer& layer : wanted) check_quantizable(layer.weight().sizes(), options.quantize, layer.name);
   if (folder) check_folder(module, *folder, options, wanted);
   freeze(module);
   const auto shared = std::make_shared<const LoRAOptions>(options);

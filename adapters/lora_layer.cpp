@@ -97,7 +97,7 @@ void LoRALayer::start_weights() {
 }
 
 void LoRALayer::quantize() {
-  const QuantizedWeight bits = quantize_weight(weight_.detach(), form_, name_);
+  const QuantizedWeight bits = quantize_weight(weight_.detach(), form_);
   const auto holder = module_->register_module("quantized", std::make_shared<torch::nn::Module>("QuantizedScales"));
   scales_ = holder->register_buffer("scales", bits.scales);
   weight_.set_data(bits.values);

@@ -132,14 +132,15 @@ class QuantizedLinear : public torch::autograd::Function<QuantizedLinear> {
 
 }  // namespace
 
-QuantizedWeight quantize_weight(const at::Tensor& matrix, const QuantizedForm& form, const std::string& name) {
-  if (form.kind == Quantize::int8) return to_int8(matrix, form.is_in_out);
-  if (matrix.size(1) % 2 != 0 || matrix.numel() % kBlock != 0) {
-    throw ConfigError("LoRAOptions.quantize: nf4 cannot hold " + name + ".weight " + shape_text(matrix.sizes()) +
-                      ": its columns must be even and its numbers a multiple of " + std::to_string(kBlock) +
-                      ". Use int8, or name it in exclude_modules.");
-  }
-  return to_nf4(matrix);
+void check_quantizable(at::IntArrayRef shape, Quantize kind, const std::string& name) {
+  if (kind != Quantize::nf4 || (shape[1] % 2 == 0 && shape[0] * shape[1] % kBlock == 0)) return;
+  throw ConfigError("LoRAOptions.quantize: nf4 cannot hold " + name + ".weight " + shape_text(shape) +
+                    ": its columns must be even and its numbers a multiple of " + std::to_string(kBlock) +
+                    ". Use int8, or name it in exclude_modules.");
+}
+
+QuantizedWeight quantize_weight(const at::Tensor& matrix, const QuantizedForm& form) {
+  return form.kind == Quantize::int8 ? to_int8(matrix, form.is_in_out) : to_nf4(matrix);
 }
 
 at::Tensor dequantize_weight(const QuantizedWeight& weight, const QuantizedForm& form, at::ScalarType dtype) {

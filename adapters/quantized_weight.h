@@ -28,10 +28,12 @@ struct QuantizedWeight {
   at::Tensor scales;
 };
 
-/// Throws ConfigError naming `name` for a matrix that nf4 cannot hold: its columns must be even, its numbers a multiple
-/// of 64.
-[[nodiscard]] QuantizedWeight quantize_weight(const at::Tensor& matrix, const QuantizedForm& form,
-                                              const std::string& name);
+/// Throws ConfigError naming the layer `name` for a matrix that nf4 cannot hold: its columns must be even, its numbers
+/// a multiple of 64.
+void check_quantizable(at::IntArrayRef shape, Quantize kind, const std::string& name);
+
+/// Requires a matrix that check_quantizable accepts.
+[[nodiscard]] QuantizedWeight quantize_weight(const at::Tensor& matrix, const QuantizedForm& form);
 
 /// The matrix again, in `dtype`.
 [[nodiscard]] at::Tensor dequantize_weight(const QuantizedWeight& weight, const QuantizedForm& form,
