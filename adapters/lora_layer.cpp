@@ -7,6 +7,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
 
 #include <array>
 #include <cmath>
@@ -21,9 +22,7 @@ namespace levin {
 class LoRALayer::Matrix : public torch::nn::Module {
  public:
   Matrix(at::Tensor value, std::shared_ptr<LoRALayer> of)
-      : torch::nn::Module("LoRAMatrix"),
-        layer(std::move(of)),
-        weight(register_parameter("weight", std::move(value))) {}
+      : torch::nn::Module("LoRAMatrix"), layer(std::move(of)), weight(register_parameter("weight", std::move(value))) {}
   ~Matrix() override {
     if (layer != nullptr) end_observation(layer->weight_);
   }
@@ -38,8 +37,8 @@ namespace {
 
 // They would compute with the bits as if those were the matrix.
 constexpr std::array<std::string_view, 14> kComputing = {
-    "aten::mul", "aten::add", "aten::sub", "aten::div", "aten::embedding", "aten::matmul", "aten::mm",
-    "aten::addmm", "aten::linear", "aten::bmm", "aten::sum", "aten::einsum", "aten::index", "aten::norm"};
+    "aten::mul",   "aten::add",    "aten::sub", "aten::div", "aten::embedding", "aten::matmul", "aten::mm",
+    "aten::addmm", "aten::linear", "aten::bmm", "aten::sum", "aten::einsum",    "aten::index",  "aten::norm"};
 
 }  // namespace
 
@@ -139,8 +138,7 @@ at::Tensor LoRALayer::merged(const at::Tensor& weight, const at::Tensor& a, cons
   const at::Tensor plain = without_observed_key(weight);  // its to() would keep the type of the bits
   const auto wide = form_.dtype == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor update = at::matmul(b.to(wide), a.to(wide)) * lora_scaling(*options_);
-  const at::Tensor base =
-      is_quantized() ? dequantize_weight({plain, scales_}, form_, wide) : plain.to(wide);
+  const at::Tensor base = is_quantized() ? dequantize_weight({plain, scales_}, form_, wide) : plain.to(wide);
   return (base + (form_.is_in_out ? update.t() : update)).to(form_.dtype);
 }
 

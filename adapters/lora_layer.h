@@ -2,7 +2,7 @@
 // scaling * B A dropout(x), with the layer's own weight frozen. Internal; users see adapters/lora.h.
 #pragma once
 
-#include <torch/nn/module.h>
+#include <ATen/core/Tensor.h>
 
 #include <atomic>
 #include <memory>
@@ -11,6 +11,10 @@
 
 #include "levin/adapters/quantized_weight.h"
 #include "levin/dispatch/observed_weight.h"
+
+namespace torch::nn {
+class Module;
+}
 
 namespace levin {
 

@@ -40,8 +40,8 @@ std::optional<LinearLayer> as_layer(const std::string& name, Module& module) {
   if (!is_matrix(weight) || dynamic_cast<const torch::nn::EmbeddingImpl*>(&module) != nullptr) return std::nullopt;
   if (LoRALayer::of(module) != nullptr) return LinearLayer{name, &module, LoRALayer::of(module)->is_in_out()};
   const at::Tensor* bias = own.find("bias");
-  const bool fits_in_out = bias != nullptr && bias->defined() && bias->numel() == weight->size(1) &&
-                           bias->numel() != weight->size(0);
+  const bool fits_in_out =
+      bias != nullptr && bias->defined() && bias->numel() == weight->size(1) && bias->numel() != weight->size(0);
   return LinearLayer{name, &module, is_conv1d(module) || fits_in_out};
 }
 
@@ -93,7 +93,7 @@ std::string known_layers(const Module& module, const std::string& entry) {
     const std::string end = last_part(layer.name);
     if (std::find(ends.begin(), ends.end(), end) == ends.end()) ends.push_back(end);
   }
-  if (full.empty()) return " The module has no linear layer.";
+  if (full.empty()) return " The module has no torch::nn::Linear; name layers of other classes one by one.";
   std::string hint = did_you_mean(entry, ends);
   if (hint.empty()) hint = did_you_mean(entry, full);
   const bool cut = ends.size() > kMostNames;
@@ -128,7 +128,7 @@ class Targets {
       if (!matches(entry, name, outer_)) continue;
       has_match = true;
       Module& module = *modules_[name];
-      const auto layer = is_pattern(entry) && !is_linear(module) ? std::nullopt : as_layer(name, module);
+      const auto layer = as_layer(name, module);
       if (layer) found_.insert(name);
       if (!layer) other = name;
       has_layer = has_layer || layer.has_value();
@@ -215,15 +215,16 @@ std::vector<std::string> saved_modules(const Module& module, const std::vector<s
     for (const std::string& name : names) {
       if (!matches(entries[k], name, outer)) continue;
       has_match = true;
-      const bool is_inside = std::any_of(found.begin(), found.end(), [&](const auto& o) { return is_part_of(name, o); });
+      const bool is_inside =
+          std::any_of(found.begin(), found.end(), [&](const auto& o) { return is_part_of(name, o); });
       if (!is_inside) found.push_back(name);
     }
     if (has_match) continue;
-    problems.add({}, detail::index_path("LoRAOptions.modules_to_save", k),
-                 "no module's name matches \"" + entries[k] + "\"." + did_you_mean(entries[k], names) +
-                     " Modules: " + join({names.begin(), names.begin() + static_cast<std::ptrdiff_t>(
-                                                                              std::min(names.size(), kMostNames))}) +
-                     (names.size() > kMostNames ? ", …." : "."));
+    problems.add(
+        {}, detail::index_path("LoRAOptions.modules_to_save", k),
+        "no module's name matches \"" + entries[k] + "\"." + did_you_mean(entries[k], names) + " Modules: " +
+            join({names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMostNames))}) +
+            (names.size() > kMostNames ? ", …." : "."));
   }
   problems.throw_if_any();
   return found;

@@ -25,10 +25,22 @@ using torch::autograd::variable_list;
 constexpr int64_t kBlock = 64;  // numbers of nf4 that share a scale
 
 // Appendix E of the article: the levels of a normal distribution, with an exact 0.
-constexpr std::array<float, 16> kLevels = {
-    -1.0F, -0.6961928009986877F, -0.5250730514526367F, -0.39491748809814453F, -0.28444138169288635F,
-    -0.18477343022823334F, -0.09105003625154495F, 0.0F, 0.07958029955625534F, 0.16093020141124725F,
-    0.24611230194568634F, 0.33791524171829224F, 0.44070982933044434F, 0.5626170039176941F, 0.7229568362236023F, 1.0F};
+constexpr std::array<float, 16> kLevels = {-1.0F,
+                                           -0.6961928009986877F,
+                                           -0.5250730514526367F,
+                                           -0.39491748809814453F,
+                                           -0.28444138169288635F,
+                                           -0.18477343022823334F,
+                                           -0.09105003625154495F,
+                                           0.0F,
+                                           0.07958029955625534F,
+                                           0.16093020141124725F,
+                                           0.24611230194568634F,
+                                           0.33791524171829224F,
+                                           0.44070982933044434F,
+                                           0.5626170039176941F,
+                                           0.7229568362236023F,
+                                           1.0F};
 
 // ATen's kernel for int8 is the faster one up to here, and only in bfloat16 (bench/lora.cpp): beyond, making the matrix
 // and multiplying as always is.

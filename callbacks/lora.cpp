@@ -1,5 +1,7 @@
 #include "levin/callbacks/lora.h"
 
+#include <torch/nn/module.h>
+
 #include <cmath>
 
 #include "levin/adapters/lora.h"
@@ -65,8 +67,9 @@ void LoRA::check_used(LightningModule& module) {
                 "), so the adapters have no effect. Adapt layers that the module computes with through linear, matmul, "
                 "mm or addmm; a module compiled ahead of time cannot be adapted.");
   }
-  Console::instance().warn("LoRA: the first batch did not use " + count_of(static_cast<int64_t>(count), "adapted layer") +
-                           " of " + std::to_string(layers.size()) + ": " + names + ".");
+  Console::instance().warn("LoRA: the first batch did not use " +
+                           count_of(static_cast<int64_t>(count), "adapted layer") + " of " +
+                           std::to_string(layers.size()) + ": " + names + ".");
 }
 
 void LoRA::on_train_batch_end(Trainer&, LightningModule& module, const at::Tensor& loss, const Batch&, int64_t) {

@@ -41,7 +41,7 @@ class LoRA final : public Callback {
   void check_used(LightningModule& module);
 
   LoRAOptions options_;
-  double scaling_ = 0;   // of the adapted module
+  double scaling_ = 0;    // of the adapted module
   bool checked_ = false;  // since the module was adapted
 };
 

@@ -1,6 +1,6 @@
 // An adapted layer beside the same computation written out, however its product is asked for.
-#include <gtest/gtest.h>
 #include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <thread>
@@ -107,7 +107,8 @@ TEST(LoRAMath, LayersOfHuggingFaceAreTheClosedForm) {
     EXPECT_DOUBLE_EQ(lora_scaling(*lora_layers(module).at(0).second->options()), 6 / std::sqrt(3.0));
     give_b_values(module);
     const torch::AutoGradMode gradients(true);
-    compare(module, [&](const at::Tensor& x) { return layer->forward(x); }, torch::randn({4, 5, 10}));
+    compare(
+        module, [&](const at::Tensor& x) { return layer->forward(x); }, torch::randn({4, 5, 10}));
   };
   check(linear);
   check(conv);
@@ -126,7 +127,9 @@ TEST(LoRAMath, ProductsOfOtherOperatorsAreTheLayers) {
   const std::vector<Call> calls = {[&](const at::Tensor& i) { return at::linear(i, w, b); },
                                    [&](const at::Tensor& i) { return at::matmul(i, w.t()) + b; },
                                    [&](const at::Tensor& i) { return at::mm(i, w.transpose(0, 1)) + b; },
-                                   [&](const at::Tensor& i) { return at::mm(i, w.permute({1, 0})) + b; },
+                                   [&](const at::Tensor& i) {
+                                     return at::mm(i, w.permute({1, 0})) + b;
+                                   },
                                    [&](const at::Tensor& i) { return at::linear(i, w.t().t(), b); },
                                    [&](const at::Tensor& i) { return at::addmm(b * 2, i, w.t(), 0.5, 1); }};
   for (const auto& call : calls) compare(module, call, x);
@@ -220,7 +223,8 @@ TEST(LoRAMath, ToKeepsTheAdapterAndMovesIt) {
   module.to(torch::kDouble);
   EXPECT_TRUE(is_observed(layer->weight));
   EXPECT_EQ(layer->weight.scalar_type(), torch::kDouble);
-  compare(module, [&](const at::Tensor& x) { return layer->forward(x); }, torch::randn({3, 6}, torch::kDouble));
+  compare(
+      module, [&](const at::Tensor& x) { return layer->forward(x); }, torch::randn({3, 6}, torch::kDouble));
 }
 
 TEST(LoRAMath, EveryThreadSeesTheAdapter) {

@@ -1,7 +1,8 @@
 // What lora_peers_test.py and lora_ranks_test.py have Levin compute, in words key=value:
 //
-//   lora_program make model=FOLDER task=TASK saved=FOLDER targets=a,b [r= alpha= rslora save=a,b bias=WORD quantize=WORD]
-//   lora_program train model=FOLDER task=TASK tensors=FILE out=FILE adapter=FOLDER saved=FOLDER [lr= batch= devices=
+//   lora_program make model=FOLDER task=TASK saved=FOLDER targets=a,b [r= alpha= rslora save=a,b bias=WORD
+//   quantize=WORD] lora_program train model=FOLDER task=TASK tensors=FILE out=FILE adapter=FOLDER saved=FOLDER [lr=
+//   batch= devices=
 //                strategy=ddp|fsdp stage= quantize=WORD recompute=PATTERN]
 //   lora_program forward model=FOLDER task=TASK tensors=FILE out=FILE [adapter=FOLDER merge]
 //
@@ -103,8 +104,8 @@ levin::TrainerOptions trainer_options(const Words& words, std::vector<float>& lo
   options.enable_model_summary = false;
   options.accelerator = "cpu";
   options.devices = words.number("devices", 1);
-  options.callbacks = {levin::LoRA(lora), levin::LambdaCallback({.on_train_batch_end = [&](auto&, auto&, auto& loss,
-                                                                                           auto&, int64_t) {
+  options.callbacks = {levin::LoRA(lora),
+                       levin::LambdaCallback({.on_train_batch_end = [&](auto&, auto&, auto& loss, auto&, int64_t) {
                          losses.push_back(loss.template item<float>());
                        }})};
   if (words.text("strategy", "") == "fsdp") {
@@ -125,9 +126,9 @@ void train(const Words& words) {
   std::vector<float> losses;
   const auto module = make_module(words);
   levin::Trainer trainer(trainer_options(words, losses));
-  trainer.fit(*module, {std::make_shared<levin::DataLoader>(std::make_shared<levin::TensorDataset>(columns),
-                                                            levin::DataLoaderOptions{.batch_size =
-                                                                                         words.number("batch", 4)})});
+  trainer.fit(*module,
+              {std::make_shared<levin::DataLoader>(std::make_shared<levin::TensorDataset>(columns),
+                                                   levin::DataLoaderOptions{.batch_size = words.number("batch", 4)})});
   if (trainer.is_global_zero()) levin::write_safetensors(words.text("out", ""), {{"losses", torch::tensor(losses)}});
 }
 

@@ -56,9 +56,9 @@ TEST(QuantizedWeights, Nf4TakesTheNearestLevelOfEachBlock) {
   const at::Tensor again = dequantize_weight(bits, form, at::kFloat);
   // The 16 levels again, in the definition's words: of every block the nearest to number / largest.
   const at::Tensor levels = torch::tensor(
-      {-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
-       -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634,
-       0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0},
+      {-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+       -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+       0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0},
       torch::kFloat);
   const at::Tensor blocks = matrix.view({4, 64});
   const at::Tensor largest = blocks.abs().amax(1, true);
@@ -84,8 +84,7 @@ TEST(QuantizedWeights, LayersComputeWithTheDequantizedMatrix) {
       EXPECT_LE((y - wanted).abs().max().item<double>(), 1e-5);
       y.square().sum().backward();
       wanted.square().sum().backward();
-      EXPECT_LE((one.grad() - other.grad()).abs().max().item<double>(),
-                1e-5 * other.grad().abs().max().item<double>());
+      EXPECT_LE((one.grad() - other.grad()).abs().max().item<double>(), 1e-5 * other.grad().abs().max().item<double>());
     }
   }
 }
@@ -148,10 +147,9 @@ TEST(QuantizedWeights, OtherUsesAndOtherShapesAreErrors) {
   EXPECT_TRUE(holds(error_of<Error>([&] { (void)(module.first->weight * 2); }),
                     {"LoRA: aten::mul computes with the weight of first", "quantized", "exclude_modules"}));
   Net odd(9, 6);
-  EXPECT_TRUE(holds(error_of<ConfigError>([&] {
-                      apply_lora(odd, {.target_modules = {"first"}, .quantize = Quantize::nf4});
-                    }),
-                    {"LoRAOptions.quantize: nf4 cannot hold first.weight (6, 9)", "multiple of 64", "int8"}));
+  EXPECT_TRUE(
+      holds(error_of<ConfigError>([&] { apply_lora(odd, {.target_modules = {"first"}, .quantize = Quantize::nf4}); }),
+            {"LoRAOptions.quantize: nf4 cannot hold first.weight (6, 9)", "multiple of 64", "int8"}));
   EXPECT_TRUE(odd.first->weight.requires_grad()) << "the module is as it was";
   EXPECT_TRUE(lora_layers(odd).empty());
 }

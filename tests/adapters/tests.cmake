@@ -1,6 +1,8 @@
 levin_test(adapters TORCH FILES
   adapters/lora_math_test.cpp
+  adapters/peft_folder_test.cpp
   adapters/quantized_weight_test.cpp
+  callbacks/lora_models_test.cpp
   callbacks/lora_test.cpp)
 
 # Beside PEFT (skipped, with the reason, where its packages are missing), and on several ranks.

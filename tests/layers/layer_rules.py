@@ -16,7 +16,7 @@ SIBLINGS = {
 TRAINER = ["trainer", "trainer/plan", "trainer/run", "trainer/step", "trainer/state", "trainer/loops"]
 MODELS = ["models", "models/compiled", "models/exported", "models/huggingface"]
 
-BELOW_TRAINER = ["core", "dispatch", "adapters", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
+BELOW_TRAINER = ["core", "dispatch", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
 
 # folder: the folders it may include, besides itself. "." holds levin.h and builtins.cpp. A folder's own line is about the
 # files that stand in it directly.
@@ -25,7 +25,7 @@ MAY_INCLUDE = {
     "dispatch": ["core"],
     **{sibling: ["core"] for sibling in SIBLINGS},
     "recompute": ["core", "dispatch"],
-    "adapters": ["core", "dispatch", "checkpoint"],
+    "adapters": ["core", "dispatch", "checkpoint"],  # beside trainer/, below callbacks/ and models/
     "data/loading": ["core", "data"],
     "data/tokenizers": ["core"],
     "data/text": ["core", "data", "data/loading", "data/tokenizers"],
@@ -41,10 +41,10 @@ MAY_INCLUDE = {
     "models/compiled": ["core", "checkpoint"],
     "models/exported": ["core", "checkpoint"],
     "models/huggingface": ["core", "dispatch", "checkpoint", "adapters", "data", *(f"data/{part}" for part in SIBLINGS["data"])],
-    "models": [*BELOW_TRAINER, "trainer", "trainer/plan", *MODELS[1:]],
-    "callbacks": [*BELOW_TRAINER, "trainer", "trainer/plan"],
+    "models": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan", *MODELS[1:]],
+    "callbacks": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan"],
     "cuda": ["core", "strategies", "strategies/process"],
-    ".": [*BELOW_TRAINER, "trainer", "trainer/plan", "callbacks", *MODELS],
+    ".": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan", "callbacks", *MODELS],
     "cli/config": [*BELOW_TRAINER, *TRAINER, "callbacks", *MODELS, "."],
     "cli/runs": [*BELOW_TRAINER, "cli/config"],
     "cli/sweep": ["core", "cli/config", "cli/runs"],
