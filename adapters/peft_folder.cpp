@@ -127,6 +127,12 @@ void read_tensors(const std::string& folder, PeftFolder& adapter) {
   if (adapter.layers.empty()) refuse(file.path(), "it has no tensor whose name ends with lora_A.weight.");
 }
 
+// An integer where it is one, as PEFT writes it.
+Json number(double value) {
+  const auto whole = static_cast<int64_t>(value);
+  return static_cast<double>(whole) == value ? Json(whole) : Json(value);
+}
+
 Json list_or_null(const std::vector<std::string>& names) {
   return names.empty() ? Json() : Json(names);
 }
@@ -138,7 +144,7 @@ std::string config_text(const PeftFolder& adapter) {
                        {"base_model_name_or_path", nullptr},
                        {"inference_mode", true},
                        {"r", options.r.value()},
-                       {"lora_alpha", options.lora_alpha.value()},
+                       {"lora_alpha", number(options.lora_alpha.value())},
                        {"lora_dropout", options.lora_dropout},
                        {"target_modules", options.target_modules},
                        {"exclude_modules", list_or_null(options.exclude_modules)},
