@@ -12,6 +12,7 @@
 #include "levin/callbacks/gradient_centralization.h"
 #include "levin/callbacks/learning_rate_finder.h"
 #include "levin/callbacks/learning_rate_monitor.h"
+#include "levin/callbacks/lora.h"
 #include "levin/callbacks/mixup.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/model_summary.h"
@@ -91,6 +92,7 @@ void add_callbacks() {
   all.add<GradientCentralization>("GradientCentralization", "subtracts the mean from each output's gradient");
   all.add<LearningRateFinder>("LearningRateFinder", "finds a learning rate by a range test, and trains with it");
   all.add<LearningRateMonitor>("LearningRateMonitor", "writes the learning rates to the loggers");
+  all.add<LoRA>("LoRA", "trains low-rank updates of linear layers; reads and writes PEFT's adapters");
   all.add<MixUp>("MixUp", "trains on means of two samples and their labels");
   all.add<ModelCheckpoint>("ModelCheckpoint", "saves the newest, the best and the last checkpoints");
   all.add<ModelSummary>("ModelSummary", "prints the layers before training");

@@ -25,6 +25,7 @@ constexpr Program kPrograms[] = {
     {"images", bench::images::run_program},
     {"loader", bench::loader::run_program},
     {"logging", bench::logging::run_program},
+    {"lora", bench::lora::run_program},
     {"metrics", bench::metrics::run_program},
     {"optimizers", bench::optimizers::run_program},
     {"overhead", bench::overhead::run_program},

@@ -27,6 +27,9 @@ int run_program(int argc, char** argv);
 namespace logging {
 int run_program(int argc, char** argv);
 }
+namespace lora {
+int run_program(int argc, char** argv);
+}
 namespace metrics {
 int run_program(int argc, char** argv);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "levin/adapters/lora.h"
 #include "levin/core/error.h"
 #include "levin/models/huggingface/load_pretrained.h"
 #include "levin/optim/adamw.h"
@@ -62,17 +63,13 @@ OptimizerConfig HuggingFaceModule::configure_optimizers() {
 // A strategy that shards weights gathers each on rank 0, so all ranks come here.
 void HuggingFaceModule::save_pretrained(const std::string& folder) const {
   if (model_ == nullptr) throw Error("save_pretrained " + folder + ": the model is not made yet.");
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
-  for (const auto& item : model_->named_parameters()) {
-    at::Tensor tensor = item.value().detach();
-    if (has_trainer()) {
-      Strategy& strategy = trainer().strategy();
-      if (strategy.place_of(item.value())) {
-        tensor = strategy.whole_on_rank_zero(item.value(), strategy.part_of(item.value()));
-      }
-    }
-    tensors.emplace_back(item.key(), std::move(tensor));
-  }
+  const auto whole = [&](const at::Tensor& parameter) {
+    if (!has_trainer()) return parameter.detach();
+    Strategy& strategy = trainer().strategy();
+    if (!strategy.place_of(parameter)) return parameter.detach();
+    return strategy.whole_on_rank_zero(parameter, strategy.part_of(parameter));
+  };
+  const auto tensors = merged_parameters(*model_, whole);
   if (has_trainer() && !trainer().is_global_zero()) return;
   model_->save_tensors(folder, tensors, {.max_shard_size = settings_.max_shard_size});
 }

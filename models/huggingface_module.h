@@ -37,7 +37,8 @@ class HuggingFaceModule : public LightningModule {
   /// Nothing in a fast_dev_run.
   void on_fit_end() override;
 
-  /// Writes the model as it is now, on rank 0: save_pretrained's folder. During a run every rank calls it.
+  /// Writes the model as it is now, on rank 0: save_pretrained's folder, with LoRA's adapters merged into the weights.
+  /// During a run every rank calls it.
   void save_pretrained(const std::string& folder) const;
 
   /// Null before configure_model if the number of labels is the data's.

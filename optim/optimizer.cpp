@@ -62,7 +62,7 @@ void Optimizer::check_group(const ParamGroup& group) const {
                   " is not a leaf: it was computed from other tensors. Pass the tensor that was registered as a " +
                   "parameter, or detach() it.");
     }
-    if (!param.is_floating_point()) {
+    if (param.is_complex()) {  // integers, as of a quantized weight, have no gradient and stay as they are
       throw Error(what + " is of type " + std::string(param.dtype().name()) +
                   ". Only real floating point tensors can be optimized.");
     }

@@ -71,9 +71,10 @@ class PretrainedModel : public torch::nn::Module {
   /// The matrix of input tokens; undefined if there is none.
   [[nodiscard]] virtual at::Tensor input_embeddings() const { return {}; }
 
-  /// Writes config.json and model.safetensors, or shards and their index, and copies the tokenizer's files of the
-  /// folder it was loaded from, so that from_pretrained here and in Python read it back. Each file is written whole or
-  /// not at all; existing files of those names are replaced. Throws Error naming the path and cause.
+  /// Writes config.json and model.safetensors, or shards and their index, with LoRA's adapters merged into the weights,
+  /// and copies the tokenizer's files of the folder it was loaded from, so that from_pretrained here and in Python read
+  /// it back. Each file is written whole or not at all; existing files of those names are replaced. Throws Error naming
+  /// the path and cause.
   void save_pretrained(const std::string& folder, const SavePretrainedOptions& options = {}) const;
   /// The same with these tensors in place of the model's own, by the model's names: weights gathered from several
   /// ranks.

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "levin/adapters/lora.h"
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
@@ -142,9 +143,7 @@ std::string torch_word(at::ScalarType type) {
 }  // namespace
 
 void PretrainedModel::save_pretrained(const std::string& folder, const SavePretrainedOptions& options) const {
-  NamedTensors tensors;
-  for (const auto& item : named_parameters()) tensors.emplace_back(item.key(), item.value().detach());
-  save_tensors(folder, tensors, options);
+  save_tensors(folder, merged_parameters(*this), options);
 }
 
 void PretrainedModel::save_tensors(const std::string& folder, const NamedTensors& tensors,
@@ -153,6 +152,7 @@ void PretrainedModel::save_tensors(const std::string& folder, const NamedTensors
   std::map<std::string, at::Tensor> given(tensors.begin(), tensors.end());
   NamedTensors ordered;
   for (const auto& item : named_parameters()) {
+    if (is_adapter_parameter(item.key())) continue;  // merged into the weights
     const auto place = given.find(item.key());
     if (place == given.end()) throw Error("save_pretrained " + folder + ": " + item.key() + " is missing.");
     ordered.emplace_back(*place);

@@ -8,6 +8,8 @@
 #include <set>
 #include <utility>
 
+#include "levin/dispatch/observed_weight.h"
+
 namespace levin {
 
 FlatUnit::FlatUnit(const std::vector<std::pair<std::string, at::Tensor>>& params, const Options& options)
@@ -33,7 +35,8 @@ FlatUnit::FlatUnit(const std::vector<std::pair<std::string, at::Tensor>>& params
   if (!shares) part_ = at::empty(part_.sizes(), own.device(place)).copy_(part_);
   whole_ = whole_.to(compute);
   for (const Entry& entry : entries_) {
-    views_.push_back(whole_.narrow(0, entry.begin, entry.size).view(entry.shape));
+    const at::Tensor view = whole_.narrow(0, entry.begin, entry.size).view(entry.shape);
+    views_.push_back(is_observed(entry.param) ? with_observed_key(view) : view);
   }
   show_whole();
 }

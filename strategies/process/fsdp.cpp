@@ -12,6 +12,7 @@
 #include "levin/core/count_of.h"
 #include "levin/core/freed_memory.h"
 #include "levin/core/tensor_text.h"
+#include "levin/dispatch/observed_weight.h"
 #include "levin/strategies/process/operator_watch.h"
 #include "levin/strategies/process/shard_reducer.h"
 #include "levin/strategies/process/spilled_memory.h"
@@ -145,7 +146,8 @@ void FSDP::leave() {
   if (!is_whole) {
     for (const auto& unit : units_) {
       for (const auto& entry : unit->entries()) {
-        entry.param.set_data(whole_of(entry.param, part_of(entry.param)).to(unit->whole().device()));
+        const at::Tensor whole = whole_of(entry.param, part_of(entry.param)).to(unit->whole().device());
+        entry.param.set_data(is_observed(entry.param) ? with_observed_key(whole) : whole);
       }
     }
   }

@@ -23,6 +23,7 @@ OWN = {
     "loader": {"to_torch_data_0", "to_torch_data_1", "to_torch_data_2"},
     "images": set(),
     "logging": {"us_all_four"},
+    "lora": {"lora_time", "lora_memory", "int8_time", "int8_memory", "nf4_time", "nf4_memory"},
     "freed_memory": {"kept_to_returned", "faults_a_step_returned", "faults_a_step_kept"},
     "token_batches": {"by_length_to_fixed", "by_length_to_longest"},
     "metrics": set(),

@@ -226,6 +226,7 @@ SMALLER = {
                                "--data.block_size=24"],
     "thousand_layers.yaml": ["--model.layers=100", "--data.batch_size=64"],
     "tiny_llama.yaml": ["--model.path=SOURCE/configs/tiny_llama"],  # tests run in a folder of their own
+    "tiny_llama_lora.yaml": ["--model.path=SOURCE/configs/tiny_llama", "--model.from_scratch=true"],
 }
 
 

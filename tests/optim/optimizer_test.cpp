@@ -76,6 +76,21 @@ TEST(Optimizer, SkipsParametersWithoutGradient) {
   }
 }
 
+// Such as quantized weights, which a frozen layer holds as its parameter.
+TEST(Optimizer, LeavesIntegersAsTheyAre) {
+  for (const auto& name : batched()) {
+    auto params = make_params();
+    const auto integers = at::full({3}, 7, at::kChar);
+    params.insert(params.begin() + 1, integers);
+    auto optimizer = testing::make<Optimizer>(name, {{"lr", 0.05}, {"weight_decay", 0.1}});
+    optimizer->add_param_group({.params = params});
+    set_grad(params[0], 0.5);
+    optimizer->step();
+    EXPECT_TRUE(at::equal(integers, at::full({3}, 7, at::kChar))) << name;
+    EXPECT_FALSE(optimizer->state().tensors.contains("1.step")) << name;
+  }
+}
+
 // Parameter 1 joins at step 2 and leaves at step 4; each must move as if it had an optimizer of its own.
 TEST(Optimizer, CountsStepsOfEachParameterAsGradientsComeAndGo) {
   for (const auto& name : batched()) {
@@ -262,8 +277,8 @@ TEST(Optimizer, RefusesWrongGroups) {
   const at::Tensor twice = at::ones({1});
   expect_error<Error>([&] { optimizer.add_param_group({.params = {twice, twice}}); }, {"tensor 1", "once"});
   expect_error<Error>([&] { optimizer.add_param_group({.params = {at::Tensor()}}); }, {"tensor 0", "undefined"});
-  expect_error<Error>([&] { optimizer.add_param_group({.params = {at::ones({1}, at::kLong)}}); },
-                      {"tensor 0", "long", "floating point"});
+  expect_error<Error>([&] { optimizer.add_param_group({.params = {at::ones({1}, at::kComplexFloat)}}); },
+                      {"tensor 0", "c10::complex<float>", "floating point"});
   expect_error<Error>([&] { optimizer.add_param_group({.params = {at::ones({1})}, .lr = -0.1}); },
                       {"group 1.lr", ">= 0", "-0.1"});
   expect_error<Error>([&] { optimizer.add_param_group({.params = {at::ones({1})}, .weight_decay = -1.0}); },

@@ -1,0 +1,281 @@
+#include "levin/adapters/lora.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "levin/adapters/lora_layer.h"
+#include "levin/adapters/lora_targets.h"
+#include "levin/adapters/peft_folder.h"
+#include "levin/core/error.h"
+#include "levin/core/tensor_text.h"
+
+namespace levin {
+
+namespace {
+
+using torch::nn::Module;
+using NamedLayers = std::vector<std::pair<std::string, std::shared_ptr<LoRALayer>>>;
+
+bool ends_bias(const std::string& name) {
+  return name == "bias" || name.ends_with(".bias");
+}
+
+bool is_within(const std::string& name, const std::vector<std::string>& modules) {
+  return std::any_of(modules.begin(), modules.end(), [&](const auto& one) { return name.starts_with(one + "."); });
+}
+
+bool is_adapted_bias(const std::string& name, const NamedLayers& layers) {
+  return std::any_of(layers.begin(), layers.end(), [&](const auto& item) { return name == item.first + ".bias"; });
+}
+
+// Whether LoRA trains a parameter of the model's own.
+bool trains(const std::string& name, const LoRAOptions& options, const NamedLayers& layers) {
+  if (is_within(name, options.modules_to_save)) return true;
+  if (options.bias == LoRABias::all) return ends_bias(name);
+  return options.bias == LoRABias::lora_only && is_adapted_bias(name, layers);
+}
+
+// ---- options and an adapter's folder -------------------------------------------------------------------------------
+
+// The value of an option that the folder has too.
+template <class T>
+void take(std::optional<T>& own, const std::optional<T>& other, const char* name, const std::string& path) {
+  if (own && *own != *other) {
+    throw ConfigError(std::string("LoRAOptions.") + name + ": " + ValueType<T>::write(*own).text + ", but " + path +
+                      "/adapter_config.json has " + ValueType<T>::write(*other).text + ". Leave it out, or give that.");
+  }
+  own = other;
+}
+
+void refuse_beside_path(const LoRAOptions& options) {
+  const auto refuse = [&](const char* name) {
+    throw ConfigError(std::string("LoRAOptions.") + name + ": the adapter in path (" + options.path +
+                      ") says which modules it is for. Leave " + name + " out.");
+  };
+  if (!options.target_modules.empty()) refuse("target_modules");
+  if (!options.exclude_modules.empty()) refuse("exclude_modules");
+  if (!options.modules_to_save.empty()) refuse("modules_to_save");
+}
+
+LoRAOptions resolve(LoRAOptions options, const std::optional<PeftFolder>& folder, const Module& module,
+                    const std::string& outer) {
+  if (folder) {
+    refuse_beside_path(options);
+    take(options.r, folder->options.r, "r", options.path);
+    take(options.lora_alpha, folder->options.lora_alpha, "lora_alpha", options.path);
+    take(options.use_rslora, folder->options.use_rslora, "use_rslora", options.path);
+    options.target_modules = folder->options.target_modules;
+    options.exclude_modules = folder->options.exclude_modules;
+    options.modules_to_save = folder->options.modules_to_save;
+    options.bias = folder->options.bias;
+  }
+  options.r = options.r.value_or(8);
+  options.lora_alpha = options.lora_alpha.value_or(8);
+  options.use_rslora = options.use_rslora.value_or(false);
+  options.modules_to_save = saved_modules(module, options.modules_to_save, outer);
+  return options;
+}
+
+std::vector<LinearLayer> layers_to_adapt(const Module& module, const LoRAOptions& options,
+                                         const std::optional<PeftFolder>& folder, const std::string& outer) {
+  if (!folder) return lora_targets(module, options, outer);
+  std::vector<LinearLayer> layers;
+  for (const std::string& name : folder->layers) {
+    layers.push_back(linear_layer(module, name, options.path + "/adapter_model.safetensors "));
+  }
+  return layers;
+}
+
+// ---- a module that is adapted already ------------------------------------------------------------------------------
+
+template <class T>
+void check_same(const T& own, const T& before, const char* name) {
+  if (own == before) return;
+  throw ConfigError(std::string("LoRAOptions.") + name + ": " + ValueType<T>::write(own).text +
+                    ", but the module is adapted with " + ValueType<T>::write(before).text +
+                    " already. Use the same options, or call merge_lora(module) first.");
+}
+
+void check_same_adapter(const NamedLayers& adapted, const LoRAOptions& options,
+                        const std::vector<LinearLayer>& wanted) {
+  const LoRAOptions& before = *adapted.front().second->options();
+  check_same(*options.r, *before.r, "r");
+  check_same(*options.lora_alpha, *before.lora_alpha, "lora_alpha");
+  check_same(*options.use_rslora, *before.use_rslora, "use_rslora");
+  check_same(options.lora_dropout, before.lora_dropout, "lora_dropout");
+  check_same(options.quantize, before.quantize, "quantize");
+  check_same(options.path, before.path, "path");
+  std::vector<std::string> own, other;
+  for (const LinearLayer& layer : wanted) own.push_back(layer.name);
+  for (const auto& item : adapted) other.push_back(item.first);
+  std::sort(own.begin(), own.end());
+  std::sort(other.begin(), other.end());
+  if (own == other) return;
+  own.resize(std::min<size_t>(own.size(), 3));
+  other.resize(std::min<size_t>(other.size(), 3));
+  throw ConfigError("LoRAOptions.target_modules: names " + join(own) + ", …, but the module is adapted in " +
+                    join(other) + ", … already. Use the same options, or call merge_lora(module) first.");
+}
+
+// ---- weights of a folder -------------------------------------------------------------------------------------------
+
+std::string file_of(const LoRAOptions& options) {
+  return options.path + "/adapter_model.safetensors";
+}
+
+// The shapes of what the model will have, by name.
+std::map<std::string, std::vector<int64_t>> expected_shapes(const Module& module, const LoRAOptions& options,
+                                                            const std::vector<LinearLayer>& layers) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& item : module.named_parameters()) shapes[item.key()] = item.value().sizes().vec();
+  for (const LinearLayer& layer : layers) {
+    shapes[layer.name + ".lora_A.weight"] = {*options.r, layer.in()};
+    shapes[layer.name + ".lora_B.weight"] = {layer.out(), *options.r};
+  }
+  return shapes;
+}
+
+// Before anything of the module is changed.
+void check_folder(const Module& module, const PeftFolder& folder, const LoRAOptions& options,
+                  const std::vector<LinearLayer>& layers) {
+  const auto shapes = expected_shapes(module, options, layers);
+  const std::string advice = " Give the model that the adapter was trained on.";
+  for (const auto& [name, value] : folder.tensors) {
+    const auto found = shapes.find(name);
+    if (found == shapes.end()) {
+      throw CheckpointError(file_of(options) + ": it has " + name + ", which the model does not have." + advice);
+    }
+    if (value.sizes() == at::IntArrayRef(found->second)) continue;
+    throw CheckpointError(file_of(options) + ": " + name + " is " + shape_text(value.sizes()) +
+                          ", and the model needs " + shape_text(found->second) + " for r " +
+                          std::to_string(*options.r) + "." + advice);
+  }
+  for (const LinearLayer& layer : layers) {
+    if (!folder.tensors.contains(layer.name + ".lora_B.weight")) {
+      throw CheckpointError(file_of(options) + ": it has " + layer.name +
+                            ".lora_A.weight and no lora_B.weight for it. Write the adapter anew.");
+    }
+    if (layer.is_in_out || !folder.fan_in_fan_out) continue;  // PEFT sets it itself for Conv1D
+    throw CheckpointError(options.path + "/adapter_config.json: fan_in_fan_out is true, and the weight of " +
+                          layer.name + " is (out, in)." + advice);
+  }
+}
+
+void load_folder(const Module& module, const PeftFolder& folder) {
+  const at::NoGradGuard no_grad;
+  const auto parameters = module.named_parameters();
+  for (const auto& [name, value] : folder.tensors) {
+    at::Tensor parameter = parameters[name];
+    parameter.copy_(value);
+  }
+}
+
+void freeze_all_but(Module& module, const LoRAOptions& options) {
+  const auto layers = lora_layers(module);
+  for (auto& item : module.named_parameters()) {
+    item.value().set_requires_grad(is_adapter_parameter(item.key()) || trains(item.key(), options, layers));
+  }
+}
+
+void freeze(Module& module) {
+  for (at::Tensor& parameter : module.parameters()) parameter.set_requires_grad(false);
+}
+
+at::Tensor whole_of(const WholeTensor& whole, const at::Tensor& parameter) {
+  return whole ? whole(parameter) : parameter.detach();
+}
+
+}  // namespace
+
+void apply_lora(Module& module, const LoRAOptions& unchecked, const std::string& outer) {
+  const LoRAOptions given = checked(unchecked, "LoRAOptions");
+  std::optional<PeftFolder> folder;
+  if (!given.path.empty()) folder = read_peft_folder(given.path);
+  const LoRAOptions options = resolve(given, folder, module, outer);
+  const auto wanted = layers_to_adapt(module, options, folder, outer);
+  const auto adapted = lora_layers(module);
+  if (!adapted.empty()) {
+    check_same_adapter(adapted, options, wanted);
+    for (const auto& item : adapted) item.second->observe_again();
+    return freeze_all_but(module, options);
+  }
+  for (const LinearLayer& layer : wanted) check_quantizable(layer.weight().sizes(), options.quantize, layer.name);
+  if (folder) check_folder(module, *folder, options, wanted);
+  freeze(module);
+  const auto shared = std::make_shared<const LoRAOptions>(options);
+  for (const LinearLayer& layer : wanted) LoRALayer::add_to(layer, shared);
+  freeze_all_but(module, options);
+  if (folder) load_folder(module, *folder);
+}
+
+void merge_lora(Module& module) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, layer] : lora_layers(module)) {
+    const at::Tensor value = layer->merged(layer->weight(), layer->lora_A(), layer->lora_B());
+    at::Tensor weight = layer->weight();
+    layer->remove();
+    weight.copy_(value);
+  }
+}
+
+void save_lora(const Module& module, const std::string& folder, const WholeTensor& whole, bool writes) {
+  const auto layers = lora_layers(module);
+  if (layers.empty()) throw Error("save_lora " + folder + ": the module has no adapters. Call apply_lora first.");
+  PeftFolder adapter;
+  adapter.options = *layers.front().second->options();
+  adapter.fan_in_fan_out = layers.front().second->is_in_out();
+  const auto& entries = adapter.options.target_modules;
+  const bool is_plain = std::none_of(entries.begin(), entries.end(), [](const std::string& entry) {
+    return entry == "all-linear" || entry.find_first_of("*?[") != std::string::npos;
+  });
+  if (!is_plain || !adapter.options.exclude_modules.empty() || !adapter.options.path.empty()) {
+    adapter.options.target_modules.clear();
+    adapter.options.exclude_modules.clear();
+    for (const auto& item : layers) adapter.options.target_modules.push_back(item.first);
+  }
+  for (const auto& item : module.named_parameters()) {
+    const std::string& name = item.key();
+    if (!is_adapter_parameter(name) && !trains(name, adapter.options, layers)) continue;
+    const bool is_wrapped = is_adapted_bias(name, layers);  // PEFT has the layer inside its own
+    const std::string key = is_wrapped ? name.substr(0, name.size() - 4) + "base_layer.bias" : name;
+    adapter.tensors[key] = whole_of(whole, item.value());
+  }
+  if (writes) write_peft_folder(folder, adapter);
+}
+
+std::vector<std::pair<std::string, at::Tensor>> merged_parameters(const Module& module, const WholeTensor& whole) {
+  std::map<std::string, std::shared_ptr<LoRALayer>> layers;
+  for (const auto& [name, layer] : lora_layers(module)) layers[name.empty() ? "weight" : name + ".weight"] = layer;
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const auto& item : module.named_parameters()) {
+    if (is_adapter_parameter(item.key())) continue;
+    at::Tensor value = whole_of(whole, item.value());
+    if (const auto found = layers.find(item.key()); found != layers.end()) {
+      const LoRALayer& layer = *found->second;
+      const at::Tensor a = whole_of(whole, layer.lora_A()), b = whole_of(whole, layer.lora_B());
+      if (value.defined()) value = layer.merged(value, a.to(value.device()), b.to(value.device()));
+    }
+    tensors.emplace_back(item.key(), std::move(value));
+  }
+  return tensors;
+}
+
+bool is_adapter_parameter(const std::string& name) {
+  const std::string dotted = "." + name;
+  return dotted.ends_with(".lora_A.weight") || dotted.ends_with(".lora_B.weight");
+}
+
+NamedLayers lora_layers(const Module& module) {
+  NamedLayers layers;
+  if (auto own = LoRALayer::of(module)) layers.emplace_back("", std::move(own));
+  for (const auto& item : module.named_modules("", /*include_self=*/false)) {
+    if (auto layer = LoRALayer::of(*item.value())) layers.emplace_back(item.key(), std::move(layer));
+  }
+  return layers;
+}
+
+}  // namespace levin

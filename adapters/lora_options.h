@@ -1,0 +1,78 @@
+// The options of LoRA, by PEFT's names.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "levin/core/fields.h"
+
+namespace levin {
+
+/// Which biases are trained: none, all of the model, or those of the adapted layers.
+enum class LoRABias { none, all, lora_only };
+template <>
+struct EnumNames<LoRABias> {
+  static constexpr std::array names{std::pair{"none", LoRABias::none}, std::pair{"all", LoRABias::all},
+                                    std::pair{"lora_only", LoRABias::lora_only}};
+};
+
+/// How A starts: uniform as a linear layer's weight, or normal. B starts as zeros.
+enum class LoRAInit { uniform, gaussian };
+template <>
+struct EnumNames<LoRAInit> {
+  static constexpr std::array names{std::pair{"true", LoRAInit::uniform}, std::pair{"gaussian", LoRAInit::gaussian}};
+};
+
+/// How the weights of adapted layers are held.
+enum class Quantize { none, int8, nf4 };
+template <>
+struct EnumNames<Quantize> {
+  static constexpr std::array names{std::pair{"none", Quantize::none}, std::pair{"int8", Quantize::int8},
+                                    std::pair{"nf4", Quantize::nf4}};
+};
+
+struct LoRAOptions {
+  std::vector<std::string> target_modules = {};
+  std::optional<int64_t> r = std::nullopt;
+  std::optional<double> lora_alpha = std::nullopt;
+  double lora_dropout = 0.0;
+  std::vector<std::string> exclude_modules = {};
+  std::vector<std::string> modules_to_save = {};
+  LoRABias bias = LoRABias::none;
+  std::optional<bool> use_rslora = std::nullopt;
+  LoRAInit init_lora_weights = LoRAInit::uniform;
+  Quantize quantize = Quantize::none;
+  std::string path = "";
+  std::string save_to = "";
+
+  static auto fields() {
+    using O = LoRAOptions;
+    return levin::fields(
+        field("target_modules", &O::target_modules,
+              "the linear layers to adapt: names, their last parts (q_proj), patterns (\"h.[0-3].*\"), or all-linear"),
+        field("r", &O::r, "rank of the update; null: 8, or that of path")
+            .check([](const auto& r) { return !r || *r > 0; }, "> 0"),
+        field("lora_alpha", &O::lora_alpha, "the update is scaled by lora_alpha / r; null: 8, or that of path")
+            .check([](const auto& alpha) { return !alpha || *alpha > 0; }, "> 0"),
+        field("lora_dropout", &O::lora_dropout, "share of an adapter's inputs dropped while training")
+            .min(0.0)
+            .below(1.0),
+        field("exclude_modules", &O::exclude_modules, "layers of target_modules that are left as they are"),
+        field("modules_to_save", &O::modules_to_save,
+              "other modules to train, such as a new head; the adapter's folder holds them too"),
+        field("bias", &O::bias, "biases to train: none, all, or lora_only, those of adapted layers"),
+        field("use_rslora", &O::use_rslora, "scale by lora_alpha / sqrt(r); null: false, or that of path"),
+        field("init_lora_weights", &O::init_lora_weights, "how A starts: true, as a linear layer's weight; gaussian"),
+        field("quantize", &O::quantize,
+              "hold the adapted layers' weights in 8 bits (int8) or 4 (nf4), and train the adapter alone (QLoRA)"),
+        field("path", &O::path, "a folder with adapter_config.json and adapter_model.safetensors to start from")
+            .ranks_may_differ(),
+        field("save_to", &O::save_to, "a folder for the adapter at the end of fit, in PEFT's layout; \"\": none")
+            .ranks_may_differ());
+  }
+};
+
+}  // namespace levin

@@ -1,0 +1,116 @@
+#include "levin/callbacks/lora.h"
+
+#include <torch/nn/module.h>
+
+#include <cmath>
+
+#include "levin/adapters/lora.h"
+#include "levin/adapters/lora_layer.h"
+#include "levin/core/console.h"
+#include "levin/core/count_of.h"
+#include "levin/strategies/strategy.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/plan/run_plan.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace {
+
+constexpr size_t kMostUnusedNames = 3;  // in a message
+
+// The model in a LightningModule that has one submodule and no parameter of its own, as HuggingFaceLM's "model": its
+// names are those of an adapter's files.
+struct InnerModel {
+  torch::nn::Module* module;
+  std::string outer = "";  // "model."
+};
+
+InnerModel inner_model(LightningModule& module) {
+  const auto children = module.named_children();
+  const bool is_wrapper = children.size() == 1 && module.named_parameters(/*recurse=*/false).is_empty();
+  if (!is_wrapper || LoRALayer::of(*children[0].value()) != nullptr) return {&module};
+  if (children[0].value()->named_modules("", /*include_self=*/false).is_empty()) return {&module};  // a layer
+  return {children[0].value().get(), children[0].key() + "."};
+}
+
+}  // namespace
+
+LoRA::LoRA(LoRAOptions options) : options_(checked(std::move(options), "LoRAOptions")) {}
+
+void LoRA::adapt_model(Trainer& trainer, LightningModule& module) {
+  if (options_.quantize != Quantize::none && trainer.strategy().shards_modules()) {
+    throw ConfigError("LoRAOptions.quantize: " + enum_word(options_.quantize) + " is not possible with the strategy " +
+                      trainer.strategy().name() +
+                      ", which computes with weights of its own type. Leave quantize out, or use ddp.");
+  }
+  const InnerModel inner = inner_model(module);
+  apply_lora(*inner.module, options_, inner.outer);
+  scaling_ = lora_scaling(*lora_layers(*inner.module).front().second->options());
+  checked_ = false;
+}
+
+// A module whose products Levin does not see, such as one compiled ahead of time, would train nothing.
+void LoRA::check_used(LightningModule& module) {
+  if (std::exchange(checked_, true)) return;
+  std::vector<std::string> unused;
+  const auto layers = lora_layers(module);
+  for (const auto& [name, layer] : layers) {
+    if (layer->uses() == 0) unused.push_back(name);
+  }
+  const size_t count = unused.size();
+  if (count == 0) return;
+  unused.resize(std::min(count, kMostUnusedNames));
+  const std::string names = join(unused) + (count > kMostUnusedNames ? ", …" : "");
+  if (count == layers.size()) {
+    throw Error("LoRA: the first batch did not multiply with the weight of any adapted layer (" + names +
+                "), so the adapters have no effect. Adapt layers that the module computes with through linear, matmul, "
+                "mm or addmm; a module compiled ahead of time cannot be adapted.");
+  }
+  Console::instance().warn("LoRA: the first batch did not use " +
+                           count_of(static_cast<int64_t>(count), "adapted layer") + " of " +
+                           std::to_string(layers.size()) + ": " + names + ".");
+}
+
+void LoRA::on_train_batch_end(Trainer&, LightningModule& module, const at::Tensor& loss, const Batch&, int64_t) {
+  if (loss.defined()) check_used(module);
+}
+
+void LoRA::on_validation_batch_end(Trainer&, LightningModule& module, const Batch&, int64_t, int64_t) {
+  check_used(module);
+}
+
+void LoRA::on_test_batch_end(Trainer&, LightningModule& module, const Batch&, int64_t, int64_t) {
+  check_used(module);
+}
+
+void LoRA::on_predict_batch_end(Trainer&, LightningModule& module, const at::Tensor&, const Batch&, int64_t, int64_t) {
+  check_used(module);
+}
+
+void LoRA::on_fit_end(Trainer& trainer, LightningModule& module) {
+  if (options_.save_to.empty() || trainer.plan().fast_dev_run) return;
+  Strategy& strategy = trainer.strategy();
+  const auto whole = [&](const at::Tensor& parameter) {
+    if (!strategy.place_of(parameter)) return parameter.detach();
+    return strategy.whole_on_rank_zero(parameter, strategy.part_of(parameter));
+  };
+  save_lora(*inner_model(module).module, options_.save_to, whole, trainer.is_global_zero());
+  module.print("wrote " + options_.save_to + ", an adapter in PEFT's layout");
+}
+
+State LoRA::state() const {
+  State state;
+  state.set("scaling", scaling_);
+  return state;
+}
+
+void LoRA::load_state(const State& saved) {
+  const auto scaling = saved.get<double>("scaling");
+  if (std::abs(scaling - scaling_) <= 1e-9 * std::abs(scaling_)) return;
+  throw CheckpointError("LoRA: the checkpoint's adapters are scaled by " + number_text(scaling) +
+                        ", and this run's lora_alpha, r and use_rslora give " + number_text(scaling_) +
+                        ". Give those of the checkpoint's run.");
+}
+
+}  // namespace levin

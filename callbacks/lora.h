@@ -1,0 +1,48 @@
+// Trains low-rank updates of linear layers in place of their weights, and writes them in PEFT's layout (docs/lora.md):
+//
+//   .callbacks = {levin::LoRA({.target_modules = {"query", "value"}, .r = 16, .lora_alpha = 32, .save_to = "adapter"})}
+//
+// The module is adapted in every entry point before a checkpoint is loaded, so that a resumed run, a test and a
+// prediction from a checkpoint find the adapters in it. configure_optimizers gets the module with all else frozen;
+// optimizers keep state for what has gradients.
+#pragma once
+
+#include "levin/adapters/lora_options.h"
+#include "levin/trainer/callback.h"
+
+namespace levin {
+
+class LoRA final : public Callback {
+ public:
+  using Options = LoRAOptions;
+  explicit LoRA(LoRAOptions options);
+
+  /// Throws what apply_lora throws, and ConfigError for quantize with a strategy that shards weights.
+  void adapt_model(Trainer& trainer, LightningModule& module) override;
+
+  // After the first batch of each stage: throws Error if no adapter was used.
+  void on_train_batch_end(Trainer&, LightningModule& module, const at::Tensor& loss, const Batch&, int64_t) override;
+  void on_validation_batch_end(Trainer&, LightningModule& module, const Batch&, int64_t, int64_t) override;
+  void on_test_batch_end(Trainer&, LightningModule& module, const Batch&, int64_t, int64_t) override;
+  void on_predict_batch_end(Trainer&, LightningModule& module, const at::Tensor&, const Batch&, int64_t,
+                            int64_t) override;
+
+  /// Writes save_to: on rank 0, with the values of all ranks; after an averaging callback, the average. Nothing in a
+  /// fast_dev_run.
+  void on_fit_end(Trainer& trainer, LightningModule& module) override;
+
+  /// What a resumed run must repeat.
+  [[nodiscard]] State state() const override;
+  /// Throws CheckpointError if the checkpoint's run scaled its adapters in another way.
+  void load_state(const State& saved) override;
+  [[nodiscard]] std::string state_key() const override { return "LoRA"; }
+
+ private:
+  void check_used(LightningModule& module);
+
+  LoRAOptions options_;
+  double scaling_ = 0;    // of the adapted module
+  bool checked_ = false;  // since the module was adapted
+};
+
+}  // namespace levin

@@ -1,0 +1,52 @@
+// Sees the products of inputs with a layer's weight wherever they are computed: LibTorch's modules have no forward
+// hooks, and users call a layer's forward themselves. The weight, in every handle of it, carries a dispatch key above
+// autograd and autocast, so an operator that gets it arrives here first. Other tensors cost nothing, and there is no
+// state of threads: replicas, recomputation and backward see it as the first forward pass does. Internal.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace levin {
+
+/// A product of an observed weight, as a layer asks for it: input * weight^T + bias, whatever the operator.
+struct WeightProduct {
+  at::Tensor input;                       // (…, in)
+  at::Tensor bias;                        // (out), or undefined
+  at::Tensor weight;                      // as the module holds it, without the key
+  std::function<at::Tensor()> unchanged;  // computes it as if nobody observed the weight
+};
+
+class WeightObserver {
+ public:
+  virtual ~WeightObserver() = default;
+
+  /// Computes the product in place of the operator, under its autograd and autocast: (…, out).
+  virtual at::Tensor product(const WeightProduct& call) = 0;
+  /// Whether the module holds the weight as (in, out) instead of torch::nn::Linear's (out, in).
+  [[nodiscard]] virtual bool is_in_out() const = 0;
+  /// Called before any other operator that gets the weight; throws to refuse it.
+  virtual void check_other_use(const std::string& /*operator_name*/) const {}
+  /// Whether Module::to(dtype) leaves the weight's type as it is.
+  [[nodiscard]] virtual bool keeps_dtype() const { return false; }
+};
+
+/// Observes `weight`, a module's parameter, from now on, until forget_weight or the end of `observer`. It is a new
+/// value of the same tensor (set_data), which shares its memory; a later set_data with a tensor without the key ends
+/// it too: call this again then. Copies that to() makes keep the key. Any thread.
+void observe_weight(const at::Tensor& weight, const std::shared_ptr<WeightObserver>& observer);
+/// The same without the key again.
+void forget_weight(const at::Tensor& weight);
+/// Leaves the key where it is, without effect: for destructors.
+void end_observation(const at::Tensor& weight);
+/// Whether it has the key.
+[[nodiscard]] bool is_observed(const at::Tensor& tensor);
+
+/// Another tensor in the same memory with the key, or without; neither has a graph.
+[[nodiscard]] at::Tensor with_observed_key(const at::Tensor& tensor);
+[[nodiscard]] at::Tensor without_observed_key(const at::Tensor& tensor);
+
+}  // namespace levin

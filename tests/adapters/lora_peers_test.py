@@ -1,0 +1,236 @@
+"""Levin's LoRA beside PEFT, on models of transformers with random weights: losses of 20 steps, adapters that one writes
+and the other reads, merged folders. Needs the packages of cmake/model-packages.txt and PyTorch for Python
+(`./dev check --peers` installs both); skipped where they are missing.
+
+  lora_peers_test.py PROGRAM [unittest's arguments]
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = sys.argv[1]
+SKIPPED = 77
+HOME = pathlib.Path(os.environ.get("LEVIN_HOME") or
+                    pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "levin")
+PACKAGES = HOME / "models-python"
+NEEDED = "peft, transformers, safetensors and PyTorch for Python. Run ./dev check --peers."
+
+
+def find_python():
+    """(Python, PYTHONPATH); nothing where there is none."""
+    for folder in sorted(HOME.glob("peers-*")):
+        if (folder / "python3").exists() and (PACKAGES / "peft").is_dir():
+            return str(folder / "python3"), f"{PACKAGES}:{folder}"
+    return None
+
+
+if os.environ.get("LEVIN_LORA_CHILD") is None:
+    found = find_python()
+    if found is None:
+        print(f"skipped: needs {NEEDED}")
+        sys.exit(SKIPPED)
+    env = {**os.environ, "PYTHONPATH": found[1], "LEVIN_LORA_CHILD": "1", "HF_HUB_OFFLINE": "1",
+           "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    sys.exit(subprocess.run([found[0], "-B", *sys.argv], env=env).returncode)
+
+import peft  # noqa: E402
+import torch  # noqa: E402
+import transformers as hf  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+sys.argv.pop(1)
+torch.set_num_threads(1)
+TOLERANCE = 1e-5
+VOCAB, TOKENS, STEPS, BATCH, LR = 96, 12, 20, 4, 0.01
+
+GPT2 = dict(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=40, initializer_range=0.3, pad_token_id=0,
+            bos_token_id=1, eos_token_id=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+LLAMA = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             intermediate_size=48, max_position_embeddings=64, initializer_range=0.3, pad_token_id=0, bos_token_id=1,
+             eos_token_id=2)
+BERT = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+            max_position_embeddings=40, initializer_range=0.3, hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0, num_labels=3)
+
+CAUSAL, CLASSES = "causal_lm", "sequence_classification"
+AUTO = {CAUSAL: hf.AutoModelForCausalLM, CLASSES: hf.AutoModelForSequenceClassification}
+
+# name: (config, task, PEFT's options)
+CASES = {
+    "gpt2": (lambda: hf.GPT2Config(**GPT2), CAUSAL,
+             dict(r=4, lora_alpha=8, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True)),
+    "llama": (lambda: hf.LlamaConfig(**LLAMA), CAUSAL,
+              dict(r=4, lora_alpha=6, target_modules="all-linear", use_rslora=True)),
+    "bert": (lambda: hf.BertConfig(**BERT), CLASSES,
+             dict(r=4, lora_alpha=8, target_modules=["query", "value"], modules_to_save=["classifier"])),
+    "bert, biases": (lambda: hf.BertConfig(**BERT), CLASSES,
+                     dict(r=2, lora_alpha=8, target_modules=["query", "intermediate.dense"], bias="all")),
+}
+
+
+def seeded(number):
+    return torch.Generator().manual_seed(number)
+
+
+def levin(*words):
+    ran = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True)
+    if ran.returncode != 0:
+        raise AssertionError(f"{words}: {ran.stdout}{ran.stderr}")
+
+
+def make(name):
+    torch.manual_seed(7)
+    config, task, _ = CASES[name]
+    model = AUTO[task].from_config(config())
+    for parameter in model.parameters():  # biases and norms count too
+        if parameter.dim() == 1:
+            with torch.no_grad():
+                parameter.add_(torch.randn(parameter.shape, generator=seeded(parameter.numel())) * 0.1)
+    return model.eval()
+
+
+def samples(task):
+    ids = torch.randint(3, VOCAB, (STEPS * BATCH, TOKENS + 1), generator=seeded(11))
+    if task == CAUSAL:
+        return {"input_ids": ids[:, :-1].contiguous(), "labels": ids[:, 1:].contiguous()}
+    return {"input_ids": ids, "labels": torch.randint(0, 3, (STEPS * BATCH,), generator=seeded(6))}
+
+
+class Peers(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.path = pathlib.Path(holder.name)
+
+    def near(self, one, other, what, tolerance=TOLERANCE):
+        self.assertEqual(one.shape, other.shape, what)
+        self.assertTrue(torch.isfinite(one).all(), what)
+        largest = (one - other).abs().max().item()
+        self.assertLessEqual(largest, tolerance * max(1, other.abs().max().item()), what)
+
+    def adapted(self, name):
+        """The model's folder, an adapter with random B, and PEFT's model with both."""
+        _, _, options = CASES[name]
+        model, folder = make(name), self.path / name
+        model.save_pretrained(folder)
+        torch.manual_seed(3)
+        tuned = peft.get_peft_model(model, peft.LoraConfig(**options, lora_dropout=0.0))
+        with torch.no_grad():
+            for key, parameter in tuned.named_parameters():
+                if "lora_B" in key:
+                    parameter.normal_(0, 0.1)
+        tuned.save_pretrained(folder / "adapter")
+        return folder, tuned
+
+    def words(self, folder, name, **more):
+        task = CASES[name][1]
+        save_file(samples(task), self.path / "in.safetensors")
+        return [f"model={folder}", f"task={task}", f"tensors={self.path / 'in.safetensors'}",
+                f"out={self.path / 'out.safetensors'}", *(f"{key}={value}" for key, value in more.items())]
+
+    def logits(self, folder, name, *words, **more):
+        levin("forward", *self.words(folder, name, **more), *words)
+        return load_file(self.path / "out.safetensors")["logits"]
+
+    def wanted(self, model, name):
+        with torch.no_grad():
+            return model.eval()(input_ids=samples(CASES[name][1])["input_ids"]).logits
+
+    def test_levin_reads_what_peft_writes_and_merges_it(self):
+        for name in CASES:
+            with self.subTest(model=name):
+                folder, tuned = self.adapted(name)
+                wanted = self.wanted(tuned, name)
+                plain = self.logits(folder, name)
+                self.assertGreater((plain - wanted).abs().max().item(), 1e-2, "the adapter changes the logits")
+                self.near(self.logits(folder, name, adapter=folder / "adapter"), wanted, name)
+                self.near(self.logits(folder, name, "merge", adapter=folder / "adapter"), wanted, f"{name}, merged")
+
+    def test_losses_of_twenty_steps_are_pefts_and_so_is_the_adapter(self):
+        for name in CASES:
+            with self.subTest(model=name):
+                self.compare_losses(name)
+
+    def compare_losses(self, name):
+        folder, tuned = self.adapted(name)
+        saved = self.path / f"{name} saved"
+        levin("train", *self.words(folder, name, adapter=folder / "adapter", saved=saved, lr=LR, batch=BATCH))
+        losses = self.train(tuned, name)
+        got = load_file(self.path / "out.safetensors")["losses"]
+        self.assertEqual(len(got), STEPS)
+        self.near(got, losses, name)
+        self.assertGreater((losses.max() - losses.min()).item(), 1e-2, "the losses differ")
+        # What Levin wrote, read by PEFT and by transformers; and PEFT's own file after the same steps.
+        wanted = self.wanted(tuned, name)
+        again = peft.PeftModel.from_pretrained(make(name), saved / "adapter")
+        self.near(self.wanted(again, name), wanted, f"{name}: the adapter", tolerance=1e-4)
+        merged, info = AUTO[CASES[name][1]].from_pretrained(saved / "merged", output_loading_info=True)
+        self.assertFalse(any(info.values()), info)
+        self.near(self.wanted(merged, name), wanted, f"{name}: merged", tolerance=1e-4)
+        tuned.save_pretrained(self.path / "python")
+        own = load_file(self.path / "python" / "adapter_model.safetensors")
+        levins = load_file(saved / "adapter" / "adapter_model.safetensors")
+        self.assertEqual(sorted(own), sorted(levins))
+        for key, tensor in own.items():
+            self.near(levins[key], tensor, f"{name}: {key}", tolerance=1e-4)
+
+    def train(self, tuned, name):
+        """AdamW with what HuggingFaceModule does: no decay of biases and norms, a linear way to 0."""
+        tuned.train()
+        decays, rest = [], []
+        for key, parameter in tuned.named_parameters():
+            if parameter.requires_grad:
+                is_norm = "norm" in key.lower() or "ln_" in key
+                (rest if key.endswith("bias") or is_norm else decays).append(parameter)
+        optimizer = torch.optim.AdamW([{"params": decays, "weight_decay": 0.01}, {"params": rest, "weight_decay": 0.0}],
+                                      lr=LR)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (STEPS - step) / STEPS)
+        losses, data = [], samples(CASES[name][1])
+        for step in range(STEPS):
+            rows = slice(step * BATCH, (step + 1) * BATCH)
+            logits = tuned(input_ids=data["input_ids"][rows]).logits
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), data["labels"][rows].flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.detach())
+        return torch.stack(losses)
+
+    def test_peft_reads_what_levin_makes(self):
+        for name, words in (("gpt2", ["targets=c_attn,mlp.c_proj", "r=3", "alpha=5", "rslora"]),
+                            ("llama", ["targets=all-linear", "r=4", "alpha=8"]),
+                            ("llama", ["targets=model.layers.[01].mlp.*", "r=4", "alpha=8"]),
+                            ("bert", ["targets=query,dense", "save=classifier", "bias=lora_only"])):
+            with self.subTest(model=name, words=words):
+                folder = self.path / name
+                make(name).save_pretrained(folder)
+                adapter = self.path / f"{name} {words[0]}"
+                levin("make", f"model={folder}", f"task={CASES[name][1]}", f"saved={adapter}", *words)
+                tuned = peft.PeftModel.from_pretrained(make(name), adapter)
+                wanted = self.wanted(tuned, name)
+                self.near(self.logits(folder, name, adapter=adapter), wanted, name)
+                self.assertGreater((self.logits(folder, name) - wanted).abs().max().item(), 1e-3)
+                config = json.loads((adapter / "adapter_config.json").read_text())
+                self.assertEqual(config["peft_type"], "LORA")
+                kept = peft.LoraConfig.from_pretrained(adapter)
+                self.assertEqual(kept.r, config["r"])
+
+    def test_quantized_models_compute_near_the_whole_ones(self):
+        folder, tuned = self.adapted("llama")
+        wanted = self.wanted(tuned, "llama")
+        for quantize, share in (("int8", 0.03), ("nf4", 0.5)):
+            with self.subTest(quantize=quantize):
+                got = self.logits(folder, "llama", adapter=folder / "adapter", quantize=quantize)
+                difference = (got - wanted).norm() / wanted.norm()
+                self.assertLess(difference.item(), share)
+                self.assertGreater(difference.item(), 1e-4)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,163 @@
+// What lora_peers_test.py and lora_ranks_test.py have Levin compute, in words key=value:
+//
+//   lora_program make model=FOLDER task=TASK saved=FOLDER targets=a,b [r= alpha= rslora save=a,b bias=WORD
+//   quantize=WORD] lora_program train model=FOLDER task=TASK tensors=FILE out=FILE adapter=FOLDER saved=FOLDER [lr=
+//   batch= devices=
+//                strategy=ddp|fsdp stage= quantize=WORD recompute=PATTERN]
+//   lora_program forward model=FOLDER task=TASK tensors=FILE out=FILE [adapter=FOLDER merge]
+//
+// make adapts the model, gives B random values and writes the adapter; train starts from an adapter and writes
+// saved/adapter, saved/merged and the losses; forward writes the logits of ids. TASK: causal_lm or
+// sequence_classification.
+#include <torch/torch.h>
+
+#include <map>
+#include <sstream>
+
+#include "levin/adapters/lora.h"
+#include "levin/adapters/lora_layer.h"
+#include "levin/callbacks/lambda_callback.h"
+#include "levin/callbacks/lora.h"
+#include "levin/checkpoint/safetensors.h"
+#include "levin/checkpoint/safetensors_writer.h"
+#include "levin/core/main_guard.h"
+#include "levin/data/loading/dataloader.h"
+#include "levin/models/huggingface_classifier.h"
+#include "levin/models/huggingface_lm.h"
+#include "levin/strategies/process/ddp.h"
+#include "levin/strategies/process/fsdp.h"
+#include "levin/trainer/trainer.h"
+#include "ranks/words.h"
+
+namespace {
+
+using levin::test::Words;
+using Tensors = std::map<std::string, at::Tensor>;
+
+Tensors read(const std::string& path) {
+  Tensors tensors;
+  const levin::SafetensorsFile file(path);
+  for (const auto& entry : file.entries()) tensors[entry.name] = file.read(entry);
+  return tensors;
+}
+
+std::vector<std::string> list_of(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+template <class E>
+E choice(const std::string& word) {
+  for (const auto& [name, value] : levin::EnumNames<E>::names) {
+    if (word == name) return value;
+  }
+  throw levin::Error("no such word: " + word);
+}
+
+std::unique_ptr<levin::HuggingFaceModule> make_module(const Words& words) {
+  const std::string path = words.text("model", ""), saved = words.text("saved", "");
+  const std::string merged = saved.empty() ? "" : saved + "/merged";
+  const double lr = std::stod(words.text("lr", "0.01"));
+  if (words.text("task", "") == "causal_lm") {
+    return std::make_unique<levin::HuggingFaceLM>(
+        levin::HuggingFaceLMOptions{.path = path, .dropout = 0.0, .lr = lr, .save_to = merged});
+  }
+  const int64_t labels = levin::PretrainedConfig::read(path).num_labels();
+  return std::make_unique<levin::HuggingFaceClassifier>(levin::HuggingFaceClassifierOptions{
+      .path = path, .num_labels = labels, .dropout = 0.0, .lr = lr, .save_to = merged});
+}
+
+levin::LoRAOptions lora_options(const Words& words) {
+  levin::LoRAOptions options;
+  options.path = words.text("adapter", "");
+  options.target_modules = list_of(words.text("targets", ""));
+  options.modules_to_save = list_of(words.text("save", ""));
+  if (words.has("r")) options.r = words.number("r", 8);
+  if (words.has("alpha")) options.lora_alpha = std::stod(words.text("alpha", ""));
+  if (words.has("rslora")) options.use_rslora = true;
+  options.bias = choice<levin::LoRABias>(words.text("bias", "none"));
+  options.quantize = choice<levin::Quantize>(words.text("quantize", "none"));
+  return options;
+}
+
+void make(const Words& words) {
+  torch::manual_seed(words.number("seed", 1));
+  const auto module = make_module(words);
+  levin::apply_lora(*module->model(), lora_options(words));
+  {
+    const torch::NoGradGuard no_grad;
+    for (const auto& item : levin::lora_layers(*module->model())) item.second->lora_B().normal_(0, 0.1);
+  }
+  levin::save_lora(*module->model(), words.text("saved", ""));
+}
+
+levin::TrainerOptions trainer_options(const Words& words, std::vector<float>& losses) {
+  levin::LoRAOptions lora = lora_options(words);
+  lora.save_to = words.text("saved", "") + "/adapter";
+  levin::TrainerOptions options;
+  options.max_epochs = 1;
+  options.logger = false;
+  options.enable_checkpointing = false;
+  options.enable_progress_bar = false;
+  options.enable_model_summary = false;
+  options.accelerator = "cpu";
+  options.devices = words.number("devices", 1);
+  options.callbacks = {levin::LoRA(lora),
+                       levin::LambdaCallback({.on_train_batch_end = [&](auto&, auto&, auto& loss, auto&, int64_t) {
+                         losses.push_back(loss.template item<float>());
+                       }})};
+  if (words.text("strategy", "") == "fsdp") {
+    options.strategy = levin::FSDP({.stage = words.number("stage", 3), .unit_mb = 0.001});
+  } else if (words.text("strategy", "") == "ddp") {
+    options.strategy = levin::DDP();
+  }
+  if (words.has("recompute")) options.recompute = levin::RecomputeOptions{.modules = {words.text("recompute", "")}};
+  return options;
+}
+
+void train(const Words& words) {
+  const Tensors tensors = read(words.text("tensors", ""));
+  std::vector<at::Tensor> columns;
+  for (const char* name : {"input_ids", "attention_mask", "labels"}) {
+    if (tensors.contains(name)) columns.push_back(tensors.at(name));
+  }
+  std::vector<float> losses;
+  const auto module = make_module(words);
+  levin::Trainer trainer(trainer_options(words, losses));
+  trainer.fit(*module,
+              {std::make_shared<levin::DataLoader>(std::make_shared<levin::TensorDataset>(columns),
+                                                   levin::DataLoaderOptions{.batch_size = words.number("batch", 4)})});
+  if (trainer.is_global_zero()) levin::write_safetensors(words.text("out", ""), {{"losses", torch::tensor(losses)}});
+}
+
+void forward(const Words& words) {
+  const torch::NoGradGuard no_grad;
+  const auto module = make_module(words);
+  module->eval();
+  if (words.has("adapter")) levin::apply_lora(*module->model(), lora_options(words));
+  if (words.has("merge")) levin::merge_lora(*module->model());
+  const Tensors tensors = read(words.text("tensors", ""));
+  levin::write_safetensors(words.text("out", ""), {{"logits", module->forward(tensors.at("input_ids"))}});
+}
+
+int run(const std::vector<std::string>& all) {
+  const Words words(all);
+  if (words.has("make")) {
+    make(words);
+  } else if (words.has("train")) {
+    train(words);
+  } else if (words.has("forward")) {
+    forward(words);
+  } else {
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return levin::main_guard([&] { return run({argv + 1, argv + argc}); });
+}

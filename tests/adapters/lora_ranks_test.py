@@ -1,0 +1,111 @@
+"""LoRA on two ranks: the adapters that ddp and fsdp train are those of one process with the whole batch.
+
+  lora_ranks_test.py PROGRAM [unittest's arguments]
+"""
+
+import array
+import json
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+MODEL = pathlib.Path(__file__).resolve().parent.parent / "models" / "data" / "gpt2"
+CLEAN = {k: v for k, v in os.environ.items()
+         if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
+         and not k.startswith(("SLURM_", "OMPI_", "TORCHELASTIC_", "LEVIN_LAUNCH", "LEVIN_SECRET"))}
+CLEAN["OMP_NUM_THREADS"] = "1"
+SAMPLES, TOKENS = 48, 8
+
+
+def write_ids(path):
+    """Random tokens as input_ids and the tokens that follow, int64."""
+    vocab = json.loads((MODEL / "config.json").read_text())["vocab_size"]
+    draw = random.Random(5)
+    rows = [[draw.randrange(vocab) for _ in range(TOKENS + 1)] for _ in range(SAMPLES)]
+    data, header = b"", {}
+    for name, start in (("input_ids", 0), ("labels", 1)):
+        values = array.array("q", [t for row in rows for t in row[start:start + TOKENS]]).tobytes()
+        header[name] = {"dtype": "I64", "shape": [SAMPLES, TOKENS], "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def read_floats(path):
+    """The float32 tensors of a safetensors file, by name."""
+    raw = path.read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + size])
+    tensors = {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            tensors[name] = array.array("f", raw[8 + size + begin:8 + size + end])
+    return tensors
+
+
+class Ranks(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.path = pathlib.Path(holder.name)
+        write_ids(self.path / "in.safetensors")
+        self.run_program("make", f"saved={self.path / 'start'}", "targets=c_attn,c_proj", "r=3", "save=ln_f")
+
+    def run_program(self, *words, fails=False):
+        ran = subprocess.run([PROGRAM, *words, f"model={MODEL}", "task=causal_lm"], capture_output=True, text=True,
+                             env=CLEAN, timeout=120)
+        self.assertEqual(ran.returncode != 0, fails, ran.stdout + ran.stderr)
+        return ran.stdout + ran.stderr
+
+    def train(self, *words, fails=False):
+        """What a run writes: (the adapter's tensors, the merged model's)."""
+        saved = self.path / f"saved{random.random()}"
+        text = self.run_program("train", f"tensors={self.path / 'in.safetensors'}", f"out={self.path / 'out'}",
+                                f"adapter={self.path / 'start'}", f"saved={saved}", "lr=0.02", *words, fails=fails)
+        if fails:
+            return text
+        return (read_floats(saved / "adapter" / "adapter_model.safetensors"),
+                read_floats(saved / "merged" / "model.safetensors"))
+
+    def assert_close(self, one, other, tolerance, what):
+        for mine, wanted in zip(one, other):
+            self.assertEqual(sorted(mine), sorted(wanted), what)
+            for name, values in wanted.items():
+                largest = max(abs(a - b) for a, b in zip(mine[name], values))
+                self.assertLessEqual(largest, tolerance, f"{what}: {name}")
+
+    def test_ranks_train_the_adapters_of_one_process(self):
+        alone = self.train("batch=8")
+        start = read_floats(self.path / "start" / "adapter_model.safetensors")
+        moved = max(abs(a - b) for name in start for a, b in zip(start[name], alone[0][name]))
+        self.assertGreater(moved, 0.02)
+        self.assertIn("base_model.model.transformer.ln_f.weight", start)
+        for words in (["strategy=ddp"], *([f"strategy=fsdp", f"stage={stage}"] for stage in (1, 2, 3))):
+            with self.subTest(words=words):
+                self.assert_close(self.train("batch=4", "devices=2", *words), alone, 2e-5, words)
+
+    def test_quantized_weights_are_the_same_on_all_ranks(self):
+        alone = self.train("batch=8", "quantize=int8")
+        ranks = self.train("batch=4", "devices=2", "strategy=ddp", "quantize=int8")
+        self.assert_close(ranks, alone, 2e-5, "int8")
+
+    def test_recomputed_blocks_train_the_same(self):
+        alone = self.train("batch=8")
+        ranks = self.train("batch=4", "devices=2", "strategy=fsdp", "stage=3", "recompute=model.transformer.h.*")
+        self.assert_close(ranks, alone, 2e-5, "recomputed")
+
+    def test_fsdp_refuses_quantized_weights(self):
+        text = self.train("batch=4", "devices=2", "strategy=fsdp", "quantize=int8", fails=True)
+        self.assertIn("LoRAOptions.quantize: int8 is not possible with the strategy fsdp", text)
+        self.assertIn("use ddp", text)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

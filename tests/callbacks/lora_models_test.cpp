@@ -1,0 +1,125 @@
+// LoRA on models of files: Hugging Face's, with recomputation, and exported ones.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "callbacks/quiet_trainer.h"
+#include "callbacks/resume.h"
+#include "levin/adapters/lora.h"
+#include "levin/callbacks/lora.h"
+#include "levin/core/files.h"
+#include "levin/models/exported_model.h"
+#include "levin/models/huggingface_classifier.h"
+#include "support/captured_console.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
+
+namespace levin::lora_models_test {
+namespace {
+
+using test::error_of;
+using test::expect_same_bits;
+using test::holds;
+using test::module_tensors;
+using test::quiet;
+
+Callbacks lora(const LoRAOptions& options) {
+  return {LoRA(options)};
+}
+
+std::string folder_of(const std::string& name) {
+  return LEVIN_SOURCE_DIR "/tests/models/data/" + name;
+}
+
+std::vector<at::Tensor> texts() {
+  torch::manual_seed(5);
+  auto ids = torch::randint(8, 20, {64, 6}, torch::kLong);
+  const auto label = torch::randint(0, 2, {64}, torch::kLong);
+  ids.select(1, 3).masked_fill_(label.to(torch::kBool), 7);
+  return {ids, label};
+}
+
+Loaders text_loader() {
+  return {std::make_shared<test::TensorLoader>(texts(), 8)};
+}
+
+HuggingFaceClassifierOptions classifier(const std::string& save_to = "") {
+  return {.path = folder_of("bert"),
+          .num_labels = 2,
+          .dropout = 0.0,
+          .ignore_mismatched_sizes = true,
+          .lr = 0.02,
+          .save_to = save_to};
+}
+
+const LoRAOptions kBert{
+    .target_modules = {"query", "value", "*.intermediate.dense"}, .r = 4, .modules_to_save = {"classifier"}};
+
+TEST(LoRAOfModels, TunesABertAndWritesItMergedAndApart) {
+  const test::TemporaryFolder folder;
+  const test::CapturedConsole console;
+  torch::manual_seed(1);
+  HuggingFaceClassifier module(classifier(folder / "merged"));
+  LoRAOptions options = kBert;
+  options.save_to = folder / "adapter";
+  Trainer trainer(quiet(15, lora(options), folder.path()));
+  const auto loss_of = [&](Trainer& of, LightningModule& m) { return of.validate(m, text_loader())[0].at("val_loss"); };
+  const double before = loss_of(trainer, module);
+  trainer.fit(module, text_loader());
+  const double after = loss_of(trainer, module);
+  EXPECT_LT(after, 0.5 * before);
+  EXPECT_TRUE(console.has("adapter, an adapter in PEFT's layout")) << console.text();
+  EXPECT_TRUE(module.named_parameters().contains("model.bert.encoder.layer.0.attention.self.query.lora_A.weight"));
+  HuggingFaceClassifier merged({.path = folder / "merged"});
+  Trainer plain(quiet(1, {}, folder.path()));
+  EXPECT_NEAR(loss_of(plain, merged), after, 1e-5);
+  torch::manual_seed(2);
+  HuggingFaceClassifier apart(classifier());
+  Trainer adapted(quiet(1, lora({.path = folder / "adapter"}), folder.path()));
+  EXPECT_DOUBLE_EQ(loss_of(adapted, apart), after) << "the folder of the adapter has the classifier too";
+  HuggingFaceClassifier more(classifier());
+  apply_lora(*more.model(), {.path = folder / "adapter"});
+  save_lora(*more.model(), folder / "again");
+  EXPECT_EQ(read_file(folder / "again/adapter_model.safetensors"),
+            read_file(folder / "adapter/adapter_model.safetensors"));
+}
+
+TEST(LoRAOfModels, BlocksAreRecomputed) {
+  const test::TemporaryFolder folder;
+  const auto run = [&](bool recomputed) {
+    torch::manual_seed(9);
+    HuggingFaceClassifier module(classifier());
+    LoRAOptions options = kBert;
+    options.lora_dropout = 0.2;
+    TrainerOptions trainer = quiet(2, lora(options), folder.path());
+    if (recomputed) trainer.recompute = RecomputeOptions{.modules = {"model.bert.encoder.layer.*"}};
+    torch::manual_seed(4);
+    Trainer(std::move(trainer)).fit(module, text_loader());
+    return module_tensors(module);
+  };
+  expect_same_bits(run(true), run(false), "recomputed");
+}
+
+TEST(LoRAOfModels, ExportedModulesAreAdapted) {
+  const LoRAOptions options{.target_modules = {"first"}, .r = 2};
+  ExportedModule module({.path = LEVIN_SOURCE_DIR "/tests/models/data/mlp.pt2"});
+  torch::manual_seed(1);
+  const Loaders batches{std::make_shared<test::TensorLoader>(
+      std::vector<at::Tensor>{torch::randn({24, 4}), torch::randint(0, 2, {24}, torch::kLong)}, 8)};
+  const State before = module_tensors(module);
+  Trainer(quiet(2, lora(options))).fit(module, batches);
+  const State after = module_tensors(module);
+  EXPECT_GT(after.tensors.at("first.lora_B.weight").abs().max().item<double>(), 0);
+  EXPECT_TRUE(after.tensors.at("first.weight").equal(before.tensors.at("first.weight")));
+}
+
+TEST(LoRAOfModels, NamesWhatIsNoLinearLayer) {
+  EXPECT_TRUE(holds(
+      error_of<ConfigError>([] {
+        HuggingFaceClassifier bert(classifier());
+        Trainer(quiet(1, lora({.target_modules = {"word_embeddings"}}))).fit(bert, text_loader());
+      }),
+      {"\"word_embeddings\" matches bert.embeddings.word_embeddings, a", "Embedding", "LoRA adapts linear layers"}));
+}
+
+}  // namespace
+}  // namespace levin::lora_models_test
