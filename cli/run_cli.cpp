@@ -5,6 +5,7 @@
 #include "levin/callbacks/prediction_writer.h"
 #include "levin/cli/commands/checkpoint_tool.h"
 #include "levin/cli/commands/convert.h"
+#include "levin/cli/commands/export_model.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/list_runs.h"
 #include "levin/cli/commands/make_report.h"
@@ -176,6 +177,8 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
     case Command::top: return run_top(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::convert:
       return run_convert(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
+    case Command::export_model:
+      return run_export(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::runs:
       return run_list_runs(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::report:
