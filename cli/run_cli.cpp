@@ -2,6 +2,8 @@
 
 #include <torch/version.h>
 
+#include <nlohmann/json.hpp>
+
 #include "levin/callbacks/prediction_writer.h"
 #include "levin/cli/commands/checkpoint_tool.h"
 #include "levin/cli/commands/convert.h"
@@ -114,11 +116,11 @@ void run_stage(Command command, ResolvedRun run) {
 
 // "--output FILE" as a callback of the run.
 Override written_to(const std::string& file) {
-  ConfigNode options = ConfigNode::map();
-  options.set("output", ConfigNode::scalar(file, true));
-  return {.path = "trainer.callbacks",
-          .value = to_yaml(ValueType<ClassSpec>::write({"PredictionWriter", options, {}})),
-          .append = true};
+  const std::string quoted = nlohmann::json(file).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return {
+      .path = "trainer.callbacks",
+      .value = "{class_path: PredictionWriter, init_args: {output: " + quoted + "}}",  // an override is in flow style
+      .append = true};
 }
 
 // Whether this is the first process of a job: messages that concern all processes are printed once.

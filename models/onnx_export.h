@@ -25,6 +25,7 @@ struct OnnxOptions {
   int64_t opset = 18;
   bool fixed_batch = false;
   bool dynamic_length = false;
+  bool external_data = false;
   std::vector<std::string> output_names = {"output"};
 
   static auto fields() {
@@ -34,6 +35,8 @@ struct OnnxOptions {
         field("fixed_batch", &O::fixed_batch, "take batches of the example's size only, instead of any size"),
         field("dynamic_length", &O::dynamic_length,
               "take samples of any length too: the inputs' second dimension, such as tokens"),
+        field("external_data", &O::external_data,
+              "write the weights beside the file, to PATH.data; always so from 2 GiB on"),
         field("output_names", &O::output_names, "names of the outputs, in their order").not_empty());
   }
 };

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "levin/cli/commands/export_model.h"
+#include "levin/cli/commands/export_options.h"
 #include "levin/data/batch.h"
 #include "levin/models/onnx_export.h"
 

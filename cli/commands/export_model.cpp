@@ -8,6 +8,7 @@
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/cli/commands/command_words.h"
 #include "levin/cli/commands/export_example.h"
+#include "levin/cli/commands/export_options.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
 #include "levin/cli/config/resolve_run.h"
@@ -43,9 +44,14 @@ std::string export_usage(int width) {
 
 // A wrong name must not overwrite anything.
 void check_output(const ExportOptions& options, Problems& problems) {
+  if (options.output.empty() || options.overwrite) return;
+  std::vector<std::string> files{options.output};
+  if (options.format == ExportFormat::onnx) files.push_back(options.output + ".data");  // of large weights
   std::error_code ignored;
-  if (options.output.empty() || options.overwrite || !std::filesystem::exists(options.output, ignored)) return;
-  problems.add({}, "--output", options.output + " is there already. Give another name, or add --overwrite.");
+  for (const std::string& file : files) {
+    if (!std::filesystem::exists(file, ignored)) continue;
+    problems.add({}, "--output", file + " is there already. Give another name, or add --overwrite.");
+  }
 }
 
 // The run's options for one batch on the CPU, in float32 or float64. Callbacks stay, as they find checkpoints and may
@@ -91,6 +97,7 @@ void write_onnx(const ExportOptions& options, LightningModule& module, const Bat
                                         {.opset = options.opset,
                                          .fixed_batch = options.fixed_batch,
                                          .dynamic_length = options.dynamic_length,
+                                         .external_data = options.external_data,
                                          .output_names = {output}});
   Console& console = Console::instance();
   console.print(options.output + ": opset " + std::to_string(options.opset) + ", " + count_of(report.nodes, "node") +
@@ -114,7 +121,7 @@ void write_folder(const ExportOptions& options, const LightningModule& module) {
         "levin export: --format hf writes models of Hugging Face's kinds, HuggingFaceClassifier and HuggingFaceLM, and "
         "this one is none. Use --format safetensors for its weights, or onnx.");
   }
-  model->model()->save_pretrained(options.output);
+  model->save_pretrained(options.output);
   Console::instance().print(options.output + ": a folder for from_pretrained");
 }
 
@@ -207,8 +214,8 @@ void export_at_a_batch(const ResolvedRun& run, const ExportOptions& options) {
 
 int run_export(const std::vector<std::string>& words, int width) {
   Problems problems;
-  const CommandWords read =
-      read_command_words(words, field_names<ExportOptions>(), {"overwrite", "fixed_batch", "dynamic_length"}, problems);
+  const CommandWords read = read_command_words(
+      words, field_names<ExportOptions>(), {"overwrite", "fixed_batch", "dynamic_length", "external_data"}, problems);
   if (read.help) {
     Console::instance().print(export_usage(width));
     return kExitOk;

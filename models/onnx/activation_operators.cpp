@@ -32,7 +32,7 @@ constexpr char kRelu[] = "Relu", kSigmoid[] = "Sigmoid", kTanh[] = "Tanh", kExp[
                kTan[] = "Tan", kAsin[] = "Asin", kAcos[] = "Acos", kAtan[] = "Atan", kSinh[] = "Sinh", kCosh[] = "Cosh",
                kAsinh[] = "Asinh", kAcosh[] = "Acosh", kAtanh[] = "Atanh", kFloor[] = "Floor", kCeil[] = "Ceil",
                kSign[] = "Sign", kReciprocal[] = "Reciprocal", kSoftsign[] = "Softsign", kIsNaN[] = "IsNaN",
-               kIsInf[] = "IsInf", kMish[] = "Mish";
+               kIsInf[] = "IsInf";
 
 void rsqrt(OperatorCall& call) {
   call.give(call.graph().add("Reciprocal", {call.graph().add("Sqrt", {input_of(call)})}));
@@ -85,6 +85,13 @@ void exp2(OperatorCall& call) {
 
 void erfc(OperatorCall& call) {
   call.give(call.graph().add("Sub", {constant_of(call, 1), call.graph().add("Erf", {input_of(call)})}));
+}
+
+// x tanh(log(1 + exp(x)))
+void mish(OperatorCall& call) {
+  const std::string x = input_of(call);
+  if (call.graph().opset() >= 18) return call.give(call.graph().add("Mish", {x}));
+  call.give(call.graph().add("Mul", {x, call.graph().add("Tanh", {call.graph().add("Softplus", {x})})}));
 }
 
 void silu(OperatorCall& call) {
@@ -245,7 +252,7 @@ Translations activation_translations() {
           {"ceil", one_node<kCeil>},
           {"sign", one_node<kSign>},
           {"reciprocal", one_node<kReciprocal>},
-          {"mish", one_node<kMish>},
+          {"mish", mish},
           {"softsign", one_node<kSoftsign>},
           {"isnan", test_node<kIsNaN>},
           {"isinf", test_node<kIsInf>},

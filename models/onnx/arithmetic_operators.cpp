@@ -125,6 +125,16 @@ void add_combined(OperatorCall& call) {
 
 constexpr char kDiv[] = "Div";
 
+// log(exp(a) + exp(b)), from the larger one
+void logaddexp(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  GraphBuilder& graph = call.graph();
+  const std::string a = call.in("self", dtype), b = call.in("other", dtype);
+  const std::string apart = graph.add("Neg", {graph.add("Abs", {graph.add("Sub", {a, b})})});
+  const std::string more = graph.add("Log", {graph.add("Add", {graph.add("Exp", {apart}), graph.number(1, dtype)})});
+  call.give(graph.add("Add", {graph.add("Max", {a, b}), more}));
+}
+
 void clamp(OperatorCall& call) {
   const at::ScalarType dtype = call.result().dtype;
   std::string x = call.in("self", dtype);
@@ -166,6 +176,7 @@ Translations arithmetic_translations() {
           {"addcdiv", add_combined<kDiv>},
           {"maximum", simple<kMax>},
           {"minimum", simple<kMin>},
+          {"logaddexp", logaddexp},
           {"clamp", clamp},
           {"clamp_min", clamp},
           {"clamp_max", clamp},

@@ -214,6 +214,8 @@ Translations convolution_translations() {
           {"avg_pool3d", average_pool<3>},
           {"adaptive_avg_pool1d", adaptive_average_pool<1>},
           {"adaptive_avg_pool2d", adaptive_average_pool<2>},
+          {"_adaptive_avg_pool2d", adaptive_average_pool<2>},
+          {"_adaptive_avg_pool3d", adaptive_average_pool<3>},
           {"adaptive_avg_pool3d", adaptive_average_pool<3>},
           {"adaptive_max_pool1d", adaptive_max_pool<1>},
           {"adaptive_max_pool2d", adaptive_max_pool<2>},

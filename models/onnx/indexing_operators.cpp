@@ -135,8 +135,9 @@ void one_hot(OperatorCall& call) {
 }  // namespace
 
 Translations indexing_translations() {
-  return {{"embedding", embedding}, {"index_select", index_select}, {"gather", gather},           {"index", index},
-          {"index_put", index_put}, {"scatter", scatter},           {"scatter_add", scatter_add}, {"one_hot", one_hot}};
+  return {{"embedding", embedding}, {"index_select", index_select}, {"gather", gather},
+          {"index", index},         {"_unsafe_index", index},       {"index_put", index_put},
+          {"scatter", scatter},     {"scatter_add", scatter_add},   {"one_hot", one_hot}};
 }
 
 }  // namespace levin::onnx

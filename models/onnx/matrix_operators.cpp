@@ -159,7 +159,8 @@ Translations matrix_translations() {
           {"einsum", einsum},
           {"outer", outer},
           {"bilinear", bilinear},
-          {"scaled_dot_product_attention", attention}};
+          {"scaled_dot_product_attention", attention},
+          {"_scaled_dot_product_flash_attention_for_cpu", attention}};
 }
 
 }  // namespace levin::onnx

@@ -78,7 +78,8 @@ std::string scaled_and_shifted(OperatorCall& call, std::string y, int64_t channe
 void group_norm(OperatorCall& call) {
   GraphBuilder& graph = call.graph();
   const at::ScalarType dtype = call.result().dtype;
-  const int64_t groups = call.whole_number("num_groups"), channels = channels_of(call).at(0);
+  const int64_t groups = call.whole_number(call.has("group") ? "group" : "num_groups"),
+                channels = channels_of(call).at(0);
   const auto of_groups = [&](double number) { return graph.constant(at::full({groups}, number, dtype)); };
   const std::string grouped = graph.add("Reshape", {call.in("input"), graph.numbers({0, groups, -1})});
   const std::string normed =
@@ -114,10 +115,14 @@ void dropout(OperatorCall& call) {
 Translations normalization_translations() {
   return {{"batch_norm", batch_norm},
           {"native_batch_norm", batch_norm},
+          {"_native_batch_norm_legit", batch_norm},
+          {"_native_batch_norm_legit_no_training", batch_norm},
           {"layer_norm", layer_norm},
           {"native_layer_norm", layer_norm},
           {"rms_norm", rms_norm},
+          {"_fused_rms_norm", rms_norm},
           {"group_norm", group_norm},
+          {"native_group_norm", group_norm},
           {"instance_norm", instance_norm},
           {"softmax", softmax<kSoftmax>},
           {"_softmax", softmax<kSoftmax>},

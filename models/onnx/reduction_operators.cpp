@@ -84,6 +84,26 @@ void std_deviation(OperatorCall& call) {
   call.give(call.graph().add("Sqrt", {variance(call)}));
 }
 
+void var_mean(OperatorCall& call) {
+  var(call);
+  call.give(reduced_by(call, "ReduceMean", call.in("self")), 1);
+}
+
+void std_mean(OperatorCall& call) {
+  std_deviation(call);
+  call.give(reduced_by(call, "ReduceMean", call.in("self")), 1);
+}
+
+void aminmax(OperatorCall& call) {
+  call.give(reduced_by(call, "ReduceMin", call.in("self")), 0);
+  call.give(reduced_by(call, "ReduceMax", call.in("self")), 1);
+}
+
+void count_nonzero(OperatorCall& call) {
+  const std::string truths = call.cast_from(call.in("self", at::kBool), at::kBool, at::kLong);
+  call.give(reduced_by(call, "ReduceSum", truths));
+}
+
 void norm(OperatorCall& call) {
   const std::string x = call.in("self", call.result().dtype);
   const double order = call.has("ord") ? call.real("ord") : call.real("p", 2);
@@ -133,6 +153,10 @@ Translations reduction_translations() {
           {"all", test<kReduceMin>},
           {"var", var},
           {"std", std_deviation},
+          {"var_mean", var_mean},
+          {"std_mean", std_mean},
+          {"aminmax", aminmax},
+          {"count_nonzero", count_nonzero},
           {"norm", norm},
           {"linalg_vector_norm", norm},
           {"cumsum", cumsum},

@@ -16,6 +16,8 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
+constexpr size_t kLeastBeside = 1024;  // bytes of a tensor that is written to a file of its own
+
 // Field numbers of onnx.proto, by message. Fields are written in the order of their numbers, and lists of numbers one
 // by one, as Google's writers do for this proto2 file: the same model gives the same bytes.
 namespace model_field {
@@ -143,38 +145,50 @@ WireMessage graph_tail(const Graph& graph) {
   return tail;
 }
 
-// The head of each initializer as a field of the graph, up to its data, which follow it or are in another file.
-std::vector<std::string> initializer_heads(const Graph& graph, const std::string& external) {
-  std::vector<std::string> heads;
-  uint64_t offset = 0;
-  for (const auto& [name, tensor] : graph.initializers) {
-    WireMessage head = tensor_head(name, tensor);
-    uint64_t follows = 0;
-    if (external.empty()) {
-      head.bytes_follow(tensor_field::raw_data, tensor.nbytes());
-      follows = tensor.nbytes();
-    } else {
-      const auto add = [&](const char* key, const std::string& value) {
-        WireMessage entry;
-        head.message(tensor_field::external_data, entry.text(1, key).text(2, value));
-      };
-      add("location", external);
-      add("offset", std::to_string(offset));
-      add("length", std::to_string(tensor.nbytes()));
-      head.number(tensor_field::data_location, 1);
-      offset += tensor.nbytes();
-    }
-    WireMessage field;
-    field.bytes_follow(graph_field::initializer, head.encoded().size() + follows);
-    heads.push_back(field.encoded() + head.encoded());
-  }
-  return heads;
+void refer_to(WireMessage& head, const std::string& file, uint64_t offset, uint64_t bytes) {
+  const auto add = [&](const char* key, const std::string& value) {
+    WireMessage entry;
+    head.message(tensor_field::external_data, entry.text(1, key).text(2, value));
+  };
+  add("location", file);
+  add("offset", std::to_string(offset));
+  add("length", std::to_string(bytes));
+  head.number(tensor_field::data_location, 1);
 }
 
-std::vector<Bytes> initializer_data(const Graph& graph) {
-  std::vector<Bytes> data;
-  for (const auto& [name, tensor] : graph.initializers) data.push_back(bytes_of(tensor));
-  return data;
+// Initializers as fields of the graph: each a head, which its data follow unless they are in a file of their own.
+struct Initializers {
+  std::vector<std::string> heads = {};
+  std::vector<Bytes> follows = {};  // empty for those in the file
+  std::vector<Bytes> file = {};
+};
+
+// Small ones, such as shapes, stay in the graph, where readers look at them without the file.
+Initializers initializers_of(const Graph& graph, bool has_file, const std::string& file) {
+  Initializers all;
+  uint64_t offset = 0;
+  for (const auto& [name, tensor] : graph.initializers) {
+    WireMessage head = tensor_head(name, tensor), field;
+    const Bytes data = bytes_of(tensor);
+    const bool is_beside = has_file && data.size() >= kLeastBeside;
+    if (is_beside) {
+      refer_to(head, file, offset, data.size());
+      all.file.push_back(data);
+      offset += data.size();
+    } else {
+      head.bytes_follow(tensor_field::raw_data, data.size());
+    }
+    all.follows.push_back(is_beside ? Bytes() : data);
+    field.bytes_follow(graph_field::initializer, head.encoded().size() + all.follows.back().size());
+    all.heads.push_back(field.encoded() + head.encoded());
+  }
+  return all;
+}
+
+uint64_t weight_bytes(const Graph& graph) {
+  uint64_t total = 0;
+  for (const auto& [name, tensor] : graph.initializers) total += tensor.nbytes();
+  return total;
 }
 
 uint64_t total_bytes(const std::vector<Bytes>& parts) {
@@ -186,16 +200,14 @@ uint64_t total_bytes(const std::vector<Bytes>& parts) {
 }  // namespace
 
 void write_graph(const std::string& path, const Graph& graph, uint64_t most_bytes) {
-  const std::vector<Bytes> data = initializer_data(graph);
-  const bool is_external = total_bytes(data) > most_bytes;
   const std::string beside = std::filesystem::path(path).filename().string() + ".data";
-  if (is_external) write_file_durably(path + ".data", data);
-  const std::vector<std::string> heads = initializer_heads(graph, is_external ? beside : "");
+  const Initializers weights = initializers_of(graph, weight_bytes(graph) > most_bytes, beside);
+  if (!weights.file.empty()) write_file_durably(path + ".data", weights.file);
   const std::string before = graph_head(graph).encoded(), behind = graph_tail(graph).encoded();
   std::vector<Bytes> parts{bytes_of(before)};
-  for (size_t k = 0; k < heads.size(); ++k) {
-    parts.push_back(bytes_of(heads[k]));
-    if (!is_external) parts.push_back(data[k]);
+  for (size_t k = 0; k < weights.heads.size(); ++k) {
+    parts.push_back(bytes_of(weights.heads[k]));
+    parts.push_back(weights.follows[k]);
   }
   parts.push_back(bytes_of(behind));
   const std::string head = model_head(graph).bytes_follow(model_field::graph, total_bytes(parts)).encoded();

@@ -75,6 +75,8 @@ TEST_F(Export, OverwritesOnlyOnRequest) {
   EXPECT_EQ(refused.status, kExitBadConfig);
   EXPECT_TRUE(holds(refused.output, {"--output: model.onnx is there already", "--overwrite", "nothing was written"}));
   EXPECT_EQ(read_file(folder_.path() + "/model.onnx"), "precious");
+  write("other.onnx.data", "precious");
+  EXPECT_TRUE(holds(levin(kRun + "--output other.onnx").output, {"other.onnx.data is there already"}));
   EXPECT_EQ(levin(kRun + "--output model.onnx --overwrite").status, kExitOk);
   EXPECT_NE(read_file(folder_.path() + "/model.onnx"), "precious");
 }

@@ -25,6 +25,7 @@ if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models o
   add_dependencies(checkpoint_tool_test levin_tool)
   levin_test(mistakes FILES
     cli/mistakes_test.cpp
+    cli/predict_output_test.cpp
     cli/unused_folders_test.cpp)
   add_dependencies(mistakes_test levin_tool)
   levin_test(convert FILES

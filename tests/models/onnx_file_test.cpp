@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <filesystem>
+
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/core/version.h"
@@ -57,21 +59,25 @@ TEST(OnnxFile, IsByteForByteWhatPythonWrites) {
 TEST(OnnxFile, HasWeightsBesideItWhereOneFileWouldGetTooLarge) {
   const test::TemporaryFolder folder;
   onnx::Graph graph = small_graph();
-  graph.initializers.emplace_back("more", torch::tensor({7, 8}, torch::kLong));
-  onnx::write_graph(folder / "small.onnx", graph, /*most_bytes=*/39);
+  graph.initializers.emplace_back("more", torch::arange(128, torch::kLong));
+  graph.initializers.emplace_back("most", torch::arange(256, torch::kFloat));
+  onnx::write_graph(folder / "one.onnx", graph, /*most_bytes=*/24 + 1024 + 1024);
+  EXPECT_FALSE(std::filesystem::exists(folder / "one.onnx.data"));
+  onnx::write_graph(folder / "small.onnx", graph, /*most_bytes=*/24 + 1024 + 1023);
   const std::string data = read_file(folder / "small.onnx.data");
-  ASSERT_EQ(data.size(), 24u + 16u);
-  EXPECT_EQ(raw<float>(data.substr(4)), -2.0F);
-  EXPECT_EQ(raw<int64_t>(data.substr(32)), 8);
+  ASSERT_EQ(data.size(), 2048u);
+  EXPECT_EQ(raw<int64_t>(data.substr(8)), 1);
+  EXPECT_EQ(raw<float>(data.substr(1024 + 4 * 7)), 7.0F);
   Fields inner = fields_of(fields_of(read_file(folder / "small.onnx"))[7].at(0));
-  ASSERT_EQ(inner[5].size(), 2u);
-  Fields more = fields_of(inner[5][1]);
-  EXPECT_EQ(more[9].size(), 0u) << "raw_data";
-  EXPECT_EQ(raw<int64_t>(more[14].at(0)), 1) << "data_location";
+  ASSERT_EQ(inner[5].size(), 3u);
+  EXPECT_EQ(fields_of(inner[5][0])[9].at(0).size(), 24u) << "raw_data of a small tensor";
+  Fields most = fields_of(inner[5][2]);
+  EXPECT_EQ(most[9].size(), 0u);
+  EXPECT_EQ(raw<int64_t>(most[14].at(0)), 1) << "data_location";
   std::map<std::string, std::string> entries;
-  for (const std::string& entry : more[13]) entries[fields_of(entry)[1].at(0)] = fields_of(entry)[2].at(0);
-  EXPECT_EQ(entries,
-            (std::map<std::string, std::string>{{"location", "small.onnx.data"}, {"offset", "24"}, {"length", "16"}}));
+  for (const std::string& entry : most[13]) entries[fields_of(entry)[1].at(0)] = fields_of(entry)[2].at(0);
+  EXPECT_EQ(entries, (std::map<std::string, std::string>{
+                         {"location", "small.onnx.data"}, {"offset", "1024"}, {"length", "1024"}}));
 }
 
 TEST(OnnxFile, NamesAPathThatCannotBeWritten) {

@@ -133,6 +133,10 @@ void add_sequences(LayerCases& cases) {
                const at::Tensor t = in.at(0).transpose(0, 1);
                return Tensors{std::get<0>(layer->forward(t, t, t)).transpose(0, 1)};
              });
+  cases.with("transformer", nn::Transformer(nn::TransformerOptions(8, 2, 1, 2).dim_feedforward(16)),
+             {at::randn({4, 7, 8}), at::randn({4, 7, 8})}, [](auto& layer, const Tensors& in) {
+               return Tensors{layer->forward(in.at(0).transpose(0, 1), in.at(1).transpose(0, 1)).transpose(0, 1)};
+             });
   cases.with("transformer_encoder",
              nn::TransformerEncoder(nn::TransformerEncoderOptions(
                  nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16)), 2)),

@@ -40,7 +40,8 @@ void add_arithmetic(Cases& cases) {
                    p.pow(3),
                    at::maximum(p, q),
                    at::minimum(p, q),
-                   at::lerp(p, q, 0.3)};
+                   at::lerp(p, q, 0.3),
+                   at::logaddexp(p, 9 * q)};
   });
   cases.two("divisions", {a, b}, [](const Tensors& x) {
     const at::Tensor &p = x.at(0), q = x.at(1).sign() * (x.at(1).abs() + 0.3);
@@ -238,7 +239,12 @@ void add_reductions(Cases& cases) {
                    t.cumsum(1),
                    (t > 0).any(1),
                    (t > -1).all(2),
-                   (t > 0).sum(1)};
+                   (t > 0).sum(1),
+                   std::get<0>(at::var_mean(t, 1)),
+                   std::get<1>(at::std_mean(t, 2)),
+                   std::get<0>(at::aminmax(t, 1)),
+                   std::get<1>(at::aminmax(t, 1)),
+                   at::count_nonzero(t > 0, at::IntArrayRef{1})};
   });
   cases.add("extremes", x, [](const Tensors& v) {
     const at::Tensor& t = v.at(0);
