@@ -188,26 +188,41 @@ std::vector<Stage> stages(ExportMethod method) {
   return {Stage::validate, Stage::test, Stage::predict};
 }
 
+// Data that are for training only: their batches as those of a prediction, which changes no file of the run.
+void export_at_a_training_batch(const ResolvedRun& run, const RunParts& parts, Trainer& trainer) {
+  if (parts.data == nullptr) return;
+  parts.data->prepare_data();
+  parts.data->setup(Stage::fit);
+  const std::shared_ptr<Loader> loader = parts.data->train_dataloader();
+  if (loader == nullptr) return;
+  (void)trainer.predict(*parts.model, Loaders{loader}, run.config.ckpt_path.value_or(""));
+}
+
+// Of the first of the run's evaluations that has one, else of its training.
 void export_at_a_batch(const ResolvedRun& run, const ExportOptions& options) {
   const RunParts parts = make_parts(run.config);
   const auto exporter = std::make_shared<Exporter>(options);
   const std::string ckpt_path = run.config.ckpt_path.value_or("");
-  std::optional<ConfigError> problem;
+  const auto make_trainer = [&] {
+    const bool finds_checkpoint = ckpt_path == "best" || ckpt_path == "last";
+    auto trainer = std::make_unique<Trainer>(one_batch(run.trainer, finds_checkpoint, exporter));
+    if (run.config.weights) trainer->start_from(*run.config.weights);
+    return trainer;
+  };
   for (const Stage stage : stages(options.method)) {
-    if (exporter->is_done() || !has_loader(parts, stage)) continue;
-    Trainer trainer(one_batch(run.trainer, ckpt_path == "best" || ckpt_path == "last", exporter));
-    if (run.config.weights) trainer.start_from(*run.config.weights);
+    if (!has_loader(parts, stage)) continue;
+    const auto trainer = make_trainer();
     try {
-      run_one_batch(trainer, parts, stage, ckpt_path);
-    } catch (const ConfigError& error) {  // no loader after all
-      if (exporter->is_done()) throw;
-      if (!problem) problem = error;
+      run_one_batch(*trainer, parts, stage, ckpt_path);
+    } catch (const ConfigError& error) {
+      const bool has_none = std::string(error.what()).find("there is no loader to run on") != std::string::npos;
+      if (exporter->is_done() || !has_none) throw;
     }
+    if (exporter->is_done()) return;
   }
+  export_at_a_training_batch(run, parts, *make_trainer());
   if (exporter->is_done()) return;
-  if (problem) throw *problem;
-  throw ConfigError(
-      "levin export: the run has no batch to validate, test or predict, and a model is exported at one. Give it data.");
+  throw ConfigError("levin export: the run has no batch of data, and a model is exported at one. Give it data.");
 }
 
 }  // namespace

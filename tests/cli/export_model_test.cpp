@@ -69,6 +69,26 @@ TEST_F(Export, OfAnotherModelAsAFolderSaysWhatToDo) {
   EXPECT_FALSE(exists("folder"));
 }
 
+TEST_F(Export, TakesATrainingBatchWhereThereIsNoOther) {
+  std::string rows = "a,b,c,d,y\n";
+  for (int k = 0; k < 20; ++k) rows += std::to_string(k) + ",1,2,3," + std::to_string(k % 2) + "\n";
+  write("rows.csv", rows);
+  write("run.yaml", "model: {class_path: ExportedModule, init_args: {path: " LEVIN_SOURCE_DIR
+                    "/tests/models/data/mlp.pt2}}\n"
+                    "data: {class_path: CsvData, init_args: {path: rows.csv, target: y, val_fraction: 0, "
+                    "batch_size: 4}}\n");
+  const auto ran = levin("export --config run.yaml --output model.onnx");
+  ASSERT_EQ(ran.status, kExitOk) << ran.output;
+  EXPECT_TRUE(holds(ran.output, {"(batch, 4)", "output output: float32"}));
+}
+
+TEST_F(Export, NeedsData) {
+  const auto ran =
+      levin("export --config " LEVIN_SOURCE_DIR "/configs/fashion_mnist.yaml --data=null --output model.onnx");
+  EXPECT_EQ(ran.status, kExitBadConfig) << ran.output;
+  EXPECT_TRUE(holds(ran.output, {"the run has no batch of data", "Give it data"}));
+}
+
 TEST_F(Export, OverwritesOnlyOnRequest) {
   write("model.onnx", "precious");
   const auto refused = levin(kRun + "--output model.onnx");
