@@ -2,9 +2,12 @@
 
 #include <torch/version.h>
 
+#include <nlohmann/json.hpp>
+
 #include "levin/callbacks/prediction_writer.h"
 #include "levin/cli/commands/checkpoint_tool.h"
 #include "levin/cli/commands/convert.h"
+#include "levin/cli/commands/export_model.h"
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/list_runs.h"
 #include "levin/cli/commands/make_report.h"
@@ -113,11 +116,11 @@ void run_stage(Command command, ResolvedRun run) {
 
 // "--output FILE" as a callback of the run, in one line, as an override is written.
 Override written_to(const std::string& file) {
-  std::string quoted;
-  for (const char c : file) quoted += (c == '"' || c == '\\' ? "\\" : "") + std::string(1, c);
-  return {.path = "trainer.callbacks",
-          .value = "{class_path: PredictionWriter, init_args: {output: \"" + quoted + "\"}}",
-          .append = true};
+  const std::string quoted = nlohmann::json(file).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return {
+      .path = "trainer.callbacks",
+      .value = "{class_path: PredictionWriter, init_args: {output: " + quoted + "}}",  // an override is in flow style
+      .append = true};
 }
 
 // Whether this is the first process of a job: messages that concern all processes are printed once.
@@ -176,6 +179,8 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
     case Command::top: return run_top(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::convert:
       return run_convert(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
+    case Command::export_model:
+      return run_export(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::runs:
       return run_list_runs(arguments.help ? std::vector<std::string>{"--help"} : arguments.words, width);
     case Command::report:

@@ -50,6 +50,13 @@ void OperatorObserver::run_below(const c10::OperatorHandle& op, c10::DispatchKey
   outer_ != nullptr ? outer_->run(op, keys, stack) : call_below(op, keys, &stack);
 }
 
+void OperatorObserver::run_inside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, OperatorStack& stack) {
+  c10::impl::LocalDispatchKeySet seen = c10::impl::tls_local_dispatch_key_set();
+  seen.excluded_ = seen.excluded_.remove(kKey);
+  const c10::impl::ForceDispatchKeyGuard inside(seen);
+  call_below(op, keys, &stack);
+}
+
 c10::DispatchKeySet OperatorObserver::device_keys(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
 }

@@ -33,6 +33,10 @@ class OperatorObserver {
   /// The operator as the next observer, or else the device, runs it. Only within run().
   void run_below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, OperatorStack& stack);
 
+  /// The operator as the device runs it; this observer sees those that it calls in turn, such as the parts of a
+  /// composite one. Only within run().
+  static void run_inside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, OperatorStack& stack);
+
   /// The keys with which the device is called.
   [[nodiscard]] static c10::DispatchKeySet device_keys(c10::DispatchKeySet keys);
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "levin/loggers/log_values.h"
-#include "levin/loggers/wire_message.h"
+#include "levin/core/wire_message.h"
 
 namespace levin {
 

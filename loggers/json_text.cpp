@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "levin/core/value.h"
-#include "levin/loggers/wire_message.h"
+#include "levin/core/wire_message.h"
 
 namespace levin {
 

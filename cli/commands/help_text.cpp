@@ -112,6 +112,7 @@ constexpr std::array kCommandDocs{
     std::pair{"sweep FILE", "train with many values of options, and find the best; see levin sweep --help"},
     std::pair{"tune --config FILE…", "find a batch size that fits, and a learning rate"},
     std::pair{"top [RUN]", "a live run in the terminal: progress, curves, ranks"},
+    std::pair{"export --config FILE…", "write the model for onnxruntime, or for Hugging Face's libraries"},
     std::pair{"convert FILE", "make a run file of one of Lightning's LightningCLI"},
     std::pair{"runs [FOLDER]", "a table of all runs below a folder, sorted and filtered"},
     std::pair{"report RUN…", "one HTML page about runs: health, curves, differences"},

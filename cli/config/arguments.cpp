@@ -25,6 +25,7 @@ constexpr std::array kCommands{
     std::pair{"top", Command::top},
     std::pair{"sweep", Command::sweep},
     std::pair{"convert", Command::convert},
+    std::pair{"export", Command::export_model},
     std::pair{"runs", Command::runs},
     std::pair{"report", Command::report},
     std::pair{"list", Command::list},
@@ -183,7 +184,7 @@ Arguments parse_arguments(const std::vector<std::string>& args, const std::vecto
   Arguments result;
   for (const Command reader :
        {Command::checkpoint, Command::submit, Command::plan, Command::tune, Command::sweep, Command::convert,
-        Command::top, Command::runs, Command::report}) {  // they parse their words themselves
+        Command::export_model, Command::top, Command::runs, Command::report}) {  // they parse their words themselves
     if (args.empty() || args[0] != command_word(reader)) continue;
     result.command = reader;
     result.words.assign(args.begin() + 1, args.end());

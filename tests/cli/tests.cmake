@@ -25,11 +25,15 @@ if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models o
   add_dependencies(checkpoint_tool_test levin_tool)
   levin_test(mistakes FILES
     cli/mistakes_test.cpp
+    cli/predict_output_test.cpp
     cli/unused_folders_test.cpp)
   add_dependencies(mistakes_test levin_tool)
   levin_test(convert FILES
     cli/convert_test.cpp)
   add_dependencies(convert_test levin_tool)
+  levin_test(export_model FILES
+    cli/export_model_test.cpp)
+  add_dependencies(export_model_test levin_tool)
   levin_test(plan_cluster FILES
     cli/plan_cluster_test.cpp)
   add_dependencies(plan_cluster_test levin_tool)

@@ -14,7 +14,7 @@ SIBLINGS = {
     "strategies": ["tape", "launch", "process", "device"],
 }
 TRAINER = ["trainer", "trainer/plan", "trainer/run", "trainer/step", "trainer/state", "trainer/loops"]
-MODELS = ["models", "models/compiled", "models/exported", "models/huggingface"]
+MODELS = ["models", "models/compiled", "models/exported", "models/huggingface", "models/onnx"]
 
 BELOW_TRAINER = ["core", "dispatch", *SIBLINGS, *(f"{sibling}/{part}" for sibling, parts in SIBLINGS.items() for part in parts)]
 
@@ -40,6 +40,7 @@ MAY_INCLUDE = {
     **{folder: [*BELOW_TRAINER, *TRAINER[:k]] for k, folder in enumerate(TRAINER)},
     "models/compiled": ["core", "checkpoint"],
     "models/exported": ["core", "checkpoint"],
+    "models/onnx": ["core", "dispatch"],
     "models/huggingface": ["core", "dispatch", "checkpoint", "adapters", "data", *(f"data/{part}" for part in SIBLINGS["data"])],
     "models": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan", *MODELS[1:]],
     "callbacks": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan"],

@@ -38,3 +38,17 @@ if(TARGET levin_tool)
     "${CMAKE_CURRENT_LIST_DIR}/compiled_step_test.py" "${PROJECT_BINARY_DIR}/bin/levin")
   set_tests_properties(models.compiled_step PROPERTIES LABELS peers TIMEOUT 300 COST 60 SKIP_RETURN_CODE 77)
 endif()
+
+levin_test(onnx TORCH FILES
+  models/onnx_export_test.cpp
+  models/onnx_file_test.cpp)
+
+# Graphs of ONNX, beside onnxruntime. Skipped, with the reason, where its packages are missing.
+add_executable(onnx_program models/onnx_program.cpp models/onnx_layer_cases.cpp models/onnx_operator_cases.cpp)
+target_link_libraries(onnx_program PRIVATE levin_test_options)
+target_precompile_headers(onnx_program REUSE_FROM levin_test_torch_pch)
+if(TARGET levin_tool)
+  add_test(NAME models.onnx_peers COMMAND Python3::Interpreter -B
+    "${CMAKE_CURRENT_LIST_DIR}/onnx_peers_test.py" $<TARGET_FILE:onnx_program> "${PROJECT_BINARY_DIR}/bin/levin")
+  set_tests_properties(models.onnx_peers PROPERTIES LABELS peers TIMEOUT 300 COST 60 SKIP_RETURN_CODE 77)
+endif()

@@ -1,5 +1,5 @@
-// A message in the wire format of protocol buffers, written field by field. LibTorch exports symbols of its own
-// protobuf, which clash with those of the system's library, so that none is used.
+// A message in the wire format of protocol buffers, written field by field: TensorBoard's events, ONNX's models.
+// LibTorch exports symbols of its own protobuf, which clash with those of the system's library, so that none is used.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,8 @@ class WireMessage {
   WireMessage& text(uint32_t field, std::string_view value);
   WireMessage& message(uint32_t field, const WireMessage& value) { return bytes(field, value.encoded()); }
   WireMessage& reals(uint32_t field, std::span<const double> values);  // packed doubles
+  /// What precedes `size` bytes that the caller writes itself after encoded(): of a field too large to copy.
+  WireMessage& bytes_follow(uint32_t field, uint64_t size);
 
   [[nodiscard]] const std::string& encoded() const { return encoded_; }
 

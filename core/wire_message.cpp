@@ -1,4 +1,4 @@
-#include "levin/loggers/wire_message.h"
+#include "levin/core/wire_message.h"
 
 #include <algorithm>
 #include <bit>
@@ -53,9 +53,14 @@ WireMessage& WireMessage::real32(uint32_t field, float value) {
   return *this;
 }
 
-WireMessage& WireMessage::bytes(uint32_t field, std::string_view value) {
+WireMessage& WireMessage::bytes_follow(uint32_t field, uint64_t size) {
   key(field, kLengthDelimited);
-  varint(value.size());
+  varint(size);
+  return *this;
+}
+
+WireMessage& WireMessage::bytes(uint32_t field, std::string_view value) {
+  bytes_follow(field, value.size());
   encoded_ += value;
   return *this;
 }

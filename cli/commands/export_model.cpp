@@ -1,0 +1,252 @@
+#include "levin/cli/commands/export_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "levin/checkpoint/safetensors_writer.h"
+#include "levin/cli/commands/command_words.h"
+#include "levin/cli/commands/export_example.h"
+#include "levin/cli/commands/export_options.h"
+#include "levin/cli/commands/help_text.h"
+#include "levin/cli/commands/report.h"
+#include "levin/cli/config/resolve_run.h"
+#include "levin/cli/config/run_parts.h"
+#include "levin/core/console.h"
+#include "levin/core/count_of.h"
+#include "levin/core/error.h"
+#include "levin/core/exit_codes.h"
+#include "levin/core/tensor_text.h"
+#include "levin/models/huggingface_module.h"
+#include "levin/models/onnx_export.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/run/override.h"
+#include "levin/trainer/trainer.h"
+
+namespace levin {
+
+namespace {
+
+constexpr const char* kNothingWritten = "nothing was written. See levin export --help.";
+
+std::string export_usage(int width) {
+  return "levin export --config FILE… [--ckpt_path FILE] --format onnx|safetensors|hf --output PATH [options] "
+         "[overrides…]\n\n" +
+         wrapped(
+             "Writes the model of a run for other programs: as a graph of ONNX, as a safetensors file of its "
+             "parameters "
+             "and buffers by name, or as a folder for Hugging Face's from_pretrained. An ONNX graph is what the model "
+             "computes of one batch of the run's data, on the CPU and in evaluation mode.",
+             width) +
+         "\n" + options_table(describe_options<ExportOptions>(), width);
+}
+
+// A wrong name must not overwrite anything.
+void check_output(const ExportOptions& options, Problems& problems) {
+  if (options.output.empty() || options.overwrite) return;
+  std::vector<std::string> files{options.output};
+  if (options.format == ExportFormat::onnx) files.push_back(options.output + ".data");  // of large weights
+  std::error_code ignored;
+  for (const std::string& file : files) {
+    if (!std::filesystem::exists(file, ignored)) continue;
+    problems.add({}, "--output", file + " is there already. Give another name, or add --overwrite.");
+  }
+}
+
+// The run's options for one batch on the CPU, in float32 or float64. Callbacks stay, as they find checkpoints and may
+// change the model; those that write predictions do not.
+TrainerOptions one_batch(TrainerOptions options, bool finds_checkpoint, std::shared_ptr<Callback> exporter) {
+  const TrainerOptions defaults;
+  Callbacks kept;
+  for (const auto& callback : options.callbacks) {
+    if (callback.spec().short_name() != "PredictionWriter") kept.push_back(callback);
+  }
+  kept.push_back(std::move(exporter));
+  options.callbacks = std::move(kept);
+  options.accelerator = "cpu";
+  options.devices = int64_t{1};
+  options.num_nodes = 1;
+  options.strategy = defaults.strategy;
+  if (!options.precision.is_name("64-true")) options.precision = defaults.precision;
+  options.limit_val_batches = options.limit_test_batches = options.limit_predict_batches = int64_t{1};
+  options.enable_progress_bar = options.enable_model_summary = false;
+  options.record_steps = options.cuda_graph = options.channels_last = false;
+  options.overfit_batches = 0.0;
+  options.fast_dev_run = false;
+  options.profiler = {};
+  if (!finds_checkpoint) options.logger = false;  // it has the folders of earlier runs
+  return options;
+}
+
+// "a,b"
+std::vector<std::string> words_of(const std::string& list) {
+  std::vector<std::string> words;
+  for (size_t at = 0; at < list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    words.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+void write_onnx(const ExportOptions& options, LightningModule& module, const Batch& batch) {
+  const ExportExample example = export_example(module, batch, options.method, words_of(options.input_names));
+  const std::string output = options.output_name.empty() ? example.output_name : options.output_name;
+  const OnnxReport report = export_onnx(options.output, module, example.forward, example.inputs,
+                                        {.opset = options.opset,
+                                         .fixed_batch = options.fixed_batch,
+                                         .dynamic_length = options.dynamic_length,
+                                         .external_data = options.external_data,
+                                         .output_names = {output}});
+  Console& console = Console::instance();
+  console.print(options.output + ": opset " + std::to_string(options.opset) + ", " + count_of(report.nodes, "node") +
+                ", " + bytes_text(report.bytes) + " of weights");
+  for (const std::string& input : report.inputs) console.print("  input  " + input);
+  for (const std::string& result : report.outputs) console.print("  output " + result);
+}
+
+void write_safetensors_weights(const ExportOptions& options, const LightningModule& module) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& item : module.named_parameters()) tensors[item.key()] = item.value().detach();
+  for (const auto& item : module.named_buffers()) tensors[item.key()] = item.value().detach();
+  write_safetensors(options.output, tensors, {{"format", "pt"}});
+  Console::instance().print(options.output + ": " + count_of(static_cast<int64_t>(tensors.size()), "tensor"));
+}
+
+void write_folder(const ExportOptions& options, const LightningModule& module) {
+  const auto* model = dynamic_cast<const HuggingFaceModule*>(&module);
+  if (model == nullptr) {
+    throw Error(
+        "levin export: --format hf writes models of Hugging Face's kinds, HuggingFaceClassifier and HuggingFaceLM, and "
+        "this one is none. Use --format safetensors for its weights, or onnx.");
+  }
+  model->save_pretrained(options.output);
+  Console::instance().print(options.output + ": a folder for from_pretrained");
+}
+
+// Exports at the first batch: the data are ready then, and the weights loaded.
+class Exporter final : public Callback {
+ public:
+  explicit Exporter(ExportOptions options) : options_(std::move(options)) {}
+
+  void on_predict_batch_start(Trainer&, LightningModule& module, const Batch& batch, int64_t, int64_t) override {
+    write(module, batch);
+  }
+  void on_test_batch_start(Trainer&, LightningModule& module, const Batch& batch, int64_t, int64_t) override {
+    write(module, batch);
+  }
+  void on_validation_batch_start(Trainer&, LightningModule& module, const Batch& batch, int64_t, int64_t) override {
+    write(module, batch);
+  }
+
+  [[nodiscard]] bool is_done() const { return done_; }
+
+ private:
+  void write(LightningModule& module, const Batch& batch) {
+    if (done_) return;  // of another loader
+    if (options_.format == ExportFormat::onnx) write_onnx(options_, module, batch);
+    if (options_.format == ExportFormat::safetensors) write_safetensors_weights(options_, module);
+    if (options_.format == ExportFormat::hf) write_folder(options_, module);
+    done_ = true;
+  }
+
+  ExportOptions options_;
+  bool done_ = false;
+};
+
+// Whether the data, or the model where there are none, have loaders of their own for the stage.
+bool has_loader(const RunParts& parts, Stage stage) {
+  using D = DataModule;
+  using M = LightningModule;
+  if (parts.data != nullptr) {
+    if (stage == Stage::predict) return detail::overrides<D>(*parts.data, &D::predict_dataloader);
+    return stage == Stage::test ? detail::overrides<D>(*parts.data, &D::test_dataloader)
+                                : detail::overrides<D>(*parts.data, &D::val_dataloader);
+  }
+  if (stage == Stage::predict) return detail::overrides<M>(*parts.model, &M::predict_dataloader);
+  return stage == Stage::test ? detail::overrides<M>(*parts.model, &M::test_dataloader)
+                              : detail::overrides<M>(*parts.model, &M::val_dataloader);
+}
+
+void run_one_batch(Trainer& trainer, const RunParts& parts, Stage stage, const std::string& ckpt_path) {
+  LightningModule& model = *parts.model;
+  DataModule* data = parts.data.get();
+  if (stage == Stage::predict) {
+    (void)(data != nullptr ? trainer.predict(model, *data, ckpt_path) : trainer.predict(model, ckpt_path));
+  } else if (stage == Stage::test) {
+    (void)(data != nullptr ? trainer.test(model, *data, ckpt_path) : trainer.test(model, ckpt_path));
+  } else {
+    (void)(data != nullptr ? trainer.validate(model, *data, ckpt_path) : trainer.validate(model, ckpt_path));
+  }
+}
+
+// Where batches come from, the first that there is. Those of predictions may be others than the model is trained on,
+// such as a prompt.
+std::vector<Stage> stages(ExportMethod method) {
+  if (method == ExportMethod::predict_step) return {Stage::predict, Stage::test, Stage::validate};
+  return {Stage::validate, Stage::test, Stage::predict};
+}
+
+// Data that are for training only: their batches as those of a prediction, which changes no file of the run.
+void export_at_a_training_batch(const ResolvedRun& run, const RunParts& parts, Trainer& trainer) {
+  if (parts.data == nullptr) return;
+  parts.data->prepare_data();
+  parts.data->setup(Stage::fit);
+  const std::shared_ptr<Loader> loader = parts.data->train_dataloader();
+  if (loader == nullptr) return;
+  (void)trainer.predict(*parts.model, Loaders{loader}, run.config.ckpt_path.value_or(""));
+}
+
+// Of the first of the run's evaluations that has one, else of its training.
+void export_at_a_batch(const ResolvedRun& run, const ExportOptions& options) {
+  const RunParts parts = make_parts(run.config);
+  const auto exporter = std::make_shared<Exporter>(options);
+  const std::string ckpt_path = run.config.ckpt_path.value_or("");
+  const auto make_trainer = [&] {
+    const bool finds_checkpoint = ckpt_path == "best" || ckpt_path == "last";
+    auto trainer = std::make_unique<Trainer>(one_batch(run.trainer, finds_checkpoint, exporter));
+    if (run.config.weights) trainer->start_from(*run.config.weights);
+    return trainer;
+  };
+  for (const Stage stage : stages(options.method)) {
+    if (!has_loader(parts, stage)) continue;
+    const auto trainer = make_trainer();
+    try {
+      run_one_batch(*trainer, parts, stage, ckpt_path);
+    } catch (const ConfigError& error) {
+      const bool has_none = std::string(error.what()).find("there is no loader to run on") != std::string::npos;
+      if (exporter->is_done() || !has_none) throw;
+    }
+    if (exporter->is_done()) return;
+  }
+  export_at_a_training_batch(run, parts, *make_trainer());
+  if (exporter->is_done()) return;
+  throw ConfigError("levin export: the run has no batch of data, and a model is exported at one. Give it data.");
+}
+
+}  // namespace
+
+int run_export(const std::vector<std::string>& words, int width) {
+  Problems problems;
+  const CommandWords read = read_command_words(
+      words, field_names<ExportOptions>(), {"overwrite", "fixed_batch", "dynamic_length", "external_data"}, problems);
+  if (read.help) {
+    Console::instance().print(export_usage(width));
+    return kExitOk;
+  }
+  ExportOptions options;
+  read_options(read.options, options, "", problems);
+  const ResolvedRun run = resolve_fit_words(read.run, RunPlace::elsewhere, problems).run;
+  check_output(options, problems);
+  if (!problems.empty()) return report_problems(problems, kNothingWritten);
+  if (!run.config.ckpt_path && !run.config.weights) {
+    Console::instance().warn(
+        "levin export: neither ckpt_path nor weights were given, so the model has its initial weights. For those of a "
+        "run, pass --ckpt_path best, last or a file.");
+  }
+  export_at_a_batch(run, options);
+  return kExitOk;
+}
+
+}  // namespace levin

@@ -1,0 +1,65 @@
+// The options of levin export.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "levin/core/fields.h"
+
+namespace levin {
+
+/// onnx: a graph for onnxruntime; safetensors: parameters and buffers by name; hf: a folder for from_pretrained.
+enum class ExportFormat { onnx, safetensors, hf };
+template <>
+struct EnumNames<ExportFormat> {
+  static constexpr std::array names{std::pair{"onnx", ExportFormat::onnx},
+                                    std::pair{"safetensors", ExportFormat::safetensors},
+                                    std::pair{"hf", ExportFormat::hf}};
+};
+
+/// What becomes the graph.
+enum class ExportMethod { automatic, forward, predict_step };
+template <>
+struct EnumNames<ExportMethod> {
+  static constexpr std::array names{std::pair{"auto", ExportMethod::automatic},
+                                    std::pair{"forward", ExportMethod::forward},
+                                    std::pair{"predict_step", ExportMethod::predict_step}};
+};
+
+struct ExportOptions {
+  std::string output = "";
+  ExportFormat format = ExportFormat::onnx;
+  bool overwrite = false;
+  ExportMethod method = ExportMethod::automatic;
+  int64_t opset = 18;
+  bool fixed_batch = false;
+  bool dynamic_length = false;
+  bool external_data = false;
+  std::string input_names = "";
+  std::string output_name = "";
+
+  static auto fields() {
+    using O = ExportOptions;
+    return levin::fields(
+        field("output", &O::output, "the file to write, or for hf the folder").not_empty(),
+        field("format", &O::format, "a graph for onnxruntime, weights by name, or a folder of Hugging Face's"),
+        field("overwrite", &O::overwrite, "replace the output if it is there already"),
+        field(
+            "method", &O::method,
+            "onnx: what becomes the graph: forward of the batch's first tensor, or predict_step of all; auto: forward, "
+            "or predict_step where the module has no forward; of Hugging Face's models the logits"),
+        field("opset", &O::opset, "onnx: version of the operators").min(17).max(22),
+        field("fixed_batch", &O::fixed_batch, "onnx: take batches of the data's size only, instead of any size"),
+        field("dynamic_length", &O::dynamic_length,
+              "onnx: take samples of any length too: the inputs' second dimension, such as tokens"),
+        field("external_data", &O::external_data,
+              "onnx: write the weights beside the file, to OUTPUT.data; always so from 2 GiB on"),
+        field("input_names", &O::input_names,
+              "onnx: names of the inputs, separated by commas; \"\": the batch's, or input"),
+        field("output_name", &O::output_name, "onnx: name of the output; \"\": output, or logits"));
+  }
+};
+
+}  // namespace levin

@@ -1,0 +1,186 @@
+#include <cmath>
+
+#include "levin/models/onnx/operators.h"
+
+namespace levin::onnx {
+
+namespace {
+
+bool is_real(at::ScalarType dtype) {
+  return at::isFloatingType(dtype);
+}
+
+std::string times(OperatorCall& call, const std::string& name, const std::string& factor, at::ScalarType dtype) {
+  if (!call.has(factor)) return name;
+  if (!call.is_tensor(factor) && call.real(factor) == 1.0) return name;
+  return call.graph().add("Mul", {name, call.in(factor, dtype)});
+}
+
+// One node on both, in the type of the result.
+template <const char* kOp>
+void simple(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  call.give(call.graph().add(kOp, {call.in("self", dtype), call.in("other", dtype)}));
+}
+
+constexpr char kMul[] = "Mul", kMax[] = "Max", kMin[] = "Min";
+
+void add(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  if (dtype == at::kBool) throw NotTranslated("of two bool tensors; write logical_or");
+  call.give(call.graph().add("Add", {call.in("self", dtype), times(call, call.in("other", dtype), "alpha", dtype)}));
+}
+
+void sub(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  call.give(call.graph().add("Sub", {call.in("self", dtype), times(call, call.in("other", dtype), "alpha", dtype)}));
+}
+
+void rsub(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  call.give(call.graph().add("Sub", {call.in("other", dtype), times(call, call.in("self", dtype), "alpha", dtype)}));
+}
+
+void mul(OperatorCall& call) {
+  if (call.result().dtype != at::kBool) return simple<kMul>(call);
+  call.give(call.graph().add("And", {call.in("self", at::kBool), call.in("other", at::kBool)}));
+}
+
+// Towards minus infinity; ONNX divides whole numbers towards zero.
+std::string floor_division(OperatorCall& call, const std::string& a, const std::string& b, at::ScalarType dtype) {
+  GraphBuilder& graph = call.graph();
+  const std::string quotient = graph.add("Div", {a, b});
+  if (is_real(dtype)) return graph.add("Floor", {quotient});
+  const std::string zero = graph.whole_number(0, dtype);
+  const std::string rest = graph.add("Sub", {a, graph.add("Mul", {quotient, b})});
+  const std::string is_inexact = graph.add("Not", {graph.add("Equal", {rest, zero})});
+  const std::string differ = graph.add("Xor", {graph.add("Less", {rest, zero}), graph.add("Less", {b, zero})});
+  const std::string less = graph.cast(graph.add("And", {is_inexact, differ}), dtype);
+  return graph.add("Sub", {quotient, less});
+}
+
+std::string without_fraction(GraphBuilder& graph, const std::string& x) {
+  return graph.add("Mul", {graph.add("Sign", {x}), graph.add("Floor", {graph.add("Abs", {x})})});
+}
+
+void div(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  const std::string a = call.in("self", dtype), b = call.in("other", dtype);
+  const std::string rounding = call.text("rounding_mode", "");
+  if (rounding == "floor") return call.give(floor_division(call, a, b, dtype));
+  const std::string quotient = call.graph().add("Div", {a, b});
+  call.give(rounding == "trunc" && is_real(dtype) ? without_fraction(call.graph(), quotient) : quotient);
+}
+
+void floor_divide(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  call.give(floor_division(call, call.in("self", dtype), call.in("other", dtype), dtype));
+}
+
+// With the sign of the divisor, as Python's %.
+void remainder(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  GraphBuilder& graph = call.graph();
+  const std::string a = call.in("self", dtype), b = call.in("other", dtype);
+  if (!is_real(dtype)) return call.give(graph.add("Mod", {a, b}));
+  call.give(graph.add("Sub", {a, graph.add("Mul", {b, graph.add("Floor", {graph.add("Div", {a, b})})})}));
+}
+
+void fmod(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  call.give(call.graph().add("Mod", {call.in("self", dtype), call.in("other", dtype)}, {{"fmod", int64_t{1}}}));
+}
+
+void pow(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  const bool is_number = !call.is_tensor("exponent");
+  if (is_number && call.real("exponent") == 2.0) {
+    const std::string x = call.in("self", dtype);
+    return call.give(call.graph().add("Mul", {x, x}));
+  }
+  if (is_number && call.real("exponent") == 0.5) return call.give(call.graph().add("Sqrt", {call.in("self", dtype)}));
+  call.give(call.graph().add("Pow", {call.in("self", dtype), call.in("exponent", dtype)}));
+}
+
+void square(OperatorCall& call) {
+  const std::string x = call.in("self");
+  call.give(call.graph().add("Mul", {x, x}));
+}
+
+// start + weight * (end - start)
+void lerp(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  GraphBuilder& graph = call.graph();
+  const std::string start = call.in("self", dtype);
+  const std::string step = graph.add("Sub", {call.in("end", dtype), start});
+  call.give(graph.add("Add", {start, graph.add("Mul", {call.in("weight", dtype), step})}));
+}
+
+template <const char* kOp>
+void add_combined(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  const std::string both = call.graph().add(kOp, {call.in("tensor1", dtype), call.in("tensor2", dtype)});
+  call.give(call.graph().add("Add", {call.in("self", dtype), times(call, both, "value", dtype)}));
+}
+
+constexpr char kDiv[] = "Div";
+
+// log(exp(a) + exp(b)), from the larger one
+void logaddexp(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  GraphBuilder& graph = call.graph();
+  const std::string a = call.in("self", dtype), b = call.in("other", dtype);
+  const std::string apart = graph.add("Neg", {graph.add("Abs", {graph.add("Sub", {a, b})})});
+  const std::string more = graph.add("Log", {graph.add("Add", {graph.add("Exp", {apart}), graph.number(1, dtype)})});
+  call.give(graph.add("Add", {graph.add("Max", {a, b}), more}));
+}
+
+void clamp(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  std::string x = call.in("self", dtype);
+  if (call.has("min")) x = call.graph().add("Max", {x, call.in("min", dtype)});
+  if (call.has("max")) x = call.graph().add("Min", {x, call.in("max", dtype)});
+  call.give(x);
+}
+
+void nan_to_num(OperatorCall& call) {
+  const at::ScalarType dtype = call.result().dtype;
+  if (dtype != at::kFloat && dtype != at::kDouble) throw NotTranslated("only of float32 and float64");
+  const double most = dtype == at::kFloat ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
+  GraphBuilder& graph = call.graph();
+  const std::string x = call.in("self");
+  const std::string numbers =
+      graph.add("Where", {graph.add("IsNaN", {x}), graph.number(call.real("nan", 0), dtype), x});
+  const auto replaced = [&](const std::string& of, double infinity, double by) {
+    return graph.add("Where", {graph.add("Equal", {of, graph.number(infinity, dtype)}), graph.number(by, dtype), of});
+  };
+  const std::string below = replaced(numbers, HUGE_VAL, call.real("posinf", most));
+  call.give(replaced(below, -HUGE_VAL, call.real("neginf", -most)));
+}
+
+}  // namespace
+
+Translations arithmetic_translations() {
+  return {{"add", add},
+          {"sub", sub},
+          {"rsub", rsub},
+          {"mul", mul},
+          {"div", div},
+          {"floor_divide", floor_divide},
+          {"remainder", remainder},
+          {"fmod", fmod},
+          {"pow", pow},
+          {"square", square},
+          {"lerp", lerp},
+          {"addcmul", add_combined<kMul>},
+          {"addcdiv", add_combined<kDiv>},
+          {"maximum", simple<kMax>},
+          {"minimum", simple<kMin>},
+          {"logaddexp", logaddexp},
+          {"clamp", clamp},
+          {"clamp_min", clamp},
+          {"clamp_max", clamp},
+          {"nan_to_num", nan_to_num}};
+}
+
+}  // namespace levin::onnx

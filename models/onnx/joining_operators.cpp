@@ -1,0 +1,184 @@
+#include <limits>
+
+#include "levin/models/onnx/operators.h"
+
+namespace levin::onnx {
+
+namespace {
+
+constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
+
+// Casts all to the result's type. PyTorch leaves empty tensors of one dimension out, whatever the others are.
+std::vector<std::string> joined_inputs(OperatorCall& call) {
+  std::vector<std::string> inputs;
+  for (const int64_t id : call.list("tensors")) {
+    const ProgramValue& value = call.value(id);
+    if (value.sizes == BatchNumbers{BatchNumber{0, 0}} && call.result().sizes.size() != 1) continue;
+    inputs.push_back(call.cast_from(call.in(id), value.dtype, call.result().dtype));
+  }
+  return inputs;
+}
+
+int64_t dimension_of_result(const OperatorCall& call) {
+  const int64_t dim = call.whole_number("dim", 0);
+  return dim < 0 ? dim + static_cast<int64_t>(call.result().sizes.size()) : dim;
+}
+
+void cat(OperatorCall& call) {
+  call.give(call.graph().add("Concat", joined_inputs(call), {{"axis", dimension_of_result(call)}}));
+}
+
+void stack(OperatorCall& call) {
+  const int64_t dim = dimension_of_result(call);
+  std::vector<std::string> inputs;
+  for (const std::string& input : joined_inputs(call)) {
+    inputs.push_back(call.graph().add("Unsqueeze", {input, call.graph().numbers({dim})}));
+  }
+  call.give(call.graph().add("Concat", inputs, {{"axis", dim}}));
+}
+
+// ---- parts ---------------------------------------------------------------------------------------------------------
+
+// An end behind the last element, which may be given as any large number, stays at the end.
+BatchNumber bound(const OperatorCall& call, const std::string& argument, const BatchNumber& otherwise) {
+  if (!call.has(argument)) return otherwise;
+  return call.batch_numbers(argument).at(0);
+}
+
+struct SliceBounds {
+  int64_t dim, step;
+  std::string start, end;
+};
+
+SliceBounds slice_bounds(OperatorCall& call) {
+  const int64_t dim = call.has("dim") ? call.dimension("dim") : 0;
+  const BatchNumber size = call.value("self").sizes.at(static_cast<size_t>(dim));
+  const BatchNumber start = bound(call, "start", {0, 0});
+  BatchNumber end = bound(call, "end", {0, kEnd});
+  if (end == size) end = {0, kEnd};
+  return {dim, call.whole_number("step", 1), call.graph().batch_numbers({start}), call.graph().batch_numbers({end})};
+}
+
+void slice(OperatorCall& call) {
+  if (call.value("self").sizes == call.result().sizes) return call.give(call.in("self"));
+  GraphBuilder& graph = call.graph();
+  const SliceBounds bounds = slice_bounds(call);
+  call.give(graph.add(
+      "Slice", {call.in("self"), bounds.start, bounds.end, graph.numbers({bounds.dim}), graph.numbers({bounds.step})}));
+}
+
+void select(OperatorCall& call) {
+  GraphBuilder& graph = call.graph();
+  const BatchNumber index = call.batch_numbers("index").at(0);
+  call.give(graph.add("Gather", {call.in("self"), graph.batch_number(index)}, {{"axis", call.dimension("dim")}}));
+}
+
+// The results along a dimension, of the sizes that they had.
+void split(OperatorCall& call) {
+  const int64_t dim = call.has("dim") ? call.dimension("dim") : 0;
+  BatchNumbers sizes;
+  for (size_t k = 0; k < call.results(); ++k) sizes.push_back(call.result(k).sizes.at(static_cast<size_t>(dim)));
+  const auto parts = call.graph().add_several(call.results(), "Split",
+                                              {call.in("self"), call.graph().batch_numbers(sizes)}, {{"axis", dim}});
+  for (size_t k = 0; k < parts.size(); ++k) call.give(parts[k], k);
+}
+
+void unbind(OperatorCall& call) {
+  const int64_t dim = call.has("dim") ? call.dimension("dim") : 0;
+  const std::string x = call.in("self");
+  for (size_t k = 0; k < call.results(); ++k) {
+    const std::string index = call.graph().whole_number(static_cast<int64_t>(k), at::kLong);
+    call.give(call.graph().add("Gather", {x, index}, {{"axis", dim}}), k);
+  }
+}
+
+// ---- parts that are replaced ---------------------------------------------------------------------------------------
+
+// Everything before and behind the part, and the part between them.
+std::string with_part(OperatorCall& call, int64_t dim, const std::string& part, const BatchNumber& start,
+                      const BatchNumber& end) {
+  GraphBuilder& graph = call.graph();
+  const std::string x = call.in("self"), axis = graph.numbers({dim});
+  const BatchNumber size = call.value("self").sizes.at(static_cast<size_t>(dim));
+  std::vector<std::string> pieces;
+  if (start != BatchNumber{0, 0}) {
+    pieces.push_back(graph.add("Slice", {x, graph.numbers({0}), graph.batch_numbers({start}), axis}));
+  }
+  pieces.push_back(part);
+  if (end != size) {
+    pieces.push_back(graph.add("Slice", {x, graph.batch_numbers({end}), graph.numbers({kEnd}), axis}));
+  }
+  return pieces.size() == 1 ? pieces[0] : graph.add("Concat", pieces, {{"axis", dim}});
+}
+
+// From the end where it is negative, and at most the size.
+BatchNumber within(const BatchNumber& place, const BatchNumber& size) {
+  if (!place.is_fixed()) return place;
+  if (place.rest < 0) return {size.per_sample, size.rest + place.rest};
+  return size.is_fixed() && place.rest > size.rest ? size : place.rest == kEnd ? size : place;
+}
+
+void slice_scatter(OperatorCall& call) {
+  if (call.whole_number("step", 1) != 1) throw NotTranslated("a write into a slice with a step");
+  const int64_t dim = call.has("dim") ? call.dimension("dim") : 0;
+  const BatchNumber size = call.value("self").sizes.at(static_cast<size_t>(dim));
+  const BatchNumber start = within(bound(call, "start", {0, 0}), size), end = within(bound(call, "end", size), size);
+  call.give(with_part(call, dim, call.in("src", call.result().dtype), start, end));
+}
+
+void select_scatter(OperatorCall& call) {
+  const int64_t dim = call.dimension("dim");
+  const BatchNumber size = call.value("self").sizes.at(static_cast<size_t>(dim));
+  const BatchNumber start = within(call.batch_numbers("index").at(0), size);
+  const std::string part =
+      call.graph().add("Unsqueeze", {call.in("src", call.result().dtype), call.graph().numbers({dim})});
+  call.give(with_part(call, dim, part, start, {start.per_sample, start.rest + 1}));
+}
+
+// ---- orders --------------------------------------------------------------------------------------------------------
+
+void flip(OperatorCall& call) {
+  GraphBuilder& graph = call.graph();
+  const auto dims = call.dimensions("dims");
+  const auto all = [&](int64_t number) { return graph.numbers(std::vector<int64_t>(dims.size(), number)); };
+  call.give(graph.add(
+      "Slice", {call.in("self"), all(-1), all(std::numeric_limits<int64_t>::min()), graph.numbers(dims), all(-1)}));
+}
+
+void roll(OperatorCall& call) {
+  GraphBuilder& graph = call.graph();
+  const auto shifts = call.whole_numbers("shifts"),
+             dims = call.has("dims") ? call.whole_numbers("dims") : std::vector<int64_t>{};
+  if (dims.size() != shifts.size()) throw NotTranslated("without dimensions");
+  std::string x = call.in("self");
+  for (size_t k = 0; k < dims.size(); ++k) {
+    const int64_t dim = dims[k] < 0 ? dims[k] + call.rank("self") : dims[k];
+    const BatchNumber size = call.value("self").sizes.at(static_cast<size_t>(dim));
+    if (!size.is_fixed()) throw NotTranslated("along the batch");
+    const int64_t moved = size.rest == 0 ? 0 : ((shifts[k] % size.rest) + size.rest) % size.rest;
+    if (moved == 0) continue;
+    const auto parts = graph.add_several(2, "Split", {x, graph.numbers({size.rest - moved, moved})}, {{"axis", dim}});
+    x = graph.add("Concat", {parts[1], parts[0]}, {{"axis", dim}});
+  }
+  call.give(x);
+}
+
+}  // namespace
+
+Translations joining_translations() {
+  return {{"cat", cat},
+          {"concat", cat},
+          {"stack", stack},
+          {"slice", slice},
+          {"select", select},
+          {"split", split},
+          {"split_with_sizes", split},
+          {"chunk", split},
+          {"unbind", unbind},
+          {"slice_scatter", slice_scatter},
+          {"select_scatter", select_scatter},
+          {"flip", flip},
+          {"roll", roll}};
+}
+
+}  // namespace levin::onnx

@@ -1,0 +1,101 @@
+// A traced operator while it is translated: its arguments by their names in the schema, and the graph that its nodes
+// are added to. Internal.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "levin/core/error.h"
+#include "levin/models/onnx/graph.h"
+#include "levin/models/onnx/program.h"
+
+namespace levin::onnx {
+
+/// An operator, or this use of it, has no translation; what() is a clause ("only over whole dimensions").
+class NotTranslated : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Where a program's values are in the graph.
+class ValueNames {
+ public:
+  virtual ~ValueNames() = default;
+  /// Adds a parameter or a constant to the graph at its first use. Throws NotTranslated for what has no value.
+  virtual std::string name_of(int64_t value) = 0;
+  virtual void set_name(int64_t value, const std::string& name) = 0;
+};
+
+class OperatorCall {
+ public:
+  OperatorCall(const Program& program, const ProgramCall& call, ValueNames& names, GraphBuilder& graph)
+      : program_(program), call_(call), names_(names), graph_(graph) {}
+
+  [[nodiscard]] GraphBuilder& graph() { return graph_; }
+
+  // ---- arguments; those that throw, throw NotTranslated ------------------------------------------------------------
+  /// Whether the overload has such an argument, and it is neither None nor an undefined tensor.
+  [[nodiscard]] bool has(std::string_view argument) const;
+  [[nodiscard]] bool is_tensor(std::string_view argument) const;
+  /// A tensor's name in the graph.
+  [[nodiscard]] std::string in(std::string_view argument);
+  /// The same as a tensor of `dtype`; a plain number becomes a constant.
+  [[nodiscard]] std::string in(std::string_view argument, at::ScalarType dtype);
+  [[nodiscard]] const ProgramValue& value(std::string_view argument) const;
+  /// Those of a list of tensors; kNoValue for None.
+  [[nodiscard]] const std::vector<int64_t>& list(std::string_view argument) const;
+  [[nodiscard]] const ProgramValue& value(int64_t id) const;
+  [[nodiscard]] std::string in(int64_t id) { return names_.name_of(id); }
+  /// A tensor that the graph may hold in another form: a parameter's or constant's numbers.
+  [[nodiscard]] const at::Tensor& numbers_of(int64_t id) const;
+
+  [[nodiscard]] int64_t rank(std::string_view argument) const;
+  [[nodiscard]] at::ScalarType dtype(std::string_view argument) const { return value(argument).dtype; }
+
+  [[nodiscard]] const BatchNumbers& batch_numbers(std::string_view argument) const;
+  [[nodiscard]] std::vector<int64_t> whole_numbers(std::string_view argument) const;
+  [[nodiscard]] int64_t whole_number(std::string_view argument) const;
+  [[nodiscard]] int64_t whole_number(std::string_view argument, int64_t otherwise) const;
+  [[nodiscard]] double real(std::string_view argument) const;
+  [[nodiscard]] double real(std::string_view argument, double otherwise) const;
+  /// False where the overload has no such argument.
+  [[nodiscard]] bool flag(std::string_view argument) const;
+  [[nodiscard]] std::string text(std::string_view argument, const std::string& otherwise) const;
+  /// A dimension from 0 to the rank of `of` - 1.
+  [[nodiscard]] int64_t dimension(std::string_view argument, std::string_view of = "self") const;
+  /// Dimensions; all of `of` for None and an empty list.
+  [[nodiscard]] std::vector<int64_t> dimensions(std::string_view argument, std::string_view of = "self") const;
+
+  // ---- results ---------------------------------------------------------------------------------------------------
+  [[nodiscard]] size_t results() const { return call_.results.size(); }
+  [[nodiscard]] const ProgramValue& result(size_t number = 0) const { return value(call_.results.at(number)); }
+  void give(const std::string& name, size_t number = 0) { names_.set_name(call_.results.at(number), name); }
+
+  // ---- what many operators need ----------------------------------------------------------------------------------
+  /// `name` reshaped; one size may depend on the batch.
+  [[nodiscard]] std::string reshaped(const std::string& name, const BatchNumbers& sizes);
+  /// Expanded to sizes that may all depend on the batch.
+  [[nodiscard]] std::string expanded(const std::string& name, const BatchNumbers& sizes);
+  [[nodiscard]] std::string cast_from(const std::string& name, at::ScalarType from, at::ScalarType to);
+  /// ReduceMean and its relatives, of which all but ReduceSum took axes as an attribute before version 18.
+  [[nodiscard]] std::string reduced(const std::string& op, const std::string& name, const std::vector<int64_t>& dims,
+                                    bool keepdim);
+  /// The type in which PyTorch computes with both.
+  [[nodiscard]] at::ScalarType common_type(std::string_view one, std::string_view other) const;
+
+ private:
+  [[nodiscard]] const ProgramArgument* find(std::string_view argument) const;
+  [[nodiscard]] const ProgramArgument& plain(std::string_view argument) const;
+
+  const Program& program_;
+  const ProgramCall& call_;
+  ValueNames& names_;
+  GraphBuilder& graph_;
+};
+
+}  // namespace levin::onnx

@@ -1,0 +1,35 @@
+// What a trace needs to know of an operator, most of it from its schema. Internal.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace levin::onnx {
+
+/// "add" for "aten::add", and for "aten::add_", which computes the same; "mine::add" of another library.
+[[nodiscard]] std::string functional_name(const c10::OperatorHandle& op);
+
+/// Whether it is made of other operators, and no kernel of the CPU's.
+[[nodiscard]] bool is_composite(const c10::OperatorHandle& op);
+[[nodiscard]] bool is_random(const c10::OperatorHandle& op);
+
+/// These take functional names.
+[[nodiscard]] bool leaves_memory_unset(const std::string& name);  // empty, …
+[[nodiscard]] bool ignores_first(const std::string& name);        // fill, zeros_like, …: it reads a shape at most
+[[nodiscard]] bool reads_number(const std::string& name);  // item, …: it gives C++ a number, a condition or sizes
+
+/// Whether the argument is a tensor for results that is given to an overload ".out".
+[[nodiscard]] bool is_out_argument(const c10::OperatorHandle& op, size_t position);
+[[nodiscard]] bool writes_anything(const c10::OperatorHandle& op);
+[[nodiscard]] std::vector<at::Tensor> written_tensors(const c10::OperatorHandle& op,
+                                                      const std::vector<c10::IValue>& arguments);
+
+/// All defined tensors, also those in lists.
+void each_tensor(const std::vector<c10::IValue>& values, const std::function<void(const at::Tensor&)>& see);
+
+}  // namespace levin::onnx

@@ -1,0 +1,140 @@
+// levin export: the real tool on run files.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "levin/checkpoint/safetensors.h"
+#include "levin/core/exit_codes.h"
+#include "levin/core/files.h"
+#include "support/error_text.h"
+#include "support/run_program.h"
+#include "support/temporary_folder.h"
+
+namespace levin::export_model_test {
+namespace {
+
+namespace fs = std::filesystem;
+using test::holds;
+
+class Export : public ::testing::Test {
+ protected:
+  test::Ran levin(const std::string& words) const {
+    return test::run_program("cd " + folder_.path() + " && OMP_NUM_THREADS=1 " LEVIN_BINARY_DIR "/bin/levin " + words);
+  }
+  void write(const std::string& name, const std::string& text) const {
+    write_file_durably(folder_.path() + "/" + name, text);
+  }
+  [[nodiscard]] bool exists(const std::string& name) const { return fs::exists(folder_.path() + "/" + name); }
+
+  test::TemporaryFolder folder_;
+};
+
+const std::string kRun =
+    "export --config " LEVIN_SOURCE_DIR "/configs/fashion_mnist.yaml --trainer.default_root_dir=runs ";
+
+TEST_F(Export, WritesAGraph) {
+  const auto ran = levin(kRun + "--output model.onnx");
+  ASSERT_EQ(ran.status, kExitOk) << ran.output;
+  EXPECT_TRUE(holds(ran.output, {"the model has its initial weights", "model.onnx: opset 18, ",
+                                 "input  images: float32 (batch, 1, 28, 28)", "output output: float32 (batch, 10)"}));
+  EXPECT_TRUE(exists("model.onnx"));
+  EXPECT_FALSE(exists("runs")) << "an export is no run";
+}
+
+TEST_F(Export, NamesPortsAsAsked) {
+  const auto ran =
+      levin(kRun + "--output model.onnx --method predict_step --input_names x,y --output_name label --opset=17");
+  ASSERT_EQ(ran.status, kExitOk) << ran.output;
+  EXPECT_TRUE(holds(ran.output, {"opset 17", "input  x: float32", "output label: int64 (batch)"}));
+  const auto wrong = levin(kRun + "--output other.onnx --input_names x,y");
+  EXPECT_TRUE(holds(wrong.output, {"--input_names: there are 2 for 1 inputs."}));
+  EXPECT_FALSE(exists("other.onnx"));
+}
+
+TEST_F(Export, WritesWeightsByName) {
+  const auto ran = levin(kRun + "--format safetensors --output weights.safetensors");
+  ASSERT_EQ(ran.status, kExitOk) << ran.output;
+  const SafetensorsFile file(folder_.path() + "/weights.safetensors");
+  EXPECT_EQ(file.metadata(), (std::map<std::string, std::string>{{"format", "pt"}}));
+  std::vector<std::string> names;
+  for (const auto& entry : file.entries()) names.push_back(entry.name);
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"net.1.bias", "net.1.weight", "net.4.bias", "net.4.weight"}));
+}
+
+TEST_F(Export, OfAnotherModelAsAFolderSaysWhatToDo) {
+  const auto ran = levin(kRun + "--format hf --output folder");
+  EXPECT_EQ(ran.status, kExitRunFailed) << ran.output;
+  EXPECT_TRUE(holds(ran.output, {"--format hf writes models of Hugging Face's kinds", "--format safetensors"}));
+  EXPECT_FALSE(exists("folder"));
+}
+
+TEST_F(Export, TakesATrainingBatchWhereThereIsNoOther) {
+  std::string rows = "a,b,c,d,y\n";
+  for (int k = 0; k < 20; ++k) rows += std::to_string(k) + ",1,2,3," + std::to_string(k % 2) + "\n";
+  write("rows.csv", rows);
+  write("run.yaml", "model: {class_path: ExportedModule, init_args: {path: " LEVIN_SOURCE_DIR
+                    "/tests/models/data/mlp.pt2}}\n"
+                    "data: {class_path: CsvData, init_args: {path: rows.csv, target: y, val_fraction: 0, "
+                    "batch_size: 4}}\n");
+  const auto ran = levin("export --config run.yaml --output model.onnx");
+  ASSERT_EQ(ran.status, kExitOk) << ran.output;
+  EXPECT_TRUE(holds(ran.output, {"(batch, 4)", "output output: float32"}));
+}
+
+TEST_F(Export, NeedsData) {
+  const auto ran =
+      levin("export --config " LEVIN_SOURCE_DIR "/configs/fashion_mnist.yaml --data=null --output model.onnx");
+  EXPECT_EQ(ran.status, kExitBadConfig) << ran.output;
+  EXPECT_TRUE(holds(ran.output, {"the run has no batch of data", "Give it data"}));
+}
+
+TEST_F(Export, OverwritesOnlyOnRequest) {
+  write("model.onnx", "precious");
+  const auto refused = levin(kRun + "--output model.onnx");
+  EXPECT_EQ(refused.status, kExitBadConfig);
+  EXPECT_TRUE(holds(refused.output, {"--output: model.onnx is there already", "--overwrite", "nothing was written"}));
+  EXPECT_EQ(read_file(folder_.path() + "/model.onnx"), "precious");
+  write("other.onnx.data", "precious");
+  EXPECT_TRUE(holds(levin(kRun + "--output other.onnx").output, {"other.onnx.data is there already"}));
+  EXPECT_EQ(levin(kRun + "--output model.onnx --overwrite").status, kExitOk);
+  EXPECT_NE(read_file(folder_.path() + "/model.onnx"), "precious");
+}
+
+TEST_F(Export, ListsMistakes) {
+  const auto ran = levin("export --format tflite --opset 3");
+  EXPECT_EQ(ran.status, kExitBadConfig);
+  EXPECT_TRUE(holds(ran.output, {"tflite", "opset: must be >= 17, got 3", "output: must be set"}));
+  EXPECT_TRUE(
+      holds(levin("export --output x.onnx --config nowhere.yaml").output, {"nowhere.yaml", "nothing was written"}));
+  EXPECT_EQ(levin("export").status, kExitBadConfig);
+  EXPECT_TRUE(holds(levin("export --help").output, {"levin export --config", "fixed_batch", "safetensors"}));
+  EXPECT_TRUE(holds(levin("help").output, {"export --config FILE"}));
+}
+
+TEST_F(Export, OfACheckpointHasItsWeights) {
+  const std::string fast =
+      "--trainer.limit_train_batches=3 --trainer.limit_val_batches=1 --trainer.max_epochs=1 --test_after_fit=false ";
+  const auto trained =
+      levin("fit --config " LEVIN_SOURCE_DIR "/configs/fashion_mnist.yaml --trainer.default_root_dir=runs " + fast);
+  ASSERT_EQ(trained.status, kExitOk) << trained.output;
+  const auto ran = levin(kRun + "--ckpt_path last --format safetensors --output weights.safetensors");
+  ASSERT_EQ(ran.status, kExitOk) << ran.output;
+  std::string saved;
+  for (const auto& entry : fs::recursive_directory_iterator(folder_.path() + "/runs")) {
+    if (entry.path().filename() == "last.ckpt") saved = entry.path();
+  }
+  const SafetensorsFile one(folder_.path() + "/weights.safetensors"), other(saved);
+  size_t compared = 0;
+  for (const auto& mine : one.entries()) {
+    for (const auto& theirs : other.entries()) {
+      if (theirs.name != "model." + mine.name) continue;
+      EXPECT_TRUE(one.read(mine).equal(other.read(theirs))) << mine.name;
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 4u) << saved;
+}
+
+}  // namespace
+}  // namespace levin::export_model_test

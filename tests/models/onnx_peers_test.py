@@ -1,0 +1,288 @@
+"""Graphs that Levin exports, checked by the package onnx and computed by onnxruntime with the outputs that Levin computes,
+at batch sizes other than the example's; then `levin export` of run files. Needs the packages of cmake/model-packages.txt
+and PyTorch for Python (`./dev check --peers` installs both); skipped where they are missing.
+
+  onnx_peers_test.py PROGRAM LEVIN [unittest's arguments]
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM, LEVIN = [pathlib.Path(name).resolve() for name in sys.argv[1:3]]
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+SKIPPED = 77
+HOME = pathlib.Path(os.environ.get("LEVIN_HOME") or
+                    pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "levin")
+PACKAGES = HOME / "models-python"
+NEEDED = "onnx, onnxruntime, transformers, safetensors and PyTorch for Python. Run ./dev check --peers."
+
+
+def find_python():
+    """(Python, PYTHONPATH); nothing where there is none."""
+    for folder in sorted(HOME.glob("peers-*")):
+        if (folder / "python3").exists() and (PACKAGES / "onnxruntime").is_dir():
+            return str(folder / "python3"), f"{PACKAGES}:{folder}"
+    return None
+
+
+if os.environ.get("LEVIN_ONNX_CHILD") is None:
+    found = find_python()
+    if found is None:
+        print(f"skipped: needs {NEEDED}")
+        sys.exit(SKIPPED)
+    env = {**os.environ, "PYTHONPATH": found[1], "LEVIN_ONNX_CHILD": "1", "HF_HUB_OFFLINE": "1",
+           "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    sys.exit(subprocess.run([found[0], "-B", *sys.argv], env=env).returncode)
+
+import numpy as np  # noqa: E402
+import onnx  # noqa: E402
+import onnxruntime  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from safetensors import safe_open  # noqa: E402
+from safetensors.numpy import load_file  # noqa: E402
+from safetensors.torch import load_file as load_torch  # noqa: E402
+
+del sys.argv[1:3]
+WITHIN = 1e-5
+TEMPORARY = tempfile.TemporaryDirectory(prefix="levin-onnx-")
+FOLDER = pathlib.Path(TEMPORARY.name)
+
+
+def run_graph(path, inputs):
+    """Outputs by name."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = {port.name for port in session.get_inputs()}
+    given = {name: value for name, value in inputs.items() if name in names}
+    return dict(zip([port.name for port in session.get_outputs()], session.run(None, given)))
+
+
+class Peers(unittest.TestCase):
+    def levin(self, *words, code=0):
+        done = subprocess.run([LEVIN, *map(str, words)], capture_output=True, text=True, cwd=FOLDER,
+                              stdin=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def check(self, path):
+        onnx.checker.check_model(str(path), full_check=True)
+
+    def assert_close(self, given, wanted, where):
+        self.assertEqual(given.dtype, wanted.dtype, where)
+        self.assertEqual(given.shape, wanted.shape, where)
+        if given.dtype.kind == "f":
+            self.assertTrue(np.allclose(given, wanted, rtol=WITHIN, atol=WITHIN, equal_nan=True),
+                            f"{where}: {np.nanmax(np.abs(given - wanted))} apart")
+        else:
+            self.assertTrue(np.array_equal(given, wanted), where)
+
+
+class OperatorsAndLayers(Peers):
+    """What onnx_program exports."""
+
+    def compare_all(self, opset):
+        folder = FOLDER / f"opset{opset}"
+        folder.mkdir()
+        done = subprocess.run([PROGRAM, folder, str(opset)], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        self.assertGreater(len(lines), 90)
+        for line in lines:
+            with self.subTest(line["name"], opset=opset):
+                if line["name"] == "bitwise" and opset == 17:
+                    self.assertIn("aten::bitwise_and", line["error"])
+                    self.assertIn("(1 time): of whole numbers needs --opset 18.", line["error"])
+                    continue
+                self.assertNotIn("error", line)
+                self.compare(folder / line["name"])
+
+    def compare(self, path):
+        graph = path.with_suffix(".onnx")
+        self.check(graph)
+        self.assertEqual([p.type.tensor_type.shape.dim[0].dim_param for p in onnx.load(graph).graph.input][0], "batch")
+        tensors = load_file(path.with_suffix(".safetensors"))
+        for samples in ("1", "2", "7"):
+            own = {name.split("/")[1]: value for name, value in tensors.items() if name.split("/")[0] == samples}
+            outputs = run_graph(graph, own)
+            wanted = {name: value for name, value in own.items() if name.startswith("output")}
+            self.assertEqual(sorted(outputs), sorted(wanted))
+            for name, value in wanted.items():
+                self.assert_close(outputs[name], value, f"{path.name} of {samples} samples, {name}")
+
+    def test_onnxruntime_computes_what_levin_does(self):
+        self.compare_all(18)
+
+    def test_older_and_newer_operators_too(self):
+        for opset in (17, 22):
+            self.compare_all(opset)
+
+
+TRAINER = """
+seed_everything: 3
+trainer:
+  default_root_dir: %s
+  max_epochs: 1
+  enable_progress_bar: false
+  enable_model_summary: false
+  callbacks: [{class_path: ModelCheckpoint, init_args: {save_last: true}}]
+"""
+
+
+class RunFiles(Peers):
+    """`levin export` of what `levin fit` has trained, beside `levin predict`, NumPy and transformers."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=FOLDER))
+
+    def run_file(self, text):
+        path = self.folder / "run.yaml"
+        path.write_text(TRAINER % (self.folder / "runs") + text)
+        self.levin("fit", "--config", path)
+        return path
+
+    def npy_data(self, inputs, targets):
+        np.save(self.folder / "x.npy", inputs)
+        np.save(self.folder / "y.npy", targets)
+        return f"""
+data:
+  class_path: NpyData
+  init_args: {{inputs: {self.folder}/x.npy, targets: {self.folder}/y.npy, val_fraction: 0.25, batch_size: 8, shuffle: false,
+              test_inputs: {self.folder}/x.npy, test_targets: {self.folder}/y.npy}}
+"""
+
+    def export(self, config, name, *words):
+        path = self.folder / name
+        self.levin("export", "--config", config, "--ckpt_path", "last", "--output", path, *words)
+        return path
+
+    def graph(self, config, *words):
+        path = self.export(config, "model.onnx", "--overwrite", *words)
+        self.check(path)
+        return path
+
+    def predictions(self, config):
+        """Of the test set, in its order."""
+        self.levin("predict", "--config", config, "--ckpt_path", "last", "--output", self.folder / "predicted.safetensors")
+        batches = sorted(self.folder.glob("predicted.*.safetensors"), key=lambda path: int(path.stem.split("batch")[1]))
+        return np.concatenate([load_file(path)["predictions"] for path in batches])
+
+    def assert_predicts(self, config, inputs, *words):
+        """The graph of predict_step, or of its logits, gives what `levin predict` gives, in batches of other sizes."""
+        graph = self.graph(config, *words)
+        name = onnxruntime.InferenceSession(str(graph)).get_inputs()[0].name
+        wanted, at = self.predictions(config), 0
+        self.assertEqual(len(wanted), len(inputs))
+        for size in (1, 5, len(inputs) - 6):
+            given = next(iter(run_graph(graph, {name: inputs[at:at + size]}).values()))
+            self.assert_close(given, wanted[at:at + size], f"{size} samples")
+            at += size
+        return graph
+
+    def images(self):
+        random = np.random.default_rng(7)
+        return random.normal(size=(48, 1, 28, 28)).astype(np.float32), random.integers(0, 10, 48)
+
+    def test_a_multilayer_perceptron_is_numpys(self):
+        images, labels = self.images()
+        config = self.run_file("model: {class_path: Classifier, init_args: {hidden: 32, dropout: 0.5}}"
+                               + self.npy_data(images, labels))
+        weights = load_file(self.export(config, "weights.safetensors", "--format", "safetensors"))
+        with safe_open(self.folder / "weights.safetensors", "numpy") as file:
+            self.assertEqual(file.metadata(), {"format": "pt"})
+        hidden = np.maximum(images.reshape(48, 784) @ weights["net.1.weight"].T + weights["net.1.bias"], 0)
+        wanted = hidden @ weights["net.4.weight"].T + weights["net.4.bias"]
+        graph = self.graph(config)
+        for size in (1, 48):
+            self.assert_close(run_graph(graph, {"input": images[:size]})["output"], wanted[:size].astype(np.float32), size)
+        beside = self.graph(config, "--external_data")
+        self.assertEqual((self.folder / "model.onnx.data").stat().st_size,
+                         sum(tensor.nbytes for tensor in weights.values() if tensor.nbytes >= 1024))
+        self.assertLess(beside.stat().st_size, 2000)
+        self.assert_close(run_graph(beside, {"input": images})["output"], wanted.astype(np.float32), "with weights beside it")
+
+    def test_image_classifiers_predict_the_same(self):
+        images, labels = self.images()
+        for model in ("{class_path: Classifier, init_args: {arch: cnn, hidden: 16}}",
+                      "{class_path: ResNet, init_args: {width: 8, first_stride: 2, blocks: [1, 1, 1]}}"):
+            with self.subTest(model):
+                self.folder = pathlib.Path(tempfile.mkdtemp(dir=FOLDER))
+                data = self.npy_data(images, labels)
+                self.assert_predicts(self.run_file("model: " + model + data), images, "--method", "predict_step")
+
+    def test_a_program_of_torch_export_goes_on_as_a_graph(self):
+        random = np.random.default_rng(5)
+        rows = random.normal(size=(40, 4)).astype(np.float32)
+        model = f"model: {{class_path: ExportedModule, init_args: {{path: {SOURCE}/tests/models/data/mlp.pt2}}}}"
+        config = self.run_file(model + self.npy_data(rows, random.integers(0, 2, 40)))
+        self.assert_predicts(config, rows)
+
+    def test_a_language_model_continues_a_prompt_the_same(self):
+        text = self.folder / "text.txt"
+        text.write_text("".join(f"{k} times {k + 1} is {k * (k + 1)}. " for k in range(200)))
+        config = self.run_file(f"""
+model:
+  class_path: GPT
+  init_args: {{n_layer: 2, n_head: 2, n_embd: 32, block_size: 48, lr: 0.01, max_new_tokens: 12, temperature: 0.0}}
+data:
+  class_path: TextFile
+  init_args: {{path: {text}, block_size: 48, batch_size: 8, val_fraction: 0.2, prompt: "7 times", num_samples: 1}}
+""")
+        tokens = self.predictions(config)[0]
+        graph = self.graph(config, "--dynamic_length")
+        name = onnxruntime.InferenceSession(str(graph)).get_inputs()[0].name
+        prompt = len(tokens) - 12
+        self.assertIn("(batch, 48)", self.levin("export", "--config", config, "--output", self.folder / "fixed.onnx"))
+        written = tokens[:prompt].tolist()
+        while len(written) < len(tokens):
+            written.append(int(run_graph(graph, {name: np.array([written])})["output"][0, -1].argmax()))
+        self.assertEqual(written, tokens.tolist())
+
+    def hugging_face_run(self):
+        """A classifier of texts, trained a little."""
+        (self.folder / "bert").mkdir()
+        (self.folder / "bert/config.json").write_text(json.dumps(dict(
+            model_type="bert", architectures=["BertForSequenceClassification"], vocab_size=300, hidden_size=32,
+            num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, max_position_embeddings=40, pad_token_id=1,
+            initializer_range=0.2)))
+        (self.folder / "texts.csv").write_text("text,label\n" + "".join(
+            f"{'good' if k % 2 else 'bad'} {'very ' * (k % 4)}{k},{k % 2}\n" for k in range(48)))
+        return self.run_file(f"""
+model: {{class_path: HuggingFaceClassifier, init_args: {{path: {self.folder}/bert, from_scratch: true, lr: 0.001}}}}
+data:
+  class_path: TextCsv
+  init_args: {{path: {self.folder}/texts.csv, text: text, label: label, tokenizer: byte, max_length: 24, batch_size: 8,
+              val_fraction: 0.25}}
+""")
+
+    def test_a_hugging_face_model_is_transformers(self):
+        config = self.hugging_face_run()
+        folder = self.export(config, "folder", "--format", "hf")
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+        graph = self.graph(config, "--dynamic_length")
+        random = np.random.default_rng(11)
+        for size in (1, 3, 9):
+            ids = random.integers(4, 260, (size, 20 + size))
+            mask = np.ones_like(ids)
+            mask[size // 2, 15:] = 0
+            with torch.no_grad():
+                wanted = model(input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask)).logits.numpy()
+            given = run_graph(graph, {"input_ids": ids, "attention_mask": mask})
+            self.assertEqual(list(given), ["logits"])
+            self.assert_close(given["logits"], wanted, f"{size} texts")
+        weights = load_torch(self.export(config, "weights.safetensors", "--format", "safetensors"))
+        own = model.state_dict()
+        self.assertEqual(sorted(weights), sorted("model." + name for name in own if name != "bert.embeddings.position_ids"))
+        for name, tensor in weights.items():
+            self.assertTrue(tensor.equal(own[name.removeprefix("model.")]), name)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
