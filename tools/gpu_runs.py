@@ -54,9 +54,6 @@ class Levin:
 
     def why_no_gpu(self):
         """As levin::why_no_gpu(): "" if a GPU can be used."""
-        if not (self.libraries / "liblevin_cuda.so").exists():
-            return (f"this Levin has no CUDA component (no liblevin_cuda.so in {self.libraries}): make it with "
-                    "./dev bundle --cuda, or LEVIN_CUDA=1 ./dev build")
         try:
             driver = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
@@ -64,6 +61,9 @@ class Levin:
         status, count = driver.cuInit(0), ctypes.c_int()
         if status != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value < 1:
             return f"NVIDIA's driver finds no GPU (cuInit: {status}); look at nvidia-smi and CUDA_VISIBLE_DEVICES"
+        if not (self.libraries / "liblevin_cuda.so").exists():
+            return (f"this Levin has no CUDA component (no liblevin_cuda.so in {self.libraries}): make it with "
+                    "./dev bundle --cuda, or LEVIN_CUDA=1 ./dev build")
         return ""
 
 

@@ -13,7 +13,7 @@ class Dev(ScriptTest):
     def test_help_lists_every_word(self):
         status, said = self.dev("help")
         self.assertEqual(status, 0)
-        for word in ("setup", "build", "check", "levin", "bench", "fuzz", "format", "lint", "docs"):
+        for word in ("setup", "build", "check", "levin", "bench", "bundle", "gpu-check", "fuzz", "format", "lint", "docs"):
             self.assertRegex(said, rf"(?m)^  {word}\b")
         self.assertEqual(self.dev()[1], said)
         self.assertEqual(self.dev("--help")[1], said)
@@ -23,7 +23,7 @@ class Dev(ScriptTest):
         self.assertEqual(status, 2)
         self.assertIn('unknown word "chekc"', said)
         self.assertIn('Did you mean "check"?', said)
-        self.assertIn("setup build check levin bench fuzz format lint docs help", said)
+        self.assertIn("setup build check levin bench bundle gpu-check fuzz format lint docs help", said)
         self.assertNotIn("Did you mean", self.dev("xylophone")[1])
 
     def test_wrong_options_are_refused_before_anything_is_done(self):
