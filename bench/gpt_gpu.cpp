@@ -100,7 +100,8 @@ void measure_batches(const Options& options, bool gpu) {
     const Work work{.batch = batch, .block = 128, .gpu = gpu};
     std::vector<Contender> contenders = {
         {"hand-written LibTorch loop", [&] { return hand_written_loop(work, bytes, steps); }},
-        trainer("Trainer", work, steps), trainer("Trainer, recorded", with_recording(work), steps)};
+        trainer("Trainer", work, steps),
+        trainer("Trainer, recorded", with_recording(work), steps)};
     add_peers(contenders, peer, ways, work, steps);
     const Figures figures = interleave(contenders, options);
     const std::string size = std::to_string(batch);
@@ -158,8 +159,8 @@ void measure_124m(const Options& options, bool gpu) {
 int run_on_gpu(const Options& options) {
   const bool gpu = !has_word(options, "dry");
   const bool large = has_word(options, "124m");
-  (void)batches_of(options);             // a wrong word is refused at once
-  if (gpu) (void)levin::open_gpu();      // before LibTorch is asked for anything
+  (void)batches_of(options);         // a wrong word is refused at once
+  if (gpu) (void)levin::open_gpu();  // before LibTorch is asked for anything
   if (!gpu) pin_to_one_core();
   levin::Console::instance().capture([](const std::string&) {});
   if (large) measure_124m(options, gpu);

@@ -3,11 +3,12 @@
 // torch::data and by Python's DataLoader (peers/loader.py). Workers are started before what is timed.
 //
 //   bench_loader [--rounds N] [--quick]
-//   bench_loader gpu          steps of a small ResNet-like network on a GPU with those samples, and with one batch that is
+//   bench_loader gpu          steps of a convolutional network on a GPU with those samples, and with one batch that is
 //                             there already: what loading adds to a step
-//   bench_loader gpu dry      the same on the CPU with few steps: shows that the program runs
+//   bench_loader gpu dry      the same on the CPU with a tiny network: shows that the program runs
 #include <torch/torch.h>
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <stdexcept>
@@ -116,26 +117,31 @@ class OneBatch final : public levin::Loader {
 
 class Convolutions : public levin::LightningModule {
  public:
-  Convolutions() { register_module("net", net_); }
+  explicit Convolutions(int64_t width) {
+    for (const auto& [in, out, stride] :
+         {std::array{int64_t{3}, width, int64_t{1}}, {width, 2 * width, 1}, {2 * width, 4 * width, 2}}) {
+      net_->push_back(torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).stride(stride).padding(1)));
+      net_->push_back(torch::nn::BatchNorm2d(out));
+      net_->push_back(torch::nn::ReLU());
+    }
+    net_->push_back(torch::nn::AdaptiveAvgPool2d(1));
+    net_->push_back(torch::nn::Flatten());
+    net_->push_back(torch::nn::Linear(4 * width, 10));
+    register_module("net", net_);
+  }
   torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
     return torch::nn::functional::cross_entropy(net_->forward(batch[0]), batch[1]);
   }
   levin::OptimizerConfig configure_optimizers() override { return levin::SGD(parameters(), {.lr = 0.01}); }
 
  private:
-  static torch::nn::Conv2d convolution(int64_t in, int64_t out, int64_t stride) {
-    return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).stride(stride).padding(1));
-  }
-  torch::nn::Sequential net_{convolution(3, 128, 1),      torch::nn::BatchNorm2d(128), torch::nn::ReLU(),
-                             convolution(128, 256, 1),    torch::nn::BatchNorm2d(256), torch::nn::ReLU(),
-                             convolution(256, 512, 2),    torch::nn::BatchNorm2d(512), torch::nn::ReLU(),
-                             torch::nn::AdaptiveAvgPool2d(1), torch::nn::Flatten(),    torch::nn::Linear(512, 10)};
+  torch::nn::Sequential net_;
 };
 
 // Milliseconds a step.
 double step_time(const std::shared_ptr<levin::Loader>& loader, int64_t steps, bool gpu) {
   torch::manual_seed(0);
-  Convolutions model;
+  Convolutions model(gpu ? 128 : 2);
   const auto watch = std::make_shared<SteadyStopwatch>(steps, gpu);
   levin::TrainerOptions options{.max_steps = kSkippedSteps + steps,
                                 .accelerator = gpu ? "gpu" : "cpu",

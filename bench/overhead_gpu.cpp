@@ -1,6 +1,6 @@
 // What the Trainer costs where a step is bound by the host's launches: MLP 784-64-10, batch 64, SGD, on a GPU. By hand:
-// batches gathered on the CPU and copied from pinned memory while the GPU computes, LibTorch's SGD; the same captured as
-// a CUDA graph; and by the Trainer without and with record_steps.
+// batches gathered on the CPU and copied from pinned memory while the GPU computes, LibTorch's SGD; the same captured
+// as a CUDA graph; and by the Trainer without and with record_steps.
 //
 //   bench_overhead gpu [--rounds N] [--quick]
 //   bench_overhead gpu dry      the same on the CPU with few steps, without graphs: shows that the program runs

@@ -116,9 +116,9 @@ std::vector<std::string> peer_command(const std::string& program, const std::vec
   ::setenv("PYTHONPATH", folder, 1);
   ::setenv("PYTHONNOUSERSITE", "1", 1);
   const char* programs = std::getenv("LEVIN_BENCH_PEERS");  // where this program was built is not where it runs
-  std::vector<std::string> command = {std::string(folder) + "/python3", "-B",
-                                      std::string(programs != nullptr ? programs : LEVIN_BENCH_PEERS) + "/" + program +
-                                          ".py"};
+  std::vector<std::string> command = {
+      std::string(folder) + "/python3", "-B",
+      std::string(programs != nullptr ? programs : LEVIN_BENCH_PEERS) + "/" + program + ".py"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return command;
 }

@@ -36,6 +36,8 @@ def arguments():
     parser.add_argument("--only", metavar="NAME", nargs="+", default=[], help="only these steps, by name")
     parser.add_argument("--list", action="store_true", help="print the steps and their time limits")
     parser.add_argument("--root", help=argparse.SUPPRESS)  # of the tree or bundle; default: where this file is
+    # Some steps are true of a CPU too: to test them.
+    parser.add_argument("--accelerator", choices=("gpu", "cpu"), default="gpu", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.only = [name for word in options.only for name in word.split(",") if name]
     unknown = [name for name in options.only if name not in gpu_steps.order()]
@@ -134,10 +136,10 @@ def main():
         for step in gpu_steps.STEPS:
             print(f"{step.name:<14} {step.limit:>4} s  {step.what}")
         return 0
-    levin = gpu_runs.Levin(options.root)
+    levin = gpu_runs.Levin(options.root, options.accelerator)
     path = Path(options.json or "gpu_check.json").resolve()
     python = gpu_runs.python_with_torch()
-    results = {"started": gpu_steps.now(), "root": str(levin.root), "machine": machine(levin),
+    results = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "root": str(levin.root), "machine": machine(levin),
                "torch": gpu_runs.torch_versions(python) if python else {}, "steps": []}
     write(path, results)
     return check(options, levin, results, path)

@@ -30,8 +30,8 @@ def end_of(output):
 class Levin:
     """Levin in a tree that was built, or unpacked from a bundle: programs, run files, peers and data."""
 
-    def __init__(self, root=None):
-        self.root = Path(root) if root else HERE.parent
+    def __init__(self, root=None, accelerator="gpu"):
+        self.root, self.accelerator = Path(root).resolve() if root else HERE.parent, accelerator
         bundled = (self.root / "libexec/levin").exists()
         self.share = self.root / "share/levin" if bundled else self.root
         self.bin = self.root / "bin" if bundled else self.root / "build/release/bin"
@@ -54,17 +54,30 @@ class Levin:
 
     def why_no_gpu(self):
         """As levin::why_no_gpu(): "" if a GPU can be used."""
-        try:
-            driver = ctypes.CDLL("libcuda.so.1")
-        except OSError as error:
-            return f"NVIDIA's driver is not installed: {error}"
-        status, count = driver.cuInit(0), ctypes.c_int()
-        if status != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value < 1:
-            return f"NVIDIA's driver finds no GPU (cuInit: {status}); look at nvidia-smi and CUDA_VISIBLE_DEVICES"
+        if self.accelerator == "cpu":
+            return ""
+        why = ask_driver()[1]
+        if why:
+            return why
         if not (self.libraries / "liblevin_cuda.so").exists():
             return (f"this Levin has no CUDA component (no liblevin_cuda.so in {self.libraries}): make it with "
                     "./dev bundle --cuda, or LEVIN_CUDA=1 ./dev build")
         return ""
+
+    def gpus(self):
+        return ask_driver()[0]
+
+
+def ask_driver():
+    """(the number of GPUs that this process may use, why there is none)."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return 0, f"NVIDIA's driver is not installed: {error}"
+    status, count = driver.cuInit(0), ctypes.c_int()
+    if status != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value < 1:
+        return 0, f"NVIDIA's driver finds no GPU (cuInit: {status}); look at nvidia-smi and CUDA_VISIBLE_DEVICES"
+    return count.value, ""
 
 
 def torch_versions(python):

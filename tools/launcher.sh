@@ -4,9 +4,10 @@
 # LEVIN_PYTHON or python3.
 set -eu
 
-root=$(dirname "$(dirname "$(readlink -f "$0")")")
-name=$(basename "$0")
-wanted=$(cat "$root/share/levin/torch_version")
+name=${0##*/}
+root=$(readlink -f "$0")
+root=${root%/bin/*}
+read -r wanted <"$root/share/levin/torch_version"
 
 die() {
   printf '%s: %s\n' "$name" "$*" >&2
@@ -31,11 +32,24 @@ else
     "(pip install torch==$wanted.*), activate its environment, or set LEVIN_PYTHON or LEVIN_TORCH_DIR."
 fi
 
+# "2.11" of a wheel's version.py or of an unpacked LibTorch's build-version; "" if it has neither.
+version_of_torch() {
+  if [ -r "$torch/version.py" ]; then
+    while read -r line; do
+      case $line in "__version__ = "*) line=${line#*\'} && printf '%s' "$line" ;; esac
+    done <"$torch/version.py"
+  elif [ -r "$torch/build-version" ]; then
+    read -r line <"$torch/build-version" && printf '%s' "$line"
+  fi
+}
+
 # Levin uses parts of LibTorch without a stable ABI.
-version=$(sed -n "s/^__version__ = '\([0-9]*\.[0-9]*\).*/\1/p" "$torch/version.py" 2>/dev/null ||
-  sed -n 's/^\([0-9]*\.[0-9]*\).*/\1/p' "$torch/build-version" 2>/dev/null || true)
-[ -z "$version" ] || [ "$version" = "$wanted" ] ||
-  die "LibTorch in $torch is $version, and this Levin was built for $wanted. Install torch==$wanted.* or set LEVIN_TORCH_DIR."
+version=$(version_of_torch)
+case $version in
+  '' | "$wanted".*) ;;
+  *) die "LibTorch in $torch is ${version%%\'*}, and this Levin was built for $wanted. Install torch==$wanted.*, or set" \
+    "LEVIN_TORCH_DIR." ;;
+esac
 
 libraries=$torch/lib
 for folder in "$torch"/../nvidia/*/lib; do

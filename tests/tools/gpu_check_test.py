@@ -1,0 +1,230 @@
+"""Tests of tools/gpu_check.py on a machine without a GPU: what it says there, how it runs steps, and steps that are true of
+a CPU too.
+
+  gpu_check_test.py SOURCES BIN [unittest options]      BIN holds the levin that was built, BIN/../lib its libraries
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+SOURCES = Path(sys.argv.pop(1)).resolve()
+BIN = Path(sys.argv.pop(1)).resolve()
+TOOL = SOURCES / "tools/gpu_check.py"
+sys.path.insert(0, str(TOOL.parent))
+import gpu_check
+import gpu_runs
+import gpu_steps
+from gpu_runs import Failed, Run, Skipped
+
+ORDER = ["device", "tests", "fit", "cuda_graph", "copies_ahead", "resume", "out_of_memory", "nvml", "nccl", "fsdp", "dp",
+         "recompute", "planner", "xlmr", "gpt", "sanitizer", "gpt_124m", "overhead", "loader"]
+
+
+class Folders(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.json = self.folder / "out.json"
+
+    def check(self, *words, **environment):
+        return subprocess.run([sys.executable, "-B", TOOL, *words], cwd=self.folder, capture_output=True, text=True,
+                              env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment}, timeout=250)
+
+    def written(self):
+        return json.loads(self.json.read_text())
+
+    def tree(self):
+        """A tree with the programs of the build, in which a test may put others."""
+        root = self.folder / "tree"
+        (root / "build/release/bin").mkdir(parents=True)
+        (root / "build/release/lib").mkdir()
+        (root / "configs").symlink_to(SOURCES / "configs")
+        (root / "build/release/bin/levin").symlink_to(BIN / "levin")
+        return root
+
+    def program(self, root, name, text):
+        path = root / "build/release/bin" / name
+        path.unlink(missing_ok=True)
+        path.write_text("#!/bin/sh\n" + text)
+        path.chmod(0o755)
+
+
+class WithoutGpu(Folders):
+    def test_every_step_is_skipped_with_the_reason_in_their_order(self):
+        done = self.check("--json", self.json)
+        self.assertEqual(done.returncode, 77, done.stderr)
+        steps = self.written()["steps"]
+        self.assertEqual([step["name"] for step in steps], ORDER)
+        for step in steps:
+            self.assertEqual((step["outcome"], step["figures"], step["commands"]), ("skipped", {}, []))
+            self.assertIn("NVIDIA's driver", step["reason"])
+        self.assertEqual(self.written()["counts"], {"passed": 0, "failed": 0, "skipped": len(ORDER)})
+        self.assertEqual(done.stdout.count("skipped: NVIDIA's driver"), len(ORDER))
+        self.assertIn(f"0 passed, 0 failed, {len(ORDER)} skipped", done.stdout)
+
+    def test_the_results_name_the_machine_and_torch(self):
+        self.check("--json", self.json, "--only", "device")
+        results = self.written()
+        self.assertTrue(results["machine"]["cpu"] and results["machine"]["cores"] >= 1)
+        self.assertEqual(results["machine"]["gpus"], [])
+        self.assertRegex(results["started"], r"^\d{4}-\d\d-\d\dT")
+
+    def test_only_some_steps_and_the_list_of_all(self):
+        done = self.check("--json", self.json, "--only", "dp,device", "gpt")
+        self.assertEqual(done.returncode, 77)
+        self.assertEqual([step["name"] for step in self.written()["steps"]], ["device", "dp", "gpt"])
+        done = self.check("--list")
+        self.assertEqual((done.returncode, [line.split()[0] for line in done.stdout.splitlines()]), (0, ORDER))
+
+    def test_an_unknown_step_is_refused_with_all_names(self):
+        done = self.check("--only", "gpt2")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no step is called gpt2. Steps: device tests", done.stderr)
+
+    def test_short_steps_end_within_a_minute_or_three(self):
+        for step in gpu_steps.STEPS:
+            self.assertLessEqual(step.limit, 540 if step.name in ("xlmr", "gpt", "gpt_124m", "sanitizer") else 180)
+
+
+class Steps(Folders):
+    def setUp(self):
+        super().setUp()
+        self.levin = gpu_runs.Levin(self.tree(), "cpu")
+
+    def carry_out(self, function, limit=20):
+        return gpu_check.carry_out(gpu_steps.Step("one", limit, "what", function), self.levin, self.folder / "one")
+
+    def test_what_is_raised_is_the_outcome_and_figures_stay(self):
+        def fails(run):
+            run.figures["seen"] = 3
+            raise Failed("it does not hold")
+
+        def is_skipped(run):
+            raise Skipped("there is none")
+
+        def has_a_mistake(run):
+            {}["key"]
+
+        entry = self.carry_out(fails)
+        self.assertEqual((entry["outcome"], entry["reason"], entry["figures"]), ("failed", "it does not hold", {"seen": 3}))
+        entry = self.carry_out(is_skipped)
+        self.assertEqual((entry["outcome"], entry["reason"]), ("skipped", "there is none"))
+        entry = self.carry_out(has_a_mistake)
+        self.assertEqual((entry["outcome"], entry["reason"]), ("failed", "KeyError: 'key'"))
+        self.assertEqual(self.carry_out(lambda run: None)["outcome"], "passed")
+        self.assertFalse((self.folder / "one").exists())
+
+    def test_commands_are_written_down_as_they_can_be_repeated(self):
+        def step(run):
+            run.command(["echo", "two words"], environment={"MODE": "a b"})
+
+        self.assertEqual(self.carry_out(step)["commands"], ["MODE='a b' echo 'two words'"])
+
+    def test_a_program_that_fails_is_told_with_its_last_words(self):
+        entry = self.carry_out(lambda run: run.command(["sh", "-c", "echo the last words; exit 3"]))
+        self.assertEqual(entry["outcome"], "failed")
+        self.assertRegex(entry["reason"], r"exit status 3 of sh -c .*\n  the last words")
+
+    def test_a_program_that_does_not_end_is_stopped_with_its_children(self):
+        mark = self.folder / "pid"
+        words = ["sh", "-c", f"echo begun; sleep 600 & echo $! > {mark}; wait"]
+        start = time.monotonic()
+        entry = self.carry_out(lambda run: run.command(words), limit=1)
+        self.assertLess(time.monotonic() - start, 15)
+        self.assertIn("not done after 1 s", entry["reason"])
+        self.assertIn("begun", entry["reason"])
+        child = Path(f"/proc/{mark.read_text().strip()}/stat")
+        for _ in range(100):
+            if not child.exists() or ") Z " in child.read_text():
+                break
+            time.sleep(0.05)
+        else:
+            self.fail("the program's child still runs")
+
+    def test_a_missing_program_skips_its_step(self):
+        entry = self.carry_out(gpu_steps.tests)
+        self.assertEqual(entry["outcome"], "skipped")
+        self.assertIn("cuda_test: a bundle with --tests and --cuda has it", entry["reason"])
+
+    def test_the_tests_step_fails_with_the_names_of_failed_tests(self):
+        self.program(self.levin.root, "cuda_test", "echo '[  PASSED  ] 3 tests.'; echo '[  FAILED  ] GpuGraph.AStep'; exit 1\n")
+        entry = self.carry_out(gpu_steps.tests)
+        self.assertEqual((entry["outcome"], entry["figures"]), ("failed", {"passed": 3, "failed": ["GpuGraph.AStep"], "skipped": 0}))
+        self.program(self.levin.root, "cuda_test", "echo '[  PASSED  ] 3 tests.'; echo '[  SKIPPED ] 2 tests, listed below:'\n")
+        self.assertIn("2 tests were skipped although there is a GPU", self.carry_out(gpu_steps.tests)["reason"])
+
+    def bench(self, result):
+        self.program(self.levin.root, "bench_recompute", "echo 'Lightning is left out: no module'\n"
+                     f"mkdir -p build/bench; echo '{json.dumps(result)}' > build/bench/recompute_gpu.json\n")
+        return self.carry_out(gpu_steps.recompute)
+
+    def test_a_benchmark_step_has_its_figures_and_fails_if_a_bar_is_not_met(self):
+        entry = self.bench({"time_to_plain": 1.3, "bars": {"time_to_plain": {"value": 1.3, "at most": 1.33, "met": True}}})
+        self.assertEqual((entry["outcome"], entry["figures"]),
+                         ("passed", {"time_to_plain": 1.3, "left out": ["Lightning is left out: no module"]}))
+        entry = self.bench({"time_to_plain": 1.5, "bars": {"time_to_plain": {"value": 1.5, "at most": 1.33, "met": False}}})
+        self.assertEqual((entry["outcome"], entry["reason"]), ("failed", "bars not met: time_to_plain is 1.5, at most 1.33"))
+
+    def test_peers_run_by_the_python_that_has_torch_whatever_its_environment(self):
+        site = self.folder / "site/torch"
+        site.mkdir(parents=True)
+        (site / "__init__.py").write_text("raise RuntimeError('it must not be imported')")
+        (site / "version.py").write_text("__version__ = '2.11.0+cu130'\ncuda: Optional[str] = '13.0'\n")
+        python = self.folder / "python with torch"
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={site.parent} exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        before = {name: os.environ.pop(name, None) for name in ("LEVIN_PYTHON", "LEVIN_PEERS")}
+        os.environ["LEVIN_PYTHON"] = str(python)
+        try:
+            versions = gpu_runs.torch_versions(gpu_runs.python_with_torch())
+            run = Run(self.levin, self.folder, 20)
+            peer = Path(run.peers()["LEVIN_PEERS"]) / "python3"
+        finally:
+            del os.environ["LEVIN_PYTHON"]
+            os.environ.update({name: value for name, value in before.items() if value is not None})
+        self.assertEqual((versions["torch"], versions["cuda"], versions["folder"]), ("2.11.0+cu130", "13.0", str(site)))
+        said = subprocess.run([peer, "-c", "import importlib.util as u; print(u.find_spec('torch').origin)"],
+                              capture_output=True, text=True).stdout
+        self.assertEqual(said.strip(), str(site / "__init__.py"))
+
+    def test_a_failing_device_step_skips_the_rest_and_fails_the_check(self):
+        self.program(self.levin.root, "levin", "echo no kernel image is available; exit 1\n")
+        done = self.check("--root", self.levin.root, "--accelerator", "cpu", "--only", "device", "dp", "--json", self.json)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        first, second = self.written()["steps"]
+        self.assertEqual((first["outcome"], second["outcome"]), ("failed", "skipped"))
+        self.assertIn("no kernel image is available", first["reason"])
+        self.assertIn("see the step device", second["reason"])
+
+
+class OnTheCpu(Folders):
+    """Resuming and dp over one device keep the bits on a CPU too: the steps' commands, files and comparisons are real."""
+
+    def test_steps_that_hold_on_a_cpu_pass_there(self):
+        done = self.check("--root", self.tree(), "--accelerator", "cpu", "--only", "device", "dp", "--json", self.json,
+                          OMP_NUM_THREADS="1")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        device, dp = self.written()["steps"]
+        self.assertGreater(device["figures"]["seconds of the process for one batch"], 0)
+        self.assertEqual(dp["figures"]["dp: tensors that differ"], 0)
+        self.assertTrue(any("checkpoint diff" in command for command in dp["commands"]), dp["commands"])
+
+    def test_weights_that_differ_are_found(self):
+        levin = gpu_runs.Levin(self.tree(), "cpu")
+        run = Run(levin, self.folder, 120)
+        short = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=5", "--trainer.limit_val_batches=1",
+                 "--test_after_fit=false")
+        one = gpu_steps.Fit(run, "one", "fashion_mnist.yaml", *short, "--seed_everything=1")
+        other = gpu_steps.Fit(run, "other", "fashion_mnist.yaml", *short, "--seed_everything=2")
+        with self.assertRaisesRegex(Failed, "seeds: [1-9][0-9]* tensors of the checkpoints differ, first: .*tensor "):
+            gpu_steps.expect_same_tensors(run, "seeds", one.last, other.last)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
