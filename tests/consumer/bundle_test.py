@@ -96,6 +96,15 @@ class Bundle(unittest.TestCase):
                 self.assertTrue(SYSTEM.match(name) or real.startswith((own, str(torch), os.path.realpath(torch / "torch"))),
                                 f"{path.name} would load {name} from {place}")
 
+    def test_data_sets_below_levin_home_come_before_debians(self):
+        home = folder / "home"
+        (home / "datasets").mkdir(parents=True)
+        (home / "datasets/bible.data").write_bytes(b"\x1f\x9d\x91")
+        status, said = self.levin("fit", "--config", root / "share/levin/configs/gpt.yaml", LEVIN_TORCH_DIR=str(SITE),
+                                  LEVIN_HOME=str(home))
+        self.assertEqual(status, 1, said)
+        self.assertIn(f"{home}/datasets/bible.data: byte 2", said)
+
     def test_what_is_missing_is_told_before_it_starts(self):
         status, said = self.levin("--version", PYTHONPATH="/nonexistent", LEVIN_PYTHON="/bin/false")
         self.assertEqual(status, 3)
