@@ -141,7 +141,11 @@ def main():
     python = gpu_runs.python_with_torch()
     results = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "root": str(levin.root), "machine": machine(levin),
                "torch": gpu_runs.torch_versions(python) if python else {}, "steps": []}
-    write(path, results)
+    try:
+        write(path, results)
+    except OSError as error:
+        print(f"gpu-check: cannot write the results: {error}. Choose another --json FILE.", file=sys.stderr)
+        return 2
     return check(options, levin, results, path)
 
 

@@ -91,8 +91,8 @@ def column(path, name):
 
 # ---- NVIDIA's programs -------------------------------------------------------------------------------------------
 
-SMI_FIELDS = ("index", "name", "driver_version", "memory.total", "memory.used", "utilization.gpu", "temperature.gpu",
-              "power.draw")
+SMI_FIELDS = ("index", "name", "driver_version", "memory.total", "memory.used", "memory.reserved", "utilization.gpu",
+              "temperature.gpu", "power.draw")
 SMI_TEXTS = ("name", "driver_version")
 
 
@@ -108,6 +108,15 @@ def smi_rows(text):
     if not rows:
         raise Unreadable(f"nvidia-smi printed no row: {text.strip()[:200]}")
     return rows
+
+
+def smi_column(rows, field):
+    """A field of the rows that have it, memory in bytes. NVML's first interface, which Levin uses, counts as used what the
+    driver has reserved for itself; nvidia-smi counts that apart."""
+    if not field.startswith("memory"):
+        return [row[field] for row in rows if row[field] is not None]
+    reserved = (lambda row: row["memory.reserved"] or 0) if field == "memory.used" else (lambda row: 0)
+    return [(row[field] + reserved(row)) * 2**20 for row in rows if row[field] is not None]
 
 
 def sanitizer_errors(output):

@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PEER_PYTHON = '#!/bin/sh\nexec {python} "$@"\n'
+# Benchmarks set PYTHONPATH to the folder of their peers, and leave out the user's own packages.
+PEER_PYTHON = '#!/bin/sh\nunset PYTHONNOUSERSITE\nexport PYTHONPATH={path}\nexec {python} "$@"\n'
 
 
 class Skipped(Exception):
@@ -32,7 +33,7 @@ class Levin:
 
     def __init__(self, root=None, accelerator="gpu"):
         self.root, self.accelerator = Path(root).resolve() if root else HERE.parent, accelerator
-        bundled = (self.root / "libexec/levin").exists()
+        self.bundled = bundled = (self.root / "libexec/levin").exists()
         self.share = self.root / "share/levin" if bundled else self.root
         self.bin = self.root / "bin" if bundled else self.root / "build/release/bin"
         self.libraries = self.root / "lib" if bundled else self.root / "build/release/lib"
@@ -51,6 +52,12 @@ class Levin:
 
     def config(self, name):
         return str(self.configs / name)
+
+    def below(self, tool, words):
+        """(words, environment) that run a program of Levin's below a tool such as a sanitizer."""
+        if self.bundled:
+            return words, {"LEVIN_LAUNCH_WITH": " ".join(tool)}
+        return [*tool, *words], {}
 
     def why_no_gpu(self):
         """As levin::why_no_gpu(): "" if a GPU can be used."""
@@ -150,7 +157,8 @@ class Run:
         folder = self.folder / "peers"
         folder.mkdir(exist_ok=True)
         program = folder / "python3"  # a link would lose the virtual environment
-        program.write_text(PEER_PYTHON.format(python=shlex.quote(python)))
+        program.write_text(PEER_PYTHON.format(python=shlex.quote(python),
+                                              path=shlex.quote(os.environ.get("PYTHONPATH", ""))))
         program.chmod(0o755)
         return {"LEVIN_PEERS": str(folder)}
 

@@ -1,7 +1,10 @@
 """The steps of gpu_check.py, in their order. Each runs real programs and returns nothing: its figures go to run.figures, and
 what does not hold is raised as Failed."""
+import os
 import shutil
 import statistics
+import subprocess
+import threading
 import time
 from collections import namedtuple
 from pathlib import Path
@@ -142,14 +145,15 @@ def cuda_graph(run):
 # Without validation, and without the checkpoint of the best one.
 UNWATCHED = ("--trainer.limit_val_batches=0", "--trainer.callbacks=[]")
 
-TRACED = ("--model.arch=cnn", "--data.batch_size=2048", "--data.num_workers=2", "--trainer.max_steps=26",
-          *UNWATCHED, "--test_after_fit=false", "--trainer.profiler.class_path=trace",
+# A step of several milliseconds: the loader is faster than the GPU, so that there is always a batch to copy.
+TRACED = ("--model.width=64", "--model.first_stride=1", "--data.batch_size=512", "--data.num_workers=4",
+          "--data.crop_padding=0", "--data.flip=false", "--trainer.max_steps=26", *UNWATCHED, "--test_after_fit=false", "--trainer.profiler.class_path=trace",
           "--trainer.profiler.init_args.wait=12", "--trainer.profiler.init_args.warmup=2",
           "--trainer.profiler.init_args.active=8")
 
 
 def trace(run, name, *options):
-    fitted = Fit(run, name, "fashion_mnist.yaml", *TRACED, *options)
+    fitted = Fit(run, name, "fashion_mnist_resnet.yaml", *TRACED, *options)
     found = sorted(fitted.folder.glob("fit-trace-rank0-*.json"))
     expect(found, f"no trace in {fitted.folder}")
     return figures.read_trace(found[0])
@@ -193,35 +197,63 @@ def out_of_memory(run):
     expect("Largest users: parameters" in fitted.output, f"the report names no users: {report}")
 
 
+NVML = (("memory.total", "memory_total_bytes", 0.01), ("memory.used", "memory_used_bytes", 0.15),
+        ("utilization.gpu", "utilization_percent", None), ("temperature.gpu", "temperature_celsius", 0.15),
+        ("power.draw", "power_watts", 0.35))
+
+
+def watched_fit(run, program):
+    """A fit, and what nvidia-smi says of its GPU while it runs."""
+    rows, done = [], threading.Event()
+
+    def watch():
+        words = smi_words(program, "-i", visible_gpu())
+        while not done.wait(0.5):
+            said = subprocess.run(words, capture_output=True, text=True)
+            if said.returncode == 0:
+                rows.extend(figures.smi_rows(said.stdout))
+
+    run.commands.append(" ".join(smi_words(program, "-i", visible_gpu())) + "  # every half second")
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        fitted = Fit(run, "watched", "gpt.yaml", "--trainer.max_steps=5000", *UNWATCHED,
+                     "--trainer.log_every_n_steps=20", "--trainer.callbacks+=DeviceStatsMonitor")
+    finally:
+        done.set()
+        thread.join()
+    return fitted, rows
+
+
+def visible_gpu():
+    """nvidia-smi's name for cuda:0; both count by PCI bus."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
+
+
 @step(60, "NVML's figures in metrics.csv against nvidia-smi's")
 def nvml(run):
     program = shutil.which("nvidia-smi")
     if program is None:
         raise Skipped("there is no nvidia-smi")
-    with run.started(smi_words(program, "-lms", "500", "-i", "0")) as watching:
-        fitted = Fit(run, "watched", "gpt.yaml", "--trainer.max_steps=4000", *UNWATCHED,
-                     "--trainer.log_every_n_steps=20", "--trainer.callbacks+=DeviceStatsMonitor")
-        watching.terminate()
-        text, _ = watching.communicate(timeout=10)
-    rows = figures.smi_rows(text)
+    fitted, rows = watched_fit(run, program)
+    expect(rows, "nvidia-smi gave no figures during the fit")
     busy = [row for row in rows if (row["utilization.gpu"] or 0) > 0] or rows
-    scale = {"memory.total": 2**20, "memory.used": 2**20}
-    for field, name, tolerance in (("memory.total", "memory_total_bytes", 0.01), ("memory.used", "memory_used_bytes", 0.15),
-                                   ("utilization.gpu", "utilization_percent", None),
-                                   ("temperature.gpu", "temperature_celsius", 0.15), ("power.draw", "power_watts", 0.35)):
-        seen = [row[field] * scale.get(field, 1) for row in busy if row[field] is not None]
-        if not seen:
-            run.figures[f"{field}"] = "nvidia-smi has no figure"
-            continue
-        own = fitted.column(f"DeviceStatsMonitor.on_train_batch_end/gpu_{name}")
-        ours, theirs = statistics.median(own), statistics.median(seen)
-        run.figures[f"gpu_{name}"], run.figures[f"nvidia-smi {field}"] = ours, theirs
-        low, high = min(seen), max(seen)
-        if tolerance is None:
-            expect(max(own) > 0, "NVML saw no utilization during a fit")
-        else:
-            expect(low * (1 - tolerance) <= ours <= high * (1 + tolerance),
-                   f"gpu_{name} is {ours:g}, nvidia-smi's {field} {low:g} to {high:g}")
+    for field, name, tolerance in NVML:
+        compare_nvml(run, field, f"gpu_{name}", tolerance, figures.smi_column(busy, field),
+                     fitted.column(f"DeviceStatsMonitor.on_train_batch_end/gpu_{name}"))
+
+
+def compare_nvml(run, field, name, tolerance, theirs, own):
+    if not theirs:
+        run.figures[field] = "nvidia-smi has no figure"
+        return
+    ours = statistics.median(own)
+    run.figures[name], run.figures[f"nvidia-smi: {field}"] = ours, statistics.median(theirs)
+    if tolerance is None:
+        expect(max(own) > 0, "NVML saw no utilization during a fit")
+        return
+    expect(min(theirs) * (1 - tolerance) <= ours <= max(theirs) * (1 + tolerance),
+           f"{name} is {ours:g}, nvidia-smi's {field} {min(theirs):g} to {max(theirs):g}")
 
 
 def ddp(run):
@@ -324,8 +356,10 @@ def sanitizer(run):
         raise Skipped("compute-sanitizer is not installed")
     words = fit_words(run, run.folder / "short", "fashion_mnist.yaml", "--trainer.max_epochs=1",
                       "--trainer.limit_train_batches=6", "--trainer.limit_val_batches=1", "--test_after_fit=false")
-    output = run.command([program, "--tool", "memcheck", "--target-processes", "all", "--report-api-errors", "no", *words],
-                         allowed=range(256))
+    # The program itself, not the script that starts it.
+    tool = [program, "--tool", "memcheck", "--report-api-errors", "no"]
+    words, environment = run.levin.below(tool, words)
+    output = run.command(words, allowed=range(256), environment=environment)
     errors = figures.sanitizer_errors(output)
     run.figures["errors"] = errors
     expect(errors == 0, f"{errors} errors:\n" + "\n".join(output.splitlines()[:60]))

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Starts the program of this name in libexec/ with the LibTorch that it needs, which a bundle does not contain: that of
 # LEVIN_TORCH_DIR (a folder with lib/libtorch_cpu.so, or one with torch/lib such as site-packages), or the PyTorch of
-# LEVIN_PYTHON or python3.
+# LEVIN_PYTHON or python3. LEVIN_LAUNCH_WITH: a command to run it with, such as "gdb --args" or "nsys profile".
 set -eu
 
 name=${0##*/}
@@ -60,4 +60,5 @@ export LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 if [ -d "$root/share/levin/datasets" ]; then
   export LEVIN_HOME="${LEVIN_HOME:-$root/share/levin}"
 fi
-exec "$root/libexec/$name" "$@"
+# shellcheck disable=SC2086  # words on purpose
+exec ${LEVIN_LAUNCH_WITH:-} "$root/libexec/$name" "$@"

@@ -61,6 +61,10 @@ class Bundle(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertRegex(said, r"^levin \d+\.\d+\.\d+, LibTorch 2\.11")
 
+    def test_it_runs_below_another_command(self):
+        status, said = self.levin("fit", "a b", LEVIN_TORCH_DIR=str(SITE), LEVIN_LAUNCH_WITH="printf <%s>")
+        self.assertEqual((status, said), (0, f"<{root}/libexec/levin><fit><a b>"))
+
     def test_it_trains_from_there(self):
         status, said = self.levin("fit", "--config", root / "share/levin/configs/fashion_mnist.yaml", *SHORT,
                                   LEVIN_TORCH_DIR=str(SITE))

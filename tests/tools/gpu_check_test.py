@@ -82,6 +82,11 @@ class WithoutGpu(Folders):
         done = self.check("--list")
         self.assertEqual((done.returncode, [line.split()[0] for line in done.stdout.splitlines()]), (0, ORDER))
 
+    def test_results_that_cannot_be_written_are_told_before_the_first_step(self):
+        done = self.check("--json", self.folder / "missing/out.json")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("missing/out.json.part'. Choose another --json FILE.", done.stderr)
+
     def test_an_unknown_step_is_refused_with_all_names(self):
         done = self.check("--only", "gpt2")
         self.assertEqual(done.returncode, 2)
@@ -192,6 +197,38 @@ class Steps(Folders):
         said = subprocess.run([peer, "-c", "import importlib.util as u; print(u.find_spec('torch').origin)"],
                               capture_output=True, text=True).stdout
         self.assertEqual(said.strip(), str(site / "__init__.py"))
+
+    def nvml(self, smi):
+        """The step with a fit that wrote 70 W, 40 degrees and 2 GiB of 80, beside an nvidia-smi that says `smi`."""
+        self.program(self.levin.root, "levin", """
+for word; do case $word in --trainer.default_root_dir=*) root=${word#*=}/levin_logs/version_0 ;; esac; done
+mkdir -p "$root"; sleep 1.2
+p=DeviceStatsMonitor.on_train_batch_end/gpu_
+echo "step,${p}memory_total_bytes,${p}memory_used_bytes,${p}utilization_percent,${p}temperature_celsius,${p}power_watts" > "$root/metrics.csv"
+echo "19,85899345920,2147483648,60,40,70" >> "$root/metrics.csv"
+""")
+        self.program(self.levin.root, "nvidia-smi", f"echo '{smi}'\n")
+        before = os.environ["PATH"]
+        os.environ["PATH"] = f"{self.levin.bin}:{before}"
+        try:
+            return self.carry_out(gpu_steps.nvml)
+        finally:
+            os.environ["PATH"] = before
+
+    def test_figures_of_nvml_are_compared_with_those_of_nvidia_smi(self):
+        entry = self.nvml("0, NVIDIA H100, 580.95.05, 81920, 1548, 500, 60, 41, 72.5")
+        self.assertEqual((entry["outcome"], entry["reason"]), ("passed", ""))
+        self.assertEqual((entry["figures"]["gpu_power_watts"], entry["figures"]["nvidia-smi: power.draw"]), (70, 72.5))
+        entry = self.nvml("0, NVIDIA H100, 580.95.05, 81920, 1548, 500, 60, 41, 300")
+        self.assertEqual((entry["outcome"], entry["reason"]), ("failed", "gpu_power_watts is 70, nvidia-smi's power.draw 300 to 300"))
+        entry = self.nvml("0, NVIDIA H100, 580.95.05, 81920, 1548, 500, 60, 41, [N/A]")
+        self.assertEqual((entry["outcome"], entry["figures"]["power.draw"]), ("passed", "nvidia-smi has no figure"))
+
+    def test_programs_of_a_bundle_run_below_a_tool_through_their_launcher(self):
+        self.assertEqual(self.levin.below(["tool", "-x"], ["levin", "fit"]), (["tool", "-x", "levin", "fit"], {}))
+        self.levin.bundled = True
+        self.assertEqual(self.levin.below(["tool", "-x"], ["levin", "fit"]),
+                         (["levin", "fit"], {"LEVIN_LAUNCH_WITH": "tool -x"}))
 
     def test_a_failing_device_step_skips_the_rest_and_fails_the_check(self):
         self.program(self.levin.root, "levin", "echo no kernel image is available; exit 1\n")

@@ -33,8 +33,8 @@ tensor model.net.0.weight: F32 (256, 784), largest difference 1.5e-07, 12 of 200
 tensor optimizer.step: only in the first, I64 ()
 """
 
-SMI = """0, NVIDIA H100 80GB HBM3, 580.95.05, 81559, 1523, 87, 41, 312.55
-1, NVIDIA H100 80GB HBM3, 580.95.05, 81559, 4, 0, 30, [N/A]
+SMI = """0, NVIDIA H100 80GB HBM3, 580.95.05, 81559, 1523, 551, 87, 41, 312.55
+1, NVIDIA H100 80GB HBM3, 580.95.05, 81559, 4, [N/A], 0, 30, [N/A]
 """
 
 GTEST = """[==========] 19 tests from 5 test suites ran. (2345 ms total)
@@ -100,6 +100,12 @@ class Nvidia(unittest.TestCase):
         self.assertEqual(rows[0]["driver_version"], "580.95.05")
         self.assertEqual((rows[0]["memory.total"], rows[0]["memory.used"], rows[0]["power.draw"]), (81559, 1523, 312.55))
         self.assertIsNone(rows[1]["power.draw"])
+
+    def test_memory_in_bytes_with_what_the_driver_reserves(self):
+        rows = figures.smi_rows(SMI)
+        self.assertEqual(figures.smi_column(rows, "memory.used"), [2074 * 2**20, 4 * 2**20])
+        self.assertEqual(figures.smi_column(rows, "memory.total"), [81559 * 2**20] * 2)
+        self.assertEqual(figures.smi_column(rows, "power.draw"), [312.55])
 
     def test_a_message_of_the_driver_is_not_a_row(self):
         with self.assertRaisesRegex(Unreadable, "No devices were found"):
