@@ -172,8 +172,8 @@ def copies_ahead(run):
                         "host waits a step": waits, "host waits a step, nonfinite_loss: ignore": free})
     expect(not streams[0] & streams[1], f"copies and kernels share streams {streams[0] & streams[1]}")
     expect(share > 0.5, f"only {share:.0%} of the copies' time overlaps with kernels")
-    expect(waits <= 1, f"the host waits {waits} times a step")
-    expect(free == 0, f"with nonfinite_loss: ignore the host still waits {free} times a step")
+    expect(waits <= 1, f"the host waits {waits:g} times a step")
+    expect(free == 0, f"with nonfinite_loss: ignore the host still waits {free:g} times a step")
 
 
 @step(60, "a run that is resumed on the GPU ends with the same bits")

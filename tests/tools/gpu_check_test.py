@@ -240,6 +240,122 @@ echo "19,85899345920,2147483648,60,40,70" >> "$root/metrics.csv"
         self.assertIn("see the step device", second["reason"])
 
 
+class Checks(Folders):
+    """What steps require, with a levin that leaves the files and the output of one on a GPU."""
+
+    def setUp(self):
+        super().setUp()
+        self.levin = gpu_runs.Levin(self.tree(), "cpu")
+
+    def carry_out(self, function):
+        entry = gpu_check.carry_out(gpu_steps.Step("one", 20, "what", function), self.levin, self.folder / "one")
+        return entry["outcome"], entry["reason"], entry["figures"]
+
+    def fake_levin(self, script):
+        """`script` runs in the folder of the run's logs."""
+        self.program(self.levin.root, "levin", """
+for word; do case $word in --trainer.default_root_dir=*) folder=${word#*=}/levin_logs/version_0 ;; esac; done
+[ -z "$folder" ] || { mkdir -p "$folder" && cd "$folder"; }
+""" + script)
+
+    def trace(self, *events):
+        steps = [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{k}", "ts": 100 * k, "dur": 90} for k in (1, 2)]
+        text = json.dumps({"traceEvents": [*steps, *events]})
+        self.fake_levin(f"echo '{text}' > fit-trace-rank0-0.pt.trace.json\n")
+
+    def gpu_event(self, category, name, start, duration, stream):
+        return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration, "args": {"stream": stream, "bytes": 2**22}}
+
+    def test_copies_must_be_beside_kernels_on_a_stream_of_their_own_and_the_host_must_not_wait(self):
+        copy = self.gpu_event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 110, 10, 13)
+        kernel = self.gpu_event("kernel", "gemm", 100, 90, 7)
+        self.trace(copy, kernel)
+        outcome, reason, figures = self.carry_out(gpu_steps.copies_ahead)
+        self.assertEqual((outcome, reason, figures["their time beside kernels"]), ("passed", "", 1))
+        self.trace(copy, {**kernel, "args": {"stream": 13}})
+        self.assertEqual(self.carry_out(gpu_steps.copies_ahead)[1], "copies and kernels share streams {13}")
+        self.trace(copy, {**kernel, "ts": 116})
+        self.assertEqual(self.carry_out(gpu_steps.copies_ahead)[1], "only 40% of the copies' time overlaps with kernels")
+        wait = {"ph": "X", "cat": "cuda_runtime", "name": "cudaStreamSynchronize", "dur": 1}
+        self.trace(copy, kernel, {**wait, "ts": 120}, {**wait, "ts": 220})
+        self.assertEqual(self.carry_out(gpu_steps.copies_ahead)[1],
+                         "with nonfinite_loss: ignore the host still waits 1 times a step")
+        self.trace(copy, kernel, *({**wait, "ts": at} for at in (120, 130, 220, 230)))
+        self.assertEqual(self.carry_out(gpu_steps.copies_ahead)[1], "the host waits 2 times a step")
+
+    def plan(self, measured, measured_again):
+        self.fake_levin(f"""
+if [ "$1" = plan ]; then
+  printf '%s\\n' 'GPT on cuda:0' 'plan                   segments  predicted peak       step   slower   largest batch' \\
+    'no recomputation              0       100.0 MiB   454.8 ms    0.0 %              10' \\
+    'each block                    4        50.0 MiB   556.3 ms   22.3 %              33' 'memory over the step: a.svg'
+  exit
+fi
+case "$*" in *recompute*) peak={measured_again} ;; *) peak={measured} ;; esac
+echo "step,DeviceStatsMonitor.on_train_batch_end/allocated_bytes.all.peak" > metrics.csv
+echo "0,$((peak / 2))" >> metrics.csv; echo "1,$peak" >> metrics.csv
+""")
+        return self.carry_out(gpu_steps.planner)
+
+    def test_a_prediction_must_be_within_five_percent_for_both_plans(self):
+        outcome, reason, figures = self.plan(104 * 2**20, 48 * 2**20)
+        self.assertEqual((outcome, reason), ("passed", ""))
+        self.assertAlmostEqual(figures["each block: off by"], 50 / 48 - 1)
+        self.assertEqual(self.plan(104 * 2**20, 40 * 2**20)[1], "each block: the prediction is off by 25.0%")
+        self.assertEqual(self.plan(110 * 2**20, 50 * 2**20)[1], "no recomputation: the prediction is off by -9.1%")
+
+    def test_a_run_that_is_out_of_memory_must_say_where_and_who_uses_it(self):
+        report = ("error: training_step, epoch 0, batch 0, global step 0: out of memory in forward on cuda:0. 15.6 GiB more were "
+                  "asked for, where 60 GiB of 79 GiB are allocated, 70 GiB are reserved, and 3 GiB free.")
+        users = "Largest users: parameters 197 MiB (h 192 MiB)"
+        self.fake_levin(f"echo '{report}'; echo '{users}'; exit 1\n")
+        outcome, reason, figures = self.carry_out(gpu_steps.out_of_memory)
+        self.assertEqual((outcome, reason, figures["report"]), ("passed", "", report))
+        self.fake_levin(f"echo '{report}'; exit 1\n")
+        self.assertIn("the report names no users", self.carry_out(gpu_steps.out_of_memory)[1])
+        self.fake_levin(f"echo '{users}'; exit 1\n")
+        self.assertIn("no report of the memory that ran out", self.carry_out(gpu_steps.out_of_memory)[1])
+        self.fake_levin(f"echo '{report}'; echo '{users}'\n")
+        self.assertIn("exit status 0", self.carry_out(gpu_steps.out_of_memory)[1])
+
+    def sanitizer(self, summary):
+        self.fake_levin("echo Trained 1 epoch\n")
+        tool = self.folder / "tools/compute-sanitizer"
+        tool.parent.mkdir(exist_ok=True)
+        tool.write_text(f"""#!/bin/sh
+[ "$1 $2" = "--tool memcheck" ] || exit 9
+shift 4; "$@"; echo "========= ERROR SUMMARY: {summary}"
+""")
+        tool.chmod(0o755)
+        before = os.environ["PATH"]
+        os.environ["PATH"] = f"{tool.parent}:{before}"
+        try:
+            return self.carry_out(gpu_steps.sanitizer)
+        finally:
+            os.environ["PATH"] = before
+
+    def test_the_sanitizer_must_find_nothing_in_a_fit_that_trains(self):
+        self.assertEqual(self.sanitizer("0 errors"), ("passed", "", {"errors": 0}))
+        outcome, reason, _ = self.sanitizer("2 errors")
+        self.assertEqual((outcome, reason.splitlines()[0]), ("failed", "2 errors:"))
+
+    def xlmr(self, share):
+        columns = {name: {"median": 1000.0} for name in gpu_steps.ARTICLE}
+        result = {"memory_of_recomputation": share, "tables": {
+            "peak memory of a step of XLM-R": {"unit": "MiB", "figures": columns},
+            "time of a step of XLM-R": {"unit": "ms", "figures": columns}}}
+        self.program(self.levin.root, "bench_xlmr", f"mkdir -p build/bench; echo '{json.dumps(result)}' > build/bench/xlmr_gpu.json\n")
+        return self.carry_out(gpu_steps.xlmr)
+
+    def test_xlmr_stands_beside_the_articles_columns_and_its_memory_must_be_halved(self):
+        outcome, _, figures = self.xlmr(0.5)
+        self.assertEqual(outcome, "passed")
+        self.assertAlmostEqual(figures["large-8-mixed: GB"], 1.048576)
+        self.assertEqual(figures["large-8-mixed: GB in the article"], 23.5)
+        self.assertEqual(figures["large-8-mixed-recompute: minutes of the article's epoch"], 110)
+        self.assertEqual(self.xlmr(0.64)[1], "recomputation leaves 0.640 of the large model's memory, in the article 0.50")
+
+
 class OnTheCpu(Folders):
     """Resuming and dp over one device keep the bits on a CPU too: the steps' commands, files and comparisons are real."""
 
