@@ -3,38 +3,18 @@
 // PyTorch loop with fused AdamW and Lightning (peers/gpt.py).
 //
 //   bench_gpt [--rounds N] [--quick]
-//   bench_gpt gpu       on a GPU in bf16-mixed, batches of 4 x 128 bytes, without and with record_steps; no peers
+//   bench_gpt gpu …     on a GPU, see gpt_gpu.cpp
 #include <algorithm>
 
+#include "gpt_gpu.h"
 #include "gpt_runs.h"
 #include "levin/core/console.h"
-#include "levin/core/gpu.h"
 #include "peer.h"
 #include "rounds.h"
 
 namespace bench::gpt {
 
 namespace {
-
-int run_on_gpu(const Options& options) {
-  (void)levin::open_gpu();  // before LibTorch is asked for anything
-  levin::Console::instance().capture([](const std::string&) {});
-  const int64_t steps = options.quick ? 8 : 400;
-  const auto bytes = load_bytes();
-  const Work work{.batch = 4, .block = 128, .gpu = true},
-      graph{.batch = 4, .block = 128, .gpu = true, .record_steps = true};
-  Report report("gpt_gpu");
-  const auto figures =
-      interleave({{"hand-written LibTorch loop", [&] { return hand_written_loop(work, bytes, steps); }},
-                  {"Trainer", [&] { return trained_by_levin(work, steps, {.devices = int64_t{1}}); }},
-                  {"Trainer, recorded", [&] { return trained_by_levin(graph, steps, {.devices = int64_t{1}}); }}},
-                 options);
-  report.table("GPT of 4 layers, 128 wide, batches of 4 x 128 bytes, bf16-mixed, one GPU", "tokens/s", figures);
-  report.at_least("to_libtorch_loop", ratio(figures, "Trainer", "hand-written LibTorch loop"), 1);
-  report.at_least("graph_to_libtorch_loop", ratio(figures, "Trainer, recorded", "hand-written LibTorch loop"), 1.5);
-  report.write();
-  return 0;
-}
 
 int run(const Options& options) {
   if (std::find(options.words.begin(), options.words.end(), "gpu") != options.words.end()) return run_on_gpu(options);

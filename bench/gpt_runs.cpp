@@ -1,6 +1,5 @@
 #include "gpt_runs.h"
 
-#include <ATen/DeviceAccelerator.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -8,6 +7,7 @@
 
 #include "levin/data/text/text_reader.h"
 #include "levin/precision/autocast.h"
+#include "steady_stopwatch.h"
 #include "stopwatch.h"
 
 namespace bench::gpt {
@@ -18,33 +18,21 @@ torch::Device device_of(const Work& work) {
   return torch::Device(work.gpu ? torch::kCUDA : torch::kCPU);
 }
 
-// A GPU works on after the host has done its part.
-class DeviceStopwatch : public Stopwatch {
- public:
-  explicit DeviceStopwatch(const Work& work) : gpu_(work.gpu) {}
-  void on_train_end(levin::Trainer& trainer, levin::LightningModule& module) override {
-    if (gpu_) at::accelerator::synchronizeDevice(0);
-    Stopwatch::on_train_end(trainer, module);
-  }
-
- private:
-  bool gpu_;
-};
-
 }  // namespace
 
 GPTOptions model_options(const Work& work) {
   GPTOptions options;
-  options.vocab_size = 256;
+  options.vocab_size = work.vocab;
   options.block_size = work.block;
-  options.n_layer = options.n_head = 4;
-  options.n_embd = 128;
+  options.n_layer = work.layers;
+  options.n_head = work.heads;
+  options.n_embd = work.width;
   return options;
 }
 
-int64_t count_parameters() {
+int64_t count_parameters(const Work& work) {
   int64_t count = 0;
-  for (const auto& parameter : GPT(model_options()).parameters()) count += parameter.numel();
+  for (const auto& parameter : GPT(model_options(work)).parameters()) count += parameter.numel();
   return count;
 }
 
@@ -63,20 +51,21 @@ torch::Tensor random_loss(GPT& model, const at::Tensor& bytes, const Work& work)
 }
 
 double hand_written_loop(const Work& work, const at::Tensor& bytes, int64_t steps) {
-  using Clock = std::chrono::steady_clock;
   torch::manual_seed(0);
   GPT model(model_options(work));
   model.train();
   model.to(device_of(work));
   torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(1e-3).betas({0.9, 0.95}));
-  const auto start = Clock::now();
-  for (int64_t step = 0; step < steps; ++step) {
+  const int64_t skipped = work.gpu ? kSkippedSteps : 0;
+  auto start = std::chrono::steady_clock::now();
+  for (int64_t step = 0; step < skipped + steps; ++step) {
+    if (step == skipped) start = time_when_done(work.gpu);
     optimizer.zero_grad();
     random_loss(model, bytes, work).backward();
     optimizer.step();
   }
-  if (work.gpu) at::accelerator::synchronizeDevice(0);
-  return static_cast<double>(steps * work.tokens()) / std::chrono::duration<double>(Clock::now() - start).count();
+  const std::chrono::duration<double> seconds = time_when_done(work.gpu) - start;
+  return static_cast<double>(steps * work.tokens()) / seconds.count();
 }
 
 double trained_by_levin(const Work& work, int64_t steps, levin::TrainerOptions options) {
@@ -88,15 +77,21 @@ double trained_by_levin(const Work& work, int64_t steps, levin::TrainerOptions o
   torch::manual_seed(0);
   GPT model(model_options(work));
   levin::TextFile data({.block_size = work.block, .batch_size = work.batch, .val_fraction = 0});
-  const auto watch = std::make_shared<DeviceStopwatch>(work);
-  options.max_steps = steps;
-  options.callbacks.push_back(watch);
+  const auto watch = std::make_shared<Stopwatch>();
+  const auto steady = std::make_shared<SteadyStopwatch>(steps, work.gpu);
+  options.max_steps = work.gpu ? kSkippedSteps + steps : steps;
+  if (work.gpu) {
+    options.callbacks.push_back(steady);
+  } else {
+    options.callbacks.push_back(watch);
+  }
   options.default_root_dir = folder.string();
   options.accelerator = work.gpu ? "gpu" : "cpu";
   if (work.gpu) options.precision = "bf16-mixed";
   options.record_steps = work.record_steps;
   levin::Trainer(std::move(options)).fit(model, data);
   if (alone) std::filesystem::remove_all(folder);
+  if (work.gpu) return static_cast<double>(work.tokens()) / steady->seconds_a_step();
   return watch->items_a_second(work.tokens());
 }
 

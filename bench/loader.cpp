@@ -1,16 +1,27 @@
 // How fast samples come: one pass over 50,000 CIFAR-shaped samples, (3, 32, 32) uint8 in memory, in shuffled batches
 // of 128, each sample transformed by itself to float32 of 0 to 1, with 0, 1 and 2 workers; by Levin's DataLoader, by
 // torch::data and by Python's DataLoader (peers/loader.py). Workers are started before what is timed.
+//
+//   bench_loader [--rounds N] [--quick]
+//   bench_loader gpu          steps of a convolutional network on a GPU with those samples, and with one batch that is
+//                             there already: what loading adds to a step
+//   bench_loader gpu dry      the same on the CPU with a tiny network: shows that the program runs
 #include <torch/torch.h>
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <stdexcept>
 
+#include "levin/core/console.h"
+#include "levin/core/gpu.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/loading/dataset.h"
+#include "levin/optim/sgd.h"
+#include "levin/trainer/lightning_module.h"
 #include "peer.h"
 #include "rounds.h"
+#include "steady_stopwatch.h"
 
 namespace bench::loader {
 
@@ -89,7 +100,95 @@ Contender torch_loader(const Images& images, int64_t workers) {
           }};
 }
 
+// Gives the same batch for ever.
+class OneBatch final : public levin::Loader {
+ public:
+  explicit OneBatch(levin::Batch batch) : batch_(std::move(batch)) {}
+  void start(int64_t, int64_t) override {}
+  bool next(levin::Batch& batch) override {
+    batch = batch_;
+    return true;
+  }
+  [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
+
+ private:
+  levin::Batch batch_;
+};
+
+class Convolutions : public levin::LightningModule {
+ public:
+  explicit Convolutions(int64_t width) {
+    for (const auto& [in, out, stride] :
+         {std::array{int64_t{3}, width, int64_t{1}}, {width, 2 * width, 1}, {2 * width, 4 * width, 2}}) {
+      net_->push_back(torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 3).stride(stride).padding(1)));
+      net_->push_back(torch::nn::BatchNorm2d(out));
+      net_->push_back(torch::nn::ReLU());
+    }
+    net_->push_back(torch::nn::AdaptiveAvgPool2d(1));
+    net_->push_back(torch::nn::Flatten());
+    net_->push_back(torch::nn::Linear(4 * width, 10));
+    register_module("net", net_);
+  }
+  torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
+    return torch::nn::functional::cross_entropy(net_->forward(batch[0]), batch[1]);
+  }
+  levin::OptimizerConfig configure_optimizers() override { return levin::SGD(parameters(), {.lr = 0.01}); }
+
+ private:
+  torch::nn::Sequential net_;
+};
+
+// Milliseconds a step.
+double step_time(const std::shared_ptr<levin::Loader>& loader, int64_t steps, bool gpu) {
+  torch::manual_seed(0);
+  Convolutions model(gpu ? 128 : 2);
+  const auto watch = std::make_shared<SteadyStopwatch>(steps, gpu);
+  levin::TrainerOptions options{.max_steps = kSkippedSteps + steps,
+                                .accelerator = gpu ? "gpu" : "cpu",
+                                .devices = int64_t{1},
+                                .logger = false,
+                                .callbacks = {watch},
+                                .enable_checkpointing = false};
+  if (gpu) options.precision = "bf16-mixed";
+  levin::Trainer(std::move(options)).fit(model, loader);
+  return watch->seconds_a_step() * 1e3;
+}
+
+int run_on_gpu(const Options& options) {
+  const bool dry = options.words.size() == 2 && options.words[1] == "dry";
+  if (options.words[0] != "gpu" || (options.words.size() > 1 && !dry)) {
+    throw std::runtime_error("usage: bench_loader [gpu [dry]]");
+  }
+  if (!dry) (void)levin::open_gpu();  // before LibTorch is asked for anything
+  levin::Console::instance().capture([](const std::string&) {});
+  const at::Device device = dry ? at::Device(at::kCPU) : at::Device(at::kCUDA, 0);
+  const int64_t steps = dry ? 1 : options.quick ? 8 : 300;
+  const auto images = make_images(dry ? 16 * kBatch : 50'000);
+  const auto samples = std::make_shared<LevinImages>(images);
+  const auto first = levin::Batch{images.images.narrow(0, 0, kBatch).to(device).to(at::kFloat).div_(255),
+                                  images.labels.narrow(0, 0, kBatch).to(device)};
+  std::vector<Contender> contenders = {
+      {"one batch, on the device", [&] { return step_time(std::make_shared<OneBatch>(first), steps, !dry); }}};
+  for (const int64_t workers : {0, 2, 4, 8}) {
+    if (dry && workers > 2) continue;
+    const levin::DataLoaderOptions wanted{
+        .batch_size = kBatch, .shuffle = true, .drop_last = true, .num_workers = workers};
+    contenders.push_back({"DataLoader, " + std::to_string(workers) + " workers", [&, wanted] {
+                            return step_time(std::make_shared<levin::DataLoader>(samples, wanted), steps, !dry);
+                          }});
+  }
+  Report report("loader_gpu");
+  const auto figures = interleave(contenders, options);
+  report.table("a step with 128 samples of 3x32x32", "ms", figures);
+  for (size_t k = 1; k < figures.size(); ++k) {
+    report.number("real_to_synthetic of " + figures[k].name, ratio(figures, figures[k].name, figures[0].name));
+  }
+  report.write();
+  return 0;
+}
+
 int run(const Options& options) {
+  if (!options.words.empty()) return run_on_gpu(options);
   at::set_num_threads(1);
   const int64_t samples = options.quick ? 512 : 50'000;
   const auto images = make_images(samples);

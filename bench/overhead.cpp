@@ -7,10 +7,12 @@
 //   which
 //       counts instructions and is the same however busy the machine is; the difference of two numbers of batches
 //       leaves out the start. tiny_loop and tiny_trainer: the step of next to no work.
+//   bench_overhead gpu                                             on a GPU, see overhead_gpu.cpp
 #include <cstdio>
 #include <stdexcept>
 
 #include "levin/core/console.h"
+#include "overhead_gpu.h"
 #include "overhead_runs.h"
 #include "peer.h"
 #include "rounds.h"
@@ -78,6 +80,7 @@ void measure_fixed_cost(const Options& options, Report& report) {
 }
 
 int run(const Options& options) {
+  if (!options.words.empty() && options.words[0] == "gpu") return run_on_gpu(options);
   pin_to_one_core();
   levin::Console::instance().capture([](const std::string&) {});
   if (!options.words.empty()) return run_alone(options.words);

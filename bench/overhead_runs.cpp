@@ -137,7 +137,7 @@ at::Tensor tiny_data(int64_t steps) {
 }  // namespace
 
 Data load_fashion_mnist() {
-  const std::string folder = "/usr/share/datasets/fashion-mnist/";
+  const std::string folder = levin::FashionMnist().folder() + "/";
   const auto images = levin::read_idx(folder + "train-images-idx3-ubyte.gz");
   const auto labels = levin::read_idx(folder + "train-labels-idx1-ubyte.gz");
   return {images.flatten(1).to(torch::kFloat) / 255, labels.to(torch::kLong)};

@@ -115,8 +115,10 @@ std::vector<std::string> peer_command(const std::string& program, const std::vec
   }
   ::setenv("PYTHONPATH", folder, 1);
   ::setenv("PYTHONNOUSERSITE", "1", 1);
-  std::vector<std::string> command = {std::string(folder) + "/python3", "-B",
-                                      std::string(LEVIN_BENCH_PEERS) + "/" + program + ".py"};
+  const char* programs = std::getenv("LEVIN_BENCH_PEERS");  // where this program was built is not where it runs
+  std::vector<std::string> command = {
+      std::string(folder) + "/python3", "-B",
+      std::string(programs != nullptr ? programs : LEVIN_BENCH_PEERS) + "/" + program + ".py"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return command;
 }
@@ -130,6 +132,11 @@ std::shared_ptr<Peer> Peer::start(const std::string& program, const std::vector<
   const auto command = peer_command(program, arguments);
   if (command.empty()) return nullptr;
   return std::shared_ptr<Peer>(new Peer(command, peer_log(program)));
+}
+
+std::string Peer::why_not(const std::string& way) {
+  process_.send("can " + way);
+  return process_.answer().get<std::string>();
 }
 
 double Peer::round(const std::string& words) {

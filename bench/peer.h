@@ -40,8 +40,8 @@ class Process {
   std::FILE* out_ = nullptr;
 };
 
-/// The command line of bench/peers/<program>.py. Empty, with a note printed once on standard output, where
-/// $LEVIN_PEERS, which `./dev bench` sets to the folder of the installed peers, is not set.
+/// The command line of bench/peers/<program>.py ($LEVIN_BENCH_PEERS: another folder). Empty, with a note printed once
+/// on standard output, where $LEVIN_PEERS, which `./dev bench` sets to the folder of the installed peers, is not set.
 [[nodiscard]] std::vector<std::string> peer_command(const std::string& program,
                                                     const std::vector<std::string>& arguments);
 
@@ -53,6 +53,10 @@ class Peer {
   /// Starts the program and waits until it is ready; null where peers are not installed.
   [[nodiscard]] static std::shared_ptr<Peer> start(const std::string& program,
                                                    const std::vector<std::string>& arguments = {});
+
+  /// Why the program cannot run rounds of this kind here ("no module named lightning"); "" if it can. Of programs that
+  /// give serve() a function for it.
+  [[nodiscard]] std::string why_not(const std::string& way);
 
   /// Runs one round; `words` say which, as the program's first lines explain. Returns its figure.
   double round(const std::string& words);

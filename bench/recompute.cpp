@@ -3,82 +3,133 @@
 // at the peak of a step, above what was held before it, by the allocator's own records on both sides.
 //
 //   bench_recompute [--rounds N] [--quick]
+//   bench_recompute gpu          on a GPU: 12 layers, 768 wide, batches of 8 x 512 tokens, in float32
+//   bench_recompute gpu dry      the same program on the CPU with a tiny model: shows that it runs
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <stdexcept>
 
+#include "levin/core/gpu.h"
+#include "levin/recompute/memory_meter.h"
 #include "levin/recompute/recomputation.h"
 #include "models/gpt.h"
 #include "peak_memory.h"
 #include "peer.h"
 #include "rounds.h"
+#include "steady_stopwatch.h"
 
 namespace bench::recompute {
 
 namespace {
 
-constexpr int64_t kBatch = 8, kBlock = 128, kVocab = 256;
+constexpr int64_t kVocab = 256;
+
+struct Shape {
+  int64_t batch = 8, block = 128, layers = 8, heads = 4, width = 128;
+  bool gpu = false;
+
+  [[nodiscard]] std::string text() const {
+    return "GPT of " + std::to_string(layers) + " layers, " + std::to_string(width) + " wide, batches of " +
+           std::to_string(batch) + " x " + std::to_string(block) + " tokens";
+  }
+  // For the peer.
+  [[nodiscard]] std::vector<std::string> words() const {
+    std::vector<std::string> all = {gpu ? "cuda" : "cpu"};
+    for (const int64_t number : {batch, block, layers, heads, width}) all.push_back(std::to_string(number));
+    return all;
+  }
+};
 
 class Work {
  public:
-  Work() : model_(model_options()) {
+  explicit Work(const Shape& shape) : shape_(shape), model_(model_options(shape)) {
     torch::manual_seed(0);
-    tokens_ = torch::randint(kVocab, {kBatch, kBlock + 1}, torch::kLong);
+    tokens_ = torch::randint(kVocab, {shape.batch, shape.block + 1}, torch::kLong);
+    if (!shape.gpu) return;
+    model_.to(at::Device(at::kCUDA, 0));
+    tokens_ = tokens_.to(at::Device(at::kCUDA, 0));
   }
 
   void step() {
     model_.zero_grad();
-    const auto logits = model_.forward(tokens_.narrow(1, 0, kBlock));
+    const auto logits = model_.forward(tokens_.narrow(1, 0, shape_.block));
     // Not all in one line: the targets would live as long as backward.
     const auto loss =
-        torch::nn::functional::cross_entropy(logits.flatten(0, 1), tokens_.narrow(1, 1, kBlock).flatten());
+        torch::nn::functional::cross_entropy(logits.flatten(0, 1), tokens_.narrow(1, 1, shape_.block).flatten());
     loss.backward();
   }
 
   double milliseconds(const levin::RecomputeOptions* again, int64_t steps) {
-    using Clock = std::chrono::steady_clock;
     const auto acting = act(again);
-    const auto start = Clock::now();
+    if (shape_.gpu) step();  // the allocator takes its memory
+    const auto start = time_when_done(shape_.gpu);
     for (int64_t k = 0; k < steps; ++k) step();
-    return std::chrono::duration<double, std::milli>(Clock::now() - start).count() / static_cast<double>(steps);
+    const std::chrono::duration<double, std::milli> took = time_when_done(shape_.gpu) - start;
+    return took.count() / static_cast<double>(steps);
   }
 
   double peak_mib(const levin::RecomputeOptions* again) {
     const auto acting = act(again);
     step();
     model_.zero_grad();
+    if (shape_.gpu) return peak_of_gpu_mib();
     const PeakMemory memory;
     step();
     return memory.mib();
   }
 
  private:
-  static GPTOptions model_options() {
+  static GPTOptions model_options(const Shape& shape) {
     GPTOptions options;
     options.vocab_size = kVocab;
-    options.block_size = kBlock;
-    options.n_layer = 8;
-    options.n_head = 4;
-    options.n_embd = 128;
+    options.block_size = shape.block;
+    options.n_layer = shape.layers;
+    options.n_head = shape.heads;
+    options.n_embd = shape.width;
     return options;
+  }
+
+  double peak_of_gpu_mib() {
+    const auto meter = levin::MemoryMeter::make(at::Device(at::kCUDA, 0));
+    meter->wait();
+    meter->mark();
+    const int64_t before = meter->held();
+    step();
+    meter->wait();
+    return static_cast<double>(meter->peak() - before) / (1 << 20);
   }
 
   std::unique_ptr<levin::Recomputation> act(const levin::RecomputeOptions* again) {
     return again == nullptr ? nullptr : std::make_unique<levin::Recomputation>(model_, *again);
   }
 
+  Shape shape_;
   GPT model_;
   torch::Tensor tokens_;
 };
 
+// The GPU's, or the CPU's of "dry".
+Shape large_shape(const Options& options) {
+  const bool dry = options.words.size() == 2 && options.words[1] == "dry";
+  if (options.words[0] != "gpu" || (options.words.size() > 1 && !dry)) {
+    throw std::runtime_error("usage: bench_recompute [gpu [dry]]");
+  }
+  if (dry) return {.batch = 2, .block = 16, .layers = 2, .heads = 2, .width = 16};
+  (void)levin::open_gpu();  // before LibTorch is asked for anything
+  return {.batch = 8, .block = 512, .layers = 12, .heads = 12, .width = 768, .gpu = true};
+}
+
 int run(const Options& options) {
-  pin_to_one_core();
+  const bool large = !options.words.empty();
+  const Shape size = large ? large_shape(options) : Shape();
+  if (!size.gpu) pin_to_one_core();
   const int64_t steps = options.quick ? 1 : 12;
-  const auto work = std::make_shared<Work>();
+  const auto work = std::make_shared<Work>(size);
   static const levin::RecomputeOptions each{.modules = {"h.*"}};
   static const levin::RecomputeOptions selective{.modules = {"h.*"}, .keep = levin::Keep::matmul};
-  const auto peer = Peer::start("recompute");
-  Report report("recompute");
+  const auto peer = Peer::start("recompute", size.words());
+  Report report(large ? "recompute_gpu" : "recompute");
   if (peer != nullptr) report.peers(peer->versions());
 
   std::vector<Contender> times = {{"Levin", [=] { return work->milliseconds(nullptr, steps); }},
@@ -94,9 +145,9 @@ int run(const Options& options) {
     memory.push_back({"PyTorch", [=] { return peer->round("memory plain"); }});
     memory.push_back({"PyTorch, checkpoint", [=] { return peer->round("memory again"); }});
   }
-  const std::string shape = "GPT of 8 layers, 128 wide, batches of 8 x 128 tokens";
+  const std::string shape = size.text();
   const auto step_times = interleave(times, options);
-  report.table("A step, one thread: " + shape, "ms", step_times);
+  report.table((size.gpu ? "A step, one GPU: " : "A step, one thread: ") + shape, "ms", step_times);
   Options once = options;
   once.rounds = std::min(options.rounds, 3);  // always the same
   const auto peaks = interleave(memory, once);

@@ -1,6 +1,7 @@
 """What overhead.py and ddp.py train: MLP 784-64-10, batch 64, on Fashion-MNIST in memory. Import it after rounds.py."""
 import gzip
 import logging
+import os
 import time
 import warnings
 
@@ -12,7 +13,8 @@ from torch.nn import functional as F
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 BATCH = 64
-FOLDER = "/usr/share/datasets/fashion-mnist/"
+FOLDER = next((folder for folder in ("/usr/share/datasets/fashion-mnist/",
+                                    os.environ.get("LEVIN_HOME", "") + "/datasets/fashion-mnist/") if os.path.isdir(folder)), "")
 warnings.filterwarnings("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 

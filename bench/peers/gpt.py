@@ -5,13 +5,13 @@
 Both with fused AdamW and with batches gathered whole, so that Python does as little as it can.
 """
 import logging
-import subprocess
 import tempfile
 import time
 import warnings
 
 from rounds import serve
 from gpt_model import GPT
+from kjv import load_tokens
 import lightning
 import torch
 from torch.nn import functional as F
@@ -19,14 +19,6 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 BATCH, BLOCK = 12, 64
 SHAPE = dict(vocab=256, block=BLOCK, layers=4, heads=4, width=128)
-
-
-def load_tokens():
-    """The text as uint8: the package's file is a table in front of compress(1) data."""
-    with open("/usr/lib/bible.data", "rb") as file:
-        packed = file.read()
-    done = subprocess.run(["gzip", "-dc"], input=packed[packed.index(b"\x1f\x9d"):], stdout=subprocess.PIPE, check=True)
-    return torch.frombuffer(bytearray(done.stdout), dtype=torch.uint8)
 
 
 def loss_of(model, blocks):

@@ -1,9 +1,11 @@
 """The step of bench/recompute.cpp in Python: forward, loss, backward of a GPT, plain or with torch.utils.checkpoint around
 each block.
 
+  recompute.py cuda|cpu BATCH BLOCK LAYERS HEADS WIDTH
   a round: time plain|again STEPS      milliseconds a step
            memory plain|again          MiB at the peak of a step, above what was held before it, by the allocator's records
 """
+import sys
 import time
 
 from rounds import serve
@@ -13,9 +15,11 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
-BATCH, BLOCK, VOCAB = 8, 128, 256
-MODEL = GPT(vocab=VOCAB, block=BLOCK, layers=8, heads=4, width=128)
-TOKENS = torch.randint(VOCAB, (BATCH, BLOCK + 1), generator=torch.Generator().manual_seed(0))
+DEVICE = sys.argv[1]
+BATCH, BLOCK, LAYERS, HEADS, WIDTH = map(int, sys.argv[2:7])
+VOCAB = 256
+MODEL = GPT(vocab=VOCAB, block=BLOCK, layers=LAYERS, heads=HEADS, width=WIDTH).to(DEVICE)
+TOKENS = torch.randint(VOCAB, (BATCH, BLOCK + 1), generator=torch.Generator().manual_seed(0)).to(DEVICE)
 
 
 def again(block, x):
@@ -28,16 +32,32 @@ def step(way):
     F.cross_entropy(logits.flatten(0, 1), TOKENS[:, 1:].flatten()).backward()
 
 
+def wait():
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
 def milliseconds(way, steps):
+    if DEVICE == "cuda":
+        step(way)
+    wait()
     start = time.perf_counter()
     for _ in range(steps):
         step(way)
+    wait()
     return (time.perf_counter() - start) * 1000 / steps
 
 
 def peak(way):
     step(way)
     MODEL.zero_grad()
+    if DEVICE == "cuda":
+        wait()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step(way)
+        wait()
+        return (torch.cuda.max_memory_allocated() - before) / 2**20
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as records:
         step(way)
     events = [event for event in records.profiler.kineto_results.events() if event.name() == "[memory]"]

@@ -21,10 +21,16 @@ def _versions():
             **{name: module.__version__ for name, module in modules.items() if module is not None}}
 
 
-def serve(run, threads=1):
-    """`run(words)` is one round and returns its figure; `words` are those of the line."""
+def serve(run, threads=1, why_not=None):
+    """`run(words)` is one round and returns its figure; `words` are those of the line. To "can WAY" the answer is
+    `why_not(way)`: why rounds of that kind cannot run here, or ""."""
     import torch
     torch.set_num_threads(threads)
     _answer(_versions())
     for line in sys.stdin:
-        _answer(run(line.split()))
+        words = line.split()
+        _answer(why_not(words[1]) if words[0] == "can" else run(words))
+
+
+# Packages that an environment with torch may lack; what it has itself comes first.
+sys.path.extend(filter(None, os.environ.get("LEVIN_PEERS_EXTRA", "").split(":")))

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -187,7 +189,12 @@ std::string read_text(const std::string& path, uint64_t max_bytes) {
 }
 
 const std::string& kjv_path() {
-  static const std::string path = "/usr/lib/bible.data";
+  static const std::string path = [] {
+    const char* home = std::getenv("LEVIN_HOME");
+    const std::string kept = home == nullptr ? "" : std::string(home) + "/datasets/bible.data";
+    std::error_code ignored;
+    return std::filesystem::is_regular_file(kept, ignored) ? kept : std::string("/usr/lib/bible.data");
+  }();
   return path;
 }
 

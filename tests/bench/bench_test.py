@@ -168,6 +168,43 @@ class Bench(unittest.TestCase):
             self.assertIn(part, texts)
         self.assertEqual(len(list(picture.iter("{http://www.w3.org/2000/svg}circle"))), 2 * 4)
 
+    # What runs on a GPU, as a dry run on the CPU: the same programs and peers with next to no work.
+    def test_gpt_on_a_gpu_compares_each_batch_with_what_works_of_its_peers(self):
+        answer = """case "$line" in "can compiled") echo '"no C compiler"' ;; can*) echo '""' ;; *) echo 1000 ;; esac"""
+        done = self.bench("gpt", "gpu", "dry", "1", "2", "--quick", peers=self.fake_peers(answer))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("torch.compile, reduce-overhead is left out: no C compiler", done.stdout)
+        out = self.written("gpt_gpu")
+        for batch in ("1", "2"):
+            self.assertLessEqual({f"{key}_{batch}" for key in ("to_libtorch_loop", "graph_to_libtorch_loop", "to_raw_pytorch",
+                                                               "graph_to_raw_pytorch", "to_lightning")}, set(out))
+            self.assertNotIn(f"graph_to_compiled_{batch}", out)
+        table = out["tables"]["GPT of 4 layers, 128 wide, batches of 2 x 128 bytes, bf16-mixed, one GPU"]["figures"]
+        self.assertEqual(table["raw PyTorch loop"]["median"], 1000)
+        self.assertAlmostEqual(out["to_raw_pytorch_2"], table["Trainer"]["median"] / 1000)
+        calls = [line.split()[1:] for line in self.calls.read_text().splitlines()]
+        self.assertEqual(calls, [["can", "raw"], ["can", "compiled"], ["can", "lightning"], ["raw", "1", "2"],
+                                 ["lightning", "1", "2"], ["raw", "2", "2"], ["lightning", "2", "2"]])
+
+    def test_the_large_gpt_and_the_others_run_without_peers(self):
+        for words, result, keys in ((("gpt", "gpu", "124m"), "gpt_124m_gpu", {"gflops_a_token"}),
+                                    (("overhead", "gpu"), "overhead_gpu", {"trainer_to_loop", "recorded_to_loop"}),
+                                    (("recompute", "gpu"), "recompute_gpu", {"time_to_plain", "memory_to_plain"}),
+                                    (("loader", "gpu"), "loader_gpu", {"real_to_synthetic of DataLoader, 2 workers"})):
+            done = self.bench(words[0], *words[1:], "dry", "--quick")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertLessEqual(keys, set(self.written(result)), result)
+        # 2 layers, 16 wide, 512 rows, blocks of 16: (512 x 16 + 2 x 3280 + 32) weights by 6, and 12 x 2 x 16 x 16.
+        self.assertAlmostEqual(self.written("gpt_124m_gpu")["gflops_a_token"], (6 * 14784 + 6144) / 1e9, places=9)
+
+    def test_a_gpu_that_is_not_there_is_told(self):
+        for name in ("gpt", "overhead", "recompute", "loader", "xlmr"):
+            done = self.bench(name, "gpu", "--quick")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("gpu: ", done.stderr)
+        done = self.bench("gpt", "gpu", "four")
+        self.assertIn('takes sizes of batches, 124m and dry, not "four"', done.stderr)
+
     def test_overhead_runs_one_contender_alone(self):
         for words in (("loop", "3"), ("trainer", "3", "adamw", "10"), ("tiny_trainer", "5")):
             done = self.bench("overhead", *words)

@@ -16,3 +16,10 @@ if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND NOT LEVIN_SANITIZE)
     "${CMAKE_COMMAND}" "${PROJECT_BINARY_DIR}" "${LEVIN_TORCH_ROOT}")
   set_tests_properties(consumer.other_user PROPERTIES LABELS consumer TIMEOUT 300 SKIP_RETURN_CODE 77)
 endif()
+
+# As an archive that runs beside another LibTorch.
+if(LEVIN_INSTALL AND LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES AND NOT LEVIN_SANITIZE)
+  add_test(NAME consumer.bundle COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/bundle_test.py"
+    "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}" "${LEVIN_TORCH_ROOT}" "${_levin_home}/peers-${_levin_torch_pinned}")
+  set_tests_properties(consumer.bundle PROPERTIES LABELS consumer TIMEOUT 300 SKIP_RETURN_CODE 77 COST 40)
+endif()

@@ -13,7 +13,7 @@ class Dev(ScriptTest):
     def test_help_lists_every_word(self):
         status, said = self.dev("help")
         self.assertEqual(status, 0)
-        for word in ("setup", "build", "check", "levin", "bench", "fuzz", "format", "lint", "docs"):
+        for word in ("setup", "build", "check", "levin", "bench", "bundle", "gpu-check", "fuzz", "format", "lint", "docs"):
             self.assertRegex(said, rf"(?m)^  {word}\b")
         self.assertEqual(self.dev()[1], said)
         self.assertEqual(self.dev("--help")[1], said)
@@ -23,12 +23,12 @@ class Dev(ScriptTest):
         self.assertEqual(status, 2)
         self.assertIn('unknown word "chekc"', said)
         self.assertIn('Did you mean "check"?', said)
-        self.assertIn("setup build check levin bench fuzz format lint docs help", said)
+        self.assertIn("setup build check levin bench bundle gpu-check fuzz format lint docs help", said)
         self.assertNotIn("Did you mean", self.dev("xylophone")[1])
 
     def test_wrong_options_are_refused_before_anything_is_done(self):
         for words, part in [(("setup", "--gpu"), "--gpu"), (("check", "--preset", "fast"), 'unknown preset "fast"'),
-                            (("build", "--fast"), "--fast"), (("format", "all"), "all"),
+                            (("build", "--fast"), "--fast"), (("bundle", "--small"), "--small"), (("format", "all"), "all"),
                             (("fuzz", "jason"), '"jason"'), (("fuzz", "yaml", "soon"), '"soon"')]:
             status, said = self.dev(*words)
             self.assertEqual(status, 2, said)
@@ -192,6 +192,35 @@ class Dev(ScriptTest):
                               env=self.environment, capture_output=True, text=True)
         self.assertEqual(done.returncode, 5, done.stderr)
         self.assertEqual(done.stdout, f"{self.root}\nfit --trainer.max_epochs=3 a b\n")
+
+    def test_a_bundle_is_built_with_what_its_name_says(self):
+        self.pretend_to_build()
+        shutil.copytree(self.home / "libtorch-2.11.0-cpu", self.home / "libtorch-2.11.0-cuda")
+        shutil.copy(SOURCES / "CMakeLists.txt", self.checkout)
+        self.program("cmake", f'#!/bin/sh\necho cmake "$LEVIN_TORCH_DIR" "$@" >> {self.calls}\n')
+        self.program("python3", f'#!/bin/sh\n[ "$3" = --version ] && exit\necho python3 "$@" >> {self.calls}\necho made it\n')
+        for words, name, targets in ((["bundle"], "", "bin/levin levin_sentencepiece"),
+                                     (["bundle", "--cuda", "--tests", "--output", "a.tar.xz"], "-cuda-tests",
+                                      "bin/levin levin_sentencepiece levin_cuda levin_bench cuda_test levin_stand_in_nvidia")):
+            self.calls.write_text("")
+            status, said = self.dev(*words)
+            self.assertEqual(status, 0, said)
+            self.assertTrue(said.endswith("made it\n"), said)
+            calls = self.calls.read_text()
+            self.assertRegex(calls, rf"ninja -C build/release -j \d+ {targets}\n")
+            self.assertRegex(calls, rf"python3 -B tools/bundle.py build/release levin-[0-9.]+-linux-x86_64{name} /\S+\.tar\.xz"
+                             + (r" --cuda --tests --peers \S+/peers-2.11.0\n" if name else r"\n"))
+            self.assertEqual(f"cmake {self.home}/libtorch-2.11.0-cuda --preset release" in calls, bool(name), calls)
+        self.assertIn(f"{os.getcwd()}/a.tar.xz", calls)
+
+    def test_without_a_driver_gpu_check_runs_at_once_in_the_folder_of_the_caller(self):
+        if os.path.exists("/dev/nvidiactl"):
+            self.skipTest("this machine has NVIDIA's driver")
+        self.pretend_to_build()
+        self.program("python3", f'#!/bin/sh\necho "$PWD" "$@" >> {self.calls}\nexit 77\n')
+        done = subprocess.run([self.checkout / "dev", "gpu-check", "--only", "device"], cwd=self.root, env=self.environment)
+        self.assertEqual(done.returncode, 77)
+        self.assertEqual(self.calls.read_text(), f"{self.root} -B {self.checkout}/tools/gpu_check.py --only device\n")
 
     def test_a_benchmark_is_built_and_run(self):
         self.pretend_to_build()

@@ -1,0 +1,145 @@
+"""An archive as `./dev bundle` makes it, unpacked elsewhere and used beside a LibTorch that Python finds.
+
+  bundle_test.py SOURCES BUILD TORCH_ROOT PEERS [unittest's arguments]      PEERS: of ./dev bench --peers, if it is there
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCES, BUILD, TORCH, PEERS = (pathlib.Path(sys.argv.pop(1)) for _ in range(4))
+OWN_MOUNTS = SOURCES / "tests/support/own_mounts.sh"
+SITE = PEERS if (PEERS / "torch/lib/libtorch_cpu.so").exists() else TORCH.parent  # a site-packages with torch
+NAME = "levin-test-bundle"
+SHORT = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=8", "--trainer.limit_val_batches=2", "--trainer.accelerator=cpu")
+SYSTEM = re.compile(r"^(ld-linux-x86-64|libc|libm|libdl|libpthread|librt|libutil|libresolv|libanl|libstdc\+\+|libgcc_s)\.so")
+
+# Words of sh: Debian's libraries are out of sight but for glibc and libstdc++.
+ONLY_GLIBC = """
+mkdir "$folder/libraries"
+for name in ld-linux-x86-64 libc libm libdl libpthread librt libutil libresolv libanl libstdc++ libgcc_s; do
+  cp -L /usr/lib/x86_64-linux-gnu/$name.so.* "$folder/libraries/" 2>/dev/null || true
+done
+rm -f "$folder"/libraries/*.py
+mount --bind "$folder/libraries" /usr/lib/x86_64-linux-gnu
+"""
+
+
+def setUpModule():
+    global folder, root, archive
+    if not shutil.which("patchelf") or not shutil.which("xz"):
+        print("there is no patchelf or no xz (Debian: patchelf, xz-utils)")
+        sys.exit(77)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="levin-bundle-", dir="/tmp"))
+    unittest.addModuleCleanup(shutil.rmtree, folder, ignore_errors=True)
+    archive = folder / "made/levin.tar.xz"
+    archive.parent.mkdir()
+    done = subprocess.run([sys.executable, "-B", SOURCES / "tools/bundle.py", BUILD, NAME, archive], capture_output=True,
+                          text=True)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+    (folder / "elsewhere").mkdir()
+    subprocess.run(["tar", "-C", folder / "elsewhere", "-xf", archive], check=True)
+    root = folder / "elsewhere" / NAME
+
+
+class Bundle(unittest.TestCase):
+    def levin(self, *words, program="levin", **environment):
+        """(exit status, what was said), with an environment of nothing else."""
+        own = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "LEVIN_PYTHON": sys.executable, **environment}
+        done = subprocess.run([root / "bin" / program, *words], env=own, cwd=folder, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+        return done.returncode, done.stdout
+
+    def test_it_runs_beside_the_torch_that_python_finds(self):
+        status, said = self.levin("--version", PYTHONPATH=str(SITE))
+        self.assertEqual(status, 0, said)
+        self.assertRegex(said, r"^levin \d+\.\d+\.\d+, LibTorch 2\.11")
+
+    def test_it_runs_below_another_command(self):
+        status, said = self.levin("fit", "a b", LEVIN_TORCH_DIR=str(SITE), LEVIN_LAUNCH_WITH="printf <%s>")
+        self.assertEqual((status, said), (0, f"<{root}/libexec/levin><fit><a b>"))
+
+    def test_it_trains_from_there(self):
+        status, said = self.levin("fit", "--config", root / "share/levin/configs/fashion_mnist.yaml", *SHORT,
+                                  LEVIN_TORCH_DIR=str(SITE))
+        self.assertEqual(status, 0, said)
+        self.assertIn("Trained 1 epoch, 8 steps", said)
+        self.assertRegex(said, r"test_acc +0\.\d+")
+
+    def test_it_trains_where_debians_libraries_are_missing(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can hide libraries from a process")
+        tried = subprocess.run([OWN_MOUNTS, "true"], capture_output=True, text=True)
+        if tried.returncode != 0:
+            self.skipTest(f"no mounts of its own: {tried.stderr.strip()}")
+        fit = " ".join(["fit", "--config", str(root / "share/levin/configs/fashion_mnist.yaml"), *SHORT])
+        script = (f"set -e; folder={folder}; {ONLY_GLIBC}\n! python3 -c 'import ctypes; ctypes.CDLL(\"libyaml-cpp.so.0.7\")' "
+                  f"2>/dev/null\ncd {folder}; exec env -i PATH=/usr/bin:/bin HOME={folder} LEVIN_TORCH_DIR={SITE} {root}/bin/levin {fit}")
+        done = subprocess.run([OWN_MOUNTS, "sh", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("Trained 1 epoch, 8 steps", done.stdout)
+
+    def test_every_library_is_its_own_torchs_or_glibcs(self):
+        own, torch = str(root.resolve()), SITE.resolve()
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(torch / "torch/lib")}
+        checked = [path for place in ("lib", "libexec") for path in (root / place).iterdir()
+                   if path.is_file() and not path.is_symlink()]
+        self.assertGreater(len(checked), 20)
+        for path in checked:
+            said = subprocess.run(["ldd", path], env=environment, capture_output=True, text=True).stdout
+            self.assertNotIn("not found", said, path)
+            for name, place in re.findall(r"^\s+(\S+) => (\S+)", said, re.M):
+                real = os.path.realpath(place)
+                self.assertTrue(SYSTEM.match(name) or real.startswith((own, str(torch), os.path.realpath(torch / "torch"))),
+                                f"{path.name} would load {name} from {place}")
+
+    def test_data_sets_below_levin_home_come_before_debians(self):
+        home = folder / "home"
+        (home / "datasets").mkdir(parents=True)
+        (home / "datasets/bible.data").write_bytes(b"\x1f\x9d\x91")
+        status, said = self.levin("fit", "--config", root / "share/levin/configs/gpt.yaml", LEVIN_TORCH_DIR=str(SITE),
+                                  LEVIN_HOME=str(home))
+        self.assertEqual(status, 1, said)
+        self.assertIn(f"{home}/datasets/bible.data: byte 2", said)
+
+    def test_what_is_missing_is_told_before_it_starts(self):
+        status, said = self.levin("--version", PYTHONPATH="/nonexistent", LEVIN_PYTHON="/bin/false")
+        self.assertEqual(status, 3)
+        self.assertIn("levin: no LibTorch: /bin/false has no torch. Install it (pip install torch==2.11.*)", said)
+        status, said = self.levin("--version", LEVIN_TORCH_DIR=str(folder))
+        self.assertEqual(status, 3)
+        self.assertIn(f"LEVIN_TORCH_DIR={folder} holds no lib/libtorch_cpu.so", said)
+
+    def test_another_version_of_torch_is_refused(self):
+        other = folder / "other/torch"
+        (other / "lib").mkdir(parents=True)
+        (other / "lib/libtorch_cpu.so").touch()
+        (other / "version.py").write_text("from typing import Optional\n__version__ = '2.9.1+cu128'\n")
+        status, said = self.levin("--version", LEVIN_TORCH_DIR=str(other.parent))
+        self.assertEqual(status, 3)
+        self.assertIn(f"LibTorch in {other} is 2.9.1+cu128, and this Levin was built for 2.11.", said)
+
+    def test_it_says_what_it_needs_and_whose_libraries_it_holds(self):
+        about = json.loads((root / "share/levin/bundle.json").read_text())
+        self.assertEqual((about["torch"], about["cuda"]), ("2.11", False))
+        self.assertLessEqual(tuple(map(int, about["needs"]["GLIBC"].split("."))), (2, 36))
+        self.assertIn("libyaml-cpp.so.0.7", about["libraries"])
+        for package in about["libraries"].values():
+            self.assertTrue((root / f"share/doc/levin/libraries/{package.split()[0]}.copyright").stat().st_size > 0)
+        self.assertTrue((root / "share/doc/levin/LICENSE").exists())
+        self.assertTrue((root / "include/levin/levin.h").exists())
+
+    def test_it_holds_neither_torch_nor_the_cuda_component_nor_the_benchmarks(self):
+        names = {path.name for path in root.rglob("*")}
+        self.assertFalse({"libtorch_cpu.so", "libc10.so", "libstdc++.so.6", "libc.so.6", "liblevin_cuda.so", "bench_gpt"} & names)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

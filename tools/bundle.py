@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""Makes an archive of a build that runs beside any LibTorch of the same version: `./dev bundle` calls it.
+
+    bundle.py BUILD NAME OUTPUT.tar.xz [--cuda] [--tests] [--peers FOLDER]
+
+  bin/levin             a script that finds LibTorch and starts libexec/levin; with --tests also bench_X, cuda_test, gpu-check
+  lib/                  liblevin.so, what it opens, and the libraries of Debian that it needs
+  include/, lib/cmake/  for find_package(levin)
+  share/levin/          run files, bundle.json (what is in it and what it needs), licences; with --tests data sets and peers
+
+glibc, libstdc++ and LibTorch itself are the machine's: the first two no older than Debian 12's. Every program and library
+searches its own folders first ($ORIGIN), so that nothing of the bundle is seen by other programs.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent.parent
+MOST_MB = 60  # of an archive with tests: it is carried to machines that take no more
+GLIBC, GLIBCXX = (2, 36), (3, 4, 30)  # Debian 12's
+# Part of every system that LibTorch itself runs on.
+SYSTEM = re.compile(r"^(ld-linux-x86-64|libc|libm|libdl|libpthread|librt|libutil|libresolv|libanl|libnsl|libstdc\+\+|libgcc_s)\.so")
+LIGHTNING = ("lightning", "lightning_utilities", "torchmetrics", "fsspec", "packaging", "tqdm", "yaml",
+             "typing_extensions.py")
+DATA = {"fashion-mnist": "/usr/share/datasets/fashion-mnist", "bible.data": "/usr/lib/bible.data"}
+
+
+def run(*words):
+    done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"bundle: {' '.join(map(str, words))} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def cached(build, name):
+    found = re.search(rf"^{name}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M)
+    return found[1] if found else ""
+
+
+def is_elf(path):
+    with open(path, "rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def elf_files(root):
+    return sorted(path for folder in ("lib", "libexec") for path in (root / folder).rglob("*")
+                  if path.is_file() and not path.is_symlink() and is_elf(path))
+
+
+# ---- what goes in ------------------------------------------------------------------------------------------------
+
+def install(build, root, cuda):
+    run("cmake", "--install", build, "--prefix", root, "--strip")
+    (root / "libexec").mkdir()
+    (root / "bin/levin").rename(root / "libexec/levin")
+    component = root / "lib/liblevin_cuda.so"
+    if cuda and not component.exists():
+        sys.exit("bundle: this build has no CUDA component. Make it with LEVIN_CUDA=1 ./dev build, or leave --cuda out.")
+    if not cuda:
+        component.unlink(missing_ok=True)
+    (root / "share/levin").mkdir(parents=True)
+    shutil.copytree(SOURCES / "configs", root / "share/levin/configs")
+    (root / "share/levin/torch_version").write_text(torch_version() + "\n")
+
+
+def torch_version():
+    text = (SOURCES / "cmake/libtorch-cpu.txt").read_text()
+    return re.search(r"^torch==(\d+\.\d+)", text, re.M)[1]
+
+
+def add_programs(build, root, cuda):
+    """Benchmarks, the tests of GPUs, and gpu-check."""
+    for name in ["levin_bench", *(["cuda_test"] if cuda else [])]:
+        shutil.copy2(build / "bin" / name, root / "libexec" / name)
+        run("strip", root / "libexec" / name)
+    for link in sorted((build / "bin").glob("bench_*")):
+        (root / "libexec" / link.name).symlink_to("levin_bench")
+    if cuda:
+        shutil.copytree(build / "tests/nvidia", root / "libexec/stand_in", symlinks=True)
+    tools = root / "share/levin/tools"
+    tools.mkdir()
+    for path in sorted((SOURCES / "tools").glob("gpu_*.py")):
+        shutil.copy2(path, tools)
+    check = root / "bin/gpu-check"
+    check.write_text('#!/bin/sh\nroot=$(dirname "$(dirname "$(readlink -f "$0")")")\n'
+                     'exec "${LEVIN_PYTHON:-python3}" -B "$root/share/levin/tools/gpu_check.py" --root "$root" "$@"\n')
+    check.chmod(0o755)
+    shutil.copytree(SOURCES / "bench/peers", root / "share/levin/peers", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def add_data(root):
+    (root / "share/levin/datasets").mkdir()
+    for name, path in DATA.items():
+        copy = shutil.copytree if Path(path).is_dir() else shutil.copy2
+        copy(path, root / "share/levin/datasets" / name)
+
+
+def add_lightning(root, peers):
+    """Lightning and what it imports besides torch and numpy, all plain Python; an environment's own come first."""
+    target = root / "share/levin/peers-python"
+    target.mkdir()
+    for name in LIGHTNING:
+        source = peers / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        elif source.exists():
+            shutil.copy2(source, target / name)
+    for metadata in peers.glob("*.dist-info"):
+        if metadata.name.split("-")[0] in LIGHTNING or metadata.name.startswith(("pyyaml", "typing_extensions")):
+            shutil.copytree(metadata, target / metadata.name)
+
+
+def make_launchers(root):
+    script = root / "bin/levin"
+    shutil.copy2(SOURCES / "tools/launcher.sh", script)
+    script.chmod(0o755)
+    for program in sorted((root / "libexec").iterdir()):
+        if program.name not in ("levin", "levin_bench") and not program.is_dir():
+            (root / "bin" / program.name).symlink_to("levin")
+
+
+# ---- libraries ---------------------------------------------------------------------------------------------------
+
+def needed(path):
+    """{name: path or None} of all that the loader would load."""
+    found = {}
+    for line in run("ldd", path).splitlines():
+        row = re.match(r"\s+(\S+) => (not found|/\S+)", line)
+        if row:
+            found[row[1]] = None if row[2] == "not found" else Path(row[2])
+    return found
+
+
+def add_libraries(root, torch_root):
+    """Copies what programs and libraries need besides LibTorch and the system's own: {name: Debian's file}."""
+    own = {path.name for path in (root / "lib").iterdir()}
+    foreign = (torch_root.resolve(), torch_root.resolve().parent / "nvidia")
+    added = {}
+    for path in elf_files(root):
+        for name, place in needed(path).items():
+            if SYSTEM.match(name) or name in own or name in added:
+                continue
+            if place is None:
+                if name.startswith(("liblevin", "libtorch", "libc10", "libcu", "libnv", "libnccl")):
+                    continue  # found beside it, or beside LibTorch
+                sys.exit(f"bundle: {path} needs {name}, which is not found")
+            if any(folder in place.resolve().parents for folder in foreign):
+                continue
+            added[name] = place
+    for name, place in added.items():
+        shutil.copy2(place.resolve(), root / "lib" / name)
+        (root / "lib" / name).chmod(0o755)
+    return added
+
+
+def set_search_paths(root):
+    """DT_RPATH rather than DT_RUNPATH: it also holds for what a library's own libraries need."""
+    for path in elf_files(root):
+        up = os.path.relpath(root / "lib", path.parent)
+        place = "$ORIGIN" if up == "." else f"$ORIGIN/{up}"
+        run("patchelf", "--force-rpath", "--set-rpath", place, path)
+
+
+def newest_versions(root):
+    """The newest symbol versions of glibc and libstdc++ that anything in it needs."""
+    newest = {"GLIBC": (0,), "GLIBCXX": (0,)}
+    for path in elf_files(root):
+        for kind, version in re.findall(r"Name: (GLIBC|GLIBCXX)_([\d.]+)", run("readelf", "-V", "-W", path)):
+            newest[kind] = max(newest[kind], tuple(map(int, version.split("."))))
+    for kind, most in (("GLIBC", GLIBC), ("GLIBCXX", GLIBCXX)):
+        if newest[kind] > most:
+            sys.exit(f"bundle: it needs {kind}_{'.'.join(map(str, newest[kind]))}, which is newer than Debian 12's. Build it there.")
+    return {kind: ".".join(map(str, version)) for kind, version in newest.items()}
+
+
+def add_licences(root, added):
+    """The copyright files of the Debian packages that the libraries are from."""
+    folder = root / "share/doc/levin/libraries"
+    folder.mkdir(parents=True)
+    packages = {}
+    for name, place in sorted(added.items()):
+        owner = ""
+        for path in (place.resolve(), place, Path("/usr") / str(place.resolve()).lstrip("/")):
+            done = subprocess.run(["dpkg-query", "-S", str(path)], capture_output=True, text=True)
+            owner = owner or done.stdout.split(":")[0]
+        source = Path(f"/usr/share/doc/{owner}/copyright")
+        if not owner or not source.exists():
+            sys.exit(f"bundle: no Debian package, or no copyright file of it, for {place}")
+        shutil.copy2(source.resolve(), folder / f"{owner}.copyright")
+        version = run("dpkg-query", "-W", "-f", "${Version}", owner)
+        packages[name] = f"{owner} {version}"
+    return packages
+
+
+def pack(root, output):
+    """Returns its megabytes. The same build gives the same archive but for the times of its files."""
+    part = output.with_name(output.name + ".part")
+    tar = ["tar", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "-C", root.parent, "-cf", "-", root.name]
+    with open(part, "wb") as file:
+        made = subprocess.Popen([str(word) for word in tar], stdout=subprocess.PIPE)
+        status = subprocess.run(["xz", "-6", "-T0"], stdin=made.stdout, stdout=file).returncode
+        made.stdout.close()
+        if made.wait() != 0 or status != 0:
+            sys.exit("bundle: tar or xz failed")
+    return part, part.stat().st_size / 1e6
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Makes an archive of a build.")
+    parser.add_argument("build", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--cuda", action="store_true")
+    parser.add_argument("--tests", action="store_true")
+    parser.add_argument("--peers", type=Path)
+    options = parser.parse_args()
+    build, root = options.build.resolve(), options.build.resolve() / "bundle" / options.name
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    install(build, root, options.cuda)
+    if options.tests:
+        add_programs(build, root, options.cuda)
+        add_data(root)
+        if options.peers and options.peers.exists():
+            add_lightning(root, options.peers)
+    make_launchers(root)
+    torch_root = Path(re.sub(r"/include/torch/csrc/api/include$", "", cached(build, "LEVIN_TORCH_INCLUDE")))
+    added = add_libraries(root, torch_root)
+    set_search_paths(root)
+    about = {"name": options.name, "version": cached(build, "CMAKE_PROJECT_VERSION"), "torch": torch_version(),
+             "cuda": options.cuda, "needs": newest_versions(root), "libraries": add_licences(root, added)}
+    (root / "share/levin/bundle.json").write_text(json.dumps(about, indent=1) + "\n")
+    part, size = pack(root, options.output.resolve())
+    if options.tests and size > MOST_MB:
+        part.unlink()
+        sys.exit(f"bundle: {options.name} would be {size:.1f} MB, and may be {MOST_MB} MB at most.")
+    part.replace(options.output)
+    shutil.rmtree(root)
+    print(f"bundle: {options.output}, {size:.1f} MB, {len(added)} libraries; needs glibc {about['needs']['GLIBC']}, "
+          f"libstdc++ with GLIBCXX_{about['needs']['GLIBCXX']}, LibTorch {about['torch']}")
+
+
+if __name__ == "__main__":
+    main()

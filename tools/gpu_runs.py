@@ -1,0 +1,169 @@
+"""Where gpu_check.py finds Levin, and how it runs programs: with a time limit, and every command written down."""
+import contextlib
+import ctypes
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# Benchmarks set PYTHONPATH to the folder of their peers, and leave out the user's own packages.
+PEER_PYTHON = '#!/bin/sh\nunset PYTHONNOUSERSITE\nexport PYTHONPATH={path}\nexec {python} "$@"\n'
+
+
+class Skipped(Exception):
+    """The step cannot be done here; the message says why."""
+
+
+class Failed(Exception):
+    """The step was done, and what it checks does not hold."""
+
+
+def end_of(output):
+    return "".join("\n  " + line for line in output.strip().splitlines()[-12:])
+
+
+class Levin:
+    """Levin in a tree that was built, or unpacked from a bundle: programs, run files, peers and data."""
+
+    def __init__(self, root=None, accelerator="gpu"):
+        self.root, self.accelerator = Path(root).resolve() if root else HERE.parent, accelerator
+        self.bundled = bundled = (self.root / "libexec/levin").exists()
+        self.share = self.root / "share/levin" if bundled else self.root
+        self.bin = self.root / "bin" if bundled else self.root / "build/release/bin"
+        self.libraries = self.root / "lib" if bundled else self.root / "build/release/lib"
+        self.configs = self.share / "configs"
+        self.environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+        if bundled:
+            self.environment["LEVIN_BENCH_PEERS"] = str(self.share / "peers")
+            self.environment["LEVIN_PEERS_EXTRA"] = str(self.share / "peers-python")
+            self.environment.setdefault("LEVIN_HOME", os.environ.get("LEVIN_HOME", str(self.share)))
+
+    def program(self, name):
+        path = self.bin / name
+        if not path.exists():
+            raise Skipped(f"there is no {path}: a bundle with --tests and --cuda has it")
+        return str(path)
+
+    def config(self, name):
+        return str(self.configs / name)
+
+    def below(self, tool, words):
+        """(words, environment) that run a program of Levin's below a tool such as a sanitizer."""
+        if self.bundled:
+            return words, {"LEVIN_LAUNCH_WITH": " ".join(tool)}
+        return [*tool, *words], {}
+
+    def why_no_gpu(self):
+        """As levin::why_no_gpu(): "" if a GPU can be used."""
+        if self.accelerator == "cpu":
+            return ""
+        why = ask_driver()[1]
+        if why:
+            return why
+        if not (self.libraries / "liblevin_cuda.so").exists():
+            return (f"this Levin has no CUDA component (no liblevin_cuda.so in {self.libraries}): make it with "
+                    "./dev bundle --cuda, or LEVIN_CUDA=1 ./dev build")
+        return ""
+
+    def gpus(self):
+        return ask_driver()[0]
+
+
+def ask_driver():
+    """(the number of GPUs that this process may use, why there is none)."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return 0, f"NVIDIA's driver is not installed: {error}"
+    status, count = driver.cuInit(0), ctypes.c_int()
+    if status != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value < 1:
+        return 0, f"NVIDIA's driver finds no GPU (cuInit: {status}); look at nvidia-smi and CUDA_VISIBLE_DEVICES"
+    return count.value, ""
+
+
+def torch_versions(python):
+    """{"python", "torch", "cuda", "folder"} of the PyTorch that this interpreter would import; {} without."""
+    question = 'import importlib.util as u, sys; s = u.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")'
+    done = subprocess.run([python, "-c", question], capture_output=True, text=True)
+    folder = done.stdout.strip()
+    if done.returncode != 0 or not folder:
+        return {}
+    text = (Path(folder) / "version.py").read_text()
+    said = {name: re.search(rf"^{name}\b.*= '([^']*)'", text, re.M) for name in ("__version__", "cuda")}
+    return {"python": python, "folder": folder, "torch": said["__version__"][1] if said["__version__"] else None,
+            "cuda": said["cuda"][1] if said["cuda"] else None}
+
+
+def python_with_torch():
+    """The interpreter of LEVIN_PYTHON, or python3; None if it has no torch."""
+    wanted = os.environ.get("LEVIN_PYTHON") or shutil.which("python3")
+    return wanted if wanted and torch_versions(wanted) else None
+
+
+class Run:
+    """One step: its folder, its commands, and the time that it has left."""
+
+    def __init__(self, levin, folder, limit):
+        self.levin, self.folder, self.limit = levin, Path(folder), limit
+        self.end = time.monotonic() + limit
+        self.commands, self.figures = [], {}
+
+    def left(self):
+        return max(0.1, self.end - time.monotonic())
+
+    def command(self, words, allowed=(0,), environment=None):
+        """What it printed. Failed if it ends with another status, or is not done when the step's time is over."""
+        with self.started(words, environment) as process:
+            try:
+                output, _ = process.communicate(timeout=self.left())
+            except subprocess.TimeoutExpired as error:
+                said = (error.output or b"").decode(errors="replace")
+                raise Failed(f"not done after {self.limit} s: {shlex.join(map(str, words))}{end_of(said)}") from None
+        if process.returncode not in allowed:
+            raise Failed(f"exit status {process.returncode} of {shlex.join(map(str, words))}{end_of(output)}")
+        return output
+
+    @contextlib.contextmanager
+    def started(self, words, environment=None):
+        """A running program with its output in a pipe. At the end it is stopped, with all that it started."""
+        own = {**self.levin.environment, **(environment or {})}
+        self.commands.append(" ".join([*(f"{key}={shlex.quote(value)}" for key, value in (environment or {}).items()),
+                                       shlex.join(map(str, words))]))
+        process = subprocess.Popen([str(word) for word in words], cwd=self.folder, env={**os.environ, **own},
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   errors="replace", start_new_session=True)
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if process.stdout and not process.stdout.closed:
+                process.stdout.close()
+
+    def peers(self):
+        """The environment in which benchmarks find their Python peers: LEVIN_PEERS, or python3 with torch."""
+        if os.environ.get("LEVIN_PEERS"):
+            return {}
+        python = python_with_torch()
+        if python is None:
+            return {}
+        folder = self.folder / "peers"
+        folder.mkdir(exist_ok=True)
+        program = folder / "python3"  # a link would lose the virtual environment
+        program.write_text(PEER_PYTHON.format(python=shlex.quote(python),
+                                              path=shlex.quote(os.environ.get("PYTHONPATH", ""))))
+        program.chmod(0o755)
+        return {"LEVIN_PEERS": str(folder)}
+
+
+@contextlib.contextmanager
+def scratch():
+    with tempfile.TemporaryDirectory(prefix="levin_gpu_check_", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

@@ -1,0 +1,385 @@
+"""The steps of gpu_check.py, in their order. Each runs real programs and returns nothing: its figures go to run.figures, and
+what does not hold is raised as Failed."""
+import os
+import shutil
+import statistics
+import subprocess
+import threading
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import gpu_figures as figures
+from gpu_runs import Failed, Skipped
+
+Step = namedtuple("Step", "name limit what run")
+STEPS = []
+GB = 1e9
+# Y. Wu, Training large models with your GPU (2021): gigabytes and minutes an epoch of XLM-R on a Quadro RTX 6000.
+ARTICLE = {"base-8": (12.28, 70), "base-8-mixed": (10.95, 50), "base-16-mixed": (16.96, 40), "large-8": (None, None),
+           "large-8-mixed": (23.5, 100), "large-8-mixed-recompute": (11.8, 110)}
+
+
+def step(limit, what):
+    def add(function):
+        STEPS.append(Step(function.__name__, limit, what, function))
+        return function
+    return add
+
+
+def expect(condition, message):
+    if not condition:
+        raise Failed(message)
+
+
+# ---- runs of the tool --------------------------------------------------------------------------------------------
+
+class Fit:
+    def __init__(self, run, name, config, *options, allowed=(0,)):
+        self.root = run.folder / name
+        self.output = run.command(fit_words(run, self.root, config, *options), allowed)
+        self.folder = self.root / "levin_logs/version_0"
+        self.last = self.folder / "checkpoints/last.ckpt"
+
+    def metrics(self):
+        return figures.test_metrics(self.output)
+
+    def seconds(self):
+        return figures.fit_seconds(self.output)
+
+    def column(self, name):
+        return figures.column(self.folder / "metrics.csv", name)
+
+
+def fit_words(run, root, config, *options):
+    return [run.levin.program("levin"), "fit", "--config", run.levin.config(config),
+            f"--trainer.accelerator={run.levin.accelerator}", "--trainer.devices=1", f"--trainer.default_root_dir={root}", *options]
+
+
+# The same numbers in every run; learning rates are exact in float32, in which a CUDA graph reads them.
+TO_THE_BIT = ("--seed_everything=1", "--trainer.deterministic=warn", "--model.lr=0.0009765625",
+              "--lr_scheduler.init_args.gamma=0.5")
+
+
+def differing_tensors(run, one, other):
+    output = run.command([run.levin.program("levin"), "checkpoint", "diff", one, other], allowed=(0, 1))
+    return figures.differing_tensors(output)
+
+
+def expect_same_tensors(run, what, one, other):
+    lines = differing_tensors(run, one, other)
+    run.figures[f"{what}: tensors that differ"] = len(lines)
+    expect(not lines, f"{what}: {len(lines)} tensors of the checkpoints differ, first: {lines[:1]}")
+
+
+def bench(run, name, words, result):
+    """Runs a benchmark; its bars must be met."""
+    output = run.command([run.levin.program(f"bench_{name}"), *words], environment=run.peers())
+    path = run.folder / f"build/bench/{result}.json"
+    written = figures.read_json(path)
+    run.figures.update(figures.bench_figures(written))
+    for line in output.splitlines():
+        if "left out" in line:
+            run.figures.setdefault("left out", []).append(line.strip())
+    missed = figures.bars_not_met(written)
+    expect(not missed, "bars not met: " + "; ".join(missed))
+    return written
+
+
+# ---- the steps ---------------------------------------------------------------------------------------------------
+
+@step(60, "the driver, LibTorch and Levin find a GPU, and a batch trains on it")
+def device(run):
+    began = time.monotonic()
+    fitted = Fit(run, "fast", "fashion_mnist.yaml", "--trainer.fast_dev_run=true")
+    run.figures["seconds of the process for one batch"] = time.monotonic() - began
+    expect("Trained" in fitted.output, f"levin fit did not train: {fitted.output[-1000:]}")
+    if shutil.which("nvidia-smi"):
+        rows = smi(run)
+        run.figures.update({"GPUs": [row["name"] for row in rows], "memory MiB": rows[0]["memory.total"]})
+
+
+def smi(run):
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        raise Skipped("there is no nvidia-smi")
+    return figures.smi_rows(run.command(smi_words(program)))
+
+
+def smi_words(program, *more):
+    return [program, f"--query-gpu={','.join(figures.SMI_FIELDS)}", "--format=csv,noheader,nounits", *more]
+
+
+@step(180, "Levin's own tests on a GPU (tests/cuda)")
+def tests(run):
+    output = run.command([run.levin.program("cuda_test")], allowed=(0, 1))
+    passed, failed, skipped = figures.gtest_counts(output)
+    run.figures.update({"passed": passed, "failed": failed, "skipped": skipped})
+    expect(not failed, f"failed: {', '.join(failed)}\n" + "\n".join(output.splitlines()[-60:]))
+    expect(skipped == 0, f"{skipped} tests were skipped although there is a GPU")
+
+
+@step(60, "fashion_mnist in float32, bf16-mixed and 16-mixed: the same accuracy")
+def fit(run):
+    accuracies = {}
+    for precision in ("32-true", "bf16-mixed", "16-mixed"):
+        fitted = Fit(run, precision, "fashion_mnist.yaml", f"--trainer.precision={precision}")
+        accuracies[precision] = run.figures[f"{precision}: test_acc"] = fitted.metrics()["test_acc"]
+        run.figures[f"{precision}: seconds of the fit"] = fitted.seconds()
+    for precision, accuracy in accuracies.items():
+        expect(accuracy > 0.87, f"{precision}: test_acc {accuracy} is not above 0.87")
+        expect(abs(accuracy - accuracies["32-true"]) < 0.015, f"{precision}: test_acc {accuracy} is not that of float32")
+
+
+@step(60, "steps replayed as CUDA graphs train to the same bits")
+def cuda_graph(run):
+    options = (*TO_THE_BIT, "--trainer.max_epochs=3")
+    eager = Fit(run, "eager", "fashion_mnist.yaml", *options)
+    graph = Fit(run, "graph", "fashion_mnist.yaml", *options, "--trainer.record_steps=true")
+    run.figures.update({"eager: seconds": eager.seconds(), "graph: seconds": graph.seconds(),
+                        "graph to eager": graph.seconds() / eager.seconds()})
+    expect_same_tensors(run, "graph and eager", eager.last, graph.last)
+    expect(eager.metrics() == graph.metrics(), f"test metrics differ: {eager.metrics()} and {graph.metrics()}")
+
+
+# Without validation, and without the checkpoint of the best one.
+UNWATCHED = ("--trainer.limit_val_batches=0", "--trainer.callbacks=[]")
+
+# A step of several milliseconds: the loader is faster than the GPU, so that there is always a batch to copy.
+TRACED = ("--model.width=64", "--model.first_stride=1", "--data.batch_size=512", "--data.num_workers=4",
+          "--data.crop_padding=0", "--data.flip=false", "--trainer.max_steps=26", *UNWATCHED, "--test_after_fit=false", "--trainer.profiler.class_path=trace",
+          "--trainer.profiler.init_args.wait=12", "--trainer.profiler.init_args.warmup=2",
+          "--trainer.profiler.init_args.active=8")
+
+
+def trace(run, name, *options):
+    fitted = Fit(run, name, "fashion_mnist_resnet.yaml", *TRACED, *options)
+    found = sorted(fitted.folder.glob("fit-trace-rank0-*.json"))
+    expect(found, f"no trace in {fitted.folder}")
+    return figures.read_trace(found[0])
+
+
+@step(60, "batches are copied while the GPU computes, and the host waits at most once a step")
+def copies_ahead(run):
+    events = trace(run, "default")
+    copies = figures.copies_to_device(events, least_bytes=2**20)
+    kernels = figures.kernels(events)
+    share = figures.overlapped_share(copies, kernels)
+    streams = {copy.stream for copy in copies}, {kernel.stream for kernel in kernels}
+    waits = figures.waits_a_step(events)
+    free = figures.waits_a_step(trace(run, "unchecked", "--trainer.nonfinite_loss=ignore"))
+    run.figures.update({"copies of batches": len(copies), "their time beside kernels": share,
+                        "host waits a step": waits, "host waits a step, nonfinite_loss: ignore": free})
+    expect(not streams[0] & streams[1], f"copies and kernels share streams {streams[0] & streams[1]}")
+    expect(share > 0.5, f"only {share:.0%} of the copies' time overlaps with kernels")
+    expect(waits <= 1, f"the host waits {waits:g} times a step")
+    expect(free == 0, f"with nonfinite_loss: ignore the host still waits {free:g} times a step")
+
+
+@step(60, "a run that is resumed on the GPU ends with the same bits")
+def resume(run):
+    whole = Fit(run, "whole", "fashion_mnist.yaml", *TO_THE_BIT, "--trainer.max_epochs=4")
+    half = Fit(run, "half", "fashion_mnist.yaml", *TO_THE_BIT, "--trainer.max_epochs=2")
+    rest = Fit(run, "rest", "fashion_mnist.yaml", *TO_THE_BIT, "--trainer.max_epochs=4", f"--ckpt_path={half.last}")
+    expect_same_tensors(run, "resumed and whole", whole.last, rest.last)
+    expect(whole.metrics() == rest.metrics(), f"test metrics differ: {whole.metrics()} and {rest.metrics()}")
+
+
+@step(60, "running out of memory is reported with the step, the allocator and the largest users")
+def out_of_memory(run):
+    fitted = Fit(run, "greedy", "gpt.yaml", *UNWATCHED, "--model.n_embd=1024", "--model.n_head=8",
+                 "--model.block_size=1024", "--data.block_size=1024", "--data.batch_size=4000", allowed=range(1, 256))
+    report = next((line for line in fitted.output.splitlines() if "out of memory in forward on cuda:0" in line), "")
+    run.figures["report"] = report
+    expect(report, f"no report of the memory that ran out: {fitted.output[-2000:]}")
+    for part in ("training_step, epoch 0, batch 0, global step 0", "more were asked for", "are reserved"):
+        expect(part in fitted.output, f'the report lacks "{part}": {report}')
+    expect("Largest users: parameters" in fitted.output, f"the report names no users: {report}")
+
+
+NVML = (("memory.total", "memory_total_bytes", 0.01), ("memory.used", "memory_used_bytes", 0.15),
+        ("utilization.gpu", "utilization_percent", None), ("temperature.gpu", "temperature_celsius", 0.15),
+        ("power.draw", "power_watts", 0.35))
+
+
+def watched_fit(run, program):
+    """A fit, and what nvidia-smi says of its GPU while it runs."""
+    rows, done = [], threading.Event()
+
+    def watch():
+        words = smi_words(program, "-i", visible_gpu())
+        while not done.wait(0.5):
+            said = subprocess.run(words, capture_output=True, text=True)
+            if said.returncode == 0:
+                rows.extend(figures.smi_rows(said.stdout))
+
+    run.commands.append(" ".join(smi_words(program, "-i", visible_gpu())) + "  # every half second")
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        fitted = Fit(run, "watched", "gpt.yaml", "--trainer.max_steps=5000", *UNWATCHED,
+                     "--trainer.log_every_n_steps=20", "--trainer.callbacks+=DeviceStatsMonitor")
+    finally:
+        done.set()
+        thread.join()
+    return fitted, rows
+
+
+def visible_gpu():
+    """nvidia-smi's name for cuda:0; both count by PCI bus."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
+
+
+@step(60, "NVML's figures in metrics.csv against nvidia-smi's")
+def nvml(run):
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        raise Skipped("there is no nvidia-smi")
+    fitted, rows = watched_fit(run, program)
+    expect(rows, "nvidia-smi gave no figures during the fit")
+    busy = [row for row in rows if (row["utilization.gpu"] or 0) > 0] or rows
+    for field, name, tolerance in NVML:
+        compare_nvml(run, field, f"gpu_{name}", tolerance, figures.smi_column(busy, field),
+                     fitted.column(f"DeviceStatsMonitor.on_train_batch_end/gpu_{name}"))
+
+
+def compare_nvml(run, field, name, tolerance, theirs, own):
+    if not theirs:
+        run.figures[field] = "nvidia-smi has no figure"
+        return
+    ours = statistics.median(own)
+    run.figures[name], run.figures[f"nvidia-smi: {field}"] = ours, statistics.median(theirs)
+    if tolerance is None:
+        expect(max(own) > 0, "NVML saw no utilization during a fit")
+        return
+    expect(min(theirs) * (1 - tolerance) <= ours <= max(theirs) * (1 + tolerance),
+           f"{name} is {ours:g}, nvidia-smi's {field} {min(theirs):g} to {max(theirs):g}")
+
+
+def ddp(run):
+    return strategy("ddp", process_group_backend="nccl" if run.levin.accelerator == "gpu" else "gloo")
+
+
+def strategy(name, **options):
+    return [f"--trainer.strategy.class_path={name}",
+            *(f"--trainer.strategy.init_args.{key}={value}" for key, value in options.items())]
+
+
+@step(60, "ddp over NCCL: one rank trains to the bits of none; two where there are two GPUs")
+def nccl(run):
+    options = (*TO_THE_BIT, "--trainer.max_epochs=2")
+    alone = Fit(run, "alone", "fashion_mnist.yaml", *options)
+    one = Fit(run, "one", "fashion_mnist.yaml", *options, *ddp(run))
+    run.figures.update({"alone: seconds": alone.seconds(), "one rank: seconds": one.seconds()})
+    expect_same_tensors(run, "one rank and none", alone.last, one.last)
+    if run.levin.gpus() < 2:
+        run.figures["two ranks"] = "skipped: there is one GPU"
+        return
+    two = Fit(run, "two", "fashion_mnist.yaml", "--trainer.devices=2", *ddp(run))
+    run.figures["two ranks: test_acc"] = two.metrics()["test_acc"]
+    expect(two.metrics()["test_acc"] > 0.87, f"two ranks: test_acc {two.metrics()['test_acc']}")
+
+
+def beside_one_device(run, options):
+    """Runs on one device by another strategy, {name: options}: to the bit as without."""
+    common = (*TO_THE_BIT, "--trainer.max_epochs=1")
+    alone = Fit(run, "alone", "fashion_mnist.yaml", *common)
+    run.figures["alone: seconds"] = alone.seconds()
+    for name, words in options.items():
+        fitted = Fit(run, name.replace(" ", "_"), "fashion_mnist.yaml", *common, *words)
+        run.figures[f"{name}: seconds"] = fitted.seconds()
+        expect_same_tensors(run, name, alone.last, fitted.last)
+
+
+@step(60, "fsdp on one GPU, stages 1 to 3: the bits of a run without")
+def fsdp(run):
+    beside_one_device(run, {f"stage {stage}": strategy("fsdp", stage=stage) for stage in (1, 2, 3)})
+
+
+@step(60, "dp over one GPU: the bits of a run without")
+def dp(run):
+    beside_one_device(run, {"dp": ["--trainer.strategy=dp"]})
+
+
+@step(120, "recomputed blocks: memory and time beside torch.utils.checkpoint")
+def recompute(run):
+    bench(run, "recompute", ["gpu", "--rounds", "3"], "recompute_gpu")
+
+
+GPT_OF_THE_PLAN = ("--model.n_layer=8", "--model.n_embd=512", "--model.n_head=8", "--model.block_size=512",
+                   "--data.block_size=512", "--data.batch_size=32")
+
+
+@step(120, "the predicted peak of a step against max_memory_allocated, within 5 %")
+def planner(run):
+    output = run.command([run.levin.program("levin"), "plan", "memory", "--config", run.levin.config("gpt.yaml"),
+                          "--trainer.accelerator=gpu", "--trainer.devices=1", *GPT_OF_THE_PLAN])
+    predicted = figures.predicted_peaks(output)
+    off = {}
+    for plan, options in (("no recomputation", ()), ("each block", ('--trainer.recompute.modules=["h.*"]',))):
+        fitted = Fit(run, plan.replace(" ", "_"), "gpt.yaml", *GPT_OF_THE_PLAN, *options, "--trainer.max_steps=8",
+                     *UNWATCHED, "--trainer.log_every_n_steps=1",
+                     "--trainer.callbacks+=DeviceStatsMonitor")
+        measured = max(fitted.column("DeviceStatsMonitor.on_train_batch_end/allocated_bytes.all.peak"))
+        off[plan] = predicted[plan] / measured - 1
+        run.figures.update({f"{plan}: predicted MiB": predicted[plan] / 2**20, f"{plan}: measured MiB": measured / 2**20,
+                            f"{plan}: off by": off[plan]})
+    for plan, share in off.items():
+        expect(abs(share) <= 0.05, f"{plan}: the prediction is off by {share:.1%}")
+
+
+@step(420, "XLM-R's six columns beside the article's; recomputation at least halves the large model's memory")
+def xlmr(run):
+    written = bench(run, "xlmr", ["gpu", "--rounds", "1"], "xlmr_gpu")
+    for title, table in written["tables"].items():
+        for name, values in table["figures"].items():
+            if title.startswith("peak memory"):
+                article = ARTICLE[name][0]
+                run.figures[f"{name}: GB"] = values["median"] * 2**20 / GB
+                run.figures[f"{name}: GB in the article"] = article or "out of memory on 24 GB"
+            else:
+                run.figures[f"{name}: minutes of the article's epoch"] = ARTICLE[name][1]
+    share = written["memory_of_recomputation"]
+    expect(share <= 0.5, f"recomputation leaves {share:.3f} of the large model's memory, in the article 0.50")
+
+
+@step(540, "a small GPT, batches 1 to 8: with and without record_steps, PyTorch, torch.compile, Lightning in turns")
+def gpt(run):
+    bench(run, "gpt", ["gpu", "--rounds", "5"], "gpt_gpu")
+
+
+@step(300, "compute-sanitizer over a short fit")
+def sanitizer(run):
+    places = [shutil.which("compute-sanitizer"), *map(str, sorted(Path("/usr/local").glob("cuda*/bin/compute-sanitizer")))]
+    program = next((place for place in places if place and Path(place).exists()), None)
+    if program is None:
+        raise Skipped("compute-sanitizer is not installed")
+    words = fit_words(run, run.folder / "short", "fashion_mnist.yaml", "--trainer.max_epochs=1",
+                      "--trainer.limit_train_batches=6", "--trainer.limit_val_batches=1", "--test_after_fit=false")
+    # The program itself, not the script that starts it.
+    tool = [program, "--tool", "memcheck", "--report-api-errors", "no"]
+    words, environment = run.levin.below(tool, words)
+    output = run.command(words, allowed=range(256), environment=environment)
+    errors = figures.sanitizer_errors(output)
+    run.figures["errors"] = errors
+    expect(errors == 0, f"{errors} errors:\n" + "\n".join(output.splitlines()[:60]))
+    expect("Trained" in output, f"the fit did not train: {output[-1500:]}")
+
+
+@step(400, "GPT-2 small in bf16: the share of the GPU's peak beside PyTorch with FlashAttention")
+def gpt_124m(run):
+    bench(run, "gpt", ["gpu", "124m", "--rounds", "3"], "gpt_124m_gpu")
+
+
+@step(120, "the Trainer's overhead against a hand-written CUDA loop, with and without record_steps")
+def overhead(run):
+    bench(run, "overhead", ["gpu", "--rounds", "7"], "overhead_gpu")
+
+
+@step(120, "a step with real loading against one batch that is there already")
+def loader(run):
+    bench(run, "loader", ["gpu", "--rounds", "3"], "loader_gpu")
+
+
+def order():
+    return [one.name for one in STEPS]
