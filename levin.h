@@ -14,6 +14,7 @@
 
 #include <torch/torch.h>
 
+#include "levin/adapters/lora.h"
 #include "levin/callbacks/backbone_finetuning.h"
 #include "levin/callbacks/batch_size_finder.h"
 #include "levin/callbacks/cutmix.h"
@@ -25,6 +26,7 @@
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/learning_rate_finder.h"
 #include "levin/callbacks/learning_rate_monitor.h"
+#include "levin/callbacks/lora.h"
 #include "levin/callbacks/mixup.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/model_summary.h"
@@ -60,6 +62,7 @@
 #include "levin/data/sets/text_csv.h"
 #include "levin/data/sets/token_file_data.h"
 #include "levin/data/text/make_tokenizer.h"
+#include "levin/inference/load_for_inference.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/loggers/histogram.h"
 #include "levin/loggers/image.h"
@@ -96,6 +99,7 @@
 #include "levin/models/huggingface/auto_model.h"
 #include "levin/models/huggingface_classifier.h"
 #include "levin/models/huggingface_lm.h"
+#include "levin/models/onnx_export.h"
 #include "levin/optim/adadelta.h"
 #include "levin/optim/adagrad.h"
 #include "levin/optim/adam.h"
@@ -128,6 +132,7 @@
 #include "levin/profilers/time_split.h"
 #include "levin/profilers/trace_profiler.h"
 #include "levin/recompute/recompute.h"
+#include "levin/strategies/accelerator.h"
 #include "levin/strategies/device/data_parallel.h"
 #include "levin/strategies/device/dp.h"
 #include "levin/strategies/device/model_parallel.h"
