@@ -22,11 +22,24 @@ void set_tensor_data(at::Tensor& tensor, const at::Tensor& data) {
   tensor.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
 }
 
+namespace {
+
+// Module::to exchanges the memory of LibTorch's own backends.
+bool needs_help(const at::Tensor& tensor, at::Device device) {
+  constexpr auto kOutside = c10::DeviceType::PrivateUse1;
+  return tensor.device() != device && (tensor.device().type() == kOutside || device.type() == kOutside);
+}
+
+}  // namespace
+
 void move_module(torch::nn::Module& module, at::Device device) {
   const at::NoGradGuard no_grad;
-  for (at::Tensor& tensor : module.parameters()) set_tensor_data(tensor, tensor.detach().to(device));
-  for (at::Tensor& tensor : module.buffers()) set_tensor_data(tensor, tensor.to(device));
-  module.to(device);  // a module may keep more, which its own to() moves
+  for (auto tensors : {module.parameters(), module.buffers()}) {
+    for (at::Tensor& tensor : tensors) {
+      if (needs_help(tensor, device)) set_tensor_data(tensor, tensor.detach().to(device));
+    }
+  }
+  module.to(device);
 }
 
 }  // namespace levin
