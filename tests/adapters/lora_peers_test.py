@@ -177,7 +177,9 @@ class Peers(unittest.TestCase):
         levins = load_file(saved / "adapter" / "adapter_model.safetensors")
         self.assertEqual(sorted(own), sorted(levins))
         for key, tensor in own.items():
-            self.near(levins[key], tensor, f"{name}: {key}", tolerance=1e-4)
+            # Attention does not depend on the keys' bias: its gradient is rounding, which AdamW makes steps of.
+            if not key.endswith("key.bias"):
+                self.near(levins[key], tensor, f"{name}: {key}", tolerance=1e-4)
 
     def train(self, tuned, name):
         """AdamW with what HuggingFaceModule does: no decay of biases and norms, a linear way to 0."""
