@@ -21,6 +21,10 @@
 
 namespace levin {
 
+/// The oldest and the newest version of ONNX's operators that a graph may use.
+inline constexpr int64_t kOldestOpset = 17;
+inline constexpr int64_t kNewestOpset = 22;
+
 struct OnnxOptions {
   int64_t opset = 18;
   bool fixed_batch = false;
@@ -31,7 +35,7 @@ struct OnnxOptions {
   static auto fields() {
     using O = OnnxOptions;
     return levin::fields(
-        field("opset", &O::opset, "version of ONNX's operators").min(17).max(22),
+        field("opset", &O::opset, "version of ONNX's operators").min(kOldestOpset).max(kNewestOpset),
         field("fixed_batch", &O::fixed_batch, "take batches of the example's size only, instead of any size"),
         field("dynamic_length", &O::dynamic_length,
               "take samples of any length too: the inputs' second dimension, such as tokens"),

@@ -1,6 +1,7 @@
 #include "levin/cli/commands/export_model.h"
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -141,18 +142,26 @@ class Exporter final : public Callback {
   }
 
   [[nodiscard]] bool is_done() const { return done_; }
+  void throw_if_failed() const {
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+  }
 
  private:
   void write(LightningModule& module, const Batch& batch) {
     if (done_) return;  // of another loader
-    if (options_.format == ExportFormat::onnx) write_onnx(options_, module, batch);
-    if (options_.format == ExportFormat::safetensors) write_safetensors_weights(options_, module);
-    if (options_.format == ExportFormat::hf) write_folder(options_, module);
     done_ = true;
+    try {
+      if (options_.format == ExportFormat::onnx) write_onnx(options_, module, batch);
+      if (options_.format == ExportFormat::safetensors) write_safetensors_weights(options_, module);
+      if (options_.format == ExportFormat::hf) write_folder(options_, module);
+    } catch (...) {  // thrown here, its message would begin with this hook
+      failure_ = std::current_exception();
+    }
   }
 
   ExportOptions options_;
   bool done_ = false;
+  std::exception_ptr failure_ = nullptr;
 };
 
 // Whether the data, or the model where there are none, have loaders of their own for the stage.
@@ -216,11 +225,14 @@ void export_at_a_batch(const ResolvedRun& run, const ExportOptions& options) {
       run_one_batch(*trainer, parts, stage, ckpt_path);
     } catch (const ConfigError& error) {
       const bool has_none = std::string(error.what()).find("there is no loader to run on") != std::string::npos;
+      exporter->throw_if_failed();
       if (exporter->is_done() || !has_none) throw;
     }
+    exporter->throw_if_failed();
     if (exporter->is_done()) return;
   }
   export_at_a_training_batch(run, parts, *make_trainer());
+  exporter->throw_if_failed();
   if (exporter->is_done()) return;
   throw ConfigError("levin export: the run has no batch of data, and a model is exported at one. Give it data.");
 }

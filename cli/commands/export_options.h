@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "levin/core/fields.h"
+#include "levin/models/onnx_export.h"
 
 namespace levin {
 
@@ -50,7 +51,7 @@ struct ExportOptions {
             "method", &O::method,
             "onnx: what becomes the graph: forward of the batch's first tensor, or predict_step of all; auto: forward, "
             "or predict_step where the module has no forward; of Hugging Face's models the logits"),
-        field("opset", &O::opset, "onnx: version of the operators").min(17).max(22),
+        field("opset", &O::opset, "onnx: version of the operators").min(kOldestOpset).max(kNewestOpset),
         field("fixed_batch", &O::fixed_batch, "onnx: take batches of the data's size only, instead of any size"),
         field("dynamic_length", &O::dynamic_length,
               "onnx: take samples of any length too: the inputs' second dimension, such as tokens"),

@@ -8,10 +8,6 @@
 
 namespace levin::onnx {
 
-/// The oldest and the newest version of ONNX's operators that a graph may use.
-inline constexpr int64_t kOldestOpset = 17;
-inline constexpr int64_t kNewestOpset = 22;
-
 /// A file of protocol buffers holds at most 2 GiB: weights are written beside it if all together exceed `most_bytes`.
 inline constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - (uint64_t{1} << 26);
 

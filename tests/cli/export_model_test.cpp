@@ -4,9 +4,11 @@
 #include <filesystem>
 
 #include "levin/checkpoint/safetensors.h"
+#include "levin/cli/commands/export_options.h"
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 #include "support/error_text.h"
+#include "support/field_count.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 
@@ -31,6 +33,20 @@ class Export : public ::testing::Test {
 
 const std::string kRun =
     "export --config " LEVIN_SOURCE_DIR "/configs/fashion_mnist.yaml --trainer.default_root_dir=runs ";
+
+TEST_F(Export, OptionsAreListed) {
+  EXPECT_EQ(levin::testing::field_count<ExportOptions>(), field_names<ExportOptions>().size());
+}
+
+TEST_F(Export, SaysWhatCannotBeExported) {
+  const auto ran =
+      levin("export --config " LEVIN_SOURCE_DIR
+            "/configs/gpt.yaml --model.n_layer=1 --model.max_new_tokens=2 --method predict_step --output model.onnx");
+  EXPECT_EQ(ran.status, kExitRunFailed) << ran.output;
+  EXPECT_TRUE(holds(ran.output, {"error: the model calls operators that cannot be exported", "aten::multinomial",
+                                 "it draws random numbers"}));
+  EXPECT_FALSE(exists("model.onnx"));
+}
 
 TEST_F(Export, WritesAGraph) {
   const auto ran = levin(kRun + "--output model.onnx");

@@ -9,6 +9,7 @@
 #include "levin/core/files.h"
 #include "loggers/event_reader.h"
 #include "support/error_text.h"
+#include "support/field_count.h"
 #include "support/temporary_folder.h"
 
 namespace levin::onnx_export_test {
@@ -87,6 +88,10 @@ TEST_F(OnnxExport, OfAModuleHasItsParametersAndBuffersByName) {
   EXPECT_EQ(report.nodes, static_cast<int64_t>(graph.nodes.size()));
   EXPECT_TRUE(net.is_training() && net.drop->is_training() && !net.norm->is_training()) << "each in its mode again";
   EXPECT_TRUE(net.norm->running_mean.equal(before));
+}
+
+TEST_F(OnnxExport, OptionsAreListed) {
+  EXPECT_EQ(levin::testing::field_count<OnnxOptions>(), field_names<OnnxOptions>().size());
 }
 
 TEST_F(OnnxExport, KeepsABatchFixedOnRequest) {
