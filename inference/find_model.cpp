@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "levin/checkpoint/checkpoint_file.h"
@@ -63,17 +64,13 @@ std::vector<fs::path> checkpoints_in(const fs::path& folder) {
   return {found.begin(), found.end()};
 }
 
-// By the steps it was trained for; among those of the same step, last.ckpt was written last.
-struct Age {
-  int64_t step = -1;
-  bool is_last = false;
-  auto operator<=>(const Age&) const = default;
-};
+// The steps it was trained for, and whether it is last.ckpt: of the checkpoints of one step that was written last.
+using Age = std::pair<int64_t, bool>;
 
 std::string newest_of(const std::vector<fs::path>& checkpoints) {
   std::string newest;
   std::string sharded;
-  Age age;
+  Age age{-1, false};
   for (const fs::path& path : checkpoints) {
     if (is_folder(path)) {
       if (is_sharded_checkpoint(path.string())) sharded = path.string();

@@ -52,7 +52,7 @@ Batch transferred(LightningModule& module, Batch batch, at::Device device, std::
 InferenceModel::InferenceModel(std::shared_ptr<LightningModule> module, std::shared_ptr<Precision> precision) {
   if (module == nullptr) throw Error("InferenceModel: the module is null.");
   if (precision == nullptr) precision = std::make_shared<SinglePrecision>();
-  for (at::Tensor parameter : module->parameters()) {
+  for (const at::Tensor& parameter : module->parameters()) {
     parameter.set_requires_grad(false);
     parameter.mutable_grad() = at::Tensor();
   }
