@@ -27,6 +27,7 @@ GLIBC, GLIBCXX = (2, 36), (3, 4, 30)  # Debian 12's
 SYSTEM = re.compile(r"^(ld-linux-x86-64|libc|libm|libdl|libpthread|librt|libutil|libresolv|libanl|libnsl|libstdc\+\+|libgcc_s)\.so")
 LIGHTNING = ("lightning", "lightning_utilities", "torchmetrics", "fsspec", "packaging", "tqdm", "yaml",
              "typing_extensions.py")
+TOOLS = ("cmake", "strip", "ldd", "readelf", "patchelf", "dpkg-query", "tar", "xz")
 DATA = {"fashion-mnist": "/usr/share/datasets/fashion-mnist", "bible.data": "/usr/lib/bible.data"}
 
 
@@ -35,6 +36,12 @@ def run(*words):
     if done.returncode != 0:
         sys.exit(f"bundle: {' '.join(map(str, words))} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+def check_tools():
+    missing = [name for name in TOOLS if not shutil.which(name)]
+    if missing:
+        sys.exit(f"bundle: {', '.join(missing)} not found. Bundles are made on Debian, with patchelf, binutils and xz-utils.")
 
 
 def cached(build, name):
@@ -58,11 +65,8 @@ def install(build, root, cuda):
     run("cmake", "--install", build, "--prefix", root, "--strip")
     (root / "libexec").mkdir()
     (root / "bin/levin").rename(root / "libexec/levin")
-    component = root / "lib/liblevin_cuda.so"
-    if cuda and not component.exists():
-        sys.exit("bundle: this build has no CUDA component. Make it with LEVIN_CUDA=1 ./dev build, or leave --cuda out.")
     if not cuda:
-        component.unlink(missing_ok=True)
+        (root / "lib/liblevin_cuda.so").unlink(missing_ok=True)
     (root / "share/levin").mkdir(parents=True)
     shutil.copytree(SOURCES / "configs", root / "share/levin/configs")
     (root / "share/levin/torch_version").write_text(torch_version() + "\n")
@@ -197,31 +201,29 @@ def add_licences(root, added):
     return packages
 
 
-def pack(root, output):
-    """Returns its megabytes. The same build gives the same archive but for the times of its files."""
-    part = output.with_name(output.name + ".part")
-    tar = ["tar", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "-C", root.parent, "-cf", "-", root.name]
+def pack(root, part):
+    made = subprocess.Popen(["tar", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "-C", str(root.parent), "-cf", "-",
+                             root.name], stdout=subprocess.PIPE)
     with open(part, "wb") as file:
-        made = subprocess.Popen([str(word) for word in tar], stdout=subprocess.PIPE)
         status = subprocess.run(["xz", "-6", "-T0"], stdin=made.stdout, stdout=file).returncode
-        made.stdout.close()
-        if made.wait() != 0 or status != 0:
-            sys.exit("bundle: tar or xz failed")
-    return part, part.stat().st_size / 1e6
+    made.stdout.close()
+    if made.wait() != 0 or status != 0:
+        part.unlink()
+        sys.exit("bundle: tar or xz failed")
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Makes an archive of a build.")
-    parser.add_argument("build", type=Path)
-    parser.add_argument("name")
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--cuda", action="store_true")
-    parser.add_argument("--tests", action="store_true")
-    parser.add_argument("--peers", type=Path)
-    options = parser.parse_args()
-    build, root = options.build.resolve(), options.build.resolve() / "bundle" / options.name
-    shutil.rmtree(root, ignore_errors=True)
-    root.mkdir(parents=True)
+def keep(part, output, tests):
+    """Gives the archive its name and returns its megabytes; one with tests that is too large is removed."""
+    size = part.stat().st_size / 1e6
+    if tests and size > MOST_MB:
+        part.unlink()
+        sys.exit(f"bundle: {output.name} would be {size:.1f} MB, and may be {MOST_MB} MB at most.")
+    part.replace(output)
+    return size
+
+
+def fill(build, root, options):
+    """Puts everything into the folder; returns what bundle.json says of it."""
     install(build, root, options.cuda)
     if options.tests:
         add_programs(build, root, options.cuda)
@@ -235,13 +237,32 @@ def main():
     about = {"name": options.name, "version": cached(build, "CMAKE_PROJECT_VERSION"), "torch": torch_version(),
              "cuda": options.cuda, "needs": newest_versions(root), "libraries": add_licences(root, added)}
     (root / "share/levin/bundle.json").write_text(json.dumps(about, indent=1) + "\n")
-    part, size = pack(root, options.output.resolve())
-    if options.tests and size > MOST_MB:
-        part.unlink()
-        sys.exit(f"bundle: {options.name} would be {size:.1f} MB, and may be {MOST_MB} MB at most.")
-    part.replace(options.output)
-    shutil.rmtree(root)
-    print(f"bundle: {options.output}, {size:.1f} MB, {len(added)} libraries; needs glibc {about['needs']['GLIBC']}, "
+    return about
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Makes an archive of a build.")
+    parser.add_argument("build", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--cuda", action="store_true")
+    parser.add_argument("--tests", action="store_true")
+    parser.add_argument("--peers", type=Path)
+    options = parser.parse_args()
+    check_tools()
+    build, root = options.build.resolve(), options.build.resolve() / "bundle" / options.name
+    if options.cuda and not (build / "lib/liblevin_cuda.so").exists():
+        sys.exit("bundle: this build has no CUDA component. Make it with LEVIN_CUDA=1 ./dev build, or leave --cuda out.")
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    try:
+        about = fill(build, root, options)
+        part = options.output.with_name(options.output.name + ".part")
+        pack(root, part)
+        size = keep(part, options.output, options.tests)
+    finally:
+        shutil.rmtree(root)
+    print(f"bundle: {options.output}, {size:.1f} MB, {len(about['libraries'])} libraries; needs glibc {about['needs']['GLIBC']}, "
           f"libstdc++ with GLIBCXX_{about['needs']['GLIBCXX']}, LibTorch {about['torch']}")
 
 

@@ -13,6 +13,10 @@ import tempfile
 import unittest
 
 SOURCES, BUILD, TORCH, PEERS = (pathlib.Path(sys.argv.pop(1)) for _ in range(4))
+sys.path.insert(0, str(SOURCES / "tools"))
+sys.dont_write_bytecode = True
+import bundle
+
 OWN_MOUNTS = SOURCES / "tests/support/own_mounts.sh"
 SITE = PEERS if (PEERS / "torch/lib/libtorch_cpu.so").exists() else TORCH.parent  # a site-packages with torch
 NAME = "levin-test-bundle"
@@ -46,6 +50,34 @@ def setUpModule():
     (folder / "elsewhere").mkdir()
     subprocess.run(["tar", "-C", folder / "elsewhere", "-xf", archive], check=True)
     root = folder / "elsewhere" / NAME
+
+
+class Making(unittest.TestCase):
+    def test_one_with_tests_that_is_too_large_is_refused_with_its_size(self):
+        part, output = folder / "large.part", folder / "large.tar.xz"
+        with open(part, "wb") as file:
+            file.truncate(60_100_000)
+        with self.assertRaisesRegex(SystemExit, r"^bundle: large.tar.xz would be 60.1 MB, and may be 60 MB at most.$"):
+            bundle.keep(part, output, tests=True)
+        self.assertFalse(part.exists() or output.exists())
+        with open(part, "wb") as file:
+            file.truncate(60_100_000)
+        self.assertEqual(bundle.keep(part, output, tests=False), 60.1)
+        self.assertTrue(output.exists())
+
+    def test_missing_tools_are_named(self):
+        done = subprocess.run([sys.executable, "-B", SOURCES / "tools/bundle.py", BUILD, "name", folder / "a.tar.xz"],
+                              env={"PATH": "/nonexistent"}, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"^bundle: cmake, .*patchelf.* not found. Bundles are made on Debian")
+
+    def test_a_build_without_the_cuda_component_cannot_be_bundled_with_it(self):
+        if (BUILD / "lib/liblevin_cuda.so").exists():
+            self.skipTest("this build has the CUDA component")
+        done = subprocess.run([sys.executable, "-B", SOURCES / "tools/bundle.py", BUILD, "levin-test-cuda", folder / "a.tar.xz", "--cuda"],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("this build has no CUDA component. Make it with LEVIN_CUDA=1 ./dev build", done.stderr)
 
 
 class Bundle(unittest.TestCase):
