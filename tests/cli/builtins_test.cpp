@@ -46,7 +46,7 @@ TEST(Builtins, NameEveryCallback) {
                        "GradientAccumulationScheduler",
                        "GradientCentralization",
                        "LearningRateFinder",
-                       "LearningRateMonitor",
+                       "LearningRateMonitor", "LoRA",
                        "MixUp",
                        "ModelCheckpoint",
                        "ModelSummary",
