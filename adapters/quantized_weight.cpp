@@ -42,8 +42,8 @@ constexpr std::array<float, 16> kLevels = {-1.0F,
                                            0.7229568362236023F,
                                            1.0F};
 
-// ATen's kernel for int8 is the faster one up to here, and only in bfloat16 (bench/lora.cpp): beyond, making the matrix
-// and multiplying as always is.
+// ATen's kernel for int8 is the faster way up to here, and only in bfloat16. Measured on one core with AVX-512, 768 x
+// 768: 8 rows 60 us instead of 197 us, 64 rows 475 us instead of 325 us; in float32 it has no vectorized loop.
 constexpr int64_t kMostRowsOfKernel = 32;
 
 at::Tensor on(at::Device device, const std::vector<float>& numbers, at::IntArrayRef shape) {

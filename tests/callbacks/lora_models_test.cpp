@@ -85,18 +85,22 @@ TEST(LoRAOfModels, TunesABertAndWritesItMergedAndApart) {
 
 TEST(LoRAOfModels, BlocksAreRecomputed) {
   const test::TemporaryFolder folder;
-  const auto run = [&](bool recomputed) {
+  using Recompute = std::optional<RecomputeOptions>;
+  const auto run = [&](const Recompute& recompute) {
     torch::manual_seed(9);
     HuggingFaceClassifier module(classifier());
     LoRAOptions options = kBert;
     options.lora_dropout = 0.2;
     TrainerOptions trainer = quiet(2, lora(options), folder.path());
-    if (recomputed) trainer.recompute = RecomputeOptions{.modules = {"model.bert.encoder.layer.*"}};
+    if (recompute) trainer.recompute = *recompute;
     torch::manual_seed(4);
     Trainer(std::move(trainer)).fit(module, text_loader());
     return module_tensors(module);
   };
-  expect_same_bits(run(true), run(false), "recomputed");
+  const State plain = run(std::nullopt);
+  const std::vector<std::string> blocks = {"model.bert.encoder.layer.*"};
+  expect_same_bits(run(RecomputeOptions{.modules = blocks}), plain, "recomputed");
+  expect_same_bits(run(RecomputeOptions{.modules = blocks, .keep = Keep::matmul}), plain, "keep: matmul");
 }
 
 TEST(LoRAOfModels, ExportedModulesAreAdapted) {
