@@ -3,10 +3,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <functional>
-#include <memory>
-#include <mutex>
 
 #include "levin/checkpoint/stream_weights.h"
 #include "levin/checkpoint/weights_source.h"
@@ -106,61 +103,18 @@ void warn_of_others(const WeightsReport& report, const std::string& path) {
                            (report.loaded == 1 ? " was" : " were") + " loaded. Not loaded: " + wrong + ".");
 }
 
-// Limits the memory of tensors that are on their way from a file to a module to an eighth of all, or to the largest.
-class Passage {
- public:
-  explicit Passage(const std::map<std::string, Named>& named) {
-    uint64_t all = 0;
-    for (const auto& [name, item] : named) {
-      all += item.tensor.entry->bytes();
-      most_ = std::max(most_, item.tensor.entry->bytes());
-    }
-    most_ = std::max({most_, all / 8, kLeast});
-  }
-
-  void enter(uint64_t bytes) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return inside_ == 0 || inside_ + bytes <= most_; });
-    inside_ += bytes;
-  }
-
-  // malloc keeps what a thread has freed, and other threads do not get it.
-  void leave(uint64_t bytes) {
-    bool is_much = false;
-    {
-      const std::lock_guard lock(mutex_);
-      inside_ -= bytes;
-      freed_ += bytes;
-      is_much = freed_ >= most_;
-      if (is_much) freed_ = 0;
-    }
-    if (is_much) return_freed_memory();
-    changed_.notify_all();
-  }
-
- private:
-  static constexpr uint64_t kLeast = 8 << 20;
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  uint64_t most_ = 0, inside_ = 0, freed_ = 0;  // bytes
-};
-
-// Calls `take` with each name and tensor, from several threads; within the limits of `passage`, if given.
-void read_each(const std::map<std::string, Named>& named,
-               const std::function<void(size_t, const std::string&, at::Tensor)>& take, Passage* passage = nullptr) {
+// Calls `take` with each name and tensor, from several threads; from one for every `spread` times as many bytes as are
+// worth a thread.
+void read_each(const std::map<std::string, Named>& named, uint64_t spread,
+               const std::function<void(size_t, const std::string&, at::Tensor)>& take) {
   std::vector<std::pair<const std::string*, WeightsSource::Tensor>> jobs;
   uint64_t bytes = 0;
   for (const auto& [name, item] : named) {
     jobs.emplace_back(&name, item.tensor);
     bytes += item.tensor.entry->bytes();
   }
-  read_in_parallel(jobs.size(), bytes, [&](size_t i) {
+  read_in_parallel(jobs.size(), bytes / spread, [&](size_t i) {
     const auto& [name, tensor] = jobs[i];
-    const uint64_t size = tensor.entry->bytes();
-    if (passage != nullptr) passage->enter(size);
-    const auto leave = [&](Passage* left) { left->leave(size); };
-    const std::unique_ptr<Passage, decltype(leave)> scope(passage, leave);  // outlives the tensor
     take(i, *name, tensor.file->read(*tensor.entry));
   });
 }
@@ -173,7 +127,7 @@ WeightsReport load_weights(torch::nn::Module& module, const WeightsOptions& unch
   const Tensors own = tensors_of(module);
   const Matched matched = match(source, own, options);
   std::vector<std::pair<at::Tensor, at::Tensor>> copies(matched.named.size());  // to, from
-  read_each(matched.named, [&](size_t i, const std::string& name, at::Tensor tensor) {
+  read_each(matched.named, 1, [&](size_t i, const std::string& name, at::Tensor tensor) {
     copies[i] = {own.at(name), std::move(tensor)};
   });
   const at::AutoGradMode no_grad(false);
@@ -187,14 +141,11 @@ WeightsReport stream_weights(torch::nn::Module& module, const WeightsOptions& un
   const WeightsSource source(options.path);
   const Tensors own = tensors_of(module);
   const Matched matched = match(source, own, options);
-  Passage passage(matched.named);
-  read_each(
-      matched.named,
-      [&](size_t, const std::string& name, const at::Tensor& tensor) {
-        const at::AutoGradMode no_grad(false);  // of this thread
-        at::Tensor(own.at(name)).copy_(tensor);
-      },
-      &passage);
+  // malloc keeps a part of what each thread has freed, so few threads read: one for 512 MiB of weights.
+  read_each(matched.named, 64, [&](size_t, const std::string& name, const at::Tensor& tensor) {
+    const at::AutoGradMode no_grad(false);  // of this thread
+    at::Tensor(own.at(name)).copy_(tensor);
+  });
   return_freed_memory();
   warn_of_others(matched.report, options.path);
   return matched.report;
