@@ -3,13 +3,15 @@
 
     bundle.py BUILD NAME OUTPUT.tar.xz [--cuda] [--tests] [--peers FOLDER]
 
-  bin/levin             a script that finds LibTorch and starts libexec/levin; with --tests also bench_X, cuda_test, gpu-check
+  bin/levin             a script that finds LibTorch and starts libexec/levin; with --tests also bench_X, cuda_test,
+                        gpu-check
   lib/                  liblevin.so, what it opens, and the libraries of Debian that it needs
   include/, lib/cmake/  for find_package(levin)
-  share/levin/          run files, bundle.json (what is in it and what it needs), licences; with --tests data sets and peers
+  share/levin/          run files, bundle.json (what is in it and what it needs), licences; with --tests data sets and
+                        peers
 
-glibc, libstdc++ and LibTorch itself are the machine's: the first two no older than Debian 12's. Every program and library
-searches its own folders first ($ORIGIN), so that nothing of the bundle is seen by other programs.
+glibc, libstdc++ and LibTorch itself are the machine's: the first two no older than Debian 12's. Every program and
+library searches its own folders first ($ORIGIN), so that nothing of the bundle is seen by other programs.
 """
 import argparse
 import json
@@ -24,7 +26,8 @@ SOURCES = Path(__file__).resolve().parent.parent
 MOST_MB = 60  # of an archive with tests: it is carried to machines that take no more
 GLIBC, GLIBCXX = (2, 36), (3, 4, 30)  # Debian 12's
 # Part of every system that LibTorch itself runs on.
-SYSTEM = re.compile(r"^(ld-linux-x86-64|libc|libm|libdl|libpthread|librt|libutil|libresolv|libanl|libnsl|libstdc\+\+|libgcc_s)\.so")
+SYSTEM = re.compile(r"^(ld-linux-x86-64|libc|libm|libdl|libpthread|librt|libutil|libresolv|libanl|libnsl|libstdc\+\+"
+                    r"|libgcc_s)\.so")
 LIGHTNING = ("lightning", "lightning_utilities", "torchmetrics", "fsspec", "packaging", "tqdm", "yaml",
              "typing_extensions.py")
 TOOLS = ("cmake", "strip", "ldd", "readelf", "patchelf", "dpkg-query", "tar", "xz")
@@ -41,7 +44,8 @@ def run(*words):
 def check_tools():
     missing = [name for name in TOOLS if not shutil.which(name)]
     if missing:
-        sys.exit(f"bundle: {', '.join(missing)} not found. Bundles are made on Debian, with patchelf, binutils and xz-utils.")
+        sys.exit(f"bundle: {', '.join(missing)} not found. Bundles are made on Debian, with patchelf, binutils and "
+                 "xz-utils.")
 
 
 def cached(build, name):
@@ -178,7 +182,8 @@ def newest_versions(root):
             newest[kind] = max(newest[kind], tuple(map(int, version.split("."))))
     for kind, most in (("GLIBC", GLIBC), ("GLIBCXX", GLIBCXX)):
         if newest[kind] > most:
-            sys.exit(f"bundle: it needs {kind}_{'.'.join(map(str, newest[kind]))}, which is newer than Debian 12's. Build it there.")
+            sys.exit(f"bundle: it needs {kind}_{'.'.join(map(str, newest[kind]))}, which is newer than Debian 12's. "
+                     "Build it there.")
     return {kind: ".".join(map(str, version)) for kind, version in newest.items()}
 
 
@@ -202,8 +207,8 @@ def add_licences(root, added):
 
 
 def pack(root, part):
-    made = subprocess.Popen(["tar", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "-C", str(root.parent), "-cf", "-",
-                             root.name], stdout=subprocess.PIPE)
+    made = subprocess.Popen(["tar", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "-C", str(root.parent),
+                             "-cf", "-", root.name], stdout=subprocess.PIPE)
     with open(part, "wb") as file:
         status = subprocess.run(["xz", "-6", "-T0"], stdin=made.stdout, stdout=file).returncode
     made.stdout.close()
@@ -252,7 +257,8 @@ def main():
     check_tools()
     build, root = options.build.resolve(), options.build.resolve() / "bundle" / options.name
     if options.cuda and not (build / "lib/liblevin_cuda.so").exists():
-        sys.exit("bundle: this build has no CUDA component. Make it with LEVIN_CUDA=1 ./dev build, or leave --cuda out.")
+        sys.exit("bundle: this build has no CUDA component. Make it with LEVIN_CUDA=1 ./dev build, or leave --cuda "
+                 "out.")
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     try:
@@ -262,8 +268,9 @@ def main():
         size = keep(part, options.output, options.tests)
     finally:
         shutil.rmtree(root)
-    print(f"bundle: {options.output}, {size:.1f} MB, {len(about['libraries'])} libraries; needs glibc {about['needs']['GLIBC']}, "
-          f"libstdc++ with GLIBCXX_{about['needs']['GLIBCXX']}, LibTorch {about['torch']}")
+    needs = about["needs"]
+    print(f"bundle: {options.output}, {size:.1f} MB, {len(about['libraries'])} libraries; needs glibc {needs['GLIBC']}, "
+          f"libstdc++ with GLIBCXX_{needs['GLIBCXX']}, LibTorch {about['torch']}")
 
 
 if __name__ == "__main__":

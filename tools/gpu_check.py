@@ -8,7 +8,8 @@
 Every step has a time limit of its own; one that fails does not keep the next from running. Python 3.9; the steps that
 compare with PyTorch use the torch of LEVIN_PYTHON or python3, and say what they leave out without it.
 
-Exit status: 0 if nothing failed, 1 if a step failed, 2 for wrong usage, 77 if there is no GPU and every step was skipped.
+Exit status: 0 if nothing failed, 1 if a step failed, 2 for wrong usage, 77 if there is no GPU and every step was
+skipped.
 """
 import argparse
 import json
@@ -124,7 +125,7 @@ def check(options, levin, results, path):
     results["counts"] = counts
     results["no_gpu"] = why
     write(path, results)
-    print(f"gpu-check: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped; written to {path}")
+    print("gpu-check: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) + f"; written to {path}")
     if counts["failed"]:
         return 1
     return NO_GPU if why else 0

@@ -111,8 +111,8 @@ def smi_rows(text):
 
 
 def smi_column(rows, field):
-    """A field of the rows that have it, memory in bytes. NVML's first interface, which Levin uses, counts as used what the
-    driver has reserved for itself; nvidia-smi counts that apart."""
+    """A field of the rows that have it, memory in bytes. NVML's first interface, which Levin uses, counts as used what
+    the driver has reserved for itself; nvidia-smi counts that apart."""
     if not field.startswith("memory"):
         return [row[field] for row in rows if row[field] is not None]
     reserved = (lambda row: row["memory.reserved"] or 0) if field == "memory.used" else (lambda row: 0)
@@ -186,8 +186,8 @@ def waits_a_step(events):
     steps = [(float(event["ts"]), float(event["ts"]) + float(event["dur"])) for event in events
              if event.get("ph") == "X" and str(event.get("name", "")).startswith("ProfilerStep#")
              and event.get("cat") != "gpu_user_annotation"]
-    waits = [float(event["ts"]) for event in events
-             if event.get("ph") == "X" and event.get("cat") in ("cuda_runtime", "cuda_driver") and event["name"] in WAITS]
+    waits = [float(event["ts"]) for event in events if event.get("ph") == "X"
+             and event.get("cat") in ("cuda_runtime", "cuda_driver") and event["name"] in WAITS]
     if not steps:
         raise Unreadable("the trace holds no step")
     counts = sorted(sum(begin <= at < end for at in waits) for begin, end in steps)

@@ -89,7 +89,8 @@ def ask_driver():
 
 def torch_versions(python):
     """{"python", "torch", "cuda", "folder"} of the PyTorch that this interpreter would import; {} without."""
-    question = 'import importlib.util as u, sys; s = u.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")'
+    question = ('import importlib.util as u; found = u.find_spec("torch"); '
+                'print(found.submodule_search_locations[0] if found else "")')
     done = subprocess.run([python, "-c", question], capture_output=True, text=True)
     folder = done.stdout.strip()
     if done.returncode != 0 or not folder:
@@ -136,8 +137,8 @@ class Run:
         self.commands.append(" ".join([*(f"{key}={shlex.quote(value)}" for key, value in (environment or {}).items()),
                                        shlex.join(map(str, words))]))
         process = subprocess.Popen([str(word) for word in words], cwd=self.folder, env={**os.environ, **own},
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   errors="replace", start_new_session=True)
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True, errors="replace", start_new_session=True)
         try:
             yield process
         finally:
@@ -165,5 +166,8 @@ class Run:
 
 @contextlib.contextmanager
 def scratch():
-    with tempfile.TemporaryDirectory(prefix="levin_gpu_check_", ignore_cleanup_errors=True) as folder:
+    folder = tempfile.mkdtemp(prefix="levin_gpu_check_")
+    try:
         yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

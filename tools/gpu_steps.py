@@ -1,5 +1,5 @@
-"""The steps of gpu_check.py, in their order. Each runs real programs and returns nothing: its figures go to run.figures, and
-what does not hold is raised as Failed."""
+"""The steps of gpu_check.py, in their order. Each runs real programs and returns nothing: its figures go to run.figures,
+and what does not hold is raised as Failed."""
 import os
 import shutil
 import statistics
@@ -53,7 +53,8 @@ class Fit:
 
 def fit_words(run, root, config, *options):
     return [run.levin.program("levin"), "fit", "--config", run.levin.config(config),
-            f"--trainer.accelerator={run.levin.accelerator}", "--trainer.devices=1", f"--trainer.default_root_dir={root}", *options]
+            f"--trainer.accelerator={run.levin.accelerator}", "--trainer.devices=1",
+            f"--trainer.default_root_dir={root}", *options]
 
 
 # The same numbers in every run; learning rates are exact in float32, in which a CUDA graph reads them.
@@ -128,7 +129,8 @@ def fit(run):
         run.figures[f"{precision}: seconds of the fit"] = fitted.seconds()
     for precision, accuracy in accuracies.items():
         expect(accuracy > 0.87, f"{precision}: test_acc {accuracy} is not above 0.87")
-        expect(abs(accuracy - accuracies["32-true"]) < 0.015, f"{precision}: test_acc {accuracy} is not that of float32")
+        expect(abs(accuracy - accuracies["32-true"]) < 0.015,
+               f"{precision}: test_acc {accuracy} is not that of float32")
 
 
 @step(60, "steps replayed as CUDA graphs train to the same bits")
@@ -147,7 +149,8 @@ UNWATCHED = ("--trainer.limit_val_batches=0", "--trainer.callbacks=[]")
 
 # A step of several milliseconds: the loader is faster than the GPU, so that there is always a batch to copy.
 TRACED = ("--model.width=64", "--model.first_stride=1", "--data.batch_size=512", "--data.num_workers=4",
-          "--data.crop_padding=0", "--data.flip=false", "--trainer.max_steps=26", *UNWATCHED, "--test_after_fit=false", "--trainer.profiler.class_path=trace",
+          "--data.crop_padding=0", "--data.flip=false", "--trainer.max_steps=26", *UNWATCHED,
+          "--test_after_fit=false", "--trainer.profiler.class_path=trace",
           "--trainer.profiler.init_args.wait=12", "--trainer.profiler.init_args.warmup=2",
           "--trainer.profiler.init_args.active=8")
 
@@ -322,8 +325,8 @@ def planner(run):
                      "--trainer.callbacks+=DeviceStatsMonitor")
         measured = max(fitted.column("DeviceStatsMonitor.on_train_batch_end/allocated_bytes.all.peak"))
         off[plan] = predicted[plan] / measured - 1
-        run.figures.update({f"{plan}: predicted MiB": predicted[plan] / 2**20, f"{plan}: measured MiB": measured / 2**20,
-                            f"{plan}: off by": off[plan]})
+        run.figures.update({f"{plan}: predicted MiB": predicted[plan] / 2**20,
+                            f"{plan}: measured MiB": measured / 2**20, f"{plan}: off by": off[plan]})
     for plan, share in off.items():
         expect(abs(share) <= 0.05, f"{plan}: the prediction is off by {share:.1%}")
 
@@ -350,14 +353,14 @@ def gpt(run):
 
 @step(300, "compute-sanitizer over a short fit")
 def sanitizer(run):
-    places = [shutil.which("compute-sanitizer"), *map(str, sorted(Path("/usr/local").glob("cuda*/bin/compute-sanitizer")))]
+    places = [shutil.which("compute-sanitizer"), *sorted(Path("/usr/local").glob("cuda*/bin/compute-sanitizer"))]
     program = next((place for place in places if place and Path(place).exists()), None)
     if program is None:
         raise Skipped("compute-sanitizer is not installed")
     words = fit_words(run, run.folder / "short", "fashion_mnist.yaml", "--trainer.max_epochs=1",
                       "--trainer.limit_train_batches=6", "--trainer.limit_val_batches=1", "--test_after_fit=false")
     # The program itself, not the script that starts it.
-    tool = [program, "--tool", "memcheck", "--report-api-errors", "no"]
+    tool = [str(program), "--tool", "memcheck", "--report-api-errors", "no"]
     words, environment = run.levin.below(tool, words)
     output = run.command(words, allowed=range(256), environment=environment)
     errors = figures.sanitizer_errors(output)

@@ -25,7 +25,8 @@ if [ -n "${LEVIN_TORCH_DIR:-}" ]; then
   torch=$LEVIN_TORCH_DIR
   if [ -e "$torch/torch/lib/libtorch_cpu.so" ]; then torch=$torch/torch; fi
   [ -e "$torch/lib/libtorch_cpu.so" ] || die "LEVIN_TORCH_DIR=$LEVIN_TORCH_DIR holds no lib/libtorch_cpu.so and no" \
-    "torch/lib/libtorch_cpu.so. Set it to the folder of LibTorch $wanted, or to site-packages of an environment with torch."
+    "torch/lib/libtorch_cpu.so. Set it to the folder of LibTorch $wanted, or to site-packages of an environment with" \
+    "torch."
 else
   torch=$(torch_of_python)
   [ -e "$torch/lib/libtorch_cpu.so" ] || die "no LibTorch: ${LEVIN_PYTHON:-python3} has no torch. Install it" \
@@ -47,8 +48,8 @@ version_of_torch() {
 version=$(version_of_torch)
 case $version in
   '' | "$wanted".*) ;;
-  *) die "LibTorch in $torch is ${version%%\'*}, and this Levin was built for $wanted. Install torch==$wanted.*, or set" \
-    "LEVIN_TORCH_DIR." ;;
+  *) die "LibTorch in $torch is ${version%%\'*}, and this Levin was built for $wanted. Install torch==$wanted.*, or" \
+    "set LEVIN_TORCH_DIR." ;;
 esac
 
 libraries=$torch/lib
