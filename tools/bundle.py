@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes an archive of a build that runs beside any LibTorch of the same version: `./dev bundle` calls it.
 
-    bundle.py BUILD NAME OUTPUT.tar.xz [--cuda] [--tests] [--peers FOLDER]
+    bundle.py BUILD NAME OUTPUT.tar.xz [--cuda] [--tests] [--peers FOLDER] [--level 0-9]
 
   bin/levin             a script that finds LibTorch and starts libexec/levin; with --tests also bench_X, cuda_test,
                         gpu-check
@@ -206,11 +206,11 @@ def add_licences(root, added):
     return packages
 
 
-def pack(root, part):
+def pack(root, part, level):
     made = subprocess.Popen(["tar", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "-C", str(root.parent),
                              "-cf", "-", root.name], stdout=subprocess.PIPE)
     with open(part, "wb") as file:
-        status = subprocess.run(["xz", "-6", "-T0"], stdin=made.stdout, stdout=file).returncode
+        status = subprocess.run(["xz", f"-{level}", "-T0"], stdin=made.stdout, stdout=file).returncode
     made.stdout.close()
     if made.wait() != 0 or status != 0:
         part.unlink()
@@ -252,7 +252,8 @@ def main():
     parser.add_argument("output", type=Path)
     parser.add_argument("--cuda", action="store_true")
     parser.add_argument("--tests", action="store_true")
-    parser.add_argument("--peers", type=Path)
+    parser.add_argument("--peers", type=Path, help="whose Lightning goes in, with --tests")
+    parser.add_argument("--level", type=int, choices=range(10), default=6, help="of xz")
     options = parser.parse_args()
     check_tools()
     build, root = options.build.resolve(), options.build.resolve() / "bundle" / options.name
@@ -264,7 +265,7 @@ def main():
     try:
         about = fill(build, root, options)
         part = options.output.with_name(options.output.name + ".part")
-        pack(root, part)
+        pack(root, part, options.level)
         size = keep(part, options.output, options.tests)
     finally:
         shutil.rmtree(root)
