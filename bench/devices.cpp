@@ -14,6 +14,7 @@
 
 #include "levin/core/console.h"
 #include "levin/levin.h"
+#include "one_batch.h"
 #include "peer.h"
 #include "programs.h"
 #include "rounds.h"
@@ -65,21 +66,6 @@ class TwoParts : public levin::LightningModule {
  private:
   Shape shape_;
   nn::Sequential first_, second_;
-};
-
-class OneBatch final : public levin::Loader {
- public:
-  explicit OneBatch(const Shape& shape)
-      : batch_({torch::randn({shape.batch, shape.width}), torch::randn({shape.batch, shape.width})}) {}
-  void start(int64_t, int64_t) override {}
-  bool next(levin::Batch& batch) override {
-    batch = batch_;
-    return true;
-  }
-  [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
-
- private:
-  levin::Batch batch_;
 };
 
 // Of the steps after the first ones, which make the threads and their memory.
@@ -137,7 +123,9 @@ int run_alone(const Words& words) {
   levin::TrainerOptions options = options_of(words[0], shape, std::stol(words[3]));
   options.max_steps = StepWatch::kFirst + std::stol(words[2]);
   options.callbacks = {watch};
-  levin::Trainer(options).fit(model, std::make_shared<OneBatch>(shape));
+  levin::Trainer(options).fit(
+      model, std::make_shared<OneBatch>(
+                 levin::Batch({torch::randn({shape.batch, shape.width}), torch::randn({shape.batch, shape.width})})));
   std::printf("[%.3f, %.0f]\n", watch->milliseconds, watch->faults_a_step);
   return 0;
 }

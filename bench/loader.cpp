@@ -19,6 +19,7 @@
 #include "levin/data/loading/dataset.h"
 #include "levin/optim/sgd.h"
 #include "levin/trainer/lightning_module.h"
+#include "one_batch.h"
 #include "peer.h"
 #include "rounds.h"
 #include "steady_stopwatch.h"
@@ -99,21 +100,6 @@ Contender torch_loader(const Images& images, int64_t workers) {
             return rate(seen, wanted, start);
           }};
 }
-
-// Gives the same batch for ever.
-class OneBatch final : public levin::Loader {
- public:
-  explicit OneBatch(levin::Batch batch) : batch_(std::move(batch)) {}
-  void start(int64_t, int64_t) override {}
-  bool next(levin::Batch& batch) override {
-    batch = batch_;
-    return true;
-  }
-  [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
-
- private:
-  levin::Batch batch_;
-};
 
 class Convolutions : public levin::LightningModule {
  public:

@@ -6,7 +6,6 @@ and the other reads, merged folders. Needs the packages of cmake/model-packages.
 """
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -14,29 +13,10 @@ import tempfile
 import unittest
 
 PROGRAM = sys.argv[1]
-SKIPPED = 77
-HOME = pathlib.Path(os.environ.get("LEVIN_HOME") or
-                    pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "levin")
-PACKAGES = HOME / "models-python"
-NEEDED = "peft, transformers, safetensors and PyTorch for Python. Run ./dev check --peers."
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import peers  # noqa: E402
 
-
-def find_python():
-    """(Python, PYTHONPATH); nothing where there is none."""
-    for folder in sorted(HOME.glob("peers-*")):
-        if (folder / "python3").exists() and (PACKAGES / "peft").is_dir():
-            return str(folder / "python3"), f"{PACKAGES}:{folder}"
-    return None
-
-
-if os.environ.get("LEVIN_LORA_CHILD") is None:
-    found = find_python()
-    if found is None:
-        print(f"skipped: needs {NEEDED}")
-        sys.exit(SKIPPED)
-    env = {**os.environ, "PYTHONPATH": found[1], "LEVIN_LORA_CHILD": "1", "HF_HUB_OFFLINE": "1",
-           "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    sys.exit(subprocess.run([found[0], "-B", *sys.argv], env=env).returncode)
+peers.run_under_peers("peft", "peft, transformers, safetensors and PyTorch for Python")
 
 import peft  # noqa: E402
 import torch  # noqa: E402

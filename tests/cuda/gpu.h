@@ -15,6 +15,7 @@
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"
 #include "support/tensor_loader.h"
+#include "support/trained.h"
 
 namespace levin::test {
 
@@ -78,37 +79,16 @@ inline TrainerOptions on_gpu(int64_t epochs) {
   return options;
 }
 
-struct Trained {
-  std::vector<at::Tensor> tensors = {};  // on the CPU
-  Metrics metrics = {};
-  int64_t steps = 0;
-  int64_t skipped = 0;
-};
-
 inline Trained train(SmallNet& module, const TrainerOptions& options, int64_t samples = 64) {
   Trainer trainer(options);
   seed_everything(3);
   trainer.fit(module, images(samples), images(16));
-  Trained trained{
-      .metrics = trainer.callback_metrics(), .steps = trainer.global_step(), .skipped = trainer.skipped_steps()};
-  for (const auto& parameter : module.parameters()) trained.tensors.push_back(parameter.detach().cpu());
-  for (const auto& buffer : module.buffers()) trained.tensors.push_back(buffer.cpu());
-  return trained;
+  return trained_by(trainer, module);
 }
 
 inline void expect_close(const Trained& one, const Trained& other, double relative, double absolute) {
   for (size_t i = 0; i < one.tensors.size(); ++i) {
     EXPECT_TRUE(torch::allclose(one.tensors[i], other.tensors[i], relative, absolute))
-        << "tensor " << i << " differs by " << (one.tensors[i] - other.tensors[i]).abs().max().item<double>();
-  }
-}
-
-inline void expect_same_bits(const Trained& one, const Trained& other) {
-  EXPECT_EQ(one.steps, other.steps);
-  EXPECT_EQ(one.skipped, other.skipped);
-  EXPECT_EQ(one.metrics, other.metrics);
-  for (size_t i = 0; i < one.tensors.size(); ++i) {
-    EXPECT_TRUE(torch::equal(one.tensors[i], other.tensors[i]))
         << "tensor " << i << " differs by " << (one.tensors[i] - other.tensors[i]).abs().max().item<double>();
   }
 }

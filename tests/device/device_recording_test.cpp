@@ -17,7 +17,7 @@ struct Wanted {
 
 // A run as it is and a recorded one: the same bits.
 DeviceCounts expect_the_same(const Wanted& wanted) {
-  std::vector<DeviceRun> runs;
+  std::vector<Trained> runs;
   for (const bool recorded : {false, true}) {
     DeviceNet module(wanted.dropout);
     TrainerOptions options = on_test_device(2);

@@ -33,7 +33,7 @@ namespace {
 using namespace test;
 
 TEST(DeviceTraining, gives_the_bits_of_the_CPU) {
-  const DeviceRun run = expect_as_on_the_cpu();
+  const Trained run = expect_as_on_the_cpu();
   EXPECT_EQ(run.steps, 12);
 }
 
@@ -71,8 +71,12 @@ TEST(DeviceTraining, works_with_every_optimizer) {
       {"Adamax", [](DeviceNet& m) { return OptimizerConfig(Adamax(m.parameters(), {})); }},
       {"LAMB", [](DeviceNet& m) { return OptimizerConfig(LAMB(m.parameters(), {})); }},
       {"LARS", [](DeviceNet& m) { return OptimizerConfig(LARS(m.parameters(), {.lr = 0.1})); }},
-      {"Lookahead", [](DeviceNet& m) { return OptimizerConfig(Lookahead(SGD(m.parameters(), {.lr = 0.1}), {.k = 2})); }},
-      {"Muon", [](DeviceNet& m) { return OptimizerConfig(Muon({m.first->weight, m.last->weight}, {.lr = 0.02})); }},
+      {"Lookahead",
+       [](DeviceNet& m) { return OptimizerConfig(Lookahead(SGD(m.parameters(), {.lr = 0.1}), {.k = 2})); }},
+      {"Muon",
+       [](DeviceNet& m) {
+         return OptimizerConfig(Muon({m.first->weight, m.last->weight}, {.lr = 0.02}));
+       }},
       {"SAM", [](DeviceNet& m) { return OptimizerConfig(SAM(SGD(m.parameters(), {.lr = 0.1}), {.rho = 0.05})); }},
       {"ScheduleFreeAdamW", [](DeviceNet& m) { return OptimizerConfig(ScheduleFreeAdamW(m.parameters(), {})); }},
       {"LBFGS", [](DeviceNet& m) { return OptimizerConfig(LBFGS(m.parameters(), {.lr = 0.1, .max_iter = 3})); }},
@@ -90,7 +94,8 @@ TEST(DeviceTraining, works_with_every_optimizer) {
 TEST(DeviceTraining, follows_schedulers_and_averages_weights) {
   (void)expect_as_on_the_cpu([](TrainerOptions& options) { options.callbacks = {EMAWeightAveraging({.decay = 0.5})}; },
                              [](DeviceNet& m) {
-                               return OptimizerConfig{AdamW(m.parameters(), {.lr = 0.01}), StepLR({.step_size = 1}),
+                               return OptimizerConfig{AdamW(m.parameters(), {.lr = 0.01}),
+                                                      StepLR({.step_size = 1}),
                                                       {.interval = Interval::epoch}};
                              });
 }
@@ -117,13 +122,13 @@ TEST(DeviceTraining, accumulates_metrics_on_the_device) {
 // In a lower precision the device has LibTorch's lists of a GPU, which are not those of the CPU.
 TEST(DeviceTraining, trains_in_mixed_precision) {
   DeviceNet plain;
-  const DeviceRun full = train(plain, on_test_device(2));
+  const Trained full = train(plain, on_test_device(2));
   for (const char* precision : {"bf16-mixed", "16-mixed"}) {
     SCOPED_TRACE(precision);
     DeviceNet module;
     TrainerOptions options = on_test_device(2);
     options.precision = precision;
-    const DeviceRun run = train(module, options);
+    const Trained run = train(module, options);
     EXPECT_EQ(run.steps + run.skipped, full.steps);
     EXPECT_NEAR(run.metrics.at("val_loss"), full.metrics.at("val_loss"), 0.05);
     EXPECT_EQ(module.last->weight.scalar_type(), at::kFloat);
@@ -138,7 +143,7 @@ TEST(DeviceTraining, skips_an_update_that_overflows_in_16_mixed) {
       return DeviceNet::training_step(batch, idx) * (idx == 2 ? 1e30 : 1.0);
     }
   } large;
-  const DeviceRun run = train(large, options);
+  const Trained run = train(large, options);
   EXPECT_EQ(run.skipped, 1);
   for (const at::Tensor& tensor : run.tensors) EXPECT_TRUE(tensor.isfinite().all().item<bool>());
 }
@@ -158,9 +163,11 @@ TEST(DeviceTraining, reports_a_loss_that_is_not_finite_before_its_update) {
 TEST(DeviceTraining, resumes_to_the_bit) {
   const TemporaryFolder folder;
   DeviceNet whole(0.5);
-  const DeviceRun expected = train(
-      whole, on_test_device(3, {ModelCheckpoint({.dirpath = folder.path(), .filename = "{step}", .save_top_k = -1,
-                                                 .every_n_train_steps = 8})}));
+  const Trained expected =
+      train(whole,
+            on_test_device(
+                3, {ModelCheckpoint(
+                       {.dirpath = folder.path(), .filename = "{step}", .save_top_k = -1, .every_n_train_steps = 8})}));
   DeviceNet second(0.5);
   Trainer trainer(on_test_device(3));
   seed_everything(99);
@@ -215,7 +222,7 @@ TEST(DeviceTraining, copies_batches_when_needed_on_a_backend_without_streams) {
 TEST(DeviceTraining, recomputes_with_inputs_kept_on_the_host) {
   for (const bool offload : {false, true}) {
     DeviceNet plain(0.25), recomputed(0.25);
-    const DeviceRun expected = train(plain, on_test_device(2));
+    const Trained expected = train(plain, on_test_device(2));
     TrainerOptions options = on_test_device(2);
     options.recompute = RecomputeOptions{.modules = {"first"}, .offload = offload};
     expect_same_bits(expected, train(recomputed, options));
@@ -224,11 +231,11 @@ TEST(DeviceTraining, recomputes_with_inputs_kept_on_the_host) {
 
 TEST(DeviceTraining, splits_batches_over_two_devices) {
   DeviceNet one, two;
-  const DeviceRun single = train(one, on_test_device(1));
+  const Trained single = train(one, on_test_device(1));
   TrainerOptions options = on_test_device(1);
   options.devices = int64_t{2};
   options.strategy = "dp";
-  const DeviceRun both = train(two, options);
+  const Trained both = train(two, options);
   EXPECT_EQ(single.steps, both.steps);
   // Batch normalization sees half a batch on each device, as in PyTorch.
   EXPECT_NEAR(single.metrics.at("val_loss"), both.metrics.at("val_loss"), 0.2);

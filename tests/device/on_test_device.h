@@ -15,6 +15,7 @@
 #include "levin/trainer/trainer.h"
 #include "support/device/test_device.h"
 #include "support/tensor_loader.h"
+#include "support/trained.h"
 
 namespace levin::test {
 
@@ -75,39 +76,17 @@ inline TrainerOptions on_test_device(int64_t epochs, Callbacks callbacks = {}) {
   return options;
 }
 
-struct DeviceRun {
-  std::vector<at::Tensor> tensors = {};  // on the CPU
-  Metrics metrics = {};
-  int64_t steps = 0;
-  int64_t skipped = 0;
-};
-
-inline DeviceRun train(DeviceNet& module, const TrainerOptions& options, int64_t samples = 48) {
+inline Trained train(DeviceNet& module, const TrainerOptions& options, int64_t samples = 48) {
   Trainer trainer(options);
   seed_everything(3);
   trainer.fit(module, device_data(samples), device_data(16));
-  DeviceRun run{
-      .metrics = trainer.callback_metrics(), .steps = trainer.global_step(), .skipped = trainer.skipped_steps()};
-  for (const auto& parameter : module.parameters()) run.tensors.push_back(parameter.detach().cpu());
-  for (const auto& buffer : module.buffers()) run.tensors.push_back(buffer.cpu());
-  return run;
-}
-
-inline void expect_same_bits(const DeviceRun& one, const DeviceRun& other) {
-  EXPECT_EQ(one.steps, other.steps);
-  EXPECT_EQ(one.skipped, other.skipped);
-  EXPECT_EQ(one.metrics, other.metrics);
-  ASSERT_EQ(one.tensors.size(), other.tensors.size());
-  for (size_t i = 0; i < one.tensors.size(); ++i) {
-    EXPECT_TRUE(torch::equal(one.tensors[i], other.tensors[i]))
-        << "tensor " << i << " differs by " << (one.tensors[i] - other.tensors[i]).abs().max().item<double>();
-  }
+  return trained_by(trainer, module);
 }
 
 /// The same run on the CPU and on the test device, from the same seed; returns the latter.
-inline DeviceRun expect_as_on_the_cpu(const std::function<void(TrainerOptions&)>& set = nullptr,
-                                      const std::function<OptimizerConfig(DeviceNet&)>& optimizers = nullptr) {
-  std::vector<DeviceRun> runs;
+inline Trained expect_as_on_the_cpu(const std::function<void(TrainerOptions&)>& set = nullptr,
+                                    const std::function<OptimizerConfig(DeviceNet&)>& optimizers = nullptr) {
+  std::vector<Trained> runs;
   for (const char* accelerator : {"cpu", kTestDevice}) {
     DeviceNet module;
     module.make_optimizers = optimizers;

@@ -18,28 +18,10 @@ import sys
 import tempfile
 import unittest
 
-SKIPPED = 77
-HOME = pathlib.Path(os.environ.get("LEVIN_HOME") or
-                    pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "levin")
-PACKAGES = HOME / "models-python"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import peers  # noqa: E402
 
-
-def find_python():
-    """(Python, PYTHONPATH); nothing where there is none."""
-    for folder in sorted(HOME.glob("peers-*")):
-        if (folder / "python3").exists() and (PACKAGES / "transformers").is_dir():
-            return str(folder / "python3"), f"{PACKAGES}:{folder}"
-    return None
-
-
-if os.environ.get("LEVIN_PYTHON_PAGE_CHILD") is None:
-    found = find_python()
-    if found is None:
-        print("skipped: needs transformers, safetensors and PyTorch for Python. Run ./dev check --peers.")
-        sys.exit(SKIPPED)
-    env = {**os.environ, "PYTHONPATH": found[1], "LEVIN_PYTHON_PAGE_CHILD": "1", "HF_HUB_OFFLINE": "1",
-           "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    sys.exit(subprocess.run([found[0], "-B", *sys.argv], env=env).returncode)
+peers.run_under_peers("transformers", "transformers, safetensors and PyTorch for Python")
 
 import torch  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402

@@ -18,8 +18,7 @@ Json description() {
   const Json graph = {{"dynamic_batch", false},
                       {"inputs", Json::array({"tensor:w", "batch:0"})},
                       {"outputs", Json::array({"loss", "gradient:w"})}};
-  const Json parameter = {
-      {"name", "w"}, {"shape", Json::array({2})}, {"dtype", "float32"}, {"requires_grad", true}};
+  const Json parameter = {{"name", "w"}, {"shape", Json::array({2})}, {"dtype", "float32"}, {"requires_grad", true}};
   const Json input = {{"shape", Json::array({4, 2})}, {"dtype", "float32"}};
   Json json = Json::object();
   json["format"] = "levin-compiled-1";

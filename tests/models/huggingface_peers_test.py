@@ -5,7 +5,6 @@ cmake/model-packages.txt and PyTorch for Python (`./dev check --peers` installs 
   huggingface_peers_test.py PROGRAM [unittest's arguments]
 """
 
-import os
 import pathlib
 import subprocess
 import sys
@@ -14,29 +13,10 @@ import unittest
 import zipfile
 
 PROGRAM = sys.argv[1]
-SKIPPED = 77
-HOME = pathlib.Path(os.environ.get("LEVIN_HOME") or
-                    pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "levin")
-PACKAGES = HOME / "models-python"
-NEEDED = "transformers, safetensors and PyTorch for Python. Run ./dev check --peers."
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import peers  # noqa: E402
 
-
-def find_python():
-    """(Python, PYTHONPATH); nothing where there is none."""
-    for folder in sorted(HOME.glob("peers-*")):
-        if (folder / "python3").exists() and (PACKAGES / "transformers").is_dir():
-            return str(folder / "python3"), f"{PACKAGES}:{folder}"
-    return None
-
-
-if os.environ.get("LEVIN_HUGGINGFACE_CHILD") is None:
-    found = find_python()
-    if found is None:
-        print(f"skipped: needs {NEEDED}")
-        sys.exit(SKIPPED)
-    env = {**os.environ, "PYTHONPATH": found[1], "LEVIN_HUGGINGFACE_CHILD": "1", "HF_HUB_OFFLINE": "1",
-           "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    sys.exit(subprocess.run([found[0], "-B", *sys.argv], env=env).returncode)
+peers.run_under_peers("transformers", "transformers, safetensors and PyTorch for Python")
 
 import torch  # noqa: E402
 import transformers as hf  # noqa: E402
@@ -284,7 +264,7 @@ class MiniLM(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        archive = PACKAGES / "all_minilm_l6_v2" / "model.zip"
+        archive = peers.PACKAGES / "all_minilm_l6_v2" / "model.zip"
         if not archive.exists():
             raise unittest.SkipTest(f"no {archive}. Run ./dev check --peers.")
         cls.holder = Folder()

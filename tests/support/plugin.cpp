@@ -1,6 +1,6 @@
 // A user's shared library: one model, for run files that open it with `plugins`.
-#include <torch/nn/modules/linear.h>
 #include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/linear.h>
 
 #include "levin/core/register.h"
 #include "levin/optim/sgd.h"

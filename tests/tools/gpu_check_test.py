@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 from pathlib import Path
 
 SOURCES = Path(sys.argv.pop(1)).resolve()
@@ -53,6 +54,11 @@ class Folders(unittest.TestCase):
         path.unlink(missing_ok=True)
         path.write_text("#!/bin/sh\n" + text)
         path.chmod(0o755)
+
+    def carry_out_with(self, programs, step):
+        """As the carry_out of a test's class, with the programs of a folder before all others."""
+        with unittest.mock.patch.dict(os.environ, PATH=f"{programs}:{os.environ['PATH']}"):
+            return self.carry_out(step)
 
 
 class WithoutGpu(Folders):
@@ -215,12 +221,7 @@ echo "${p}temperature_celsius,${p}power_watts" >> "$root/metrics.csv"
 echo "19,85899345920,2147483648,60,40,70" >> "$root/metrics.csv"
 """)
         self.program(self.levin.root, "nvidia-smi", f"echo '{smi}'\n")
-        before = os.environ["PATH"]
-        os.environ["PATH"] = f"{self.levin.bin}:{before}"
-        try:
-            return self.carry_out(gpu_steps.nvml)
-        finally:
-            os.environ["PATH"] = before
+        return self.carry_out_with(self.levin.bin, gpu_steps.nvml)
 
     def test_figures_of_nvml_are_compared_with_those_of_nvidia_smi(self):
         entry = self.nvml("0, NVIDIA H100, 580.95.05, 81920, 1548, 500, 60, 41, 72.5")
@@ -338,12 +339,7 @@ echo "0,$((peak / 2))" >> metrics.csv; echo "1,$peak" >> metrics.csv
 shift 4; "$@"; echo "========= ERROR SUMMARY: {summary}"
 """)
         tool.chmod(0o755)
-        before = os.environ["PATH"]
-        os.environ["PATH"] = f"{tool.parent}:{before}"
-        try:
-            return self.carry_out(gpu_steps.sanitizer)
-        finally:
-            os.environ["PATH"] = before
+        return self.carry_out_with(tool.parent, gpu_steps.sanitizer)
 
     def test_the_sanitizer_must_find_nothing_in_a_fit_that_trains(self):
         self.assertEqual(self.sanitizer("0 errors"), ("passed", "", {"errors": 0}))

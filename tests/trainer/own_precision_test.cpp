@@ -127,7 +127,7 @@ TEST_P(OwnPrecision, LoadedWeightsArriveWhole) {
 INSTANTIATE_TEST_SUITE_P(Precisions, OwnPrecision,
                          ::testing::Values(std::pair{"64-true", at::kDouble}, std::pair{"16-true", at::kHalf},
                                            std::pair{"bf16-true", at::kBFloat16}),
-                         [](const auto& info) { return std::string(c10::toString(info.param.second)); });
+                         [](const auto& one) { return std::string(c10::toString(one.param.second)); });
 
 }  // namespace
 }  // namespace levin::own_precision_test

@@ -35,7 +35,9 @@ class TestAccelerator final : public Accelerator {
   int64_t device_count() const override { return kTestDevices; }
   void use(at::Device device) override { c10::impl::getDeviceGuardImpl(kTestDeviceType)->setDevice(device); }
   std::shared_ptr<DeviceCopier> make_copier(at::Device device) override { return StreamCopier::make(device); }
-  std::shared_ptr<StepRecorder> make_recorder(at::Device /*device*/) override { return std::make_shared<TestRecorder>(); }
+  std::shared_ptr<StepRecorder> make_recorder(at::Device /*device*/) override {
+    return std::make_shared<TestRecorder>();
+  }
   std::optional<at::Generator> generator(int64_t index) const override {
     return device_generator(static_cast<c10::DeviceIndex>(index));
   }

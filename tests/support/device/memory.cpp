@@ -29,9 +29,7 @@ size_t rounded(size_t bytes) {
 
 class DeviceAllocator final : public c10::Allocator {
  public:
-  c10::DataPtr allocate(size_t bytes) override {
-    return DeviceMemory::instance().allocate(bytes, current_device());
-  }
+  c10::DataPtr allocate(size_t bytes) override { return DeviceMemory::instance().allocate(bytes, current_device()); }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     const auto& memory = DeviceMemory::instance();
     std::memcpy(memory.for_kernels(to), memory.for_kernels(from), bytes);

@@ -40,8 +40,8 @@ class DeviceMemory {
   char* tensors_;  // not readable
   char* kernels_;
   size_t used_ = 0;
-  std::map<size_t, size_t> blocks_;                // offset: bytes, rounded up
-  std::map<size_t, std::vector<size_t>> free_;     // bytes: offsets
+  std::map<size_t, size_t> blocks_;             // offset: bytes, rounded up
+  std::map<size_t, std::vector<size_t>> free_;  // bytes: offsets
 };
 
 /// The allocator of LibTorch for the device type: on the calling thread's device.

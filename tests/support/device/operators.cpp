@@ -26,8 +26,9 @@ struct Counts {
 } counts;
 
 // Kernels whose results have sizes that depend on values: a GPU's host waits for them.
-constexpr std::array<std::string_view, 6> kSizedByValues = {"aten::nonzero",  "aten::masked_select", "aten::_unique2",
-                                                            "aten::bincount", "aten::unique_dim",    "aten::unique_consecutive"};
+constexpr std::array<std::string_view, 6> kSizedByValues = {"aten::nonzero",    "aten::masked_select",
+                                                            "aten::_unique2",   "aten::bincount",
+                                                            "aten::unique_dim", "aten::unique_consecutive"};
 // Their indices may be on the host.
 constexpr std::array<std::string_view, 3> kHostIndices = {"aten::index", "aten::index_put_", "aten::_index_put_impl_"};
 
@@ -45,8 +46,8 @@ void note_read(const c10::OperatorHandle& op) {
 bool reads_number(const c10::OperatorHandle& op) {
   for (const auto& result : op.schema().returns()) {
     const auto kind = result.type()->kind();
-    const bool tensors = kind == c10::TypeKind::TensorType || kind == c10::TypeKind::ListType ||
-                         kind == c10::TypeKind::OptionalType;
+    const bool tensors =
+        kind == c10::TypeKind::TensorType || kind == c10::TypeKind::ListType || kind == c10::TypeKind::OptionalType;
     if (!tensors) return true;
   }
   return is_among(kSizedByValues, op.schema().name());
@@ -70,7 +71,8 @@ bool has_boolean_index(const c10::OperatorHandle& op, const torch::jit::Stack& s
   const c10::IValue& indices = stack[stack.size() - op.schema().arguments().size() + 1];
   if (!indices.isOptionalTensorList()) return false;
   for (const std::optional<at::Tensor>& index : indices.toOptionalTensorVector()) {
-    if (index && index->defined() && (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte)) return true;
+    if (index && index->defined() && (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte))
+      return true;
   }
   return false;
 }
@@ -176,10 +178,11 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
   })[0];
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
-    const at::Tensor& grad, const at::Tensor& input, const at::Tensor& weight, c10::IntArrayRef stride,
-    c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed, c10::IntArrayRef output_padding,
-    int64_t groups, std::array<bool, 3> wanted) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Tensor& grad, const at::Tensor& input,
+                                                                    const at::Tensor& weight, c10::IntArrayRef stride,
+                                                                    c10::IntArrayRef padding, c10::IntArrayRef dilation,
+                                                                    bool transposed, c10::IntArrayRef output_padding,
+                                                                    int64_t groups, std::array<bool, 3> wanted) {
   const at::AutoDispatchBelowADInplaceOrView below;
   auto results = run_recorded([=, stride = stride.vec(), padding = padding.vec(), dilation = dilation.vec(),
                                output_padding = output_padding.vec()](OnCpu& cpu) -> std::vector<at::Tensor> {
