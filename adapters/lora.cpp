@@ -181,10 +181,6 @@ void freeze_all_but(Module& module, const LoRAOptions& options) {
   }
 }
 
-void freeze(Module& module) {
-  for (at::Tensor& parameter : module.parameters()) parameter.set_requires_grad(false);
-}
-
 at::Tensor whole_of(const WholeTensor& whole, const at::Tensor& parameter) {
   return whole ? whole(parameter) : parameter.detach();
 }
@@ -205,7 +201,6 @@ void apply_lora(Module& module, const LoRAOptions& unchecked, const std::string&
   }
   for (const LinearLayer& layer : wanted) check_quantizable(layer.weight().sizes(), options.quantize, layer.name);
   if (folder) check_folder(module, *folder, options, wanted);
-  freeze(module);
   const auto shared = std::make_shared<const LoRAOptions>(options);
   for (const LinearLayer& layer : wanted) LoRALayer::add_to(layer, shared);
   freeze_all_but(module, options);
@@ -230,7 +225,7 @@ void save_lora(const Module& module, const std::string& folder, const WholeTenso
   adapter.fan_in_fan_out = layers.front().second->is_in_out();
   const auto& entries = adapter.options.target_modules;
   const bool is_plain = std::none_of(entries.begin(), entries.end(), [](const std::string& entry) {
-    return entry == "all-linear" || entry.find_first_of("*?[") != std::string::npos;
+    return entry == "all-linear" || is_pattern(entry);
   });
   if (!is_plain || !adapter.options.exclude_modules.empty() || !adapter.options.path.empty()) {
     adapter.options.target_modules.clear();

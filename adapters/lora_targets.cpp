@@ -49,10 +49,6 @@ bool is_part_of(const std::string& name, const std::string& outer) {
   return name == outer || name.starts_with(outer + ".");
 }
 
-bool is_pattern(const std::string& entry) {
-  return entry.find_first_of("*?[") != std::string::npos;
-}
-
 bool matches(const std::string& entry, const std::string& name, const std::string& outer) {
   if (is_pattern(entry)) {
     return ::fnmatch(entry.c_str(), name.c_str(), 0) == 0 || ::fnmatch(entry.c_str(), (outer + name).c_str(), 0) == 0;
@@ -182,6 +178,10 @@ class Targets {
 };
 
 }  // namespace
+
+bool is_pattern(const std::string& entry) {
+  return entry.find_first_of("*?[") != std::string::npos;
+}
 
 std::vector<LinearLayer> linear_layers(const Module& module) {
   std::vector<LinearLayer> layers;

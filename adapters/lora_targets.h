@@ -8,6 +8,9 @@
 
 namespace levin {
 
+/// Whether an entry of target_modules or exclude_modules is a shell pattern.
+[[nodiscard]] bool is_pattern(const std::string& entry);
+
 /// The linear layers of a model in its order: torch::nn::Linear and what derives from it, and modules called Conv1D,
 /// whose weight is (in, out).
 [[nodiscard]] std::vector<LinearLayer> linear_layers(const torch::nn::Module& module);

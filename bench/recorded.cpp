@@ -222,9 +222,8 @@ double by_levin(const Shape& shape, const Data& data, int64_t steps, bool record
 /// `file`: the peer's module, compiled by tools/compile_step.py.
 double by_compiled_step(const std::string& file, const Data& data, int64_t steps) {
   levin::CompiledModule module({.path = file, .trust = true});
-  module.set_optimizer_override([](levin::LightningModule& m) -> levin::OptimizerConfig {
-    return levin::SGD(m.parameters(), {.lr = 0.01});
-  });
+  module.set_optimizer_override(
+      [](levin::LightningModule& m) -> levin::OptimizerConfig { return levin::SGD(m.parameters(), {.lr = 0.01}); });
   return timed_fit(module, data, steps, /*recorded=*/false);
 }
 
@@ -316,7 +315,8 @@ void measure(const Shape& shape, const Options& options, const std::shared_ptr<P
                     1.0);
   }
   if (peer != nullptr) {
-    report.number(shape.name + "_compiled_ahead_to_loop", ratio(figures, "Trainer, compiled ahead", "hand-written loop"));
+    report.number(shape.name + "_compiled_ahead_to_loop",
+                  ratio(figures, "Trainer, compiled ahead", "hand-written loop"));
   }
 }
 

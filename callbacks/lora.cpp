@@ -8,7 +8,7 @@
 #include "levin/adapters/lora_layer.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
-#include "levin/strategies/strategy.h"
+#include "levin/strategies/whole_parameter.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -90,11 +90,7 @@ void LoRA::on_predict_batch_end(Trainer&, LightningModule& module, const at::Ten
 
 void LoRA::on_fit_end(Trainer& trainer, LightningModule& module) {
   if (options_.save_to.empty() || trainer.plan().fast_dev_run) return;
-  Strategy& strategy = trainer.strategy();
-  const auto whole = [&](const at::Tensor& parameter) {
-    if (!strategy.place_of(parameter)) return parameter.detach();
-    return strategy.whole_on_rank_zero(parameter, strategy.part_of(parameter));
-  };
+  const auto whole = [&](const at::Tensor& parameter) { return whole_parameter(trainer.strategy(), parameter); };
   save_lora(*inner_model(module).module, options_.save_to, whole, trainer.is_global_zero());
   module.print("wrote " + options_.save_to + ", an adapter in PEFT's layout");
 }

@@ -84,11 +84,7 @@ void run_stage(Command command, ResolvedRun run) {
   trainer.keep_config({run.printed, read_kept_config});
   if (run.config.weights) trainer.start_from(*run.config.weights);
   const std::string ckpt_path = run.config.ckpt_path.value_or("");
-  if (command != Command::fit && ckpt_path.empty() && !run.config.weights) {
-    Console::instance().warn("levin " + command_word(command) +
-                             ": neither ckpt_path nor weights were given, so the model has its initial weights. For "
-                             "those of a run, pass --ckpt_path best, last or a file.");
-  }
+  if (command != Command::fit) warn_of_initial_weights(command_word(command), run.config);
   LightningModule& model = *parts.model;
   DataModule* data = parts.data.get();  // null: the model's own loaders
   switch (command) {

@@ -36,7 +36,6 @@ class Gpu {
 
   /// Makes `device` the current one of the calling thread, the training thread.
   virtual void use(at::Device device) = 0;
-  [[nodiscard]] virtual std::shared_ptr<DeviceCopier> make_copier(at::Device device) = 0;
   [[nodiscard]] virtual std::shared_ptr<StepRecorder> make_recorder(at::Device device) = 0;
   /// Of the last allocation on `device` that failed.
   [[nodiscard]] virtual GpuMemory memory_at_failure(at::Device device) const = 0;

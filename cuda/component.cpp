@@ -4,7 +4,6 @@
 
 #include "levin/core/error.h"
 #include "levin/core/gpu.h"
-#include "levin/cuda/copier.h"
 #include "levin/cuda/memory_watch.h"
 #include "levin/cuda/recorder.h"
 
@@ -15,7 +14,6 @@ namespace {
 class CudaGpu final : public Gpu {
  public:
   void use(at::Device device) override { c10::cuda::set_device(device.index()); }
-  std::shared_ptr<DeviceCopier> make_copier(at::Device device) override { return std::make_shared<CudaCopier>(device); }
   std::shared_ptr<StepRecorder> make_recorder(at::Device device) override {
     return std::make_shared<CudaRecorder>(device);
   }

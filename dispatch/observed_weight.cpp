@@ -246,4 +246,8 @@ at::Tensor without_observed_key(const at::Tensor& tensor) {
   return alias_with_keys(tensor, tensor.key_set().remove(kObservedKey));
 }
 
+at::Tensor observed_like(const at::Tensor& weight, const at::Tensor& value) {
+  return is_observed(weight) ? with_observed_key(value) : value;
+}
+
 }  // namespace levin

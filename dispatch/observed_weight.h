@@ -48,5 +48,7 @@ void end_observation(const at::Tensor& weight);
 /// Another tensor in the same memory with the key, or without; neither has a graph.
 [[nodiscard]] at::Tensor with_observed_key(const at::Tensor& tensor);
 [[nodiscard]] at::Tensor without_observed_key(const at::Tensor& tensor);
+/// `value`, with the key if `weight` has it: for a strategy that gives a parameter another value.
+[[nodiscard]] at::Tensor observed_like(const at::Tensor& weight, const at::Tensor& value);
 
 }  // namespace levin

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "levin/loggers/log_values.h"
 #include "levin/core/wire_message.h"
+#include "levin/loggers/log_values.h"
 
 namespace levin {
 

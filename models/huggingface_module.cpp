@@ -9,7 +9,7 @@
 #include "levin/models/huggingface/load_pretrained.h"
 #include "levin/optim/adamw.h"
 #include "levin/optim/step_schedulers.h"
-#include "levin/strategies/strategy.h"
+#include "levin/strategies/whole_parameter.h"
 #include "levin/trainer/param_groups.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -64,10 +64,7 @@ OptimizerConfig HuggingFaceModule::configure_optimizers() {
 void HuggingFaceModule::save_pretrained(const std::string& folder) const {
   if (model_ == nullptr) throw Error("save_pretrained " + folder + ": the model is not made yet.");
   const auto whole = [&](const at::Tensor& parameter) {
-    if (!has_trainer()) return parameter.detach();
-    Strategy& strategy = trainer().strategy();
-    if (!strategy.place_of(parameter)) return parameter.detach();
-    return strategy.whole_on_rank_zero(parameter, strategy.part_of(parameter));
+    return has_trainer() ? whole_parameter(trainer().strategy(), parameter) : parameter.detach();
   };
   const auto tensors = merged_parameters(*model_, whole);
   if (has_trainer() && !trainer().is_global_zero()) return;

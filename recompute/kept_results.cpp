@@ -1,6 +1,6 @@
 #include "levin/recompute/kept_results.h"
 
-#include <ATen/Context.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/clone.h>
@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/dispatch/operator_values.h"
+#include "levin/recompute/surroundings.h"
 
 namespace levin {
 
@@ -108,8 +110,7 @@ class ProductObserver final : public OperatorObserver {
   static void before_change(const c10::OperatorHandle& op, const OperatorStack& stack, const ThreadResults& current) {
     const auto& arguments = op.schema().arguments();
     for (size_t k = 0; k < arguments.size(); ++k) {
-      const c10::AliasInfo* alias = arguments[k].alias_info();
-      if (alias == nullptr || !alias->isWrite()) continue;
+      if (!is_written(arguments[k])) continue;
       const c10::IValue& changed = torch::jit::peek(stack, k, arguments.size());
       if (changed.isTensor()) current.results->before_change(op, changed.toTensor(), current.mode);
       if (!changed.isTensorList()) continue;
@@ -156,8 +157,8 @@ void KeptResults::keep(const c10::OperatorHandle& op, const std::vector<c10::IVa
     result.versions.push_back(version_of(value));
   }
   // Without drawing again, the following operators would get other random numbers.
-  if (op.hasTag(at::Tag::nondeterministic_seeded) && results[0].isTensor()) {
-    result.generator = at::globalContext().defaultGenerator(results[0].toTensor().device());
+  if (is_random(op) && results[0].isTensor()) {
+    result.generator = generator_of(results[0].toTensor().device()).value_or(at::detail::getDefaultCPUGenerator());
     const std::lock_guard lock(result.generator.mutex());
     result.generator_state = result.generator.get_state();
   }

@@ -9,8 +9,8 @@ namespace levin {
 class SavedInput {
  public:
   /// Kept like an operator's saved tensor: by the hooks of the enclosing segment, if any, so that nested segments keep
-  /// nothing of each other. `offload`: a tensor of another device is copied to page-locked memory of the host, in parallel
-  /// with its stream.
+  /// nothing of each other. `offload`: a tensor of another device is copied to page-locked memory of the host, in
+  /// parallel with its stream.
   SavedInput(const at::Tensor& input, bool offload);
 
   /// Returns the input; throws c10::Error if it was changed in place since.

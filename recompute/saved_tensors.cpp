@@ -27,8 +27,8 @@ class HookedEngine final : public Engine {
   }
   ~HookedEngine() override { stop(); }
 
-  // Backward is LibTorch's own engine's: its threads for devices, which it starts once per process, are there already if
-  // a backward ran before this engine took its place.
+  // Backward is LibTorch's own engine's: its threads for devices, which it starts once per process, are there already
+  // if a backward ran before this engine took its place.
   torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,
                                          const torch::autograd::variable_list& inputs, bool keep_graph,
                                          bool create_graph, bool accumulate_grad,

@@ -28,15 +28,6 @@ std::vector<at::Device> devices_of(const std::vector<at::Tensor>& tensors) {
   return devices;
 }
 
-// Unset for a backend that draws from the CPU's generator.
-std::optional<at::Generator> generator_of(at::Device device) {
-  try {
-    return at::globalContext().defaultGenerator(device);
-  } catch (const c10::Error&) {
-    return std::nullopt;
-  }
-}
-
 // Segments between which nothing was drawn share one tensor: a state is 5 KB on the CPU. The generator's mutex is held.
 at::Tensor state_of(const at::Generator& generator) {
   static std::mutex mutex;
@@ -52,6 +43,14 @@ at::Tensor state_of(const at::Generator& generator) {
 }
 
 }  // namespace
+
+std::optional<at::Generator> generator_of(at::Device device) {
+  try {
+    return at::globalContext().defaultGenerator(device);
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
 
 // A thread with its own generator does not touch the process's, which others may be using.
 std::vector<Surroundings::Generator> Surroundings::generators_of(const std::vector<at::Device>& devices,

@@ -12,6 +12,9 @@
 
 namespace levin {
 
+/// The generator of the device's operators; unset for a backend that draws from the CPU's.
+[[nodiscard]] std::optional<at::Generator> generator_of(at::Device device);
+
 /// The generators and the autocast state of the calling thread as they are now: the CPU's generator, or the thread's
 /// own (core/thread_random.h), and those of the other devices that `tensors` are on.
 class Surroundings {
@@ -35,7 +38,7 @@ class Surroundings {
   static void restore(const std::vector<Generator>& generators);
 
   std::vector<at::Device> devices_;  // besides the CPU
-  RandomMark thread_random_;  // empty: the thread draws from the process's generator
+  RandomMark thread_random_;         // empty: the thread draws from the process's generator
   std::vector<Generator> generators_;
   std::vector<Casts> casts_;
   bool cache_enabled_;

@@ -18,9 +18,11 @@ namespace {
 
 class CudaAccelerator final : public Accelerator {
  public:
-  int64_t device_count() const override { return ask_gpu_driver().count; }
+  int64_t device_count() const override {
+    return gpu_is_open() ? static_cast<int64_t>(at::getNumGPUs()) : ask_gpu_driver().count;
+  }
   void use(at::Device device) override { open_gpu().use(device); }
-  std::shared_ptr<DeviceCopier> make_copier(at::Device device) override { return open_gpu().make_copier(device); }
+  std::shared_ptr<DeviceCopier> make_copier(at::Device device) override { return StreamCopier::make(device); }
   std::shared_ptr<StepRecorder> make_recorder(at::Device device) override { return open_gpu().make_recorder(device); }
   std::optional<at::Generator> generator(int64_t index) const override {
     return at::globalContext().defaultGenerator(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index)));

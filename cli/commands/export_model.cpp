@@ -22,6 +22,7 @@
 #include "levin/models/huggingface_module.h"
 #include "levin/models/onnx_export.h"
 #include "levin/trainer/lightning_module.h"
+#include "levin/trainer/no_loader_error.h"
 #include "levin/trainer/run/override.h"
 #include "levin/trainer/trainer.h"
 
@@ -223,10 +224,8 @@ void export_at_a_batch(const ResolvedRun& run, const ExportOptions& options) {
     const auto trainer = make_trainer();
     try {
       run_one_batch(*trainer, parts, stage, ckpt_path);
-    } catch (const ConfigError& error) {
-      const bool has_none = std::string(error.what()).find("there is no loader to run on") != std::string::npos;
-      exporter->throw_if_failed();
-      if (exporter->is_done() || !has_none) throw;
+    } catch (const NoLoaderError&) {  // it has the method, which returns none
+      continue;
     }
     exporter->throw_if_failed();
     if (exporter->is_done()) return;
@@ -252,11 +251,7 @@ int run_export(const std::vector<std::string>& words, int width) {
   const ResolvedRun run = resolve_fit_words(read.run, RunPlace::elsewhere, problems).run;
   check_output(options, problems);
   if (!problems.empty()) return report_problems(problems, kNothingWritten);
-  if (!run.config.ckpt_path && !run.config.weights) {
-    Console::instance().warn(
-        "levin export: neither ckpt_path nor weights were given, so the model has its initial weights. For those of a "
-        "run, pass --ckpt_path best, last or a file.");
-  }
+  warn_of_initial_weights("export", run.config);
   export_at_a_batch(run, options);
   return kExitOk;
 }

@@ -74,6 +74,13 @@ int report_problems(const Problems& problems, const std::string& conclusion) {
   return kExitBadConfig;
 }
 
+void warn_of_initial_weights(const std::string& command, const RunConfig& config) {
+  if (!config.ckpt_path.value_or("").empty() || config.weights) return;
+  Console::instance().warn("levin " + command +
+                           ": neither ckpt_path nor weights were given, so the model has its initial weights. For "
+                           "those of a run, pass --ckpt_path best, last or a file.");
+}
+
 void report_fit(Trainer& trainer) {
   Console& console = Console::instance();
   const std::string best = checkpoint_of(trainer, "best");

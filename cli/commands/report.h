@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "levin/cli/config/run_config.h"
 #include "levin/core/error.h"
 #include "levin/trainer/trainer.h"
 
@@ -11,6 +12,9 @@ namespace levin {
 
 /// Prints the problems, one per line, and the conclusion; returns the exit status of a wrong configuration.
 int report_problems(const Problems& problems, const std::string& conclusion);
+
+/// For a command that trains nothing: warns if the run file names neither a checkpoint nor weights.
+void warn_of_initial_weights(const std::string& command, const RunConfig& config);
 
 /// After fit: logs, checkpoints, the best score, why it stopped, how long it took.
 void report_fit(Trainer& trainer);

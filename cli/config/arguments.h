@@ -43,7 +43,7 @@ struct Arguments {
   std::string output = "";                 // of predict: a file for the predictions; "": none
   bool help = false;                       // --help after a subcommand
   std::vector<std::string> words =
-      {};                  // what follows "levin checkpoint", "submit", "plan", "tune", "sweep", "convert", "export", …
+      {};  // what follows "levin checkpoint", "submit", "plan", "tune", "sweep", "convert", "export", …
   std::string topic = "";  // "levin list TOPIC": a kind of class; "levin help TOPIC": a class; or ""
 };
 

@@ -17,7 +17,8 @@ void open_plugin(const std::string& path, Problems& problems) {
   std::error_code code;
   const auto file = std::filesystem::canonical(path, code);
   if (code) {
-    problems.add({}, "plugins", "there is no file " + path + " (from " + std::filesystem::current_path().string() + ").");
+    problems.add({}, "plugins",
+                 "there is no file " + path + " (from " + std::filesystem::current_path().string() + ").");
     return;
   }
   if (opened.contains(file)) return;

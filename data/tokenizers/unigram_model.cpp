@@ -18,9 +18,9 @@ namespace {
 
 constexpr double kUnknownPenalty = 10;  // sentencepiece's: an unknown character scores this less than the worst token
 
-// A score as the package's JSON reader (serde_json without float_roundtrip) takes it: the digits as a whole number, times
-// or divided by a power of ten. Its last bit may differ from the nearest number's, and that decides between two ways of
-// cutting that are equally good.
+// A score as the package's JSON reader (serde_json without float_roundtrip) takes it: the digits as a whole number,
+// times or divided by a power of ten. Its last bit may differ from the nearest number's, and that decides between two
+// ways of cutting that are equally good.
 double as_package_reads(double score) {
   const std::string text = nlohmann::json(std::abs(score)).dump();  // the shortest that is this number
   int64_t exponent = 0;

@@ -8,10 +8,6 @@ namespace levin::onnx {
 
 namespace {
 
-bool is_written(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
 template <size_t N>
 bool is_among(const std::array<std::string_view, N>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -39,10 +35,6 @@ bool is_composite(const c10::OperatorHandle& op) {
   return !op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
          (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
           op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd));
-}
-
-bool is_random(const c10::OperatorHandle& op) {
-  return op.hasTag(at::Tag::nondeterministic_seeded);
 }
 
 bool leaves_memory_unset(const std::string& name) {
@@ -79,13 +71,9 @@ std::vector<at::Tensor> written_tensors(const c10::OperatorHandle& op, const std
 
 void each_tensor(const std::vector<c10::IValue>& values, const std::function<void(const at::Tensor&)>& see) {
   for (const c10::IValue& value : values) {
-    if (value.isTensor()) {
-      if (value.toTensor().defined()) see(value.toTensor());
-    } else if (value.isTensorList() || value.isOptionalTensorList()) {
-      for (const c10::IValue& item : value.toList()) {
-        if (item.isTensor() && item.toTensor().defined()) see(item.toTensor());
-      }
-    }
+    levin::each_tensor(value, [&](const at::Tensor& tensor) {
+      if (tensor.defined()) see(tensor);
+    });
   }
 }
 

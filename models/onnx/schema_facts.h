@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "levin/dispatch/operator_values.h"
+
 namespace levin::onnx {
 
 /// "add" for "aten::add", and for "aten::add_", which computes the same; "mine::add" of another library.
@@ -16,7 +18,6 @@ namespace levin::onnx {
 
 /// Whether it is made of other operators, and no kernel of the CPU's.
 [[nodiscard]] bool is_composite(const c10::OperatorHandle& op);
-[[nodiscard]] bool is_random(const c10::OperatorHandle& op);
 
 /// These take functional names.
 [[nodiscard]] bool leaves_memory_unset(const std::string& name);  // empty, …

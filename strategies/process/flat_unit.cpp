@@ -35,8 +35,7 @@ FlatUnit::FlatUnit(const std::vector<std::pair<std::string, at::Tensor>>& params
   if (!shares) part_ = at::empty(part_.sizes(), own.device(place)).copy_(part_);
   whole_ = whole_.to(compute);
   for (const Entry& entry : entries_) {
-    const at::Tensor view = whole_.narrow(0, entry.begin, entry.size).view(entry.shape);
-    views_.push_back(is_observed(entry.param) ? with_observed_key(view) : view);
+    views_.push_back(observed_like(entry.param, whole_.narrow(0, entry.begin, entry.size).view(entry.shape)));
   }
   show_whole();
 }

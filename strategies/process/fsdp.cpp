@@ -147,7 +147,7 @@ void FSDP::leave() {
     for (const auto& unit : units_) {
       for (const auto& entry : unit->entries()) {
         const at::Tensor whole = whole_of(entry.param, part_of(entry.param)).to(unit->whole().device());
-        entry.param.set_data(is_observed(entry.param) ? with_observed_key(whole) : whole);
+        entry.param.set_data(observed_like(entry.param, whole));
       }
     }
   }

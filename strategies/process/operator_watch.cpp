@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/dispatch/operator_values.h"
 
 namespace levin {
 
@@ -45,8 +46,7 @@ void call_watched(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, t
   OperatorWatch::Storages written;
   for (size_t i = 0; i < arguments.size(); ++i) {
     add_storages(values[i], read);
-    const c10::AliasInfo* alias = arguments[i].alias_info();
-    if (alias != nullptr && alias->isWrite()) add_storages(values[i], written);
+    if (is_written(arguments[i])) add_storages(values[i], written);
   }
   if (!read.empty()) watcher->before(read);
   op.callBoxed(stack);

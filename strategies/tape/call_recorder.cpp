@@ -7,17 +7,13 @@
 #include <optional>
 #include <utility>
 
+#include "levin/dispatch/operator_values.h"
 #include "levin/strategies/tape/operator_forms.h"
-#include "levin/strategies/tape/tensors_in.h"
 #include "levin/strategies/tape/trial_call.h"
 
 namespace levin {
 
 namespace {
-
-bool writes(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
 
 // Whether all results are of the memory of arguments.
 bool are_views(const std::vector<c10::IValue>& arguments, const std::vector<c10::IValue>& results) {
@@ -73,7 +69,7 @@ void CallRecorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet key
   if (!refusal_.empty()) return;
   const auto& schema = op.schema().arguments();
   std::vector<bool> written(schema.size());
-  for (size_t k = 0; k < schema.size(); ++k) written[k] = writes(schema[k]) || (looks && undeclared->changed(k));
+  for (size_t k = 0; k < schema.size(); ++k) written[k] = is_written(schema[k]) || (looks && undeclared->changed(k));
   const bool is_pure = std::find(written.begin(), written.end(), true) == written.end();
   if (is_pure && are_views(arguments, results)) return;
   if (is_pure && makes_memory_only(op)) return note_memory(results);

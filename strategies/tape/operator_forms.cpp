@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "levin/dispatch/operator_values.h"
+
 namespace levin {
 
 namespace {
@@ -38,8 +40,7 @@ const std::vector<c10::OperatorHandle>& overloads(const std::string& name) {
 }
 
 bool is_out(const c10::Argument& argument) {
-  return argument.is_out() && argument.alias_info() != nullptr && argument.alias_info()->isWrite() &&
-         argument.type()->kind() == c10::TypeKind::TensorType;
+  return argument.is_out() && is_written(argument) && argument.type()->kind() == c10::TypeKind::TensorType;
 }
 
 // The same arguments in the same order, then one tensor for each result.
@@ -90,10 +91,6 @@ bool is_constant(const c10::OperatorHandle& op) {
 bool is_copy(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string_view> names = {"clone", "_to_copy"};
   return is_named(op, names);
-}
-
-bool is_random(const c10::OperatorHandle& op) {
-  return op.hasTag(at::Tag::nondeterministic_seeded);
 }
 
 std::optional<OutForm> find_out_form(const c10::OperatorHandle& op) {

@@ -27,9 +27,6 @@ namespace levin {
 /// Whether its result holds the numbers of its first argument, in another layout or type.
 [[nodiscard]] bool is_copy(const c10::OperatorHandle& op);
 
-/// Whether it draws random numbers.
-[[nodiscard]] bool is_random(const c10::OperatorHandle& op);
-
 /// An operator that writes into tensors it is given what another one returns: its arguments are the other's, then
 /// `more`, then the tensors.
 struct OutForm {

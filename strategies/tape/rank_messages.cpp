@@ -5,7 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "levin/strategies/tape/tensors_in.h"
+#include "levin/dispatch/operator_values.h"
 
 namespace levin {
 

@@ -8,8 +8,8 @@
 
 #include "levin/core/error.h"
 #include "levin/core/tensor_text.h"
+#include "levin/dispatch/operator_values.h"
 #include "levin/strategies/tape/call_recorder.h"
-#include "levin/strategies/tape/tensors_in.h"
 
 namespace levin {
 

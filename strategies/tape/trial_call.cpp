@@ -9,6 +9,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "levin/dispatch/operator_values.h"
+
 namespace levin {
 
 namespace {
@@ -56,8 +58,7 @@ UndeclaredWrites::UndeclaredWrites(const c10::OperatorHandle& op, const std::vec
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto& schema = op.schema().arguments();
   for (size_t k = 0; k < arguments.size(); ++k) {
-    const bool declared = schema[k].alias_info() != nullptr && schema[k].alias_info()->isWrite();
-    if (declared || !arguments[k].isTensor() || !arguments[k].toTensor().defined()) continue;
+    if (is_written(schema[k]) || !arguments[k].isTensor() || !arguments[k].toTensor().defined()) continue;
     copies_[k] = {arguments[k].toTensor(), arguments[k].toTensor().clone()};
   }
 }

@@ -79,8 +79,8 @@ struct Present {
 };
 
 Present present_devices(const RunPlan& plan) {
-  if (plan.device == "cuda") return {"GPU", ask_gpu_driver().count};
-  return {plan.device + " device", accelerator(*accelerator_type(plan.device)).device_count()};
+  const std::string noun = plan.device == "cuda" ? "GPU" : plan.device + " device";
+  return {noun, accelerator(*accelerator_type(plan.device)).device_count()};
 }
 
 std::string present_text(const Present& present) {

@@ -18,9 +18,9 @@ namespace levin {
 /// that cannot be used, saying what is missing. CUDA is not initialized yet.
 void resolve_accelerator(const TrainerOptions& options, RunPlan& plan, Problems& problems);
 
-/// How many devices were requested on each node; unset: auto. Except on the CPU also fills plan.device_indices: those named, the first n,
-/// or all with auto. Adds a problem for anything that is not a number or list of devices, and for GPUs that do not
-/// exist.
+/// How many devices were requested on each node; unset: auto. Except on the CPU also fills plan.device_indices: those
+/// named, the first n, or all with auto. Adds a problem for anything that is not a number or list of devices, and for
+/// GPUs that do not exist.
 [[nodiscard]] std::optional<int64_t> resolve_devices(const TrainerOptions& options, RunPlan& plan, Problems& problems);
 
 }  // namespace levin

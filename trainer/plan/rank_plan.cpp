@@ -132,7 +132,8 @@ void check_found_place(const TrainerOptions& o, const RunPlan& plan, const World
 
 void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
   const std::optional<int64_t> devices = resolve_devices(o, plan, problems);
-  const int64_t present = plan.device_indices.empty() ? 1 : static_cast<int64_t>(plan.device_indices.size());  // the meaning of auto
+  const int64_t present =
+      plan.device_indices.empty() ? 1 : static_cast<int64_t>(plan.device_indices.size());  // the meaning of auto
   std::optional<World> world;
   try {
     world = find_world(process_variables());

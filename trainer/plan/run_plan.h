@@ -18,8 +18,8 @@ enum class RecordSteps { no, yes, automatic };
 struct RunPlan {
   std::string strategy = "single_device";
   std::string precision = "32-true";
-  std::string device = "cpu";      // or "cuda"
-  int64_t devices = 1;             // on this node: ranks of a distributed strategy
+  std::string device = "cpu";                // or LibTorch's name of an accelerator: "cuda"
+  int64_t devices = 1;                       // on this node: ranks of a distributed strategy
   std::vector<int64_t> device_indices = {};  // not with cpu: the device of every local rank
   int64_t num_nodes = 1;
   int64_t num_threads = 0;             // of operators on the CPU; 0: the fit finds out

@@ -6,6 +6,7 @@
 #include "levin/core/count_of.h"
 #include "levin/core/log.h"
 #include "levin/data/batch_rows.h"
+#include "levin/trainer/no_loader_error.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/run/batch_sizing.h"
 #include "levin/trainer/run/hook_caller.h"
@@ -128,8 +129,8 @@ void load_eval_loaders(Run& run, Stage stage) {
   LoaderSet set;
   set.loaders = is_zero(limit) ? Loaders{} : ask_eval_loaders(run.entry, stage);
   if (set.loaders.empty() && run.entry.stage != Stage::fit && !is_zero(limit)) {
-    throw ConfigError("there is no loader to run on. Override " + dataloader_hook(stage) +
-                      "() in the data module or the module, or pass loaders.");
+    throw NoLoaderError("there is no loader to run on. Override " + dataloader_hook(stage) +
+                        "() in the data module or the module, or pass loaders.");
   }
   for (const auto& loader : set.loaders) {
     if (run.plan.overfit) loader->use_sequential_order();

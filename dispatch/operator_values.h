@@ -1,16 +1,27 @@
-// The tensors in a value of an operator's stack. Internal.
+// What an operator's schema and its values say, for those that see operators (observers, recorders, tracers). Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
 namespace levin {
+
+/// Whether the operator writes into the argument.
+[[nodiscard]] inline bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+/// Whether the operator draws random numbers.
+[[nodiscard]] inline bool is_random(const c10::OperatorHandle& op) {
+  return op.hasTag(at::Tag::nondeterministic_seeded);
+}
 
 [[nodiscard]] inline bool holds_tensors(const c10::IValue& value) {
   return value.isTensor() || value.isTensorList() || value.isOptionalTensorList();
 }
 
-/// In order, undefined ones too.
+/// The tensors of a value in order, undefined ones too.
 template <class Visit>
 void each_tensor(const c10::IValue& value, Visit visit) {
   if (value.isTensor()) return visit(value.toTensor());

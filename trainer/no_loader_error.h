@@ -1,0 +1,13 @@
+#pragma once
+
+#include "levin/core/error.h"
+
+namespace levin {
+
+/// An evaluation or a prediction has no loader: neither the data module, the module nor the call gives one.
+class NoLoaderError : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
+
+}  // namespace levin
