@@ -7,6 +7,9 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
+#include <numeric>
+#include <vector>
+
 #include "levin/core/error.h"
 #include "levin/metrics/pair_batch.h"
 #include "levin/metrics/pair_loops.h"
@@ -15,14 +18,23 @@ namespace levin::metrics {
 
 namespace {
 
+void cosines_on_cpu(const PairBatch& batch, double* into) {
+  with_values(batch,
+              [&](const auto* x, const auto* y) { row_cosines(x, y, batch.preds.size(0), batch.preds.size(1), into); });
+}
+
+double sum_of_cosines(const PairBatch& batch) {
+  std::vector<double> cosines(static_cast<size_t>(batch.preds.size(0)));
+  cosines_on_cpu(batch, cosines.data());
+  return std::accumulate(cosines.begin(), cosines.end(), 0.0);
+}
+
 at::Tensor cosines_of(const PairBatch& batch) {
   const at::Tensor& x = batch.preds;
   const at::Tensor& y = batch.target;
   if (batch.on_cpu()) {
     at::Tensor cosines = at::empty({x.size(0)}, at::kDouble);
-    with_values(batch, [&](const auto* a, const auto* b) {
-      row_cosines(a, b, x.size(0), x.size(1), cosines.mutable_data_ptr<double>());
-    });
+    cosines_on_cpu(batch, cosines.mutable_data_ptr<double>());
     return cosines;
   }
   const auto row_sum = [](const at::Tensor& values) { return at::sum(values, at::IntArrayRef{1}, false, at::kDouble); };
@@ -49,10 +61,13 @@ void CosineSimilarity::update(const at::Tensor& preds, const at::Tensor& target)
                 ". Give them the shape (N, D): N samples of D dimensions.");
   }
   begin_update(batch.preds.device());
-  const at::Tensor cosines = cosines_of(batch);
   if (options_.reduction == Reduction::none) {
-    append(0, cosines);
+    append_own(0, cosines_of(batch));
+  } else if (batch.on_cpu()) {  // operators on single numbers would take longer than the loop
+    *state(0).mutable_data_ptr<double>() += sum_of_cosines(batch);
+    *state(1).mutable_data_ptr<int64_t>() += batch.preds.size(0);
   } else {
+    const at::Tensor cosines = cosines_of(batch);
     state(0).add_(cosines.sum());
     state(1).add_(cosines.size(0));
   }

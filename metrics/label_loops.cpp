@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "levin/metrics/score_loops.h"
+
 namespace levin::metrics {
 
 namespace {
@@ -146,16 +148,9 @@ bool is_among_top(const float* scores, int64_t count, int64_t stride, int64_t in
 }
 
 bool are_logits(const float* scores, int64_t count, const int64_t* target, int64_t ignored) {
-  const auto is_outside = [](float score) { return !(score >= 0 && score <= 1); };
-  int64_t i = 0;
-  const Four zero{};
-  const Four one = zero + 1.0F;
-  for (; target == nullptr && i + 4 <= count; i += 4) {
-    const Four four = four_at(scores + i);
-    if (any(~((four >= zero) & (four <= one)))) return true;
-  }
-  for (; i < count; ++i) {
-    if (is_outside(scores[i]) && (target == nullptr || target[i] != ignored)) return true;
+  if (target == nullptr) return any_outside_unit(scores, count);
+  for (int64_t i = 0; i < count; ++i) {
+    if (!(scores[i] >= 0 && scores[i] <= 1) && target[i] != ignored) return true;
   }
   return false;
 }

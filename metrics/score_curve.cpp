@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bucketize.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/nan_to_num.h>
@@ -20,6 +21,7 @@
 #include "levin/metrics/curve_counts.h"
 #include "levin/metrics/label_loops.h"
 #include "levin/metrics/label_ops.h"
+#include "levin/metrics/score_loops.h"
 
 namespace levin::metrics {
 
@@ -96,14 +98,22 @@ void ScoreCurve::update(const at::Tensor& preds, const at::Tensor& target) {
 void ScoreCurve::keep_scores(const LabelBatch& batch) {
   const Rows rows(spec(), batch);
   const int64_t count = rows.scores.size(0);
-  append(scores_, rows.scores);
   at::Tensor labels = rows.target.to(row_type(spec()));
   if (rows.counted.mask.defined()) labels = labels.masked_fill(rows.counted.mask.bitwise_not(), -1);
   append_own(labels_, labels);
   const auto flag = rows.target.options().dtype(at::kChar);
-  append_own(logits_, can_look(spec(), batch)
-                          ? at::full({count}, look(batch) ? 1 : 0, flag)
-                          : are_logits(rows.scores, rows.deciding).to(at::kChar).expand({count}).contiguous());
+  if (can_look(spec(), batch) && rows.scores.is_contiguous()) {
+    const at::Tensor scores = at::empty_like(rows.scores);
+    const float* given = rows.scores.const_data_ptr<float>();
+    append_own(logits_,
+               at::full({count}, copy_and_look(given, scores.numel(), scores.mutable_data_ptr<float>()), flag));
+    append_own(scores_, scores);
+  } else {
+    append(scores_, rows.scores);
+    append_own(logits_, can_look(spec(), batch)
+                            ? at::full({count}, look(batch), flag)
+                            : are_logits(rows.scores, rows.deciding).to(at::kChar).expand({count}).contiguous());
+  }
   if (!batch.on_cpu()) add_out_of_range(rows.counted.out_of_range);
 }
 

@@ -241,7 +241,7 @@ TEST(Perplexity, AWordThatIsExcludedCountsForNothing) {
 
 TEST(CosineSimilarity, IsThatOfDoublesForVectorsOfAnySizeAndScale) {
   torch::manual_seed(4);
-  for (const int64_t dimensions : {1, 5, 255, 257, 1000}) {
+  for (const int64_t dimensions : {1, 5, 8, 255, 257, 512, 1000}) {
     const at::Tensor x = at::randn({7, dimensions}), y = at::randn({7, dimensions});
     const at::Tensor wide = x.to(at::kDouble), other = y.to(at::kDouble);
     const at::Tensor expected = (wide * other).sum(1) / (wide.norm(2, 1) * other.norm(2, 1));

@@ -6,7 +6,8 @@ levin_test(metrics FILES
   metrics/metric_collection_test.cpp
   metrics/metric_test.cpp
   metrics/other_metrics_test.cpp
-  metrics/other_reference_test.cpp)
+  metrics/other_reference_test.cpp
+  metrics/score_loops_test.cpp)
 
 # Random cases beside torchmetrics. Skipped, with the reason, where there is no PyTorch for Python.
 add_executable(classification_program metrics/classification_program.cpp)
