@@ -7,6 +7,7 @@
 //   metrics/     accuracy, F1, AUROC, … over an epoch
 //   checkpoint/  files of a run                            callbacks/    what runs at the hooks
 //   trainer/     LightningModule, Callback, Trainer         models/       models of other programs
+//   adapters/    LoRA                                       inference/    predictions without a trainer
 //
 // Above it is levin/cli/run_cli.h: a program that is the `levin` tool with your classes. Start with
 // trainer/lightning_module.h and trainer/trainer.h.
@@ -62,6 +63,7 @@
 #include "levin/data/sets/text_csv.h"
 #include "levin/data/sets/token_file_data.h"
 #include "levin/data/text/make_tokenizer.h"
+#include "levin/inference/json_tensor.h"
 #include "levin/inference/load_for_inference.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/loggers/histogram.h"
@@ -140,6 +142,7 @@
 #include "levin/strategies/process/ddp.h"
 #include "levin/strategies/process/fsdp.h"
 #include "levin/trainer/changes_batches.h"
+#include "levin/trainer/found_option.h"
 #include "levin/trainer/held_memory.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/load_from_checkpoint.h"

@@ -40,8 +40,8 @@ LogStream::~LogStream() {
   }
 }
 
-void LogStream::log_metrics(MetricList row, int64_t step) {
-  Event event{{step, seconds_since_1970()}, bytes_of(row)};
+void LogStream::log_metrics(MetricRow row, int64_t step) {
+  Event event{{step, seconds_since_1970()}, sizeof(Event) + row.values.size() * sizeof(double)};
   event.row = std::move(row);
   push(std::move(event), true);
 }
@@ -165,13 +165,26 @@ void LogStream::guarded(Call call) {
 // A logger that throws loses this event; the others still get it.
 void LogStream::handle(const Event& event) {
   if (event.task) return guarded(event.task);
+  if (!event.hand) make_list(event.row);
   for (const auto& logger : loggers_) {
     if (event.hand) {
       guarded([&] { event.hand(*logger, event.at); });
     } else if (logger->takes(LogKind::scalars)) {
-      guarded([&] { logger->log_metrics(event.row, event.at); });
+      guarded([&] { logger->log_metrics(list_, event.at); });
     }
   }
+}
+
+void LogStream::make_list(const MetricRow& row) {
+  const size_t count = row.values.size() + (row.epoch ? 1 : 0);
+  if (row.names != names_ || list_.size() != count) {
+    list_.clear();
+    for (const std::string& name : *row.names) list_.emplace_back(name, 0);
+    if (row.epoch) list_.emplace_back("epoch", 0);
+    names_ = row.names;
+  }
+  for (size_t k = 0; k < row.values.size(); ++k) list_[k].second = row.values[k];
+  if (row.epoch) list_.back().second = *row.epoch;
 }
 
 }  // namespace levin

@@ -36,7 +36,7 @@ class LogStream {
   LogStream& operator=(const LogStream&) = delete;
 
   /// One row of scalars, now.
-  void log_metrics(MetricList row, int64_t step);
+  void log_metrics(MetricRow row, int64_t step);
   /// A value of another kind, for every logger that takes it. `bytes`: what it holds until then.
   void log(LogKind kind, int64_t step, size_t bytes, Handing hand);
   /// Figures of the machine: to log_system of loggers that take them, to log_metrics of the others.
@@ -58,14 +58,15 @@ class LogStream {
   struct Event {
     LogPoint at = {};
     size_t bytes = 0;
-    MetricList row = {};  // scalars, if nothing else is set
-    Handing hand = {};    // called with each logger
+    MetricRow row = {};  // scalars, if nothing else is set
+    Handing hand = {};   // called with each logger
     std::function<void()> task = {};
   };
 
   void push(Event event, bool droppable);
   void work();
   void handle(const Event& event);
+  void make_list(const MetricRow& row);
   template <class Call>
   void guarded(Call call);
   void rethrow(std::unique_lock<std::mutex>& lock);
@@ -82,6 +83,9 @@ class LogStream {
   bool ending_ = false;
   int64_t dropped_ = 0;
   std::exception_ptr failure_ = nullptr;
+  // Of the thread: the last row as a list, whose names stay for the next.
+  std::shared_ptr<const std::vector<std::string>> names_ = nullptr;
+  MetricList list_ = {};
   std::thread thread_;  // last: it uses the others
 };
 

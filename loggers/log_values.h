@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -11,6 +13,13 @@ namespace levin {
 
 /// Numbers by name, in the order they were logged.
 using MetricList = std::vector<std::pair<std::string, double>>;
+
+/// The same, for rows whose names repeat from step to step: they are shared, and `epoch` is a further value.
+struct MetricRow {
+  std::shared_ptr<const std::vector<std::string>> names = nullptr;
+  std::vector<double> values = {};  // as many as names
+  std::optional<double> epoch = std::nullopt;
+};
 
 /// Where in the run a value was logged. `step` counts completed accumulation windows from 0; `time` is in seconds since
 /// 1970, taken when the value was logged, not when it is written.

@@ -180,6 +180,41 @@ Metrics MetricStore::logged(bool on_step, std::optional<int64_t> only) const {
   return metrics;
 }
 
+MetricRow MetricStore::step_row() {
+  if (!fits(row_)) row_ = row_slots();
+  MetricRow row{row_.names};
+  row.values.reserve(row_.by_name.size());
+  for (const size_t k : row_.by_name) row.values.push_back(step_value(slots_[k]));
+  return row;
+}
+
+bool MetricStore::fits(const RowSlots& row) const {
+  if (row.names == nullptr) return false;
+  size_t found = 0;
+  for (size_t k = 0; k < slots_.size(); ++k) {
+    if (!in_step_row(slots_[k])) continue;
+    if (found == row.used.size() || row.used[found++] != k) return false;
+  }
+  return found == row.used.size();
+}
+
+MetricStore::RowSlots MetricStore::row_slots() const {
+  RowSlots row;
+  std::map<std::string, size_t> by_name;
+  for (size_t k = 0; k < slots_.size(); ++k) {
+    if (!in_step_row(slots_[k])) continue;
+    row.used.push_back(k);
+    by_name[full_name(slots_[k], true, false)] = k;
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, slot] : by_name) {
+    names.push_back(name);
+    row.by_name.push_back(slot);
+  }
+  row.names = std::make_shared<const std::vector<std::string>>(std::move(names));
+  return row;
+}
+
 Metrics MetricStore::shown(bool on_step) const {
   Metrics metrics;
   collect(on_step, metrics, [](const Slot& s) { return s.prog_bar; });

@@ -15,6 +15,7 @@
 
 #include "levin/core/state.h"
 #include "levin/core/value.h"
+#include "levin/loggers/log_values.h"
 #include "levin/trainer/hook.h"
 
 namespace levin {
@@ -71,6 +72,8 @@ class MetricStore {
 
   /// For the loggers: the last values of on_step metrics, or the reductions of on_epoch metrics. `only`: one loader's.
   [[nodiscard]] Metrics logged(bool on_step, std::optional<int64_t> only = std::nullopt) const;
+  /// The same values of steps, sorted by name. The names are shared with the last row as long as they do not change.
+  [[nodiscard]] MetricRow step_row();
   /// For the progress bar.
   [[nodiscard]] Metrics shown(bool on_step) const;
   /// For callbacks: plain names in addition to the _step and _epoch ones. `training`: step values count too.
@@ -158,7 +161,18 @@ class MetricStore {
   template <class Keep>
   void collect(bool on_step, Metrics& metrics, Keep keep) const;
 
+  // Which slots a row of a step has.
+  struct RowSlots {
+    std::vector<size_t> used = {};     // as they are logged
+    std::vector<size_t> by_name = {};  // of two with one name the last
+    std::shared_ptr<const std::vector<std::string>> names = nullptr;
+  };
+  static bool in_step_row(const Slot& slot) { return slot.used && slot.on_step && slot.logger; }
+  [[nodiscard]] bool fits(const RowSlots& row) const;
+  [[nodiscard]] RowSlots row_slots() const;
+
   std::vector<Slot> slots_ = {};
+  RowSlots row_ = {};
   bool any_step_sync_ = false;  // a metric has its step values reduced over ranks
   size_t cursor_ = 0;           // calls usually come in the same order in every batch, so the next slot is tried first
 };

@@ -43,20 +43,48 @@ class Recorder final : public Logger {
 
 using Seen = std::vector<std::string>;
 
+MetricRow row(const MetricList& list) {
+  std::vector<std::string> names;
+  MetricRow row;
+  for (const auto& [name, value] : list) {
+    names.push_back(name);
+    row.values.push_back(value);
+  }
+  row.names = std::make_shared<const std::vector<std::string>>(std::move(names));
+  return row;
+}
+
 TEST(LogStream, HandsValuesToEveryLoggerInOrderOnAThreadOfItsOwn) {
   const auto a = std::make_shared<Recorder>();
   const auto b = std::make_shared<Recorder>();
   LogStream stream({a, b});
-  stream.log_metrics({{"loss", 3}, {"epoch", 1}}, 7);
+  stream.log_metrics(row({{"loss", 3}, {"epoch", 1}}), 7);
   stream.log(LogKind::text, 8, 0, [](Logger& logger, const LogPoint& at) { logger.log_text("note", "hello", at); });
   stream.each([](Logger& logger) { logger.save(); });
-  stream.log_metrics({{"loss", 2}}, 9);
+  stream.log_metrics(row({{"loss", 2}}), 9);
   stream.drain();
   EXPECT_EQ(a->seen, (Seen{"loss=3", "epoch=1", "note: hello", "save", "loss=2"}));
   EXPECT_EQ(b->seen, a->seen);
   EXPECT_NE(a->thread, std::this_thread::get_id());
   EXPECT_EQ(a->points[0].step, 7);
   EXPECT_GT(a->points[0].time, 1.6e9);  // of the calendar
+}
+
+TEST(LogStream, SharedNamesKeepTheirOwnValuesAndTheEpoch) {
+  const auto logger = std::make_shared<Recorder>();
+  LogStream stream({logger});
+  MetricRow shared = row({{"loss", 3}, {"lr", 1}});
+  stream.log_metrics(shared, 0);
+  shared.values = {4, 5};
+  stream.log_metrics(shared, 1);
+  shared.epoch = 2;
+  stream.log_metrics(shared, 2);
+  stream.log_metrics(row({{"other", 6}}), 3);
+  shared.epoch.reset();
+  stream.log_metrics(shared, 4);
+  stream.drain();
+  EXPECT_EQ(logger->seen,
+            (Seen{"loss=3", "lr=1", "loss=4", "lr=5", "loss=4", "lr=5", "epoch=2", "other=6", "loss=4", "lr=5"}));
 }
 
 TEST(LogStream, GivesEachLoggerTheKindsThatItTakes) {
@@ -67,7 +95,7 @@ TEST(LogStream, GivesEachLoggerTheKindsThatItTakes) {
   LogStream stream({scalars, system});
   EXPECT_TRUE(stream.takes(LogKind::text));
   EXPECT_FALSE(stream.takes(LogKind::images));
-  stream.log_metrics({{"loss", 3}}, 0);
+  stream.log_metrics(row({{"loss", 3}}), 0);
   stream.log_system({{"load", 4}}, 0);
   stream.log(LogKind::text, 0, 0, [](Logger& logger, const LogPoint& at) { logger.log_text("note", "x", at); });
   stream.drain();
@@ -80,7 +108,7 @@ TEST(LogStream, DoesNotWaitForALoggerThatHangs) {
   const auto slow = std::make_shared<Recorder>();
   slow->gate = open.get_future().share();
   LogStream stream({slow});
-  for (int k = 0; k < 10000; ++k) stream.log_metrics({{"loss", k}}, k);  // would hang here
+  for (int k = 0; k < 10000; ++k) stream.log_metrics(row({{"loss", k}}), k);  // would hang here
   EXPECT_TRUE(slow->seen.empty());
   open.set_value();
   stream.drain();
@@ -94,7 +122,7 @@ TEST(LogStream, CountsAndReportsWhatAFullQueueDrops) {
   const auto slow = std::make_shared<Recorder>();
   slow->gate = open.get_future().share();
   LogStream stream({slow}, 1000);
-  for (int k = 0; k < 100; ++k) stream.log_metrics({{"loss", k}}, k);
+  for (int k = 0; k < 100; ++k) stream.log_metrics(row({{"loss", k}}), k);
   EXPECT_GT(stream.dropped(), 50);
   EXPECT_NE(console.text().find("the queue is full: values are dropped until they catch up"), std::string::npos);
   bool ran = false;
@@ -103,7 +131,7 @@ TEST(LogStream, CountsAndReportsWhatAFullQueueDrops) {
   stream.drain();
   EXPECT_TRUE(ran);
   EXPECT_EQ(static_cast<int64_t>(slow->seen.size()) + stream.dropped(), 100);
-  stream.log_metrics({{"loss", 7}}, 100);
+  stream.log_metrics(row({{"loss", 7}}), 100);
   stream.drain();
   EXPECT_EQ(slow->seen.back(), "loss=7");
 }
@@ -113,11 +141,11 @@ TEST(LogStream, RethrowsALoggersExceptionInTheNextCallAndServesTheOthers) {
   const auto good = std::make_shared<Recorder>();
   bad->failure = "the server has said no";
   LogStream stream({bad, good});
-  stream.log_metrics({{"loss", 1}}, 0);
+  stream.log_metrics(row({{"loss", 1}}), 0);
   EXPECT_THROW(stream.drain(), Error);
   EXPECT_EQ(good->seen, Seen{"loss=1"});
   bad->failure = "";
-  stream.log_metrics({{"loss", 2}}, 1);  // it was thrown once
+  stream.log_metrics(row({{"loss", 2}}), 1);  // it was thrown once
   stream.drain();
   EXPECT_EQ(bad->seen, Seen{"loss=2"});
 }
@@ -126,7 +154,7 @@ TEST(LogStream, WritesWhatIsLeftBeforeItEnds) {
   const auto logger = std::make_shared<Recorder>();
   {
     LogStream stream({logger});
-    for (int k = 0; k < 100; ++k) stream.log_metrics({{"loss", k}}, k);
+    for (int k = 0; k < 100; ++k) stream.log_metrics(row({{"loss", k}}), k);
   }
   EXPECT_EQ(logger->seen.size(), 100U);
 }
@@ -137,7 +165,7 @@ TEST(LogStream, PrintsAnExceptionThatNobodyCanReceive) {
   bad->failure = "the disk is gone";
   {
     LogStream stream({bad});
-    stream.log_metrics({{"loss", 1}}, 0);
+    stream.log_metrics(row({{"loss", 1}}), 0);
   }
   EXPECT_NE(console.text().find("the disk is gone"), std::string::npos);
 }

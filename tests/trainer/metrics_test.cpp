@@ -37,6 +37,47 @@ std::string error_of(const Place& place, std::string_view name, const LogOptions
   return "";
 }
 
+// ---- rows of steps -----------------------------------------------------------------------------------------------
+
+TEST(MetricStore, ARowOfAStepIsWhatWasLoggedByName) {
+  MetricStore store;
+  store.log(training(), "loss", 3.0, {.on_epoch = true});
+  store.log(training(), "acc", 0.5, {});
+  store.log(training(), "epoch_only", 7.0, {.on_step = false, .on_epoch = true});
+  store.log(training(), "not_written", 8.0, {.logger = false});
+  const MetricRow row = store.step_row();
+  EXPECT_EQ(*row.names, (std::vector<std::string>{"acc", "loss_step"}));
+  EXPECT_EQ(row.values, (std::vector<double>{0.5, 3.0}));
+  EXPECT_FALSE(row.epoch);
+}
+
+TEST(MetricStore, RowsShareTheirNamesUntilOtherMetricsAreLogged) {
+  MetricStore store;
+  EXPECT_TRUE(store.step_row().values.empty());
+  store.log(training(), "a", 1.0, {});
+  const MetricRow first = store.step_row();
+  store.log(training(), "a", 2.0, {});
+  const MetricRow second = store.step_row();
+  EXPECT_EQ(first.names, second.names);
+  EXPECT_EQ(second.values, std::vector<double>{2.0});
+  store.log(training(), "b", 3.0, {});
+  EXPECT_EQ(*store.step_row().names, (std::vector<std::string>{"a", "b"}));
+  store.reset();
+  store.log(training(), "b", 4.0, {});
+  EXPECT_EQ(*store.step_row().names, std::vector<std::string>{"b"});
+  EXPECT_EQ(*first.names, std::vector<std::string>{"a"}) << "a row keeps its names";
+}
+
+TEST(MetricStore, OfTwoHooksThatLogOneNameTheLastCounts) {
+  MetricStore store;
+  store.log(training(), "x", 1.0, {});
+  store.log({Hook::on_train_batch_end, 1, 0, 1}, "x", 2.0, {.on_step = true, .on_epoch = false});
+  const MetricRow row = store.step_row();
+  EXPECT_EQ(*row.names, std::vector<std::string>{"x"});
+  EXPECT_EQ(row.values, std::vector<double>{store.logged(true).at("x")});
+  EXPECT_EQ(row.values, std::vector<double>{2.0});
+}
+
 // ---- reductions -----------------------------------------------------------------------------------------------------
 
 TEST(MetricStore, MeanWeighsBatchesByTheirSize) {

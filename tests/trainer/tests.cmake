@@ -1,6 +1,7 @@
 levin_test(run_plan FILES
   trainer/auto_requeue_test.cpp
   trainer/devices_test.cpp
+  trainer/logged_metrics_test.cpp
   trainer/metrics_test.cpp
   trainer/run_plan_test.cpp
   trainer/thread_tuner_test.cpp)
@@ -50,6 +51,7 @@ levin_test(gpu_paths TORCH FILES
   trainer/copy_ahead_test.cpp
   trainer/memory_report_test.cpp
   trainer/record_steps_test.cpp
+  trainer/recorded_batch_test.cpp
   trainer/recorded_evaluation_test.cpp
   trainer/step_graph_refusals_test.cpp
   trainer/step_graph_test.cpp)

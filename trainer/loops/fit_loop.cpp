@@ -307,7 +307,7 @@ void FitLoop::write_step_metrics() {
   if (run_.loggers.empty() || run_.plan.log_every_n_steps == 0) return;
   if (!run_.stops() && !run_.plan.is_logged_step(run_.progress.windows)) return;
   sync_step_metrics(run_, run_.entry.train_metrics);
-  run_.write_metrics(run_.entry.train_metrics.logged(true));
+  run_.write_step_metrics();
 }
 
 void FitLoop::run_epoch_end_hooks() {

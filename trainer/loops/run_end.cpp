@@ -134,7 +134,8 @@ void end_logs(Run& run, const std::string& status) {
   const LogPoint now(run.progress.windows);
   for (const auto& logger : run.loggers) {
     if (run.entry.stage == Stage::fit && logger->takes(LogKind::hyperparameters)) {
-      logger->log_final_metrics({run.logged_metrics.begin(), run.logged_metrics.end()}, now);
+      const Metrics& last = run.logged_metrics.values();
+      logger->log_final_metrics({last.begin(), last.end()}, now);
     }
     logger->finalize(status);
   }

@@ -46,7 +46,10 @@ void Trainer::log_now(const Metrics& metrics, int64_t step) {
 
 void Trainer::log_system(const Metrics& figures, int64_t step) {
   for (const auto& [name, value] : figures) check_name("log_system", name);
-  for (const auto& [name, value] : figures) run_->logged_metrics[name] = run_->entry.callback_metrics[name] = value;
+  for (const auto& [name, value] : figures) {
+    run_->logged_metrics.set(name, value);
+    run_->entry.callback_metrics[name] = value;
+  }
   if (run_->writes_logs()) run_->log_stream->log_system({figures.begin(), figures.end()}, step);
 }
 

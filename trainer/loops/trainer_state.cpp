@@ -128,7 +128,7 @@ Metrics Trainer::callback_metrics() const {
 }
 
 const Metrics& Trainer::logged_metrics() const {
-  return run_->logged_metrics;
+  return run_->logged_metrics.values();
 }
 
 Metrics Trainer::progress_bar_metrics() const {

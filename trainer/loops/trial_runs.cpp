@@ -146,7 +146,7 @@ struct TrialRuns::SavedRun {
   EntryPoint entry;
   Fit fit;
   Progress progress;
-  Metrics logged_metrics;
+  LoggedMetrics logged_metrics;
   std::vector<std::shared_ptr<Logger>> loggers;
   std::shared_ptr<Profiler> profiler;
   State random, precision;

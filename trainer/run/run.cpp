@@ -15,14 +15,27 @@ void Run::refresh_callback_metrics() {
 }
 
 void Run::write_metrics(const Metrics& metrics, std::optional<int64_t> step, bool with_epoch) {
-  if (metrics.empty()) return;
-  for (const auto& [name, value] : metrics) logged_metrics[name] = value;
-  if (!writes_logs()) return;
-  MetricList row;
-  row.reserve(metrics.size() + 1);
-  row.assign(metrics.begin(), metrics.end());
-  if (!step || with_epoch) row.emplace_back("epoch", static_cast<double>(progress.epoch));
-  log_stream->log_metrics(std::move(row), step.value_or(progress.windows));
+  std::vector<std::string> names;
+  MetricRow row;
+  for (const auto& [name, value] : metrics) {
+    names.push_back(name);
+    row.values.push_back(value);
+  }
+  row.names = std::make_shared<const std::vector<std::string>>(std::move(names));
+  if (!step || with_epoch) row.epoch = static_cast<double>(progress.epoch);
+  write_row(std::move(row), step.value_or(progress.windows));
+}
+
+void Run::write_step_metrics() {
+  MetricRow row = entry.train_metrics.step_row();
+  row.epoch = static_cast<double>(progress.epoch);
+  write_row(std::move(row), progress.windows);
+}
+
+void Run::write_row(MetricRow row, int64_t step) {
+  if (row.values.empty()) return;
+  if (writes_logs()) log_stream->log_metrics(row, step);
+  logged_metrics.set(std::move(row));
 }
 
 void Run::drain_logs() const {

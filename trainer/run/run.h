@@ -27,6 +27,7 @@
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/run/entry_point.h"
 #include "levin/trainer/run/fit.h"
+#include "levin/trainer/run/logged_metrics.h"
 
 namespace levin {
 
@@ -71,7 +72,7 @@ struct Run {
 
   Progress progress = {};
   std::vector<int64_t> eval_batches_seen = {};  // per loader, over the whole run: the step of eval step metrics
-  Metrics logged_metrics = {};
+  LoggedMetrics logged_metrics = {};
   std::string newest_checkpoint = "";  // the last that was written in this run, or that it continued from
   std::optional<WeightsOptions> weights = std::nullopt;  // of the next entry point
   std::optional<KeptConfig> kept_config = std::nullopt;
@@ -96,6 +97,9 @@ struct Run {
   void drain_logs() const;
   /// One row to every logger: at the window count with an `epoch` column, or at `step` without one unless `with_epoch`.
   void write_metrics(const Metrics& metrics, std::optional<int64_t> step = std::nullopt, bool with_epoch = false);
+  /// The training step's values as a row at the window count.
+  void write_step_metrics();
+  void write_row(MetricRow row, int64_t step);
   /// Whether this rank's values reach loggers: not on other ranks than 0, nor in a trial.
   [[nodiscard]] bool writes_logs() const { return log_stream != nullptr && !loggers.empty(); }
 };

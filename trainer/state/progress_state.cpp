@@ -122,7 +122,7 @@ State metrics_state(const Run& run) {
     state.put("train", together ? state_of_all_ranks(run) : run.entry.train_metrics.state());
   }
   state.values.set("callback_metrics", metrics_node(run.entry.callback_metrics));
-  state.values.set("logged_metrics", metrics_node(run.logged_metrics));
+  state.values.set("logged_metrics", metrics_node(run.logged_metrics.values()));
   state.values.set("progress_bar_metrics", metrics_node(run.entry.bar_metrics));
   return state;
 }

@@ -1,8 +1,8 @@
 #include "levin/trainer/step/loss_scaling.h"
 
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -91,7 +91,10 @@ at::Tensor nonfinite_flag(Run& run, const at::Tensor& loss, const at::TensorOpti
   }
   // Without a loss of its own the rank has heard them as it does otherwise; such a step is not replayed.
   if (notes != nullptr && run.fit.heard.take(RankNote::nonfinite_loss)) return at::ones({}, flag);
-  return loss.defined() ? at::isfinite(loss).logical_not().to(flag) : at::zeros({}, flag);
+  at::Tensor found = at::zeros({}, flag);
+  // One operator, where isfinite() is five: recorded steps have it too. Times one, the loss stays as it is.
+  if (loss.defined()) at::_amp_foreach_non_finite_check_and_unscale_(loss, found, at::ones({}, flag));
+  return found;
 }
 
 // A recorded step of a CPU has heard them with its gradients, which are the same on all ranks.
@@ -107,9 +110,8 @@ at::Tensor window_flags(Run& run, const at::Tensor& loss, const at::Tensor& foun
   if (!asked) return {};
   const at::NoGradGuard no_grad;
   const auto flag = at::TensorOptions(at::kFloat).device(run.strategy->device());
-  const at::Tensor flags =
-      at::stack({nonfinite_flag(run, loss, flag),
-                 found_inf.defined() ? found_inf.reshape({}).to(flag) : at::zeros({}, flag)});  // (2)
+  at::Tensor flags = nonfinite_flag(run, loss, flag);
+  if (found_inf.defined()) flags = at::stack({flags, found_inf.reshape({}).to(flag)});
   return flags_are_known_to_all(run) ? flags : run.strategy->reduce(flags, ReduceOp::max);
 }
 
@@ -120,7 +122,7 @@ WindowResult judge_window(Run& run, const at::Tensor& flags, const at::Tensor& l
     act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
     return WindowResult::nonfinite_loss;
   }
-  return read[1] != 0 ? WindowResult::overflow : WindowResult::good;
+  return here.numel() > 1 && read[1] != 0 ? WindowResult::overflow : WindowResult::good;
 }
 
 WindowResult read_window(Run& run, const at::Tensor& found_inf) {

@@ -24,8 +24,8 @@ void check_scaling(Precision& precision, const std::vector<std::shared_ptr<Optim
 /// a loss that is not finite the policy has been applied already (which may throw NonFiniteLossError).
 [[nodiscard]] WindowResult read_window(Run& run, const at::Tensor& found_inf);
 
-/// What read_window reads: (2) float32, 1 where the sum of the losses (undefined: none) is not finite, and where
-/// `found_inf` says so. Undefined if neither is needed. Does not block.
+/// What read_window reads, float32: 1 where the sum of the losses (undefined: none) is not finite, and where
+/// `found_inf` says so; without the latter one number (). Undefined if neither is needed. Does not block.
 [[nodiscard]] at::Tensor window_flags(Run& run, const at::Tensor& loss, const at::Tensor& found_inf);
 /// Reads those flags, applies the policy to the loss, and returns the result.
 [[nodiscard]] WindowResult judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss);

@@ -16,6 +16,12 @@ bool same_kind(const at::Tensor& one, const at::Tensor& other) {
          one.device() == other.device();
 }
 
+// Keeps the tensor alive.
+at::DataPtr memory_of(const at::Tensor& tensor) {
+  auto* kept = new at::Tensor(tensor);
+  return {kept->data_ptr(), kept, [](void* context) { delete static_cast<at::Tensor*>(context); }, at::kCPU};
+}
+
 }  // namespace
 
 void RecordedBatch::make(const Batch& batch) {
@@ -30,7 +36,14 @@ bool RecordedBatch::fits(const Batch& batch) const {
 
 void RecordedBatch::take(const Batch& batch) {
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < batch.count(); ++i) batch_.tensors[i].copy_(batch.tensors[i], /*non_blocking=*/true);
+  for (size_t i = 0; i < batch.count(); ++i) {
+    at::Tensor& own = batch_.tensors[i];
+    if (own.is_cpu()) {
+      own.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(memory_of(batch.tensors[i]));
+    } else {
+      own.copy_(batch.tensors[i], /*non_blocking=*/true);
+    }
+  }
 }
 
 std::string why_not_recorded(const Batch& batch) {

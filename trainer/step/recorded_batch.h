@@ -1,4 +1,5 @@
-// The batch that recorded steps read: each batch is copied into the same memory. Internal.
+// The batch that recorded steps read: always the same tensors. On a device each batch is copied into their memory,
+// whose addresses a recording has; on CPUs they take the batch's memory, which costs nothing. Internal.
 #pragma once
 
 #include <string>
@@ -17,7 +18,7 @@ class RecordedBatch {
   void make(const Batch& batch);
   /// Whether `batch` has the same fields, and as many tensors, of the same shapes, strides, types and devices.
   [[nodiscard]] bool fits(const Batch& batch) const;
-  /// Copies a batch that fits. Does not block the host.
+  /// Has the values of a batch that fits, and keeps its memory alive until the next. Does not block the host.
   void take(const Batch& batch);
 
  private:

@@ -1,11 +1,14 @@
 #include "levin/trainer/step/step_graph.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "levin/core/console.h"
@@ -33,6 +36,16 @@ std::shared_ptr<StepRecorder> recorder_for(Run& run) {
   }
   check_recordable(run, *recorder);
   return recorder;
+}
+
+// Without a graph; a replayed step has none. For a number of the host an operator would take longer than this.
+at::Tensor copy_of(const at::Tensor& loss) {
+  if (!loss.defined()) return loss;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (!loss.is_cpu() || loss.numel() != 1) return loss.clone();
+  at::Tensor copy = at::empty_like(loss);
+  std::memcpy(copy.mutable_data_ptr(), loss.const_data_ptr(), loss.element_size());
+  return copy;
 }
 
 size_t part_index(const WindowPart& window) {
@@ -212,7 +225,7 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
   window_is_plain_ = window_is_plain_ && !has_run && !is_checked_replay(part);
   run_.fit.epoch.window.unread_loss = part.unread_loss;
   take_notes(part, window);
-  const at::Tensor loss = part.loss.defined() ? part.loss.clone() : part.loss;  // the next replay writes to its memory
+  const at::Tensor loss = copy_of(part.loss);  // the next replay writes to its memory
   if (!problem.empty()) give_up(problem);
   return loss;
 }

@@ -49,7 +49,7 @@ void record_update(Run& run, const at::Tensor& found_inf) {
   before_update(run, optimizer);
   const HookScope scope(run.entry, Hook::optimizer_step);
   if (notes.flags.defined()) {
-    optimizer.step_unless(at::amax(notes.flags));
+    optimizer.step_unless(notes.flags.dim() == 0 ? notes.flags : at::amax(notes.flags));
   } else {
     optimizer.step();
   }

@@ -1,0 +1,26 @@
+// The newest value of everything that a run has logged.
+#pragma once
+
+#include "levin/loggers/log_values.h"
+#include "levin/trainer/metrics.h"
+
+namespace levin {
+
+/// A step hands its row over as it is; names are looked up when somebody reads the values.
+class LoggedMetrics {
+ public:
+  LoggedMetrics() = default;
+  LoggedMetrics(Metrics values) : values_(std::move(values)) {}
+
+  void set(const std::string& name, double value);
+  void set(MetricRow row);
+  [[nodiscard]] const Metrics& values() const;
+
+ private:
+  void merge() const;
+
+  mutable Metrics values_ = {};  // without `newest_`
+  mutable MetricRow newest_ = {};
+};
+
+}  // namespace levin
