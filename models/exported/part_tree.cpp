@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -49,31 +50,37 @@ bool is_less(const std::string& one, const std::string& other) {
 PartTree::PartTree(Module& root, const std::vector<std::string>& holding, const std::vector<std::string>& called) {
   modules_[""] = &root;
   branches_[""];
-  for (const std::string& name : holding) plan(name, true);
-  for (const std::string& name : called) plan(name, false);
+  for (const std::string& name : holding) (void)plan(name, true);
+  for (auto& [name, branch] : branches_) branch.next = branch.children.begin();
+  for (const std::string& name : called) (void)plan(name, false);
   (void)sort_blocks("", {called.begin(), called.end()});
   make("", {called.begin(), called.end()});
 }
 
-void PartTree::plan(const std::string& name, bool holds) {
-  if (branches_.contains(name)) return;
+PartTree::Branch& PartTree::plan(const std::string& name, bool holds) {
+  if (name.empty()) return branches_[name];
   const std::string outer = parent_name(name);
-  plan(outer, holds);
-  Branch& around = branches_[outer];
-  around.children.push_back(outer.empty() ? name : name.substr(outer.size() + 1));
-  if (holds) around.holding = around.children.size();
-  branches_[name];
+  Branch& around = plan(outer, holds);
+  const auto [found, is_new] = branches_.try_emplace(name);
+  Branch& own = found->second;
+  if (is_new) {
+    const std::string child = outer.empty() ? name : name.substr(outer.size() + 1);
+    own.place = around.children.insert(holds ? around.children.end() : around.next, child);
+    own.next = own.children.end();
+    if (holds) around.holding.push_back(child);
+  }
+  if (!holds) around.next = std::next(own.place);
+  return own;
 }
 
 // Brings blocks into the order of their numbers, where weights are in it already; whether they are a list's.
 bool PartTree::sort_blocks(const std::string& name, const std::set<std::string>& called) {
-  auto& [children, holding] = branches_[name];
-  const auto end_of_holding = children.begin() + static_cast<std::ptrdiff_t>(holding);
+  auto& [children, holding, place, next] = branches_[name];
   if (children.empty() || !std::all_of(children.begin(), children.end(), is_number) ||
-      !std::is_sorted(children.begin(), end_of_holding, is_less)) {
+      !std::is_sorted(holding.begin(), holding.end(), is_less)) {
     return false;
   }
-  std::sort(children.begin(), children.end(), is_less);
+  children.sort(is_less);
   return std::all_of(children.begin(), children.end(),
                      [&](const std::string& child) { return called.contains(joined(name, child)); });
 }

@@ -3,6 +3,7 @@
 
 #include <torch/nn/module.h>
 
+#include <list>
 #include <map>
 #include <set>
 #include <string>
@@ -12,8 +13,9 @@ namespace levin::exported {
 
 class PartTree {
  public:
-  /// Makes submodules of `root` with these names and those around them: first `holding`, which hold weights, in the
-  /// order of Python's; then `called`, which have a region. Blocks "0", "1", … that are all called are a ModuleList's.
+  /// Makes submodules of `root` with these names and those around them: `holding`, which hold weights, in the order of
+  /// Python's, and `called`, which have a region, in the order of their first calls, each behind the one before it.
+  /// Blocks "0", "1", … that are all called are a ModuleList's.
   PartTree(torch::nn::Module& root, const std::vector<std::string>& holding, const std::vector<std::string>& called);
 
   /// The submodule of that name, made if there is none; "": the root.
@@ -23,10 +25,12 @@ class PartTree {
 
  private:
   struct Branch {
-    std::vector<std::string> children = {};  // last parts of the names
-    size_t holding = 0;                      // the first so many hold weights
+    std::list<std::string> children = {};    // last parts of the names
+    std::vector<std::string> holding = {};   // of these, those with weights
+    std::list<std::string>::iterator place;  // in the outer module's children
+    std::list<std::string>::iterator next;   // where the next child that is called goes
   };
-  void plan(const std::string& name, bool holds);
+  Branch& plan(const std::string& name, bool holds);
   [[nodiscard]] bool sort_blocks(const std::string& name, const std::set<std::string>& called);
   void make(const std::string& name, const std::set<std::string>& called);
 

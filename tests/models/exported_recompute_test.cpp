@@ -4,7 +4,10 @@
 
 #include "levin/models/exported/exported_program.h"
 #include "levin/models/exported_model.h"
+#include "levin/recompute/chain_plan.h"
 #include "levin/recompute/recomputation.h"
+#include "levin/trainer/loops/plan_recomputation.h"
+#include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"
 #include "models/forged_archive.h"
 #include "support/allocations.h"
@@ -59,7 +62,8 @@ void expect_same(const Passed& one, const Passed& other) {
   ASSERT_EQ(one.tensors.size(), other.tensors.size());
   for (size_t k = 0; k < one.tensors.size(); ++k) {
     ASSERT_EQ(one.tensors[k].defined(), other.tensors[k].defined()) << k;
-    if (one.tensors[k].defined()) EXPECT_TRUE(one.tensors[k].equal(other.tensors[k])) << k;
+    if (!one.tensors[k].defined()) continue;
+    EXPECT_TRUE(one.tensors[k].equal(other.tensors[k])) << k;
   }
 }
 
@@ -73,7 +77,7 @@ TEST(ExportedRecompute, HasASubmoduleForEachModuleThatPythonCalls) {
   for (const std::string name : {"drop", "h", "h.0", "h.1.attn.out", "h.1.mlp", "h.1.mlp.1", "h.1.mlp.3", "head"}) {
     EXPECT_TRUE(modules.contains(name)) << name;
   }
-  EXPECT_EQ(modules.keys()[0], "tokens");
+  EXPECT_EQ(net.named_children().keys(), (std::vector<std::string>{"tokens", "places", "drop", "h", "norm", "head"}));
   EXPECT_EQ(modules["h.0.mlp"]->named_children().keys(), (std::vector<std::string>{"0", "1", "2", "3"}));
   const auto names = net.named_parameters().keys();  // in Python's order, with tied weights under their first name
   EXPECT_EQ(names.front(), "tokens.weight");
@@ -185,15 +189,38 @@ TEST(ExportedRecompute, ARunEndsAtTheSameBits) {
   test::expect_same_bits(in_bf16(RecomputeOptions{.modules = {"h.*", "h.0.mlp"}}), in_bf16({}));
 }
 
+std::vector<std::string> names_of(const std::vector<BlockCost>& blocks) {
+  std::vector<std::string> names;
+  for (const BlockCost& block : blocks) names.push_back(block.name);
+  return names;
+}
+
+TEST(ExportedRecompute, ThePlannerChoosesBlocks) {
+  MeasuredChain measured;
+  {
+    const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget) { measured = chain; });
+    (void)train(options_of({}));
+  }
+  const auto names = names_of(measured.cost.blocks);
+  for (const std::string name : {"drop", "h.0", "h.1", "norm"}) {
+    EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name << " of " << ::testing::PrintToString(names);
+  }
+  RecomputeOptions least;
+  least.budget = ByteSize{least_peak(measured.cost)};
+  const test::CapturedConsole console;
+  test::expect_same_bits(train(options_of(least)), train(options_of({})));
+  EXPECT_TRUE(holds(console.text(), {"recompute: ", "h.0"}));
+}
+
 TEST(ExportedRecompute, NamesAreCheckedAndThoseWithoutOperatorsReported) {
   EXPECT_TRUE(holds(error_of([] { (void)train(options_of(RecomputeOptions{.modules = {"g.*"}})); }),
                     {"TrainerOptions.recompute.modules[0]", "no submodule's name matches \"g.*\"", "h.0"}));
   // A list that begins within another's is none.
   ExportedProgram net(kCalls);
-  Recomputation recomputation(net, {.modules = {"still"}});
+  Recomputation recomputation(net, {.modules = {"still", "up"}});
   (void)net.forward({numbers()});
   EXPECT_TRUE(holds(error_of([&] { recomputation.check_called(); }),
-                    {"called no segment", "still", "a submodule of an exported program that Python calls"}));
+                    {"called no segment", "still, up.0..up.3", "a submodule of an exported program that Python calls"}));
 }
 
 TEST(ExportedRecompute, WhatChangesTensorsOutsideOfItIsRefused) {
@@ -202,7 +229,6 @@ TEST(ExportedRecompute, WhatChangesTensorsOutsideOfItIsRefused) {
                                            "neither computed again", "Name the module around both"}));
 }
 
-// A range has what the model does between its blocks; here a batch norm is none of its own.
 TEST(ExportedRecompute, AFileWithoutModulesLoadsAndHasNoSegments) {
   const test::TemporaryFolder folder;
   const at::Tensor plain = pass(kTransformer, tokens(), {}, false).tensors[0];
