@@ -98,8 +98,8 @@ void PartTree::make(const std::string& name, const std::set<std::string>& called
 Module& PartTree::at(const std::string& name) {
   if (Module* const found = find(name)) return *found;
   const std::string outer = parent_name(name);
-  const auto part = at(outer).register_module(outer.empty() ? name : name.substr(outer.size() + 1),
-                                              std::make_shared<Part>());
+  const auto part =
+      at(outer).register_module(outer.empty() ? name : name.substr(outer.size() + 1), std::make_shared<Part>());
   return *(modules_[name] = part.get());
 }
 

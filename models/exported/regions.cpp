@@ -24,7 +24,8 @@ class Reader {
       size_t same = 0;
       while (same + 1 < open_.size() && same < stack.size() && open_[same + 1].key == stack[same].key) ++same;
       close_to(same + 1);
-      for (size_t level = same; level < stack.size(); ++level) open_.push_back({stack[level].key, {stack[level].name, k}});
+      for (size_t level = same; level < stack.size(); ++level)
+        open_.push_back({stack[level].key, {stack[level].name, k}});
       for (auto call = open_.begin() + 1; call != open_.end(); ++call) call->region.end = k + 1;
     }
     close_to(1);
@@ -143,8 +144,8 @@ RegionList with_modules(std::vector<Region> regions,
 bool is_module_name(const std::string& name) {
   constexpr std::ptrdiff_t kDeepest = 200;
   constexpr size_t kLongest = 1000;
-  return !name.empty() && name.size() <= kLongest && name.find("..") == std::string::npos && !name.starts_with('.') && !name.ends_with('.') &&
-         std::count(name.begin(), name.end(), '.') < kDeepest &&
+  return !name.empty() && name.size() <= kLongest && name.find("..") == std::string::npos && !name.starts_with('.') &&
+         !name.ends_with('.') && std::count(name.begin(), name.end(), '.') < kDeepest &&
          std::all_of(name.begin(), name.end(),
                      [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
 }

@@ -16,12 +16,12 @@ namespace levin::exported {
 
 // Note [Regions of an exported program]
 // Each operator of an exported graph says in which calls of modules it was recorded, outermost first. The consecutive
-// operators of one call of a module are a region; those of calls within it are regions inside. An operator that does not
-// say it (the export has inserted it) belongs to the region around it. A module that is called twice has two regions,
-// and so has one whose operators something has moved apart. A list of modules, which Python does not call, has one from
-// the first operator of its first block to the last of its last, with what the model does in between, unless it begins
-// within another list's. Whatever the file says, regions nest and no operator is in two that do not: any of them can be run by
-// itself, from the values that come in to those that are used outside.
+// operators of one call of a module are a region; those of calls within it are regions inside. An operator that does
+// not say it (the export has inserted it) belongs to the region around it. A module that is called twice has two
+// regions, and so has one whose operators something has moved apart. A list of modules, which Python does not call, has
+// one from the first operator of its first block to the last of its last, with what the model does in between, unless
+// it begins within another list's. Whatever the file says, regions nest and no operator is in two that do not: any of
+// them can be run by itself, from the values that come in to those that are used outside.
 
 struct Region;
 

@@ -247,9 +247,8 @@ std::shared_ptr<const RegionRuns::Border> RegionRuns::border_of(const Span& span
 bool RegionRuns::is_own(size_t value, const Span& span) const {
   const auto found = held_.find(value);
   return found != held_.end() && found->second.is_registered &&
-         std::any_of(span.modules.begin(), span.modules.end(), [&](const std::string& module) {
-           return found->second.name.starts_with(module + ".");
-         });
+         std::any_of(span.modules.begin(), span.modules.end(),
+                     [&](const std::string& module) { return found->second.name.starts_with(module + "."); });
 }
 
 std::shared_ptr<const RegionRuns::Border> RegionRuns::make_border(const Span& span) const {

@@ -47,9 +47,9 @@ class RegionRuns {
     const RegionList* list = nullptr;
     size_t from = 0, to = 0;
     size_t begin = 0, end = 0;
-    std::vector<std::string> modules = {};               // whose region it is; several: of a range
+    std::vector<std::string> modules = {};                 // whose region it is; several: of a range
     std::shared_ptr<const CallActions::Range> range = {};  // these blocks of one chain
-    size_t chain = 0;                                    // of the range
+    size_t chain = 0;                                      // of the range
     [[nodiscard]] std::string name() const;
   };
   struct Border;

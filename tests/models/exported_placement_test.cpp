@@ -95,7 +95,7 @@ TEST(ExportedPlacement, MovesWhatComesInAndWhatIsUsedOutside) {
 }
 
 TEST(ExportedPlacement, APipelineOfItsSubmodulesSplitsTheBatch) {
-  const Placement stages = {{"tokens", 0}, {"places", 0}, {"h.0", 1}, {"h.1", 2}, {"norm", 3}};
+  const Placement stages = {{"tokens", 0}, {"places", 0}, {"h.0", 1}, {"h.1", 2}, {"norm", 3}, {"head", 3}};
   const Result piped = train<Steady>({.placement = stages, .pipeline = PipelineOptions{.micro_batches = 2}});
   const Result alone = train<Steady>({.placement = Placement{}});
   ASSERT_EQ(piped.trained.tensors.size(), alone.trained.tensors.size());
@@ -106,9 +106,9 @@ TEST(ExportedPlacement, APipelineOfItsSubmodulesSplitsTheBatch) {
   for (const auto& event : piped.trace.events) {
     if (event.what == "F") forward.insert(event.part + " " + event.slot + " " + std::to_string(event.micro_batch));
   }
-  EXPECT_EQ(forward, (std::set<std::string>{"tokens, places cpu:0 0", "tokens, places cpu:0 1", "h.0 cpu:1 0",
-                                            "h.0 cpu:1 1", "h.1 cpu:2 0", "h.1 cpu:2 1", "norm cpu:3 0",
-                                            "norm cpu:3 1"}));
+  EXPECT_EQ(forward,
+            (std::set<std::string>{"tokens, places cpu:0 0", "tokens, places cpu:0 1", "h.0 cpu:1 0", "h.0 cpu:1 1",
+                                   "h.1 cpu:2 0", "h.1 cpu:2 1", "norm, head cpu:3 0", "norm, head cpu:3 1"}));
 }
 
 TEST(ExportedPlacement, RefusesWhatItCannotPlace) {

@@ -219,8 +219,9 @@ TEST(ExportedRecompute, NamesAreCheckedAndThoseWithoutOperatorsReported) {
   ExportedProgram net(kCalls);
   Recomputation recomputation(net, {.modules = {"still", "up"}});
   (void)net.forward({numbers()});
-  EXPECT_TRUE(holds(error_of([&] { recomputation.check_called(); }),
-                    {"called no segment", "still, up.0..up.3", "a submodule of an exported program that Python calls"}));
+  EXPECT_TRUE(
+      holds(error_of([&] { recomputation.check_called(); }),
+            {"called no segment", "still, up.0..up.3", "a submodule of an exported program that Python calls"}));
 }
 
 TEST(ExportedRecompute, WhatChangesTensorsOutsideOfItIsRefused) {
@@ -233,9 +234,14 @@ TEST(ExportedRecompute, AFileWithoutModulesLoadsAndHasNoSegments) {
   const test::TemporaryFolder folder;
   const at::Tensor plain = pass(kTransformer, tokens(), {}, false).tensors[0];
   const std::string model = "models/model.json";
-  const std::vector<std::string> stacks = {
-      "7", "[\"L__self__\"]", "null", "\"\"", "\";;,,;\"", "\"L__self__\"", "\"a,b,c;d,e,f\"",
-      "\"L__self__,,N;x,h.,N;y,.h,N;z,h..0,N;w,h(0),N\""};
+  const std::vector<std::string> stacks = {"7",
+                                           "[\"L__self__\"]",
+                                           "null",
+                                           "\"\"",
+                                           "\";;,,;\"",
+                                           "\"L__self__\"",
+                                           "\"a,b,c;d,e,f\"",
+                                           "\"L__self__,,N;x,h.,N;y,.h,N;z,h..0,N;w,h(0),N\""};
   for (const std::string& stack : stacks) {
     test::ForgedArchive archive(kTransformer);
     std::string& text = archive[model];
