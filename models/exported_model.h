@@ -52,7 +52,7 @@ struct ExportedModuleOptions {
 };
 
 /// Logs train_loss, val_loss, test_loss, and val_acc and test_acc with cross_entropy. Parameters have their names in
-/// Python.
+/// Python, and so have submodules, which recompute and ModelParallel may name.
 class ExportedModule : public LightningModule {
  public:
   using Options = ExportedModuleOptions;

@@ -1,6 +1,7 @@
 #include "levin/recompute/chain_blocks.h"
 
 #include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/container/sequential.h>
 
 #include "levin/recompute/chain_recorder.h"
@@ -13,6 +14,10 @@ constexpr size_t kFewBlocks = 4;
 
 bool is_sequential(const torch::nn::Module& module) {
   return dynamic_cast<const torch::nn::SequentialImpl*>(&module) != nullptr;
+}
+
+bool is_list(const torch::nn::Module& module) {
+  return dynamic_cast<const torch::nn::ModuleListImpl*>(&module) != nullptr;
 }
 
 }  // namespace
@@ -56,7 +61,8 @@ void ChainBlocks::collect(torch::nn::Module& module, const std::string& prefix) 
   for (const auto& item : module.named_children()) {
     torch::nn::Module& child = *item.value();
     children.push_back(&child);
-    const bool frame = is_sequential(child) && (!in_sequential || module.children().size() < kFewBlocks);
+    const bool frame =
+        is_list(child) || (is_sequential(child) && (!in_sequential || module.children().size() < kFewBlocks));
     places_[&child] = {prefix + item.key(), &module, children.size() - 1};
     if (!frame) {
       auto watch = std::make_shared<Watch>(&child, recorder_);

@@ -16,7 +16,8 @@ class ChainRecorder;
 // Note [Which submodules are blocks]
 // The blocks of every outermost torch::nn::Sequential, and submodules that levin::call or levin::call_chain calls, as
 // long as they are not called from within a block. A Sequential of fewer than four blocks that are Sequentials
-// themselves is only a container: their blocks count instead. Neighbours can be computed again together if they are
+// themselves is only a container, and so is a torch::nn::ModuleList (nothing calls it but an exported program, of whose
+// operators a list has a region): their blocks count instead. Neighbours can be computed again together if they are
 // blocks of one Sequential, or of one list that levin::call_chain calls.
 
 /// During its lifetime, calls of possible blocks go through the recorder set last.

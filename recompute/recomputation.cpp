@@ -28,7 +28,8 @@ void act(const NamedSegment& segment, const std::shared_ptr<CallAction>& action)
 
 constexpr const char* kHowToCall =
     "A segment is a block of a torch::nn::Sequential, or a submodule that the step calls through levin::call(module, "
-    "x), or blocks that it calls through levin::call_chain(blocks, x), a range together.";
+    "x), or blocks that it calls through levin::call_chain(blocks, x), a range together, or a submodule of an exported "
+    "program that Python calls.";
 
 }  // namespace
 

@@ -48,7 +48,7 @@ struct BoundCall {
   std::vector<Argument> outputs = {};
   std::vector<size_t> released = {};  // values that no later call uses
   std::string name = {};              // for messages: "linear_3 (aten::linear), model.py:12"
-  std::vector<std::string> modules = {};
+  std::vector<ModuleCall> modules = {};
   std::shared_ptr<const BoundGraph> graph = {};  // wrap_with_set_grad_enabled, wrap_with_autocast
 };
 

@@ -4,17 +4,19 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
+#include "levin/core/module_call.h"
 #include "levin/models/exported/bound_graph.h"
 #include "levin/models/exported/check_inputs.h"
+#include "levin/models/exported/part_tree.h"
 #include "levin/models/exported/read_archive.h"
+#include "levin/models/exported/regions.h"
 #include "levin/models/exported/run_graph.h"
+#include "levin/models/exported/run_regions.h"
 
 namespace levin {
 
@@ -24,40 +26,26 @@ using exported::InputSpec;
 using exported::OutputSpec;
 using torch::nn::Module;
 
-// A submodule that holds parameters, buffers and a mode, and computes nothing by itself.
-class Part : public Module {
- public:
-  Part() : Module("Exported") {}
-};
-
-class Tree {
- public:
-  explicit Tree(Module& root) : modules_{{"", &root}} {}
-
-  /// The submodule of that name, made with those around it.
-  Module& at(const std::string& name) {
-    if (const auto found = modules_.find(name); found != modules_.end()) return *found->second;
-    const size_t dot = name.rfind('.');
-    Module& outer = at(dot == std::string::npos ? "" : name.substr(0, dot));
-    const auto part =
-        outer.register_module(name.substr(dot == std::string::npos ? 0 : dot + 1), std::make_shared<Part>());
-    return *(modules_[name] = part.get());
+// The innermost of the modules around a call that a C++ module can be ("layers.slice(0, 2).0" is none).
+const Module& innermost(const exported::BoundCall& call, exported::PartTree& tree) {
+  for (auto module = call.modules.rbegin(); module != call.modules.rend(); ++module) {
+    if (exported::is_module_name(module->name)) return tree.at(module->name);
   }
+  return tree.at("");
+}
 
-  /// The innermost of these modules that a C++ module can have ("layers.slice(0, 2).0" is none).
-  Module& innermost(const std::vector<std::string>& names) {
-    for (auto name = names.rbegin(); name != names.rend(); ++name) {
-      const bool is_plain = name->find("..") == std::string::npos && !name->starts_with('.') && !name->ends_with('.') &&
-                            std::all_of(name->begin(), name->end(),
-                                        [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
-      if (is_plain) return at(*name);
-    }
-    return at("");
+bool is_registered(const InputSpec& input) {
+  return input.kind == InputSpec::Kind::parameter || (input.kind == InputSpec::Kind::buffer && input.is_persistent);
+}
+
+// Names of the modules that hold what is saved.
+std::vector<std::string> holding_modules(const std::vector<InputSpec>& inputs) {
+  std::vector<std::string> names;
+  for (const InputSpec& input : inputs) {
+    if (is_registered(input)) names.push_back(exported::parent_name(input.name));
   }
-
- private:
-  std::map<std::string, Module*> modules_;
-};
+  return names;
+}
 
 std::pair<std::string, std::string> split(const std::string& name) {
   const size_t dot = name.rfind('.');
@@ -101,16 +89,17 @@ struct ExportedProgram::Parts {
   std::map<const exported::BoundCall*, const Module*> modes;
   std::vector<std::string> input_names, output_names, notes;
   std::vector<std::pair<std::string, std::string>> tied;
+  std::unique_ptr<exported::RegionRuns> regions;
   c10::Device device = c10::Device(c10::kCPU);
 
-  void collect_modes(const exported::BoundGraph& of, Tree& tree) {
+  void collect_modes(const exported::BoundGraph& of, exported::PartTree& tree) {
     for (const exported::BoundCall& call : of.calls) {
-      if (call.mode || call.counts_batches) modes[&call] = &tree.innermost(call.modules);
+      if (call.mode || call.counts_batches) modes[&call] = &innermost(call, tree);
       if (call.graph) collect_modes(*call.graph, tree);
     }
   }
 
-  void take_state(exported::Contents contents, Tree& tree) {
+  void take_state(exported::Contents contents, exported::PartTree& tree) {
     std::map<std::string, exported::StoredTensor> stored;
     for (auto* list : {&contents.weights, &contents.constants}) {
       for (auto& each : *list) stored.emplace(each.name, std::move(each));
@@ -124,9 +113,7 @@ struct ExportedProgram::Parts {
       if (found == stored.end())
         throw Error(path + " has no tensor \"" + cut_text(input.name) + "\", which its program uses. It is damaged.");
       state.back() = found->second.tensor;
-      const bool is_registered =
-          input.kind == InputSpec::Kind::parameter || (input.kind == InputSpec::Kind::buffer && input.is_persistent);
-      if (!is_registered) {
+      if (!is_registered(input)) {
         movable.push_back(k);
         continue;
       }
@@ -139,7 +126,7 @@ struct ExportedProgram::Parts {
     }
   }
 
-  void add(Tree& tree, const InputSpec& input, const exported::StoredTensor& stored) const {
+  void add(exported::PartTree& tree, const InputSpec& input, const exported::StoredTensor& stored) const {
     const auto [module, name] = split(input.name);
     try {
       if (input.kind == InputSpec::Kind::buffer) {
@@ -153,17 +140,35 @@ struct ExportedProgram::Parts {
     }
   }
 
-  /// Constants follow the module's weights, or the inputs if there are none.
+  /// What regions need of the tensors that are not the user's, by value.
+  [[nodiscard]] std::map<size_t, exported::HeldTensor> held_tensors() const {
+    std::map<size_t, exported::HeldTensor> held;
+    const std::map<std::string, std::string> first_names(tied.begin(), tied.end());
+    for (size_t k = 0; k < program.inputs.size(); ++k) {
+      const InputSpec& input = program.inputs[k];
+      if (input.kind == InputSpec::Kind::user || input.kind == InputSpec::Kind::fixed) continue;
+      const auto first = first_names.find(input.name);
+      held[program.graph.inputs[k].value] = {&state[k], first == first_names.end() ? input.name : first->second,
+                                             is_registered(input)};
+    }
+    return held;
+  }
+
+  void make_regions(std::vector<exported::Region> found, const exported::PartTree& tree) {
+    auto list = exported::with_modules(std::move(found), [&](const std::string& name) { return tree.find(name); });
+    regions = std::make_unique<exported::RegionRuns>(graph, std::move(list), held_tensors());
+  }
+
+  /// Constants follow the module's weights, or the inputs if there are none, or if submodules may have devices of their
+  /// own.
   void follow(const std::vector<at::Tensor>& inputs) {
-    const auto first =
-        std::find_if(state.begin(), state.end(), [](const at::Tensor& tensor) { return tensor.defined(); });
-    bool has_weights = false;
+    bool has_weights = CallActions::any() && !inputs.empty();
+    c10::Device found = has_weights || !inputs.empty() ? inputs[0].device() : device;
     for (size_t k = 0; k < state.size() && !has_weights; ++k) {
       has_weights = state[k].defined() && std::find(movable.begin(), movable.end(), k) == movable.end();
-      if (has_weights) device = state[k].device();
+      if (has_weights) found = state[k].device();
     }
-    if (!has_weights && !inputs.empty()) device = inputs[0].device();
-    if (first == state.end()) return;
+    if (device != found) device = found;
     for (const size_t k : movable) {
       if (state[k].device() != device) state[k] = state[k].to(device);
     }
@@ -220,9 +225,11 @@ ExportedProgram::ExportedProgram(const std::string& path, const ExportedProgramO
   parts.notes = notes_about(modes);
   parts.program = std::move(contents.program);
   parts.program.graph.nodes.clear();
-  Tree tree(*this);
+  auto regions = exported::regions_of(parts.graph);
+  exported::PartTree tree(*this, holding_modules(parts.program.inputs), exported::region_modules(regions));
   parts.take_state(std::move(contents), tree);
   parts.collect_modes(parts.graph, tree);
+  parts.make_regions(std::move(regions), tree);
 }
 
 ExportedProgram::~ExportedProgram() = default;
@@ -258,11 +265,13 @@ std::vector<at::Tensor> ExportedProgram::forward(const std::vector<at::Tensor>& 
       values.emplace_back(kind == InputSpec::Kind::user ? inputs[next++] : parts.state[k]);
     }
   }
-  const auto is_training = [&](const exported::BoundCall& call) {
-    const auto found = parts.modes.find(&call);
-    return found == parts.modes.end() ? this->is_training() : found->second->is_training();
+  const auto is_training = [this](const exported::BoundCall& call) {  // may be kept until backward
+    const auto found = parts_->modes.find(&call);
+    return found == parts_->modes.end() ? this->is_training() : found->second->is_training();
   };
-  const auto outputs = exported::run_graph(parts.graph, std::move(values), {parts.device, is_training});
+  const exported::RunOptions run{parts.device, is_training};
+  const auto outputs = CallActions::any() ? parts.regions->run(std::move(values), run)
+                                          : exported::run_graph(parts.graph, std::move(values), run);
   parts.copy_back(outputs, inputs, this->is_training());
   std::vector<at::Tensor> results;
   for (size_t k = 0; k < outputs.size(); ++k) {

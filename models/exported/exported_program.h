@@ -11,7 +11,8 @@
 //
 // Parameters and buffers have the names they have in Python ("layer1.0.conv1.weight"), within submodules of those
 // names. train() and eval(), of the program or of one submodule, switch what they switch in Python: dropout, batch
-// norm, the dropout of attention and of recurrent layers. See docs/exported_models.md.
+// norm, the dropout of attention and of recurrent layers. Each module that Python calls is a submodule, and is called
+// as by levin::call (core/module_call.h), which recomputation and placement need. See docs/exported_models.md.
 #pragma once
 
 #include <torch/nn/module.h>

@@ -37,6 +37,12 @@ struct InputShape {
   std::vector<std::string> symbols = {};  // of the sizes that are -1; "": one that follows from others
 };
 
+/// A call of a module in Python.
+struct ModuleCall {
+  std::string name;  // qualified; "" is the whole model
+  std::string key;   // of this call: the same module has another key when it is called again
+};
+
 struct NodeInput {
   std::string name;  // of the operator's schema
   Argument argument;
@@ -47,8 +53,8 @@ struct Node {
   std::string target;  // torch.ops.aten.linear.default, _operator.mul, …
   std::vector<NodeInput> inputs;
   std::vector<Argument> outputs;
-  std::vector<std::string> modules = {};  // qualified names of the modules it was called in, outermost first
-  std::string source = {};                // "model.py:12", the innermost line that is not PyTorch's
+  std::vector<ModuleCall> modules = {};  // it was called in, outermost first; empty: the file does not say
+  std::string source = {};               // "model.py:12", the innermost line that is not PyTorch's
 };
 
 struct Graph {

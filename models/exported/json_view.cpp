@@ -62,6 +62,10 @@ bool JsonView::is_null() const {
   return json_->is_null();
 }
 
+bool JsonView::is_text() const {
+  return json_->is_string();
+}
+
 std::string JsonView::text() const {
   if (!json_->is_string()) expected("a text");
   return json_->get<std::string>();

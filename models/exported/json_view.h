@@ -27,6 +27,7 @@ class JsonView {
   [[nodiscard]] std::pair<std::string, JsonView> only_member() const;
 
   [[nodiscard]] bool is_null() const;
+  [[nodiscard]] bool is_text() const;
   [[nodiscard]] std::string text() const;
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] int64_t integer() const;

@@ -1,6 +1,7 @@
 #include "levin/models/exported/read_program.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "levin/core/error.h"
@@ -13,18 +14,28 @@ namespace {
 
 constexpr int64_t kSchemaMajor = 8;
 
-// Entries "key,qualified name,class", outermost first; a second call of a module has "@1" behind its name.
-std::vector<std::string> modules_of(const std::string& stack) {
-  std::vector<std::string> names;
-  for (size_t at = 0; at < stack.size();) {
+constexpr size_t kDeepest = 200;  // modules within modules
+
+// Entries "key,qualified name,class", outermost first, which is the model itself, whose name is empty; a second call of
+// a module has "@1" behind its key. Operators that the export has inserted have a stack of one made-up module: none.
+std::vector<ModuleCall> modules_of(const std::string& stack) {
+  std::vector<ModuleCall> calls;
+  for (size_t at = 0; at < stack.size() && calls.size() < kDeepest;) {
     const std::string entry = stack.substr(at, stack.find(';', at) - at);
     at += entry.size() + 1;
     const size_t first = entry.find(','), last = entry.rfind(',');
     if (first == std::string::npos || first == last) continue;
     const std::string name = entry.substr(first + 1, last - first - 1);
-    names.push_back(name.substr(0, name.find('@')));
+    calls.push_back({name.substr(0, name.find('@')), entry.substr(0, first)});
   }
-  return names;
+  if (!calls.empty() && !calls[0].name.empty()) calls.clear();
+  return calls;
+}
+
+// A text; what is something else in its place says nothing.
+std::optional<std::string> text_of(const JsonView& metadata, const char* key) {
+  const auto found = metadata.find(key);
+  return found && found->is_text() ? std::optional(found->text()) : std::nullopt;
 }
 
 // Of lines such as `File "/home/me/model.py", line 12, in forward`: "model.py:12".
@@ -51,8 +62,8 @@ Node read_node(const JsonView& json, Names& names) {
   for (const JsonView& output : json["outputs"].items()) node.outputs.push_back(read_definition(output, names));
   if (const auto name = json.find("name")) node.name = name->text();
   if (const auto metadata = json.find("metadata")) {
-    if (const auto stack = metadata->find("nn_module_stack")) node.modules = modules_of(stack->text());
-    if (const auto trace = metadata->find("stack_trace")) node.source = source_of(trace->text());
+    if (const auto stack = text_of(*metadata, "nn_module_stack")) node.modules = modules_of(*stack);
+    if (const auto trace = text_of(*metadata, "stack_trace")) node.source = source_of(*trace);
   }
   return node;
 }
@@ -80,7 +91,8 @@ std::string qualified_name(const JsonView& json) {
   const std::string name = json.text();
   const bool is_name = !name.empty() && name.front() != '.' && name.back() != '.' &&
                        name.find("..") == std::string::npos &&
-                       std::all_of(name.begin(), name.end(), [](unsigned char c) { return c > ' ' && c != 127; });
+                       std::all_of(name.begin(), name.end(), [](unsigned char c) { return c > ' ' && c != 127; }) &&
+                       std::count(name.begin(), name.end(), '.') < static_cast<std::ptrdiff_t>(kDeepest);
   if (!is_name) json.refuse("is \"" + cut_text(name) + "\", which cannot name a tensor of a module");
   return name;
 }

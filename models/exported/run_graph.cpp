@@ -16,7 +16,6 @@ namespace levin::exported {
 namespace {
 
 using c10::IValue;
-using Values = std::vector<IValue>;
 using As = FilledArgument::As;
 
 // As Python's @torch.autocast(enabled=False) within the model.
@@ -53,16 +52,25 @@ IValue tensor_of(const IValue& value) {
   return tensor;
 }
 
+IValue value_of(const Argument& argument, const Values& values) {
+  if (argument.kind != Argument::Kind::list) {
+    return argument.kind == Argument::Kind::value ? values[argument.value] : argument.constant;
+  }
+  std::vector<at::Tensor> tensors;
+  for (const Argument& item : argument.items) {
+    const IValue value = value_of(item, values);
+    tensors.push_back(value.isTensor() ? value.toTensor() : at::Tensor());
+  }
+  return tensors;
+}
+
 class Run {
  public:
-  Run(const BoundGraph& graph, const RunOptions& options) : graph_(graph), options_(options), values_(graph.values) {}
+  Run(Values& values, const RunOptions& options) : options_(options), values_(values) {}
 
-  Values run(Values inputs) {
-    for (size_t k = 0; k < inputs.size(); ++k) {
-      if (graph_.inputs[k].kind == Argument::Kind::value) values_[graph_.inputs[k].value] = std::move(inputs[k]);
-    }
-    inputs.clear();
-    for (const BoundCall& call : graph_.calls) {
+  void run(const BoundGraph& graph, size_t begin, size_t end) {
+    for (size_t k = begin; k < end; ++k) {
+      const BoundCall& call = graph.calls[k];
       try {
         run(call);
       } catch (c10::Error& error) {
@@ -72,24 +80,9 @@ class Run {
         throw Error("in " + call.name + ": " + error.what());
       }
     }
-    Values outputs;
-    for (const Argument& output : graph_.outputs) outputs.push_back(value_of(output));
-    return outputs;
   }
 
  private:
-  [[nodiscard]] IValue value_of(const Argument& argument) const {
-    if (argument.kind != Argument::Kind::list) {
-      return argument.kind == Argument::Kind::value ? values_[argument.value] : argument.constant;
-    }
-    std::vector<at::Tensor> tensors;
-    for (const Argument& item : argument.items) {
-      const IValue value = value_of(item);
-      tensors.push_back(value.isTensor() ? value.toTensor() : at::Tensor());
-    }
-    return tensors;
-  }
-
   template <class T, class Read>
   [[nodiscard]] IValue list_of(const FilledArgument& filled, Read read) const {
     c10::List<T> list;
@@ -166,17 +159,36 @@ class Run {
     for (const size_t value : call.released) values_[value] = IValue();
   }
 
-  const BoundGraph& graph_;
   const RunOptions& options_;
-  Values values_;
+  Values& values_;
   Values stack_ = {};
 };
 
 }  // namespace
 
+void run_calls(const BoundGraph& graph, size_t begin, size_t end, Values& values, const RunOptions& options) {
+  Run(values, options).run(graph, begin, end);
+}
+
+Values values_of(const BoundGraph& graph, std::vector<c10::IValue> inputs) {
+  Values values(graph.values);
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    if (graph.inputs[k].kind == Argument::Kind::value) values[graph.inputs[k].value] = std::move(inputs[k]);
+  }
+  return values;
+}
+
+std::vector<c10::IValue> outputs_of(const BoundGraph& graph, const Values& values) {
+  std::vector<c10::IValue> outputs;
+  for (const Argument& output : graph.outputs) outputs.push_back(value_of(output, values));
+  return outputs;
+}
+
 std::vector<c10::IValue> run_graph(const BoundGraph& graph, std::vector<c10::IValue> inputs,
                                    const RunOptions& options) {
-  return Run(graph, options).run(std::move(inputs));
+  Values values = values_of(graph, std::move(inputs));
+  run_calls(graph, 0, graph.calls.size(), values, options);
+  return outputs_of(graph, values);
 }
 
 }  // namespace levin::exported

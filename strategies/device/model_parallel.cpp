@@ -124,7 +124,8 @@ void ModelParallel::check_called() {
     if (actions_[k].call->calls() > 0) continue;
     throw Error("ModelParallel: " + slots_text(parts_[k]) +
                 " was not called on its device: the step called it directly, or not at all. Call it through "
-                "levin::call(module, x), or make it a block of a torch::nn::Sequential.");
+                "levin::call(module, x), or make it a block of a torch::nn::Sequential. Of an exported program, name a "
+                "module that Python calls.");
   }
 }
 

@@ -127,9 +127,9 @@ def cases():
     common = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     bert = hf.BertConfig(**common, intermediate_size=24, max_position_embeddings=16, num_labels=3)
     yield "bert", Wrapped(hf.BertForSequenceClassification(without_dropout(bert))), texts(True), "cross_entropy", "AdamW", 1e-3
-    gpt2 = hf.GPT2Config(vocab_size=40, n_positions=16, n_embd=16, n_layer=1, n_head=2, use_cache=False)
+    gpt2 = hf.GPT2Config(vocab_size=40, n_positions=16, n_embd=16, n_layer=2, n_head=2, use_cache=False)
     ids = torch.randint(0, 40, (4, 9))
-    yield "gpt2", Wrapped(hf.GPT2LMHeadModel(without_dropout(gpt2))), ([ids], ids.roll(-1, 1)), "cross_entropy", "AdamW", 1e-3
+    yield "gpt2", Wrapped(hf.GPT2LMHeadModel(gpt2)), ([ids], ids.roll(-1, 1)), "cross_entropy", "AdamW", 1e-3
     llama = hf.LlamaConfig(**common, intermediate_size=24, num_key_value_heads=1, max_position_embeddings=16, use_cache=False)
     yield "llama", Wrapped(hf.LlamaForCausalLM(llama)), ([ids], ids.roll(-1, 1)), "cross_entropy", "AdamW", 1e-3
     t5 = hf.T5Config(vocab_size=40, d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2, dropout_rate=0.0)
@@ -181,7 +181,7 @@ def main():
         export_model(model, inputs, folder / f"{name}.pt2")
         batch = {f"x{k}": value.contiguous() for k, value in enumerate(inputs)} | {"y": target.contiguous()}
         save_file(batch, folder / f"{name}.safetensors")
-        if name in ("mlp", "vit", "convnext"):
+        if name in ("mlp", "vit", "convnext", "gpt2"):
             save_rows(folder, name, inputs, target)
         losses, final = train(model, inputs, target, loss, optimizer, lr)
         (folder / f"{name}.json").write_text(json.dumps(

@@ -104,6 +104,19 @@ data:
         saved = sorted((self.folder / run).rglob("last*.ckpt"), key=lambda path: path.stat().st_mtime)
         return [losses[epoch] for epoch in sorted(losses)], saved[-1]
 
+    def test_recomputing_and_placing_blocks_of_gpt2_changes_no_bit(self):
+        blocks = "model.transformer.h"
+        plain, last = self.fit("gpt2", "gpt2")
+        self.assertNotEqual(plain[0], plain[-1])
+        for run, *words in (
+                ("gpt2_recomputed", f'--trainer.recompute={{modules: ["{blocks}.*"]}}'),
+                ("gpt2_nested", f'--trainer.recompute={{modules: ["{blocks}", "{blocks}.*.mlp"], keep: matmul}}'),
+                ("gpt2_placed", "--trainer.devices=2", "--trainer.accelerator=cpu",
+                 f'--trainer.strategy={{class_path: ModelParallel, init_args: {{placement: {{"{blocks}.1": 1}}}}}}')):
+            losses, saved = self.fit("gpt2", run, *words)
+            self.assertEqual(losses, plain, run)
+            self.assertEqual(tensors_of(saved), tensors_of(last), run)
+
     def test_two_ranks_train_as_one_with_the_same_batch(self):
         one, _ = self.fit("vit", "one")
         two, _ = self.fit("vit", "two", "--trainer.devices=2", "--trainer.strategy=ddp", "--trainer.oversubscribe=true",

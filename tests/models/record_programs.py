@@ -49,6 +49,95 @@ class Branch(nn.Module):
         return torch.cond(y.sum() > 1, lambda y: y + 1, lambda y: y - 1, (y,))
 
 
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attn = nn.ModuleDict({"qkv": nn.Linear(width, 3 * width), "out": nn.Linear(width, width)})
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1))
+
+    def forward(self, x, mask):
+        batch, length, width = x.shape
+        parts = self.attn["qkv"](self.norm_1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        seen = nn.functional.scaled_dot_product_attention(*parts, attn_mask=mask, dropout_p=0.1 if self.training else 0.0)
+        x = x + self.attn["out"](seen.transpose(1, 2).reshape(batch, length, width))
+        return x + self.mlp(self.norm_2(x))
+
+
+class Transformer(nn.Module):
+    """A language model whose output layer is its embedding, with a mask that is computed outside of the blocks."""
+
+    def __init__(self, blocks=2, width=8):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(20, width), nn.Embedding(32, width)
+        self.drop = nn.Dropout(0.1)
+        self.h = nn.ModuleList(Block(width, 2) for _ in range(blocks))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, 20, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, tokens):
+        places = torch.arange(tokens.shape[1])
+        mask = (places[:, None] >= places[None, :])[None, None].expand(tokens.shape[0], 1, -1, -1)
+        x = self.drop(self.tokens(tokens) + self.places(places))
+        for block in self.h:
+            x = block(x, mask)
+        return self.head(self.norm(x))
+
+
+class Counter(nn.Module):
+    """Changes a tensor that is not saved."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4), persistent=False)
+
+    def forward(self, x):
+        self.seen.add_(1)
+        return x * self.seen
+
+
+class AddOne(nn.Module):
+    def forward(self, x):
+        return x.add_(1)
+
+
+class Half(nn.Module):
+    """Computes a number that is used outside."""
+
+    def forward(self, x):
+        return x.sin(), x.shape[0] // 2
+
+
+class Calls(nn.Module):
+    """A module that is called three times, batch norm, lists that take turns, changes in place, a call without gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout(0.2))
+        self.net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(inplace=True), nn.Linear(4, 4))
+        self.down = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.up = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
+        self.add, self.middle, self.count, self.still = AddOne(), Half(), Counter(), nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = self.one(self.one(x))
+        for down, up in zip(self.down, self.up):
+            x = up(down(x).sin())
+        x = self.add(self.up[3](x) * 2).cos()
+        x, rows = self.middle(self.net(self.one(x)))
+        with torch.no_grad():
+            shift = self.still(x.detach())
+        return (self.count(x) + shift).view(-1, 2, 4)[:rows].sum() * rows
+
+
+def without_traces(program):
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)
+    return program
+
+
 def fill(model):
     with torch.no_grad():
         for name, value in model.named_parameters():
@@ -81,6 +170,8 @@ def main():
     out = state(x, torch.ones(4))
     expected["state"] = {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in out.items()}
     save("branch", Branch(), (x,), None)
+    save("transformer", fill(Transformer()), (torch.arange(12).view(2, 6) % 20,), ({0: BATCH[0], 1: BATCH[0]},), without_traces)
+    save("calls", fill(Calls()), (x[:2].repeat(2, 1),), (BATCH,), without_traces)
     (FOLDER / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 

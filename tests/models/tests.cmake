@@ -15,7 +15,9 @@ set_tests_properties(models.huggingface_peers PROPERTIES LABELS peers TIMEOUT 30
 levin_test(models TORCH FILES
   models/damaged_program_test.cpp
   models/exported_model_test.cpp
+  models/exported_placement_test.cpp
   models/exported_program_test.cpp
+  models/exported_recompute_test.cpp
   models/number_operators_test.cpp)
 target_link_libraries(models_test PRIVATE ZLIB::ZLIB)
 

@@ -1,0 +1,41 @@
+// The submodules of an exported program: one for each module in Python that holds weights or is called. Internal.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <list>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace levin::exported {
+
+class PartTree {
+ public:
+  /// Makes submodules of `root` with these names and those around them: `holding`, which hold weights, in the order of
+  /// Python's, and `called`, which have a region, in the order of their first calls, each behind the one before it.
+  /// Blocks "0", "1", … that are all called are a ModuleList's.
+  PartTree(torch::nn::Module& root, const std::vector<std::string>& holding, const std::vector<std::string>& called);
+
+  /// The submodule of that name, made if there is none; "": the root.
+  torch::nn::Module& at(const std::string& name);
+  /// Null if there is none.
+  [[nodiscard]] torch::nn::Module* find(const std::string& name) const;
+
+ private:
+  struct Branch {
+    std::list<std::string> children = {};    // last parts of the names
+    std::vector<std::string> holding = {};   // of these, those with weights
+    std::list<std::string>::iterator place;  // in the outer module's children
+    std::list<std::string>::iterator next;   // where the next child that is called goes
+  };
+  Branch& plan(const std::string& name, bool holds);
+  [[nodiscard]] bool sort_blocks(const std::string& name, const std::set<std::string>& called);
+  void make(const std::string& name, const std::set<std::string>& called);
+
+  std::map<std::string, Branch> branches_ = {};
+  std::map<std::string, torch::nn::Module*> modules_ = {};
+};
+
+}  // namespace levin::exported
