@@ -1,11 +1,14 @@
 #include "levin/cli/commands/export_model.h"
 
+#include <c10/core/InferenceMode.h>
+
 #include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
 
+#include "levin/adapters/lora.h"
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/cli/commands/command_words.h"
 #include "levin/cli/commands/export_example.h"
@@ -127,6 +130,12 @@ void write_folder(const ExportOptions& options, const LightningModule& module) {
   Console::instance().print(options.output + ": a folder for from_pretrained");
 }
 
+// Other programs know no adapters. They are parameters of a training, so what replaces them must be, too.
+void merge_adapters(LightningModule& module) {
+  const c10::InferenceMode off(false);
+  merge_lora(module);
+}
+
 // Exports at the first batch: the data are ready then, and the weights loaded.
 class Exporter final : public Callback {
  public:
@@ -152,6 +161,7 @@ class Exporter final : public Callback {
     if (done_) return;  // of another loader
     done_ = true;
     try {
+      merge_adapters(module);
       if (options_.format == ExportFormat::onnx) write_onnx(options_, module, batch);
       if (options_.format == ExportFormat::safetensors) write_safetensors_weights(options_, module);
       if (options_.format == ExportFormat::hf) write_folder(options_, module);
