@@ -10,6 +10,7 @@
 #include "levin/inference/inference_device.h"
 #include "levin/inference/recipe.h"
 #include "levin/precision/mixed_precision.h"
+#include "levin/strategies/move_module.h"
 #include "levin/trainer/random_state.h"
 
 namespace levin {
@@ -113,7 +114,7 @@ InferenceModel detail::load_model(const std::string& path, const InferenceOption
   const auto module = make_module(recipe, make);
   // First, so that the weights reach the module in the precision that they were saved in.
   if (const auto dtype = precision->dtype()) module->to(*dtype);
-  if (!device.is_cpu()) module->to(device);
+  if (!device.is_cpu()) move_module(*module, device);
   add_saved_adapters(*module, recipe, options);
   module->on_load_checkpoint(recipe.state);
   read_weights(*module, recipe, options);

@@ -136,7 +136,7 @@ class Nested : public LightningModule {
 TEST(LoRAInference, AdaptsTheLayersOfTheRunAndNoOthers) {
   const TemporaryFolder folder;
   Nested net;
-  const std::string path = train(folder, net, {.target_modules = {"up"}, .exclude_modules = {"block.up"}, .r = 2});
+  const std::string path = train(folder, net, {.target_modules = {"up"}, .r = 2, .exclude_modules = {"block.up"}});
   const InferenceModel model = load_for_inference<Nested>(path);
   const auto layers = lora_layers(model.module());
   ASSERT_EQ(layers.size(), 1U);
