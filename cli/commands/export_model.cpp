@@ -130,12 +130,6 @@ void write_folder(const ExportOptions& options, const LightningModule& module) {
   Console::instance().print(options.output + ": a folder for from_pretrained");
 }
 
-// Other programs know no adapters. They are parameters of a training, so what replaces them must be, too.
-void merge_adapters(LightningModule& module) {
-  const c10::InferenceMode off(false);
-  merge_lora(module);
-}
-
 // Exports at the first batch: the data are ready then, and the weights loaded.
 class Exporter final : public Callback {
  public:
@@ -170,7 +164,15 @@ class Exporter final : public Callback {
     }
   }
 
+  // Other programs know no adapters. These are parameters of a training, and so must be what replaces them.
+  void merge_adapters(LightningModule& module) {
+    alive_ = module.modules(/*include_self=*/false);
+    const c10::InferenceMode off(false);
+    merge_lora(module);
+  }
+
   ExportOptions options_;
+  std::vector<std::shared_ptr<torch::nn::Module>> alive_ = {};  // the pass has noted their modes, to restore them
   bool done_ = false;
   std::exception_ptr failure_ = nullptr;
 };

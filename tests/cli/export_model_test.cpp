@@ -148,8 +148,8 @@ class ExportedRun : public Export {
                           "{class_path: ModelCheckpoint, init_args: {save_last: true}}]}\n"
                           "model: {class_path: ExportedModule, init_args: {path: " LEVIN_SOURCE_DIR
                           "/tests/models/data/mlp.pt2, lr: 0.05}}\n"
-                          "data: {class_path: CsvData, init_args: {path: rows.csv, target: y, val_fraction: 0.25, "
-                          "batch_size: 4}}\n");
+                          "data: {class_path: CsvData, init_args: {path: rows.csv, target: y, target_is_class: true, "
+                          "val_fraction: 0.25, batch_size: 4}}\n");
     const auto ran = levin("fit --config run.yaml");
     EXPECT_EQ(ran.status, kExitOk) << ran.output;
     for (const auto& entry : fs::recursive_directory_iterator(folder_.path() + "/runs")) {
