@@ -4,8 +4,10 @@
 
 #include <cmath>
 
+#include "levin/adapters/inner_model.h"
 #include "levin/adapters/lora.h"
 #include "levin/adapters/lora_layer.h"
+#include "levin/adapters/saved_lora.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/strategies/whole_parameter.h"
@@ -18,21 +20,6 @@ namespace levin {
 namespace {
 
 constexpr size_t kMostUnusedNames = 3;  // in a message
-
-// The model in a LightningModule that has one submodule and no parameter of its own, as HuggingFaceLM's "model": its
-// names are those of an adapter's files.
-struct InnerModel {
-  torch::nn::Module* module;
-  std::string outer = "";  // "model."
-};
-
-InnerModel inner_model(LightningModule& module) {
-  const auto children = module.named_children();
-  const bool is_wrapper = children.size() == 1 && module.named_parameters(/*recurse=*/false).is_empty();
-  if (!is_wrapper || LoRALayer::of(*children[0].value()) != nullptr) return {&module};
-  if (children[0].value()->named_modules("", /*include_self=*/false).is_empty()) return {&module};  // a layer
-  return {children[0].value().get(), children[0].key() + "."};
-}
 
 }  // namespace
 
@@ -93,6 +80,12 @@ void LoRA::on_fit_end(Trainer& trainer, LightningModule& module) {
   const auto whole = [&](const at::Tensor& parameter) { return whole_parameter(trainer.strategy(), parameter); };
   save_lora(*inner_model(module).module, options_.save_to, whole, trainer.is_global_zero());
   module.print("wrote " + options_.save_to + ", an adapter in PEFT's layout");
+}
+
+State LoRA::weights_to_save(const LightningModule&) const {
+  State state;
+  state.set(kLoRAScaling, scaling_);
+  return state;
 }
 
 State LoRA::state() const {

@@ -31,6 +31,9 @@ class LoRA final : public Callback {
   /// fast_dev_run.
   void on_fit_end(Trainer& trainer, LightningModule& module) override;
 
+  /// No weights, but the adapters' scaling: what a checkpoint of the weights alone needs besides them.
+  [[nodiscard]] State weights_to_save(const LightningModule& module) const override;
+
   /// What a resumed run must repeat.
   [[nodiscard]] State state() const override;
   /// Throws CheckpointError if the checkpoint's run scaled its adapters in another way.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "levin/adapters/saved_lora.h"
 #include "levin/callbacks/checkpoint_folder.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/checkpoint/checkpoint_file.h"
@@ -26,7 +27,7 @@ constexpr const char* kInterrupted = "interrupted.ckpt";
 State weights_of(const State& whole) {
   State weights;
   for (const char* key : {"levin_version", "torch_version", "epoch", "global_step", "hyper_parameters", "model_class",
-                          "model_precision"}) {
+                          "model_precision", kLoRAScaling}) {
     if (const ConfigNode* value = whole.values.find(key)) weights.values.set(key, *value);  // older files lack some
   }
   weights.set("weights_only", true);

@@ -1,5 +1,7 @@
-// Assembles a sharded checkpoint. The record is not trusted: the shards' headers are checked before anything is
-// allocated, so that the parts of a tensor fill it exactly once.
+// The record is not trusted: the shards' headers are checked before anything is allocated, so that the parts of a
+// tensor fill it exactly once.
+#include "levin/checkpoint/sharded_reader.h"
+
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
 
@@ -8,7 +10,6 @@
 #include <set>
 
 #include "levin/checkpoint/sharded_checkpoint.h"
-#include "levin/checkpoint/sharded_record.h"
 #include "levin/core/count_of.h"
 #include "levin/core/tensor_text.h"
 
@@ -75,44 +76,11 @@ ShardedRecord read_sharded_record(const std::string& path) {
   return record;
 }
 
-namespace {
-
-// The part of a tensor in one shard.
-struct ShardPart {
-  int64_t begin = 0;
-  int64_t size = 0;
-  size_t rank = 0;
-  at::ScalarType dtype = at::kFloat;
-};
-
-class ShardedReader {
- public:
-  explicit ShardedReader(const std::string& folder)
-      : folder_(folder), path_(sharded_record(folder)), record_(read_sharded_record(path_)) {}
-
-  State read() {
-    collect_parts();
-    for (const auto& [key, layout] : record_.layout) check_parts(key, layout);
-    State whole;
-    whole.values = record_.values;
-    for (size_t rank = 0; rank < record_.shards.size(); ++rank) add_shard(rank, whole);
-    return whole;
-  }
-
- private:
-  [[nodiscard]] std::string shard_path(size_t rank) const;
-  void check_shard(size_t rank, const CheckpointFile& shard) const;
-  void collect_parts();
-  void check_shape(const std::string& key, const Layout& layout) const;
-  void check_parts(const std::string& key, const Layout& layout);
-  void add_shard(size_t rank, State& whole) const;
-
-  std::string folder_;
-  std::string path_;  // of the record
-  ShardedRecord record_;
-  std::map<std::string, std::vector<ShardPart>> parts_ = {};
-  int64_t shards_bytes_ = 0;
-};
+ShardedReader::ShardedReader(const std::string& folder)
+    : folder_(folder), path_(sharded_record(folder)), record_(read_sharded_record(path_)) {
+  collect_parts();
+  for (const auto& [key, layout] : record_.layout) check_parts(key, tensors_[key]);
+}
 
 std::string ShardedReader::shard_path(size_t rank) const {
   const std::string& name = record_.shards[rank].file;
@@ -132,52 +100,68 @@ void ShardedReader::check_shard(size_t rank, const CheckpointFile& shard) const 
                         "back, or use an older checkpoint.");
 }
 
+// With the header that was checked, so that the parts' entries are its own.
+const CheckpointFile& ShardedReader::open_shard(size_t rank) const {
+  const std::lock_guard lock(mutex_);
+  auto& shard = open_[rank];
+  if (shard != nullptr) return *shard;
+  auto opened = std::make_unique<CheckpointFile>(shard_path(rank));
+  check_shard(rank, *opened);
+  shard = std::move(opened);
+  return *shard;
+}
+
 // From the headers alone; one file is open at a time.
 void ShardedReader::collect_parts() {
+  for (const auto& [key, layout] : record_.layout) tensors_[key].shape = layout.shape;
   for (size_t rank = 0; rank < record_.shards.size(); ++rank) {
     const CheckpointFile shard(shard_path(rank));
     check_shard(rank, shard);
     shards_bytes_ += static_cast<int64_t>(shard.file().size());
     for (const SafetensorsEntry& entry : shard.file().entries()) {
-      const auto found = record_.layout.find(entry.name);
-      if (found == record_.layout.end()) continue;
-      parts_[entry.name].push_back(
-          {found->second.begins[rank], c10::multiply_integers(entry.shape), rank, entry.dtype});
+      const int64_t size = c10::multiply_integers(entry.shape);
+      const auto layout = record_.layout.find(entry.name);
+      Tensor& tensor = tensors_[entry.name];
+      if (layout != record_.layout.end()) {
+        tensor.parts.push_back({rank, layout->second.begins[rank], size, entry});
+      } else if (tensor.parts.empty()) {
+        tensor = {entry.dtype, entry.shape, {{rank, 0, size, entry}}};
+      }
     }
   }
 }
 
 // No larger than the shards' contents, strides included, where a size of 0 counts as 1.
-void ShardedReader::check_shape(const std::string& key, const Layout& layout) const {
+void ShardedReader::check_shape(const std::string& key, const std::vector<int64_t>& shape) const {
   constexpr size_t most_dims = 64;  // as LibTorch
   const std::string what = "the layout of \"" + cut_text(key) + "\" is wrong: ";
-  if (layout.shape.size() > most_dims) {
-    bad_record(path_, what + count_of(layout.shape.size(), "dimension") + " are more than LibTorch has");
+  if (shape.size() > most_dims) {
+    bad_record(path_, what + count_of(shape.size(), "dimension") + " are more than LibTorch has");
   }
   int64_t strides = 1;
-  for (const int64_t dim : layout.shape) {
+  for (const int64_t dim : shape) {
     if (dim >= 0 && strides <= shards_bytes_ / std::max<int64_t>(dim, 1)) {
       strides *= std::max<int64_t>(dim, 1);
     } else {
-      bad_record(path_, what + shape_text(layout.shape) + " is more than the shards hold");
+      bad_record(path_, what + shape_text(shape) + " is more than the shards hold");
     }
   }
 }
 
 // Checks that the parts fill the whole exactly once.
-void ShardedReader::check_parts(const std::string& key, const Layout& layout) {
-  check_shape(key, layout);
-  const int64_t size = c10::multiply_integers(layout.shape);
-  std::vector<ShardPart>& parts = parts_[key];
-  std::sort(parts.begin(), parts.end(), [](const ShardPart& a, const ShardPart& b) {
-    return std::pair(a.begin, a.size) < std::pair(b.begin, b.size);
-  });
+void ShardedReader::check_parts(const std::string& key, Tensor& tensor) {
+  check_shape(key, tensor.shape);
+  const int64_t size = c10::multiply_integers(tensor.shape);
+  std::vector<Part>& parts = tensor.parts;
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& a, const Part& b) { return std::pair(a.begin, a.size) < std::pair(b.begin, b.size); });
+  if (!parts.empty()) tensor.dtype = parts[0].entry.dtype;
   const std::string name = "\"" + cut_text(key) + "\"";
   int64_t filled = 0;
-  for (const ShardPart& part : parts) {
-    if (part.begin < 0 || part.size > size || part.begin > size - part.size || part.dtype != parts[0].dtype) {
+  for (const Part& part : parts) {
+    if (part.begin < 0 || part.size > size || part.begin > size - part.size || part.entry.dtype != tensor.dtype) {
       bad_record(path_, "rank " + std::to_string(part.rank) + "'s part of " + name + " does not fit into " +
-                            shape_text(layout.shape) + ": the layout is wrong");
+                            shape_text(tensor.shape) + ": the layout is wrong");
     }
     if (part.begin != filled) {
       bad_record(path_, "the parts of " + name + (part.begin < filled ? " overlap" : " leave a gap") + " at number " +
@@ -191,26 +175,42 @@ void ShardedReader::check_parts(const std::string& key, const Layout& layout) {
   }
 }
 
-void ShardedReader::add_shard(size_t rank, State& whole) const {
-  const CheckpointFile shard(shard_path(rank));
-  check_shard(rank, shard);  // so it has the header that was checked
-  for (const SafetensorsEntry& entry : shard.file().entries()) {
-    const at::Tensor part = shard.read(entry);
-    const auto layout = record_.layout.find(entry.name);
-    if (layout == record_.layout.end()) {
-      whole.tensors.emplace(entry.name, part);
-      continue;
-    }
-    at::Tensor& tensor = whole.tensors[entry.name];
-    if (!tensor.defined()) tensor = at::empty(layout->second.shape, part.options());
-    tensor.view({-1}).narrow(0, layout->second.begins[rank], part.numel()).copy_(part.reshape({-1}));
+at::Tensor ShardedReader::read(const std::string& name) const {
+  const Tensor& tensor = tensors_.at(name);
+  if (!record_.layout.contains(name)) {
+    const Part& part = tensor.parts.front();
+    return open_shard(part.rank).read(part.entry);
   }
+  at::Tensor whole = at::empty(tensor.shape, at::TensorOptions(tensor.dtype));
+  for (const Part& part : tensor.parts) {
+    whole.view({-1}).narrow(0, part.begin, part.size).copy_(open_shard(part.rank).read(part.entry).reshape({-1}));
+  }
+  return whole;
 }
 
-}  // namespace
+State ShardedReader::read_all() const {
+  State whole;
+  whole.values = record_.values;
+  for (size_t rank = 0; rank < record_.shards.size(); ++rank) {
+    const CheckpointFile shard(shard_path(rank));
+    check_shard(rank, shard);  // so it has the header that was checked
+    for (const SafetensorsEntry& entry : shard.file().entries()) {
+      const at::Tensor part = shard.read(entry);
+      const auto layout = record_.layout.find(entry.name);
+      if (layout == record_.layout.end()) {
+        whole.tensors.emplace(entry.name, part);
+        continue;
+      }
+      at::Tensor& tensor = whole.tensors[entry.name];
+      if (!tensor.defined()) tensor = at::empty(layout->second.shape, part.options());
+      tensor.view({-1}).narrow(0, layout->second.begins[rank], part.numel()).copy_(part.reshape({-1}));
+    }
+  }
+  return whole;
+}
 
 State read_sharded_checkpoint(const std::string& folder) {
-  return ShardedReader(folder).read();
+  return ShardedReader(folder).read_all();
 }
 
 }  // namespace levin

@@ -60,10 +60,10 @@ WeightsReport compare(const Tensors& own, std::map<std::string, Named>& named) {
   for (auto it = named.begin(); it != named.end();) {
     const auto& [name, item] = *it;
     const auto mine = own.find(name);
-    const std::string shape = shape_text(item.tensor.entry->shape);
+    const std::string shape = shape_text(item.tensor.shape);
     const std::string origin = item.in_file == name ? "" : " (" + cut_text(item.in_file) + " in the file)";
     if (mine == own.end()) report.unexpected.push_back(cut_text(name, 160) + " " + shape + origin);
-    const bool fits = mine != own.end() && mine->second.sizes() == at::IntArrayRef(item.tensor.entry->shape);
+    const bool fits = mine != own.end() && mine->second.sizes() == at::IntArrayRef(item.tensor.shape);
     if (mine != own.end() && !fits) {
       report.mis_shaped.push_back(name + " is " + shape + " in the file and " + shape_text(mine->second.sizes()) +
                                   " in the module" + origin);
@@ -111,11 +111,11 @@ void read_each(const std::map<std::string, Named>& named, uint64_t spread,
   uint64_t bytes = 0;
   for (const auto& [name, item] : named) {
     jobs.emplace_back(&name, item.tensor);
-    bytes += item.tensor.entry->bytes();
+    bytes += item.tensor.bytes;
   }
   read_in_parallel(jobs.size(), bytes / spread, [&](size_t i) {
     const auto& [name, tensor] = jobs[i];
-    take(i, *name, tensor.file->read(*tensor.entry));
+    take(i, *name, tensor.read());
   });
 }
 

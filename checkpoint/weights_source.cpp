@@ -1,8 +1,12 @@
 #include "levin/checkpoint/weights_source.h"
 
+#include <c10/core/ScalarType.h>
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 #include <filesystem>
 
+#include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/checkpoint/strict_json.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
@@ -15,6 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kIndexEnding = ".safetensors.index.json";
 constexpr std::string_view kFileEnding = ".safetensors";
+constexpr std::string_view kModel = "model.";  // of a checkpoint's tensors, the module's
 
 std::vector<std::string> names_in(const std::string& folder, std::string_view ending) {
   std::vector<std::string> names;
@@ -78,12 +83,19 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   return shards;
 }
 
+WeightsSource::Tensor tensor_of(const CheckpointFile& file, const SafetensorsEntry& entry) {
+  return {entry.shape, entry.bytes(), [&file, &entry] { return file.read(entry); }};
+}
+
 }  // namespace
 
 WeightsSource::WeightsSource(const std::string& path) {
   std::error_code code;
-  const std::string file = fs::is_directory(path, code) ? file_in(path) : path;
-  if (file.ends_with(".json")) {
+  const bool is_sharded = is_sharded_checkpoint(path);
+  const std::string file = !is_sharded && fs::is_directory(path, code) ? file_in(path) : path;
+  if (is_sharded) {
+    add_sharded(path);
+  } else if (file.ends_with(".json")) {
     add_index(file);
   } else {
     add_file(file);
@@ -97,10 +109,19 @@ const CheckpointFile& WeightsSource::open(const std::string& path) {
 
 void WeightsSource::add_file(const std::string& path) {
   const CheckpointFile& file = open(path);
-  constexpr std::string_view model = "model.";
   for (const auto& entry : file.file().entries()) {
-    if (file.is_checkpoint() && !entry.name.starts_with(model)) continue;
-    tensors_[entry.name.substr(file.is_checkpoint() ? model.size() : 0)] = {&file, &entry};
+    if (file.is_checkpoint() && !entry.name.starts_with(kModel)) continue;
+    tensors_[entry.name.substr(file.is_checkpoint() ? kModel.size() : 0)] = tensor_of(file, entry);
+  }
+}
+
+void WeightsSource::add_sharded(const std::string& folder) {
+  sharded_ = std::make_unique<ShardedReader>(folder);
+  for (const auto& [name, tensor] : sharded_->tensors()) {
+    if (!name.starts_with(kModel)) continue;
+    const auto numbers = static_cast<uint64_t>(c10::multiply_integers(tensor.shape));
+    tensors_[name.substr(kModel.size())] = {tensor.shape, numbers * c10::elementSize(tensor.dtype),
+                                            [this, name = name] { return sharded_->read(name); }};
   }
 }
 
@@ -116,7 +137,7 @@ void WeightsSource::add_index(const std::string& path) {
     }
     const auto entry = entries[shard].find(name);
     if (entry == entries[shard].end()) absent.push_back("\"" + cut_text(name) + "\" in " + shard);
-    if (entry != entries[shard].end()) tensors_[name] = {files[shard], entry->second};
+    if (entry != entries[shard].end()) tensors_[name] = tensor_of(*files[shard], *entry->second);
   }
   if (absent.empty()) return;
   throw CheckpointError(path + ": its weight_map names tensors that do not exist: " + join(absent) + ".");

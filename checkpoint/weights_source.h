@@ -1,21 +1,26 @@
-// Where load_weights finds its tensors: one file, shards behind an index, or a folder with either.
+// Where load_weights finds its tensors: one file, shards behind an index, a folder with either, or a checkpoint of
+// either kind.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/sharded_reader.h"
 
 namespace levin {
 
 class WeightsSource {
  public:
   struct Tensor {
-    const CheckpointFile* file = nullptr;
-    const SafetensorsEntry* entry = nullptr;
+    std::vector<int64_t> shape = {};
+    uint64_t bytes = 0;
+    /// Reads it, from several threads at once if need be, while the source exists. Throws CheckpointError.
+    std::function<at::Tensor()> read = nullptr;
   };
 
   /// Opens the files and checks their headers. Throws CheckpointError.
@@ -28,8 +33,10 @@ class WeightsSource {
   const CheckpointFile& open(const std::string& path);
   void add_file(const std::string& path);
   void add_index(const std::string& path);
+  void add_sharded(const std::string& folder);
 
   std::vector<std::unique_ptr<CheckpointFile>> files_ = {};
+  std::unique_ptr<ShardedReader> sharded_ = nullptr;
   std::map<std::string, Tensor> tensors_ = {};
 };
 

@@ -1,6 +1,7 @@
 #include "levin/dispatch/observed_weight.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_has_compatible_shallow_copy_type.h>
 #include <c10/core/TensorImpl.h>
 #include <torch/library.h>
 
@@ -211,6 +212,16 @@ void register_fallback() {
   }();
 }
 
+// As weight.set_data(data), also on a backend outside LibTorch (PrivateUse1), whose tensors LibTorch takes for others
+// once they have another key. The device stays, and with it the node that accumulates gradients.
+void replace_data(const at::Tensor& weight, const at::Tensor& data) {
+  if (at::_has_compatible_shallow_copy_type(weight, data)) {
+    weight.set_data(data);
+  } else {
+    weight.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
+  }
+}
+
 }  // namespace
 
 void observe_weight(const at::Tensor& weight, const std::shared_ptr<WeightObserver>& observer) {
@@ -220,7 +231,7 @@ void observe_weight(const at::Tensor& weight, const std::shared_ptr<WeightObserv
     const std::unique_lock lock(all.mutex);
     all.by_weight[weight.unsafeGetTensorImpl()] = observer;
   }
-  if (!is_observed(weight)) weight.set_data(with_observed_key(weight));
+  if (!is_observed(weight)) replace_data(weight, with_observed_key(weight));
 }
 
 void end_observation(const at::Tensor& weight) {
@@ -231,7 +242,7 @@ void end_observation(const at::Tensor& weight) {
 
 void forget_weight(const at::Tensor& weight) {
   end_observation(weight);
-  if (is_observed(weight)) weight.set_data(without_observed_key(weight));
+  if (is_observed(weight)) replace_data(weight, without_observed_key(weight));
 }
 
 bool is_observed(const at::Tensor& tensor) {

@@ -8,6 +8,8 @@
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
+#include "levin/checkpoint/sharded_record.h"
+#include "levin/checkpoint/strict_json.h"
 #include "levin/core/console.h"
 #include "levin/core/files.h"
 
@@ -18,6 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+constexpr const char* kHuggingFaceConfig = "config.json";
+constexpr const char* kAdapterConfig = "adapter_config.json";
 constexpr uint64_t kMostRecordBytes = 64 << 20;
 
 bool is_there(const fs::path& path) {
@@ -48,12 +52,6 @@ Json part_of(const Json& record, const char* key) {
   return record.is_object() && record.contains(key) ? record[key] : Json();
 }
 
-[[noreturn]] void refuse_shards(const std::string& path) {
-  throw CheckpointError("load_for_inference: " + path +
-                        " is a sharded checkpoint. Merge it into one file first: levin checkpoint consolidate " + path +
-                        " model.ckpt");
-}
-
 // The checkpoints directly in a folder, sorted. A link that leads nowhere is none.
 std::vector<fs::path> checkpoints_in(const fs::path& folder) {
   std::set<fs::path> found;
@@ -69,16 +67,11 @@ using Age = std::pair<int64_t, bool>;
 
 std::string newest_of(const std::vector<fs::path>& checkpoints) {
   std::string newest;
-  std::string sharded;
   Age age{-1, false};
   for (const fs::path& path : checkpoints) {
-    if (is_folder(path)) {
-      if (is_sharded_checkpoint(path.string())) sharded = path.string();
-      continue;
-    }
     try {
       State values;
-      values.values = read_checkpoint_values(path.string());
+      values.values = load_checkpoint_values(path.string());
       const Age its{values.get<int64_t>("global_step"), path.filename().string().starts_with("last")};
       if (its > age) {
         age = its;
@@ -88,7 +81,6 @@ std::string newest_of(const std::vector<fs::path>& checkpoints) {
       Console::instance().warn("load_for_inference: " + std::string(error.what()) + " It is left alone.");
     }
   }
-  if (newest.empty() && !sharded.empty()) refuse_shards(sharded);
   return newest;
 }
 
@@ -96,7 +88,6 @@ std::string best_of(const fs::path& folder, const Json& record) {
   const std::string name = text_of(part_of(record, "monitor"), "best_path");
   if (name.empty()) return "";
   const fs::path path = folder / name;  // an absolute name stays as it is
-  if (is_folder(path)) refuse_shards(path.string());
   if (is_there(path)) return path.string();
   throw CheckpointError("load_for_inference: " + folder.string() + ": run.json says that " + name +
                         " is its best checkpoint, and it does not exist. Give the path of another, or checkpoint: last "
@@ -117,6 +108,29 @@ std::vector<fs::path> all_checkpoints(const fs::path& folder, const Json& record
   return all;
 }
 
+// The model that an adapter's folder names, which may be a folder beside this process or one in the Hugging Face's hub.
+FoundModel base_of(const std::string& adapter) {
+  const std::string file = (fs::path(adapter) / kAdapterConfig).string();
+  const Json config =
+      detail::naming_file(file, [&] { return detail::parse_strictly<Json>(read_file(file, kMostRecordBytes)); });
+  const std::string base = text_of(config, "base_model_name_or_path");
+  if (!base.empty() && is_there(fs::path(base) / kHuggingFaceConfig)) return {base, true, adapter};
+  throw CheckpointError("load_for_inference: " + adapter + " is an adapter, and " +
+                        (base.empty()
+                             ? "its adapter_config.json does not name its base model"
+                             : "its base model \"" + cut_text(base) + "\" is no folder with a config.json here") +
+                        ". Give the path of the base model, and this folder as adapter in InferenceOptions.");
+}
+
+// A save of several ranks that has no record.
+bool holds_shards(const fs::path& folder) {
+  std::error_code code;
+  for (fs::directory_iterator entry(folder, code); !code && entry != fs::directory_iterator(); entry.increment(code)) {
+    if (is_shard_name(entry->path().filename().string())) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 FoundModel find_model(const std::string& path, WhichCheckpoint which) {
@@ -125,12 +139,14 @@ FoundModel find_model(const std::string& path, WhichCheckpoint which) {
                           ". Give a checkpoint, a run's folder, or a folder of Hugging Face's.");
   }
   if (!is_folder(path)) return {path};
-  if (is_sharded_checkpoint(path)) refuse_shards(path);
+  if (is_sharded_checkpoint(path)) return {path};
+  if (holds_shards(path)) (void)sharded_record(path);  // throws
   const Json record = read_record(path);
   std::string found = which == WhichCheckpoint::best ? best_of(path, record) : "";
   if (found.empty()) found = newest_of(all_checkpoints(path, record));
   if (!found.empty()) return {found};
-  if (is_there(fs::path(path) / "config.json")) return {path, true};
+  if (is_there(fs::path(path) / kHuggingFaceConfig)) return {path, true};
+  if (is_there(fs::path(path) / kAdapterConfig)) return base_of(path);
   throw CheckpointError("load_for_inference: " + path +
                         " holds no checkpoint that can be read (*.ckpt, also in its folder checkpoints), and no "
                         "config.json of Hugging Face's.");

@@ -32,16 +32,23 @@ struct InferenceOptions {
   std::string class_path = "";
   std::map<std::string, std::string> init_args = {};
   std::optional<WeightsOptions> weights = std::nullopt;
+  std::string adapter = "";
+  bool merge_lora = false;
 
   static auto fields() {
     using O = InferenceOptions;
     return levin::fields(
         field("precision", &O::precision, "number format; empty: that of the run"),
-        field("device", &O::device, "auto (a GPU where there is one), cpu, cuda or cuda:N").not_empty(),
+        field("device", &O::device,
+              "auto (a GPU where there is one), cpu, or a kind as the Trainer's accelerator: gpu, cuda:1, xpu")
+            .not_empty(),
         field("checkpoint", &O::checkpoint, "of a run's folder: the best one, or the last"),
         field("class_path", &O::class_path, "the model's registered class; \"\": the one that the checkpoint names"),
         field("init_args", &O::init_args, "options of the model that differ here, such as the path of a file"),
-        field("weights", &O::weights, "weights to load instead of the checkpoint's: path, map, strict"));
+        field("weights", &O::weights, "weights to load instead of the checkpoint's: path, map, strict"),
+        field("adapter", &O::adapter, "a folder of PEFT's or of LoRA's save_to, to apply to the model; \"\": none"),
+        field("merge_lora", &O::merge_lora,
+              "add adapters to the weights: faster, and equal to the run's outputs up to rounding"));
   }
 };
 
@@ -54,15 +61,17 @@ using MakeModule =
                                         const MakeModule& make);
 }  // namespace detail
 
-/// `path`: a checkpoint (its values name the class, the options and the precision), a run's folder, or a folder of
-/// Hugging Face's. Makes the module from the registered class, calls its configure_model and on_load_checkpoint, and
-/// reads the weights alone: the process holds them once, and a few tensors more while they are read. A checkpoint of a
-/// run that averages weights has the average. The process's random numbers are as before.
+/// `path`: a checkpoint, one file or a folder of shards (its values name the class, the options and the precision;
+/// where they do not, the config.yaml in the run's folder does), a run's folder, a folder of Hugging Face's, or an
+/// adapter's folder of PEFT's that names its base model as a folder. Makes the module from the registered class, calls
+/// its configure_model and on_load_checkpoint, and reads the weights alone: the process holds them once, and a few
+/// tensors more while they are read. A checkpoint of a run that averages weights has the average; one of a run with the
+/// callback LoRA has its adapters. The process's random numbers are as before.
 ///
-/// Throws CheckpointError for a file that is missing, damaged or sharded, that does not name its class, or whose
-/// weights do not fit; ConfigError for a class that is not registered here, options that it does not have, a precision
-/// that does not exist, and a device that is not there. What a data module does to samples (normalizing, tokenizing) is
-/// the caller's.
+/// Throws CheckpointError for a file that is missing or damaged, for one whose class or whose adapters' scaling is
+/// nowhere to be found, and for weights that do not fit; ConfigError for a class that is not registered here, options
+/// that it does not have, a precision that does not exist, a device that is not there, an adapter that does not fit,
+/// and mistakes in a config.yaml. What a data module does to samples (normalizing, tokenizing) is the caller's.
 [[nodiscard]] InferenceModel load_for_inference(const std::string& path, const InferenceOptions& options = {});
 
 /// The same for a class that need not be registered: `Module` has `using Options = …` and a constructor that takes it,

@@ -7,11 +7,11 @@
 #include "levin/cli/commands/report.h"
 #include "levin/cli/config/commented_yaml.h"
 #include "levin/cli/config/lightning_file.h"
-#include "levin/cli/config/yaml_file.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
+#include "levin/yaml/yaml_file.h"
 
 namespace levin {
 

@@ -1,11 +1,14 @@
 #include "levin/cli/commands/export_model.h"
 
+#include <c10/core/InferenceMode.h>
+
 #include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
 
+#include "levin/adapters/lora.h"
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/cli/commands/command_words.h"
 #include "levin/cli/commands/export_example.h"
@@ -152,6 +155,7 @@ class Exporter final : public Callback {
     if (done_) return;  // of another loader
     done_ = true;
     try {
+      merge_adapters(module);
       if (options_.format == ExportFormat::onnx) write_onnx(options_, module, batch);
       if (options_.format == ExportFormat::safetensors) write_safetensors_weights(options_, module);
       if (options_.format == ExportFormat::hf) write_folder(options_, module);
@@ -160,7 +164,15 @@ class Exporter final : public Callback {
     }
   }
 
+  // Other programs know no adapters. These are parameters of a training, and so must be what replaces them.
+  void merge_adapters(LightningModule& module) {
+    alive_ = module.modules(/*include_self=*/false);
+    const c10::InferenceMode off(false);
+    merge_lora(module);
+  }
+
   ExportOptions options_;
+  std::vector<std::shared_ptr<torch::nn::Module>> alive_ = {};  // the pass has noted their modes, to restore them
   bool done_ = false;
   std::exception_ptr failure_ = nullptr;
 };

@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "levin/cli/config/resolve_run.h"
-#include "levin/cli/config/yaml_file.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/yaml/yaml_file.h"
 
 namespace levin {
 

@@ -6,11 +6,11 @@
 #include <unordered_map>
 
 #include "levin/cli/config/run_config.h"
-#include "levin/cli/config/yaml_file.h"
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/registry.h"
 #include "levin/core/scalar_text.h"
+#include "levin/yaml/yaml_file.h"
 
 namespace levin {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "levin/cli/config/yaml_file.h"
 #include "levin/core/error.h"
+#include "levin/yaml/yaml_file.h"
 
 namespace levin {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "levin/cli/config/yaml_file.h"
+#include "levin/yaml/yaml_file.h"
 
 namespace levin {
 

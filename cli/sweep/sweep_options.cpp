@@ -2,9 +2,9 @@
 
 #include <filesystem>
 
-#include "levin/cli/config/yaml_file.h"
 #include "levin/cli/sweep/sobol.h"
 #include "levin/core/error.h"
+#include "levin/yaml/yaml_file.h"
 
 namespace levin {
 

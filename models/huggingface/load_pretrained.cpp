@@ -72,10 +72,10 @@ Matches match(const PretrainedModel& model, const Tensors& own, const WeightsSou
   }
   for (const auto& [name, tensor] : named) {
     const auto mine = own.find(name);
-    const std::string shape = shape_text(tensor.entry->shape);
+    const std::string shape = shape_text(tensor.shape);
     if (mine == own.end()) {
       if (!is_old_buffer(name)) matches.report.unexpected.push_back(cut_text(name, 160));
-    } else if (mine->second.sizes() == at::IntArrayRef(tensor.entry->shape)) {
+    } else if (mine->second.sizes() == at::IntArrayRef(tensor.shape)) {
       matches.found.emplace(name, tensor);
     } else {
       matches.report.mis_shaped.push_back(name + " is " + shape + " in the file and " +
@@ -104,11 +104,11 @@ void read_into(const Tensors& own, const Source& found) {
   uint64_t bytes = 0;
   for (const auto& [name, tensor] : found) {
     jobs.emplace_back(own.at(name), tensor);
-    bytes += tensor.entry->bytes();
+    bytes += tensor.bytes;
   }
   read_in_parallel(jobs.size(), bytes, [&](size_t i) {
     const at::AutoGradMode no_grad(false);
-    jobs[i].first.copy_(jobs[i].second.file->read(*jobs[i].second.entry));
+    jobs[i].first.copy_(jobs[i].second.read());
   });
 }
 
@@ -118,7 +118,7 @@ void check_aliases(const PretrainedModel& model, const Tensors& own, const Sourc
     const auto second = aliases.find(alias);
     if (second == aliases.end()) continue;
     const at::Tensor mine = own.at(name);
-    const at::Tensor other = second->second.file->read(*second->second.entry).to(mine.options());
+    const at::Tensor other = second->second.read().to(mine.options());
     if (mine.sizes() == other.sizes() && at::equal(mine.detach(), other)) continue;
     throw CheckpointError(folder + ": its config.json ties " + alias + " to " + name +
                           ", and its files hold two different tensors. Set \"tie_word_embeddings\": false there.");

@@ -6,9 +6,9 @@
 #include "cli/config_files.h"
 #include "cli/printed_by_lightning.h"
 #include "levin/cli/config/commented_yaml.h"
-#include "levin/cli/config/yaml_file.h"
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
+#include "levin/yaml/yaml_file.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 

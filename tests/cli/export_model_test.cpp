@@ -1,12 +1,17 @@
 // levin export: the real tool on run files.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/nn/module.h>
 
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include "levin/checkpoint/safetensors.h"
 #include "levin/cli/commands/export_options.h"
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
+#include "levin/inference/load_for_inference.h"
 #include "support/error_text.h"
 #include "support/field_count.h"
 #include "support/run_program.h"
@@ -126,6 +131,116 @@ TEST_F(Export, ListsMistakes) {
   EXPECT_EQ(levin("export").status, kExitBadConfig);
   EXPECT_TRUE(holds(levin("export --help").output, {"levin export --config", "fixed_batch", "safetensors"}));
   EXPECT_TRUE(holds(levin("help").output, {"export --config FILE"}));
+}
+
+// A small run of two linear layers (4 to 6 to 2) and a batch normalization, in FOLDER/run.yaml, and where its last
+// checkpoint is.
+class ExportedRun : public Export {
+ protected:
+  std::string fit(const std::string& trainer, const std::string& callbacks = "") {
+    std::string rows = "a,b,c,d,y\n";
+    for (int k = 0; k < 32; ++k) {
+      rows += std::to_string(k % 7) + ",1,2," + std::to_string(k % 5) + "," + std::to_string(k % 2) + "\n";
+    }
+    write("rows.csv", rows);
+    write("run.yaml", "trainer: {default_root_dir: runs, max_epochs: 2, num_threads: 1" + trainer + ", callbacks: [" +
+                          callbacks +
+                          "{class_path: ModelCheckpoint, init_args: {save_last: true}}]}\n"
+                          "model: {class_path: ExportedModule, init_args: {path: " LEVIN_SOURCE_DIR
+                          "/tests/models/data/mlp.pt2, lr: 0.05}}\n"
+                          "data: {class_path: CsvData, init_args: {path: rows.csv, target: y, target_is_class: true, "
+                          "val_fraction: 0.25, batch_size: 4}}\n");
+    const auto ran = levin("fit --config run.yaml");
+    EXPECT_EQ(ran.status, kExitOk) << ran.output;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_.path() + "/runs")) {
+      if (entry.path().filename() == "last.ckpt") return entry.path();
+    }
+    return "";
+  }
+
+  std::map<std::string, at::Tensor> exported() {
+    const auto ran = levin("export --config run.yaml --ckpt_path last --format safetensors --output w.safetensors");
+    EXPECT_EQ(ran.status, kExitOk) << ran.output;
+    return tensors_of(folder_.path() + "/w.safetensors");
+  }
+
+  static std::map<std::string, at::Tensor> tensors_of(const std::string& path) {
+    std::map<std::string, at::Tensor> tensors;
+    const SafetensorsFile file(path);
+    for (const auto& entry : file.entries()) tensors[entry.name] = file.read(entry);
+    return tensors;
+  }
+};
+
+TEST_F(ExportedRun, OfAdaptersHasTheMergedWeights) {
+  for (const std::string quantize : {"none", "int8"}) {
+    const auto saved =
+        tensors_of(fit("",
+                       "{class_path: LoRA, init_args: {target_modules: [first, second], r: 2, lora_alpha: 3, "
+                       "quantize: " +
+                           quantize + "}}, "));
+    const auto weights = exported();
+    EXPECT_EQ(weights.size(), 9U);  // two layers, and the normalization with its three buffers
+    for (const auto& [name, weight] : weights) {
+      EXPECT_EQ(name.find("lora"), std::string::npos) << name;
+      at::Tensor expected = saved.at("model." + name);
+      const std::string layer = "model." + name.substr(0, name.size() - std::string("weight").size());
+      if (name.ends_with(".weight") && saved.contains(layer + "lora_A.weight")) {
+        if (quantize == "int8") expected = expected * saved.at(layer + "quantized.scales").unsqueeze(1);
+        const at::Tensor update = saved.at(layer + "lora_B.weight").mm(saved.at(layer + "lora_A.weight")) * 1.5;
+        EXPECT_GT(update.abs().max().item<float>(), 1e-4) << name;
+        EXPECT_TRUE(weight.allclose(expected + update, 1e-5, 1e-6)) << name << quantize;
+      } else {
+        EXPECT_TRUE(weight.equal(expected)) << name;
+      }
+    }
+    const auto graph = levin("export --config run.yaml --ckpt_path last --output model.onnx --overwrite");
+    ASSERT_EQ(graph.status, kExitOk) << graph.output;
+    fs::remove_all(folder_.path() + "/runs");
+    const auto plain = levin("export --config run.yaml --trainer.callbacks=[] --output plain.onnx --overwrite");
+    const auto nodes = [](const std::string& text) {
+      return text.substr(text.find("opset"), text.find(" of weights") - text.find("opset"));
+    };
+    EXPECT_EQ(nodes(graph.output), nodes(plain.output)) << "the same graph, of other weights";
+    fs::remove(folder_.path() + "/w.safetensors");
+  }
+}
+
+// The pieces of a tensor in the ranks' files, in the ranks' order, are the tensor laid flat.
+TEST_F(ExportedRun, OfAShardedCheckpointHasItsWeights) {
+  const std::string folder = fit(
+      ", accelerator: cpu, devices: 2, strategy: {class_path: fsdp, init_args: {stage: 2, state_dict_type: sharded}}");
+  ASSERT_TRUE(fs::is_directory(folder)) << folder;
+  std::vector<std::map<std::string, at::Tensor>> shards;
+  std::set<std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder)) files.insert(entry.path());
+  for (const std::string& file : files) {
+    if (file.find("/shard-") != std::string::npos) shards.push_back(tensors_of(file));
+  }
+  ASSERT_EQ(shards.size(), 2U);
+  const auto whole = [&](const std::string& name) {
+    std::vector<at::Tensor> pieces;
+    for (const auto& shard : shards) {
+      if (const auto piece = shard.find("model." + name); piece != shard.end()) {
+        pieces.push_back(piece->second.reshape({-1}));
+      }
+    }
+    return at::cat(pieces);
+  };
+  const auto weights = exported();
+  EXPECT_EQ(weights.size(), 9U);
+  size_t in_two = 0;
+  for (const auto& [name, weight] : weights) {
+    EXPECT_TRUE(weight.reshape({-1}).equal(whole(name))) << name;
+    in_two += shards[0].contains("model." + name) && shards[1].contains("model." + name) ? 1 : 0;
+  }
+  EXPECT_GE(in_two, 1U);
+  // The folder is a model for predictions, too.
+  const InferenceModel model = load_for_inference(folder);
+  for (const auto& item : model.module().named_parameters()) {
+    EXPECT_TRUE(item.value().equal(weights.at(item.key()))) << item.key();
+  }
+  EXPECT_EQ(model.predict(at::ones({3, 4})).size(0), 3);
 }
 
 TEST_F(Export, OfACheckpointHasItsWeights) {

@@ -11,7 +11,7 @@
 #include "cli/config_files.h"
 #include "levin/cli/config/merge.h"
 #include "levin/cli/config/run_config.h"
-#include "levin/cli/config/yaml_file.h"
+#include "levin/yaml/yaml_file.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;  // a sanitizer's shadow memory does not fit under an address limit

@@ -5,9 +5,9 @@
 
 #include "cli/config_files.h"
 #include "levin/cli/config/merge.h"
-#include "levin/cli/config/yaml_file.h"
 #include "levin/core/registry.h"
 #include "levin/trainer/trainer_options.h"
+#include "levin/yaml/yaml_file.h"
 
 namespace levin::old_options_test {
 namespace {

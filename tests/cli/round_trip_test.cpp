@@ -6,7 +6,7 @@
 #include <random>
 
 #include "cli/config_files.h"
-#include "levin/cli/config/yaml_file.h"
+#include "levin/yaml/yaml_file.h"
 
 namespace levin::round_trip_test {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/config_files.h"
-#include "levin/cli/config/yaml_file.h"
+#include "levin/yaml/yaml_file.h"
 
 namespace levin::run_config_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "levin/cli/config/yaml_file.h"
+#include "levin/yaml/yaml_file.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include "fuzz_support.h"
 #include "levin/cli/config/merge.h"
 #include "levin/cli/config/run_config.h"
-#include "levin/cli/config/yaml_file.h"
+#include "levin/yaml/yaml_file.h"
 
 namespace levin::fuzz {
 namespace {

@@ -60,16 +60,19 @@ TEST(LoadForInferenceErrors, OfSeveralCheckpointsADamagedOneIsPassedOverWithAWar
   EXPECT_TRUE(console.has("last.ckpt")) << console.text();
 }
 
-TEST(LoadForInferenceErrors, ABestCheckpointThatIsGoneAndAShardedOneAreExplained) {
+TEST(LoadForInferenceErrors, ABestCheckpointThatIsGoneAndAShardedOneThatIsDamagedAreExplained) {
   const TemporaryFolder folder;
   folder.write("run.json", R"({"monitor": {"best_path": "checkpoints/best.ckpt"}})");
   EXPECT_TRUE(holds(said_of(folder.path()), {"checkpoints/best.ckpt", "does not exist", "last"}));
   fs::create_directories(folder / "checkpoints/best.ckpt");
   const State commit;
   (void)write_checkpoint(folder / "checkpoints/best.ckpt/commit.safetensors", commit);
-  for (const std::string& path : {folder.path(), folder / "checkpoints", folder / "checkpoints/best.ckpt"}) {
-    EXPECT_TRUE(holds(said_of(path), {"is a sharded checkpoint", "levin checkpoint consolidate"})) << path;
+  for (const std::string& path : {folder.path(), folder / "checkpoints/best.ckpt"}) {
+    EXPECT_TRUE(holds(said_of(path), {"best.ckpt/commit.safetensors", "no \"layout\""})) << path << said_of(path);
   }
+  const test::CapturedConsole console;
+  EXPECT_TRUE(holds(said_of(folder / "checkpoints"), {"holds no checkpoint that can be read"}));
+  EXPECT_TRUE(console.has("best.ckpt/commit.safetensors")) << console.text();
 }
 
 TEST(LoadForInferenceErrors, AClassThatIsNotKnownIsNamed) {
@@ -98,9 +101,13 @@ TEST(LoadForInferenceErrors, AnOptionThatIsWrongIsNamed) {
   const TemporaryFolder folder;
   const auto net = make_net();
   const std::string path = write_net(folder, *net);
-  for (const char* device : {"tpu", "cuda:", "cuda:x", "cuda:-1"}) {
+  for (const char* device : {"tpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0", ":1"}) {
     EXPECT_TRUE(holds(said_of(path, {.device = device}), {"InferenceOptions.device", device}));
   }
+  EXPECT_TRUE(holds(said_of(path, {.device = "cdua:1"}),
+                    {"\"cdua:1\" is not known", "Did you mean \"cuda\"", "Known: auto, cpu, gpu, cuda"}));
+  EXPECT_TRUE(holds(said_of(path, {.device = "xpu:0"}),
+                    {"InferenceOptions.device: xpu:0: this LibTorch has no backend for xpu", "device: cpu"}));
   EXPECT_TRUE(holds(said_of(path, {.device = "cuda"}), {"InferenceOptions.device: cuda: "}));  // no test sees a GPU
   EXPECT_TRUE(holds(said_of(path, {.precision = "8-true"}), {"InferenceOptions.precision", "8-true", "bf16-true"}));
   const std::string odd =

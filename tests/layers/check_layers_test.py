@@ -87,11 +87,12 @@ class CheckLayers(unittest.TestCase):
         self.write("data/a.cpp", header)
         self.assert_found("data/a.cpp:1", "Store.hpp", "only strategies/ includes c10d")
 
-    def test_yaml_is_for_cli(self):
-        self.write("cli/a.cpp", "#include <yaml-cpp/yaml.h>\n")
+    def test_yaml_is_read_in_one_place(self):
+        self.write("yaml/CMakeLists.txt", "target_sources(levin PRIVATE a.cpp)")
+        self.write("yaml/a.cpp", "#include <yaml-cpp/yaml.h>\n")
         self.assertEqual(self.run_check()[0], 0)
         self.write("trainer/a.cpp", "#include <yaml-cpp/yaml.h>\n")
-        self.assert_found("trainer/a.cpp:1", "only cli/ includes yaml-cpp")
+        self.assert_found("trainer/a.cpp:1", "only yaml/ includes yaml-cpp")
 
     def test_the_whole_of_libtorch_is_for_nobody(self):
         self.write("trainer/a.cpp", "#include <torch/torch.h>\n")

@@ -22,6 +22,7 @@ BELOW_TRAINER = ["core", "dispatch", *SIBLINGS, *(f"{sibling}/{part}" for siblin
 # files that stand in it directly.
 MAY_INCLUDE = {
     "core": [],
+    "yaml": ["core"],  # for inference/ and cli/
     "dispatch": ["core"],
     **{sibling: ["core"] for sibling in SIBLINGS},
     "recompute": ["core", "dispatch"],
@@ -44,13 +45,13 @@ MAY_INCLUDE = {
     "models/huggingface": ["core", "dispatch", "checkpoint", "adapters", "data", *(f"data/{part}" for part in SIBLINGS["data"])],
     "models": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan", *MODELS[1:]],
     "callbacks": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan"],
-    "inference": [*BELOW_TRAINER, "trainer", *MODELS],
+    "inference": [*BELOW_TRAINER, "yaml", "adapters", "trainer", *MODELS],
     "cuda": ["core", "strategies", "strategies/process"],
     ".": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan", "callbacks", *MODELS, "inference"],
-    "cli/config": [*BELOW_TRAINER, *TRAINER, "callbacks", *MODELS, "."],
-    "cli/runs": [*BELOW_TRAINER, "cli/config"],
-    "cli/sweep": ["core", "cli/config", "cli/runs"],
-    "cli/commands": [*BELOW_TRAINER, *TRAINER, "callbacks", *MODELS, ".", "cli/config", "cli/runs", "cli/sweep"],
+    "cli/config": [*BELOW_TRAINER, "yaml", *TRAINER, "callbacks", *MODELS, "."],
+    "cli/runs": [*BELOW_TRAINER, "yaml", "cli/config"],
+    "cli/sweep": ["core", "yaml", "cli/config", "cli/runs"],
+    "cli/commands": [*BELOW_TRAINER, "yaml", "adapters", *TRAINER, "callbacks", *MODELS, ".", "cli/config", "cli/runs", "cli/sweep"],
     "cli": [*BELOW_TRAINER, *TRAINER, "callbacks", *MODELS, ".", "cli/config", "cli/runs", "cli/commands"],
 }
 
@@ -65,8 +66,8 @@ RESERVED = [
      "only strategies/ includes c10d, and cuda/, which makes its NCCL groups"),
     (r"^(c10/cuda|ATen/cuda|cuda_runtime|nccl)", lambda file: file.startswith("cuda/"),
      "only cuda/, a library of its own, includes CUDA's headers"),
-    (r"^yaml-cpp/", lambda file: file.startswith("cli/"),
-     "only cli/ includes yaml-cpp"),
+    (r"^yaml-cpp/", lambda file: file.startswith("yaml/"),
+     "only yaml/ includes yaml-cpp"),
     (r"^torch/nn(\.h$|/)", lambda file: file.endswith((".cpp", PRECOMPILED)) or file == "trainer/lightning_module.h"
      or file.startswith("models/"),
      "among the public headers only trainer/lightning_module.h and those of models/ include torch/nn"),

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <set>
 
-#include "levin/cli/config/yaml_file.h"
 #include "levin/cli/sweep/importance.h"
 #include "levin/cli/sweep/sweep_store.h"
 #include "levin/cli/sweep/sweep_tables.h"
+#include "levin/yaml/yaml_file.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 

@@ -167,9 +167,9 @@ State gather_checkpoint(Run& run, bool weights_only) {
   checkpoint.set("model_precision", run.precision->name());
   checkpoint.put("model", module_state(*run.entry.module));
   for (const auto& callback : run.entry.callbacks) {
-    for (const auto& [name, weight] : callback->weights_to_save(*run.entry.module).tensors) {
-      checkpoint.tensors["model." + name] = weight;
-    }
+    const State saved = callback->weights_to_save(*run.entry.module);
+    for (const auto& [name, weight] : saved.tensors) checkpoint.tensors["model." + name] = weight;
+    for (const auto& entry : saved.values.entries) checkpoint.values.set(entry.key, entry.value);
   }
   put_averages(run, checkpoint, weights_only);
   if (!weights_only) {

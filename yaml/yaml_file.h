@@ -10,9 +10,9 @@
 
 #include <string>
 
-#include "levin/cli/config/yaml_limits.h"
 #include "levin/core/config_node.h"
 #include "levin/core/value.h"
+#include "levin/yaml/yaml_limits.h"
 
 namespace levin {
 

@@ -1,4 +1,4 @@
-#include "levin/cli/config/yaml_file.h"
+#include "levin/yaml/yaml_file.h"
 
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
@@ -7,10 +7,10 @@
 #include <sstream>
 #include <string_view>
 
-#include "levin/cli/config/yaml_events.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/core/utf8.h"
+#include "levin/yaml/yaml_events.h"
 
 namespace levin {
 

@@ -1,11 +1,11 @@
-#include "levin/cli/config/yaml_events.h"
+#include "levin/yaml/yaml_events.h"
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
-#include "levin/cli/config/yaml_limits.h"
 #include "levin/core/error.h"
+#include "levin/yaml/yaml_limits.h"
 
 namespace levin::detail {
 

@@ -1,4 +1,4 @@
-// Builds a ConfigNode from yaml-cpp's events. Private to yaml_file.cpp: only cli/*.cpp may see yaml-cpp.
+// Builds a ConfigNode from yaml-cpp's events. Private to yaml_file.cpp: nobody else may see yaml-cpp.
 #pragma once
 
 #include <yaml-cpp/eventhandler.h>

@@ -1,0 +1,91 @@
+#include "levin/adapters/saved_lora.h"
+
+#include <torch/nn/module.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "levin/adapters/lora.h"
+#include "levin/adapters/lora_layer.h"
+#include "levin/adapters/peft_folder.h"
+#include "levin/core/error.h"
+
+namespace levin {
+
+namespace {
+
+constexpr std::string_view kMark = ".lora_";
+
+// "h.0.attn" of "h.0.attn.lora_A.weight".
+std::string layer_of(const std::string& adapter) {
+  return adapter.substr(0, adapter.rfind(kMark));
+}
+
+// Its first dimension is r.
+bool is_down_matrix(const std::string& adapter) {
+  const std::string_view part = std::string_view(adapter).substr(adapter.rfind(kMark) + kMark.size());
+  return part.starts_with("A") || part.starts_with("embedding_A");
+}
+
+Quantize quantize_of(at::ScalarType weight) {
+  if (weight == at::kChar) return Quantize::int8;
+  return weight == at::kByte ? Quantize::nf4 : Quantize::none;
+}
+
+// A pattern that the whole of this name matches and no other: a name alone would match the ends of names, too.
+std::string pattern_of(const std::string& name) {
+  return "[" + name.substr(0, 1) + "]" + name.substr(1);
+}
+
+// The lora_alpha whose quotient with r is `scaling` to the bit, so that outputs are the run's.
+double alpha_for(double scaling, int64_t r) {
+  const auto rank = static_cast<double>(r);
+  const double product = scaling * rank;
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  for (const double alpha : {std::nextafter(product, 0.0), std::nextafter(product, infinity)}) {
+    if (product / rank != scaling && alpha / rank == scaling) return alpha;
+  }
+  return product;
+}
+
+}  // namespace
+
+std::optional<SavedLoRA> find_saved_lora(const SavedShapes& tensors) {
+  SavedLoRA saved;
+  std::set<std::string> layers;
+  for (const auto& [name, form] : tensors) {
+    if (!is_adapter_parameter(name) || name.rfind(kMark) == std::string::npos) continue;
+    layers.insert(layer_of(name));
+    if (is_down_matrix(name) && !form.second.empty()) saved.r = form.second[0];
+  }
+  if (layers.empty()) return std::nullopt;
+  saved.layers.assign(layers.begin(), layers.end());
+  const auto weight = tensors.find(saved.layers.front() + ".weight");
+  if (weight != tensors.end()) saved.quantize = quantize_of(weight->second.first);
+  return saved;
+}
+
+void apply_saved_lora(torch::nn::Module& module, const SavedLoRA& saved, double scaling) {
+  if (!lora_layers(module).empty()) return;
+  const auto modules = module.named_modules("", /*include_self=*/false);
+  for (const std::string& layer : saved.layers) {
+    if (modules.contains(layer)) continue;
+    throw CheckpointError("it has LoRA's adapters of " + cut_text(layer) +
+                          ", which the module does not have. Make the module with the options of the run");
+  }
+  LoRAOptions options{.r = saved.r, .lora_alpha = alpha_for(scaling, saved.r), .quantize = saved.quantize};
+  for (const std::string& layer : saved.layers) options.target_modules.push_back(pattern_of(layer));
+  apply_lora(module, options);
+}
+
+double run_scaling(const LoRAOptions& options) {
+  LoRAOptions resolved = options;
+  if (!options.path.empty()) resolved = read_peft_folder(options.path).options;
+  resolved.r = resolved.r.value_or(8);
+  resolved.lora_alpha = resolved.lora_alpha.value_or(8);
+  resolved.use_rslora = resolved.use_rslora.value_or(false);
+  return lora_scaling(resolved);
+}
+
+}  // namespace levin

@@ -1,0 +1,123 @@
+// load_for_inference on a device that is not the CPU.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "device/on_test_device.h"
+#include "levin/callbacks/lora.h"
+#include "levin/inference/load_for_inference.h"
+#include "support/error_text.h"
+#include "support/temporary_folder.h"
+
+namespace levin::device_inference_test {
+namespace {
+
+using namespace test;
+
+at::Tensor images(int64_t samples, int64_t shift = 0) {
+  return torch::arange(samples * 2 * 6 * 6, torch::kDouble)
+      .add_(shift)
+      .mul_(0.37)
+      .sin_()
+      .to(torch::kFloat)
+      .view({samples, 2, 6, 6});
+}
+
+class DeviceInference : public ::testing::Test {
+ protected:
+  std::string train(Callbacks callbacks = {}) {
+    DeviceNet module(0.5);
+    TrainerOptions options = quiet(2, std::move(callbacks));
+    options.num_threads = int64_t{2};
+    Trainer trainer(options);
+    seed_everything(3);
+    trainer.fit(module, device_data(48));
+    trainer.save_checkpoint(folder_ / "a.ckpt");
+    return folder_ / "a.ckpt";
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(DeviceInference, predicts_the_bits_of_the_cpu) {
+  const std::string path = train();
+  const InferenceModel on_cpu = load_for_inference<DeviceNet>(path, {.device = "cpu"});
+  for (const std::string device : {"testdev", "testdev:1"}) {
+    const InferenceModel model = load_for_inference<DeviceNet>(path, {.device = device});
+    EXPECT_EQ(model.device().type(), kTestDeviceType);
+    EXPECT_EQ(model.device().index(), device == "testdev" ? 0 : 1);
+    for (const at::Tensor& parameter : model.module().parameters()) EXPECT_EQ(parameter.device(), model.device());
+    const at::Tensor prediction = model.predict(images(5));
+    EXPECT_EQ(prediction.device(), model.device());
+    EXPECT_TRUE(prediction.cpu().equal(on_cpu.predict(images(5)))) << device;
+  }
+}
+
+TEST_F(DeviceInference, auto_and_the_cpu_do_not_touch_it) {
+  const std::string path = train();
+  reset_device_counts();
+  for (const char* device : {"auto", "cpu"}) {
+    EXPECT_TRUE(load_for_inference<DeviceNet>(path, {.device = device}).device().is_cpu());
+  }
+  EXPECT_EQ(device_counts().operators, 0);
+}
+
+TEST_F(DeviceInference, in_mixed_and_true_precision_too) {
+  const std::string path = train();
+  for (const char* precision : {"bf16-mixed", "bf16-true", "64-true"}) {
+    const auto on = [&](const char* device) {
+      return load_for_inference<DeviceNet>(path, {.precision = precision, .device = device}).predict(images(5)).cpu();
+    };
+    EXPECT_TRUE(on("testdev").equal(on("cpu"))) << precision;
+  }
+}
+
+TEST_F(DeviceInference, adapters_of_a_run_go_along) {
+  const std::string path = train(Callbacks{LoRA({.target_modules = {"first", "last"}, .r = 2})});
+  for (const bool merge : {false, true}) {
+    const auto on = [&](const char* device) {
+      return load_for_inference<DeviceNet>(path, {.device = device, .merge_lora = merge}).predict(images(5)).cpu();
+    };
+    EXPECT_TRUE(on("testdev:1").equal(on("cpu"))) << merge;
+  }
+}
+
+TEST_F(DeviceInference, many_threads_get_the_bits_of_one) {
+  const std::string path = train();
+  const InferenceModel on_cpu = load_for_inference<DeviceNet>(path, {.device = "cpu"});
+  const InferenceModel one = load_for_inference<DeviceNet>(path, {.device = "testdev:1"});
+  std::vector<at::Tensor> expected;
+  for (int64_t k = 0; k < 4; ++k) expected.push_back(on_cpu.predict(images(3 + k, k)));
+  std::atomic<int> differing = 0, compared = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int64_t t = 0; t < 6; ++t) {
+      threads.emplace_back([&, t] {
+        for (int64_t n = 0; n < 50; ++n) {
+          const int64_t k = (n + t) % 4;
+          differing += one.predict(images(3 + k, k)).cpu().equal(expected[static_cast<size_t>(k)]) ? 0 : 1;
+          ++compared;
+        }
+      });
+    }
+  }
+  EXPECT_EQ(compared, 300);
+  EXPECT_EQ(differing, 0);
+}
+
+TEST_F(DeviceInference, one_that_is_not_there_is_refused) {
+  const std::string path = train();
+  const auto said = [&](const char* device) {
+    return error_of<ConfigError>([&] { (void)load_for_inference<DeviceNet>(path, {.device = device}); });
+  };
+  EXPECT_TRUE(
+      holds(said("testdev:2"),
+            {"InferenceOptions.device: testdev:2 was asked for; there are 2 testdev devices, from testdev:0 on"}));
+  EXPECT_TRUE(holds(said("testdv"), {"\"testdv\" is not known", "Did you mean \"testdev\"",
+                                     "Known: auto, cpu, gpu, cuda, testdev; all but auto and cpu with an index"}));
+  EXPECT_TRUE(holds(said("xpu"), {"xpu: this LibTorch has no backend for xpu", "device: cpu"}));
+}
+
+}  // namespace
+}  // namespace levin::device_inference_test
