@@ -15,6 +15,7 @@
 #include "levin/models/exported/check_inputs.h"
 #include "levin/models/exported/read_archive.h"
 #include "levin/models/exported/run_graph.h"
+#include "levin/models/exported/weight_uses.h"
 
 namespace levin {
 
@@ -24,10 +25,16 @@ using exported::InputSpec;
 using exported::OutputSpec;
 using torch::nn::Module;
 
-// A submodule that holds parameters, buffers and a mode, and computes nothing by itself.
-class Part : public Module {
+// A submodule that holds parameters, buffers and a mode, and computes nothing by itself: what is computed with its
+// weight is in the graph.
+class Part : public Module, public KnowsWeightUse {
  public:
   Part() : Module("Exported") {}
+  [[nodiscard]] std::optional<Known> weight_use() const override { return known_; }
+  void set_weight_use(Known known) { known_ = known; }
+
+ private:
+  std::optional<Known> known_ = {};
 };
 
 class Tree {
@@ -218,10 +225,16 @@ ExportedProgram::ExportedProgram(const std::string& path, const ExportedProgramO
                                                                                 : "constant");
   }
   parts.notes = notes_about(modes);
+  const auto uses = exported::weight_uses(contents.program);
   parts.program = std::move(contents.program);
   parts.program.graph.nodes.clear();
   Tree tree(*this);
   parts.take_state(std::move(contents), tree);
+  const auto parameters = named_parameters();
+  for (const auto& [name, known] : uses) {
+    if (!parameters.contains(name)) continue;  // another name for a tied weight
+    if (auto* part = dynamic_cast<Part*>(&tree.at(split(name).first))) part->set_weight_use(known);
+  }
   parts.collect_modes(parts.graph, tree);
 }
 
