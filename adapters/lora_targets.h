@@ -31,9 +31,9 @@ namespace levin {
 // Note [How layers are named]
 // An entry of target_modules is a layer's name in full ("encoder.layer.0.attention.self.query"), the end of some names
 // ("query", "self.query"), as in PEFT, or a shell pattern over names in full ("encoder.layer.[0-3].*"), of whose
-// matches those that can be adapted count, of any kind. "all-linear" is every linear layer but the heads of Hugging Face's models:
-// lm_head, classifier, score and what is in them. `outer` ("model."), where names of the whole module begin with it,
-// may be left out or not.
+// matches those that can be adapted count, of any kind. "all-linear" is every linear layer but the heads of Hugging
+// Face's models: lm_head, classifier, score and what is in them. `outer` ("model."), where names of the whole module
+// begin with it, may be left out or not.
 //
 /// The layers that target_modules names, without those of exclude_modules and modules_to_save. Throws ConfigError with
 /// every problem: an entry that matches nothing, or what cannot be adapted; nothing to adapt; two layers

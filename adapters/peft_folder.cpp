@@ -65,9 +65,9 @@ void check_method(const Json& config, const std::string& path) {
   if (type != "LORA") {
     refuse(path, "its peft_type is \"" + cut_text(type) + "\", and Levin reads LORA.");
   }
-  for (const char* key : {"use_dora", "rank_pattern", "alpha_pattern", "layer_replication", "target_parameters",
-                          "use_qalora", "trainable_token_indices", "alora_invocation_tokens", "lora_bias",
-                          "ensure_weight_tying"}) {
+  for (const char* key :
+       {"use_dora", "rank_pattern", "alpha_pattern", "layer_replication", "target_parameters", "use_qalora",
+        "trainable_token_indices", "alora_invocation_tokens", "lora_bias", "ensure_weight_tying"}) {
     if (!is_set(config, key)) continue;
     refuse(path, std::string(key) + " is " + cut_text(config.at(key).dump()) +
                      ", which Levin's LoRA does not have. Train the adapter without it, or merge it in PEFT "
@@ -147,7 +147,8 @@ void read_tensors(const std::string& folder, PeftFolder& adapter) {
     if (const std::string layer = layer_of(name); !layer.empty()) adapter.layers.push_back(layer);
   }
   std::sort(adapter.layers.begin(), adapter.layers.end());
-  if (adapter.layers.empty()) refuse(file.path(), "it has no tensor whose name ends with lora_A.weight or lora_embedding_A.");
+  if (adapter.layers.empty())
+    refuse(file.path(), "it has no tensor whose name ends with lora_A.weight or lora_embedding_A.");
 }
 
 // An integer where it is one, as PEFT writes it.

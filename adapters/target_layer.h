@@ -27,8 +27,8 @@ struct TargetLayer {
   std::string name;
   torch::nn::Module* module = nullptr;
   WeightUse use = WeightUse::linear;
-  bool is_in_out = false;  // of a linear layer: GPT-2's Conv1D
-  int64_t groups = 1;      // of a convolution
+  bool is_in_out = false;                         // of a linear layer: GPT-2's Conv1D
+  int64_t groups = 1;                             // of a convolution
   std::optional<double> max_norm = std::nullopt;  // of an embedding: rows are cut to this norm before they are used
   double norm_type = 2;
 

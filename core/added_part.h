@@ -1,5 +1,5 @@
-// What is added to a module's layers after it was made, such as LoRA's adapters. LibTorch's layers cannot be cloned with
-// it: their clone() refuses submodules that the layer's own reset() does not make. Internal.
+// What is added to a module's layers after it was made, such as LoRA's adapters. LibTorch's layers cannot be cloned
+// with it: their clone() refuses submodules that the layer's own reset() does not make. Internal.
 #pragma once
 
 namespace torch::nn {

@@ -31,7 +31,10 @@ class Part : public Module, public KnowsWeightUse {
  public:
   Part() : Module("Exported") {}
   [[nodiscard]] std::optional<Known> weight_use() const override { return known_; }
-  void set_weight_use(Known known) { known_ = known; }
+  /// An embedding that is also something else under another name is an embedding.
+  void set_weight_use(Known known) {
+    if (!known_ || known_->use != WeightUse::embedding) known_ = known;
+  }
 
  private:
   std::optional<Known> known_ = {};
@@ -230,10 +233,11 @@ ExportedProgram::ExportedProgram(const std::string& path, const ExportedProgramO
   parts.program.graph.nodes.clear();
   Tree tree(*this);
   parts.take_state(std::move(contents), tree);
-  const auto parameters = named_parameters();
+  const std::map<std::string, std::string> first_names(parts.tied.begin(), parts.tied.end());
   for (const auto& [name, known] : uses) {
-    if (!parameters.contains(name)) continue;  // another name for a tied weight
-    if (auto* part = dynamic_cast<Part*>(&tree.at(split(name).first))) part->set_weight_use(known);
+    const auto first = first_names.find(name);  // a tied weight has one part, and several names in the graph
+    const std::string& own = first == first_names.end() ? name : first->second;
+    if (auto* part = dynamic_cast<Part*>(&tree.at(split(own).first))) part->set_weight_use(known);
   }
   parts.collect_modes(parts.graph, tree);
 }

@@ -17,7 +17,8 @@ std::string aten_operator(const std::string& target) {
 }
 
 const Argument* argument_called(const Node& node, const char* name) {
-  const auto found = std::find_if(node.inputs.begin(), node.inputs.end(), [&](const auto& i) { return i.name == name; });
+  const auto found =
+      std::find_if(node.inputs.begin(), node.inputs.end(), [&](const auto& i) { return i.name == name; });
   return found == node.inputs.end() ? nullptr : &found->argument;
 }
 

@@ -105,9 +105,12 @@ TEST(LoRAOfEmbeddings, AreTheClosedForm) {
   Holder first(plain.ptr()), second(own);
   adapt(first, {.r = 3, .lora_alpha = 5.0});
   adapt(second, {.r = 2, .use_rslora = true});
-  compare(first, [&](const at::Tensor& x) { return plain->forward(x); }, rows, ids, "torch::nn");
-  compare(second, [&](const at::Tensor& x) { return own->forward(x); }, rows, ids, "huggingface");
-  compare(first, [&](const at::Tensor& x) { return at::embedding(plain->weight, x); }, rows, ids[0], "one sample");
+  compare(
+      first, [&](const at::Tensor& x) { return plain->forward(x); }, rows, ids, "torch::nn");
+  compare(
+      second, [&](const at::Tensor& x) { return own->forward(x); }, rows, ids, "huggingface");
+  compare(
+      first, [&](const at::Tensor& x) { return at::embedding(plain->weight, x); }, rows, ids[0], "one sample");
 }
 
 TEST(LoRAOfEmbeddings, StartAsTheLayerWithZerosInANormalNumbersInB) {
@@ -223,7 +226,7 @@ struct ConvCase {
 };
 
 template <class Layer>
-Call forward_of(const Layer& layer) {
+Call forward_of(Layer layer) {
   return [layer](const at::Tensor& x) mutable { return layer->forward(x); };
 }
 
@@ -239,7 +242,8 @@ std::vector<ConvCase> cases() {
       {"conv1d", one.ptr(), forward_of(one),
        [](const T& x, const T& w, const T& b) { return at::conv1d(x, w, b, 2, 1); }, torch::randn({2, 3, 12})},
       {"a conv1d with dilation", dilated.ptr(), forward_of(dilated),
-       [](const T& x, const T& w, const T& b) { return at::conv1d(x, w, b, 1, at::IntArrayRef(0), 2); }, torch::randn({2, 3, 12})},
+       [](const T& x, const T& w, const T& b) { return at::conv1d(x, w, b, 1, at::IntArrayRef(0), 2); },
+       torch::randn({2, 3, 12})},
       {"conv2d", two.ptr(), forward_of(two),
        [](const T& x, const T& w, const T& b) {
          return at::conv2d(x, w, b, {1, 2}, at::IntArrayRef({2, 0}));
@@ -305,8 +309,9 @@ TEST(LoRAOfConvolutions, OtherOperatorsAndClassesAreAdapted) {
     return at::conv2d(x, kernel(truth), truth.bias, 2);
   };
   const at::Tensor x = torch::randn({2, 3, 6, 6});
-  compare(module, [&](const at::Tensor& i) { return at::conv2d(i, patches->weight, patches->bias, 2); }, written, x,
-          "conv2d");
+  compare(
+      module, [&](const at::Tensor& i) { return at::conv2d(i, patches->weight, patches->bias, 2); }, written, x,
+      "conv2d");
   compare(
       module,
       [&](const at::Tensor& i) {
@@ -336,8 +341,8 @@ TEST(LoRAOfConvolutions, InGroupsAreThoseOfPeft) {
     const at::Tensor update = at::cat({at::conv2d(halves[0], bs[0]), at::conv2d(halves[1], bs[1])}, 1);
     return at::conv2d(x, truth.weight, truth.bias, 1, 1, 1, 2) + truth.scaling * update;
   };
-  compare(module, [&](const at::Tensor& x) { return layer->forward(x); }, written, torch::randn({2, 4, 5, 5}),
-          "in groups");
+  compare(
+      module, [&](const at::Tensor& x) { return layer->forward(x); }, written, torch::randn({2, 4, 5, 5}), "in groups");
   const auto names = module.named_parameters().keys();
   EXPECT_TRUE(holds(error_of<Error>([&] { merge_lora(module); }),
                     {"LoRA: the adapter of layer cannot be merged", "in 2 groups", "save_lora"}));
@@ -374,8 +379,8 @@ TEST(LoRAOfConvolutions, DropoutDropsTheAdaptersInputsWhileTraining) {
   const at::Tensor y = layer->forward(x);
   torch::manual_seed(17);
   const at::Tensor dropped = torch::dropout(x, 0.5, true);
-  const at::Tensor wanted = at::conv1d(x, truth.weight, truth.bias) +
-                            truth.scaling * at::conv1d(at::conv1d(dropped, truth.a), truth.b);
+  const at::Tensor wanted =
+      at::conv1d(x, truth.weight, truth.bias) + truth.scaling * at::conv1d(at::conv1d(dropped, truth.a), truth.b);
   expect_near(y, wanted, "training");
   module.eval();
   expect_near(layer->forward(x), at::conv1d(x, kernel(truth), truth.bias), "evaluation");
@@ -493,7 +498,8 @@ TEST(LoRAOfAllKinds, FrozenEmbeddingsOfPeftsNamesAreInTheFolder) {
   const SafetensorsFile file(folder / "a/adapter_model.safetensors");
   std::vector<std::string> names;
   for (const auto& entry : file.entries()) names.push_back(entry.name);
-  for (const char* name : {"base_model.model.embed_tokens.base_layer.weight", "base_model.model.lm_head.base_layer.weight"}) {
+  for (const char* name :
+       {"base_model.model.embed_tokens.base_layer.weight", "base_model.model.lm_head.base_layer.weight"}) {
     EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
   }
   apply_lora(other, {.quantize = Quantize::int8, .path = folder / "a"});
@@ -535,9 +541,11 @@ TEST(LoRAOfAllKinds, AnExcludedLayerIsNoError) {
   struct Two : nn::Module {
     nn::Conv1d first{nullptr}, second{nullptr};
     Two() {
-      const auto a = register_module("a", std::make_shared<nn::Module>()), b = register_module("b", std::make_shared<nn::Module>());
+      const auto a = register_module("a", std::make_shared<nn::Module>()),
+                 b = register_module("b", std::make_shared<nn::Module>());
       first = a->register_module("conv", nn::Conv1d(nn::Conv1dOptions(2, 2, 3)));
-      second = b->register_module("conv", nn::Conv1d(nn::Conv1dOptions(2, 2, 3).padding(1).padding_mode(torch::kCircular)));
+      second =
+          b->register_module("conv", nn::Conv1d(nn::Conv1dOptions(2, 2, 3).padding(1).padding_mode(torch::kCircular)));
     }
   };
   Two both, one;
@@ -560,7 +568,9 @@ struct Tied : nn::Module {
 
 TEST(LoRAOfAllKinds, ASharedWeightHasOneAdapter) {
   Tied both, one;
-  EXPECT_TRUE(holds(error_of<ConfigError>([&] { apply_lora(both, {.target_modules = {"table", "head"}}); }),
+  EXPECT_TRUE(holds(error_of<ConfigError>([&] {
+                      apply_lora(both, {.target_modules = {"table", "head"}});
+                    }),
                     {"LoRAOptions.target_modules: table and head share one weight", "exclude_modules"}));
   apply_lora(one, {.target_modules = {"table"}, .r = 2});
   give_values(one);

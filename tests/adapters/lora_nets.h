@@ -25,7 +25,7 @@ struct Layers : torch::nn::Module {
     head = register_module("head", nn::Linear(3, 3));
   }
   at::Tensor forward(const at::Tensor& ids) {
-    at::Tensor x = one->forward(table->forward(ids).transpose(1, 2));               // (B, 8, 6)
+    at::Tensor x = one->forward(table->forward(ids).transpose(1, 2));                 // (B, 8, 6)
     x = torch::tanh(point->forward(grouped->forward(two->forward(x.unsqueeze(1)))));  // (B, 6, 8, 5)
     x = torch::tanh(three->forward(x.unsqueeze(1))).flatten(2);
     return head->forward(torch::tanh(dilated->forward(x)).mean(2));

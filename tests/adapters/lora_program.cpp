@@ -3,13 +3,13 @@
 //   lora_program make model=FOLDER task=TASK saved=FOLDER targets=a,b
 //                [r= alpha= rslora save=a,b bias=WORD quantize=WORD]
 //   lora_program train model=FOLDER task=TASK tensors=FILE out=FILE adapter=FOLDER saved=FOLDER
-//                [lr= batch= devices= strategy=ddp|fsdp stage= quantize=WORD recompute=PATTERN]
+//                [lr= batch= devices= strategy=ddp|fsdp stage= quantize=WORD recompute=PATTERN apart]
 //   lora_program forward model=FOLDER task=TASK tensors=FILE out=FILE [adapter=FOLDER merge]
 //
 // make adapts the model, gives A and B random values and writes the adapter; train starts from an adapter and writes
-// saved/adapter, saved/merged and the losses; forward writes the logits of ids or images. TASK: causal_lm,
-// sequence_classification, image_classification; layers, whose model is a safetensors file for lora_nets.h; exported,
-// whose model is a .pt2 file (forward alone).
+// saved/adapter, saved/merged (unless apart) and the losses; forward writes the logits of ids or images. TASK:
+// causal_lm, sequence_classification, image_classification; layers, whose model is a safetensors file for lora_nets.h;
+// exported, whose model is a .pt2 file (forward alone).
 #include <torch/torch.h>
 
 #include <map>
@@ -76,7 +76,7 @@ Task make_layers(const Words& words) {
 Task make_module(const Words& words) {
   if (words.text("task", "") == "layers") return make_layers(words);
   const std::string path = words.text("model", ""), saved = words.text("saved", "");
-  const std::string merged = saved.empty() ? "" : saved + "/merged";
+  const std::string merged = saved.empty() || words.has("apart") ? "" : saved + "/merged";
   const double lr = std::stod(words.text("lr", "0.01"));
   if (words.text("task", "") == "causal_lm") {
     const auto module = std::make_shared<levin::HuggingFaceLM>(

@@ -17,7 +17,7 @@ add_test(NAME adapters.lora_peers COMMAND Python3::Interpreter -B
 set_tests_properties(adapters.lora_peers PROPERTIES LABELS peers TIMEOUT 300 COST 40 SKIP_RETURN_CODE 77)
 add_test(NAME adapters.lora_layers_peers COMMAND Python3::Interpreter -B
   "${CMAKE_CURRENT_LIST_DIR}/lora_layers_peers_test.py" $<TARGET_FILE:lora_program>)
-set_tests_properties(adapters.lora_layers_peers PROPERTIES LABELS peers TIMEOUT 300 COST 40 SKIP_RETURN_CODE 77)
+set_tests_properties(adapters.lora_layers_peers PROPERTIES LABELS peers TIMEOUT 600 COST 40 SKIP_RETURN_CODE 77)
 add_test(NAME adapters.lora_ranks COMMAND Python3::Interpreter -B
   "${CMAKE_CURRENT_LIST_DIR}/lora_ranks_test.py" $<TARGET_FILE:lora_program>)
 set_tests_properties(adapters.lora_ranks PROPERTIES LABELS multi_process TIMEOUT 300 COST 60)

@@ -62,9 +62,8 @@ TEST(LoRAInParts, GivesTheBitsOfOneDevice) {
     options.lora_dropout = dropout;
     const Result alone = train(options, nullptr, 1);
     EXPECT_GT(alone.weights.tensors.at("conv.1.lora_B.weight").abs().max().item<float>(), 0.001);
-    for (const auto& placement :
-         {Placement{{"tokens", 0}, {"conv", 1}, {"head", 2}}, Placement{{"tokens", 2}, {"conv", 1}},
-          Placement{{"conv.1", 1}, {"head", 0}}}) {
+    for (const auto& placement : {Placement{{"tokens", 0}, {"conv", 1}, {"head", 2}},
+                                  Placement{{"tokens", 2}, {"conv", 1}}, Placement{{"conv.1", 1}, {"head", 0}}}) {
       const Result parted = train(options, parts(placement), 3);
       expect_same_bits(parted.weights, alone.weights, "in parts");
       EXPECT_EQ(parted.losses, alone.losses);
