@@ -4,11 +4,13 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
 #include <array>
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 #include "levin/core/added_part.h"
 #include "levin/core/error.h"
@@ -111,9 +113,13 @@ void LoRALayer::take_out() {
     taken_out_.emplace_back(name, *part);
     layer_.module->unregister_module(name);
   }
+  if (!is_quantized()) return;  // bits cannot replace the parameter that a layer's reset() makes
+  bits_ = without_observed_key(weight_);
+  weight_.set_data(at::zeros({1}, bits_.options().dtype(form_.dtype)).expand(form_.shape));
 }
 
 void LoRALayer::put_back() {
+  if (is_quantized()) weight_.set_data(with_observed_key(std::exchange(bits_, {})));
   for (const auto& [name, part] : taken_out_) layer_.module->register_module(name, part);
   taken_out_.clear();
 }
@@ -127,7 +133,10 @@ void LoRALayer::add_copy_to(torch::nn::Module& copy) const {
   made->weight_.set_requires_grad(false);
   made->a_ = at::empty_like(a_, made->weight_.device());
   made->b_ = at::empty_like(b_, made->weight_.device());
-  if (is_quantized()) made->hold_scales(at::empty_like(scales_, made->weight_.device()));
+  if (is_quantized()) {
+    made->hold_scales(at::empty_like(scales_, made->weight_.device()));
+    made->weight_.set_data(at::empty_like(bits_, made->weight_.device()));
+  }
   made->register_parts(made);
 }
 

@@ -57,7 +57,7 @@ class LoRALayer final : public WeightObserver {
   // Around a copy of the layer's module, which cannot be made with A and B in it (core/added_part.h).
   void take_out();
   void put_back();
-  void add_copy_to(torch::nn::Module& copy) const;
+  void add_copy_to(torch::nn::Module& copy) const;  // between the two
 
   /// weight + scaling * B A in the weight's own shape and first type, from these values of weight, A and B (a strategy
   /// may shard the layer's own). Without a graph. Throws what TargetLayer::check_mergeable throws.
@@ -74,6 +74,7 @@ class LoRALayer final : public WeightObserver {
   TargetLayer layer_;  // its module owns the matrices, which own this
   const Owner* owner_ = nullptr;
   std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> taken_out_ = {};
+  at::Tensor bits_ = {};  // of a quantized weight that is taken out
   std::shared_ptr<const LoRAOptions> options_;
   QuantizedForm form_;
   at::Tensor weight_, a_, b_, scales_;

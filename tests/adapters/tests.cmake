@@ -1,4 +1,5 @@
 levin_test(adapters TORCH FILES
+  adapters/lora_all_kinds_test.cpp
   adapters/lora_layers_test.cpp
   adapters/lora_math_test.cpp
   adapters/peft_folder_test.cpp

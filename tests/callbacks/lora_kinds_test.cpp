@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <numeric>
+
 #include "callbacks/lora_reader.h"
 #include "callbacks/quiet_trainer.h"
 #include "callbacks/resume.h"
@@ -52,9 +54,13 @@ void expect_near(const State& one, const State& other, double tolerance, const s
 TEST(LoRAOfAllKindsInRuns, TrainsTheAdaptersAloneAndOptimizersKeepStateForThemAlone) {
   Reader module;
   const State before = module_tensors(module);
-  Trainer trainer(quiet(12, {LoRA(all_layers())}));
+  Trainer trainer(quiet(20, {LoRA(all_layers())}));
   trainer.fit(module, data());
-  EXPECT_LT(module.losses.back(), 0.7 * module.losses.front());
+  const auto mean = [&](size_t epoch) {
+    const auto first = module.losses.begin() + static_cast<std::ptrdiff_t>(6 * epoch);
+    return std::accumulate(first, first + 6, 0.0) / 6;
+  };
+  EXPECT_LT(mean(19), 0.8 * mean(0));
   int64_t trainable = 0;
   for (const auto& item : module.named_parameters()) {
     const bool is_adapter = item.key().find("lora_") != std::string::npos;
@@ -111,10 +117,15 @@ TEST(LoRAOfAllKindsInRuns, LossesAreThoseOfTheUpdatesWrittenOut) {
       values[k++]->copy_(layer->lora_B());
     }
   }
-  Trainer(quiet(4, {LoRA(all_layers())})).fit(module, data());
-  Trainer(quiet(4, {})).fit(written, data());
+  const auto fit = [](LightningModule& of, Callbacks callbacks) {
+    TrainerOptions run = quiet(4, std::move(callbacks));
+    run.precision = "64-true";
+    Trainer(std::move(run)).fit(of, data());
+  };
+  fit(module, {LoRA(all_layers())});
+  fit(written, {});
   ASSERT_EQ(module.losses.size(), 24);
-  for (size_t k = 0; k < 24; ++k) EXPECT_NEAR(module.losses[k], written.losses[k], 1e-5) << k;
+  for (size_t k = 0; k < 24; ++k) EXPECT_NEAR(module.losses[k], written.losses[k], 1e-6) << k;
   EXPECT_NE(module.losses.front(), module.losses.back());
 }
 
@@ -170,14 +181,16 @@ TEST(LoRAOfAllKindsInRuns, PredictsFromACheckpointAndFromAFolderAsItWasTrained) 
 }
 
 TEST(LoRAOfAllKindsInRuns, ReplicasOfDpAreAdapted) {
-  const State alone = trained(all_layers(), 3);
+  const auto in_double = [](TrainerOptions& run) { run.precision = "64-true"; };
+  const State alone = trained(all_layers(), 3, in_double);
   for (const char* strategy : {"dp", "dp_balanced"}) {
     const State parts = trained(all_layers(), 3, [&](TrainerOptions& run) {
+      in_double(run);
       run.devices = 2;
       run.accelerator = "cpu";
       run.strategy = strategy;
     });
-    expect_near(parts, alone, 2e-5, strategy);
+    expect_near(parts, alone, 1e-9, strategy);
   }
 }
 
@@ -203,7 +216,7 @@ TEST(LoRAOfAllKindsInRuns, MixedPrecisionTrainsFloat32Adapters) {
   const State mixed = trained(all_layers(), 2, [](TrainerOptions& run) { run.precision = "bf16-mixed"; });
   const State full = trained(all_layers(), 2);
   for (const auto& [name, tensor] : mixed.tensors) EXPECT_EQ(tensor.scalar_type(), torch::kFloat) << name;
-  expect_near(mixed, full, 0.2, "bf16-mixed");
+  expect_near(mixed, full, 0.3, "bf16-mixed");
   const State whole = trained(all_layers(), 2, [](TrainerOptions& run) { run.precision = "64-true"; });
   EXPECT_EQ(whole.tensors.at("tokens.0.lora_embedding_A.weight").scalar_type(), torch::kDouble);
   EXPECT_EQ(whole.tensors.at("conv.1.lora_A.weight").scalar_type(), torch::kDouble);

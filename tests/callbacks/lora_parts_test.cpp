@@ -5,8 +5,6 @@
 #include "callbacks/lora_reader.h"
 #include "callbacks/quiet_trainer.h"
 #include "callbacks/resume.h"
-#include "levin/adapters/lora.h"
-#include "levin/adapters/lora_layer.h"
 #include "levin/callbacks/lora.h"
 #include "levin/strategies/device/model_parallel.h"
 #include "support/error_text.h"
@@ -33,14 +31,17 @@ struct Result {
 Result train(const LoRAOptions& options, const std::shared_ptr<Strategy>& strategy, int64_t devices,
              int64_t entry_points = 1) {
   Reader module;
-  TrainerOptions run = quiet(3, {LoRA(options)});
-  run.accelerator = "cpu";
-  if (strategy) {
-    run.devices = devices;
-    run.strategy = strategy;
-  }
   torch::manual_seed(11);
-  for (int64_t k = 0; k < entry_points; ++k) Trainer(run).fit(module, {test::reader_texts(8)});
+  for (int64_t k = 0; k < entry_points; ++k) {
+    TrainerOptions run = quiet(3, {LoRA(options)});
+    run.accelerator = "cpu";
+    if (options.quantize == Quantize::none) run.precision = "64-true";  // so that other orders of sums stay small
+    if (strategy) {
+      run.devices = devices;
+      run.strategy = strategy;
+    }
+    Trainer(std::move(run)).fit(module, {test::reader_texts(8)});
+  }
   return {module_tensors(module), module.losses};
 }
 
@@ -74,13 +75,13 @@ TEST(LoRAInParts, GivesTheBitsOfOneDevice) {
 TEST(LoRAInParts, APipelineTrainsTheAdaptersAlone) {
   const Result alone = train(all_layers(), nullptr, 1);
   const Result piped = train(all_layers(), parts({{"tokens", 0}, {"conv", 1}, {"head", 2}}, PipelineOptions{2}), 3);
-  expect_near(piped, alone, 2e-5, "pipeline");
+  expect_near(piped, alone, 1e-9, "pipeline");
   EXPECT_TRUE(piped.weights.tensors.at("conv.1.weight").equal(alone.weights.tensors.at("conv.1.weight")));
   // A frozen part need not be a stage.
   LoRAOptions one = all_layers();
   one.target_modules = {"conv.1"};
   const Result stage = train(one, parts({{"conv", 1}}, PipelineOptions{2}), 2);
-  expect_near(stage, train(one, nullptr, 1), 2e-5, "one stage");
+  expect_near(stage, train(one, nullptr, 1), 1e-9, "one stage");
   EXPECT_TRUE(holds(error_of<ConfigError>([&] {
                       (void)train(all_layers(), parts({{"conv", 1}}, PipelineOptions{2}), 2);
                     }),
@@ -96,33 +97,14 @@ TEST(LoRAInParts, APartMayBeDataParallelOverAGroup) {
     LoRAOptions options = all_layers();
     options.quantize = quantize;
     const Result alone = train(options, nullptr, 1), parted = train(options, parts(groups), 4);
-    expect_near(parted, alone, 2e-5, "in groups");
+    expect_near(parted, alone, quantize == Quantize::none ? 1e-9 : 1e-4, "in groups");
     EXPECT_GT(parted.weights.tensors.at("head.0.lora_B.weight").abs().max().item<float>(), 0.001);
   }
 }
 
 TEST(LoRAInParts, AModuleThatIsAdaptedAlreadyIsPlacedAgain) {
   const Placement groups{{"tokens", 1}, {"conv", std::vector<int64_t>{0, 1}}};
-  expect_near(train(all_layers(), parts(groups), 2, 2), train(all_layers(), nullptr, 1, 2), 5e-5, "twice");
-}
-
-TEST(LoRAInParts, AdaptersAreOnTheDeviceOfTheirLayer) {
-  Reader module;
-  apply_lora(module, all_layers());
-  ModelParallel strategy({.placement = Placement{{"tokens", 0}, {"conv", 1}, {"head", 1}}});
-  strategy.use_slots({{0, at::kCPU}, {1, at::kMeta}});  // the only other device there is everywhere
-  strategy.place(module);
-  int64_t moved = 0;
-  for (const auto& item : module.named_parameters()) {
-    const bool is_moved = !item.key().starts_with("tokens.");
-    EXPECT_EQ(item.value().is_meta(), is_moved) << item.key();
-    moved += static_cast<int64_t>(is_moved && item.key().find("lora_") != std::string::npos);
-  }
-  EXPECT_EQ(moved, 4);
-  for (const auto& [name, layer] : lora_layers(module)) {
-    EXPECT_EQ(layer->lora_A().device(), layer->weight().device()) << name;
-    EXPECT_TRUE(is_observed(layer->weight())) << name;
-  }
+  expect_near(train(all_layers(), parts(groups), 2, 2), train(all_layers(), nullptr, 1, 2), 1e-9, "twice");
 }
 
 }  // namespace
