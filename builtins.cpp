@@ -92,7 +92,7 @@ void add_callbacks() {
   all.add<GradientCentralization>("GradientCentralization", "subtracts the mean from each output's gradient");
   all.add<LearningRateFinder>("LearningRateFinder", "finds a learning rate by a range test, and trains with it");
   all.add<LearningRateMonitor>("LearningRateMonitor", "writes the learning rates to the loggers");
-  all.add<LoRA>("LoRA", "trains low-rank updates of linear layers; reads and writes PEFT's adapters");
+  all.add<LoRA>("LoRA", "trains low-rank updates of layers; reads and writes PEFT's adapters");
   all.add<MixUp>("MixUp", "trains on means of two samples and their labels");
   all.add<ModelCheckpoint>("ModelCheckpoint", "saves the newest, the best and the last checkpoints");
   all.add<ModelSummary>("ModelSummary", "prints the layers before training");

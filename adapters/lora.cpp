@@ -4,8 +4,10 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "levin/adapters/lora_layer.h"
 #include "levin/adapters/lora_targets.h"
@@ -80,12 +82,12 @@ LoRAOptions resolve(LoRAOptions options, const std::optional<PeftFolder>& folder
   return options;
 }
 
-std::vector<LinearLayer> layers_to_adapt(const Module& module, const LoRAOptions& options,
+std::vector<TargetLayer> layers_to_adapt(const Module& module, const LoRAOptions& options,
                                          const std::optional<PeftFolder>& folder, const std::string& outer) {
   if (!folder) return lora_targets(module, options, outer);
-  std::vector<LinearLayer> layers;
+  std::vector<TargetLayer> layers;
   for (const std::string& name : folder->layers) {
-    layers.push_back(linear_layer(module, name, options.path + "/adapter_model.safetensors "));
+    layers.push_back(target_layer(module, name, options.path + "/adapter_model.safetensors "));
   }
   return layers;
 }
@@ -101,7 +103,7 @@ void check_same(const T& own, const T& before, const char* name) {
 }
 
 void check_same_adapter(const NamedLayers& adapted, const LoRAOptions& options,
-                        const std::vector<LinearLayer>& wanted) {
+                        const std::vector<TargetLayer>& wanted) {
   const LoRAOptions& before = *adapted.front().second->options();
   check_same(*options.r, *before.r, "r");
   check_same(*options.lora_alpha, *before.lora_alpha, "lora_alpha");
@@ -110,7 +112,7 @@ void check_same_adapter(const NamedLayers& adapted, const LoRAOptions& options,
   check_same(options.quantize, before.quantize, "quantize");
   check_same(options.path, before.path, "path");
   std::vector<std::string> own, other;
-  for (const LinearLayer& layer : wanted) own.push_back(layer.name);
+  for (const TargetLayer& layer : wanted) own.push_back(layer.name);
   for (const auto& item : adapted) other.push_back(item.first);
   std::sort(own.begin(), own.end());
   std::sort(other.begin(), other.end());
@@ -129,19 +131,19 @@ std::string file_of(const LoRAOptions& options) {
 
 // The shapes of what the model will have, by name.
 std::map<std::string, std::vector<int64_t>> expected_shapes(const Module& module, const LoRAOptions& options,
-                                                            const std::vector<LinearLayer>& layers) {
+                                                            const std::vector<TargetLayer>& layers) {
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const auto& item : module.named_parameters()) shapes[item.key()] = item.value().sizes().vec();
-  for (const LinearLayer& layer : layers) {
-    shapes[layer.name + ".lora_A.weight"] = {*options.r, layer.in()};
-    shapes[layer.name + ".lora_B.weight"] = {layer.out(), *options.r};
+  for (const TargetLayer& layer : layers) {
+    shapes[layer.name + "." + layer.a_name() + ".weight"] = layer.a_shape(*options.r);
+    shapes[layer.name + "." + layer.b_name() + ".weight"] = layer.b_shape(*options.r);
   }
   return shapes;
 }
 
 // Before anything of the module is changed.
 void check_folder(const Module& module, const PeftFolder& folder, const LoRAOptions& options,
-                  const std::vector<LinearLayer>& layers) {
+                  const std::vector<TargetLayer>& layers) {
   const auto shapes = expected_shapes(module, options, layers);
   const std::string advice = " Give the model that the adapter was trained on.";
   for (const auto& [name, value] : folder.tensors) {
@@ -154,24 +156,54 @@ void check_folder(const Module& module, const PeftFolder& folder, const LoRAOpti
                           ", and the model needs " + shape_text(found->second) + " for r " +
                           std::to_string(*options.r) + "." + advice);
   }
-  for (const LinearLayer& layer : layers) {
-    if (!folder.tensors.contains(layer.name + ".lora_B.weight")) {
-      throw CheckpointError(file_of(options) + ": it has " + layer.name +
-                            ".lora_A.weight and no lora_B.weight for it. Write the adapter anew.");
+  for (const TargetLayer& layer : layers) {
+    if (!folder.tensors.contains(layer.name + "." + layer.b_name() + ".weight")) {
+      throw CheckpointError(file_of(options) + ": it has a " + layer.a_name() + " of " + layer.name + " and no " +
+                            layer.b_name() + " for it. Write the adapter anew.");
     }
-    if (layer.is_in_out || !folder.fan_in_fan_out) continue;  // PEFT sets it itself for Conv1D
+    // PEFT sets it itself for Conv1D; it means nothing to other kinds.
+    if (layer.use != WeightUse::linear || layer.is_in_out || !folder.fan_in_fan_out) continue;
     throw CheckpointError(options.path + "/adapter_config.json: fan_in_fan_out is true, and the weight of " +
                           layer.name + " is (out, in)." + advice);
   }
 }
 
-void load_folder(const Module& module, const PeftFolder& folder) {
+// The values of those parameters that the module has: its own before it is adapted (and maybe quantized), then the
+// adapters.
+void load_folder(const Module& module, const PeftFolder& folder, bool adapters) {
   const at::NoGradGuard no_grad;
   const auto parameters = module.named_parameters();
   for (const auto& [name, value] : folder.tensors) {
+    if (is_adapter_parameter(name) != adapters) continue;
     at::Tensor parameter = parameters[name];
     parameter.copy_(value);
   }
+}
+
+// ---- what layers cannot have ---------------------------------------------------------------------------------------
+
+void check_layers(const std::vector<TargetLayer>& layers, const LoRAOptions& options) {
+  bool quantizes = options.quantize == Quantize::none;
+  std::map<const at::TensorImpl*, std::string> names;
+  for (const TargetLayer& layer : layers) {
+    const at::Tensor weight = layer.weight();
+    const auto [first, is_new] = names.emplace(weight.unsafeGetTensorImpl(), layer.name);
+    if (!is_new) {
+      throw ConfigError("LoRAOptions.target_modules: " + first->second + " and " + layer.name +
+                        " share one weight, which can have one adapter. Name one of them in exclude_modules.");
+    }
+    if (*options.r % layer.groups != 0) {
+      throw ConfigError("LoRAOptions.r: " + std::to_string(*options.r) + " is no multiple of the " +
+                        std::to_string(layer.groups) + " groups of " + layer.name +
+                        ". Give another r, or name it in exclude_modules.");
+    }
+    if (!layer.can_be_quantized()) continue;
+    check_quantizable(weight.sizes(), options.quantize, layer.name);
+    quantizes = true;
+  }
+  if (quantizes) return;
+  throw ConfigError("LoRAOptions.quantize: " + enum_word(options.quantize) +
+                    " holds weights of linear layers in fewer bits, and target_modules names none. Leave it out.");
 }
 
 void freeze_all_but(Module& module, const LoRAOptions& options) {
@@ -183,6 +215,23 @@ void freeze_all_but(Module& module, const LoRAOptions& options) {
 
 at::Tensor whole_of(const WholeTensor& whole, const at::Tensor& parameter) {
   return whole ? whole(parameter) : parameter.detach();
+}
+
+// Weights that PEFT writes beside their adapters: of input and output embeddings of these names, if target_modules has
+// one of them as it is.
+std::set<std::string> frozen_embeddings(const NamedLayers& layers, const LoRAOptions& options) {
+  const std::array<std::string, 2> embeddings = {"embed_tokens", "lm_head"};
+  const auto& entries = options.target_modules;
+  const bool is_named = std::any_of(embeddings.begin(), embeddings.end(), [&](const std::string& name) {
+    return std::find(entries.begin(), entries.end(), name) != entries.end();
+  });
+  std::set<std::string> names;
+  for (const auto& [name, layer] : layers) {
+    const bool is_one = std::any_of(embeddings.begin(), embeddings.end(),
+                                    [&](const auto& end) { return name == end || name.ends_with("." + end); });
+    if (is_named && is_one && !layer->is_quantized()) names.insert(name + ".weight");
+  }
+  return names;
 }
 
 }  // namespace
@@ -199,22 +248,15 @@ void apply_lora(Module& module, const LoRAOptions& unchecked, const std::string&
     for (const auto& item : adapted) item.second->observe_again();
     return freeze_all_but(module, options);
   }
-  for (const LinearLayer& layer : wanted) check_quantizable(layer.weight().sizes(), options.quantize, layer.name);
-  if (folder) check_folder(module, *folder, options, wanted);
-  const auto shared = std::make_shared<const LoRAOptions>(options);
-  for (const LinearLayer& layer : wanted) LoRALayer::add_to(layer, shared);
-  freeze_all_but(module, options);
-  if (folder) load_folder(module, *folder);
-}
-
-void merge_lora(Module& module) {
-  const at::NoGradGuard no_grad;
-  for (const auto& [name, layer] : lora_layers(module)) {
-    const at::Tensor value = layer->merged(layer->weight(), layer->lora_A(), layer->lora_B());
-    at::Tensor weight = layer->weight();
-    layer->remove();
-    weight.copy_(value);
+  check_layers(wanted, options);
+  if (folder) {
+    check_folder(module, *folder, options, wanted);
+    load_folder(module, *folder, /*adapters=*/false);
   }
+  const auto shared = std::make_shared<const LoRAOptions>(options);
+  for (const TargetLayer& layer : wanted) LoRALayer::add_to(layer, shared);
+  freeze_all_but(module, options);
+  if (folder) load_folder(module, *folder, /*adapters=*/true);
 }
 
 void save_lora(const Module& module, const std::string& folder, const WholeTensor& whole, bool writes) {
@@ -222,7 +264,8 @@ void save_lora(const Module& module, const std::string& folder, const WholeTenso
   if (layers.empty()) throw Error("save_lora " + folder + ": the module has no adapters. Call apply_lora first.");
   PeftFolder adapter;
   adapter.options = *layers.front().second->options();
-  adapter.fan_in_fan_out = layers.front().second->is_in_out();
+  adapter.fan_in_fan_out =
+      std::any_of(layers.begin(), layers.end(), [](const auto& item) { return item.second->is_in_out(); });
   const auto& entries = adapter.options.target_modules;
   const bool is_plain = std::none_of(entries.begin(), entries.end(), [](const std::string& entry) {
     return entry == "all-linear" || is_pattern(entry);
@@ -232,36 +275,22 @@ void save_lora(const Module& module, const std::string& folder, const WholeTenso
     adapter.options.exclude_modules.clear();
     for (const auto& item : layers) adapter.options.target_modules.push_back(item.first);
   }
+  const auto frozen = frozen_embeddings(layers, *layers.front().second->options());
   for (const auto& item : module.named_parameters()) {
     const std::string& name = item.key();
-    if (!is_adapter_parameter(name) && !trains(name, adapter.options, layers)) continue;
-    const bool is_wrapped = is_adapted_bias(name, layers);  // PEFT has the layer inside its own
-    const std::string key = is_wrapped ? name.substr(0, name.size() - 4) + "base_layer.bias" : name;
+    const bool is_frozen = frozen.contains(name);
+    if (!is_adapter_parameter(name) && !is_frozen && !trains(name, adapter.options, layers)) continue;
+    const bool is_wrapped = is_frozen || is_adapted_bias(name, layers);  // PEFT has the layer inside its own
+    const size_t end = name.rfind('.') + 1;
+    const std::string key = is_wrapped ? name.substr(0, end) + "base_layer." + name.substr(end) : name;
     adapter.tensors[key] = whole_of(whole, item.value());
   }
   if (writes) write_peft_folder(folder, adapter);
 }
 
-std::vector<std::pair<std::string, at::Tensor>> merged_parameters(const Module& module, const WholeTensor& whole) {
-  std::map<std::string, std::shared_ptr<LoRALayer>> layers;
-  for (const auto& [name, layer] : lora_layers(module)) layers[name.empty() ? "weight" : name + ".weight"] = layer;
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
-  for (const auto& item : module.named_parameters()) {
-    if (is_adapter_parameter(item.key())) continue;
-    at::Tensor value = whole_of(whole, item.value());
-    if (const auto found = layers.find(item.key()); found != layers.end()) {
-      const LoRALayer& layer = *found->second;
-      const at::Tensor a = whole_of(whole, layer.lora_A()), b = whole_of(whole, layer.lora_B());
-      if (value.defined()) value = layer.merged(value, a.to(value.device()), b.to(value.device()));
-    }
-    tensors.emplace_back(item.key(), std::move(value));
-  }
-  return tensors;
-}
-
 bool is_adapter_parameter(const std::string& name) {
-  const std::string dotted = "." + name;
-  return dotted.ends_with(".lora_A.weight") || dotted.ends_with(".lora_B.weight");
+  const std::string end = ".weight";
+  return name.ends_with(end) && is_adapter_matrix(name.substr(0, name.size() - end.size()));
 }
 
 NamedLayers lora_layers(const Module& module) {

@@ -1,4 +1,5 @@
-// LoRA on the linear layers of any module, found by name (docs/lora.md). In a run the callback LoRA does this; by hand:
+// LoRA on the layers of any module, found by name (docs/lora.md): linear ones, embeddings and convolutions. In a run
+// the callback LoRA does this; by hand:
 //
 //   levin::apply_lora(*model, {.target_modules = {"query", "value"}, .r = 16, .lora_alpha = 32});
 //   …                                    // train the parameters that require gradients
@@ -25,17 +26,23 @@ namespace levin {
 class LoRALayer;
 
 /// Adds lora_A.weight (r, in) and lora_B.weight (out, r) to every layer that target_modules names, and freezes all
-/// parameters but those, modules_to_save and the biases of `bias`. From then on the layer's product, however it is
-/// computed, is that of weight + scaling * B A. With `path` the adapter's folder says which layers, r and lora_alpha.
-/// A module that is adapted with the same options already stays as it is.
-/// `outer`: a prefix that names of layers in the options may have ("model."). Draws A from the default generator.
-/// Throws ConfigError for options that name nothing or contradict the folder or what the module is adapted with,
-/// CheckpointError for a folder that does not fit the module.
+/// parameters but those, modules_to_save and the biases of `bias`. Embeddings get lora_embedding_A.weight (r, rows) and
+/// lora_embedding_B.weight (width, r), convolutions lora_A.weight (r, in, size …) and lora_B.weight (out, r / groups,
+/// 1 …). From then on the layer's product, however it is computed, is that of weight + scaling * B A. With `path` the
+/// adapter's folder says which layers, r and lora_alpha. A module that is adapted with the same options already stays
+/// as it is. `outer`: a prefix that names of layers in the options may have ("model."). Draws A from the default
+/// generator. Throws ConfigError for options that name nothing or contradict the folder or what the module is adapted
+/// with, CheckpointError for a folder that does not fit the module.
 void apply_lora(torch::nn::Module& module, const LoRAOptions& options, const std::string& outer = "");
 
 /// Adds scaling * B A to the weights and removes the adapters; parameters stay frozen, quantized weights are of their
-/// first type again. Does nothing to a module without adapters.
+/// first type again. Does nothing to a module without adapters. Throws what check_merge throws, and changes nothing
+/// then.
 void merge_lora(torch::nn::Module& module);
+
+/// Throws Error if the adapters cannot be merged: one of a convolution in several groups, or of a weight that the model
+/// uses at a second place, which would change too (tied embeddings).
+void check_merge(const torch::nn::Module& module);
 
 /// The whole of a parameter, of which a strategy may hold a part; on ranks but 0 it may be undefined.
 using WholeTensor = std::function<at::Tensor(const at::Tensor& parameter)>;
@@ -47,7 +54,7 @@ void save_lora(const torch::nn::Module& module, const std::string& folder, const
                bool writes = true);
 
 /// The module's parameters by name as merge_lora would leave them, while the module keeps its adapters. Those that
-/// `whole` leaves undefined are undefined.
+/// `whole` leaves undefined are undefined. Throws what check_merge throws.
 [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> merged_parameters(const torch::nn::Module& module,
                                                                                 const WholeTensor& whole = {});
 

@@ -2,38 +2,47 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/dropout.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/matmul.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
 #include <array>
 #include <cmath>
 #include <string_view>
+#include <utility>
 
+#include "levin/core/added_part.h"
 #include "levin/core/error.h"
 
 namespace levin {
 
-// lora_A or lora_B as a module, so that the parameters' names are PEFT's: q_proj.lora_A.weight. lora_A owns the layer:
-// the observation ends with the model.
+// A or B as a module, so that the parameters' names are PEFT's: q_proj.lora_A.weight.
 class LoRALayer::Matrix : public torch::nn::Module {
  public:
-  Matrix(at::Tensor value, std::shared_ptr<LoRALayer> of)
-      : torch::nn::Module("LoRAMatrix"), layer(std::move(of)), weight(register_parameter("weight", std::move(value))) {}
-  ~Matrix() override {
-    if (layer != nullptr) end_observation(layer->weight_);
-  }
-  Matrix(const Matrix&) = delete;
-  Matrix& operator=(const Matrix&) = delete;
-
-  std::shared_ptr<LoRALayer> layer;
+  explicit Matrix(at::Tensor value)
+      : torch::nn::Module("LoRAMatrix"), weight(register_parameter("weight", std::move(value))) {}
   at::Tensor weight;
 };
 
+// A, which owns the layer: the observation ends with the model.
+class LoRALayer::Owner : public Matrix, public AddedPart {
+ public:
+  Owner(at::Tensor value, std::shared_ptr<LoRALayer> of) : Matrix(std::move(value)), layer(std::move(of)) {}
+  ~Owner() override { end_observation(layer->weight_); }
+  Owner(const Owner&) = delete;
+  Owner& operator=(const Owner&) = delete;
+
+  void take_out() override { layer->take_out(); }
+  void put_back() override { layer->put_back(); }
+  void add_to(torch::nn::Module& copy) override { layer->add_copy_to(copy); }
+
+  std::shared_ptr<LoRALayer> layer;
+};
+
 namespace {
+
+constexpr const char* kScales = "quantized";
 
 // They would compute with the bits as if those were the matrix.
 constexpr std::array<std::string_view, 14> kComputing = {
@@ -47,69 +56,92 @@ double lora_scaling(const LoRAOptions& resolved) {
   return resolved.lora_alpha.value() / (resolved.use_rslora.value() ? std::sqrt(rank) : rank);
 }
 
-at::Tensor LinearLayer::weight() const {
-  return module->named_parameters(/*recurse=*/false)["weight"];
-}
-
-LoRALayer::LoRALayer(const LinearLayer& layer, std::shared_ptr<const LoRAOptions> resolved)
-    : name_(layer.name), module_(layer.module), options_(std::move(resolved)), weight_(layer.weight()) {
+LoRALayer::LoRALayer(const TargetLayer& layer, std::shared_ptr<const LoRAOptions> resolved)
+    : layer_(layer), options_(std::move(resolved)), weight_(layer.weight()) {
   form_ = {options_->quantize, weight_.sizes().vec(), layer.is_in_out, weight_.scalar_type()};
   const auto options = weight_.options().requires_grad(false);
-  a_ = at::empty({*options_->r, layer.in()}, options);
-  b_ = at::zeros({layer.out(), *options_->r}, options);
+  a_ = at::empty(layer.a_shape(*options_->r), options);
+  b_ = at::empty(layer.b_shape(*options_->r), options);
 }
 
-std::shared_ptr<LoRALayer> LoRALayer::add_to(const LinearLayer& layer, std::shared_ptr<const LoRAOptions> resolved) {
+std::shared_ptr<LoRALayer> LoRALayer::add_to(const TargetLayer& layer, std::shared_ptr<const LoRAOptions> resolved) {
   const std::shared_ptr<LoRALayer> made(new LoRALayer(layer, std::move(resolved)));
   const at::NoGradGuard no_grad;
-  made->start_weights();
+  layer.start(made->a_, made->b_, made->options_->init_lora_weights);
   made->weight_.set_requires_grad(false);
   if (made->is_quantized()) made->quantize();
-  const auto a = layer.module->register_module("lora_A", std::make_shared<Matrix>(made->a_, made));
-  const auto b = layer.module->register_module("lora_B", std::make_shared<Matrix>(made->b_, nullptr));
-  a->train(layer.module->is_training());
-  b->train(layer.module->is_training());
-  made->a_ = a->weight;
-  made->b_ = b->weight;
-  made->mode_ = a.get();
-  observe_weight(made->weight_, made);
+  made->register_parts(made);
   return made;
+}
+
+void LoRALayer::register_parts(const std::shared_ptr<LoRALayer>& self) {
+  torch::nn::Module& module = *layer_.module;
+  const auto a = module.register_module(layer_.a_name(), std::make_shared<Owner>(a_, self));
+  const auto b = module.register_module(layer_.b_name(), std::make_shared<Matrix>(b_));
+  a->train(module.is_training());
+  b->train(module.is_training());
+  a_ = a->weight;
+  b_ = b->weight;
+  owner_ = a.get();
+  observe_weight(weight_, self);
 }
 
 std::shared_ptr<LoRALayer> LoRALayer::of(const torch::nn::Module& module) {
   for (const auto& child : module.children()) {
-    if (const auto* matrix = dynamic_cast<const Matrix*>(child.get()); matrix != nullptr && matrix->layer != nullptr) {
-      return matrix->layer;
-    }
+    if (const auto* owner = dynamic_cast<const Owner*>(child.get())) return owner->layer;
   }
   return nullptr;
 }
 
-// kaiming_uniform_ with a = sqrt(5), as torch::nn::Linear's weight: within 1 / sqrt(in).
-void LoRALayer::start_weights() {
-  if (options_->init_lora_weights == LoRAInit::gaussian) {
-    a_.normal_(0, 1 / static_cast<double>(*options_->r));
-    return;
-  }
-  const double bound = 1 / std::sqrt(static_cast<double>(a_.size(1)));
-  a_.uniform_(-bound, bound);
-}
-
 void LoRALayer::quantize() {
   const QuantizedWeight bits = quantize_weight(weight_.detach(), form_);
-  const auto holder = module_->register_module("quantized", std::make_shared<torch::nn::Module>("QuantizedScales"));
-  scales_ = holder->register_buffer("scales", bits.scales);
+  hold_scales(bits.scales);
   weight_.set_data(bits.values);
 }
 
-void LoRALayer::observe_again() {
-  if (!is_observed(weight_)) observe_weight(weight_, std::static_pointer_cast<LoRALayer>(mode_->layer));
+void LoRALayer::hold_scales(const at::Tensor& scales) {
+  const auto holder = std::make_shared<torch::nn::Module>("QuantizedScales");
+  layer_.module->register_module(kScales, holder);
+  scales_ = holder->register_buffer("scales", scales);
 }
 
-at::Tensor LoRALayer::update_of(const at::Tensor& input) const {
-  at::Tensor x = input.to(a_.scalar_type());
-  if (options_->lora_dropout > 0) x = at::dropout(x, options_->lora_dropout, mode_->is_training());
-  return at::linear(at::linear(x, a_), b_);
+void LoRALayer::take_out() {
+  const auto children = layer_.module->named_children();
+  for (const std::string& name : {std::string(kScales), layer_.a_name(), layer_.b_name()}) {
+    const auto* part = children.find(name);
+    if (part == nullptr) continue;
+    taken_out_.emplace_back(name, *part);
+    layer_.module->unregister_module(name);
+  }
+  if (!is_quantized()) return;  // bits cannot replace the parameter that a layer's reset() makes
+  bits_ = without_observed_key(weight_);
+  weight_.set_data(at::zeros({1}, bits_.options().dtype(form_.dtype)).expand(form_.shape));
+}
+
+void LoRALayer::put_back() {
+  if (is_quantized()) weight_.set_data(with_observed_key(std::exchange(bits_, {})));
+  for (const auto& [name, part] : taken_out_) layer_.module->register_module(name, part);
+  taken_out_.clear();
+}
+
+void LoRALayer::add_copy_to(torch::nn::Module& copy) const {
+  TargetLayer layer = layer_;
+  layer.module = &copy;
+  const std::shared_ptr<LoRALayer> made(new LoRALayer(layer, options_));
+  const at::NoGradGuard no_grad;
+  made->form_ = form_;
+  made->weight_.set_requires_grad(false);
+  made->a_ = at::empty_like(a_, made->weight_.device());
+  made->b_ = at::empty_like(b_, made->weight_.device());
+  if (is_quantized()) {
+    made->hold_scales(at::empty_like(scales_, made->weight_.device()));
+    made->weight_.set_data(at::empty_like(bits_, made->weight_.device()));
+  }
+  made->register_parts(made);
+}
+
+void LoRALayer::observe_again() {
+  if (!is_observed(weight_)) observe_weight(weight_, std::static_pointer_cast<LoRALayer>(owner_->layer));
 }
 
 at::Tensor LoRALayer::product(const WeightProduct& call) {
@@ -121,14 +153,15 @@ at::Tensor LoRALayer::product(const WeightProduct& call) {
   } else {
     base = call.unchanged();
   }
-  return base.add(update_of(call.input).to(base.scalar_type()), lora_scaling(*options_));
+  const double dropout = owner_->is_training() ? options_->lora_dropout : 0;
+  return base.add(layer_.update_of(call, a_, b_, dropout).to(base.scalar_type()), lora_scaling(*options_));
 }
 
 void LoRALayer::check_other_use(const std::string& operator_name) const {
   if (!is_quantized()) return;
   for (const std::string_view name : kComputing) {
     if (operator_name != name) continue;
-    throw Error("LoRA: " + operator_name + " computes with the weight of " + name_ +
+    throw Error("LoRA: " + operator_name + " computes with the weight of " + layer_.name +
                 ", which is quantized and fit for the layer's own product alone. Name the layer in exclude_modules.");
   }
 }
@@ -137,21 +170,21 @@ at::Tensor LoRALayer::merged(const at::Tensor& weight, const at::Tensor& a, cons
   const at::NoGradGuard no_grad;
   const at::Tensor plain = without_observed_key(weight);  // its to() would keep the type of the bits
   const auto wide = form_.dtype == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor update = at::matmul(b.to(wide), a.to(wide)) * lora_scaling(*options_);
+  const at::Tensor update = layer_.weight_update(a.to(wide), b.to(wide)) * lora_scaling(*options_);
   const at::Tensor base = is_quantized() ? dequantize_weight({plain, scales_}, form_, wide) : plain.to(wide);
-  return (base + (form_.is_in_out ? update.t() : update)).to(form_.dtype);
+  return (base + update).to(form_.dtype);
 }
 
 void LoRALayer::remove() {
   const at::NoGradGuard no_grad;
-  const std::shared_ptr<LoRALayer> alive = mode_->layer;
+  const std::shared_ptr<LoRALayer> alive = owner_->layer;
   forget_weight(weight_);
   if (is_quantized()) {
     weight_.set_data(dequantize_weight({weight_, scales_}, form_, form_.dtype));
-    module_->unregister_module("quantized");
+    layer_.module->unregister_module(kScales);
   }
-  module_->unregister_module("lora_B");
-  module_->unregister_module("lora_A");
+  layer_.module->unregister_module(layer_.b_name());
+  layer_.module->unregister_module(layer_.a_name());
 }
 
 }  // namespace levin

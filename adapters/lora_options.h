@@ -19,14 +19,14 @@ struct EnumNames<LoRABias> {
                                     std::pair{"lora_only", LoRABias::lora_only}};
 };
 
-/// How A starts: uniform as a linear layer's weight, or normal. B starts as zeros.
+/// How A starts: uniform as a linear layer's weight, or normal. B starts as zeros. Of embeddings A is zeros, B normal.
 enum class LoRAInit { uniform, gaussian };
 template <>
 struct EnumNames<LoRAInit> {
   static constexpr std::array names{std::pair{"true", LoRAInit::uniform}, std::pair{"gaussian", LoRAInit::gaussian}};
 };
 
-/// How the weights of adapted layers are held.
+/// How the weights of adapted linear layers are held.
 enum class Quantize { none, int8, nf4 };
 template <>
 struct EnumNames<Quantize> {
@@ -52,12 +52,13 @@ struct LoRAOptions {
     using O = LoRAOptions;
     return levin::fields(
         field("target_modules", &O::target_modules,
-              "the linear layers to adapt: names, their last parts (q_proj), patterns (\"h.[0-3].*\"), or all-linear"),
+              "the layers to adapt: names, their last parts (q_proj), patterns (\"h.[0-3].*\"), or all-linear"),
         field("r", &O::r, "rank of the update; null: 8, or that of path")
             .check([](const auto& r) { return !r || *r > 0; }, "> 0"),
         field("lora_alpha", &O::lora_alpha, "the update is scaled by lora_alpha / r; null: 8, or that of path")
             .check([](const auto& alpha) { return !alpha || *alpha > 0; }, "> 0"),
-        field("lora_dropout", &O::lora_dropout, "share of an adapter's inputs dropped while training")
+        field("lora_dropout", &O::lora_dropout,
+              "share of an adapter's inputs dropped while training; of embeddings none")
             .min(0.0)
             .below(1.0),
         field("exclude_modules", &O::exclude_modules, "layers of target_modules that are left as they are"),
@@ -65,9 +66,11 @@ struct LoRAOptions {
               "other modules to train, such as a new head; the adapter's folder holds them too"),
         field("bias", &O::bias, "biases to train: none, all, or lora_only, those of adapted layers"),
         field("use_rslora", &O::use_rslora, "scale by lora_alpha / sqrt(r); null: false, or that of path"),
-        field("init_lora_weights", &O::init_lora_weights, "how A starts: true, as a linear layer's weight; gaussian"),
+        field("init_lora_weights", &O::init_lora_weights,
+              "how A starts: true, as a linear layer's weight; gaussian; of embeddings it is B, always normal"),
         field("quantize", &O::quantize,
-              "hold the adapted layers' weights in 8 bits (int8) or 4 (nf4), and train the adapter alone (QLoRA)"),
+              "hold the weights of adapted linear layers in 8 bits (int8) or 4 (nf4), and train the adapter alone "
+              "(QLoRA)"),
         field("path", &O::path, "a folder with adapter_config.json and adapter_model.safetensors to start from")
             .ranks_may_differ(),
         field("save_to", &O::save_to, "a folder for the adapter at the end of fit, in PEFT's layout; \"\": none")

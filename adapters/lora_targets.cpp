@@ -1,13 +1,13 @@
 #include "levin/adapters/lora_targets.h"
 
 #include <fnmatch.h>
-#include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
-#include <optional>
 #include <set>
+#include <variant>
 
+#include "levin/adapters/layer_kind.h"
 #include "levin/core/error.h"
 #include "levin/core/value.h"
 
@@ -18,32 +18,6 @@ namespace {
 using torch::nn::Module;
 
 constexpr size_t kMostNames = 12;  // in a message
-
-bool is_matrix(const at::Tensor* weight) {
-  return weight != nullptr && weight->defined() && weight->dim() == 2;
-}
-
-bool is_conv1d(const Module& module) {
-  return module.name().ends_with("Conv1D");
-}
-
-bool is_linear(const Module& module) {
-  const auto own = module.named_parameters(/*recurse=*/false);
-  const bool is_known = dynamic_cast<const torch::nn::LinearImpl*>(&module) != nullptr || is_conv1d(module);
-  return is_known && is_matrix(own.find("weight"));
-}
-
-// A class of the user's: (out, in) unless its bias says otherwise.
-std::optional<LinearLayer> as_layer(const std::string& name, Module& module) {
-  const auto own = module.named_parameters(/*recurse=*/false);
-  const at::Tensor* weight = own.find("weight");
-  if (!is_matrix(weight) || dynamic_cast<const torch::nn::EmbeddingImpl*>(&module) != nullptr) return std::nullopt;
-  if (LoRALayer::of(module) != nullptr) return LinearLayer{name, &module, LoRALayer::of(module)->is_in_out()};
-  const at::Tensor* bias = own.find("bias");
-  const bool fits_in_out =
-      bias != nullptr && bias->defined() && bias->numel() == weight->size(1) && bias->numel() != weight->size(0);
-  return LinearLayer{name, &module, is_conv1d(module) || fits_in_out};
-}
 
 bool is_part_of(const std::string& name, const std::string& outer) {
   return name == outer || name.starts_with(outer + ".");
@@ -70,8 +44,7 @@ std::vector<std::string> module_names(const Module& module) {
   std::vector<std::string> names;
   for (const auto& item : module.named_modules("", /*include_self=*/false)) {
     const std::string& name = item.key();
-    const bool is_added = name.ends_with("lora_A") || name.ends_with("lora_B") || name.ends_with("quantized");
-    if (!is_added) names.push_back(name);
+    if (!is_adapter_matrix(name) && !name.ends_with("quantized")) names.push_back(name);
   }
   return names;
 }
@@ -81,20 +54,50 @@ std::string last_part(const std::string& name) {
   return dot == std::string::npos ? name : name.substr(dot + 1);
 }
 
-// " Did you mean …? Linear layers: query, key, value, dense, in full as encoder.layer.0.attention.self.query."
-std::string known_layers(const Module& module, const std::string& entry) {
-  std::vector<std::string> ends, full;
-  for (const LinearLayer& layer : linear_layers(module)) {
-    full.push_back(layer.name);
+// The last parts of some layers' names, each once.
+std::vector<std::string> ends_of(const std::vector<TargetLayer>& layers) {
+  std::vector<std::string> ends;
+  for (const TargetLayer& layer : layers) {
     const std::string end = last_part(layer.name);
     if (std::find(ends.begin(), ends.end(), end) == ends.end()) ends.push_back(end);
   }
-  if (full.empty()) return " The module has no torch::nn::Linear; name layers of other classes one by one.";
-  std::string hint = did_you_mean(entry, ends);
-  if (hint.empty()) hint = did_you_mean(entry, full);
-  const bool cut = ends.size() > kMostNames;
-  if (cut) ends.resize(kMostNames);
-  return hint + " Linear layers: " + join(ends) + (cut ? ", …" : "") + "; in full as " + full.front() + ".";
+  return ends;
+}
+
+std::string list_of(std::vector<std::string> names) {
+  const bool cut = names.size() > kMostNames;
+  if (cut) names.resize(kMostNames);
+  return join(names) + (cut ? ", …" : "");
+}
+
+// Embeddings and convolutions of LibTorch's classes.
+std::vector<TargetLayer> other_layers(const Module& module) {
+  std::vector<TargetLayer> layers;
+  for (const auto& item : module.named_modules("", /*include_self=*/false)) {
+    if (!is_known_layer(*item.value()) || is_linear_layer(*item.value())) continue;
+    const auto kind = layer_kind(item.key(), *item.value());
+    if (const auto* layer = std::get_if<TargetLayer>(&kind)) layers.push_back(*layer);
+  }
+  return layers;
+}
+
+// " Did you mean …? Linear layers: query, key, value, dense; in full as encoder.layer.0.attention.self.query.
+// Embeddings and convolutions: word_embeddings."
+std::string known_layers(const Module& module, const std::string& entry) {
+  const auto linear = linear_layers(module), others = other_layers(module);
+  if (linear.empty() && others.empty()) {
+    return " The module has no torch::nn::Linear; name layers of other classes one by one.";
+  }
+  std::vector<std::string> ends = ends_of(linear), full;
+  for (const auto* layers : {&linear, &others}) {
+    for (const TargetLayer& layer : *layers) full.push_back(layer.name);
+  }
+  const auto other_ends = ends_of(others);
+  std::string text = linear.empty() ? "" : " Linear layers: " + list_of(ends) + "; in full as " + full.front() + ".";
+  if (!others.empty()) text += " Embeddings and convolutions: " + list_of(other_ends) + ".";
+  ends.insert(ends.end(), other_ends.begin(), other_ends.end());
+  const std::string hint = did_you_mean(entry, ends);
+  return (hint.empty() ? did_you_mean(entry, full) : hint) + text;
 }
 
 class Targets {
@@ -102,7 +105,7 @@ class Targets {
   Targets(const Module& module, const LoRAOptions& options, const std::string& outer)
       : module_(module), options_(options), outer_(outer), modules_(module.named_modules("", false)) {}
 
-  std::vector<LinearLayer> find() {
+  std::vector<TargetLayer> find() {
     if (options_.target_modules.empty()) {
       problems_.add({}, "LoRAOptions.target_modules",
                     "names no layer. Give names, patterns or all-linear." + known_layers(module_, ""));
@@ -119,27 +122,28 @@ class Targets {
     const std::string here = detail::index_path("LoRAOptions.target_modules", k);
     if (entry == "all-linear") return add_all();
     bool has_match = false, has_layer = false;
-    std::string other;
+    std::string problem;  // of a match that can neither be adapted nor is excluded
     for (const std::string& name : module_names(module_)) {
       if (!matches(entry, name, outer_)) continue;
       has_match = true;
-      Module& module = *modules_[name];
-      const auto layer = as_layer(name, module);
-      if (layer) found_.insert(name);
-      if (!layer) other = name;
-      has_layer = has_layer || layer.has_value();
+      const auto kind = layer_kind(name, *modules_[name]);
+      const auto* why = std::get_if<std::string>(&kind);
+      if (why != nullptr && !matches_any(options_.exclude_modules, name, outer_)) {
+        problem = *why;
+        continue;
+      }
+      has_layer = true;
+      if (why == nullptr) found_.insert(name);
     }
     if (!has_match) {
       problems_.add({}, here, "no layer's name matches \"" + entry + "\"." + known_layers(module_, entry));
-    } else if (!has_layer || (!other.empty() && !is_pattern(entry))) {
-      problems_.add({}, here,
-                    "\"" + entry + "\" matches " + other + ", a " + modules_[other]->name() +
-                        ", and LoRA adapts linear layers." + known_layers(module_, entry));
+    } else if (!has_layer || (!problem.empty() && !is_pattern(entry))) {
+      problems_.add({}, here, "\"" + entry + "\" matches " + problem + known_layers(module_, entry));
     }
   }
 
   void add_all() {
-    for (const LinearLayer& layer : linear_layers(module_)) {
+    for (const TargetLayer& layer : linear_layers(module_)) {
       if (!is_head(layer.name)) found_.insert(layer.name);
     }
   }
@@ -152,15 +156,15 @@ class Targets {
                   "no module's name matches \"" + entry + "\"." + did_you_mean(entry, names));
   }
 
-  std::vector<LinearLayer> in_order() {
+  std::vector<TargetLayer> in_order() {
     const auto kept = saved_modules(module_, options_.modules_to_save, outer_);
     const auto is_kept = [&](const std::string& name) {
       return std::any_of(kept.begin(), kept.end(), [&](const auto& one) { return is_part_of(name, one); });
     };
-    std::vector<LinearLayer> layers;
+    std::vector<TargetLayer> layers;
     for (const std::string& name : module_names(module_)) {
       if (!found_.contains(name) || is_kept(name) || matches_any(options_.exclude_modules, name, outer_)) continue;
-      layers.push_back(*as_layer(name, *modules_[name]));
+      layers.push_back(std::get<TargetLayer>(layer_kind(name, *modules_[name])));
     }
     if (!layers.empty()) return layers;
     throw ConfigError(
@@ -183,25 +187,27 @@ bool is_pattern(const std::string& entry) {
   return entry.find_first_of("*?[") != std::string::npos;
 }
 
-std::vector<LinearLayer> linear_layers(const Module& module) {
-  std::vector<LinearLayer> layers;
+std::vector<TargetLayer> linear_layers(const Module& module) {
+  std::vector<TargetLayer> layers;
   for (const auto& item : module.named_modules("", /*include_self=*/false)) {
-    if (is_linear(*item.value())) layers.push_back(*as_layer(item.key(), *item.value()));
+    if (!is_linear_layer(*item.value())) continue;
+    layers.push_back(std::get<TargetLayer>(layer_kind(item.key(), *item.value())));
   }
   return layers;
 }
 
-LinearLayer linear_layer(const Module& module, const std::string& name, const std::string& where) {
+TargetLayer target_layer(const Module& module, const std::string& name, const std::string& where) {
   const auto modules = module.named_modules("", /*include_self=*/false);
   const auto* found = modules.find(name);
   if (found == nullptr) {
     throw ConfigError(where + "adapts " + name + ", which the model does not have." + known_layers(module, name));
   }
-  if (auto layer = as_layer(name, **found)) return *layer;
-  throw ConfigError(where + "adapts " + name + ", a " + (*found)->name() + ", and LoRA adapts linear layers.");
+  const auto kind = layer_kind(name, **found);
+  if (const auto* layer = std::get_if<TargetLayer>(&kind)) return *layer;
+  throw ConfigError(where + "adapts " + std::get<std::string>(kind));
 }
 
-std::vector<LinearLayer> lora_targets(const Module& module, const LoRAOptions& options, const std::string& outer) {
+std::vector<TargetLayer> lora_targets(const Module& module, const LoRAOptions& options, const std::string& outer) {
   return Targets(module, options, outer).find();
 }
 

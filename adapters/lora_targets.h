@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "levin/adapters/lora_layer.h"
+#include "levin/adapters/lora_options.h"
+#include "levin/adapters/target_layer.h"
 
 namespace levin {
 
@@ -13,23 +14,31 @@ namespace levin {
 
 /// The linear layers of a model in its order: torch::nn::Linear and what derives from it, and modules called Conv1D,
 /// whose weight is (in, out).
-[[nodiscard]] std::vector<LinearLayer> linear_layers(const torch::nn::Module& module);
+[[nodiscard]] std::vector<TargetLayer> linear_layers(const torch::nn::Module& module);
 
-/// The layer called `name`, of any class with a "weight" of two dimensions but an Embedding; throws ConfigError
-/// beginning with `where` if there is none, with the nearest names.
-[[nodiscard]] LinearLayer linear_layer(const torch::nn::Module& module, const std::string& name,
+/// The layer called `name`, if it can be adapted; else throws ConfigError beginning with `where`, with the reason, or
+/// the nearest names.
+[[nodiscard]] TargetLayer target_layer(const torch::nn::Module& module, const std::string& name,
                                        const std::string& where);
+
+// Note [Which layers can be adapted]
+// torch::nn::Linear, Embedding, Conv1d, Conv2d and Conv3d, and what derives from them; GPT-2's Conv1D; and by name
+// modules of other classes: what KnowsWeightUse says, else a "weight" of two dimensions is a linear layer's, (out, in)
+// unless its bias says otherwise, and one of three to five is the kernel of a convolution in one group. Not a
+// convolution whose padding PEFT's adapters cannot have: a padding_mode other than zeros, or padding "same" with a
+// dilation (PEFT gives lora_A neither); nor transposed convolutions and EmbeddingBag.
 
 // Note [How layers are named]
 // An entry of target_modules is a layer's name in full ("encoder.layer.0.attention.self.query"), the end of some names
 // ("query", "self.query"), as in PEFT, or a shell pattern over names in full ("encoder.layer.[0-3].*"), of whose
-// matches those that can be adapted count. "all-linear" is every linear layer but the heads of Hugging Face's models:
-// lm_head, classifier, score and what is in them. `outer` ("model."), where names of the whole module begin with it,
-// may be left out or not.
+// matches those that can be adapted count, of any kind. "all-linear" is every linear layer but the heads of Hugging
+// Face's models: lm_head, classifier, score and what is in them. `outer` ("model."), where names of the whole module
+// begin with it, may be left out or not.
 //
 /// The layers that target_modules names, without those of exclude_modules and modules_to_save. Throws ConfigError with
-/// every problem: an entry that matches nothing, or what is no linear layer; nothing to adapt.
-[[nodiscard]] std::vector<LinearLayer> lora_targets(const torch::nn::Module& module, const LoRAOptions& options,
+/// every problem: an entry that matches nothing, or what cannot be adapted; nothing to adapt; two layers
+/// with one weight.
+[[nodiscard]] std::vector<TargetLayer> lora_targets(const torch::nn::Module& module, const LoRAOptions& options,
                                                     const std::string& outer = "");
 
 /// The submodules that modules_to_save names, in full. Throws ConfigError for an entry that matches nothing.

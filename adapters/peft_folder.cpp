@@ -19,6 +19,8 @@ constexpr const char* kTensors = "adapter_model.safetensors";
 constexpr std::string_view kOuter = "base_model.model.";
 constexpr std::string_view kBaseLayer = ".base_layer.";  // PEFT's wrapper, within which the layer's own bias is
 constexpr std::string_view kA = ".lora_A.weight";
+constexpr std::string_view kEmbedding = ".lora_embedding_";  // and A or B: parameters of PEFT's layer itself
+constexpr std::string_view kWeight = ".weight";
 constexpr uint64_t kMostConfigBytes = 16 << 20;
 
 std::string file_in(const std::string& folder, const char* name) {
@@ -63,8 +65,9 @@ void check_method(const Json& config, const std::string& path) {
   if (type != "LORA") {
     refuse(path, "its peft_type is \"" + cut_text(type) + "\", and Levin reads LORA.");
   }
-  for (const char* key : {"use_dora", "rank_pattern", "alpha_pattern", "layer_replication", "target_parameters",
-                          "use_qalora", "trainable_token_indices", "alora_invocation_tokens", "lora_bias"}) {
+  for (const char* key :
+       {"use_dora", "rank_pattern", "alpha_pattern", "layer_replication", "target_parameters", "use_qalora",
+        "trainable_token_indices", "alora_invocation_tokens", "lora_bias", "ensure_weight_tying"}) {
     if (!is_set(config, key)) continue;
     refuse(path, std::string(key) + " is " + cut_text(config.at(key).dump()) +
                      ", which Levin's LoRA does not have. Train the adapter without it, or merge it in PEFT "
@@ -100,6 +103,13 @@ void read_config(const std::string& folder, PeftFolder& adapter) {
   }
 }
 
+// ".lora_embedding_A" or ".lora_embedding_B" at the end.
+bool is_of_embedding(std::string_view name) {
+  if (name.empty() || (name.back() != 'A' && name.back() != 'B')) return false;
+  name.remove_suffix(1);
+  return name.ends_with(kEmbedding);
+}
+
 std::string levin_name(std::string name, const std::string& path) {
   if (!name.starts_with(kOuter)) {
     refuse(path, "it has \"" + cut_text(name) + "\", and names of PEFT's adapters begin with " + std::string(kOuter) +
@@ -109,11 +119,24 @@ std::string levin_name(std::string name, const std::string& path) {
   if (const size_t place = name.find(kBaseLayer); place != std::string::npos) {
     name.replace(place, kBaseLayer.size(), ".");
   }
-  for (const char* part : {"lora_embedding_", "lora_magnitude_vector"}) {
-    if (name.find(part) == std::string::npos) continue;
-    refuse(path, "it has " + cut_text(name) + ", and Levin's LoRA adapts linear layers without DoRA.");
+  if (name.find("lora_magnitude_vector") != std::string::npos) {
+    refuse(path, "it has " + cut_text(name) + ", and Levin's LoRA has no DoRA.");
   }
-  return name;
+  return is_of_embedding(name) ? name + std::string(kWeight) : name;
+}
+
+std::string peft_name(const std::string& name) {
+  const std::string full = std::string(kOuter) + name;
+  const std::string without = name.ends_with(kWeight) ? full.substr(0, full.size() - kWeight.size()) : full;
+  return is_of_embedding(without) ? without : full;
+}
+
+// The layer of which it is the A, or "".
+std::string layer_of(const std::string& name) {
+  for (const std::string& end : {std::string(kA), std::string(kEmbedding) + "A" + std::string(kWeight)}) {
+    if (name.ends_with(end)) return name.substr(0, name.size() - end.size());
+  }
+  return "";
 }
 
 void read_tensors(const std::string& folder, PeftFolder& adapter) {
@@ -121,10 +144,11 @@ void read_tensors(const std::string& folder, PeftFolder& adapter) {
   for (const auto& entry : file.entries()) {
     const std::string name = levin_name(entry.name, file.path());
     adapter.tensors[name] = file.read(entry);
-    if (name.ends_with(kA)) adapter.layers.push_back(name.substr(0, name.size() - kA.size()));
+    if (const std::string layer = layer_of(name); !layer.empty()) adapter.layers.push_back(layer);
   }
   std::sort(adapter.layers.begin(), adapter.layers.end());
-  if (adapter.layers.empty()) refuse(file.path(), "it has no tensor whose name ends with lora_A.weight.");
+  if (adapter.layers.empty())
+    refuse(file.path(), "it has no tensor whose name ends with lora_A.weight or lora_embedding_A.");
 }
 
 // An integer where it is one, as PEFT writes it.
@@ -171,7 +195,7 @@ void write_peft_folder(const std::string& folder, const PeftFolder& adapter) {
   make_folder(folder);
   std::map<std::string, at::Tensor> tensors;
   for (const auto& [name, tensor] : adapter.tensors) {
-    tensors[std::string(kOuter) + name] = tensor.detach().to(at::kCPU).contiguous();
+    tensors[peft_name(name)] = tensor.detach().to(at::kCPU).contiguous();
   }
   const auto path = [&](const char* name) { return (std::filesystem::path(folder) / name).string(); };
   write_safetensors(path(kTensors), tensors, {{"format", "pt"}});

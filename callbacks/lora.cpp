@@ -50,9 +50,9 @@ void LoRA::check_used(LightningModule& module) {
   unused.resize(std::min(count, kMostUnusedNames));
   const std::string names = join(unused) + (count > kMostUnusedNames ? ", …" : "");
   if (count == layers.size()) {
-    throw Error("LoRA: the first batch did not multiply with the weight of any adapted layer (" + names +
+    throw Error("LoRA: the first batch did not compute with the weight of any adapted layer (" + names +
                 "), so the adapters have no effect. Adapt layers that the module computes with through linear, matmul, "
-                "mm or addmm; a module compiled ahead of time cannot be adapted.");
+                "mm or addmm, embedding or a convolution; a module compiled ahead of time cannot be adapted.");
   }
   Console::instance().warn("LoRA: the first batch did not use " +
                            count_of(static_cast<int64_t>(count), "adapted layer") + " of " +

@@ -1,4 +1,4 @@
-// Trains low-rank updates of linear layers in place of their weights, and writes them in PEFT's layout (docs/lora.md):
+// Trains low-rank updates of layers in place of their weights, and writes them in PEFT's layout (docs/lora.md):
 //
 //   .callbacks = {levin::LoRA({.target_modules = {"query", "value"}, .r = 16, .lora_alpha = 32, .save_to = "adapter"})}
 //

@@ -78,19 +78,35 @@ void run_observed_below(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 
 // ---- products ----------------------------------------------------------------------------------------------------
 
-// Where an operator's arguments are; it computes with a matrix (out, in), or (in, out).
+// Where an operator's arguments are; a linear one computes with a matrix (out, in), or (in, out).
 struct ProductForm {
   size_t input;
   size_t weight;
-  std::optional<size_t> bias;
-  bool takes_in_out;
+  std::optional<size_t> bias = std::nullopt;
+  bool takes_in_out = false;
+  WeightUse use = WeightUse::linear;
+  std::optional<size_t> groups = std::nullopt;
+  std::optional<size_t> transposed = std::nullopt;
 };
 
 std::optional<ProductForm> product_form(const std::string& name) {
-  if (name == "aten::linear") return ProductForm{0, 1, 2, false};
-  if (name == "aten::addmm") return ProductForm{1, 2, 0, true};
-  if (name == "aten::matmul" || name == "aten::mm") return ProductForm{0, 1, std::nullopt, true};
-  return std::nullopt;
+  if (name == "aten::linear") return ProductForm{.input = 0, .weight = 1, .bias = 2};
+  if (name == "aten::addmm") return ProductForm{.input = 1, .weight = 2, .bias = 0, .takes_in_out = true};
+  if (name == "aten::matmul" || name == "aten::mm") return ProductForm{.input = 0, .weight = 1, .takes_in_out = true};
+  if (name == "aten::embedding") return ProductForm{.input = 1, .weight = 0, .use = WeightUse::embedding};
+  ProductForm convolution{.input = 0, .weight = 1, .bias = 2, .use = WeightUse::convolution, .groups = 6};
+  if (name == "aten::conv1d" || name == "aten::conv2d" || name == "aten::conv3d") return convolution;
+  if (name != "aten::convolution" && name != "aten::_convolution") return std::nullopt;
+  convolution.transposed = 6;
+  convolution.groups = 8;
+  return convolution;
+}
+
+// Whether the operator computes what the observer's layer does, with its weight as the module holds it.
+bool fits(const ProductForm& form, const Use& use, c10::ArrayRef<c10::IValue> values) {
+  if (use.observer->use() != form.use) return false;
+  if (form.use == WeightUse::linear) return (use.observer->is_in_out() != use.is_transposed) == form.takes_in_out;
+  return !use.is_transposed && !(form.transposed && values[*form.transposed].toBool());
 }
 
 at::Tensor tensor_or_none(const c10::IValue& value) {
@@ -116,6 +132,16 @@ at::Tensor product_of(const c10::OperatorHandle& op, const ProductForm& form, co
     op.callBoxed(again);
     return again.front().toTensor();
   };
+  call.with = [&op, &form, arguments](const at::Tensor& input, const at::Tensor& other) {
+    Stack again = arguments;
+    again[form.input] = input;
+    again[form.weight] = other;
+    if (form.bias) again[*form.bias] = c10::IValue();
+    if (form.groups) again[*form.groups] = int64_t{1};
+    op.callBoxed(again);
+    return again.front().toTensor();
+  };
+  if (form.groups) call.groups = arguments[*form.groups].toInt();
   return use.observer->product(call);
 }
 
@@ -136,7 +162,7 @@ bool run_product(const c10::OperatorHandle& op, Stack* stack) {
   const size_t count = op.schema().arguments().size();
   const auto values = torch::jit::last(*stack, count);
   const auto use = find_use(values[form->weight]);
-  if (!use || (use->observer->is_in_out() != use->is_transposed) != form->takes_in_out) return false;
+  if (!use || !fits(*form, *use, values)) return false;
   Stack arguments(values.begin(), values.end());
   const bool is_addmm = form->bias == 0u;
   const at::Scalar beta = is_addmm ? arguments[3].toScalar() : at::Scalar(1);

@@ -1,4 +1,4 @@
-// Sees the products of inputs with a layer's weight wherever they are computed: LibTorch's modules have no forward
+// Sees what a layer computes with its weight, wherever that is computed: LibTorch's modules have no forward
 // hooks, and users call a layer's forward themselves. The weight, in every handle of it, carries a dispatch key above
 // autograd and autocast, so an operator that gets it arrives here first. Other tensors cost nothing, and there is no
 // state of threads: replicas, recomputation and backward see it as the first forward pass does. Internal.
@@ -10,23 +10,32 @@
 #include <memory>
 #include <string>
 
+#include "levin/core/weight_use.h"
+
 namespace levin {
 
-/// A product of an observed weight, as a layer asks for it: input * weight^T + bias, whatever the operator.
+/// A product of an observed weight, as a layer asks for it: input * weight^T + bias, whatever the operator; rows of an
+/// embedding; a convolution.
 struct WeightProduct {
-  at::Tensor input;                       // (…, in)
+  at::Tensor input;                       // (…, in); indices of any shape; (batch, in, size …) or (in, size …)
   at::Tensor bias;                        // (out), or undefined
   at::Tensor weight;                      // as the module holds it, without the key
   std::function<at::Tensor()> unchanged;  // computes it as if nobody observed the weight
+  /// Of an embedding or a convolution: the same operator of other tensors, without a bias and in one group, with its
+  /// padding_idx, stride, padding, ….
+  std::function<at::Tensor(const at::Tensor& input, const at::Tensor& weight)> with = {};
+  int64_t groups = 1;  // of a convolution
 };
 
 class WeightObserver {
  public:
   virtual ~WeightObserver() = default;
 
-  /// Computes the product in place of the operator, under its autograd and autocast: (…, out).
+  /// Computes the product in place of the operator, under its autograd and autocast: the operator's shape.
   virtual at::Tensor product(const WeightProduct& call) = 0;
-  /// Whether the module holds the weight as (in, out) instead of torch::nn::Linear's (out, in).
+  /// Which products it is called for; never `other`.
+  [[nodiscard]] virtual WeightUse use() const { return WeightUse::linear; }
+  /// Whether a linear layer's module holds the weight as (in, out) instead of torch::nn::Linear's (out, in).
   [[nodiscard]] virtual bool is_in_out() const = 0;
   /// Called before any other operator that gets the weight; throws to refuse it.
   virtual void check_other_use(const std::string& /*operator_name*/) const {}

@@ -95,6 +95,7 @@ void CompiledModule::register_tensors() {
 }
 
 void CompiledModule::setup(Stage) {
+  knows_names_ = false;
   if (has_trainer() && trainer().plan().record_steps == RecordSteps::yes) {
     throw ConfigError(
         "TrainerOptions.record_steps: a compiled step has no operators that could be recorded; it is one "
@@ -133,6 +134,16 @@ void CompiledModule::check_batch(const Batch& batch, const CompiledGraph& graph,
   }
 }
 
+void CompiledModule::check_nothing_added(const char* step) {
+  if (std::exchange(knows_names_, true)) return;
+  for (const auto& item : named_parameters()) {
+    if (tensors_.contains(item.key())) continue;
+    throw ConfigError(kWho + step + ": the module has the parameter " + item.key() + ", and " + file_->path() +
+                      " was compiled without it, so that training it would have no effect. A compiled step cannot be "
+                      "adapted with LoRA: leave the callback out, or train the model as an ExportedModule.");
+  }
+}
+
 // The code reads memory by the types and sizes it was compiled for: a precision or a strategy may have changed either.
 void CompiledModule::check_tensors(const char* step) const {
   const StepManifest& manifest = file_->manifest();
@@ -160,6 +171,7 @@ std::vector<at::Tensor> CompiledModule::run(CompiledLibrary& library, const Comp
                 " runs under the autocast of a mixed precision, which compiled code does not see. Set "
                 "precision: 32-true.");
   }
+  check_nothing_added(step);
   check_tensors(step);
   check_batch(batch, graph, step);
   std::vector<at::Tensor> inputs;

@@ -56,13 +56,15 @@ class CompiledModule final : public LightningModule {
   void test_step(const Batch& batch, int64_t batch_idx) override;
   at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
   OptimizerConfig configure_optimizers() override;
-  /// Throws ConfigError for record_steps: true; its recorder sees operators, and a compiled step has none.
+  /// Steps throw ConfigError for a module with other parameters than the file's: LoRA's adapters have no effect on code
+  /// that was compiled without them. Here: for record_steps: true; its recorder sees operators, and a compiled step has none.
   void setup(Stage stage) override;
 
  private:
   void register_tensors();
   void check_batch(const Batch& batch, const CompiledGraph& graph, const char* step) const;
   void check_tensors(const char* step) const;
+  void check_nothing_added(const char* step);
   [[nodiscard]] std::vector<at::Tensor> run(CompiledLibrary& library, const CompiledGraph& graph, const Batch& batch,
                                             const char* step);
   void keep_apart(std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs);
@@ -75,6 +77,7 @@ class CompiledModule final : public LightningModule {
   std::map<std::string, at::Tensor> tensors_ = {};  // parameters, buffers and constants
   std::set<size_t> shared_ = {};  // outputs of the training graph that share memory with another tensor
   bool knows_shared_ = false;
+  bool knows_names_ = false;  // that the module has the file's parameters alone, in this entry point
 };
 
 }  // namespace levin

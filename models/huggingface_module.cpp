@@ -60,6 +60,11 @@ OptimizerConfig HuggingFaceModule::configure_optimizers() {
       {.interval = Interval::step}};
 }
 
+// Adapters that could not be merged at the end end the run before it begins.
+void HuggingFaceModule::on_fit_start() {
+  if (!settings_.save_to.empty() && !trainer().plan().fast_dev_run) check_merge(*model_);
+}
+
 // A strategy that shards weights gathers each on rank 0, so all ranks come here.
 void HuggingFaceModule::save_pretrained(const std::string& folder) const {
   if (model_ == nullptr) throw Error("save_pretrained " + folder + ": the model is not made yet.");

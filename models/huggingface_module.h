@@ -36,6 +36,8 @@ class HuggingFaceModule : public LightningModule {
   /// Writes `save_to`: on rank 0, with the weights of all ranks; after an averaging callback, the average.
   /// Nothing in a fast_dev_run.
   void on_fit_end() override;
+  /// Throws what check_merge throws, if save_to is set.
+  void on_fit_start() override;
 
   /// Writes the model as it is now, on rank 0: save_pretrained's folder, with LoRA's adapters merged into the weights.
   /// During a run every rank calls it.

@@ -36,7 +36,7 @@ void move_module(torch::nn::Module& module, at::Device device) {
   const at::NoGradGuard no_grad;
   for (auto tensors : {module.parameters(), module.buffers()}) {
     for (at::Tensor& tensor : tensors) {
-      if (needs_help(tensor, device)) set_tensor_data(tensor, tensor.detach().to(device));
+      if (needs_help(tensor, device)) set_tensor_data(tensor, tensor.to(device));
     }
   }
   module.to(device);

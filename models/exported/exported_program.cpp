@@ -17,6 +17,7 @@
 #include "levin/models/exported/regions.h"
 #include "levin/models/exported/run_graph.h"
 #include "levin/models/exported/run_regions.h"
+#include "levin/models/exported/weight_uses.h"
 
 namespace levin {
 
@@ -223,11 +224,18 @@ ExportedProgram::ExportedProgram(const std::string& path, const ExportedProgramO
                                                                                 : "constant");
   }
   parts.notes = notes_about(modes);
+  const auto uses = exported::weight_uses(contents.program);
   parts.program = std::move(contents.program);
   parts.program.graph.nodes.clear();
   auto regions = exported::regions_of(parts.graph);
   exported::PartTree tree(*this, holding_modules(parts.program.inputs), exported::region_modules(regions));
   parts.take_state(std::move(contents), tree);
+  const std::map<std::string, std::string> first_names(parts.tied.begin(), parts.tied.end());
+  for (const auto& [name, known] : uses) {
+    const auto first = first_names.find(name);  // a tied weight has one part, and several names in the graph
+    const std::string& own = first == first_names.end() ? name : first->second;
+    tree.set_weight_use(split(own).first, known);
+  }
   parts.collect_modes(parts.graph, tree);
   parts.make_regions(std::move(regions), tree);
 }

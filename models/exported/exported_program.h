@@ -21,6 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "levin/core/weight_use.h"
+
 namespace levin {
 
 struct ExportedProgramOptions {
@@ -28,7 +30,7 @@ struct ExportedProgramOptions {
   std::vector<std::string> operator_namespaces = {};
 };
 
-class ExportedProgram : public torch::nn::Module {
+class ExportedProgram : public torch::nn::Module, public HasTiedWeights {
  public:
   /// Reads the file, whose sizes, offsets, checksums and references are all checked; throws Error that names the file
   /// and what is wrong with it, or lists all that the program needs and Levin does not have.
@@ -46,6 +48,7 @@ class ExportedProgram : public torch::nn::Module {
   [[nodiscard]] const std::vector<std::string>& output_names() const;
   /// Names whose tensor is another name's too (tied weights), each with the name under which it is registered.
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& tied_names() const;
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_weights() const override { return tied_names(); }
   /// What the export left out and a training may miss, a sentence each; empty: nothing known.
   [[nodiscard]] const std::vector<std::string>& notes() const;
 

@@ -21,10 +21,17 @@ using torch::nn::Module;
 constexpr const char* kOnePlace = "a submodule of an exported program computes on one device: give it the index of one";
 
 // Holds parameters, buffers and a mode; its operators are the program's.
-class Part : public Module {
+class Part : public Module, public KnowsWeightUse {
  public:
   Part() : Module("Exported") {}
   std::shared_ptr<Module> clone(const std::optional<torch::Device>&) const override { TORCH_CHECK(false, kOnePlace); }
+  [[nodiscard]] std::optional<Known> weight_use() const override { return known_; }
+  void set_weight_use(Known known) {
+    if (!known_ || known_->use != WeightUse::embedding) known_ = known;
+  }
+
+ private:
+  std::optional<Known> known_ = {};
 };
 
 class PartList : public torch::nn::ModuleListImpl {
@@ -101,6 +108,10 @@ Module& PartTree::at(const std::string& name) {
   const auto part =
       at(outer).register_module(outer.empty() ? name : name.substr(outer.size() + 1), std::make_shared<Part>());
   return *(modules_[name] = part.get());
+}
+
+void PartTree::set_weight_use(const std::string& name, KnowsWeightUse::Known known) {
+  if (auto* part = dynamic_cast<Part*>(&at(name))) part->set_weight_use(known);
 }
 
 Module* PartTree::find(const std::string& name) const {

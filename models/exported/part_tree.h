@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "levin/core/weight_use.h"
+
 namespace levin::exported {
 
 class PartTree {
@@ -22,6 +24,9 @@ class PartTree {
   torch::nn::Module& at(const std::string& name);
   /// Null if there is none.
   [[nodiscard]] torch::nn::Module* find(const std::string& name) const;
+  /// What the program computes with that module's weight. An embedding that is also something else under another name
+  /// is an embedding.
+  void set_weight_use(const std::string& name, KnowsWeightUse::Known known);
 
  private:
   struct Branch {

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
+#include <ATen/ops/zeros.h>
 
 #include "levin/core/module_call.h"
 #include "levin/models/huggingface/attention.h"
@@ -28,7 +29,7 @@ at::Tensor BertEmbeddings::positions(const at::Tensor& ids) const {
 }
 
 at::Tensor BertEmbeddings::forward(const at::Tensor& ids, const at::Tensor& types) {
-  const at::Tensor type_rows = types.defined() ? call(types_, types) : types_->weight.select(0, 0);
+  const at::Tensor type_rows = call(types_, types.defined() ? types : at::zeros({1}, ids.options()));
   const at::Tensor sum = call(words_, ids) + type_rows + call(positions_, positions(ids));
   return at::dropout(call(norm_, sum), config_.hidden_dropout_prob, is_training());
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "levin/core/byte_size.h"
+#include "levin/core/weight_use.h"
 #include "levin/models/huggingface/pretrained_config.h"
 
 namespace levin {
@@ -44,7 +45,7 @@ struct SavePretrainedOptions {
   }
 };
 
-class PretrainedModel : public torch::nn::Module {
+class PretrainedModel : public torch::nn::Module, public HasTiedWeights {
  public:
   explicit PretrainedModel(PretrainedConfig config) : config_(std::move(config)) {}
 
@@ -68,13 +69,14 @@ class PretrainedModel : public torch::nn::Module {
     bool is_written = false;  // transformers expects it too, and does not compute with it
   };
   [[nodiscard]] const std::vector<Alias>& aliases() const { return aliases_; }
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_weights() const override;
   /// The matrix of input tokens; undefined if there is none.
   [[nodiscard]] virtual at::Tensor input_embeddings() const { return {}; }
 
   /// Writes config.json and model.safetensors, or shards and their index, with LoRA's adapters merged into the weights,
   /// and copies the tokenizer's files of the folder it was loaded from, so that from_pretrained here and in Python read
   /// it back. Each file is written whole or not at all; existing files of those names are replaced. Throws Error naming
-  /// the path and cause.
+  /// the path and cause, and for adapters that cannot be merged (check_merge).
   void save_pretrained(const std::string& folder, const SavePretrainedOptions& options = {}) const;
   /// The same with these tensors in place of the model's own, by the model's names: weights gathered from several
   /// ranks.

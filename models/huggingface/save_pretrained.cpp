@@ -142,6 +142,12 @@ std::string torch_word(at::ScalarType type) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::string>> PretrainedModel::tied_weights() const {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const Alias& alias : aliases_) names.emplace_back(alias.alias, alias.name);
+  return names;
+}
+
 void PretrainedModel::save_pretrained(const std::string& folder, const SavePretrainedOptions& options) const {
   save_tensors(folder, merged_parameters(*this), options);
 }

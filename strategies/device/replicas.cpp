@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "levin/core/added_part.h"
 #include "levin/core/error.h"
 #include "levin/core/tensor_text.h"
 
@@ -91,6 +92,39 @@ void set_mode(torch::nn::Module& copy, const torch::nn::Module& module) {
   if (copy.is_training() != module.is_training()) copy.train(module.is_training());
 }
 
+// Takes what was added to a module's layers out of them as long as it lives.
+class WithoutAddedParts {
+ public:
+  explicit WithoutAddedParts(const torch::nn::Module& module) {
+    find("", module);
+    for (const auto& item : module.named_modules("", /*include_self=*/false)) find(item.key(), *item.value());
+    for (const Found& found : parts_) found.part->take_out();
+  }
+  ~WithoutAddedParts() {
+    for (const Found& found : parts_) found.part->put_back();
+  }
+  WithoutAddedParts(const WithoutAddedParts&) = delete;
+  WithoutAddedParts& operator=(const WithoutAddedParts&) = delete;
+
+  void add_to(torch::nn::Module& copy) const {
+    const auto modules = copy.named_modules("", /*include_self=*/false);
+    for (const Found& found : parts_) found.part->add_to(found.layer.empty() ? copy : *modules[found.layer]);
+  }
+
+ private:
+  struct Found {
+    std::string layer;  // its name in the module
+    std::shared_ptr<torch::nn::Module> alive;
+    AddedPart* part;
+  };
+  void find(const std::string& name, const torch::nn::Module& layer) {
+    for (const auto& child : layer.children()) {
+      if (auto* part = dynamic_cast<AddedPart*>(child.get())) parts_.push_back({name, child, part});
+    }
+  }
+  std::vector<Found> parts_;
+};
+
 }  // namespace
 
 Replicas::Replicas(torch::nn::Module& module, std::vector<std::shared_ptr<torch::nn::Module>> copies,
@@ -160,9 +194,11 @@ void Replicas::refresh_modes(size_t count) {
 std::vector<std::shared_ptr<torch::nn::Module>> clone_for(const torch::nn::Module& module,
                                                           const std::vector<DeviceSlot>& slots) {
   std::vector<std::shared_ptr<torch::nn::Module>> copies;
+  const WithoutAddedParts plain(module);
   for (size_t k = 1; k < slots.size(); ++k) {
     try {
       copies.push_back(module.clone(slots[k].device));
+      plain.add_to(*copies.back());
     } catch (const c10::Error& error) {
       throw ConfigError("dp: " + module.name() + " cannot be copied to " + slots[k].text() + ": " +
                         error.what_without_backtrace());

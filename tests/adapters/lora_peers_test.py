@@ -37,8 +37,13 @@ BERT = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention
             max_position_embeddings=40, initializer_range=0.3, hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0, num_labels=3)
 
-CAUSAL, CLASSES = "causal_lm", "sequence_classification"
-AUTO = {CAUSAL: hf.AutoModelForCausalLM, CLASSES: hf.AutoModelForSequenceClassification}
+VIT = dict(image_size=8, patch_size=4, num_channels=3, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+           intermediate_size=48, initializer_range=0.3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+           num_labels=3)
+
+CAUSAL, CLASSES, IMAGES = "causal_lm", "sequence_classification", "image_classification"
+AUTO = {CAUSAL: hf.AutoModelForCausalLM, CLASSES: hf.AutoModelForSequenceClassification,
+        IMAGES: hf.AutoModelForImageClassification}
 
 # name: (config, task, PEFT's options)
 CASES = {
@@ -50,6 +55,15 @@ CASES = {
              dict(r=4, lora_alpha=8, target_modules=["query", "value"], modules_to_save=["classifier"])),
     "bert, biases": (lambda: hf.BertConfig(**BERT), CLASSES,
                      dict(r=2, lora_alpha=8, target_modules=["query", "intermediate.dense"], bias="all")),
+    "gpt2, embeddings": (lambda: hf.GPT2Config(**GPT2, tie_word_embeddings=False), CAUSAL,
+                         dict(r=4, lora_alpha=8, target_modules=["wte", "wpe", "c_attn"], fan_in_fan_out=True)),
+    "llama, embeddings": (lambda: hf.LlamaConfig(**LLAMA), CAUSAL,
+                          dict(r=4, lora_alpha=8, target_modules=["embed_tokens", "lm_head", "q_proj"])),
+    "bert, embeddings": (lambda: hf.BertConfig(**BERT), CLASSES,
+                         dict(r=4, lora_alpha=8, target_modules=["word_embeddings", "token_type_embeddings", "value"],
+                              modules_to_save=["classifier"])),
+    "vit, patches": (lambda: hf.ViTConfig(**VIT), IMAGES,
+                     dict(r=4, lora_alpha=8, target_modules=["projection"], modules_to_save=["classifier"])),
 }
 
 
@@ -78,6 +92,8 @@ def samples(task):
     ids = torch.randint(3, VOCAB, (STEPS * BATCH, TOKENS + 1), generator=seeded(11))
     if task == CAUSAL:
         return {"input_ids": ids[:, :-1].contiguous(), "labels": ids[:, 1:].contiguous()}
+    if task == IMAGES:
+        return {"pixel_values": torch.randn((STEPS * BATCH, 3, 8, 8), generator=seeded(8)), "labels": ids[:, 0] % 3}
     return {"input_ids": ids, "labels": torch.randint(0, 3, (STEPS * BATCH,), generator=seeded(6))}
 
 
@@ -102,7 +118,7 @@ class Peers(unittest.TestCase):
         tuned = peft.get_peft_model(model, peft.LoraConfig(**options, lora_dropout=0.0))
         with torch.no_grad():
             for key, parameter in tuned.named_parameters():
-                if "lora_B" in key:
+                if "lora_B" in key or "lora_embedding" in key:
                     parameter.normal_(0, 0.1)
         tuned.save_pretrained(folder / "adapter")
         return folder, tuned
@@ -119,7 +135,9 @@ class Peers(unittest.TestCase):
 
     def wanted(self, model, name):
         with torch.no_grad():
-            return model.eval()(input_ids=samples(CASES[name][1])["input_ids"]).logits
+            data = samples(CASES[name][1])
+            data.pop("labels")
+            return model.eval()(**data).logits
 
     def test_levin_reads_what_peft_writes_and_merges_it(self):
         for name in CASES:
@@ -175,7 +193,7 @@ class Peers(unittest.TestCase):
         losses, data = [], samples(CASES[name][1])
         for step in range(STEPS):
             rows = slice(step * BATCH, (step + 1) * BATCH)
-            logits = tuned(input_ids=data["input_ids"][rows]).logits
+            logits = tuned(**{key: value[rows] for key, value in data.items() if key != "labels"}).logits
             loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), data["labels"][rows].flatten())
             optimizer.zero_grad()
             loss.backward()
@@ -188,6 +206,10 @@ class Peers(unittest.TestCase):
         for name, words in (("gpt2", ["targets=c_attn,mlp.c_proj", "r=3", "alpha=5", "rslora"]),
                             ("llama", ["targets=all-linear", "r=4", "alpha=8"]),
                             ("llama", ["targets=model.layers.[01].mlp.*", "r=4", "alpha=8"]),
+                            ("gpt2, embeddings", ["targets=wte,wpe,c_proj", "r=3"]),
+                            ("llama, embeddings", ["targets=embed_tokens,v_proj", "r=3"]),
+                            ("bert, embeddings", ["targets=*embeddings", "save=classifier", "bias=lora_only"]),
+                            ("vit, patches", ["targets=projection", "save=classifier", "r=3"]),
                             ("bert", ["targets=query,dense", "save=classifier", "bias=lora_only"])):
             with self.subTest(model=name, words=words):
                 folder = self.path / name
@@ -202,6 +224,15 @@ class Peers(unittest.TestCase):
                 self.assertEqual(config["peft_type"], "LORA")
                 kept = peft.LoraConfig.from_pretrained(adapter)
                 self.assertEqual(kept.r, config["r"])
+
+    def test_a_tied_embedding_is_adapted_for_its_inputs_alone(self):
+        CASES["gpt2, tied"] = (CASES["gpt2"][0], CAUSAL, dict(r=4, lora_alpha=8, target_modules=["wte"]))
+        self.addCleanup(CASES.pop, "gpt2, tied")
+        folder, tuned = self.adapted("gpt2, tied")
+        wanted = self.wanted(tuned, "gpt2, tied")
+        self.near(self.logits(folder, "gpt2, tied", adapter=folder / "adapter"), wanted, "tied")
+        with self.assertRaisesRegex(AssertionError, "the adapter of transformer.wte cannot be merged"):
+            self.logits(folder, "gpt2, tied", "merge", adapter=folder / "adapter")
 
     def test_quantized_models_compute_near_the_whole_ones(self):
         folder, tuned = self.adapted("llama")

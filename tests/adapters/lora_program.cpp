@@ -1,19 +1,21 @@
-// What lora_peers_test.py and lora_ranks_test.py have Levin compute, in words key=value:
+// What lora_peers_test.py, lora_layers_peers_test.py and lora_ranks_test.py have Levin compute, in words key=value:
 //
-//   lora_program make model=FOLDER task=TASK saved=FOLDER targets=a,b [r= alpha= rslora save=a,b bias=WORD
-//   quantize=WORD] lora_program train model=FOLDER task=TASK tensors=FILE out=FILE adapter=FOLDER saved=FOLDER [lr=
-//   batch= devices=
-//                strategy=ddp|fsdp stage= quantize=WORD recompute=PATTERN]
+//   lora_program make model=FOLDER task=TASK saved=FOLDER targets=a,b
+//                [r= alpha= rslora save=a,b bias=WORD quantize=WORD]
+//   lora_program train model=FOLDER task=TASK tensors=FILE out=FILE adapter=FOLDER saved=FOLDER
+//                [lr= batch= devices= strategy=ddp|fsdp stage= quantize=WORD recompute=PATTERN apart]
 //   lora_program forward model=FOLDER task=TASK tensors=FILE out=FILE [adapter=FOLDER merge]
 //
-// make adapts the model, gives B random values and writes the adapter; train starts from an adapter and writes
-// saved/adapter, saved/merged and the losses; forward writes the logits of ids. TASK: causal_lm or
-// sequence_classification.
+// make adapts the model, gives A and B random values and writes the adapter; train starts from an adapter and writes
+// saved/adapter, saved/merged (unless apart) and the losses; forward writes the logits of ids or images. TASK:
+// causal_lm, sequence_classification, image_classification; layers, whose model is a safetensors file for lora_nets.h;
+// exported, whose model is a .pt2 file (forward alone).
 #include <torch/torch.h>
 
 #include <map>
 #include <sstream>
 
+#include "adapters/lora_nets.h"
 #include "levin/adapters/lora.h"
 #include "levin/adapters/lora_layer.h"
 #include "levin/callbacks/lambda_callback.h"
@@ -22,6 +24,7 @@
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/core/main_guard.h"
 #include "levin/data/loading/dataloader.h"
+#include "levin/models/exported/exported_program.h"
 #include "levin/models/huggingface_classifier.h"
 #include "levin/models/huggingface_lm.h"
 #include "levin/strategies/process/ddp.h"
@@ -56,17 +59,34 @@ E choice(const std::string& word) {
   throw levin::Error("no such word: " + word);
 }
 
-std::unique_ptr<levin::HuggingFaceModule> make_module(const Words& words) {
+// A module to train, and the model in it that is adapted.
+struct Task {
+  std::shared_ptr<levin::LightningModule> module;
+  std::shared_ptr<torch::nn::Module> model;
+};
+
+Task make_layers(const Words& words) {
+  const torch::NoGradGuard no_grad;
+  auto module = std::make_shared<levin::test::LayersModule>(std::stod(words.text("lr", "0.01")));
+  auto parameters = module->model()->named_parameters();
+  for (const auto& [name, value] : read(words.text("model", ""))) parameters[name].copy_(value);
+  return {module, module->model()};
+}
+
+Task make_module(const Words& words) {
+  if (words.text("task", "") == "layers") return make_layers(words);
   const std::string path = words.text("model", ""), saved = words.text("saved", "");
-  const std::string merged = saved.empty() ? "" : saved + "/merged";
+  const std::string merged = saved.empty() || words.has("apart") ? "" : saved + "/merged";
   const double lr = std::stod(words.text("lr", "0.01"));
   if (words.text("task", "") == "causal_lm") {
-    return std::make_unique<levin::HuggingFaceLM>(
+    const auto module = std::make_shared<levin::HuggingFaceLM>(
         levin::HuggingFaceLMOptions{.path = path, .dropout = 0.0, .lr = lr, .save_to = merged});
+    return {module, module->model()};
   }
   const int64_t labels = levin::PretrainedConfig::read(path).num_labels();
-  return std::make_unique<levin::HuggingFaceClassifier>(levin::HuggingFaceClassifierOptions{
+  const auto module = std::make_shared<levin::HuggingFaceClassifier>(levin::HuggingFaceClassifierOptions{
       .path = path, .num_labels = labels, .dropout = 0.0, .lr = lr, .save_to = merged});
+  return {module, module->model()};
 }
 
 levin::LoRAOptions lora_options(const Words& words) {
@@ -84,13 +104,16 @@ levin::LoRAOptions lora_options(const Words& words) {
 
 void make(const Words& words) {
   torch::manual_seed(words.number("seed", 1));
-  const auto module = make_module(words);
-  levin::apply_lora(*module->model(), lora_options(words));
+  const Task task = make_module(words);
+  levin::apply_lora(*task.model, lora_options(words));
   {
     const torch::NoGradGuard no_grad;
-    for (const auto& item : levin::lora_layers(*module->model())) item.second->lora_B().normal_(0, 0.1);
+    for (const auto& [name, layer] : levin::lora_layers(*task.model)) {
+      layer->lora_B().normal_(0, 0.1);
+      if (layer->use() != levin::WeightUse::linear) layer->lora_A().normal_(0, 0.3);
+    }
   }
-  levin::save_lora(*module->model(), words.text("saved", ""));
+  levin::save_lora(*task.model, words.text("saved", ""));
 }
 
 levin::TrainerOptions trainer_options(const Words& words, std::vector<float>& losses) {
@@ -120,13 +143,13 @@ levin::TrainerOptions trainer_options(const Words& words, std::vector<float>& lo
 void train(const Words& words) {
   const Tensors tensors = read(words.text("tensors", ""));
   std::vector<at::Tensor> columns;
-  for (const char* name : {"input_ids", "attention_mask", "labels"}) {
+  for (const char* name : {"input_ids", "pixel_values", "attention_mask", "labels"}) {
     if (tensors.contains(name)) columns.push_back(tensors.at(name));
   }
   std::vector<float> losses;
-  const auto module = make_module(words);
+  const Task task = make_module(words);
   levin::Trainer trainer(trainer_options(words, losses));
-  trainer.fit(*module,
+  trainer.fit(*task.module,
               {std::make_shared<levin::DataLoader>(std::make_shared<levin::TensorDataset>(columns),
                                                    levin::DataLoaderOptions{.batch_size = words.number("batch", 4)})});
   if (trainer.is_global_zero()) levin::write_safetensors(words.text("out", ""), {{"losses", torch::tensor(losses)}});
@@ -134,12 +157,16 @@ void train(const Words& words) {
 
 void forward(const Words& words) {
   const torch::NoGradGuard no_grad;
-  const auto module = make_module(words);
-  module->eval();
-  if (words.has("adapter")) levin::apply_lora(*module->model(), lora_options(words));
-  if (words.has("merge")) levin::merge_lora(*module->model());
+  const bool is_exported = words.text("task", "") == "exported";
+  const auto program = is_exported ? std::make_shared<levin::ExportedProgram>(words.text("model", "")) : nullptr;
+  const Task task = is_exported ? Task{nullptr, program} : make_module(words);
+  task.model->eval();
+  if (words.has("adapter")) levin::apply_lora(*task.model, lora_options(words));
+  if (words.has("merge")) levin::merge_lora(*task.model);
   const Tensors tensors = read(words.text("tensors", ""));
-  levin::write_safetensors(words.text("out", ""), {{"logits", module->forward(tensors.at("input_ids"))}});
+  const at::Tensor x = tensors.at(tensors.contains("pixel_values") ? "pixel_values" : "input_ids");
+  const at::Tensor logits = is_exported ? program->forward({x}).at(0) : task.module->forward(x);
+  levin::write_safetensors(words.text("out", ""), {{"logits", logits}});
 }
 
 int run(const std::vector<std::string>& all) {

@@ -114,12 +114,15 @@ TEST_F(PeftFolders, OtherMethodsAreErrors) {
   config(R"({"peft_type": "LORA", "rank_pattern": {"up": 2}})");
   EXPECT_TRUE(holds(refusal(), {"rank_pattern is {\"up\":2}"}));
   config(kConfig);
-  tensors({{"base_model.model.wte.lora_embedding_A", torch::ones({3, 4})}});
-  EXPECT_TRUE(holds(refusal(), {"wte.lora_embedding_A", "adapts linear layers"}));
+  tensors({{"base_model.model.up.lora_magnitude_vector", torch::ones({6})}});
+  EXPECT_TRUE(holds(refusal(), {"it has up.lora_magnitude_vector", "has no DoRA"}));
+  config(R"({"peft_type": "LORA", "ensure_weight_tying": true})");
+  EXPECT_TRUE(holds(refusal(), {"ensure_weight_tying is true, which Levin's LoRA does not have"}));
+  config(kConfig);
   tensors({{"up.lora_A.weight", torch::ones({3, 4})}});
   EXPECT_TRUE(holds(refusal(), {"it has \"up.lora_A.weight\"", "begin with base_model.model."}));
   tensors({{"base_model.model.head.bias", torch::ones({2})}});
-  EXPECT_TRUE(holds(refusal(), {"no tensor whose name ends with lora_A.weight"}));
+  EXPECT_TRUE(holds(refusal(), {"no tensor whose name ends with lora_A.weight or lora_embedding_A"}));
 }
 
 TEST_F(PeftFolders, AdaptersOfAnotherModelAreErrors) {
@@ -133,7 +136,7 @@ TEST_F(PeftFolders, AdaptersOfAnotherModelAreErrors) {
   tensors({{"base_model.model.upp.lora_A.weight", a}, {"base_model.model.upp.lora_B.weight", b}});
   EXPECT_TRUE(holds(refusal<ConfigError>(), {"adapts upp, which the model does not have", "Did you mean \"up\"?"}));
   tensors({{"base_model.model.up.lora_A.weight", a}});
-  EXPECT_TRUE(holds(refusal(), {"it has up.lora_A.weight and no lora_B.weight"}));
+  EXPECT_TRUE(holds(refusal(), {"it has a lora_A of up and no lora_B for it"}));
   tensors({{"base_model.model.up.lora_A.weight", a},
            {"base_model.model.up.lora_B.weight", b},
            {"base_model.model.tail.weight", a}});
@@ -141,6 +144,15 @@ TEST_F(PeftFolders, AdaptersOfAnotherModelAreErrors) {
   SetUp();
   config(R"({"peft_type": "LORA", "r": 3, "fan_in_fan_out": true})");
   EXPECT_TRUE(holds(refusal(), {"fan_in_fan_out is true, and the weight of up is (out, in)"}));
+}
+
+TEST_F(PeftFolders, AdaptersOfAnotherKindOfLayerAreErrors) {
+  const at::Tensor a = torch::ones({3, 4}), b = torch::ones({6, 3});
+  tensors({{"base_model.model.up.lora_embedding_A", a}, {"base_model.model.up.lora_embedding_B", b}});
+  EXPECT_TRUE(holds(refusal(), {"it has up.lora_embedding_A.weight, which the model does not have"}));
+  tensors({{"base_model.model.up.lora_A.weight", a.view({3, 4, 1, 1})},
+           {"base_model.model.up.lora_B.weight", b.view({6, 3, 1, 1})}});
+  EXPECT_TRUE(holds(refusal(), {"up.lora_A.weight is (3, 4, 1, 1), and the model needs (3, 4) for r 3"}));
 }
 
 TEST_F(PeftFolders, OptionsThatContradictTheFolderAreErrors) {

@@ -5,10 +5,12 @@
 #include "callbacks/quiet_trainer.h"
 #include "callbacks/resume.h"
 #include "levin/adapters/lora.h"
+#include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/lora.h"
 #include "levin/core/files.h"
 #include "levin/models/exported_model.h"
 #include "levin/models/huggingface_classifier.h"
+#include "levin/models/huggingface_lm.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
@@ -116,13 +118,107 @@ TEST(LoRAOfModels, ExportedModulesAreAdapted) {
   EXPECT_TRUE(after.tensors.at("first.weight").equal(before.tensors.at("first.weight")));
 }
 
-TEST(LoRAOfModels, NamesWhatIsNoLinearLayer) {
+TEST(LoRAOfModels, EmbeddingsOfABertAreTunedAndWrittenMergedAndApart) {
+  const test::TemporaryFolder folder;
+  torch::manual_seed(1);
+  HuggingFaceClassifier module(classifier(folder / "merged"));
+  Trainer trainer(quiet(15,
+                        lora({.target_modules = {"*embeddings", "value"},
+                              .r = 4,
+                              .modules_to_save = {"classifier"},
+                              .save_to = folder / "adapter"}),
+                        folder.path()));
+  const auto loss_of = [&](Trainer& of, LightningModule& m) { return of.validate(m, text_loader())[0].at("val_loss"); };
+  const double before = loss_of(trainer, module);
+  trainer.fit(module, text_loader());
+  const double after = loss_of(trainer, module);
+  EXPECT_LT(after, 0.5 * before);
+  const auto parameters = module.named_parameters();
+  for (const char* name : {"word_embeddings", "position_embeddings", "token_type_embeddings"}) {
+    const std::string a = "model.bert.embeddings." + std::string(name) + ".lora_embedding_A.weight";
+    ASSERT_TRUE(parameters.contains(a)) << a;
+    EXPECT_GT(parameters[a].abs().max().item<float>(), 0) << a;
+  }
+  HuggingFaceClassifier merged({.path = folder / "merged"});
+  Trainer plain(quiet(1, {}, folder.path()));
+  EXPECT_NEAR(loss_of(plain, merged), after, 1e-5);
+  HuggingFaceClassifier apart(classifier());
+  Trainer adapted(quiet(1, lora({.path = folder / "adapter"}), folder.path()));
+  EXPECT_DOUBLE_EQ(loss_of(adapted, apart), after);
+}
+
+TEST(LoRAOfModels, PatchesOfAVitAreTuned) {
+  const test::TemporaryFolder folder;
+  const auto vit = [](const std::string& save_to) {
+    return HuggingFaceClassifierOptions{.path = folder_of("vit"), .dropout = 0.0, .lr = 0.05, .save_to = save_to};
+  };
+  HuggingFaceClassifier before(vit("")), after(vit(folder / "merged"));
+  torch::manual_seed(3);
+  const at::Tensor label = torch::arange(24).remainder(2);
+  const at::Tensor images = torch::randn({24, 3, 8, 8}) + label.view({24, 1, 1, 1});
+  const Loaders batches{std::make_shared<test::TensorLoader>(std::vector<at::Tensor>{images, label}, 8)};
+  const auto loss_of = [&](Trainer& of, LightningModule& m) { return of.validate(m, batches)[0].at("val_loss"); };
+  Trainer plain(quiet(1, {}, folder.path()));
+  Trainer trainer(quiet(10, lora({.target_modules = {"patch_embeddings.projection"}, .r = 4}), folder.path()));
+  const double at_first = loss_of(plain, before);
+  trainer.fit(after, batches);
+  const double adapted = loss_of(trainer, after);
+  EXPECT_LT(adapted, 0.9 * at_first);
+  const std::string name = "model.vit.embeddings.patch_embeddings.projection.";
+  const auto own = after.named_parameters();
+  EXPECT_EQ(own[name + "lora_A.weight"].sizes(), at::IntArrayRef({4, 3, 4, 4}));
+  EXPECT_GT(own[name + "lora_B.weight"].abs().max().item<float>(), 0);
+  EXPECT_TRUE(own[name + "weight"].equal(before.named_parameters()[name + "weight"]));
+  HuggingFaceClassifier merged({.path = folder / "merged"});
+  EXPECT_NEAR(loss_of(plain, merged), adapted, 1e-5);
+}
+
+HuggingFaceLMOptions gpt2(const std::string& save_to = "") {
+  return {.path = folder_of("gpt2"), .dropout = 0.0, .lr = 0.02, .save_to = save_to};
+}
+
+Loaders token_loader() {
+  torch::manual_seed(6);
+  const at::Tensor ids = torch::randint(3, 16, {16, 7}, torch::kLong);
+  return {std::make_shared<test::TensorLoader>(
+      std::vector<at::Tensor>{ids.narrow(1, 0, 6).contiguous(), ids.narrow(1, 1, 6).contiguous()}, 8)};
+}
+
+// As in PEFT the adapter is the input embedding's alone.
+TEST(LoRAOfModels, ATiedEmbeddingIsAdaptedForItsInputsAlone) {
+  const test::TemporaryFolder folder;
+  HuggingFaceLM module(gpt2()), apart(gpt2());
+  Trainer trainer(quiet(3, lora({.target_modules = {"wte"}, .r = 4, .save_to = folder / "adapter"})));
+  trainer.fit(module, token_loader());
+  const auto own = module.named_parameters();
+  EXPECT_GT(own["model.transformer.wte.lora_embedding_A.weight"].abs().max().item<float>(), 0);
+  const double here = trainer.validate(module, token_loader())[0].at("val_loss");
+  Trainer adapted(quiet(1, lora({.path = folder / "adapter"})));
+  EXPECT_DOUBLE_EQ(adapted.validate(apart, token_loader())[0].at("val_loss"), here);
+  EXPECT_TRUE(holds(error_of<Error>([&] { module.save_pretrained(folder / "merged"); }),
+                    {"LoRA: the adapter of transformer.wte cannot be merged: its weight is that of lm_head.weight too",
+                     "Keep the adapter apart", "tie_word_embeddings"}));
+}
+
+TEST(LoRAOfModels, AMergedFolderOfATiedEmbeddingIsRefusedBeforeTraining) {
+  const test::TemporaryFolder folder;
+  HuggingFaceLM module(gpt2(folder / "merged"));
+  int64_t batches = 0;
+  TrainerOptions run = quiet(1, lora({.target_modules = {"wte"}, .r = 4}));
+  run.callbacks.push_back(
+      LambdaCallback({.on_train_batch_end = [&](auto&, auto&, auto&, auto&, int64_t) { ++batches; }}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { Trainer(run).fit(module, token_loader()); }), {"cannot be merged", "wte"}));
+  EXPECT_EQ(batches, 0);
+}
+
+TEST(LoRAOfModels, NamesWhatCannotBeAdapted) {
   EXPECT_TRUE(holds(
       error_of<ConfigError>([] {
         HuggingFaceClassifier bert(classifier());
-        Trainer(quiet(1, lora({.target_modules = {"word_embeddings"}}))).fit(bert, text_loader());
+        Trainer(quiet(1, lora({.target_modules = {"LayerNorm"}}))).fit(bert, text_loader());
       }),
-      {"\"word_embeddings\" matches bert.embeddings.word_embeddings, a", "Embedding", "LoRA adapts linear layers"}));
+      {"\"LayerNorm\" matches bert.", "LayerNorm", "LoRA adapts linear layers, embeddings and convolutions",
+       "Linear layers: ", "Embeddings and convolutions: word_embeddings, position_embeddings, token_type_embeddings"}));
 }
 
 }  // namespace

@@ -292,7 +292,7 @@ TEST(LoRACallback, AdaptersThatAreNotUsedAreAnError) {
       error_of<Error>([&] {
         Trainer(quiet(1, lora(two_layers([](LoRAOptions& o) { o.modules_to_save = {"head"}; })))).fit(module, data());
       }),
-      {"LoRA: the first batch did not multiply with the weight of any adapted layer (up, down)",
+      {"LoRA: the first batch did not compute with the weight of any adapted layer (up, down)",
        "compiled ahead of time cannot be adapted"}));
   const test::CapturedConsole console;
   Unseen other;

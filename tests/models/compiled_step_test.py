@@ -171,6 +171,23 @@ optimizer: {optimizer}
         said = self.levin("fit", "mlp", "bf16", "--trainer.precision=bf16-true", fails=True)
         self.assertIn("Set precision: 32-true", said)
 
+    def test_adapters_are_refused_before_the_first_step(self):
+        lora = "--trainer.callbacks=[{class_path: LoRA, init_args: {target_modules: [%s], r: 2%s}}]"
+        for name, words in (("mlp", ("'0'", "")), ("mlp", ("'0', '2'", "")), ("mlp", ("'0'", ", modules_to_save: ['2']")),
+                            ("cnn", ("'0'", "")), ("gpt", ("tokens", "")), ("gpt", ("qkv", ", bias: all"))):
+            with self.subTest(name, words=words):
+                said = self.levin("fit", name, "adapted", lora % words, fails=True)
+                self.assertIn("the module has the parameter", said)
+                self.assertRegex(said, "lora_A.weight, and .*%s.pt2 was compiled without it" % name)
+                self.assertIn("A compiled step cannot be adapted with LoRA", said)
+                self.assertIn("ExportedModule", said)
+                self.assertEqual(self.metric("adapted"), [], "no step was taken")
+        for command in ("validate", "predict"):
+            data = "test" if command == "predict" else "val"
+            said = self.levin(command, "mlp", f"adapted-{command}", lora % ("'0'", ""),
+                              f"--data.{data}_inputs=../mlp-x.npy", f"--data.{data}_targets=../mlp-y.npy", fails=True)
+            self.assertIn("A compiled step cannot be adapted with LoRA", said)
+
     def test_averages_of_the_weights_and_predictions_work(self):
         self.levin("fit", "mlp", "averaged", "--trainer.callbacks=[{class_path: EMAWeightAveraging}]")
         said = self.levin("predict", "mlp", "predicted", "--data.test_inputs=../mlp-x.npy", "--data.test_targets=../mlp-y.npy",
