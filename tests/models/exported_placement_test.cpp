@@ -37,11 +37,8 @@ class Steady : public ExportedModule {
   OptimizerConfig configure_optimizers() override { return SGD(parameters(), {.lr = 0.1}); }
 };
 
-template <class Model = ExportedModule>
-Result train(ModelParallelOptions parallel, RecomputeChoice recompute = {}) {
-  Model model({.path = kData + "transformer.pt2"});
-  const at::Tensor batch = torch::arange(12 * 7).view({12, 7}).remainder(20);
-  const auto loader = std::make_shared<test::TensorLoader>(std::vector<at::Tensor>{batch, batch.roll(-1, 1)}, 4);
+Result train(ExportedModule& model, const std::vector<at::Tensor>& data, ModelParallelOptions parallel,
+             RecomputeChoice recompute) {
   TrainerOptions options;
   options.accelerator = "cpu";
   options.devices = 4;
@@ -55,9 +52,24 @@ Result train(ModelParallelOptions parallel, RecomputeChoice recompute = {}) {
   options.strategy = strategy;
   seed_everything(7);
   Trainer trainer(std::move(options));
-  trainer.fit(model, loader);
+  trainer.fit(model, std::make_shared<test::TensorLoader>(data, 4));
   EXPECT_FALSE(CallActions::any());
   return {test::trained_by(trainer, model), strategy->trace()};
+}
+
+template <class Model = ExportedModule>
+Result train(ModelParallelOptions parallel, RecomputeChoice recompute = {}) {
+  Model model({.path = kData + "transformer.pt2"});
+  const at::Tensor batch = torch::arange(12 * 7).view({12, 7}).remainder(20);
+  return train(model, {batch, batch.roll(-1, 1)}, std::move(parallel), std::move(recompute));
+}
+
+// The program that calls one of its modules three times.
+std::string calls_error(ModelParallelOptions parallel) {
+  return error_of([&] {
+    ExportedModule model({.path = kData + "calls.pt2", .loss = ExportedLoss::none});
+    (void)train(model, {torch::arange(32, torch::kFloat).view({8, 4}).cos()}, std::move(parallel), {});
+  });
 }
 
 constexpr int64_t kSteps = 6;
@@ -119,6 +131,13 @@ TEST(ExportedPlacement, RefusesWhatItCannotPlace) {
                     {"cannot be copied to cpu:1", "a submodule of an exported program computes on one device"}));
   EXPECT_TRUE(holds(error({{"h.0.mlp", std::vector<int64_t>{0, 1}}}), {"computes on one device"}));
   EXPECT_TRUE(holds(error({{"h.0", 1}}, PipelineOptions{}), {"belongs to no part", "with a pipeline"}));
+  EXPECT_EQ(calls_error({.placement = Placement{{"one", 1}, {"down", 2}}}), "");
+  const Placement stages = {{"one", 0}, {"net", 1}, {"down.*", 2}, {"up.*", 2}, {"still", 3}};
+  EXPECT_TRUE(holds(calls_error({.placement = stages, .pipeline = PipelineOptions{.micro_batches = 2}}),
+                    {"the step called one where", "was expected", "must call each part once"}));
+  // A list that begins within another's.
+  EXPECT_TRUE(holds(calls_error({.placement = Placement{{"up", 1}}}),
+                    {"up on cpu:1 was not called on its device", "name a module that Python calls"}));
 }
 
 // Stands for a device of its own: gives a region copies of what comes in.
