@@ -144,6 +144,40 @@ TEST(LoRAInference, AdaptsTheLayersOfTheRunAndNoOthers) {
   EXPECT_TRUE(model.predict(some_rows(5)).equal(by_hand(net, some_rows(5))));
 }
 
+// A layer of each kind that LoRA adapts.
+class Mixed : public LightningModule {
+ public:
+  Mixed() {
+    torch::manual_seed(4);
+    table = register_module("table", torch::nn::Embedding(2, 6));
+    conv = register_module("conv", torch::nn::Conv1d(torch::nn::Conv1dOptions(6, 4, 3).padding(1).groups(2)));
+    head = register_module("head", torch::nn::Linear(4, 1));
+  }
+  at::Tensor forward(const at::Tensor& x) override {
+    const at::Tensor rows = table->forward(x.gt(0).to(torch::kLong)).transpose(1, 2);
+    return head->forward(conv->forward(rows).tanh().mean(2));
+  }
+  at::Tensor training_step(const Batch& batch, int64_t) override {
+    return torch::mse_loss(forward(batch[0]), batch[1]);
+  }
+  OptimizerConfig configure_optimizers() override { return AdamW(parameters(), {.lr = 0.05}); }
+  torch::nn::Embedding table{nullptr};
+  torch::nn::Conv1d conv{nullptr};
+  torch::nn::Linear head{nullptr};
+};
+
+TEST(LoRAInference, EmbeddingsAndConvolutionsHaveTheirAdaptersToo) {
+  const TemporaryFolder folder;
+  Mixed net;
+  const std::string path = train(folder, net, {.target_modules = {"table", "conv", "head"}, .r = 2});
+  const InferenceModel model = load_for_inference<Mixed>(path);
+  EXPECT_EQ(lora_layers(model.module()).size(), 3U);
+  EXPECT_TRUE(model.predict(some_rows(5)).equal(by_hand(net, some_rows(5))));
+  const InferenceModel merged = load_for_inference<Mixed>(path, {.merge_lora = true});
+  EXPECT_TRUE(lora_layers(merged.module()).empty());
+  EXPECT_TRUE(merged.predict(some_rows(5)).allclose(by_hand(net, some_rows(5)), 1e-5, 1e-6));
+}
+
 TEST(LoRAInference, LeavesTheProgramsRandomNumbers) {
   const TemporaryFolder folder;
   const auto net = make_net();

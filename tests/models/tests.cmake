@@ -28,7 +28,7 @@ target_precompile_headers(exported_peers REUSE_FROM levin_test_torch_pch)
 if(LEVIN_BUILD_TOOL)
   add_test(NAME models.exported_peers COMMAND Python3::Interpreter -B
     "${CMAKE_CURRENT_SOURCE_DIR}/models/exported_peers_test.py" $<TARGET_FILE:exported_peers> $<TARGET_FILE:levin_tool>)
-  set_tests_properties(models.exported_peers PROPERTIES LABELS multi_process TIMEOUT 300 COST 60 SKIP_RETURN_CODE 77)
+  set_tests_properties(models.exported_peers PROPERTIES LABELS multi_process TIMEOUT 900 COST 60 SKIP_RETURN_CODE 77)
 endif()
 
 levin_test(compiled FILES
