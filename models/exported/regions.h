@@ -33,8 +33,8 @@ struct RegionChain {
 };
 
 struct RegionList {
-  std::vector<Region> regions = {};  // in their order
-  std::vector<RegionChain> chains = {};
+  std::vector<Region> regions;  // in their order
+  std::vector<RegionChain> chains;
 };
 
 struct Region {

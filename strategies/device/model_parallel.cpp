@@ -71,7 +71,7 @@ void ModelParallel::place(torch::nn::Module& module) {
 }
 
 void ModelParallel::add_action(const PlacedPart& part, Pipeline* pipeline, size_t index) {
-  auto call = std::make_shared<PlacedCall>(part, *recorder_, pipeline, index);
+  auto call = std::make_shared<PlacedCall>(part, slots()[0], *recorder_, pipeline, index);
   CallActions::add(part.module, call);
   actions_.push_back({part.module, std::move(call)});
 }

@@ -24,8 +24,8 @@ int64_t rows_of(const TensorList& tensors) {
 
 }  // namespace
 
-PlacedCall::PlacedCall(PlacedPart part, PlacementRecorder& recorder, Pipeline* pipeline, size_t index)
-    : part_(std::move(part)), recorder_(recorder), pipeline_(pipeline), index_(index) {
+PlacedCall::PlacedCall(PlacedPart part, DeviceSlot home, PlacementRecorder& recorder, Pipeline* pipeline, size_t index)
+    : part_(std::move(part)), home_(home), recorder_(recorder), pipeline_(pipeline), index_(index) {
   if (part_.slots.size() < 2) return;
   copies_ = clone_for(*part_.module, part_.slots);
   replicas_ = std::make_unique<Replicas>(*part_.module, copies_, part_.slots);
@@ -34,7 +34,7 @@ PlacedCall::PlacedCall(PlacedPart part, PlacementRecorder& recorder, Pipeline* p
 
 TensorList PlacedCall::around(const ModuleForward& forward, const TensorList& inputs, ChainPlace place) {
   ++calls_;
-  const DeviceSlot home = current_slot();
+  const DeviceSlot home = caller();
   if (place.begins) chain_slot() = home;
   const DeviceSlot from = chain_slot();
   const auto compute = [&](const TensorList& given) {
@@ -46,6 +46,12 @@ TensorList PlacedCall::around(const ModuleForward& forward, const TensorList& in
   if (!place.ends) return outputs;
   chain_slot() = home;
   return moved(outputs, part_.slots[0], home);
+}
+
+// The step computes in no scope, where the current slot is one of the CPU.
+DeviceSlot PlacedCall::caller() const {
+  const DeviceSlot& current = current_slot();
+  return current.device.type() == home_.device.type() ? current : home_;
 }
 
 TensorList PlacedCall::on_slot(const ModuleForward& forward, const TensorList& inputs, const DeviceSlot& from) {

@@ -20,8 +20,9 @@ class Pipeline;
 /// chain.
 class PlacedCall final : public CallAction {
  public:
-  /// `pipeline`: null, or the pipeline that computes the part, as its part number `index`, for its micro-batches.
-  PlacedCall(PlacedPart part, PlacementRecorder& recorder, Pipeline* pipeline, size_t index);
+  /// `home`: the slot of the step itself. `pipeline`: null, or the pipeline that computes the part, as its part number
+  /// `index`, for its micro-batches.
+  PlacedCall(PlacedPart part, DeviceSlot home, PlacementRecorder& recorder, Pipeline* pipeline, size_t index);
 
   TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace place) override;
 
@@ -29,11 +30,13 @@ class PlacedCall final : public CallAction {
   [[nodiscard]] int64_t calls() const { return calls_; }
 
  private:
+  [[nodiscard]] DeviceSlot caller() const;
   TensorList on_slot(const ModuleForward& forward, const TensorList& inputs, const DeviceSlot& from);
   TensorList on_group(const ModuleForward& forward, const TensorList& inputs, const DeviceSlot& from);
   TensorList moved(const TensorList& tensors, const DeviceSlot& from, const DeviceSlot& to) const;
 
   PlacedPart part_;
+  DeviceSlot home_;
   PlacementRecorder& recorder_;
   Pipeline* pipeline_;
   size_t index_;

@@ -24,6 +24,7 @@
 #include "levin/optim/schedule_free_adamw.h"
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
+#include "levin/strategies/device/model_parallel.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 
@@ -240,6 +241,18 @@ TEST(DeviceTraining, splits_batches_over_two_devices) {
   // Batch normalization sees half a batch on each device, as in PyTorch.
   EXPECT_NEAR(single.metrics.at("val_loss"), both.metrics.at("val_loss"), 0.2);
   for (const at::Tensor& tensor : both.tensors) EXPECT_TRUE(tensor.isfinite().all().item<bool>());
+}
+
+// On CPUs all slots share one device; here a tensor that is left on another one is an error.
+TEST(DeviceTraining, places_parts_on_two_devices_and_gives_the_bits_of_one) {
+  DeviceNet one, two;
+  const Trained single = train(one, on_test_device(2));
+  TrainerOptions options = on_test_device(2);
+  options.devices = int64_t{2};
+  options.strategy = ModelParallel({.placement = Placement{{"first", 1}}});
+  expect_same_bits(single, train(two, options));
+  EXPECT_EQ(two.first->weight.device().index(), 1);
+  EXPECT_EQ(two.last->weight.device().index(), 0);
 }
 
 }  // namespace

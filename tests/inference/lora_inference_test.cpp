@@ -150,7 +150,7 @@ class Mixed : public LightningModule {
   Mixed() {
     torch::manual_seed(4);
     table = register_module("table", torch::nn::Embedding(2, 6));
-    conv = register_module("conv", torch::nn::Conv1d(torch::nn::Conv1dOptions(6, 4, 3).padding(1).groups(2)));
+    conv = register_module("conv", torch::nn::Conv1d(torch::nn::Conv1dOptions(6, 4, 3).padding(1)));
     head = register_module("head", torch::nn::Linear(4, 1));
   }
   at::Tensor forward(const at::Tensor& x) override {
