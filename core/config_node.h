@@ -1,5 +1,5 @@
 // The tree that options are read from and written to: the contents of a YAML file, an override or a checkpoint, with
-// the origin of each value. No YAML library is needed to use it; cli/ fills it from files.
+// the origin of each value. No YAML library is needed to use it; yaml/ fills it from files.
 #pragma once
 
 #include <cstdint>

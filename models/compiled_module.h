@@ -57,7 +57,8 @@ class CompiledModule final : public LightningModule {
   at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override;
   OptimizerConfig configure_optimizers() override;
   /// Steps throw ConfigError for a module with other parameters than the file's: LoRA's adapters have no effect on code
-  /// that was compiled without them. Here: for record_steps: true; its recorder sees operators, and a compiled step has none.
+  /// that was compiled without them. Here: for record_steps: true; its recorder sees operators, and a compiled step has
+  /// none.
   void setup(Stage stage) override;
 
  private:

@@ -80,7 +80,7 @@ void check_loss(const at::Tensor& loss) {
 
 at::Tensor run_training_step(Run& run, const Batch& batch, int64_t batch_idx) {
   run.entry.time_split.enter(StepPart::forward);
-  (void)take_loss_weight(run.fit);  // of a step that failed
+  (void)take_loss_weight(run.fit);                                                       // of a step that failed
   if (!run.entry.outputs.empty() && this_share() == nullptr) run.entry.outputs.clear();  // of a closure's last call
   const ProfilerScope profile(run.profiler.get(), "training_step");
   const ForwardScope forward(*run.precision, run.strategy->device().type());

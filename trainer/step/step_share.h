@@ -28,7 +28,7 @@ struct StepShare {
   int64_t samples = 1;
   std::vector<Logged> logged = {};
   std::vector<std::pair<std::string, at::Tensor>> outputs = {};  // of step_output, detached
-  at::Tensor loss_weight = {};  // () set by its training_step; undefined: not set
+  at::Tensor loss_weight = {};                                   // () set by its training_step; undefined: not set
 
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options);
   void log(std::string_view name, double value, const LogOptions& options);
