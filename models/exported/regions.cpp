@@ -125,7 +125,7 @@ std::vector<std::string> region_modules(const std::vector<Region>& regions) {
 
 RegionList with_modules(std::vector<Region> regions,
                         const std::function<const torch::nn::Module*(const std::string&)>& find) {
-  RegionList list{std::move(regions)};
+  RegionList list{std::move(regions), {}};
   std::map<std::string, size_t> chains;  // by the parent's name
   for (size_t k = 0; k < list.regions.size(); ++k) {
     Region& region = list.regions[k];
