@@ -19,6 +19,7 @@ namespace levin::lora_kinds_test {
 namespace {
 
 using test::error_of;
+using test::expect_near;
 using test::expect_same_bits;
 using test::holds;
 using test::module_tensors;
@@ -42,13 +43,6 @@ State trained(const LoRAOptions& options, int64_t epochs, const std::function<vo
   if (change) change(run);
   Trainer(std::move(run)).fit(module, data());
   return module_tensors(module);
-}
-
-void expect_near(const State& one, const State& other, double tolerance, const std::string& what) {
-  ASSERT_EQ(one.tensors.size(), other.tensors.size()) << what;
-  for (const auto& [name, tensor] : one.tensors) {
-    EXPECT_LE((tensor - other.tensors.at(name)).abs().max().item<double>(), tolerance) << what << ": " << name;
-  }
 }
 
 TEST(LoRAOfAllKindsInRuns, TrainsTheAdaptersAloneAndOptimizersKeepStateForThemAlone) {

@@ -128,4 +128,11 @@ struct ResumeTest {
   }
 };
 
+inline void expect_near(const State& one, const State& other, double tolerance, const std::string& what) {
+  ASSERT_EQ(one.tensors.size(), other.tensors.size()) << what;
+  for (const auto& [name, tensor] : one.tensors) {
+    EXPECT_LE((tensor - other.tensors.at(name)).abs().max().item<double>(), tolerance) << what << ": " << name;
+  }
+}
+
 }  // namespace levin::test

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "callbacks/quiet_trainer.h"
 #include "levin/models/exported/exported_program.h"
 #include "levin/models/exported_model.h"
 #include "levin/recompute/chain_plan.h"
@@ -152,13 +153,10 @@ TEST(ExportedRecompute, NeedsLessMemory) {
 }
 
 TrainerOptions options_of(RecomputeChoice recompute) {
-  TrainerOptions options;
-  options.max_epochs = 2;
+  TrainerOptions options = test::quiet(2, {});
   options.accelerator = "cpu";
   options.devices = 1;
   options.recompute = std::move(recompute);
-  options.logger = false;
-  options.enable_checkpointing = options.enable_progress_bar = options.enable_model_summary = false;
   return options;
 }
 

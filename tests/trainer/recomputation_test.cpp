@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "callbacks/quiet_trainer.h"
 #include "levin/precision/mixed_precision.h"
 #include "levin/strategies/device/dp.h"
 #include "levin/strategies/device/model_parallel.h"
@@ -77,13 +78,10 @@ class Model : public LightningModule {
 };
 
 TrainerOptions options_of(RecomputeChoice recompute) {
-  TrainerOptions options;
-  options.max_epochs = 2;
+  TrainerOptions options = test::quiet(2, {});
   options.accelerator = "cpu";
   options.devices = 1;
   options.recompute = std::move(recompute);
-  options.logger = false;
-  options.enable_checkpointing = options.enable_progress_bar = options.enable_model_summary = false;
   return options;
 }
 
