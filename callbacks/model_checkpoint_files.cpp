@@ -4,11 +4,11 @@
 #include <filesystem>
 #include <utility>
 
-#include "levin/adapters/saved_lora.h"
 #include "levin/callbacks/checkpoint_folder.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/checkpoint_writer.h"
+#include "levin/checkpoint/run_parts.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/core/console.h"
 #include "levin/core/paths.h"
@@ -23,16 +23,12 @@ namespace {
 
 constexpr const char* kInterrupted = "interrupted.ckpt";
 
-// The part of a checkpoint in a file with save_weights_only.
-State weights_of(const State& whole) {
-  State weights;
-  for (const char* key : {"levin_version", "torch_version", "epoch", "global_step", "hyper_parameters", "model_class",
-                          "model_precision", kLoRAScaling}) {
-    if (const ConfigNode* value = whole.values.find(key)) weights.values.set(key, *value);  // older files lack some
-  }
-  weights.set("weights_only", true);
-  weights.put("model", whole.part("model"));
-  return weights;
+// What a file with save_weights_only holds of a checkpoint.
+State weights_of(State whole) {
+  std::erase_if(whole.values.entries, [](const auto& entry) { return is_in_run_part(entry.key); });
+  std::erase_if(whole.tensors, [](const auto& item) { return is_in_run_part(item.first); });
+  whole.set("weights_only", true);
+  return whole;
 }
 
 }  // namespace
@@ -116,7 +112,7 @@ void ModelCheckpoint::finish_save_point(Trainer& trainer) {
     }
     try {
       State whole = load_checkpoint(trainer.ckpt_path());
-      write_checkpoint(path, options_.save_weights_only ? weights_of(whole) : whole);
+      write_checkpoint(path, options_.save_weights_only ? weights_of(std::move(whole)) : whole);
     } catch (const Error& error) {
       Console::instance().error(std::string("ModelCheckpoint: ") + error.what() + " Training continues.");
     }

@@ -1,9 +1,9 @@
 #include "levin/inference/recipe.h"
 
 #include <algorithm>
-#include <array>
 
 #include "levin/checkpoint/any_checkpoint.h"
+#include "levin/checkpoint/run_parts.h"
 #include "levin/core/count_of.h"
 #include "levin/inference/run_config_file.h"
 #include "levin/models/huggingface/pretrained_config.h"
@@ -14,21 +14,12 @@ namespace {
 
 constexpr std::string_view kModel = "model.";
 
-// Parts of a checkpoint that are the trainer's: docs/checkpoint_format.md.
-constexpr std::array kOfTheTrainer{"model", "current_model", "optimizers", "gradients", "callbacks", "data",
-                                   "rng",   "lr_schedulers", "loggers",    "metrics",   "progress",  "precision"};
-
-bool is_of_the_trainer(const std::string& tensor) {
-  const std::string part = tensor.substr(0, tensor.find('.'));
-  return std::find(kOfTheTrainer.begin(), kOfTheTrainer.end(), part) != kOfTheTrainer.end();
-}
-
 // What the module's on_save_checkpoint has added is read; tensors of optimizers and their like never are.
 State own_state(const AnyCheckpoint& checkpoint) {
   State state;
   state.values = checkpoint.values();
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    if (!is_of_the_trainer(name)) state.tensors[name] = checkpoint.read(name);
+    if (!name.starts_with(kModel) && !is_in_run_part(name)) state.tensors[name] = checkpoint.read(name);
   }
   return state;
 }

@@ -6,8 +6,8 @@ namespace levin {
 
 namespace {
 
-DeviceSlot& this_slot() {
-  thread_local DeviceSlot slot;
+const DeviceSlot*& this_slot() {
+  thread_local const DeviceSlot* slot = nullptr;
   return slot;
 }
 
@@ -23,7 +23,7 @@ std::vector<DeviceSlot> cpu_slots(int64_t count) {
   return slots;
 }
 
-const DeviceSlot& current_slot() {
+const DeviceSlot* current_slot() {
   return this_slot();
 }
 
@@ -32,9 +32,9 @@ struct SlotScope::Guard {
   c10::DeviceGuard guard;
 };
 
-SlotScope::SlotScope(const DeviceSlot& slot) : outer_(this_slot()) {
+SlotScope::SlotScope(const DeviceSlot& slot) : slot_(slot), outer_(this_slot()) {
   if (slot.device.has_index()) guard_ = std::make_unique<Guard>(slot.device);
-  this_slot() = slot;
+  this_slot() = &slot_;
 }
 
 SlotScope::~SlotScope() {

@@ -26,8 +26,8 @@ struct DeviceSlot {
 /// `count` logical CPU devices.
 [[nodiscard]] std::vector<DeviceSlot> cpu_slots(int64_t count);
 
-/// The slot that the calling thread computes for; slot 0 outside of any SlotScope.
-[[nodiscard]] const DeviceSlot& current_slot();
+/// The slot that the calling thread computes for; null outside of any SlotScope.
+[[nodiscard]] const DeviceSlot* current_slot();
 
 /// During its lifetime the calling thread computes for a slot: sets current_slot() and LibTorch's current device.
 class SlotScope {
@@ -39,7 +39,8 @@ class SlotScope {
 
  private:
   struct Guard;
-  DeviceSlot outer_;
+  DeviceSlot slot_;
+  const DeviceSlot* outer_;
   std::unique_ptr<Guard> guard_;  // only where the device has an index
 };
 

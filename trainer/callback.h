@@ -99,7 +99,8 @@ class Callback {
   /// class.
   [[nodiscard]] virtual std::string state_key() const { return ""; }
   /// The weights that checkpoints store instead of the module's, by name, such as their average; weights-only
-  /// checkpoints too. For names that are absent the module's own weights are stored.
+  /// checkpoints too. For names that are absent the module's own weights are stored. Its values are stored beside
+  /// them: what a reader of the weights must know, such as LoRA's scaling.
   [[nodiscard]] virtual State weights_to_save(const LightningModule&) const { return {}; }
   /// Not called for weights-only checkpoints (as in Lightning).
   virtual void on_save_checkpoint(Trainer&, LightningModule&, State& /*checkpoint*/) {}

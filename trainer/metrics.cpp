@@ -169,7 +169,7 @@ std::string MetricStore::full_name(const Slot& s, bool on_step, bool plain) {
 template <class Keep>
 void MetricStore::collect(bool on_step, Metrics& metrics, Keep keep) const {
   for (const Slot& s : slots_) {
-    if (!s.used || !(on_step ? s.on_step : s.on_epoch) || !keep(s)) continue;
+    if (!has_value(s, on_step) || !keep(s)) continue;
     metrics[full_name(s, on_step, false)] = on_step ? step_value(s) : epoch_value(s);
   }
 }

@@ -167,7 +167,10 @@ class MetricStore {
     std::vector<size_t> by_name = {};  // of two with one name the last
     std::shared_ptr<const std::vector<std::string>> names = nullptr;
   };
-  static bool in_step_row(const Slot& slot) { return slot.used && slot.on_step && slot.logger; }
+  static bool has_value(const Slot& slot, bool on_step) {
+    return slot.used && (on_step ? slot.on_step : slot.on_epoch);
+  }
+  static bool in_step_row(const Slot& slot) { return has_value(slot, true) && slot.logger; }
   [[nodiscard]] bool fits(const RowSlots& row) const;
   [[nodiscard]] RowSlots row_slots() const;
 

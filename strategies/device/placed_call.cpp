@@ -34,7 +34,8 @@ PlacedCall::PlacedCall(PlacedPart part, DeviceSlot home, PlacementRecorder& reco
 
 TensorList PlacedCall::around(const ModuleForward& forward, const TensorList& inputs, ChainPlace place) {
   ++calls_;
-  const DeviceSlot home = caller();
+  const DeviceSlot* scope = current_slot();
+  const DeviceSlot home = scope != nullptr ? *scope : home_;
   if (place.begins) chain_slot() = home;
   const DeviceSlot from = chain_slot();
   const auto compute = [&](const TensorList& given) {
@@ -46,12 +47,6 @@ TensorList PlacedCall::around(const ModuleForward& forward, const TensorList& in
   if (!place.ends) return outputs;
   chain_slot() = home;
   return moved(outputs, part_.slots[0], home);
-}
-
-// The step computes in no scope, where the current slot is one of the CPU.
-DeviceSlot PlacedCall::caller() const {
-  const DeviceSlot& current = current_slot();
-  return current.device.type() == home_.device.type() ? current : home_;
 }
 
 TensorList PlacedCall::on_slot(const ModuleForward& forward, const TensorList& inputs, const DeviceSlot& from) {

@@ -20,8 +20,8 @@ class Pipeline;
 /// chain.
 class PlacedCall final : public CallAction {
  public:
-  /// `home`: the slot of the step itself. `pipeline`: null, or the pipeline that computes the part, as its part number
-  /// `index`, for its micro-batches.
+  /// `home`: the slot of the step itself, which computes in no SlotScope. `pipeline`: null, or the pipeline that
+  /// computes the part, as its part number `index`, for its micro-batches.
   PlacedCall(PlacedPart part, DeviceSlot home, PlacementRecorder& recorder, Pipeline* pipeline, size_t index);
 
   TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace place) override;
@@ -30,7 +30,6 @@ class PlacedCall final : public CallAction {
   [[nodiscard]] int64_t calls() const { return calls_; }
 
  private:
-  [[nodiscard]] DeviceSlot caller() const;
   TensorList on_slot(const ModuleForward& forward, const TensorList& inputs, const DeviceSlot& from);
   TensorList on_group(const ModuleForward& forward, const TensorList& inputs, const DeviceSlot& from);
   TensorList moved(const TensorList& tensors, const DeviceSlot& from, const DeviceSlot& to) const;

@@ -8,6 +8,7 @@ levin_test(callbacks TORCH FILES
   callbacks/other_callbacks_test.cpp
   callbacks/prediction_writer_test.cpp
   callbacks/progress_bar_test.cpp
+  callbacks/save_point_test.cpp
   callbacks/spike_detection_test.cpp
   callbacks/stochastic_weight_averaging_test.cpp
   callbacks/throughput_monitor_test.cpp

@@ -168,8 +168,9 @@ class MemoryBySlot final : public c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void* memory, int64_t size, size_t, size_t, c10::Device) override {
     const std::lock_guard lock(mutex_);
     if (size > 0) {
-      sizes_[memory] = {current_slot().index, size};
-      alive_[current_slot().index] += size;
+      const int64_t slot = current_slot() == nullptr ? 0 : current_slot()->index;
+      sizes_[memory] = {slot, size};
+      alive_[slot] += size;
     } else if (const auto found = sizes_.find(memory); found != sizes_.end()) {
       alive_[found->second.first] -= found->second.second;
       sizes_.erase(found);

@@ -31,7 +31,7 @@ class Watched : public LightningModule {
   }
   at::Tensor training_step(const Batch& batch, int64_t) override {
     const at::Tensor logits = layer_->forward(batch[0]);
-    logits.register_hook([this, replica = current_slot().index](const at::Tensor&) { on_backward_(replica); });
+    logits.register_hook([this, replica = current_slot()->index](const at::Tensor&) { on_backward_(replica); });
     return torch::nn::functional::cross_entropy(logits, batch[1]);
   }
   OptimizerConfig configure_optimizers() override { return SGD(parameters(), {.lr = 0.1}); }

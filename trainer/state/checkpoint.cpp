@@ -146,6 +146,13 @@ void put_run_state(Run& run, State& checkpoint) {
   replace_parts(checkpoint, run.entry.before_validation ? *run.entry.before_validation : run_state(run));
 }
 
+// Between the request and the capture an epoch may have ended. Weights alone say the same epoch as a whole checkpoint.
+void put_position(Run& run, CheckpointRequest& request) {
+  if (!request.weights_only) return put_run_state(run, request.state);
+  const auto& before = run.entry.before_validation;
+  request.state.set("epoch", before ? before->get<int64_t>("epoch") : run.progress.epoch);
+}
+
 // What load_for_inference makes the module from. Of one that a program has created directly only the class is known,
 // and its options are the hyper-parameters.
 ClassSpec model_class(const LightningModule& module) {
@@ -220,7 +227,7 @@ void capture_checkpoints(Run& run) {
     for (std::string& file : logger->files()) files.push_back(std::move(file));
   }
   for (CheckpointRequest& request : requests) {
-    if (request.link_to.empty() && !request.weights_only) put_run_state(run, request.state);
+    if (request.link_to.empty()) put_position(run, request);
   }
   for (CheckpointRequest& request : requests) prepare_for_writing(*run.strategy, run.fit, request);
   for (CheckpointRequest& request : requests) note_when_done(run, request);
