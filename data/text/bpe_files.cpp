@@ -34,10 +34,10 @@ std::string read(const std::string& path) {
 // Calls use(line, number from 1) for every line of a text that is not empty.
 template <class Use>
 void for_each_line(std::string_view text, Use use) {
-  for (size_t number = 1; !text.empty(); ++number) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
+  for (size_t start = 0, number = 1; start < text.size(); ++number) {
+    const size_t end = std::min(text.find('\n', start), text.size());
+    std::string_view line = text.substr(start, end - start);
+    start = end + 1;
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (!line.empty()) use(line, number);
   }
