@@ -28,8 +28,11 @@ int64_t columns(const std::string& line) {
 std::string help(const std::string& topic, std::string* problems = nullptr) {
   Problems found;
   const std::string text = trainer_help(topic, describe_options<TrainerOptions>(), 80, found);
-  if (problems != nullptr) *problems = lines(found);
-  if (problems == nullptr) EXPECT_TRUE(found.empty()) << lines(found);
+  if (problems != nullptr) {
+    *problems = lines(found);
+  } else {
+    EXPECT_TRUE(found.empty()) << lines(found);
+  }
   return text;
 }
 
