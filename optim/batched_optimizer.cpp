@@ -174,6 +174,7 @@ void BatchedOptimizer::run(Batch& batch) {
   // Autograd must notice that a parameter changed between forward and backward.
   for (auto* param : batch.sources) param->bump_version();
   batch.first = false;
+  batch.found_inf.reset();
   batch.grads.clear();
 }
 

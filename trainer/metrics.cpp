@@ -32,7 +32,7 @@ std::string where(const MetricStore::Place& place, std::string_view name) {
 
 // Reads CPU memory directly: no operator call, no autograd.
 double cpu_scalar(const at::Tensor& value) {
-  switch (value.scalar_type()) {
+  switch (value.is_neg() ? at::ScalarType::Undefined : value.scalar_type()) {  // negated when it is read
     case at::kFloat: return *static_cast<const float*>(value.const_data_ptr());
     case at::kDouble: return *static_cast<const double*>(value.const_data_ptr());
     case at::kLong: return static_cast<double>(*static_cast<const int64_t*>(value.const_data_ptr()));

@@ -26,6 +26,8 @@ std::string RecordedMemory::problem_of(const at::Tensor& tensor) {
   if (!tensor.device().is_cpu()) return "has a tensor on " + tensor.device().str();
   if (tensor.layout() != at::kStrided) return "has a tensor that is not strided";
   if (tensor.is_quantized() || tensor.is_conj() || tensor.is_neg()) return "has a quantized or conjugated tensor";
+  const bool is_owned = tensor.nbytes() == 0 || tensor.storage().data_ptr().get_context() != nullptr;
+  if (!is_owned) return "has memory that LibTorch does not own (torch::from_blob), and that may be gone in a replay";
   return "";
 }
 

@@ -7,9 +7,9 @@ import signal
 from ranks import RanksTest, children, main
 
 BACKENDS = ("backend=shm", "backend=gloo")
-# Calls of training_step in 24 windows: 3 before, 1 that is recorded, and in place of the 1st, 2nd, 4th, 8th and 16th
-# of 20 replays.
-WINDOWS, CALLED = 24, 9
+# Calls of training_step in 24 windows of two epochs: 3 before, 1 that is recorded, and in place of the 1st, 2nd, 4th,
+# 8th and 16th of 20 replays, of batches 8 and 16, and of the second epoch's first.
+WINDOWS, CALLED = 24, 12
 
 
 class ComparedRuns(RanksTest):
@@ -74,7 +74,7 @@ class RanksDiffer(ComparedRuns):
                 self.assertEqual(one["global_step"], 23)
                 self.assertEqual(other["global_step"], 23)
             # Rank 1 ran its step in place of the 4th replay, which differed, and all that follow.
-            self.assertEqual([len(report["seen"]) for report in recorded], [CALLED, 4 + 3 + 16])
+            self.assertEqual([len(report["seen"]) for report in recorded], [CALLED - 1, 4 + 3 + 16])
 
     def test_a_loss_that_is_not_finite_on_one_rank_skips_the_update_on_all(self):
         # Sample 75 is in rank 1's batch 9, which both ranks replay.

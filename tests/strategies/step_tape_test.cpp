@@ -218,13 +218,10 @@ TEST(StepTape, NamesWhatTheHostDoesDifferently) {
   });
   factor = 2;
   EXPECT_EQ(made.run(), "aten::scalar_tensor got 2. where 0.25 was recorded as s");
-  float first[] = {1, 2};
-  float second[] = {1, 3};
-  float* numbers = first;
-  Beside other_memory([&](nn::Module& m, const at::Tensor& x, const at::Tensor& y) {
-    return classify(m, x, y) * torch::from_blob(numbers, {2}).sum();
-  });
-  numbers = second;
+  at::Tensor numbers = torch::tensor({1.0F, 2.0F});
+  Beside other_memory(
+      [&](nn::Module& m, const at::Tensor& x, const at::Tensor& y) { return classify(m, x, y) * numbers.sum(); });
+  numbers = torch::tensor({1.0F, 3.0F});
   EXPECT_EQ(other_memory.run(), "aten::sum got a tensor that the host has made anew with other numbers as self");
 }
 

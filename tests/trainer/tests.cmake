@@ -51,6 +51,7 @@ levin_test(gpu_paths TORCH FILES
   trainer/copy_ahead_test.cpp
   trainer/memory_report_test.cpp
   trainer/record_steps_test.cpp
+  trainer/recorded_numbers_test.cpp
   trainer/recorded_batch_test.cpp
   trainer/recorded_evaluation_test.cpp
   trainer/step_graph_refusals_test.cpp

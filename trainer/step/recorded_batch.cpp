@@ -11,9 +11,18 @@ namespace levin {
 
 namespace {
 
+// What the memory alone does not tell: replays read nothing else.
+std::string why_more_than_memory(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided) return "is not strided, as sparse ones are";
+  if (tensor.is_conj() || tensor.is_neg())
+    return "is lazily conjugated or negated (resolve_conj and resolve_neg copy it)";
+  if (tensor.requires_grad()) return "requires a gradient: what computes it would have to be part of training_step";
+  return "";
+}
+
 bool same_kind(const at::Tensor& one, const at::Tensor& other) {
-  return one.sizes() == other.sizes() && one.strides() == other.strides() && one.scalar_type() == other.scalar_type() &&
-         one.device() == other.device();
+  return why_more_than_memory(one).empty() && one.sizes() == other.sizes() && one.strides() == other.strides() &&
+         one.scalar_type() == other.scalar_type() && one.device() == other.device();
 }
 
 // Keeps the tensor alive.
@@ -47,6 +56,10 @@ void RecordedBatch::take(const Batch& batch) {
 }
 
 std::string why_not_recorded(const Batch& batch) {
+  for (size_t i = 0; i < batch.count(); ++i) {
+    const std::string why = batch.tensors[i].defined() ? why_more_than_memory(batch.tensors[i]) : "";
+    if (!why.empty()) return "tensor " + std::to_string(i) + " of the batch " + why;
+  }
   if (batch.structure() == nullptr) return "";
   const auto* field = batch.structure()->on_host();
   if (field == nullptr) return "";

@@ -25,7 +25,7 @@ class RecordedBatch {
   Batch batch_;
 };
 
-/// Why steps on such batches cannot be recorded, a clause; "": they can.
+/// Why steps on this batch cannot be recorded, a clause; "": they can.
 [[nodiscard]] std::string why_not_recorded(const Batch& batch);
 
 /// "(32, 16), (32)"

@@ -8,9 +8,9 @@
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/log.h"
-#include "levin/core/tensor_text.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/run/run.h"
+#include "levin/trainer/step/left_memory.h"
 #include "levin/trainer/step/publish_output.h"
 #include "levin/trainer/step/recording_scope.h"
 
@@ -75,7 +75,7 @@ void RecordedEvaluation::give_up(const std::string& why) {
   stop();
 }
 
-void RecordedEvaluation::give_up_if_on_host(const Batch& batch) {
+void RecordedEvaluation::give_up_if_unrecordable(const Batch& batch) {
   const std::string why = why_not_recorded(batch);
   if (why.empty()) return;
   if (!trial_) return give_up(why);
@@ -92,7 +92,7 @@ void RecordedEvaluation::stop() {
 }
 
 at::Tensor RecordedEvaluation::step(const Batch& batch, int64_t batch_idx, Step step) {
-  if (!gave_up_ && batch.structure() != nullptr) give_up_if_on_host(batch);
+  if (!gave_up_ && (inputs_.empty() || batch.structure() != nullptr)) give_up_if_unrecordable(batch);
   if (gave_up_ || batch.count() == 0) return step(batch);
   if (warm_up_left_ > 0) {
     --warm_up_left_;
@@ -130,9 +130,8 @@ at::Tensor RecordedEvaluation::repeat(const Batch& batch, int64_t batch_idx, Ste
   if (is_new) {
     settings_ = settings();
     inputs_.make(batch);
-  } else {
-    inputs_.take(batch);
   }
+  inputs_.take(batch);
   std::string problem;
   if (is_new) {
     problem = record(step);
@@ -158,23 +157,14 @@ std::string RecordedEvaluation::record(Step step) {
   recording_ = recorder_->record([this, step] { run_recorded(recorded_, step); });
   if (!recorded_.notes.refusal.empty()) return recorded_.notes.refusal;
   if (recording_ == nullptr) return recorder_->refusal();
-  return problem_of_left_memory();
+  // What a step keeps besides its results is kept for its batch, as in a list of all batches' outputs.
+  return problem_of_left_memory(*recording_, known_results(), hook_name(run_.entry.place.hook));
 }
 
-// What a step keeps besides its results is kept for its batch, as in a list of all batches' outputs.
-std::string RecordedEvaluation::problem_of_left_memory() const {
+std::vector<at::Tensor> RecordedEvaluation::known_results() const {
   std::vector<at::Tensor> known = {recorded_.prediction};
-  for (const auto& value : recorded_.notes.logged) known.push_back(value.value);
-  for (const auto& [name, value] : recorded_.notes.outputs) known.push_back(value);
-  for (const at::Tensor& left : recording_->left_memory()) {
-    const bool is_known = std::any_of(known.begin(), known.end(), [&](const at::Tensor& tensor) {
-      return tensor.defined() && tensor.storage().data() == left.storage().data();
-    });
-    if (is_known) continue;
-    return std::string(hook_name(run_.entry.place.hook)) + " keeps a tensor of " + bytes_text(left.nbytes()) +
-           " of its batch, which the next replay would overwrite; keep it in the hook after the batch, or log it";
-  }
-  return "";
+  recorded_.notes.add_results(known);
+  return known;
 }
 
 std::string RecordedEvaluation::check(int64_t batch_idx, Step step) {

@@ -62,14 +62,14 @@ class RecordedEvaluation {
   [[nodiscard]] std::string record(Step step);
   [[nodiscard]] std::string check(int64_t batch_idx, Step step);
   void run_recorded(Result& result, Step step);
-  [[nodiscard]] std::string problem_of_left_memory() const;
+  [[nodiscard]] std::vector<at::Tensor> known_results() const;
   [[nodiscard]] static StepResults results_of(const Result& result);
   void log_again(const StepNotes& notes);
   void time(double seconds);
   [[nodiscard]] Settings settings() const;
   void forget();
   void give_up(const std::string& why);
-  void give_up_if_on_host(const Batch& batch);
+  void give_up_if_unrecordable(const Batch& batch);
   void stop();
 
   Run& run_;

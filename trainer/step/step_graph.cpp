@@ -19,6 +19,7 @@
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/step/automatic_step.h"
 #include "levin/trainer/step/check_recordable.h"
+#include "levin/trainer/step/left_memory.h"
 #include "levin/trainer/step/publish_output.h"
 #include "levin/trainer/step/recording_scope.h"
 #include "levin/trainer/step/update.h"
@@ -42,7 +43,7 @@ std::shared_ptr<StepRecorder> recorder_for(Run& run) {
 at::Tensor copy_of(const at::Tensor& loss) {
   if (!loss.defined()) return loss;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (!loss.is_cpu() || loss.numel() != 1) return loss.clone();
+  if (!loss.is_cpu() || loss.numel() != 1 || loss.is_neg()) return loss.clone();
   at::Tensor copy = at::empty_like(loss);
   std::memcpy(copy.mutable_data_ptr(), loss.const_data_ptr(), loss.element_size());
   return copy;
@@ -61,6 +62,8 @@ StepGraph::StepGraph(Run& run, RecordSteps record)
       optimizer_(run.fit.optimizers[0].optimizer()),
       parameters_(optimizer_.parameters()) {
   for (const auto& module : run_.entry.module->modules(/*include_self=*/false)) modules_.push_back(module.get());
+  tensors_ = run_.entry.module->parameters();
+  for (at::Tensor& buffer : run_.entry.module->buffers()) tensors_.push_back(std::move(buffer));
   if (record == RecordSteps::automatic) trial_.emplace();
   if (!leaves_updates_) optimizer_.make_recordable();
 }
@@ -76,7 +79,7 @@ std::shared_ptr<StepGraph> StepGraph::make(Run& run, RecordSteps record) {
 }
 
 at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
-  if (!gave_up_ && window.first && batch.structure() != nullptr) give_up_if_on_host(batch);
+  if (!gave_up_ && window.first && (inputs_.empty() || batch.structure() != nullptr)) give_up_if_unrecordable(batch);
   if (gave_up_) return automatic_step(run_, batch, batch_idx, window);
   const auto start = std::chrono::steady_clock::now();
   if (window.first) {
@@ -151,9 +154,9 @@ StepGraph::Settings StepGraph::settings() const {
       now.numbers.push_back(group.weight_decay);
     }
   }
-  for (const auto& parameter : parameters_) {
-    now.flags.push_back(parameter.requires_grad());
-    now.weights.push_back(parameter.const_data_ptr());
+  for (const auto& parameter : parameters_) now.flags.push_back(parameter.requires_grad());
+  for (const auto& tensor : tensors_) {
+    now.tensors.push_back(tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr);
   }
   now.flags.push_back(run_.entry.module->is_training());
   for (const auto* module : modules_) now.flags.push_back(module->is_training());
@@ -177,7 +180,7 @@ void StepGraph::give_up(const std::string& why) {
   stop();
 }
 
-void StepGraph::give_up_if_on_host(const Batch& batch) {
+void StepGraph::give_up_if_unrecordable(const Batch& batch) {
   const std::string why = why_not_recorded(batch);
   if (why.empty()) return;
   if (!trial_) return give_up(why);
@@ -222,7 +225,7 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
   if (is_new) problem = record(part, batch_idx, window);
   const bool has_run = is_new && recorder_->runs_step();
   if (!has_run) problem = replay(part, batch_idx, window);
-  window_is_plain_ = window_is_plain_ && !has_run && !is_checked_replay(part);
+  window_is_plain_ = window_is_plain_ && !has_run && !part.is_checked;
   run_.fit.epoch.window.unread_loss = part.unread_loss;
   take_notes(part, window);
   const at::Tensor loss = copy_of(part.loss);  // the next replay writes to its memory
@@ -238,9 +241,22 @@ std::string StepGraph::record(Part& part, int64_t batch_idx, const WindowPart& w
   if (!part.notes.refusal.empty()) return part.notes.refusal;
   if (part.recording == nullptr) return recorder_->refusal();
   ++recorded_;
-  if (!window.first) return "";
-  gradients_ = gradients_now();
-  return "";
+  part.epoch = run_.progress.epoch;
+  if (window.first) gradients_ = gradients_now();
+  if (!recorder_->runs_step()) return "";
+  // The optimizer has made its state in this step, whose recording is not used again (settings).
+  if (!leaves_updates_ && optimizer_.version() != settings_.optimizer_version) return "";
+  return problem_of_left_memory(*part.recording, known_results(part), "training_step");
+}
+
+std::vector<at::Tensor> StepGraph::known_results(const Part& part) const {
+  std::vector<at::Tensor> known = {part.loss, part.unread_loss};
+  part.notes.add_results(known);
+  for (const auto& tensor : tensors_) {
+    known.push_back(tensor);
+    known.push_back(tensor.grad());
+  }
+  return known;
 }
 
 std::vector<at::Tensor> StepGraph::gradients_now() const {
@@ -274,14 +290,24 @@ std::unique_ptr<Recording> StepGraph::capture(const std::function<void()>& step)
 }
 
 // See Note [When a replay is checked].
-bool StepGraph::is_checked_replay(const Part& part) const {
-  return recorder_->runs_step() && std::has_single_bit(static_cast<uint64_t>(part.replays));
+bool StepGraph::is_check_due(Part& part) const {
+  const auto is_power = [](int64_t number) { return std::has_single_bit(static_cast<uint64_t>(number)); };
+  const int64_t epoch = run_.progress.epoch, batch = run_.progress.total_batches;
+  const bool begins_epoch = std::exchange(part.epoch, epoch) != epoch;
+  const bool checks_epoch = begins_epoch && (is_power(epoch) || part.replays - part.last_check >= kFewReplays);
+  const bool is_round = is_power(batch) || (batch % 60 == 0 && is_power(batch / 60));
+  // In windows the round batches are first ones.
+  const bool is_early = is_power(part.replays) && (part.replays <= kEarlyReplays || run_.progress.accumulate > 1);
+  const bool is_due = recorder_->runs_step() && (checks_epoch || is_round || is_early);
+  if (is_due) part.last_check = part.replays;
+  return is_due;
 }
 
 std::string StepGraph::replay(Part& part, int64_t batch_idx, const WindowPart& window) {
   ++part.replays;
   ++repeated_;
-  if (is_checked_replay(part)) return check(part, batch_idx, window);
+  part.is_checked = is_check_due(part);
+  if (part.is_checked) return check(part, batch_idx, window);
   const ProfilerScope profile(run_.profiler.get(), "recorded_step");
   run_.strategy->run_replay([&part] { part.recording->replay(); });
   return "";
@@ -335,6 +361,9 @@ void StepGraph::run_recorded(Part& part, int64_t batch_idx, const WindowPart& wi
   }
   scope.check_metrics();
   part.unread_loss = run_.fit.epoch.window.unread_loss;
+  if (recorder_->runs_step() && is_kept_elsewhere(part.loss, known_results(part))) {
+    refuse_recording(run_, "training_step keeps its loss, which the next replay would overwrite; keep a clone of it");
+  }
 }
 
 // A step that ran as it is has put other tensors there, and a validation none.

@@ -41,15 +41,21 @@ namespace levin {
 // window, as it does otherwise, and counts accordingly.
 
 // Note [When a replay is checked]
-// A captured graph is what the GPU ran. A tape may miss something that the host did, so in place of its first replay,
-// second, fourth, eighth and so on the step itself runs, and a replay from the same memory and random numbers must give
-// the same bits (check_replay.h). The step's own results count. With the first difference the run goes on as it is.
+// A captured graph is what the GPU ran. A tape may miss something that the host did, so in place of some replays the
+// step itself runs, and a replay from the same memory and random numbers must give the same bits (check_replay.h). The
+// step's own results count. With the first difference the run goes on as it is.
+// Checked are a recording's replays 1, 2, 4, 8 and 16, and in windows all 2^k; the batches 2^k and 60 * 2^k of the fit,
+// which most "every so many batches" meet; and the first replay of an epoch, before which hooks may have changed
+// anything: of epochs 1, 2, 4, 8 and so on, and of each that begins kFewReplays after a check.
 
 class StepGraph {
  public:
   /// Windows that run as they are before the first is recorded: PyTorch's number; by then loss scaling, momentum and
   /// libraries have done their initial work.
   static constexpr int64_t kWarmUpWindows = 3;
+  /// A check takes about as long as three steps, which is to be little.
+  static constexpr int64_t kFewReplays = 256;
+  static constexpr int64_t kEarlyReplays = 16;
   /// Steps are recorded again if frozen layers, momentum or the like change; at most this often.
   static constexpr int64_t kMostChanges = 8;
 
@@ -74,13 +80,16 @@ class StepGraph {
     at::Tensor loss = {};
     at::Tensor unread_loss = {};  // Window::unread_loss after it
     int64_t replays = 0;
+    int64_t epoch = 0;        // of its last replay
+    int64_t last_check = 0;   // the number of that replay
+    bool is_checked = false;  // its last replay was
   };
   /// What recordings depend on besides the batch's shape.
   struct Settings {
     int64_t window_size = 0;
     int64_t optimizer_version = 0;
     std::vector<double> numbers = {};       // momentum and weight decay of each group
-    std::vector<const void*> weights = {};  // where they are
+    std::vector<const void*> tensors = {};  // where parameters and buffers are
     std::vector<bool> flags = {};           // which parameters are trained, which modules are in training mode
     bool operator==(const Settings&) const = default;
   };
@@ -96,7 +105,8 @@ class StepGraph {
   [[nodiscard]] std::string check(Part& part, int64_t batch_idx, const WindowPart& window);
 
   [[nodiscard]] std::unique_ptr<Recording> capture(const std::function<void()>& step);
-  [[nodiscard]] bool is_checked_replay(const Part& part) const;
+  [[nodiscard]] bool is_check_due(Part& part) const;
+  [[nodiscard]] std::vector<at::Tensor> known_results(const Part& part) const;
   [[nodiscard]] static StepResults results_of(const Part& part, const std::vector<at::Tensor>& gradients);
   [[nodiscard]] std::vector<at::Tensor> gradients_now() const;
   void run_recorded(Part& part, int64_t batch_idx, const WindowPart& window);
@@ -109,7 +119,7 @@ class StepGraph {
   [[nodiscard]] Settings settings() const;
   void forget();
   void give_up(const std::string& why);
-  void give_up_if_on_host(const Batch& batch);
+  void give_up_if_unrecordable(const Batch& batch);
   void stop();
 
   Run& run_;
@@ -117,6 +127,7 @@ class StepGraph {
   bool leaves_updates_;
   Optimizer& optimizer_;
   std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> tensors_;                // the module's parameters and buffers
   std::vector<const torch::nn::Module*> modules_;  // the module's own
   std::array<Part, 4> parts_;
   Settings settings_;

@@ -5,6 +5,12 @@
 
 namespace levin {
 
+void StepNotes::add_results(std::vector<at::Tensor>& to) const {
+  for (const Logged& value : logged) to.push_back(value.value);
+  for (const auto& [name, value] : outputs) to.push_back(value);
+  to.insert(to.end(), {flags, loss, said, heard});
+}
+
 std::string about_recording(const std::string& text) {
   return "TrainerOptions.record_steps: " + text;
 }
@@ -21,7 +27,8 @@ void note_logged(Run& run, std::string_view name, const at::Tensor& value, const
     refuse_logged(run, name);
     return run.store().log(run.entry.place, name, value, options);
   }
-  run.fit.recording->logged.push_back({run.entry.place.hook, std::string(name), value.detach(), options});
+  // A copy, made at this place in the step: what the tensor holds now is logged, and the step may go on to change it.
+  run.fit.recording->logged.push_back({run.entry.place.hook, std::string(name), value.detach().clone(), options});
 }
 
 void refuse_logged(Run& run, std::string_view name) {

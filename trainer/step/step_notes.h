@@ -34,6 +34,9 @@ struct StepNotes {
   bool leaves_update = false;  // the window's update is not part of it; the host performs it afterwards
   bool step_runs = false;      // it is run while it is recorded, so what cannot be recorded need not end the run
   std::string refusal = "";    // why it cannot be recorded, a clause; "": it can
+
+  /// Adds what the step leaves for the host.
+  void add_results(std::vector<at::Tensor>& to) const;
 };
 
 /// Trainer::log while a step is recorded.
