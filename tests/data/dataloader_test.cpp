@@ -387,6 +387,14 @@ TEST(DataLoader, RefusesWhatCannotWork) {
   EXPECT_FALSE(not_started.next(batch));
 }
 
+TEST(DataLoader, NamesADataSetOfANegativeSize) {
+  const auto data = std::make_shared<Samples>(-1, [](int64_t) { return Batch(); });
+  for (const auto& options : {DataLoaderOptions{}, DataLoaderOptions{.shuffle = true}}) {
+    EXPECT_TRUE(holds(error_of<DataError>([&] { DataLoader(data, options); }),
+                      {"size() of the data set", "Samples is -1. Return the number of samples"}));
+  }
+}
+
 TEST(Loaders, TakesOneLoaderAsValueOrHandleAndSeveral) {
   const auto shared = std::make_shared<DataLoader>(counting(3));
   EXPECT_EQ(Loaders(shared).size(), 1U);
