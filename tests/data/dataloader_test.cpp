@@ -395,6 +395,17 @@ TEST(DataLoader, NamesADataSetOfANegativeSize) {
   }
 }
 
+TEST(DataLoader, NamesASampleWithAnUndefinedTensor) {
+  const auto stacking = [](const std::vector<Batch>& samples) {
+    return error_of<DataError>([&] { (void)stack_samples(samples); });
+  };
+  const Batch whole{at::zeros({2}), at::zeros({1})}, part{at::zeros({2}), at::Tensor()};
+  EXPECT_EQ(stacking({part, part}),
+            "cannot stack tensor 1: sample 0 has an undefined tensor. Make get() return tensors that are defined, or "
+            "give the loader a collate function.");
+  EXPECT_TRUE(holds(stacking({whole, part}), {"sample 1 has an undefined tensor but sample 0 has [1]"}));
+}
+
 TEST(Loaders, TakesOneLoaderAsValueOrHandleAndSeveral) {
   const auto shared = std::make_shared<DataLoader>(counting(3));
   EXPECT_EQ(Loaders(shared).size(), 1U);
