@@ -195,7 +195,8 @@ at::Tensor ScoreCurve::compute_exact() const {
   std::vector<at::Tensor> positives;
   for (int64_t c = 0; c < spec().classes; ++c)
     positives.push_back((is_multiclass ? labels.eq(c) : labels[c].eq(1)).sum());
-  return averaged(areas, at::stack(positives));
+  const at::Tensor is_empty = labels.ge(0).any().logical_not();
+  return averaged(areas, at::stack(positives)).masked_fill(is_empty, std::numeric_limits<double>::quiet_NaN());
 }
 
 // Of scores (classes, M) with labels (M) of multiclass or (classes, M).

@@ -23,10 +23,23 @@ int64_t pass_number(int64_t epoch, int64_t cycle) {
 CombinedLoader::CombinedLoader(Loaders loaders, CombinedLoaderOptions options)
     : loaders_(std::move(loaders)), options_(checked(options, "CombinedLoaderOptions")), empty_(loaders_.size()) {
   if (loaders_.empty()) throw ConfigError("CombinedLoader: no loader was given. Give at least one.");
+  check_different();
   if (options_.names.empty() || options_.names.size() == loaders_.size()) return;
   throw ConfigError("CombinedLoaderOptions.names: " + count_of(static_cast<int64_t>(options_.names.size()), "name") +
                     " for " + count_of(static_cast<int64_t>(loaders_.size()), "loader") +
                     ". Give one for each, or none.");
+}
+
+// A loader has one pass at a time. One after another its passes may follow each other.
+void CombinedLoader::check_different() const {
+  if (options_.mode == CombinedMode::sequential) return;
+  for (size_t k = 0; k < loaders_.size(); ++k) {
+    for (size_t i = 0; i < k; ++i) {
+      if (loaders_[i] != loaders_[k]) continue;
+      throw ConfigError("CombinedLoader: loaders " + std::to_string(i) + " and " + std::to_string(k) +
+                        " are the same object, which gives each batch once. Make two loaders of the data set.");
+    }
+  }
 }
 
 int64_t CombinedLoader::length(size_t k) const {

@@ -63,7 +63,8 @@ class CombinedLoader final : public Loader {
  public:
   using Options = CombinedLoaderOptions;
 
-  /// Throws ConfigError without a loader, and for names that are not one for each loader.
+  /// Throws ConfigError without a loader, for names that are not one for each loader, and for a loader that is given
+  /// twice, except with `sequential`.
   explicit CombinedLoader(Loaders loaders, CombinedLoaderOptions options = {});
 
   /// Throws ConfigError if a loader's length is not known, or with max_size another loader is longer than the first.
@@ -82,6 +83,7 @@ class CombinedLoader final : public Loader {
 
  private:
   [[nodiscard]] int64_t length(size_t k) const;
+  void check_different() const;
   void check_lengths() const;
   void start_loader(size_t k, int64_t position);
   bool next_of(size_t k, Batch& batch);

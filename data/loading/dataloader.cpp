@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <string>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
+#include "levin/core/component.h"
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
@@ -106,6 +108,11 @@ DataLoader::DataLoader(std::shared_ptr<Dataset> dataset, DataLoaderOptions optio
 }
 
 void DataLoader::start_up(Collate collate) {
+  if (dataset_->size() < 0) {
+    const Dataset& dataset = *dataset_;
+    throw DataError("DataLoader: size() of the data set " + detail::readable_type_name(typeid(dataset)) + " is " +
+                    std::to_string(dataset.size()) + ". Return the number of samples.");
+  }
   if (dataset_->size() == 0)
     throw DataError("DataLoader: the data set is empty. Check the path or the split it reads.");
   if (sampler_ != nullptr && sampler_->size() == 0)

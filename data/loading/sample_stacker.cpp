@@ -132,6 +132,11 @@ void SampleStacker::check_alike(const Batch& sample) const {
   }
   for (size_t k = 0; k < sample.count(); ++k) {
     if (columns_[k].is_ragged || alike(sample.tensors[k], first_.tensors[k])) continue;
+    if (!first_.tensors[k].defined()) {
+      throw DataError("cannot stack " + tensor_text(k) + ": " + name_of(0) +
+                      " has an undefined tensor. Make get() return tensors that are defined, or give the loader a "
+                      "collate function.");
+    }
     const bool is_named = first_.structure() != nullptr;
     throw DataError("cannot stack " + tensor_text(k) + ": " + name_of(added_) + " has " + described(sample.tensors[k]) +
                     " but " + name_of(0) + " has " + described(first_.tensors[k]) + "." +

@@ -130,6 +130,7 @@ void FSDP::make_units() {
     engine_->gatherer =
         std::make_unique<UnitGatherer>(units_, engine_->parameters, cpu_group("order"), options_.prefetch);
     reduction.unit_is_done = [this](size_t unit) { engine_->gatherer->free(unit); };
+    reduction.next_is_sent = [this] { engine_->gatherer->note_reduction(); };
   }
   engine_->reducer = std::make_unique<ShardReducer>(units_, engine_->gradients, std::move(reduction));
 }
@@ -196,7 +197,9 @@ RankNotes FSDP::backward(const at::Tensor& loss, bool sync, const RankNotes& own
 RankNotes FSDP::backward_without_loss(bool sync, const RankNotes& own) {
   if (!is_sharded() || (!sync && options_.stage < 3)) return {};
   engine_->reducer->begin();
-  if (engine_->gatherer) engine_->gatherer->replay_rest();
+  if (engine_->gatherer) {
+    engine_->gatherer->replay_rest([this](size_t count) { engine_->reducer->send_first(count); });
+  }
   return finish_backward(sync, own);
 }
 

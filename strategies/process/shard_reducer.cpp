@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
@@ -152,8 +153,16 @@ void ShardReducer::send_complete() {
     const size_t u = units_.size() - 1 - next_;
     if (progress_[u].missing > 0) return;
     ++next_;
+    if (options_.next_is_sent) options_.next_is_sent();
     send(u);
   }
+}
+
+void ShardReducer::send_first(size_t count) {
+  const OperatorWatch::Unseen unseen;
+  const at::NoGradGuard no_grad;
+  for (size_t k = next_; k < std::min(count, units_.size()); ++k) progress_[units_.size() - 1 - k].missing = 0;
+  send_complete();
 }
 
 // The unit's gradients, flattened and divided by the number of ranks, as c10d's reducer does before it sums.

@@ -29,6 +29,7 @@ class ShardReducer {
     bool takes_every_backward = false;              // stage 3: also inside an accumulation window
     std::optional<at::ScalarType> dtype = {};       // for the reduction; unset: the gradients' own
     std::function<void(size_t)> unit_is_done = {};  // all its gradients have been computed
+    std::function<void()> next_is_sent = {};        // the next unit, in the order of sending
   };
 
   /// `units` must outlive it.
@@ -41,6 +42,8 @@ class ShardReducer {
   [[nodiscard]] bool has_parts() const;
   /// Called before a backward whose gradients are to be reduced, together with those that the parameters already have.
   void begin();
+  /// Between the two, on a rank without a loss: sends the first `count` units in the order of sending.
+  void send_first(size_t count);
   /// Called after it: makes the parameters' gradients the means over ranks. `notes`, if given, become their sums over
   /// ranks. Blocks until all ranks call it.
   void end(Notes* notes);

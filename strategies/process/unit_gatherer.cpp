@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <limits>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
@@ -13,6 +14,8 @@ namespace {
 // Units kept at most, including one besides those that the running operator reads: the previous one, whose last
 // operators may still follow.
 constexpr int64_t kKeptUnits = 2;
+
+constexpr size_t kReduction = std::numeric_limits<size_t>::max();  // among messages: a unit's gradients
 
 }  // namespace
 
@@ -59,13 +62,26 @@ void UnitGatherer::end_step() {
   expected_messages_ = std::exchange(messages_, {});
 }
 
-void UnitGatherer::replay_rest() {
+// A rank that computes waits for its reductions before it gathers further units, so both follow its order.
+void UnitGatherer::replay_rest(const std::function<void(size_t)>& reduce) {
   const OperatorWatch::Unseen unseen;
   const std::vector<size_t> all = expected_messages_;
+  size_t reductions = 0;
   for (size_t k = messages_.size(); k < all.size(); ++k) {
-    free(all[k]);
-    start(all[k]);
+    if (all[k] == kReduction) {
+      reduce(++reductions);
+    } else {
+      free(all[k]);
+      start(all[k]);
+    }
   }
+  if (!records_ || !as_expected_) return;
+  needed_ = expected_;  // for the next step, as on the ranks that computed this one
+  messages_ = all;
+}
+
+void UnitGatherer::note_reduction() {
+  if (records_) messages_.push_back(kReduction);
 }
 
 void UnitGatherer::keep_all() {

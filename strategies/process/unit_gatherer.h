@@ -7,6 +7,7 @@
 // detects ranks that do not.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -33,8 +34,10 @@ class UnitGatherer {
   void begin_step();
   void end_step();
   /// Gathers the units that the last step gathered and this one has not yet: for a rank without a loss while others
-  /// have one.
-  void replay_rest();
+  /// have one. `reduce`, given a count, sends the gradients of as many units: other ranks wait for them in between.
+  void replay_rest(const std::function<void(size_t)>& reduce);
+  /// Called when the gradients of the next unit are sent.
+  void note_reduction();
 
   /// Gathers all units, and keeps them until free_all().
   void keep_all();
@@ -60,7 +63,7 @@ class UnitGatherer {
   bool keeps_all_ = false;
   std::vector<size_t> expected_;           // units in the order in which the last step needed them
   std::vector<size_t> needed_;             // by this step so far
-  std::vector<size_t> expected_messages_;  // the same in the order in which they were gathered
+  std::vector<size_t> expected_messages_;  // the same in the order in which they were gathered, and kReduction
   std::vector<size_t> messages_;
   bool as_expected_ = true;
   std::unique_ptr<OperatorWatch> watch_;

@@ -78,6 +78,17 @@ TEST_F(Mistakes, WhatFollowsFromAMistakeIsNotToldToo) {
                {"trainer.strategy: unknown strategy", "trainer.max_epochs: expected", "error: 2 problems;"});
 }
 
+TEST_F(Mistakes, NullInAListOfCallbacksOrLoggersIsRefused) {
+  const auto in_file =
+      fit("trainer: {callbacks: [~, Timer], logger: [null]}\nmodel: EightWeights\ndata: EightNumbers\n");
+  EXPECT_EQ(in_file.status, kExitBadConfig) << in_file.output;
+  expect_parts(in_file.output,
+               {"callbacks[0]: null where a callback belongs", "logger[0]: null where a logger belongs"});
+  const auto in_words = levin("fit --model EightWeights --data EightNumbers --trainer.callbacks+=null");
+  EXPECT_EQ(in_words.status, kExitBadConfig) << in_words.output;
+  expect_parts(in_words.output, {"callbacks[0]: null where a callback belongs"});
+}
+
 TEST_F(Mistakes, AnErrorOfAllRanksIsToldOnce) {
   for (const char* words : {"--trainer.strategy=ddp --ckpt_path=absent.ckpt", "--weights.path=absent.ckpt"}) {
     const auto done = levin("fit" + kConfig + "--trainer.devices=2 " + words);

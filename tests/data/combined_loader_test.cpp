@@ -152,6 +152,15 @@ TEST(CombinedLoader, SharesEachLoaderOutAmongTheRanks) {
 
 TEST(CombinedLoader, RefusesWhatCannotBeCombined) {
   EXPECT_TRUE(holds(error_of<ConfigError>([] { CombinedLoader(Loaders{}); }), {"CombinedLoader", "at least one"}));
+  const auto one = numbered(0, 3);
+  for (const auto mode : {CombinedMode::min_size, CombinedMode::max_size, CombinedMode::max_size_cycle}) {
+    EXPECT_TRUE(holds(error_of<ConfigError>([&] {
+                        CombinedLoader({numbered(1, 3), one, one}, {.mode = mode});
+                      }),
+                      {"loaders 1 and 2 are the same object", "Make two loaders"}));
+  }
+  CombinedLoader in_turn({one, one}, {.mode = CombinedMode::sequential});
+  EXPECT_EQ(pass(in_turn), " 0, 1, 2, 0, 1, 2");
   CombinedLoader wrong_order({numbered(0, 2), numbered(1, 3)}, {.mode = CombinedMode::max_size});
   EXPECT_TRUE(holds(error_of<ConfigError>([&] { wrong_order.start(0); }),
                     {"max_size", "loader 1 has 3 batches", "loader 0 has 2", "order"}));

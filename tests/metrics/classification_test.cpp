@@ -113,6 +113,13 @@ TEST(Auroc, IsNanWithoutData) {
   EXPECT_TRUE(AUROC({.num_classes = 3}).compute().isnan().item<bool>());
   EXPECT_EQ(AUROC({.num_classes = 3, .average = Average::none}).compute().isnan().sum().item<int64_t>(), 3);
   EXPECT_TRUE(AveragePrecision({.task = Task::multilabel, .num_labels = 2}).compute().isnan().item<bool>());
+  for (const auto average : {Average::macro, Average::weighted}) {
+    EXPECT_TRUE(AUROC({.num_classes = 3, .average = average}).compute().isnan().item<bool>());
+    EXPECT_TRUE(AveragePrecision({.num_classes = 3, .average = average}).compute().isnan().item<bool>());
+    AUROC ignored({.num_classes = 3, .average = average, .ignore_index = -1});
+    ignored.update(at::full({2, 3}, 1.0 / 3), labels({-1, -1}));
+    EXPECT_TRUE(ignored.compute().isnan().item<bool>());
+  }
   AUROC all_ignored({.task = Task::binary, .ignore_index = -1});
   all_ignored.update(floats({0.1, 0.2}, {2}), labels({-1, -1}));
   EXPECT_TRUE(all_ignored.compute().isnan().item<bool>());

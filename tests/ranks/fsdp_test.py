@@ -73,6 +73,16 @@ class SameAsDdp(RanksTest):
     def test_a_batch_without_a_loss_on_one_rank(self):
         self.check("samples=48", "batch=4", "skip=1:2")
 
+    def test_a_batch_without_a_loss_on_one_rank_of_a_deep_model(self):
+        self.check("samples=48", "batch=4", "model=deep", "skip=1:2")
+
+    def test_a_batch_without_a_forward_pass_on_one_rank(self):
+        self.check("samples=48", "batch=4", "model=deep", "no_forward=1:2")
+
+    def test_a_batch_that_one_rank_skips(self):
+        self.check("samples=48", "batch=4", "model=deep", "skip_batch=1:2")
+        self.check("samples=96", "batch=4", "model=deep", "skip_batch=1:4", "accumulate=3")
+
     def test_a_parameter_that_no_loss_depends_on_stays_as_it_is(self):
         self.check("samples=48", "batch=4", "model=unused", "find_unused", "optimizer=adamw_groups", tolerance=2e-5)
 

@@ -101,6 +101,7 @@ class Net : public levin::LightningModule {
   torch::Tensor training_step(const levin::Batch& batch, int64_t) override {
     misbehave("train");
     seen_.push_back(batch[0].size(0));
+    if (is_time(words_, "no_forward", *this)) return {};
     if (kind_ == "article") return (batch[0] * article_).sum();
     auto loss = words_.has("weighted") ? token_mean(batch) : F::cross_entropy(net_->forward(batch[0]), batch[1]);
     if (is_time(words_, "nan", *this)) loss = loss * std::numeric_limits<float>::quiet_NaN();
@@ -156,7 +157,10 @@ class Net : public levin::LightningModule {
   void on_validation_epoch_end() override {
     if (words_.has("metrics")) log("val_at_end", at_end_);
   }
-  void on_train_batch_start(const levin::Batch&, int64_t) override { reductions_before_ = reductions; }
+  void on_train_batch_start(const levin::Batch&, int64_t) override {
+    reductions_before_ = reductions;
+    if (is_time(words_, "skip_batch", *this)) trainer().skip_batch();
+  }
   void on_train_batch_end(const at::Tensor&, const levin::Batch&, int64_t batch_idx) override {
     reductions_.push_back(reductions - reductions_before_);
     if (batch_idx == words_.number("save_at", -1) && trainer().current_epoch() == 0) {

@@ -158,6 +158,22 @@ TEST(Trainer, RefusesTwoCallbacksWithTheSameState) {
   EXPECT_TRUE(has(error, "TrainerOptions.callbacks: two callbacks keep their state as \"mine\"")) << error;
 }
 
+TEST(Trainer, RefusesNullInAListOfPartsWithItsPlace) {
+  TrainerOptions options = quiet(1, {});
+  options.callbacks.push_back(Tagged(1));
+  options.callbacks.push_back(std::shared_ptr<Callback>());
+  options.logger = std::shared_ptr<Logger>();
+  const std::string error = error_of([&] { Trainer trainer(options); });
+  EXPECT_TRUE(has(error, "TrainerOptions.callbacks[1]: null where a callback belongs")) << error;
+  EXPECT_TRUE(has(error, "TrainerOptions.logger[0]: null where a logger belongs. Give a logger, or leave")) << error;
+
+  struct GivesNull : TinyModule {
+    Callbacks configure_callbacks() override { return {Tagged(1), std::shared_ptr<Callback>()}; }
+  } module;
+  const std::string own = error_of([&] { Trainer(quiet(1, {})).fit(module, tiny_loader(4)); });
+  EXPECT_TRUE(has(own, "configure_callbacks: callback 1 of the list is null. Give a callback, or leave")) << own;
+}
+
 TEST(Trainer, RefusesACheckpointCallbackWithCheckpointingOff) {
   struct Saves : Callback {
     [[nodiscard]] bool is_checkpoint() const override { return true; }

@@ -7,6 +7,8 @@
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/trainer/plan/resolve_plan.h"
+#include "support/captured_console.h"
+#include "support/error_text.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
@@ -65,6 +67,51 @@ TEST(ValidationPeriod, OfTimeIsOnceThatHasPassed) {
   share.limit_train_batches = int64_t{3};
   share.max_epochs = -1;
   EXPECT_EQ(std::get<Period>(resolve_plan(share).val_check_interval), Period("5h"));
+}
+
+// Four batches; how many there are is not known.
+class Stream final : public Loader {
+ public:
+  void start(int64_t, int64_t first_batch) override { next_ = first_batch; }
+  bool next(Batch& batch) override {
+    if (next_ >= 4) return false;
+    ++next_;
+    batch = Batch{torch::ones({4, 4}), torch::ones({4, 1})};
+    return true;
+  }
+  [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
+
+ private:
+  int64_t next_ = 0;
+};
+
+Batches validated_in_stream(const CheckInterval& interval, std::optional<int64_t> limit) {
+  Batches seen;
+  TrainerOptions options = quiet(2, {});
+  options.val_check_interval = interval;
+  options.num_sanity_val_steps = 0;
+  if (limit) options.limit_train_batches = *limit;
+  options.callbacks.push_back(
+      LambdaCallback({.on_validation_end = [&](Trainer& t, LightningModule&) { seen.push_back(t.seen_batches()); }}));
+  TinyModule module;
+  Trainer(options).fit(module, Loaders(std::make_shared<Stream>()), tiny_loader(8));
+  return seen;
+}
+
+TEST(ValidationPeriod, FollowsAnEpochThatEndsBeforeItsLimit) {
+  const CapturedConsole console;
+  EXPECT_EQ(validated_in_stream(1.0, 50), (Batches{4, 8}));
+  EXPECT_EQ(validated_in_stream(1.0, 3), (Batches{3, 6}));
+  EXPECT_EQ(validated_in_stream(int64_t{3}, 50), (Batches{3, 7}));
+  EXPECT_EQ(console.text(), "");
+}
+
+TEST(ValidationPeriod, WarnsOnceOfAStreamThatIsTooShortForIt) {
+  const CapturedConsole console;
+  EXPECT_EQ(validated_in_stream(int64_t{5}, std::nullopt), Batches{});
+  ASSERT_EQ(console.lines().size(), 1U) << console.text();
+  EXPECT_TRUE(holds(console.text(), {"TrainerOptions.val_check_interval: epoch 0 ended after 4 training batches",
+                                     "every 5, so none ran", "check_val_every_n_epoch: null"}));
 }
 
 TEST(ValidationPeriod, BeginsAgainAfterEachValidation) {

@@ -84,7 +84,12 @@ void assemble_callbacks(Run& run) {
   std::vector<std::shared_ptr<Callback>> own;
   Callbacks given =
       call_module(run.entry, Hook::configure_callbacks, [](LightningModule& m) { return m.configure_callbacks(); });
-  for (auto& callback : given) own.push_back(callback.object("configure_callbacks"));
+  for (auto& callback : given) {
+    own.push_back(callback.object("configure_callbacks"));
+    if (own.back() != nullptr) continue;
+    throw ConfigError("configure_callbacks: callback " + std::to_string(own.size() - 1) +
+                      " of the list is null. Give a callback, or leave the entry out.");
+  }
   std::vector<std::shared_ptr<Callback>> all;
   for (const auto& callback : run.trainer_callbacks) {
     const bool replaced = std::any_of(own.begin(), own.end(), [&](const auto& o) { return same_class(*o, *callback); });

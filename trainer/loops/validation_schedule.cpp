@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "levin/core/console.h"
+#include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/trainer/run/run_position.h"
 
@@ -51,7 +54,22 @@ bool ValidationSchedule::is_due(bool must_stop) {
   const bool ends_epoch = run_.fit.epoch.last_batch || run_.fit.epoch.cut;
   if (interval_ == kUnlimited) return ends_epoch;
   if (!run_.plan.check_val_every_n_epoch) return run_.progress.total_batches % interval_ == 0;
-  return (run_.fit.epoch.batch_idx + 1) % interval_ == 0 || run_.fit.epoch.cut;
+  // A stream may end before limit_train_batches.
+  if (run_.plan.val_check_interval == CheckInterval(1.0)) return ends_epoch;
+  const int64_t batches = run_.fit.epoch.batch_idx + 1;
+  if (batches % interval_ == 0 || run_.fit.epoch.cut) return true;
+  if (ends_epoch && batches < interval_) warn_of_short_epoch(batches);
+  return false;
+}
+
+// A loader that knows its length is checked before training.
+void ValidationSchedule::warn_of_short_epoch(int64_t batches) {
+  if (std::exchange(warned_, true)) return;
+  Console::instance().warn("TrainerOptions.val_check_interval: epoch " + std::to_string(run_.progress.epoch) +
+                           " ended after " + count_of(batches, "training batch", "training batches") +
+                           ", and a validation follows every " + std::to_string(interval_) +
+                           ", so none ran. Use a smaller interval, or check_val_every_n_epoch: null to count batches "
+                           "across epochs.");
 }
 
 }  // namespace levin

@@ -21,9 +21,11 @@ class ValidationSchedule {
  private:
   [[nodiscard]] bool epoch_validates() const;
   [[nodiscard]] bool period_is_over(const Period& period);
+  void warn_of_short_epoch(int64_t batches);
 
   const Run& run_;
   int64_t interval_ = kUnlimited;  // training batches between two validations
+  bool warned_ = false;            // of epochs shorter than that
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
 };
 

@@ -83,6 +83,18 @@ void resolve_barebones(const TrainerOptions& o, RunPlan& plan, Problems& problem
   plan.log_every_n_steps = 0;
 }
 
+// null in a run file, and an empty pointer in C++.
+template <class Interface>
+void check_list(const ComponentList<Interface>& list, const std::string& option, Problems& problems) {
+  int64_t index = 0;
+  for (const auto& item : list) {
+    const std::string place = "TrainerOptions." + option + "[" + std::to_string(index++) + "]";
+    if (!item.empty()) continue;
+    const std::string wanted = Interface::registry_name();
+    problems.add({}, place, "null where a " + wanted + " belongs. Give a " + wanted + ", or leave the entry out.");
+  }
+}
+
 void resolve_precision(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
   if (o.precision.empty()) return;
   if (falls_back_to_bfloat16(o, plan)) {
@@ -134,6 +146,8 @@ RunPlan resolve_plan(const TrainerOptions& o) {
   Problems problems;
   check_options(o, "TrainerOptions", problems);
   check_log(o.log, problems);
+  check_list(o.callbacks, "callbacks", problems);
+  check_list(o.logger.loggers, "logger", problems);
   RunPlan plan;
   plan.log_every_n_steps = o.log_every_n_steps.value_or(50);
   plan.checkpointing = o.enable_checkpointing.value_or(true);
