@@ -70,6 +70,20 @@ std::string list_of(std::vector<std::string> names) {
   return join(names) + (cut ? ", …" : "");
 }
 
+// Their last parts; in full where a part is a number, as in a torch::nn::Sequential, which says nothing.
+std::string names_of(const std::vector<TargetLayer>& layers, const std::string& outer, bool with_example) {
+  const std::vector<std::string> ends = ends_of(layers);
+  const auto is_number = [](const std::string& end) {
+    return end.find_first_not_of("0123456789") == std::string::npos;
+  };
+  if (std::none_of(ends.begin(), ends.end(), is_number)) {
+    return list_of(ends) + (with_example ? "; in full as " + layers.front().name : "");
+  }
+  std::vector<std::string> full;
+  for (const TargetLayer& layer : layers) full.push_back(outer + layer.name);
+  return list_of(full);
+}
+
 // Embeddings and convolutions of LibTorch's classes.
 std::vector<TargetLayer> other_layers(const Module& module) {
   std::vector<TargetLayer> layers;
@@ -83,7 +97,7 @@ std::vector<TargetLayer> other_layers(const Module& module) {
 
 // " Did you mean …? Linear layers: query, key, value, dense; in full as encoder.layer.0.attention.self.query.
 // Embeddings and convolutions: word_embeddings."
-std::string known_layers(const Module& module, const std::string& entry) {
+std::string known_layers(const Module& module, const std::string& entry, const std::string& outer) {
   const auto linear = linear_layers(module), others = other_layers(module);
   if (linear.empty() && others.empty()) {
     return " The module has no torch::nn::Linear; name layers of other classes one by one.";
@@ -93,8 +107,9 @@ std::string known_layers(const Module& module, const std::string& entry) {
     for (const TargetLayer& layer : *layers) full.push_back(layer.name);
   }
   const auto other_ends = ends_of(others);
-  std::string text = linear.empty() ? "" : " Linear layers: " + list_of(ends) + "; in full as " + full.front() + ".";
-  if (!others.empty()) text += " Embeddings and convolutions: " + list_of(other_ends) + ".";
+  std::string text;
+  if (!linear.empty()) text = " Linear layers: " + names_of(linear, outer, /*with_example=*/true) + ".";
+  if (!others.empty()) text += " Embeddings and convolutions: " + names_of(others, outer, /*with_example=*/false) + ".";
   ends.insert(ends.end(), other_ends.begin(), other_ends.end());
   const std::string hint = did_you_mean(entry, ends);
   return (hint.empty() ? did_you_mean(entry, full) : hint) + text;
@@ -108,7 +123,7 @@ class Targets {
   std::vector<TargetLayer> find() {
     if (options_.target_modules.empty()) {
       problems_.add({}, "LoRAOptions.target_modules",
-                    "names no layer. Give names, patterns or all-linear." + known_layers(module_, ""));
+                    "names no layer. Give names, patterns or all-linear." + known_layers(module_, "", outer_));
     }
     for (size_t k = 0; k < options_.target_modules.size(); ++k) add_entry(k);
     for (size_t k = 0; k < options_.exclude_modules.size(); ++k) check_excluded(k);
@@ -136,9 +151,9 @@ class Targets {
       if (why == nullptr) found_.insert(name);
     }
     if (!has_match) {
-      problems_.add({}, here, "no layer's name matches \"" + entry + "\"." + known_layers(module_, entry));
+      problems_.add({}, here, "no layer's name matches \"" + entry + "\"." + known_layers(module_, entry, outer_));
     } else if (!has_layer || (!problem.empty() && !is_pattern(entry))) {
-      problems_.add({}, here, "\"" + entry + "\" matches " + problem + known_layers(module_, entry));
+      problems_.add({}, here, "\"" + entry + "\" matches " + problem + known_layers(module_, entry, outer_));
     }
   }
 
@@ -170,7 +185,7 @@ class Targets {
     throw ConfigError(
         "LoRAOptions.target_modules: every layer that it names is in exclude_modules, in modules_to_save or a head, "
         "so nothing would be adapted." +
-        known_layers(module_, ""));
+        known_layers(module_, "", outer_));
   }
 
   const Module& module_;
@@ -200,7 +215,7 @@ TargetLayer target_layer(const Module& module, const std::string& name, const st
   const auto modules = module.named_modules("", /*include_self=*/false);
   const auto* found = modules.find(name);
   if (found == nullptr) {
-    throw ConfigError(where + "adapts " + name + ", which the model does not have." + known_layers(module, name));
+    throw ConfigError(where + "adapts " + name + ", which the model does not have." + known_layers(module, name, ""));
   }
   const auto kind = layer_kind(name, **found);
   if (const auto* layer = std::get_if<TargetLayer>(&kind)) return *layer;

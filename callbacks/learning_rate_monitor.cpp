@@ -1,7 +1,9 @@
 #include "levin/callbacks/learning_rate_monitor.h"
 
 #include <map>
+#include <utility>
 
+#include "levin/core/count_of.h"
 #include "levin/trainer/lightning_optimizer.h"
 #include "levin/trainer/optimizer_config.h"
 #include "levin/trainer/plan/run_plan.h"
@@ -13,14 +15,27 @@ LearningRateMonitor::LearningRateMonitor(LearningRateMonitorOptions options)
     : options_(checked(std::move(options), "LearningRateMonitorOptions")) {}
 
 void LearningRateMonitor::on_train_start(Trainer& trainer, LightningModule&) {
-  watched_.clear();
-  last_step_ = -1;
   if (trainer.loggers().empty()) {
     if (trainer.plan().fast_dev_run) return;
     throw ConfigError(
         "LearningRateMonitor: the trainer has no logger to write to. Set TrainerOptions.logger, or drop the "
         "callback.");
   }
+  if (!std::exchange(resumed_, false)) watch_schedulers(trainer);
+  for (const Watched& watched : watched_) {
+    if (watched.optimizer < trainer.optimizers().size()) continue;
+    throw CheckpointError("LearningRateMonitor: the saved state watches optimizer " +
+                          std::to_string(watched.optimizer) + ", and the run has " +
+                          count_of(static_cast<int64_t>(trainer.optimizers().size()), "optimizer") +
+                          ". Resume with the optimizers that the checkpoint was written with.");
+  }
+}
+
+// Once for a run: a callback may put another scheduler in place later, as StochasticWeightAveraging does, and the rows
+// stay the same if the run is resumed after that.
+void LearningRateMonitor::watch_schedulers(Trainer& trainer) {
+  watched_.clear();
+  last_step_ = -1;
   std::vector<bool> scheduled(trainer.optimizers().size(), false);
   std::map<std::string, int> seen;
   auto watch = [&](size_t index, std::string name, std::optional<bool> by_step) {
@@ -36,6 +51,42 @@ void LearningRateMonitor::on_train_start(Trainer& trainer, LightningModule&) {
   for (size_t i = 0; i < scheduled.size(); ++i) {
     if (!scheduled[i]) watch(i, "", std::nullopt);
   }
+}
+
+State LearningRateMonitor::state() const {
+  State state;
+  if (watched_.empty()) return state;
+  std::vector<int64_t> optimizers;
+  std::vector<std::string> names, intervals;
+  for (const Watched& watched : watched_) {
+    optimizers.push_back(static_cast<int64_t>(watched.optimizer));
+    names.push_back(watched.name);
+    intervals.emplace_back(!watched.by_step ? "none" : *watched.by_step ? "step" : "epoch");
+  }
+  state.set("optimizers", optimizers);
+  state.set("names", names);
+  state.set("intervals", intervals);
+  state.set("last_step", last_step_);
+  return state;
+}
+
+void LearningRateMonitor::load_state(const State& saved) {
+  const auto optimizers = saved.get<std::vector<int64_t>>("optimizers");
+  const auto names = saved.get<std::vector<std::string>>("names");
+  const auto intervals = saved.get<std::vector<std::string>>("intervals");
+  if (names.size() != optimizers.size() || intervals.size() != optimizers.size()) {
+    throw CheckpointError("LearningRateMonitor: the saved state has " + std::to_string(optimizers.size()) +
+                          " optimizers, " + std::to_string(names.size()) + " names and " +
+                          std::to_string(intervals.size()) + " intervals. Resume from another checkpoint.");
+  }
+  watched_.clear();
+  for (size_t i = 0; i < names.size(); ++i) {
+    std::optional<bool> by_step;
+    if (intervals[i] != "none") by_step = intervals[i] == "step";
+    watched_.push_back({static_cast<size_t>(optimizers[i]), names[i], by_step});  // negative: refused as too large
+  }
+  last_step_ = saved.get<int64_t>("last_step");
+  resumed_ = true;
 }
 
 void LearningRateMonitor::on_train_epoch_start(Trainer& trainer, LightningModule&) {

@@ -39,10 +39,17 @@ class LearningRateMonitor final : public Callback {
   using Options = LearningRateMonitorOptions;
   explicit LearningRateMonitor(LearningRateMonitorOptions options = {});
 
-  /// Throws ConfigError if the trainer has no logger.
+  void setup(Trainer&, LightningModule&, Stage) override { resumed_ = false; }
+  /// Throws ConfigError if the trainer has no logger, and CheckpointError if a checkpoint is of other optimizers.
   void on_train_start(Trainer& trainer, LightningModule&) override;
   void on_train_epoch_start(Trainer& trainer, LightningModule&) override;
   void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t) override;
+
+  /// What it watches, as it was decided when the run began.
+  [[nodiscard]] State state() const override;
+  /// Throws CheckpointError if `saved` is not whole.
+  void load_state(const State& saved) override;
+  [[nodiscard]] std::string state_key() const override { return "LearningRateMonitor"; }
 
  private:
   struct Watched {
@@ -51,11 +58,13 @@ class LearningRateMonitor final : public Callback {
     std::optional<bool> by_step;  // when its scheduler steps; unset: it has none
   };
 
+  void watch_schedulers(Trainer& trainer);
   void write(Trainer& trainer, bool at_step) const;
   [[nodiscard]] bool wants(const Watched& watched, bool at_step) const;
 
   LearningRateMonitorOptions options_;
   std::vector<Watched> watched_ = {};
+  bool resumed_ = false;    // watched_ is a checkpoint's
   int64_t last_step_ = -1;  // an accumulation window has one row, however many batches
 };
 

@@ -61,14 +61,17 @@ void ThroughputMonitor::setup(Trainer& trainer, LightningModule&, Stage stage) {
   }
   available_flops_ = options_.available_flops ? options_.available_flops : peak_of(trainer);
   meters_ = {};
+  fits_ = stage == Stage::fit;
 }
 
 void ThroughputMonitor::start(Trainer& trainer, Mode mode) {
   off_ = trainer.sanity_checking();
   Meter& m = meter(mode);
   m.throughput.emplace(options_.window_size, options_.separator, trainer.world_size(), available_flops_);
-  m.totals = {};
-  m.started = Clock::now();
+  if (mode != Mode::train) m.totals = {};  // those of training are empty, or of a checkpoint
+  m.started =
+      Clock::now() - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(m.totals.seconds));
+  m.evaluated_before = m.evaluated;
   if (mode == Mode::validate) validation_started_ = m.started;
 }
 
@@ -129,7 +132,31 @@ void ThroughputMonitor::end_evaluation_batch(Trainer& trainer, Mode mode, const 
 // Validations do not count as training time.
 void ThroughputMonitor::on_validation_end(Trainer&, LightningModule&) {
   meter(Mode::train).started += Clock::now() - validation_started_;
+  meter(Mode::validate).evaluated_before = meter(Mode::validate).evaluated;
   off_ = false;
+}
+
+// FLOPs have no total of their own, so they count from the resumption on.
+State ThroughputMonitor::state() const {
+  const Meter& train = meters_[static_cast<size_t>(Mode::train)];
+  State state;
+  state.set("seconds", train.totals.seconds);
+  state.set("batches", train.totals.batches);
+  state.set("samples", train.totals.samples);
+  if (train.totals.lengths) state.set("lengths", *train.totals.lengths);
+  state.set("evaluated", meters_[static_cast<size_t>(Mode::validate)].evaluated_before);
+  return state;
+}
+
+void ThroughputMonitor::load_state(const State& saved) {
+  if (!fits_) return;
+  ThroughputPoint& totals = meter(Mode::train).totals;
+  totals = {.seconds = saved.get<double>("seconds"),
+            .batches = saved.get<int64_t>("batches"),
+            .samples = saved.get<int64_t>("samples")};
+  if (saved.has("lengths")) totals.lengths = saved.get<int64_t>("lengths");
+  Meter& validation = meter(Mode::validate);
+  validation.evaluated = validation.evaluated_before = saved.get<int64_t>("evaluated");
 }
 
 Metrics ThroughputMonitor::metrics(const std::string& stage) const {

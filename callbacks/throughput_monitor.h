@@ -5,6 +5,7 @@
 //   train/device/samples_per_sec, train/device/items_per_sec, train/device/mfu, … (throughput.h)
 //
 // Rates are this rank's; those of all ranks are multiplied by their number. On a GPU each row waits for the device.
+// A resumed run goes on with the totals and with the steps of validation rows; its rates start anew.
 #pragma once
 
 #include <array>
@@ -89,6 +90,12 @@ class ThroughputMonitor final : public Callback {
     end_evaluation_batch(trainer, Mode::predict, batch);
   }
 
+  /// The totals of training, and the step of the next validation's rows.
+  [[nodiscard]] State state() const override;
+  /// For a fit. Throws CheckpointError if `saved` lacks one of them.
+  void load_state(const State& saved) override;
+  [[nodiscard]] std::string state_key() const override { return "ThroughputMonitor"; }
+
   /// The current figures of a stage ("train", "validate", "test", "predict"), without its prefix.
   [[nodiscard]] Metrics metrics(const std::string& stage) const;
 
@@ -100,8 +107,9 @@ class ThroughputMonitor final : public Callback {
     Clock::time_point started = {};  // moved on by the time of validations
     ThroughputPoint totals = {};
     bool counted = false;
-    double flops_per_sample = 0;  // of the batch in which they were counted
-    int64_t evaluated = 0;        // batches over all passes: the step of evaluation rows
+    double flops_per_sample = 0;   // of the batch in which they were counted
+    int64_t evaluated = 0;         // batches over all passes: the step of evaluation rows
+    int64_t evaluated_before = 0;  // without those of an unfinished pass, which a resumed run repeats
   };
 
   [[nodiscard]] Meter& meter(Mode mode) { return meters_[static_cast<size_t>(mode)]; }
@@ -118,7 +126,8 @@ class ThroughputMonitor final : public Callback {
   std::optional<double> available_flops_ = std::nullopt;
   std::array<Meter, 4> meters_ = {};  // by Mode
   Clock::time_point validation_started_ = {};
-  bool off_ = false;  // during the sanity check
+  bool off_ = false;   // during the sanity check
+  bool fits_ = false;  // an evaluation counts from 0, also that of a run's checkpoint
   std::shared_ptr<FlopCounter> counter_ = nullptr;
 };
 

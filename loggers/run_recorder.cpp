@@ -94,8 +94,10 @@ void RunRecorder::begin(const RunProgress& status, bool continues) {
   first_step_ = status.step;
   std::error_code code;
   if (fs::exists(record_path(folder_), code)) read_earlier(status);
+  fits_here_ = fits_here_ || status.command == "fit";
   if (continues || !writes_) return;
   sessions_ = checkpoints_ = Json::array();
+  evaluated_.clear();
   metrics_.clear();
   clock_.clear();
   split_before_.clear();
@@ -257,12 +259,34 @@ RunRecorder::Json RunRecorder::content(const RunProgress& status) const {
 }
 
 void RunRecorder::write(const RunProgress& status) {
-  if (!writes_) return;
+  if (!writes_) return add_evaluation(status);
   note_clock(status);
   note_rate(status);
+  replace(content(status));
+}
+
+// Such as the test after a fit: what it has measured belongs to the run. A metric of the fit stays the fit's.
+void RunRecorder::add_evaluation(const RunProgress& status) {
+  if (!fits_here_ || status.status == "running") return;
+  try {
+    Json record = Json::parse(read_file(record_path(folder_), kMostBytes));
+    Json& known = record["metrics"];
+    const Json measured = metrics_node();  // items() refers to it
+    for (const auto& [name, seen] : measured.items()) {
+      if (known.contains(name) && !evaluated_.contains(name)) continue;
+      known[name] = seen;
+      evaluated_.insert(name);
+    }
+    replace(record);
+  } catch (const std::exception&) {
+    // a record that cannot be read has been reported, or is another program's
+  }
+}
+
+void RunRecorder::replace(const Json& content) {
   try {
     // Names and texts may hold bytes that are not UTF-8.
-    replace_file(record_path(folder_), content(status).dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+    replace_file(record_path(folder_), content.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
     failing_ = false;
   } catch (const Error& error) {
     if (!failing_) Console::instance().warn(std::string(error.what()) + " levin runs and levin top need it.");

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,7 +79,8 @@ class RunRecorder final : public Logger {
   /// this folder.
   void begin(const RunProgress& status, bool continues);
   void add_checkpoint(const SavedCheckpoint& checkpoint);
-  /// Replaces the file.
+  /// Replaces the file. An evaluation in the folder of a fit leaves the fit's record alone; one after that fit in the
+  /// same process adds, at its end, the metrics that the fit has not.
   void write(const RunProgress& status);
 
   /// Where a rank other than 0 leaves its usage, which the next write() includes.
@@ -98,6 +100,8 @@ class RunRecorder final : public Logger {
   };
 
   void read_earlier(const RunProgress& status);
+  void add_evaluation(const RunProgress& status);
+  void replace(const Json& content);
   void note_clock(const RunProgress& status);
   void note_rate(const RunProgress& status);
   [[nodiscard]] Json content(const RunProgress& status) const;
@@ -107,7 +111,9 @@ class RunRecorder final : public Logger {
   [[nodiscard]] Json ranks_node(const RunProgress& status) const;
 
   std::string folder_;
-  bool writes_ = true;  // false: an evaluation in the folder of a fit, whose record stays
+  bool writes_ = true;                    // false: an evaluation in the folder of a fit, whose record stays
+  bool fits_here_ = false;                // the fit of that folder was in this process
+  std::set<std::string> evaluated_ = {};  // names that its evaluations have added to the record
   bool failing_ = false;
   double started_ = 0;         // of the first session
   double trained_before_ = 0;  // seconds of the sessions before

@@ -36,8 +36,8 @@ namespace {
 constexpr const char* kNothingWritten = "nothing was written. See levin export --help.";
 
 std::string export_usage(int width) {
-  return "levin export --config FILE… [--ckpt_path FILE] --format onnx|safetensors|hf --output PATH [options] "
-         "[overrides…]\n\n" +
+  return "levin export --config FILE… [--ckpt_path FILE] [--format onnx|safetensors|hf] --output PATH "
+         "[options] [overrides…]\n\n" +
          wrapped(
              "Writes the model of a run for other programs: as a graph of ONNX, as a safetensors file of its "
              "parameters "
@@ -45,6 +45,36 @@ std::string export_usage(int width) {
              "computes of one batch of the run's data, on the CPU and in evaluation mode.",
              width) +
          "\n" + options_table(describe_options<ExportOptions>(), width);
+}
+
+// "": any name may be a folder of Hugging Face's.
+std::string ending_of(ExportFormat format) {
+  return format == ExportFormat::onnx ? ".onnx" : format == ExportFormat::safetensors ? ".safetensors" : "";
+}
+
+// The format that the output's ending says, unless --format does.
+void settle_format(ExportOptions& options, Problems& problems) {
+  const std::string ending = std::filesystem::path(options.output).extension().string();
+  std::error_code ignored;
+  std::optional<ExportFormat> said;
+  for (const ExportFormat format : {ExportFormat::onnx, ExportFormat::safetensors}) {
+    if (ending == ending_of(format)) said = format;
+  }
+  if (!options.format) {
+    options.format = said.value_or(ExportFormat::onnx);
+    if (said || ending.empty() || std::filesystem::is_directory(options.output, ignored)) return;
+    problems.add(
+        {}, "--output",
+        "\"" + cut_text(options.output) + "\" says no format. Let it end in .onnx or .safetensors, or add --format.");
+    return;
+  }
+  if (!said || *said == *options.format) return;
+  const std::string fitting = ending_of(*options.format);
+  problems.add({}, "--output",
+               "\"" + cut_text(options.output) + "\" ends as a file of " + enum_word(*said) + ", and --format is " +
+                   enum_word(*options.format) + ". " +
+                   (fitting.empty() ? "Name a folder" : "Let it end in " + fitting) + ", or give --format " +
+                   enum_word(*said) + ".");
 }
 
 // A wrong name must not overwrite anything.
@@ -261,6 +291,7 @@ int run_export(const std::vector<std::string>& words, int width) {
   ExportOptions options;
   read_options(read.options, options, "", problems);
   const ResolvedRun run = resolve_fit_words(read.run, RunPlace::elsewhere, problems).run;
+  settle_format(options, problems);
   check_output(options, problems);
   if (!problems.empty()) return report_problems(problems, kNothingWritten);
   warn_of_initial_weights("export", run.config);

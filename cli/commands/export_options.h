@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -31,7 +32,7 @@ struct EnumNames<ExportMethod> {
 
 struct ExportOptions {
   std::string output = "";
-  ExportFormat format = ExportFormat::onnx;
+  std::optional<ExportFormat> format = std::nullopt;
   bool overwrite = false;
   ExportMethod method = ExportMethod::automatic;
   int64_t opset = 18;
@@ -45,7 +46,10 @@ struct ExportOptions {
     using O = ExportOptions;
     return levin::fields(
         field("output", &O::output, "the file to write, or for hf the folder").not_empty(),
-        field("format", &O::format, "a graph for onnxruntime, weights by name, or a folder of Hugging Face's"),
+        field("format", &O::format,
+              "a graph for onnxruntime, weights by name, or a folder of Hugging Face's; null: by the output's ending, "
+              ".onnx "
+              "or .safetensors, and onnx without one"),
         field("overwrite", &O::overwrite, "replace the output if it is there already"),
         field(
             "method", &O::method,

@@ -12,6 +12,7 @@
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/exit_codes.h"
+#include "levin/core/short_number.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/trainer.h"
 
@@ -62,7 +63,7 @@ void say_batch_size(const BatchSizeFinder& finder) {
 
 void say_learning_rate(const LearningRateFinder& finder, const RunConfig& config) {
   if (!finder.suggestion()) return;
-  const std::string found = number_text(*finder.suggestion());
+  const std::string found = short_number(*finder.suggestion());
   Console::instance().print("learning rate: " + found + ". Write " +
                             (config.optimizer
                                  ? "optimizer: {init_args: {lr: " + found + "}}, or --optimizer.lr=" + found

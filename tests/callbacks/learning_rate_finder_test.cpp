@@ -10,6 +10,7 @@
 #include "callbacks/quiet_trainer.h"
 #include "levin/optim/cyclic_schedulers.h"
 #include "levin/optim/lbfgs.h"
+#include "levin/optim/step_schedulers.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
@@ -147,6 +148,27 @@ TEST(LearningRateFinder, TrainsWithTheSuggestionAndKeepsTheGroupsRatio) {
   EXPECT_DOUBLE_EQ(groups[0].lr, *looking->suggestion());
   EXPECT_DOUBLE_EQ(groups[1].lr, *looking->suggestion() / 2);
   EXPECT_TRUE(console.has("LearningRateFinder: the loss falls most steeply at "));
+}
+
+// The schedule begins at a tenth. What is found takes the place of the rate that the optimizer was given.
+TEST(LearningRateFinder, KnowsTheConfiguredRateUnderAWarmUp) {
+  TinyModule module;
+  module.make_optimizers = [](TinyModule& m) {
+    SGD optimizer({m.layer->weight}, {.lr = 0.01});
+    optimizer.add_param_group({.params = {m.layer->bias}, .lr = 0.005});
+    return OptimizerConfig(std::move(optimizer), LinearLR({.start_factor = 0.1, .total_iters = 3}));
+  };
+  const auto looking = finder({.min_lr = 1e-3, .max_lr = 1, .num_training = 50});
+  const CapturedConsole console;
+  TrainerOptions options = quiet(1, {looking});
+  options.limit_train_batches = int64_t{2};
+  Trainer trainer(options);
+  trainer.fit(module, tiny_loader(24));
+  ASSERT_TRUE(looking->suggestion());
+  EXPECT_TRUE(console.has("Training uses it, configured was 0.01."));
+  const auto& groups = trainer.optimizers()[0].optimizer().groups();
+  EXPECT_DOUBLE_EQ(groups[0].initial_lr, *looking->suggestion());
+  EXPECT_DOUBLE_EQ(groups[1].initial_lr, *looking->suggestion() / 2);
 }
 
 TEST(LearningRateFinder, EndsWhenTheLossRunsAway) {

@@ -303,6 +303,13 @@ TEST(LoRACallback, NamesWhatIsWrong) {
   EXPECT_TRUE(
       holds(fit_error({.target_modules = {"upp"}}), {"LoRAOptions.target_modules[0]: no layer's name matches \"upp\"",
                                                      "Did you mean \"up\"?", "Linear layers: up, down, head"}));
+  struct Numbered : test::TinyModule {
+    torch::nn::Sequential net{register_module(
+        "net", torch::nn::Sequential(torch::nn::Linear(4, 4), torch::nn::Tanh(), torch::nn::Linear(4, 1)))};
+  } numbered;
+  EXPECT_TRUE(
+      holds(error_of<Error>([&] { Trainer(quiet(1, lora({.target_modules = {"first"}}))).fit(numbered, data()); }),
+            {"Linear layers: layer, net.0, net.2."}));
   EXPECT_TRUE(holds(fit_error({.target_modules = {"up"}, .exclude_modules = {"nothing"}}),
                     {"LoRAOptions.exclude_modules[0]: no module's name matches \"nothing\""}));
   EXPECT_TRUE(holds(fit_error({.target_modules = {"up"}, .modules_to_save = {"haed"}}),

@@ -5,11 +5,13 @@
 #include <thread>
 
 #include "callbacks/quiet_trainer.h"
+#include "callbacks/resume.h"
 #include "levin/callbacks/gradient_accumulation_scheduler.h"
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/learning_rate_monitor.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/callbacks/model_summary.h"
+#include "levin/callbacks/stochastic_weight_averaging.h"
 #include "levin/callbacks/timer.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/optim/adamw.h"
@@ -185,6 +187,57 @@ TEST(LearningRateMonitor, NumbersOptimizersOfOneName) {
   Trainer(options).fit(module, tiny_loader(8));
   EXPECT_EQ(recorder->columns.at("lr-SGD")[0].second, 0.1);
   EXPECT_EQ(recorder->columns.at("lr-SGD-1")[0].second, 0.2);
+}
+
+// From its second epoch on the scheduler is that of the averaging, which moves with epochs. The rows stay those of
+// steps, also where the run is resumed in the third.
+TEST(LearningRateMonitor, AResumedRunWritesTheRowsOfAnUninterruptedOne) {
+  for (const int64_t accumulate : {1, 2}) {
+    const TemporaryFolder folder;
+    const std::string path = folder / "cut.ckpt";
+    auto fit = [&](const std::shared_ptr<Callback>& extra, const std::string& ckpt_path, const std::string& error) {
+      auto recorder = std::make_shared<Recorder>();
+      Callbacks callbacks{LearningRateMonitor(),
+                          StochasticWeightAveraging({.swa_lrs = 0.05, .swa_epoch_start = int64_t{2}})};
+      if (extra) callbacks.push_back(extra);
+      TrainerOptions options = quiet(4, std::move(callbacks));
+      options.logger = recorder;
+      options.log_every_n_steps = 1;
+      options.accumulate_grad_batches = accumulate;
+      TinyModule module;
+      module.make_optimizers = [](TinyModule& m) { return halving(m, Interval::step, "mine"); };
+      Trainer trainer(options);
+      const std::string seen = error_of([&] { trainer.fit(module, tiny_loader(24), {}, ckpt_path); });
+      EXPECT_TRUE(error.empty() ? seen.empty() : has(seen, error)) << seen;
+      return recorder->columns.at("mine");
+    };
+    const Column whole = fit(nullptr, "", "");
+    Column both = fit(std::make_shared<SaveThenFail>(path, 16 / accumulate), "", "the power is gone");
+    const Column rest = fit(nullptr, path, "");
+    both.insert(both.end(), rest.begin(), rest.end());
+    EXPECT_EQ(both, whole) << accumulate;
+    EXPECT_EQ(whole.size(), 24U / static_cast<size_t>(accumulate));
+  }
+}
+
+TEST(LearningRateMonitor, RefusesAStateThatIsNotWhole) {
+  LearningRateMonitor monitor;
+  State state;
+  state.set("optimizers", std::vector<int64_t>{0, 1});
+  state.set("names", std::vector<std::string>{"lr-SGD"});
+  state.set("intervals", std::vector<std::string>{"step"});
+  EXPECT_TRUE(has(error_of([&] { monitor.load_state(state); }),
+                  "LearningRateMonitor: the saved state has 2 optimizers, 1 names and 1 intervals"));
+  auto resumed = std::make_shared<LearningRateMonitor>();
+  state.set("optimizers", std::vector<int64_t>{3});
+  state.set("last_step", int64_t{0});
+  const LambdaCallback forge({.on_fit_start = [&](Trainer&, LightningModule&) { resumed->load_state(state); }});
+  TrainerOptions options = quiet(1, {resumed, std::make_shared<LambdaCallback>(forge)});
+  options.logger = std::make_shared<Recorder>();
+  TinyModule module;
+  Trainer trainer(options);
+  EXPECT_TRUE(has(error_of([&] { trainer.fit(module, tiny_loader(8)); }),
+                  "LearningRateMonitor: the saved state watches optimizer 3, and the run has 1 optimizer"));
 }
 
 TEST(LearningRateMonitor, NeedsALogger) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "callbacks/quiet_trainer.h"
+#include "callbacks/resume.h"
 #include "support/captured_console.h"
 #include "support/field_count.h"
 #include "support/tiny_module.h"
@@ -108,6 +109,53 @@ TEST(ThroughputMonitor, TrainingDoesNotPayForTheValidationsWithin) {
   trainer.fit(module, tiny_loader(24), tiny_loader(8));  // three validations of two batches, the last one after the end
   EXPECT_GE(trainer.elapsed().count(), 0.6);
   EXPECT_LT(recorder->rows.at("train/time").back().second, trainer.elapsed().count() - 0.55);
+}
+
+// Five epochs of six batches of training and four of validation: in one run, or in two, the second from the middle of
+// the fourth epoch on.
+TEST(ThroughputMonitor, AResumedRunGoesOnWithTheTotals) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "cut.ckpt";
+  auto fit = [&](const std::shared_ptr<Callback>& extra, const std::string& ckpt_path, const std::string& error) {
+    TinyModule module;
+    auto recorder = std::make_shared<Recorder>();
+    Callbacks callbacks{ThroughputMonitor({.length_dim = 1})};
+    if (extra) callbacks.push_back(extra);
+    TrainerOptions options = quiet(5, std::move(callbacks));
+    options.logger = recorder;
+    options.log_every_n_steps = 2;
+    Trainer trainer(options);
+    const std::string seen = error_of([&] { trainer.fit(module, tiny_loader(22), tiny_loader(16), ckpt_path); });
+    EXPECT_TRUE(error.empty() ? seen.empty() : has(seen, error)) << seen;
+    return recorder->rows;
+  };
+  const Rows whole = fit(nullptr, "", "");
+  const Rows first = fit(std::make_shared<SaveThenFail>(path, 21), "", "the power is gone");
+  const Rows rest = fit(nullptr, path, "");
+  for (const char* name : {"train/batches", "train/samples", "train/lengths", "validate/batches", "validate/samples"}) {
+    auto both = first.at(name);
+    both.insert(both.end(), rest.at(name).begin(), rest.at(name).end());
+    EXPECT_EQ(both, whole.at(name)) << name;
+  }
+  EXPECT_GT(rest.at("train/time").front().second, first.at("train/time").back().second);
+}
+
+// A validation that was not finished is repeated, with the same steps.
+TEST(ThroughputMonitor, AnUnfinishedValidationIsNotCounted) {
+  struct Stops : TinyModule {
+    void validation_step(const Batch&, int64_t batch_idx) override {
+      if (++seen == 7) throw Error("batch " + std::to_string(batch_idx));
+    }
+    int seen = 0;
+  } module;
+  auto monitor = std::make_shared<ThroughputMonitor>();
+  TrainerOptions options = quiet(5, {monitor});
+  options.logger = std::make_shared<Recorder>();
+  options.num_sanity_val_steps = 0;
+  Trainer trainer(options);
+  EXPECT_TRUE(has(error_of([&] { trainer.fit(module, tiny_loader(8), tiny_loader(16)); }), "batch 2"));
+  EXPECT_EQ(monitor->state().get<int64_t>("evaluated"), 4);
+  EXPECT_EQ(monitor->state().get<int64_t>("batches"), 4);
 }
 
 TEST(ThroughputMonitor, TakesCountsAndFlopsFromItsUser) {

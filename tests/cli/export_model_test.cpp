@@ -83,6 +83,32 @@ TEST_F(Export, WritesWeightsByName) {
   EXPECT_EQ(names, (std::vector<std::string>{"net.1.bias", "net.1.weight", "net.4.bias", "net.4.weight"}));
 }
 
+TEST_F(Export, TakesTheFormatFromTheEnding) {
+  const auto ran = levin(kRun + "--output weights.safetensors");
+  ASSERT_EQ(ran.status, kExitOk) << ran.output;
+  EXPECT_EQ(SafetensorsFile(folder_.path() + "/weights.safetensors").entries().size(), 4U);
+  EXPECT_TRUE(holds(levin(kRun + "--output model").output, {"model: opset 18, "})) << "onnx, where there is no ending";
+  EXPECT_TRUE(holds(levin(kRun + "--format onnx --output model.v2").output, {"model.v2: opset 18, "}));
+}
+
+TEST_F(Export, RefusesAnEndingOfAnotherFormatOrOfNone) {
+  const auto refused = [&](const std::string& words, const std::string& name, const std::string& what) {
+    const auto ran = levin(kRun + words);
+    EXPECT_EQ(ran.status, kExitBadConfig) << ran.output;
+    EXPECT_TRUE(holds(ran.output, {what, "nothing was written"})) << ran.output;
+    EXPECT_FALSE(exists(name));
+  };
+  refused("--output m.foo", "m.foo",
+          "--output: \"m.foo\" says no format. Let it end in .onnx or .safetensors, or add --format.");
+  refused("--format safetensors --output m.onnx", "m.onnx",
+          "--output: \"m.onnx\" ends as a file of onnx, and --format is safetensors. Let it end in .safetensors, or "
+          "give --format onnx.");
+  refused("--format onnx --output m.safetensors", "m.safetensors",
+          "--format is onnx. Let it end in .onnx, or give --format safetensors.");
+  refused("--format hf --output m.safetensors", "m.safetensors",
+          "--format is hf. Name a folder, or give --format safetensors.");
+}
+
 TEST_F(Export, OfAnotherModelAsAFolderSaysWhatToDo) {
   const auto ran = levin(kRun + "--format hf --output folder");
   EXPECT_EQ(ran.status, kExitRunFailed) << ran.output;

@@ -61,6 +61,8 @@ class Plugins(unittest.TestCase):
         status, output = self.fit(self.with_plugins("nowhere.so"))
         self.assertEqual(status, 2, output)
         self.assertRegex(output, r"plugins: there is no file nowhere.so \(from .*levin_plugins_")
+        self.assertNotIn("PluginModel", output, "what it would have registered is not known")
+        self.assertIn("error: 1 problem; nothing was run", output)
         status, output = self.fit(self.with_plugins("run.yaml"))
         self.assertEqual(status, 2, output)
         self.assertRegex(output, r"plugins: .*run.yaml: .*Build it against this Levin")

@@ -8,6 +8,7 @@
 #include "cli/config_files.h"
 #include "levin/core/console.h"
 #include "levin/core/exit_codes.h"
+#include "levin/core/short_number.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 
@@ -42,6 +43,9 @@ TEST(Tune, FindsABatchSizeAndALearningRateAndLeavesOnlyThePlot) {
   expect_parts(done.output, {"BatchSizeFinder: 16 samples fit, no more were tried.", "batch size: 16 (configured: 64)",
                              "--data.batch_size=16", "LearningRateFinder: the loss falls most steeply at",
                              "It is not used", "learning rate: "});
+  const size_t from = done.output.find("\nlearning rate: ") + 16;
+  const std::string rate = done.output.substr(from, done.output.find(". Write", from) - from);
+  EXPECT_EQ(rate, short_number(std::stod(rate))) << done.output;
   EXPECT_EQ(folder.names(), (std::vector<std::string>{"lr_find.csv", "lr_find.svg"}));
 }
 

@@ -42,6 +42,7 @@ class Case(unittest.TestCase):
         before = files_below(self.folder)
         said = levin(*FIT, self.config, *changes, status=2)
         self.assertEqual(files_below(self.folder), before)
+        self.assertNotIn("continuing from", said)
         newest = self.log / "checkpoints/last.ckpt"
         self.assertIn(f"error: auto_resume: the run of {newest} was begun with other options, so it is not continued, and "
                       "nothing in its folder was changed. Take the old values, continue with the new ones by "

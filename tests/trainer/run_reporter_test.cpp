@@ -121,6 +121,26 @@ TEST(RunReporter, LeavesAFitsRecordAloneInAnEvaluation) {
   EXPECT_EQ(record(folder), before);
 }
 
+// As `levin fit` with test_after_fit does.
+TEST(RunReporter, AddsWhatIsMeasuredAfterAFitToItsRecord) {
+  const TemporaryFolder folder;
+  TinyModule module;
+  Trainer trainer(options(folder, 1));
+  trainer.fit(module, {tiny_loader(24)}, {tiny_loader(8)});
+  Json before = record(folder);
+  const double tested = trainer.test(module, Loaders{tiny_loader(16)})[0].at("test_loss");
+  trainer.validate(module, Loaders{tiny_loader(12)});
+  Json after = record(folder);
+  EXPECT_EQ(after["metrics"]["test_loss"]["last"], tested);
+  EXPECT_EQ(after["command"], "fit");
+  EXPECT_EQ(after["metrics"]["val_loss"], before["metrics"]["val_loss"]) << "that of the fit";
+  after["metrics"].erase("test_loss");
+  EXPECT_EQ(after, before);
+  const double again = trainer.test(module, Loaders{tiny_loader(4)})[0].at("test_loss");
+  EXPECT_NE(again, tested);
+  EXPECT_EQ(record(folder)["metrics"]["test_loss"]["last"], again);
+}
+
 TEST(RunReporter, FollowsARunningRun) {
   const TemporaryFolder folder;
   TinyModule module;

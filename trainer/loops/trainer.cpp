@@ -149,6 +149,7 @@ StartingPoint set_up(Run& run) {
   const std::string asked_for = run.entry.ckpt_path;
   StartingPoint start = find_start(run);
   check_changed_options(run, start, /*own=*/start.path != asked_for);
+  if (start.continues) Console::instance().print("auto_resume: continuing from " + start.path + ".");
   begin_records(run);
   run.entry.ckpt_path = start.path;
   if (!start.path.empty()) log::checkpoint.info("starts from {}", start.path);

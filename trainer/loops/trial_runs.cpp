@@ -46,6 +46,11 @@ void check_place(const Run& run, const std::string& who) {
   }
 }
 
+// A scheduler's first step may have changed it, as a warm-up does.
+double configured_lr(const Optimizer::Group& group) {
+  return group.scheduled ? group.initial_lr : group.lr;
+}
+
 }  // namespace
 
 // An endless sequence of batches: one pass after another.
@@ -259,7 +264,7 @@ TrialRuns::Outcome TrialRuns::try_batch_size(int64_t samples, int64_t steps) {
 }
 
 double TrialRuns::learning_rate() const {
-  return kept_->fit.optimizers[0].shared()->groups()[0].lr;
+  return configured_lr(kept_->fit.optimizers[0].shared()->groups()[0]);
 }
 
 void TrialRuns::try_learning_rates(int64_t steps, const std::function<double(int64_t)>& lrs,
@@ -269,7 +274,9 @@ void TrialRuns::try_learning_rates(int64_t steps, const std::function<double(int
   auto& groups = run.fit.optimizers[0].optimizer().groups();
   const double first = learning_rate();
   std::vector<double> ratios;
-  for (const auto& group : kept_->fit.optimizers[0].shared()->groups()) ratios.push_back(group.lr / first);
+  for (const auto& group : kept_->fit.optimizers[0].shared()->groups()) {
+    ratios.push_back(configured_lr(group) / first);
+  }
   TrialStream stream(run);
   for (int64_t k = 0; k < steps; ++k) {
     for (size_t g = 0; g < groups.size(); ++g) groups[g].lr = lrs(k) * ratios[g];

@@ -11,7 +11,9 @@ std::string failed_place(const Run& run) {
   const EntryPoint& entry = run.entry;
   const bool evaluates = entry.phase != Phase::train && entry.phase != Phase::idle;
   const bool fits = entry.stage == Stage::fit;
-  std::string text = hook_name(entry.failed_hook.value_or(entry.place.hook));
+  const Hook hook = entry.failed_hook.value_or(entry.place.hook);
+  // Between two hooks the error is the run's own.
+  std::string text = hook == Hook::none && entry.stage ? enum_word(*entry.stage) : hook_name(hook);
   const auto add = [&](const char* what, int64_t number) { text += what + std::to_string(number); };
   if (entry.sanity_checking) text += ", sanity check";
   if (fits) add(", epoch ", run.progress.epoch);

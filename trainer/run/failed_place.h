@@ -7,7 +7,7 @@
 
 namespace levin {
 
-/// "training_step, epoch 0, batch 3, global step 3"
+/// "training_step, epoch 0, batch 3, global step 3"; between two hooks "fit, epoch 0, …".
 [[nodiscard]] std::string failed_place(const Run& run);
 
 /// "on_train_batch_end of StopEarly": the hook that is running.

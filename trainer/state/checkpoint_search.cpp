@@ -168,9 +168,8 @@ StartingPoint continue_run(Run& run) {
   StartingPoint start = newest_of_all(run, false, true);
   if (start.path.empty()) {
     for (const auto& logger : run.loggers) logger->load_state(State());  // rows of a run that saved nothing
-  } else {
-    Console::instance().print("auto_resume: continuing from " + start.path + ".");
   }
+  start.continues = !start.path.empty();
   return start;
 }
 

@@ -24,6 +24,7 @@ struct FoundCheckpoint {
 struct StartingPoint {
   std::string path = "";
   State checkpoint = {};
+  bool continues = false;  // in the folder of the run that saved it, by auto_resume
 };
 
 /// Resolves run.entry.ckpt_path. A damaged newest checkpoint is named in a warning, and the one before it is

@@ -69,12 +69,12 @@ void attach_schedulers(Run& run) {
 void step_schedulers(Run& run, Interval interval, bool plateau) {
   for (auto& config : run.fit.schedulers) {
     if (config.scheduler->wants_metric() != plateau || !is_due(run, config.options, interval)) continue;
+    const HookScope scope(run.entry, Hook::lr_scheduler_step);
     std::optional<double> metric;
     if (plateau) {
       metric = monitored_value(run, config);
       if (!metric) continue;
     }
-    const HookScope scope(run.entry, Hook::lr_scheduler_step);
     run.entry.module->lr_scheduler_step(*config.scheduler, metric);
   }
 }

@@ -51,10 +51,20 @@ RankNotes own_notes(Run& run, bool sync) {
   return take_notes(run.entry, run.fit, sync);
 }
 
+// training_step has returned, and its hook has ended; the mistake is there.
+void check_result(Run& run, const at::Tensor& loss) {
+  try {
+    check_loss(loss);
+  } catch (const Error&) {
+    run.entry.failed_hook = Hook::training_step;
+    throw;
+  }
+}
+
 // The part between training_step and backward.
 void count(Run& run, const Pass& pass, PassLoss& result) {
   result.weight = pass.part != nullptr ? pass.part->loss_weight : take_loss_weight(run.fit);
-  check_loss(result.loss);
+  check_result(run, result.loss);
   if (pass.closure != nullptr && result.weight.defined()) refuse_weight(*pass.closure);
   result.loss = weigh(run, result.loss, result.weight, pass.parts);
   if (pass.judge && !pass.judge(result.loss)) result.loss = at::Tensor();
