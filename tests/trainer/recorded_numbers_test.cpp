@@ -141,6 +141,21 @@ TEST(RecordedNumbers, ATensorThatAStepKeepsForLaterEndsItsRecording) {
       << listed;
 }
 
+TEST(RecordedNumbers, TheBatchBeforeIsReadAsItWas) {
+  const std::string said = expect_same_numbers([](Net& m) {
+    m.kept = torch::zeros({4, 4});
+    m.step = [](Net& net, const Batch& batch, int64_t) {
+      const at::Tensor loss = net.loss_of(batch[0] + net.kept, batch[1]);
+      net.kept = batch[0];
+      return loss;
+    };
+  });
+  EXPECT_TRUE(has(said,
+                  "TrainerOptions.record_steps: training_step keeps a tensor of its batch, whose memory the next "
+                  "batch replaces"))
+      << said;
+}
+
 // ---- what is read ---------------------------------------------------------------------------------------------------
 
 TEST(RecordedNumbers, TensorsThatHooksReplaceAreReadWhereTheyAre) {

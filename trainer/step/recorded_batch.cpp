@@ -55,6 +55,11 @@ void RecordedBatch::take(const Batch& batch) {
   }
 }
 
+bool RecordedBatch::is_kept() const {
+  return std::any_of(batch_.tensors.begin(), batch_.tensors.end(),
+                     [](const at::Tensor& tensor) { return tensor.use_count() > 1; });
+}
+
 std::string why_not_recorded(const Batch& batch) {
   for (size_t i = 0; i < batch.count(); ++i) {
     const std::string why = batch.tensors[i].defined() ? why_more_than_memory(batch.tensors[i]) : "";

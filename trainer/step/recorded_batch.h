@@ -20,6 +20,8 @@ class RecordedBatch {
   [[nodiscard]] bool fits(const Batch& batch) const;
   /// Has the values of a batch that fits, and keeps its memory alive until the next. Does not block the host.
   void take(const Batch& batch);
+  /// Whether something else refers to one of its tensors, whose memory the next batch replaces.
+  [[nodiscard]] bool is_kept() const;
 
  private:
   Batch batch_;

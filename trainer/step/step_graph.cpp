@@ -361,6 +361,11 @@ void StepGraph::run_recorded(Part& part, int64_t batch_idx, const WindowPart& wi
   }
   scope.check_metrics();
   part.unread_loss = run_.fit.epoch.window.unread_loss;
+  if (recorder_->runs_step() && inputs_.is_kept()) {
+    refuse_recording(run_,
+                     "training_step keeps a tensor of its batch, whose memory the next batch replaces; keep a "
+                     "clone of it");
+  }
   if (recorder_->runs_step() && is_kept_elsewhere(part.loss, known_results(part))) {
     refuse_recording(run_, "training_step keeps its loss, which the next replay would overwrite; keep a clone of it");
   }
