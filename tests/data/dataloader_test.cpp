@@ -387,25 +387,6 @@ TEST(DataLoader, RefusesWhatCannotWork) {
   EXPECT_FALSE(not_started.next(batch));
 }
 
-TEST(DataLoader, NamesADataSetOfANegativeSize) {
-  const auto data = std::make_shared<Samples>(-1, [](int64_t) { return Batch(); });
-  for (const auto& options : {DataLoaderOptions{}, DataLoaderOptions{.shuffle = true}}) {
-    EXPECT_TRUE(holds(error_of<DataError>([&] { DataLoader(data, options); }),
-                      {"size() of the data set", "Samples is -1. Return the number of samples"}));
-  }
-}
-
-TEST(DataLoader, NamesASampleWithAnUndefinedTensor) {
-  const auto stacking = [](const std::vector<Batch>& samples) {
-    return error_of<DataError>([&] { (void)stack_samples(samples); });
-  };
-  const Batch whole{at::zeros({2}), at::zeros({1})}, part{at::zeros({2}), at::Tensor()};
-  EXPECT_EQ(stacking({part, part}),
-            "cannot stack tensor 1: sample 0 has an undefined tensor. Make get() return tensors that are defined, or "
-            "give the loader a collate function.");
-  EXPECT_TRUE(holds(stacking({whole, part}), {"sample 1 has an undefined tensor but sample 0 has [1]"}));
-}
-
 TEST(Loaders, TakesOneLoaderAsValueOrHandleAndSeveral) {
   const auto shared = std::make_shared<DataLoader>(counting(3));
   EXPECT_EQ(Loaders(shared).size(), 1U);

@@ -255,6 +255,29 @@ std::shared_ptr<DataLoader> sentences(int64_t batch_size) {
   return std::make_shared<DataLoader>(std::make_shared<Sentences>(), DataLoaderOptions{.batch_size = batch_size});
 }
 
+TEST(Collate, NamesASampleWithAnUndefinedTensor) {
+  const auto stacking = [](const std::vector<Batch>& samples) {
+    return error_of<DataError>([&] { (void)stack_samples(samples); });
+  };
+  const Batch whole{at::zeros({2}), at::zeros({1})}, part{at::zeros({2}), at::Tensor()};
+  EXPECT_EQ(stacking({part, part}),
+            "cannot stack tensor 1: sample 0 has an undefined tensor. Make get() return tensors that are defined, or "
+            "give the loader a collate function.");
+  EXPECT_TRUE(holds(stacking({whole, part}), {"sample 1 has an undefined tensor but sample 0 has [1]"}));
+}
+
+TEST(Collate, ALoaderNamesADataSetOfANegativeSize) {
+  struct Negative : Dataset {
+    int64_t size() const override { return -1; }
+    Batch get(int64_t) const override { return {}; }
+  };
+  const auto data = std::make_shared<Negative>();
+  for (const auto& options : {DataLoaderOptions{}, DataLoaderOptions{.shuffle = true}}) {
+    EXPECT_TRUE(holds(error_of<DataError>([&] { DataLoader(data, options); }),
+                      {"size() of the data set", "Negative is -1. Return the number of samples"}));
+  }
+}
+
 TEST(CombinedLoader, NamesTheFieldsOfEachLoader) {
   const auto plain = std::make_shared<TensorLoader>(std::vector<at::Tensor>{at::arange(10)}, 5);
   CombinedLoader loader(Loaders{sentences(5), sentences(2), plain},

@@ -24,10 +24,7 @@
 
 namespace {
 
-using levin::test::make_data;
-using levin::test::make_loader;
-using levin::test::make_val_loaders;
-using levin::test::Words;
+using levin::test::make_data, levin::test::make_loader, levin::test::make_val_loaders, levin::test::Words;
 namespace F = torch::nn::functional;
 
 // `when`: "rank:step", the rank and the training batch (over all epochs) in which something is to happen.
