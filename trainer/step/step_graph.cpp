@@ -6,7 +6,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -241,7 +240,7 @@ std::string StepGraph::record(Part& part, int64_t batch_idx, const WindowPart& w
   if (!part.notes.refusal.empty()) return part.notes.refusal;
   if (part.recording == nullptr) return recorder_->refusal();
   ++recorded_;
-  part.epoch = run_.progress.epoch;
+  part.checks.record_in(run_.progress.epoch);
   if (window.first) gradients_ = gradients_now();
   if (!recorder_->runs_step()) return "";
   // The optimizer has made its state in this step, whose recording is not used again (settings).
@@ -289,24 +288,12 @@ std::unique_ptr<Recording> StepGraph::capture(const std::function<void()>& step)
   }
 }
 
-// See Note [When a replay is checked].
-bool StepGraph::is_check_due(Part& part) const {
-  const auto is_power = [](int64_t number) { return std::has_single_bit(static_cast<uint64_t>(number)); };
-  const int64_t epoch = run_.progress.epoch, batch = run_.progress.total_batches;
-  const bool begins_epoch = std::exchange(part.epoch, epoch) != epoch;
-  const bool checks_epoch = begins_epoch && (is_power(epoch) || part.replays - part.last_check >= kFewReplays);
-  const bool is_round = is_power(batch) || (batch % 60 == 0 && is_power(batch / 60));
-  // In windows the round batches are first ones.
-  const bool is_early = is_power(part.replays) && (part.replays <= kEarlyReplays || run_.progress.accumulate > 1);
-  const bool is_due = recorder_->runs_step() && (checks_epoch || is_round || is_early);
-  if (is_due) part.last_check = part.replays;
-  return is_due;
-}
-
 std::string StepGraph::replay(Part& part, int64_t batch_idx, const WindowPart& window) {
   ++part.replays;
   ++repeated_;
-  part.is_checked = is_check_due(part);
+  part.is_checked =
+      recorder_->runs_step() && part.checks.is_due(part.replays, run_.progress.epoch, run_.progress.total_batches,
+                                                   /*in_windows=*/run_.progress.accumulate > 1);
   if (part.is_checked) return check(part, batch_idx, window);
   const ProfilerScope profile(run_.profiler.get(), "recorded_step");
   run_.strategy->run_replay([&part] { part.recording->replay(); });

@@ -24,6 +24,7 @@
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/run/window.h"
 #include "levin/trainer/step/check_replay.h"
+#include "levin/trainer/step/check_schedule.h"
 #include "levin/trainer/step/recorded_batch.h"
 #include "levin/trainer/step/recording_trial.h"
 #include "levin/trainer/step/step_notes.h"
@@ -40,22 +41,11 @@ namespace levin {
 // (Optimizer::step_unless), so one recording contains the entire step; the host reads the flags afterwards, once per
 // window, as it does otherwise, and counts accordingly.
 
-// Note [When a replay is checked]
-// A captured graph is what the GPU ran. A tape may miss something that the host did, so in place of some replays the
-// step itself runs, and a replay from the same memory and random numbers must give the same bits (check_replay.h). The
-// step's own results count. With the first difference the run goes on as it is.
-// Checked are a recording's replays 1, 2, 4, 8 and 16, and in windows all 2^k; the batches 2^k and 60 * 2^k of the fit,
-// which most "every so many batches" meet; and the first replay of an epoch, before which hooks may have changed
-// anything: of epochs 1, 2, 4, 8 and so on, and of each that begins kFewReplays after a check.
-
 class StepGraph {
  public:
   /// Windows that run as they are before the first is recorded: PyTorch's number; by then loss scaling, momentum and
   /// libraries have done their initial work.
   static constexpr int64_t kWarmUpWindows = 3;
-  /// A check takes about as long as three steps, which is to be little.
-  static constexpr int64_t kFewReplays = 256;
-  static constexpr int64_t kEarlyReplays = 16;
   /// Steps are recorded again if frozen layers, momentum or the like change; at most this often.
   static constexpr int64_t kMostChanges = 8;
 
@@ -80,8 +70,7 @@ class StepGraph {
     at::Tensor loss = {};
     at::Tensor unread_loss = {};  // Window::unread_loss after it
     int64_t replays = 0;
-    int64_t epoch = 0;        // of its last replay
-    int64_t last_check = 0;   // the number of that replay
+    CheckSchedule checks = {};
     bool is_checked = false;  // its last replay was
   };
   /// What recordings depend on besides the batch's shape.
@@ -105,7 +94,6 @@ class StepGraph {
   [[nodiscard]] std::string check(Part& part, int64_t batch_idx, const WindowPart& window);
 
   [[nodiscard]] std::unique_ptr<Recording> capture(const std::function<void()>& step);
-  [[nodiscard]] bool is_check_due(Part& part) const;
   [[nodiscard]] std::vector<at::Tensor> known_results(const Part& part) const;
   [[nodiscard]] static StepResults results_of(const Part& part, const std::vector<at::Tensor>& gradients);
   [[nodiscard]] std::vector<at::Tensor> gradients_now() const;

@@ -1,0 +1,45 @@
+// Which replays of a recorded training step are checked. Internal to StepGraph.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <utility>
+
+namespace levin {
+
+// Note [When a replay is checked]
+// A captured graph is what the GPU ran. A tape may miss something that the host did, so in place of some replays the
+// step itself runs, and a replay from the same memory and random numbers must give the same bits (check_replay.h). The
+// step's own results count. With the first difference the run goes on as it is.
+// Checked are a recording's replays 1, 2, 4, 8 and 16, and in windows all 2^k; the batches 2^k and 60 * 2^k of the fit,
+// which most "every so many batches" meet; and the first replay of an epoch, before which hooks may have changed
+// anything: of epochs 1, 2, 4, 8 and so on, and of each that begins kFewReplays after a check.
+
+class CheckSchedule {
+ public:
+  /// A check takes about as long as three steps, which is to be little.
+  static constexpr int64_t kFewReplays = 256;
+  static constexpr int64_t kEarlyReplays = 16;
+
+  void record_in(int64_t epoch) { epoch_ = epoch; }
+
+  /// `replay`: from 1; `epoch` and `batch`: completed before it, over the fit; `in_windows`: of several batches, whose
+  /// round batches are first ones. Called once for each replay.
+  [[nodiscard]] bool is_due(int64_t replay, int64_t epoch, int64_t batch, bool in_windows) {
+    const bool begins_epoch = std::exchange(epoch_, epoch) != epoch;
+    const bool checks_epoch = begins_epoch && (is_power(epoch) || replay - last_check_ >= kFewReplays);
+    const bool is_round = is_power(batch) || (batch % 60 == 0 && is_power(batch / 60));
+    const bool is_early = is_power(replay) && (replay <= kEarlyReplays || in_windows);
+    if (!checks_epoch && !is_round && !is_early) return false;
+    last_check_ = replay;
+    return true;
+  }
+
+ private:
+  [[nodiscard]] static bool is_power(int64_t number) { return std::has_single_bit(static_cast<uint64_t>(number)); }
+
+  int64_t epoch_ = 0;  // of the last replay
+  int64_t last_check_ = 0;
+};
+
+}  // namespace levin
