@@ -48,8 +48,7 @@ struct ExportOptions {
         field("output", &O::output, "the file to write, or for hf the folder").not_empty(),
         field("format", &O::format,
               "a graph for onnxruntime, weights by name, or a folder of Hugging Face's; null: by the output's ending, "
-              ".onnx "
-              "or .safetensors, and onnx without one"),
+              ".onnx or .safetensors, and onnx without one"),
         field("overwrite", &O::overwrite, "replace the output if it is there already"),
         field(
             "method", &O::method,

@@ -179,6 +179,19 @@ TEST(RecordedNumbers, TensorsThatHooksReplaceAreReadWhereTheyAre) {
       << member;
 }
 
+TEST(RecordedNumbers, ATrainedTensorThatIsNotRegisteredIsRecordedToo) {
+  const std::string said = expect_same_numbers([](Net& m) {
+    m.kept = torch::ones({1}).requires_grad_();
+    m.make_optimizers = [](TinyModule& module) { return SGD({static_cast<Net&>(module).kept}, {.lr = 0.05}); };
+    m.step = [](Net& net, const Batch& batch, int64_t) { return net.loss_of(batch[0] * net.kept, batch[1]); };
+    m.on_epoch = [](Net& net) {
+      net.seen.push_back(net.kept.item<double>());
+      net.kept.set_data(net.kept.detach() * 2);
+    };
+  });
+  EXPECT_EQ(said, "");
+}
+
 TEST(RecordedNumbers, WhatAStepDoesOnceInAnEpochOrEverySixteenBatchesIsNoticed) {
   const std::string epoch = expect_same_numbers([](Net& m) {
     m.step = [](Net& net, const Batch& batch, int64_t batch_idx) {

@@ -88,8 +88,9 @@ template <class Interface>
 void check_list(const ComponentList<Interface>& list, const std::string& option, Problems& problems) {
   int64_t index = 0;
   for (const auto& item : list) {
-    const std::string place = "TrainerOptions." + option + "[" + std::to_string(index++) + "]";
+    const int64_t k = index++;
     if (!item.empty()) continue;
+    const std::string place = "TrainerOptions." + option + "[" + std::to_string(k) + "]";
     const std::string wanted = Interface::registry_name();
     problems.add({}, place, "null where a " + wanted + " belongs. Give a " + wanted + ", or leave the entry out.");
   }

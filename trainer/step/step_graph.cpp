@@ -21,6 +21,7 @@
 #include "levin/trainer/step/left_memory.h"
 #include "levin/trainer/step/publish_output.h"
 #include "levin/trainer/step/recording_scope.h"
+#include "levin/trainer/step/tensors_of_step.h"
 #include "levin/trainer/step/update.h"
 #include "levin/trainer/trainer.h"
 
@@ -61,8 +62,7 @@ StepGraph::StepGraph(Run& run, RecordSteps record)
       optimizer_(run.fit.optimizers[0].optimizer()),
       parameters_(optimizer_.parameters()) {
   for (const auto& module : run_.entry.module->modules(/*include_self=*/false)) modules_.push_back(module.get());
-  tensors_ = run_.entry.module->parameters();
-  for (at::Tensor& buffer : run_.entry.module->buffers()) tensors_.push_back(std::move(buffer));
+  tensors_ = tensors_of_step(*run_.entry.module, parameters_);
   if (record == RecordSteps::automatic) trial_.emplace();
   if (!leaves_updates_) optimizer_.make_recordable();
 }

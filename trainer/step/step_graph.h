@@ -78,7 +78,7 @@ class StepGraph {
     int64_t window_size = 0;
     int64_t optimizer_version = 0;
     std::vector<double> numbers = {};       // momentum and weight decay of each group
-    std::vector<const void*> tensors = {};  // where parameters and buffers are
+    std::vector<const void*> tensors = {};  // where tensors_ are
     std::vector<bool> flags = {};           // which parameters are trained, which modules are in training mode
     bool operator==(const Settings&) const = default;
   };
@@ -115,7 +115,7 @@ class StepGraph {
   bool leaves_updates_;
   Optimizer& optimizer_;
   std::vector<at::Tensor> parameters_;
-  std::vector<at::Tensor> tensors_;                // the module's parameters and buffers
+  std::vector<at::Tensor> tensors_;                // what is trained, and the module's other parameters and buffers
   std::vector<const torch::nn::Module*> modules_;  // the module's own
   std::array<Part, 4> parts_;
   Settings settings_;
