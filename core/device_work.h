@@ -37,6 +37,10 @@ class Recording {
   /// The memory that the step has made and that is still in use after it: results that its caller keeps. Tensors of
   /// bytes; only if the recorder runs_step().
   [[nodiscard]] virtual std::vector<at::Tensor> left_memory() const { return {}; }
+  /// The states of the random number generators that it draws from besides LibTorch's default ones, as tensors of
+  /// bytes.
+  [[nodiscard]] virtual std::vector<at::Tensor> own_random_state() const { return {}; }
+  virtual void set_own_random_state(const std::vector<at::Tensor>& /*state*/) {}
   /// Runs `step`, and notes what it receives from other ranks. Returns what it does that was not recorded, as a clause
   /// that continues a sentence ("aten::mul got …"), or "". Only if the recorder runs_step().
   [[nodiscard]] virtual std::string run_beside(const std::function<void()>& step) {

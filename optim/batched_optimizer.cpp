@@ -8,6 +8,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "levin/core/tensor_text.h"
@@ -56,11 +57,16 @@ at::Tensor BatchedOptimizer::do_step(const Closure* closure) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::NoGradGuard no_grad;
   if (stale_ || !collect_gradients()) {
+    if (!has_gradients()) return loss;  // of a skipped batch; the batches fit again afterwards
     make_batches();
     collect_gradients();
   }
   for (auto& batch : batches_) run(batch);
   return loss;
+}
+
+bool BatchedOptimizer::has_gradients() const {
+  return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.param.grad().defined(); });
 }
 
 // False if the batches no longer fit: a gradient appeared or vanished, or momentum was switched on or off.

@@ -92,6 +92,7 @@ class BatchedOptimizer : public Optimizer {
     double product = 1;
   };
 
+  [[nodiscard]] bool has_gradients() const;
   bool collect_gradients();
   bool list_gradients(Batch& batch) const;
   bool pack_gradients(Batch& batch) const;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "levin/dispatch/operator_values.h"
+#include "levin/strategies/tape/generator_state.h"
 #include "levin/strategies/tape/operator_forms.h"
 #include "levin/strategies/tape/trial_call.h"
 
@@ -61,7 +62,7 @@ void CallRecorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet key
   std::optional<UndeclaredWrites> undeclared;
   std::optional<at::Tensor> random_state;
   if (looks) undeclared.emplace(op, arguments);
-  if (looks && is_random(op)) random_state = cpu_random_state();
+  if (looks && is_random(op)) random_state = generator_state(generator_for(arguments));
   run_below(op, keys, stack);
   const auto last = torch::jit::last(stack, op.schema().returns().size());
   const Values results(last.begin(), last.end());

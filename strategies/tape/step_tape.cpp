@@ -1,5 +1,6 @@
 #include "levin/strategies/tape/step_tape.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 
@@ -10,6 +11,7 @@
 #include "levin/core/tensor_text.h"
 #include "levin/dispatch/operator_values.h"
 #include "levin/strategies/tape/call_recorder.h"
+#include "levin/strategies/tape/generator_state.h"
 
 namespace levin {
 
@@ -84,6 +86,7 @@ void StepTape::add(const RecordedCall& call) {
   const auto& schema = call.op.schema().arguments();
   for (size_t k = 0; k < call.arguments.size(); ++k) {
     made.arguments.push_back(value_of(call.arguments[k], schema[k]));
+    note_generator(call.arguments[k]);
   }
   if (call.out_form) {
     made.arguments.insert(made.arguments.end(), call.out_form->more.begin(), call.out_form->more.end());
@@ -179,6 +182,25 @@ void StepTape::hand_over(const Instruction& instruction) {
   };
   for (c10::IValue& value : stack_) each_tensor(value, take);
   stack_.clear();
+}
+
+void StepTape::note_generator(const RecordedArgument& argument) {
+  const auto* value = std::get_if<c10::IValue>(&argument);
+  if (value == nullptr || !value->isGenerator()) return;
+  const at::Generator generator = value->toGenerator();
+  const bool is_default = generator == at::globalContext().defaultGenerator(at::kCPU);
+  const bool is_known = std::find(own_generators_.begin(), own_generators_.end(), generator) != own_generators_.end();
+  if (!is_default && !is_known) own_generators_.push_back(generator);
+}
+
+std::vector<at::Tensor> StepTape::own_random_state() const {
+  std::vector<at::Tensor> state;
+  for (const at::Generator& generator : own_generators_) state.push_back(generator_state(generator));
+  return state;
+}
+
+void StepTape::set_own_random_state(const std::vector<at::Tensor>& state) {
+  for (size_t k = 0; k < own_generators_.size(); ++k) set_generator_state(own_generators_[k], state[k]);
 }
 
 std::string StepTape::run_beside(const std::function<void()>& step) {

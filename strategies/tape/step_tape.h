@@ -25,6 +25,8 @@ class StepTape final : public Recording {
   void replay_beside() override;
   [[nodiscard]] std::vector<at::Tensor> changed_memory() const override { return memory_.changed(); }
   [[nodiscard]] std::vector<at::Tensor> left_memory() const override { return memory_.left(); }
+  [[nodiscard]] std::vector<at::Tensor> own_random_state() const override;
+  void set_own_random_state(const std::vector<at::Tensor>& state) override;
   [[nodiscard]] std::string run_beside(const std::function<void()>& step) override;
 
   /// The number of operators that a replay calls.
@@ -51,6 +53,7 @@ class StepTape final : public Recording {
   };
 
   void add(const RecordedCall& call);
+  void note_generator(const RecordedArgument& argument);
   void run(bool sends);
   void send(const Instruction& instruction);
   void wait_for(const std::vector<size_t>& messages);
@@ -60,6 +63,7 @@ class StepTape final : public Recording {
   RecordedCalls recorded_;
   TapeMemory memory_;
   std::vector<Instruction> instructions_;
+  std::vector<at::Generator> own_generators_;  // among the arguments
   std::vector<c10::IValue> stack_;
   std::vector<c10::IValue> works_;    // by message: what waits for it
   std::vector<size_t> waits_at_end_;  // messages

@@ -1,15 +1,14 @@
 #include "levin/strategies/tape/trial_call.h"
 
 #include <ATen/Context.h>
-#include <ATen/core/Generator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
 
 #include <cstring>
-#include <mutex>
 
 #include "levin/dispatch/operator_values.h"
+#include "levin/strategies/tape/generator_state.h"
 
 namespace levin {
 
@@ -41,16 +40,11 @@ bool has_memory_of_its_own(const c10::IValue& value) {
 
 }  // namespace
 
-at::Tensor cpu_random_state() {
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_cpu_random_state(const at::Tensor& state) {
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
+at::Generator generator_for(const std::vector<c10::IValue>& arguments) {
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isGenerator()) return argument.toGenerator();
+  }
+  return at::globalContext().defaultGenerator(at::kCPU);
 }
 
 UndeclaredWrites::UndeclaredWrites(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments)
@@ -89,8 +83,8 @@ std::optional<OutForm> try_out_form(const c10::OperatorHandle& op, const std::ve
   }
   std::optional<at::Tensor> random_state_after;
   if (random_state) {
-    random_state_after = cpu_random_state();
-    set_cpu_random_state(*random_state);
+    random_state_after = generator_state(generator_for(arguments));
+    set_generator_state(generator_for(arguments), *random_state);
   }
   bool ran = true;
   NoWarnings none;
@@ -100,7 +94,7 @@ std::optional<OutForm> try_out_form(const c10::OperatorHandle& op, const std::ve
   } catch (const c10::Error&) {
     ran = false;  // it takes less than the operator itself
   }
-  if (random_state_after) set_cpu_random_state(*random_state_after);
+  if (random_state_after) set_generator_state(generator_for(arguments), *random_state_after);
   if (!ran) return std::nullopt;
   for (size_t k = 0; k < results.size(); ++k) {
     const at::Tensor& result = results[k].toTensor();

@@ -2,6 +2,7 @@
 // Internal.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
@@ -13,9 +14,8 @@
 
 namespace levin {
 
-/// The state of the CPU's default generator, as a tensor of bytes.
-[[nodiscard]] at::Tensor cpu_random_state();
-void set_cpu_random_state(const at::Tensor& state);
+/// The generator among `arguments` that an operator draws from, else the CPU's default one.
+[[nodiscard]] at::Generator generator_for(const std::vector<c10::IValue>& arguments);
 
 /// Which arguments an operator changed although its schema does not say so: native_batch_norm moves its running
 /// statistics. Constructed before the call with copies of the arguments.

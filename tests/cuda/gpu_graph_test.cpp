@@ -1,6 +1,7 @@
 // Steps as CUDA graphs: the same bits as without. Learning rates are exact in float32, in which a graph reads them.
 #include "cuda/gpu.h"
 #include "levin/optim/adagrad.h"
+#include "levin/optim/rmsprop.h"
 #include "levin/optim/step_schedulers.h"
 
 namespace levin::gpu_graph_test {
@@ -40,6 +41,24 @@ TEST_F(GpuGraph, EveryOptimizerThatCanBeRecordedDoes) {
     return OptimizerConfig(Adam(m.parameters(), {.lr = 0.0078125, .amsgrad = true}));
   }});
   expect_the_same({.optimizers = [](SmallNet& m) { return OptimizerConfig(Adagrad(m.parameters(), {.lr = 0.0625})); }});
+}
+
+struct MovesMomentum : Callback {
+  void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t batch_idx) override {
+    trainer.optimizers()[0].optimizer().groups()[0].momentum = 0.5 + 0.01 * static_cast<double>(batch_idx);
+  }
+};
+
+// RMSprop computes on the host, and the momentum moves, as with OneCycleLR: the graph ends after backward.
+TEST_F(GpuGraph, TheHostMayPerformTheUpdate) {
+  expect_the_same(
+      {.options =
+           [](TrainerOptions& o) {
+             o.accumulate_grad_batches = 2;
+             o.gradient_clip_val = 0.1;
+           },
+       .optimizers = [](SmallNet& m) { return OptimizerConfig(RMSprop(m.parameters(), {.lr = 0.0078125})); }});
+  expect_the_same({.options = [](TrainerOptions& o) { o.callbacks.push_back(MovesMomentum()); }});
 }
 
 TEST_F(GpuGraph, AWindowOfFourDoesToo) {

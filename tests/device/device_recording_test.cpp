@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "device/on_test_device.h"
+#include "levin/optim/muon.h"
+#include "levin/optim/rmsprop.h"
 #include "levin/optim/sgd.h"
 
 namespace levin::device_recording_test {
@@ -13,6 +15,7 @@ using namespace test;
 struct Wanted {
   std::function<void(TrainerOptions&)> options = nullptr;
   double dropout = 0;
+  std::function<OptimizerConfig(DeviceNet&)> optimizers = nullptr;
 };
 
 // A run as it is and a recorded one: the same bits.
@@ -20,6 +23,7 @@ DeviceCounts expect_the_same(const Wanted& wanted) {
   std::vector<Trained> runs;
   for (const bool recorded : {false, true}) {
     DeviceNet module(wanted.dropout);
+    module.make_optimizers = wanted.optimizers;
     TrainerOptions options = on_test_device(2);
     if (wanted.options) wanted.options(options);
     options.record_steps = recorded;
@@ -53,6 +57,45 @@ TEST(DeviceRecording, works_in_every_precision) {
     SCOPED_TRACE(precision);
     (void)expect_the_same({.options = [&](TrainerOptions& options) { options.precision = precision; }});
   }
+}
+
+TEST(DeviceRecording, leaves_to_the_host_what_an_optimizer_computes_there) {
+  const auto expect = [](const std::function<OptimizerConfig(DeviceNet&)>& optimizers) {
+    const DeviceCounts counts = expect_the_same({.options =
+                                                     [](TrainerOptions& options) {
+                                                       options.accumulate_grad_batches = 2;
+                                                       options.gradient_clip_val = 0.25;
+                                                     },
+                                                 .optimizers = optimizers});
+    EXPECT_EQ(counts.replayed, 20 - 6) << "all batches but those of three windows that warm up";
+  };
+  expect([](DeviceNet& m) { return RMSprop(m.parameters(), {.lr = 0.01}); });
+  expect([](DeviceNet& m) { return Muon(m.parameters(), {.lr = 0.01}); });
+  expect([](DeviceNet& m) { return torch::optim::Adam(m.parameters(), torch::optim::AdamOptions(0.01)); });
+}
+
+// As OneCycleLR does, but with a learning rate that is exact in float32, in which a recorded update reads it.
+TEST(DeviceRecording, follows_a_momentum_that_moves_every_step) {
+  struct Moving : Callback {
+    void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t batch_idx) override {
+      trainer.optimizers()[0].optimizer().groups()[0].momentum = 0.5 + 0.03 * static_cast<double>(batch_idx);
+    }
+  };
+  const DeviceCounts counts =
+      expect_the_same({.options = [](TrainerOptions& options) { options.callbacks.push_back(Moving()); }});
+  EXPECT_GE(counts.replayed, 10);
+}
+
+TEST(DeviceRecording, leaves_to_the_host_what_acts_before_the_update) {
+  struct Halving : Callback {
+    void on_before_optimizer_step(Trainer&, LightningModule& module, Optimizer&) override {
+      for (const auto& parameter : module.parameters()) parameter.mutable_grad().mul_(0.5);
+    }
+  };
+  (void)expect_the_same({.options = [](TrainerOptions& options) {
+    options.precision = "16-mixed";
+    options.callbacks.push_back(Halving());
+  }});
 }
 
 TEST(DeviceRecording, says_what_cannot_be_recorded) {

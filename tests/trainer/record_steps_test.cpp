@@ -7,6 +7,7 @@
 #include "levin/callbacks/gradient_centralization.h"
 #include "levin/core/module_call.h"
 #include "levin/optim/adamw.h"
+#include "levin/optim/cyclic_schedulers.h"
 #include "levin/precision/mixed_precision.h"
 #include "levin/trainer/step/recording_trial.h"
 #include "ranks/named_optimizer.h"
@@ -173,6 +174,38 @@ TEST(RecordSteps, OptimizersThatComputeOnTheHostUpdateAfterEachReplay) {
     EXPECT_EQ(recorded.calls, 11) << name << "\n" << console.text();
     expect_equal(plain, recorded);
   }
+}
+
+TEST(RecordSteps, TheHostUpdatesWhereAScheduleMovesTheMomentum) {
+  for (const bool adam : {false, true}) {
+    const auto options = [adam](TrainerOptions&, Dropping& m) {
+      m.make_optimizers = [adam](TinyModule& module) {
+        OneCycleLR schedule({.max_lr = std::vector<double>{0.1}, .total_steps = 48});
+        const LRSchedulerOptions each_step{.interval = Interval::step};
+        if (adam) return OptimizerConfig(AdamW(module.parameters(), {.lr = 0.01}), std::move(schedule), each_step);
+        return OptimizerConfig(SGD(module.parameters(), {.lr = 0.01, .momentum = 0.9}), std::move(schedule), each_step);
+      };
+    };
+    const CapturedConsole console;
+    const Trained plain = train(false, options, 192), recorded = train(true, options, 192);
+    EXPECT_LT(recorded.calls, 24) << console.text();
+    EXPECT_FALSE(console.has("not recorded")) << console.text();
+    expect_equal(plain, recorded);
+  }
+}
+
+TEST(RecordSteps, SkippedBatchesDoNotEndIt) {
+  struct Skipper : Callback {
+    void on_train_batch_start(Trainer& trainer, LightningModule&, const Batch&, int64_t batch_idx) override {
+      if (batch_idx >= 6 && batch_idx % 4 == 2) trainer.skip_batch();
+    }
+  };
+  const auto options = [](TrainerOptions& o, Dropping&) { o.callbacks.push_back(Skipper()); };
+  const CapturedConsole console;
+  const Trained plain = train(false, options, 384), recorded = train(true, options, 384);
+  EXPECT_LT(recorded.calls, 20) << "of 73 batches that are not skipped\n" << console.text();
+  EXPECT_FALSE(console.has("not recorded")) << console.text();
+  expect_equal(plain, recorded);
 }
 
 TEST(RecordSteps, AWindowsUpdateOnTheHostFollowsItsLastBatch) {

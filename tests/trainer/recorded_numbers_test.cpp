@@ -1,5 +1,6 @@
 // TrainerOptions::record_steps on a CPU: steps that keep, change or replace tensors give the numbers of a run without
 // recordings, recorded or not.
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
@@ -190,6 +191,34 @@ TEST(RecordedNumbers, ATrainedTensorThatIsNotRegisteredIsRecordedToo) {
     };
   });
   EXPECT_EQ(said, "");
+}
+
+TEST(RecordedNumbers, AGeneratorOfTheModulesOwnDrawsTheSame) {
+  int64_t steps = 0;
+  const auto change = [&](Net& m) {
+    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
+    m.step = [&steps, generator](Net& net, const Batch& batch, int64_t) {
+      ++steps;
+      const at::Tensor noise = at::randn({batch.size(), 4}, generator, at::kFloat);
+      const at::Tensor mask = at::empty_like(batch[0]).bernoulli_(0.75, generator);
+      return net.loss_of((batch[0] + 0.1 * noise) * mask, batch[1]);
+    };
+    m.after_batch = [generator](Net& net) { net.seen.push_back(at::rand({1}, generator).item<double>()); };
+  };
+  EXPECT_EQ(expect_same_numbers(change), "");
+  EXPECT_LT(steps, 72 + 36) << "the plain run's 72, and those that recorded and checked";
+}
+
+TEST(RecordedNumbers, ACheckThatEndsARecordingLeavesSuchAGeneratorWhereTheStepDoes) {
+  const std::string said = expect_same_numbers([](Net& m) {
+    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(5);
+    m.step = [generator](Net& net, const Batch& batch, int64_t batch_idx) {
+      const at::Tensor noise = at::randn({batch.size(), 4}, generator, at::kFloat);
+      return net.loss_of(batch[0] + (batch_idx >= 8 ? 0.2 : 0.1) * noise, batch[1]);
+    };
+    m.after_batch = [generator](Net& net) { net.seen.push_back(at::rand({1}, generator).item<double>()); };
+  });
+  EXPECT_TRUE(has(said, "differs from the recorded step")) << said;
 }
 
 TEST(RecordedNumbers, WhatAStepDoesOnceInAnEpochOrEverySixteenBatchesIsNoticed) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "levin/core/component.h"
-#include "levin/core/device_work.h"
 #include "levin/core/error.h"
 #include "levin/recompute/recomputation.h"
 #include "levin/trainer/lightning_module.h"
@@ -43,8 +42,7 @@ bool acts_before_update(const LightningModule& module) {
 
 }  // namespace
 
-bool leaves_updates(const Run& run, const StepRecorder& recorder) {
-  if (!recorder.runs_step()) return false;
+bool leaves_updates(const Run& run) {
   const auto& callbacks = run.entry.callbacks;
   const LightningModule& module = *run.entry.module;
   return !run.fit.optimizers[0].shared()->is_recordable() || overrides_step(module) || acts_before_update(module) ||
@@ -52,8 +50,7 @@ bool leaves_updates(const Run& run, const StepRecorder& recorder) {
                      [](const auto& callback) { return acts_before_update(*callback); });
 }
 
-void check_recordable(const Run& run, const StepRecorder& recorder) {
-  const bool with_update = !recorder.runs_step();  // it is captured too
+void check_recordable(const Run& run) {
   if (run.fit.micro_batching != nullptr) cannot("recorded steps take full batches, and micro_batch_size splits them.");
   if (run.entry.recomputation != nullptr && !run.strategy->device().is_cpu()) {
     cannot("a captured step cannot go back to the random numbers of its forward pass, which recompute does.");
@@ -66,23 +63,16 @@ void check_recordable(const Run& run, const StepRecorder& recorder) {
   if (optimizer.needs_closure()) {
     cannot(optimizer.name() + " evaluates the model as often as the losses ask for, so its step cannot be recorded.");
   }
-  if (with_update && !optimizer.is_recordable()) {
-    cannot(optimizer.name() +
-           " computes parts of its update on the host, so it cannot be recorded; SGD, Adam, AdamW and "
-           "Adagrad can.");
-  }
-  using M = LightningModule;
-  const M& module = *run.entry.module;
-  if ((with_update && overrides_step(module)) || detail::overrides<M>(module, &M::backward)) {
-    cannot("the module overrides optimizer_step or backward, which a recorded step does not call.");
+  if (detail::overrides<LightningModule>(*run.entry.module, &LightningModule::backward)) {
+    cannot("the module overrides backward, which a recorded step does not call.");
   }
   if (run.plan.detect_anomaly) {
     cannot("detect_anomaly looks at gradients on the host, so steps cannot be recorded with it.");
   }
   for (const auto& callback : run.entry.callbacks) {
-    if (!acts_inside_step(*callback) && !(with_update && acts_before_update(*callback))) continue;
+    if (!acts_inside_step(*callback)) continue;
     cannot("the callback " + detail::readable_type_name(typeid(*callback)) +
-           " acts between backward and update, and a recorded step does not call it.");
+           " acts around backward, and a recorded step does not call it.");
   }
 }
 

@@ -69,6 +69,7 @@ std::string check_replay(Recording& recording, const ReplaySides& sides) {
   const Tensors memory = recording.changed_memory();
   const Tensors before = copies_of(memory);
   const State random_before = random_state();
+  const Tensors own_before = recording.own_random_state();
   const std::string called = recording.run_beside([&] {
     const at::AutoGradMode as_always(grad_mode);
     sides.step();
@@ -77,15 +78,19 @@ std::string check_replay(Recording& recording, const ReplaySides& sides) {
   const Tensors after = copies_of(memory);
   const StepResults results = copies_of(sides.of_step());
   const State random_after = random_state();
+  const Tensors own_after = recording.own_random_state();
 
   put_back(memory, before);
   restore_random_state(random_before);
+  recording.set_own_random_state(own_before);
   recording.replay_beside();
   const std::string differs = differing(sides.of_replay(), results);
   const bool is_same_memory = same_bits(memory, after);
-  const bool drew_the_same = same_numbers(random_after, random_state());
+  const bool drew_the_same =
+      same_numbers(random_after, random_state()) && same_bits(own_after, recording.own_random_state());
   put_back(memory, after);
   restore_random_state(random_after);
+  recording.set_own_random_state(own_after);
   if (!differs.empty()) return differs;
   if (!is_same_memory) return "a weight, or other memory that it changes, was another than in a replay";
   return drew_the_same ? "" : "it drew other random numbers than a replay";

@@ -35,7 +35,7 @@ std::shared_ptr<StepRecorder> recorder_for(Run& run) {
     throw ConfigError(about_recording("steps of " + run.strategy->name() + " on " + run.strategy->device().str() +
                                       " cannot be recorded; those of single_device can, and of ddp on CPUs."));
   }
-  check_recordable(run, *recorder);
+  check_recordable(run);
   return recorder;
 }
 
@@ -58,7 +58,7 @@ size_t part_index(const WindowPart& window) {
 StepGraph::StepGraph(Run& run, RecordSteps record)
     : run_(run),
       recorder_(recorder_for(run)),
-      leaves_updates_(leaves_updates(run, *recorder_)),
+      leaves_updates_(leaves_updates(run)),
       optimizer_(run.fit.optimizers[0].optimizer()),
       parameters_(optimizer_.parameters()) {
   for (const auto& module : run_.entry.module->modules(/*include_self=*/false)) modules_.push_back(module.get());
@@ -113,7 +113,7 @@ bool StepGraph::may_repeat(const Batch& batch) {
     return true;
   }
   if (now != settings_) {
-    forget();
+    record_anew(now);
     return false;
   }
   if (!inputs_.fits(batch)) return false;
@@ -160,6 +160,12 @@ StepGraph::Settings StepGraph::settings() const {
   now.flags.push_back(run_.entry.module->is_training());
   for (const auto* module : modules_) now.flags.push_back(module->is_training());
   return now;
+}
+
+// OneCycleLR and CyclicLR move the momentum at every step, and a recorded update has the one it was recorded with.
+void StepGraph::record_anew(const Settings& now) {
+  if (now.numbers != settings_.numbers && ++moves_ >= kMostMoves) leaves_updates_ = true;
+  forget();
 }
 
 void StepGraph::forget() {

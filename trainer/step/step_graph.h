@@ -3,7 +3,7 @@
 // launch; a CPU calls the operators below autograd, without building a graph and walking it.
 //
 // Recorded are training_step, backward, clipping and the update; of an accumulation window, the first, a middle and the
-// last batch separately. On a CPU the host performs clipping and the update itself where something of them is host code
+// last batch separately. The host performs clipping and the update itself where something of them is host code
 // (leaves_updates). Each batch is copied into the same memory. A window that differs from what was recorded (another
 // shape of batch, another number of batches) runs as it is. Recording is done by the strategy's StepRecorder.
 #pragma once
@@ -48,6 +48,8 @@ class StepGraph {
   static constexpr int64_t kWarmUpWindows = 3;
   /// Steps are recorded again if frozen layers, momentum or the like change; at most this often.
   static constexpr int64_t kMostChanges = 8;
+  /// A momentum that has moved so often is moved by a schedule: from then on the host performs the update.
+  static constexpr int64_t kMostMoves = 2;
 
   /// Null if the run's steps cannot be recorded and `record` is automatic; throws ConfigError with one sentence on why
   /// they cannot if it is yes.
@@ -105,6 +107,7 @@ class StepGraph {
   [[nodiscard]] bool is_checked_twice() const;
   void time_window(const WindowPart& window, double seconds);
   [[nodiscard]] Settings settings() const;
+  void record_anew(const Settings& now);
   void forget();
   void give_up(const std::string& why);
   void give_up_if_unrecordable(const Batch& batch);
@@ -112,7 +115,7 @@ class StepGraph {
 
   Run& run_;
   std::shared_ptr<StepRecorder> recorder_;
-  bool leaves_updates_;
+  bool leaves_updates_;  // so from then on, if it becomes true
   Optimizer& optimizer_;
   std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> tensors_;                // what is trained, and the module's other parameters and buffers
@@ -124,6 +127,7 @@ class StepGraph {
   at::Tensor said_;                    // this rank's notes, which they read
   int64_t warm_up_left_ = kWarmUpWindows;
   int64_t changes_ = 0;
+  int64_t moves_ = 0;  // changes of Settings::numbers
   bool gave_up_ = false;
   bool warms_up_ = false;        // the running window prepares recording
   bool window_repeats_ = false;  // the running window began with a recording
