@@ -187,7 +187,8 @@ void ModelCheckpoint::on_train_end(Trainer& trainer, LightningModule&) {
   save_what_would_be_lost(trainer);
   std::vector<std::string> goes;  // of a stop that the run has continued from
   if (may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
-  if (!wants_last() || last_is("with_top_k") || last_step_of_last_ == trainer.global_step()) {
+  const bool last_is_due = wants_last() && !last_is("with_top_k") && last_step_of_last_ != trainer.global_step();
+  if (!last_is_due && !must_keep_end(trainer)) {
     for (const std::string& path : goes) (void)remove_checkpoint(path);
     return;
   }
@@ -237,6 +238,13 @@ void ModelCheckpoint::save_what_would_be_lost(Trainer& trainer) {
   request(trainer, path, "", {}, [] {});
 }
 
+// With auto_resume a run that has ended trains nothing more when it is started again, so there must be a checkpoint of
+// its end: with a monitor the newest one may be of an earlier epoch. A newer checkpoint replaces it (save_point).
+bool ModelCheckpoint::must_keep_end(const Trainer& trainer) const {
+  const bool keeps_states = options_.save_top_k != 0 && !options_.save_weights_only && !wants_last();
+  return trainer.auto_resumes() && keeps_states && trainer.seen_batches() > 0 && !trainer.state_is_saved();
+}
+
 // Lightning updates last.ckpt only when a top-k file is saved, so it becomes stale when the monitor stops improving;
 // here it is updated at every save point and at the end of training, because runs resume from "last".
 void ModelCheckpoint::save_point(Trainer& trainer, int64_t epoch) {
@@ -250,6 +258,7 @@ void ModelCheckpoint::save_point(Trainer& trainer, int64_t epoch) {
   const std::string top_k = choose_top_k(trainer, metrics, obsolete);
   const bool last_is_due = wants_last() && (!top_k.empty() || !last_is("with_top_k"));
   const std::string last = last_is_due ? choose_last(trainer, obsolete_last) : "";
+  if (!top_k.empty() && !wants_last()) obsolete_last = std::exchange(saved_files_.last_path, "");  // must_keep_end
   has_saved_ = true;
   if (top_k.empty() && last.empty()) return;
   last_step_saved_ = trainer.global_step();
@@ -266,7 +275,7 @@ void ModelCheckpoint::save_point(Trainer& trainer, int64_t epoch) {
   if (may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
   if (!top_k.empty()) {
     request(trainer, top_k, "", last.empty() ? goes : std::vector<std::string>{}, [this, before, step_before] {
-      const std::string now = saved_files_.last_path;
+      const std::string now = wants_last() ? saved_files_.last_path : before.last_path;
       saved_files_ = before;
       saved_files_.last_path = now;
       last_step_saved_ = step_before;

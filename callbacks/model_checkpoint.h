@@ -168,6 +168,7 @@ class ModelCheckpoint final : public Callback {
   /// One point in time at which files may be written.
   void save_point(Trainer& trainer, int64_t epoch);
   void save_what_would_be_lost(Trainer& trainer);
+  [[nodiscard]] bool must_keep_end(const Trainer& trainer) const;
   /// The path of the file that is due, or "" if none is; `obsolete` is the one it replaces, if any.
   std::string choose_top_k(Trainer& trainer, const Metrics& metrics, std::string& obsolete);
   std::string choose_newest(Trainer& trainer, const Metrics& metrics, std::string& obsolete);

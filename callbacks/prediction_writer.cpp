@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "levin/checkpoint/safetensors_writer.h"
@@ -15,6 +16,7 @@
 #include "levin/core/temporary_file.h"
 #include "levin/core/tensor_text.h"
 #include "levin/strategies/strategy.h"
+#include "levin/trainer/step_output.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -46,6 +48,82 @@ std::string json_value(const at::Tensor& row) {
   const at::Tensor one = row.reshape({1});
   // JSON has no numbers for nan and infinities.
   return one.isfinite().all().item<bool>() ? value_text(one, 0) : "null";
+}
+
+constexpr const char* kPrediction = "prediction";
+
+// A file's tensor of predictions is named in the plural.
+std::string tensor_name(const std::string& part) {
+  return part == kPrediction ? "predictions" : part;
+}
+
+// What step_output's names must not hide.
+bool is_taken(const std::string& name) {
+  return name == kPrediction || name == "predictions" || name == "loader" || name == "batch";
+}
+
+using Parts = std::vector<std::pair<std::string, at::Tensor>>;
+
+Parts parts_of(const at::Tensor& prediction, const StepOutput& outputs) {
+  Parts parts;
+  const auto add = [&](const std::string& name, const at::Tensor& value) {
+    const at::Tensor here = value.detach().cpu();
+    parts.emplace_back(name, here.dim() == 0 ? here.unsqueeze(0) : here);
+    const int64_t samples = parts[0].second.size(0), own = parts.back().second.size(0);
+    if (own == samples) return;
+    throw Error("PredictionWriter: step_output(\"" + name + "\") has " + count_of(own, "row") + ", and " +
+                parts[0].first + " " + std::to_string(samples) + ". Publish a row for each sample.");
+  };
+  if (prediction.defined()) add(kPrediction, prediction);
+  for (const auto& [name, value] : outputs) {
+    if (is_taken(name)) {
+      throw Error("PredictionWriter: step_output(\"" + name + "\") has the name of a column of its own. Use another.");
+    }
+    if (value.defined()) add(name, value);
+  }
+  return parts;
+}
+
+using Columns = std::vector<std::pair<std::string, int64_t>>;
+
+// RFC 4180.
+std::string csv_name(const std::string& name) {
+  if (name.find_first_of(",\"\r\n") == std::string::npos) return name;
+  std::string quoted = "\"";
+  for (const char c : name) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + "\"";
+}
+
+std::string csv_header(const Columns& columns) {
+  std::string header = "loader,batch";
+  for (const auto& [name, width] : columns) {
+    for (int64_t k = 0; k < width; ++k) header += "," + csv_name(width == 1 ? name : name + std::to_string(k));
+  }
+  return header;
+}
+
+// "3 values", or with outputs of the step "prediction (3 values), label (1 value)"
+std::string columns_text(const Columns& columns) {
+  if (columns.size() == 1 && columns[0].first == kPrediction) return count_of(columns[0].second, "value");
+  std::string text;
+  for (const auto& [name, width] : columns)
+    text += (text.empty() ? "" : ", ") + cut_text(name) + " (" + count_of(width, "value") + ")";
+  return text;
+}
+
+// Concatenates the batches if their shapes allow it.
+void add_joined(std::map<std::string, at::Tensor>& tensors, const std::string& name,
+                const std::map<size_t, at::Tensor>& by_batch) {
+  std::vector<at::Tensor> all;
+  bool fits = true;
+  for (const auto& [k, rows] : by_batch) {
+    all.push_back(rows);
+    fits = fits && rows.sizes().slice(1) == all[0].sizes().slice(1);
+  }
+  if (fits) tensors[name] = at::cat(all);
+  for (const auto& [k, rows] : by_batch) {
+    if (!fits) tensors[name + ".batch" + std::to_string(k)] = rows.contiguous();
+  }
 }
 
 }  // namespace
@@ -96,7 +174,7 @@ void PredictionWriter::on_predict_start(Trainer& trainer, LightningModule&) {
   unfinished_.reset();
   kept_.clear();
   samples_ = 0;
-  columns_ = -1;
+  columns_.clear();
   path_ = options_.output;
   if (trainer.world_size() > 1) path_ = with_word(path_, "rank" + std::to_string(trainer.global_rank()));
   const std::string folder = fs::path(path_).parent_path().string();
@@ -105,55 +183,60 @@ void PredictionWriter::on_predict_start(Trainer& trainer, LightningModule&) {
   unfinished_ = std::make_unique<UnfinishedFile>(path_);
 }
 
-void PredictionWriter::on_predict_batch_end(Trainer&, LightningModule&, const at::Tensor& prediction, const Batch&,
-                                            int64_t batch_idx, int64_t dataloader_idx) {
-  if (!prediction.defined()) return;
-  const at::Tensor here = prediction.detach().cpu();
-  samples_ += here.dim() == 0 ? 1 : here.size(0);
+void PredictionWriter::on_predict_batch_end(Trainer& trainer, LightningModule&, const at::Tensor& prediction,
+                                            const Batch&, int64_t batch_idx, int64_t dataloader_idx) {
+  Parts parts = parts_of(prediction, trainer.step_output());
+  if (parts.empty()) return;
+  samples_ += parts[0].second.size(0);
   if (options_.write_interval == WriteInterval::epoch) {
-    kept_[dataloader_idx].push_back(here);
+    kept_[dataloader_idx].push_back(std::move(parts));
   } else if (ending_ == ".safetensors") {
     const std::string place = "loader" + std::to_string(dataloader_idx) + ".batch" + std::to_string(batch_idx);
-    write_safetensors(with_word(path_, place), {{"predictions", here.contiguous()}});
+    std::map<std::string, at::Tensor> tensors;
+    for (const auto& [name, rows] : parts) tensors[tensor_name(name)] = rows.contiguous();
+    write_safetensors(with_word(path_, place), tensors);
   } else {
-    write_rows(here, batch_idx, dataloader_idx);
+    write_rows(parts, batch_idx, dataloader_idx);
   }
 }
 
-void PredictionWriter::write_rows(const at::Tensor& prediction, int64_t batch_idx, int64_t dataloader_idx) {
-  const at::Tensor rows = prediction.dim() == 0 ? prediction.unsqueeze(0) : prediction;
-  for (int64_t k = 0; k < rows.size(0); ++k) {
-    const std::string loader = std::to_string(dataloader_idx), batch = std::to_string(batch_idx);
-    if (ending_ == ".csv") write_csv_row(rows[k].flatten(), loader + "," + batch);
-    if (ending_ == ".jsonl") write_json_row(rows[k], "{\"loader\": " + loader + ", \"batch\": " + batch);
+void PredictionWriter::write_rows(const Parts& parts, int64_t batch_idx, int64_t dataloader_idx) {
+  const std::string loader = std::to_string(dataloader_idx), batch = std::to_string(batch_idx);
+  for (int64_t row = 0; row < parts[0].second.size(0); ++row) {
+    if (ending_ == ".csv") write_csv_row(parts, row, loader + "," + batch);
+    if (ending_ == ".jsonl") write_json_row(parts, row, "{\"loader\": " + loader + ", \"batch\": " + batch);
   }
 }
 
-void PredictionWriter::write_csv_row(const at::Tensor& row, const std::string& place) {
-  if (columns_ < 0) {
-    columns_ = row.numel();
-    std::string header = "loader,batch";
-    for (int64_t k = 0; k < columns_; ++k) header += columns_ == 1 ? ",prediction" : ",prediction" + std::to_string(k);
-    put(header + "\n");
+void PredictionWriter::write_csv_row(const Parts& parts, int64_t row, const std::string& place) {
+  std::vector<std::pair<std::string, int64_t>> columns;
+  for (const auto& [name, rows] : parts) columns.emplace_back(name, rows[row].numel());
+  if (columns_.empty()) {
+    columns_ = columns;
+    put(csv_header(columns) + "\n");
   }
-  if (row.numel() != columns_) {
-    throw Error("PredictionWriter: a sample has " + count_of(row.numel(), "value") + ", and those before it have " +
-                std::to_string(columns_) + ", which one table of CSV cannot hold. Write .jsonl or .safetensors.");
+  if (columns != columns_) {
+    throw Error("PredictionWriter: a sample has " + columns_text(columns) + ", and those before it have " +
+                columns_text(columns_) + ", which one table of CSV cannot hold. Write .jsonl or .safetensors.");
   }
   std::string line = place;
-  for (int64_t k = 0; k < columns_; ++k) line += "," + value_text(row, k);
+  for (const auto& [name, rows] : parts) {
+    const at::Tensor values = rows[row].flatten();
+    for (int64_t k = 0; k < values.size(0); ++k) line += "," + value_text(values, k);
+  }
   put(line + "\n");
 }
 
-void PredictionWriter::write_json_row(const at::Tensor& row, const std::string& place) {
-  put(place + ", \"prediction\": " + json_value(row) + "}\n");
+void PredictionWriter::write_json_row(const Parts& parts, int64_t row, const std::string& place) {
+  std::string line = place;
+  for (const auto& [name, rows] : parts) line += ", " + nlohmann::json(name).dump() + ": " + json_value(rows[row]);
+  put(line + "}\n");
 }
 
 void PredictionWriter::put(const std::string& text) {
   if (!(unfinished_->file << text)) UnfinishedFile::fail(path_, system_error_text(errno));
 }
 
-// Concatenates the batches of one loader if their shapes allow it.
 void PredictionWriter::write_kept() {
   if (ending_ != ".safetensors") {
     for (const auto& [loader, batches] : kept_) {
@@ -163,15 +246,12 @@ void PredictionWriter::write_kept() {
   }
   std::map<std::string, at::Tensor> tensors;
   for (const auto& [loader, batches] : kept_) {
-    const std::string name = "predictions" + (kept_.size() > 1 ? ".loader" + std::to_string(loader) : "");
-    bool fits = batches[0].dim() > 0;
-    for (const auto& batch : batches) {
-      fits = fits && batch.dim() == batches[0].dim() && batch.sizes().slice(1) == batches[0].sizes().slice(1);
+    const std::string of_loader = kept_.size() > 1 ? ".loader" + std::to_string(loader) : "";
+    std::map<std::string, std::map<size_t, at::Tensor>> by_name;  // then by batch
+    for (size_t k = 0; k < batches.size(); ++k) {
+      for (const auto& [name, rows] : batches[k]) by_name[name][k] = rows;
     }
-    if (fits) tensors[name] = at::cat(batches);
-    for (size_t k = 0; !fits && k < batches.size(); ++k) {
-      tensors[name + ".batch" + std::to_string(k)] = batches[k].contiguous();
-    }
+    for (const auto& [name, rows] : by_name) add_joined(tensors, tensor_name(name) + of_loader, rows);
   }
   write_safetensors(path_, tensors);
 }

@@ -1,4 +1,5 @@
-// Writes the results of predict_step to a file as they are computed, so that a prediction need not fit into memory.
+// Writes the results of predict_step, and what it publishes with step_output, to a file as they are computed, so that a
+// prediction need not fit into memory.
 //
 //   .callbacks = {levin::PredictionWriter({.output = "predictions.csv"})}      levin predict --output predictions.csv
 #pragma once
@@ -8,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "levin/core/fields.h"
@@ -47,8 +49,8 @@ class PredictionWriter final : public Callback {
   ~PredictionWriter() override;
 
   void on_predict_start(Trainer& trainer, LightningModule&) override;
-  void on_predict_batch_end(Trainer&, LightningModule&, const at::Tensor& prediction, const Batch&, int64_t batch_idx,
-                            int64_t dataloader_idx) override;
+  void on_predict_batch_end(Trainer& trainer, LightningModule&, const at::Tensor& prediction, const Batch&,
+                            int64_t batch_idx, int64_t dataloader_idx) override;
   void on_predict_end(Trainer&, LightningModule&) override;
   void on_exception(Trainer&, LightningModule&, const std::exception&) override;
 
@@ -59,10 +61,12 @@ class PredictionWriter final : public Callback {
 
  private:
   struct UnfinishedFile;
+  /// A batch on the CPU: the prediction, named "prediction", then the step's outputs; (samples, …) each.
+  using Parts = std::vector<std::pair<std::string, at::Tensor>>;
 
-  void write_rows(const at::Tensor& prediction, int64_t batch_idx, int64_t dataloader_idx);
-  void write_csv_row(const at::Tensor& row, const std::string& place);
-  void write_json_row(const at::Tensor& row, const std::string& place);
+  void write_rows(const Parts& parts, int64_t batch_idx, int64_t dataloader_idx);
+  void write_csv_row(const Parts& parts, int64_t row, const std::string& place);
+  void write_json_row(const Parts& parts, int64_t row, const std::string& place);
   void write_kept();
   void put(const std::string& text);
 
@@ -71,8 +75,8 @@ class PredictionWriter final : public Callback {
   std::string path_;
   std::unique_ptr<UnfinishedFile> unfinished_;  // rows until all are written; removed if destroyed before that
   int64_t samples_ = 0;
-  int64_t columns_ = -1;                                  // values of a CSV row; -1: not known yet
-  std::map<int64_t, std::vector<at::Tensor>> kept_ = {};  // by loader, until the end
+  std::vector<std::pair<std::string, int64_t>> columns_ = {};  // values of each part in a CSV row; empty: not known yet
+  std::map<int64_t, std::vector<Parts>> kept_ = {};            // by loader, until the end
 };
 
 }  // namespace levin

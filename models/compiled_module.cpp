@@ -226,11 +226,12 @@ void CompiledModule::evaluate(const Batch& batch, const std::string& stage) {
   const auto outputs = run(*evaluation_, graph, batch, (stage == "val" ? "validation_step" : "test_step"));
   const StepResults results = results_of(graph, outputs);
   keep_off_recordings(results.loss);
-  log(stage + "_loss", results.loss, {.prog_bar = true});
+  log(stage + "_loss", results.loss, {.prog_bar = true, .sync_dist = true});
   const at::Tensor& target = batch[batch.count() - 1];
   if (file_->manifest().loss == "cross_entropy" && results.prediction.defined() && results.prediction.dim() > 1 &&
       target.scalar_type() == at::kLong) {
-    log(stage + "_acc", (results.prediction.argmax(1) == target).to(at::kFloat).mean(), {.prog_bar = true});
+    log(stage + "_acc", (results.prediction.argmax(1) == target).to(at::kFloat).mean(),
+        {.prog_bar = true, .sync_dist = true});
   }
 }
 

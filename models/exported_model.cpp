@@ -112,12 +112,12 @@ at::Tensor ExportedModule::training_step(const Batch& batch, int64_t) {
 
 void ExportedModule::evaluate(const Batch& batch, const std::string& stage) {
   const at::Tensor output = output_of(batch);
-  log(stage + "_loss", loss_of(output, batch), {.prog_bar = true});
+  log(stage + "_loss", loss_of(output, batch), {.prog_bar = true, .sync_dist = true});
   if (options_.loss != ExportedLoss::cross_entropy) return;
   const at::Tensor& target = batch[target_index(batch)];
   if (target.is_floating_point()) return;  // probabilities
   const at::Tensor predicted = with_classes_second(output, target).argmax(1);
-  log(stage + "_acc", predicted.eq(target).to(at::kFloat).mean(), {.prog_bar = true});
+  log(stage + "_acc", predicted.eq(target).to(at::kFloat).mean(), {.prog_bar = true, .sync_dist = true});
 }
 
 void ExportedModule::validation_step(const Batch& batch, int64_t) {

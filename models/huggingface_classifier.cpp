@@ -102,8 +102,8 @@ at::Tensor HuggingFaceClassifier::training_step(const Batch& batch, int64_t) {
 
 void HuggingFaceClassifier::evaluate(const Batch& batch, const std::string& stage) {
   const at::Tensor logits = logits_of(batch), label = batch[batch.count() - 1];
-  log(stage + "_loss", at::cross_entropy_loss(logits, label), {.prog_bar = true});
-  log(stage + "_acc", logits.argmax(-1).eq(label).to(at::kFloat).mean(), {.prog_bar = true});
+  log(stage + "_loss", at::cross_entropy_loss(logits, label), {.prog_bar = true, .sync_dist = true});
+  log(stage + "_acc", logits.argmax(-1).eq(label).to(at::kFloat).mean(), {.prog_bar = true, .sync_dist = true});
 }
 
 at::Tensor HuggingFaceClassifier::predict_step(const Batch& batch, int64_t) {

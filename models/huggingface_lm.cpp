@@ -110,11 +110,11 @@ at::Tensor HuggingFaceLM::training_step(const Batch& batch, int64_t) {
 }
 
 void HuggingFaceLM::validation_step(const Batch& batch, int64_t) {
-  log("val_loss", loss_of(batch), {.prog_bar = true});
+  log("val_loss", loss_of(batch), {.prog_bar = true, .sync_dist = true});
 }
 
 void HuggingFaceLM::test_step(const Batch& batch, int64_t) {
-  log("test_loss", loss_of(batch), {.prog_bar = true});
+  log("test_loss", loss_of(batch), {.prog_bar = true, .sync_dist = true});
 }
 
 }  // namespace levin

@@ -155,10 +155,10 @@ class LightningModule : public torch::nn::Module {
   void set_loss_weight(double weight);
   void set_loss_weight(const at::Tensor& weight);
 
-  /// In training_step, validation_step or test_step: gives the hooks after the batch a tensor, which they read with
-  /// trainer().step_output(). Detached. With dp, micro-batches and pipelines the rows of the parts become one tensor
-  /// again, and a number their mean weighted by samples; with several ranks each has its own. Throws Error for a name
-  /// that is empty or given twice in a step.
+  /// In a step (training_step, …, predict_step): gives the hooks after the batch a tensor, which they read with
+  /// trainer().step_output(); of predict_step, PredictionWriter writes it too. Detached. With dp, micro-batches and
+  /// pipelines the rows of the parts become one tensor again, and a number their mean weighted by samples; with several
+  /// ranks each has its own. Throws Error for a name that is empty or given twice in a step.
   void step_output(std::string_view name, const at::Tensor& value);
 
   /// Keeps the constructor's options for the logs and checkpoints.
@@ -191,9 +191,14 @@ class LightningModule : public torch::nn::Module {
   [[nodiscard]] std::vector<LRSchedulerConfig>& lr_schedulers();
   /// Clips the gradients; in manual optimization, gradients of a scaled loss are unscaled first.
   void clip_gradients(Optimizer& optimizer, double clip_val, ClipAlgorithm algorithm = ClipAlgorithm::norm);
+  void clip_gradients(LightningOptimizer& optimizer, double clip_val, ClipAlgorithm algorithm = ClipAlgorithm::norm) {
+    clip_gradients(optimizer.optimizer(), clip_val, algorithm);
+  }
   /// Only the parameters of `optimizer` require gradients until untoggle_optimizer.
   void toggle_optimizer(Optimizer& optimizer);
+  void toggle_optimizer(LightningOptimizer& optimizer) { toggle_optimizer(optimizer.optimizer()); }
   void untoggle_optimizer(Optimizer& optimizer);
+  void untoggle_optimizer(LightningOptimizer& optimizer) { untoggle_optimizer(optimizer.optimizer()); }
 
   /// Turns off gradients and puts the layers in eval mode; unfreeze undoes both for all parameters.
   void freeze();

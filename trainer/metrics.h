@@ -86,6 +86,9 @@ class MetricStore {
   /// `idle_loaders`: those of which this rank has had no batch, so that it takes the other ranks' values of what is
   /// logged for their batches.
   void sync_epoch(RankCollectives& ranks, bool keep_states = false, const std::vector<int64_t>& idle_loaders = {});
+  /// The metrics whose epoch value sync_epoch has taken from one rank although the ranks' values differ; each is named
+  /// once.
+  [[nodiscard]] std::vector<std::string> take_unsynced();
   /// The last batch's values of on_step metrics with sync_dist, over all ranks.
   void sync_step(RankCollectives& ranks);
   /// Whether a metric needs sync_step().
@@ -111,6 +114,8 @@ class MetricStore {
     bool sync_dist = false;
     bool used = false;            // logged since the last reset
     bool synced = false;          // `total` and `weight` are those of all ranks
+    bool differs = false;         // between ranks, in some epoch; not logged with sync_dist
+    bool named = false;           // by take_unsynced
     double last_weight = 0;       // samples behind `last`
     double last = 0;              // of the latest batch
     double total = 0;             // weighted sum, sum, min or max

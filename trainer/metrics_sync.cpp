@@ -2,6 +2,7 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "levin/core/seed.h"
@@ -32,6 +33,16 @@ bool all_begin_alike(const at::Tensor& all) {
     }
   }
   return true;
+}
+
+// Of a total and the samples behind it.
+double value_of(ReduceFx reduce, const double* pair) {
+  return reduce == ReduceFx::mean ? pair[0] / pair[1] : pair[0];
+}
+
+// But for the rounding of sums.
+bool is_same(double a, double b) {
+  return a == b || (a != a && b != b) || std::abs(a - b) <= 1e-9 * std::max(std::abs(a), std::abs(b));
 }
 
 }  // namespace
@@ -96,18 +107,31 @@ void MetricStore::sync_epoch(RankCollectives& ranks, bool keep_states, const std
     if (std::exchange(s.synced, true)) continue;
     s.device_total = at::Tensor();
     bool first = true;
+    double first_value = 0;
     for (size_t rank = 0; rank < static_cast<size_t>(all.size(0)); ++rank) {
       if (shared[k].lacks(rank)) continue;
       const double* pair = numbers + (rank * shared.size() + k) * 2;
       if (std::exchange(first, false)) {
         s.total = pair[0];
         s.weight = pair[1];
+        first_value = value_of(s.reduce, pair);
       } else if (s.sync_dist) {
         s.total = reduced(s.reduce, s.total, pair[0]);
         s.weight += pair[1];
+      } else if (!s.is_object && !is_same(first_value, value_of(s.reduce, pair))) {
+        s.differs = true;
       }
     }
   }
+}
+
+std::vector<std::string> MetricStore::take_unsynced() {
+  std::vector<std::string> names;
+  for (Slot& s : slots_) {
+    if (!s.differs || std::exchange(s.named, true)) continue;
+    if (std::find(names.begin(), names.end(), s.name) == names.end()) names.push_back(s.name);
+  }
+  return names;
 }
 
 void MetricStore::sync_step(RankCollectives& ranks) {

@@ -54,13 +54,17 @@ class Trainer {
 
   /// One map of metrics per loader.
   std::vector<Metrics> validate(LightningModule& module, DataModule& data, const std::string& ckpt_path = "");
+  std::vector<Metrics> validate(LightningModule& module, DataModule&& data, const std::string& ckpt_path = "");
   std::vector<Metrics> validate(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "");
   std::vector<Metrics> validate(LightningModule& module, const std::string& ckpt_path = "");
   std::vector<Metrics> test(LightningModule& module, DataModule& data, const std::string& ckpt_path = "");
+  std::vector<Metrics> test(LightningModule& module, DataModule&& data, const std::string& ckpt_path = "");
   std::vector<Metrics> test(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "");
   std::vector<Metrics> test(LightningModule& module, const std::string& ckpt_path = "");
   /// `return_predictions`: false keeps none, where a callback (PredictionWriter) takes them.
   Predictions predict(LightningModule& module, DataModule& data, const std::string& ckpt_path = "",
+                      bool return_predictions = true);
+  Predictions predict(LightningModule& module, DataModule&& data, const std::string& ckpt_path = "",
                       bool return_predictions = true);
   Predictions predict(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "",
                       bool return_predictions = true);
@@ -158,8 +162,8 @@ class Trainer {
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
   void log(std::string_view name, double value, const LogOptions& options = {});
   void log(std::string_view name, metrics::Metric& metric, const LogOptions& options = {});
-  /// In the hooks after a training, validation or test batch: what its step has published with
-  /// LightningModule::step_output, and in training its loss. Freed after these hooks; a copy keeps the tensors.
+  /// In the hooks after a batch: what its step has published with LightningModule::step_output, and in training its
+  /// loss. Freed after these hooks; a copy keeps the tensors.
   [[nodiscard]] const StepOutput& step_output() const;
   /// Sends values straight to the loggers and callback_metrics, outside of any reduction.
   void log_now(const Metrics& metrics, int64_t step);
@@ -223,6 +227,8 @@ class Trainer {
   /// Requests a file with the state of the run after the current batch, written in the background unless the request
   /// says otherwise. Every rank calls it.
   void request_checkpoint(CheckpointRequest request);
+  /// Whether the entire state after the running batch has been written by this run, or requested.
+  [[nodiscard]] bool state_is_saved() const;
   /// The estimated size of a checkpoint of this fit: weights, buffers and the optimizers' state.
   [[nodiscard]] uint64_t estimated_checkpoint_bytes() const;
   /// Waits until every requested file is on the disk or has failed.

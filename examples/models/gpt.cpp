@@ -168,10 +168,11 @@ torch::Tensor GPT::training_step(const levin::Batch& batch, int64_t) {
 // Bits per byte compares models whatever their tokens are; it is linear in the loss, so its mean is exact.
 void GPT::validation_step(const levin::Batch& batch, int64_t) {
   const auto result = loss(batch);
-  log("val_loss", result, {.prog_bar = true});
+  log("val_loss", result, {.prog_bar = true, .sync_dist = true});
   const levin::TextFile* text = text_of(*this);
   if (text == nullptr || text->bytes_per_token() == 0) return;
-  log("val_bits_per_byte", result / (std::numbers::ln2 * text->bytes_per_token()), {.prog_bar = true});
+  log("val_bits_per_byte", result / (std::numbers::ln2 * text->bytes_per_token()),
+      {.prog_bar = true, .sync_dist = true});
 }
 
 // ---- sampling ------------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ torch::Tensor MaskedLM::training_step(const levin::Batch& batch, int64_t) {
 }
 
 void MaskedLM::validation_step(const levin::Batch& batch, int64_t) {
-  log("val_loss", loss_of(batch[0]), {.prog_bar = true});
+  log("val_loss", loss_of(batch[0]), {.prog_bar = true, .sync_dist = true});
 }
 
 levin::OptimizerConfig MaskedLM::configure_optimizers() {

@@ -66,8 +66,8 @@ torch::Tensor ResNet::training_step(const levin::Batch& batch, int64_t) {
 void ResNet::evaluate(const levin::Batch& batch, const std::string& stage) {
   auto [x, y] = batch.unpack<2>();
   const auto logits = forward(x);
-  log(stage + "_loss", F::cross_entropy(logits, y), {.prog_bar = true});
-  log(stage + "_acc", (logits.argmax(1) == y).to(torch::kFloat).mean(), {.prog_bar = true});
+  log(stage + "_loss", F::cross_entropy(logits, y), {.prog_bar = true, .sync_dist = true});
+  log(stage + "_acc", (logits.argmax(1) == y).to(torch::kFloat).mean(), {.prog_bar = true, .sync_dist = true});
 }
 
 void ResNet::validation_step(const levin::Batch& batch, int64_t) {

@@ -111,8 +111,8 @@ torch::Tensor TextClassifier::training_step(const levin::Batch& batch, int64_t) 
 void TextClassifier::evaluate(const levin::Batch& batch, const std::string& stage) {
   auto [ids, label] = batch.unpack<2>();
   const auto logits = forward(ids);
-  log(stage + "_loss", torch::nn::functional::cross_entropy(logits, label), {.prog_bar = true});
-  log(stage + "_acc", logits.argmax(-1).eq(label).to(torch::kFloat).mean(), {.prog_bar = true});
+  log(stage + "_loss", torch::nn::functional::cross_entropy(logits, label), {.prog_bar = true, .sync_dist = true});
+  log(stage + "_acc", logits.argmax(-1).eq(label).to(torch::kFloat).mean(), {.prog_bar = true, .sync_dist = true});
 }
 
 torch::Tensor TextClassifier::predict_step(const levin::Batch& batch, int64_t) {

@@ -84,6 +84,69 @@ TEST(PredictionWriter, WritesOneTensorALoaderOrOneFileABatch) {
   EXPECT_TRUE(torch::equal(tensors_of(folder / "a.loader0.batch1.safetensors").at("predictions"), kept[0][1]));
 }
 
+/// Predicts the class, and publishes the scores and a number for each sample.
+struct Scored : TinyModule {
+  at::Tensor predict_step(const Batch& batch, int64_t) override {
+    step_output("scores", batch[0].narrow(1, 0, 2));
+    step_output("length, in m", batch[0].sum(1));
+    return batch[0].argmax(1);
+  }
+};
+
+TEST(PredictionWriter, WritesWhatTheStepPublishesBesideThePrediction) {
+  const TemporaryFolder folder;
+  Scored module;
+  const auto write = [&](PredictionWriterOptions options) {
+    Trainer trainer(quiet(1, {std::make_shared<PredictionWriter>(std::move(options))}));
+    return trainer.predict(module, tiny_loader(6));
+  };
+  const Predictions kept = write({folder / "a.csv"});
+  const auto lines = lines_of(folder / "a.csv");
+  ASSERT_EQ(lines.size(), 7U);
+  EXPECT_EQ(lines[0], "loader,batch,prediction,scores0,scores1,\"length, in m\"");
+  EXPECT_TRUE(lines[1].starts_with("0,0," + std::to_string(kept[0][0][0].item<int64_t>()) + ",-0.5,")) << lines[1];
+  write({folder / "a.jsonl"});
+  const auto objects = lines_of(folder / "a.jsonl");
+  EXPECT_NE(objects.at(0).find(", \"scores\": [-0.5, "), std::string::npos) << objects[0];
+  EXPECT_NE(objects.at(0).find(", \"length, in m\": "), std::string::npos) << objects[0];
+  write({folder / "a.safetensors", WriteInterval::epoch});
+  const auto tensors = tensors_of(folder / "a.safetensors");
+  EXPECT_TRUE(torch::equal(tensors.at("predictions"), torch::cat(kept[0])));
+  EXPECT_EQ(tensors.at("scores").sizes(), (std::vector<int64_t>{6, 2}));
+  EXPECT_EQ(tensors.at("length, in m").sizes(), (std::vector<int64_t>{6}));
+}
+
+/// Publishes only.
+struct Publishing : TinyModule {
+  at::Tensor predict_step(const Batch& batch, int64_t batch_idx) override {
+    if (batch_idx >= from) step_output(name, batch[0].sum(1).narrow(0, 0, rows < 0 ? batch.size() : rows));
+    step_output("y", batch[0].sum(1));
+    return {};
+  }
+  std::string name = "x";
+  int64_t rows = -1, from = 0;
+};
+
+TEST(PredictionWriter, OutputsWithoutAPredictionAreWrittenAndWrongOnesAreErrors) {
+  const TemporaryFolder folder;
+  const auto write = [&](Publishing& module) {
+    Trainer trainer(quiet(1, {std::make_shared<PredictionWriter>(PredictionWriterOptions{folder / "p.csv"})}));
+    return error_of([&] { (void)trainer.predict(module, tiny_loader(6)); });
+  };
+  Publishing good;
+  EXPECT_EQ(write(good), "");
+  EXPECT_EQ(lines_of(folder / "p.csv").at(0), "loader,batch,x,y");
+  Publishing taken;
+  taken.name = "batch";
+  EXPECT_TRUE(holds(write(taken), {"step_output(\"batch\") has the name of a column", "Use another"}));
+  Publishing few;
+  few.rows = 1;
+  EXPECT_TRUE(holds(write(few), {"step_output(\"y\") has 4 rows, and x 1", "a row for each sample"}));
+  Publishing late;
+  late.from = 1;
+  EXPECT_TRUE(holds(write(late), {"x (1 value), y (1 value), and those before it have y (1 value)"}));
+}
+
 TEST(PredictionWriter, PredictNeedNotKeepWhatItWrites) {
   const TemporaryFolder folder;
   Echo module;

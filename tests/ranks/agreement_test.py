@@ -20,6 +20,14 @@ class Metrics(RanksTest):
         self.assertEqual(one["metrics"]["own"], other["metrics"]["own"])
         self.assertLess(one["metrics"]["own"], one["metrics"]["samples"])
 
+    def test_a_metric_whose_values_differ_without_sync_dist_is_named_once(self):
+        status, said = self.run_words("samples=20", "batch=2", "epochs=3", "val=5", "devices=2")
+        self.assertEqual(status, 0, said)
+        warned = [line for line in said.splitlines() if "rank 0's samples" in line]
+        self.assertEqual(len(warned), 1, said)
+        self.assertIn('warning: log("own"): the value of the epoch is that of rank 0', warned[0])
+        self.assertIn(".sync_dist = true", warned[0])
+
     def test_step_metrics_are_written_once_reduced_over_ranks(self):
         def losses():
             file = next(pathlib.Path(self.out).glob("**/metrics.csv"))

@@ -53,11 +53,11 @@ class Gan : public levin::LightningModule {
   }
   void update(size_t which, const std::function<at::Tensor()>& loss) {
     levin::LightningOptimizer& own = optimizer(which);
-    if (toggles_) toggle_optimizer(own.optimizer());
+    if (toggles_) toggle_optimizer(own);
     own.zero_grad();
     manual_backward(loss());
     own.step();
-    if (toggles_) untoggle_optimizer(own.optimizer());
+    if (toggles_) untoggle_optimizer(own);
   }
 
   bool toggles_;

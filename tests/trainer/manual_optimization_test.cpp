@@ -80,7 +80,7 @@ TEST(ManualOptimization, NamesAnOptimizerThatIsNotThere) {
 TEST(ManualOptimization, TogglesOneOptimizerAtATime) {
   struct Wrong : TwoPlayers {
     at::Tensor training_step(const Batch&, int64_t) override {
-      toggle_optimizer(optimizer(0).optimizer());
+      toggle_optimizer(optimizer(0));
       toggle_optimizer(optimizer(1).optimizer());
       return {};
     }

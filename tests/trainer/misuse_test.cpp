@@ -65,6 +65,23 @@ TEST(Misuse, WarnsOfManualOptimizationThatNeverSteps) {
   EXPECT_TRUE(console.has("manual optimization: no optimizer was stepped in an entire epoch")) << console.text();
 }
 
+TEST(Misuse, WarnsOfAnEpochWithoutALoss) {
+  struct Idle : TinyModule {
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      const at::Tensor loss = TinyModule::training_step(batch, batch_idx);
+      return batch_idx == last ? loss : at::Tensor();
+    }
+    int64_t last = -1;
+  } module;
+  const CapturedConsole console;
+  Trainer(quiet(1, {})).fit(module, tiny_loader(8));
+  EXPECT_TRUE(console.has("no batch of the epoch had a loss")) << console.text();
+  const CapturedConsole other;
+  module.last = 1;
+  Trainer(quiet(1, {})).fit(module, tiny_loader(8));
+  EXPECT_EQ(other.text(), "");
+}
+
 TEST(Misuse, SaysWhichOptionsChangeNothing) {
   const CapturedConsole console;
   TrainerOptions options = quiet(1, {});

@@ -39,7 +39,7 @@ struct TwoLayers : LightningModule {
       const at::Tensor loss = torch::mse_loss((i == 0 ? first : second)->forward(batch[0]), batch[1]);
       manual_backward(overflow_at[i].contains(batch_idx) ? loss * 1e6 : loss);
       if ((batch_idx + 1) % step_every[i] != 0) continue;
-      if (clip > 0) clip_gradients(optimizer(i).optimizer(), clip);
+      if (clip > 0) clip_gradients(optimizer(i), clip);
       optimizer(i).step();
     }
     return {};
@@ -67,7 +67,7 @@ struct TwoLayersPlain : TwoLayers {
       if (batch_idx % step_every[i] == 0) optimizer(i).zero_grad();
       torch::mse_loss((i == 0 ? first : second)->forward(batch[0]), batch[1]).backward();
       if ((batch_idx + 1) % step_every[i] != 0 || skipped[i].contains(batch_idx)) continue;
-      if (clip > 0) clip_gradients(optimizer(i).optimizer(), clip);
+      if (clip > 0) clip_gradients(optimizer(i), clip);
       optimizer(i).optimizer().step();
     }
     return {};

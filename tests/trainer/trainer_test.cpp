@@ -240,6 +240,21 @@ struct Failing : TinyModule {
   int torn_down = 0;
 };
 
+TEST(Trainer, TakesADataModuleThatIsMadeInTheCall) {
+  struct Data : DataModule {
+    std::shared_ptr<Loader> train_dataloader() override { return tiny_loader(8); }
+    Loaders val_dataloader() override { return tiny_loader(8); }
+    Loaders test_dataloader() override { return tiny_loader(8); }
+    Loaders predict_dataloader() override { return tiny_loader(8); }
+  };
+  TinyModule module;
+  Trainer trainer(quiet(1, {}));
+  trainer.fit(module, Data());
+  EXPECT_EQ(trainer.validate(module, Data()).at(0).count("val_loss"), 1U);
+  EXPECT_EQ(trainer.test(module, Data()).at(0).count("test_loss"), 1U);
+  EXPECT_EQ(trainer.predict(module, Data()).at(0).size(), 2U);
+}
+
 TEST(Trainer, AFailureIsToldOnceAndTheRunIsTornDown) {
   struct Data : DataModule {
     std::shared_ptr<Loader> train_dataloader() override { return tiny_loader(24); }

@@ -233,6 +233,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   const bool automatic = run_.entry.module->automatic_optimization();
   const int64_t steps_before = progress.global_step;
   const at::Tensor loss = run_step(batch, window);
+  if (loss.defined()) ++epoch.losses;
   roll_back_if_due(run_);
   if (window.last) {
     epoch.window = Window();
@@ -324,8 +325,15 @@ void FitLoop::run_epoch_end_hooks() {
 }
 
 void FitLoop::warn_of_missing_steps() const {
-  const bool manual = !run_.entry.module->automatic_optimization() && !run_.fit.optimizers.empty();
-  if (!manual || run_.progress.global_step + run_.progress.skipped_steps > 0 || run_.fit.epoch.next_batch == 0) return;
+  const Epoch& epoch = run_.fit.epoch;
+  if (run_.fit.optimizers.empty() || epoch.next_batch == 0) return;
+  if (run_.entry.module->automatic_optimization()) {
+    if (epoch.losses > 0) return;
+    return Console::instance().warn(
+        "no batch of the epoch had a loss, so the weights have not changed. Return the loss from training_step; an "
+        "undefined tensor skips the batch.");
+  }
+  if (run_.progress.global_step + run_.progress.skipped_steps > 0) return;
   Console::instance().warn(
       "manual optimization: no optimizer was stepped in an entire epoch, so the weights have not changed. Call "
       "optimizer().step() in training_step after manual_backward(loss), or leave automatic optimization on.");

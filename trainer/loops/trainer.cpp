@@ -43,25 +43,6 @@ namespace levin {
 
 namespace {
 
-// A data module made of loaders that were passed in.
-class LoadersDataModule final : public DataModule {
- public:
-  LoadersDataModule(Loaders train, Loaders eval) : train_(std::move(train)), eval_(std::move(eval)) {
-    if (train_.size() <= 1) return;
-    throw ConfigError("fit: " + std::to_string(train_.size()) +
-                      " training loaders were given, and one epoch is one pass over one of them. Give one; those for "
-                      "validation come after it.");
-  }
-  std::shared_ptr<Loader> train_dataloader() override { return train_.empty() ? nullptr : train_[0]; }
-  Loaders val_dataloader() override { return eval_; }
-  Loaders test_dataloader() override { return eval_; }
-  Loaders predict_dataloader() override { return eval_; }
-
- private:
-  Loaders train_;
-  Loaders eval_;
-};
-
 TrainerOptions with_builtins(TrainerOptions options) {
   open_standard_streams();  // before the number of an fd is reused for a file
   add_builtins();
@@ -328,15 +309,6 @@ void Trainer::fit(LightningModule& module, DataModule& data, const std::string& 
                   [&](const StartingPoint& start) { run_fit(*run_, start); });
 }
 
-void Trainer::fit(LightningModule& module, DataModule&& data, const std::string& ckpt_path) {
-  fit(module, data, ckpt_path);
-}
-
-void Trainer::fit(LightningModule& module, Loaders train, Loaders val, const std::string& ckpt_path) {
-  LoadersDataModule data(std::move(train), std::move(val));
-  fit(module, data, ckpt_path);
-}
-
 void Trainer::fit(LightningModule& module, const std::string& ckpt_path) {
   attach(*this, module, Stage::fit);
   run_entry_point(*run_, module, nullptr, Stage::fit, ckpt_path,
@@ -348,19 +320,9 @@ std::vector<Metrics> Trainer::validate(LightningModule& module, DataModule& data
   return evaluate(*run_, module, &data, Stage::validate, ckpt_path);
 }
 
-std::vector<Metrics> Trainer::validate(LightningModule& module, Loaders loaders, const std::string& ckpt_path) {
-  LoadersDataModule data({}, std::move(loaders));
-  return validate(module, data, ckpt_path);
-}
-
 std::vector<Metrics> Trainer::test(LightningModule& module, DataModule& data, const std::string& ckpt_path) {
   attach(*this, module, Stage::test);
   return evaluate(*run_, module, &data, Stage::test, ckpt_path);
-}
-
-std::vector<Metrics> Trainer::test(LightningModule& module, Loaders loaders, const std::string& ckpt_path) {
-  LoadersDataModule data({}, std::move(loaders));
-  return test(module, data, ckpt_path);
 }
 
 std::vector<Metrics> Trainer::validate(LightningModule& module, const std::string& ckpt_path) {
@@ -386,12 +348,6 @@ Predictions Trainer::predict(LightningModule& module, DataModule& data, const st
   Predictions predictions;
   evaluate(*run_, module, &data, Stage::predict, ckpt_path, return_predictions ? &predictions : nullptr);
   return predictions;
-}
-
-Predictions Trainer::predict(LightningModule& module, Loaders loaders, const std::string& ckpt_path,
-                             bool return_predictions) {
-  LoadersDataModule data({}, std::move(loaders));
-  return predict(module, data, ckpt_path, return_predictions);
 }
 
 }  // namespace levin

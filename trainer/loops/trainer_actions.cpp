@@ -54,11 +54,17 @@ void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
     write_checkpoint(path, request.state);
   }
   ++run_->entry.saves.good;
-  if (!weights_only) run_->newest_checkpoint = path;
+  if (weights_only) return;
+  run_->newest_checkpoint = path;
+  run_->fit.saved_batches = run_->progress.total_batches;
 }
 
 void Trainer::request_checkpoint(CheckpointRequest request) {
   levin::request_checkpoint(*run_, std::move(request));
+}
+
+bool Trainer::state_is_saved() const {
+  return run_->fit.saved_batches == run_->progress.total_batches;
 }
 
 uint64_t Trainer::estimated_checkpoint_bytes() const {

@@ -38,6 +38,7 @@ struct Epoch {
   bool batch_running = false;  // a batch is being computed: its update is not done
   int64_t batch_idx = -1;
   int64_t steps = 0;       // optimizer steps
+  int64_t losses = 0;      // batches that had one
   int64_t next_batch = 0;  // where a resumed epoch continues
   BatchRest rest = BatchRest::none;
   Window window = {};
@@ -77,6 +78,8 @@ struct Fit {
   State resumed_rng = {};          // the random numbers it continues with
   int64_t resumed_world_size = 0;  // ranks of the run it continues, and the batch size of each; 0: not known
   int64_t resumed_batch_size = 0;
+
+  int64_t saved_batches = -1;  // Progress::total_batches of the newest state that was saved whole, or requested
 
   // With several ranks.
   RankNotes to_say = {};     // sent with the next gradients that ranks reduce

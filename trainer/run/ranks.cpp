@@ -199,7 +199,14 @@ void agree_on_stop(Run& run) {
 }
 
 void sync_epoch_metrics(RankCollectives& ranks, MetricStore& store, const std::vector<int64_t>& idle_loaders) {
-  if (ranks.world_size() > 1) store.sync_epoch(ranks, /*keep_states=*/false, idle_loaders);
+  if (ranks.world_size() == 1) return;
+  store.sync_epoch(ranks, /*keep_states=*/false, idle_loaders);
+  for (const std::string& name : store.take_unsynced()) {
+    if (ranks.rank() != 0) continue;
+    Console::instance().warn("log(\"" + name +
+                             "\"): the value of the epoch is that of rank 0's samples, and the other "
+                             "ranks have others. Log it with .sync_dist = true for the value of all samples.");
+  }
 }
 
 void sync_step_metrics(Run& run, MetricStore& store) {

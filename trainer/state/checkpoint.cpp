@@ -214,6 +214,7 @@ void request_checkpoint(Run& run, CheckpointRequest request) {
                                     "saved; continue from an older one.");
   }
   if (request.link_to.empty()) request.state = gather_checkpoint(run, request.weights_only);
+  if (!request.weights_only) run.fit.saved_batches = run.progress.total_batches;
   run.entry.checkpoint_requests.push_back(std::move(request));
 }
 
@@ -346,6 +347,7 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
   run.fit.resumed = true;
   run.fit.resumed_rng = checkpoint.part("rng");
   run.newest_checkpoint = path;
+  run.fit.saved_batches = run.progress.total_batches;
 }
 
 }  // namespace
