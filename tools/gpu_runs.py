@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+PR_SET_PDEATHSIG = 1  # of sys/prctl.h
 # Benchmarks set PYTHONPATH to the folder of their peers, and leave out the user's own packages.
 PEER_PYTHON = '#!/bin/sh\nunset PYTHONNOUSERSITE\nexport PYTHONPATH={path}\nexec {python} "$@"\n'
 
@@ -91,7 +92,10 @@ def torch_versions(python):
     """{"python", "torch", "cuda", "folder"} of the PyTorch that this interpreter would import; {} without."""
     question = ('import importlib.util as u; found = u.find_spec("torch"); '
                 'print(found.submodule_search_locations[0] if found else "")')
-    done = subprocess.run([python, "-c", question], capture_output=True, text=True)
+    try:
+        done = subprocess.run([python, "-c", question], capture_output=True, text=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        return {}
     folder = done.stdout.strip()
     if done.returncode != 0 or not folder:
         return {}
@@ -105,6 +109,11 @@ def python_with_torch():
     """The interpreter of LEVIN_PYTHON, or python3; None if it has no torch."""
     wanted = os.environ.get("LEVIN_PYTHON") or shutil.which("python3")
     return wanted if wanted and torch_versions(wanted) else None
+
+
+def die_with_parent():
+    """In a new process: the kernel ends it with this one, also if this one is killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Run:
@@ -138,13 +147,15 @@ class Run:
                                        shlex.join(map(str, words))]))
         process = subprocess.Popen([str(word) for word in words], cwd=self.folder, env={**os.environ, **own},
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   text=True, errors="replace", start_new_session=True)
+                                   text=True, errors="replace", start_new_session=True,
+                                   preexec_fn=die_with_parent)
         try:
             yield process
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the driver cannot be killed
+                process.wait(timeout=10)
             if process.stdout and not process.stdout.closed:
                 process.stdout.close()
 

@@ -1,5 +1,6 @@
-"""The steps of gpu_check.py, in their order. Each runs real programs and returns nothing: its figures go to run.figures,
+"""The steps of gpu_check.py, in their order: what must hold before what is slow. Each runs real programs and returns nothing: its figures go to run.figures,
 and what does not hold is raised as Failed."""
+import contextlib
 import os
 import shutil
 import statistics
@@ -75,8 +76,13 @@ def expect_same_tensors(run, what, one, other):
 
 def bench(run, name, words, result):
     """Runs a benchmark; its bars must be met."""
-    output = run.command([run.levin.program(f"bench_{name}"), *words], environment=run.peers())
     path = run.folder / f"build/bench/{result}.json"
+    try:
+        output = run.command([run.levin.program(f"bench_{name}"), *words], environment=run.peers())
+    except Failed:
+        with contextlib.suppress(OSError, ValueError):  # written after each table: what it had measured until then
+            run.figures.update(figures.bench_figures(figures.read_json(path)))
+        raise
     written = figures.read_json(path)
     run.figures.update(figures.bench_figures(written))
     for line in output.splitlines():
@@ -89,7 +95,7 @@ def bench(run, name, words, result):
 
 # ---- the steps ---------------------------------------------------------------------------------------------------
 
-@step(60, "the driver, LibTorch and Levin find a GPU, and a batch trains on it")
+@step(180, "the driver, LibTorch and Levin find a GPU, and a batch trains on it")
 def device(run):
     began = time.monotonic()
     fitted = Fit(run, "fast", "fashion_mnist.yaml", "--trainer.fast_dev_run=true")
@@ -212,9 +218,10 @@ def watched_fit(run, program):
     def watch():
         words = smi_words(program, "-i", visible_gpu())
         while not done.wait(0.5):
-            said = subprocess.run(words, capture_output=True, text=True)
-            if said.returncode == 0:
-                rows.extend(figures.smi_rows(said.stdout))
+            with contextlib.suppress(subprocess.TimeoutExpired, figures.Unreadable):
+                said = subprocess.run(words, capture_output=True, text=True, timeout=5)
+                if said.returncode == 0:
+                    rows.extend(figures.smi_rows(said.stdout))
 
     run.commands.append(" ".join(smi_words(program, "-i", visible_gpu())) + "  # every half second")
     thread = threading.Thread(target=watch)
@@ -331,6 +338,26 @@ def planner(run):
         expect(abs(share) <= 0.05, f"{plan}: the prediction is off by {share:.1%}")
 
 
+@step(120, "the Trainer's overhead against a hand-written CUDA loop, with and without record_steps")
+def overhead(run):
+    bench(run, "overhead", ["gpu", "--rounds", "7"], "overhead_gpu")
+
+
+@step(120, "a step with real loading against one batch that is there already")
+def loader(run):
+    bench(run, "loader", ["gpu", "--rounds", "3"], "loader_gpu")
+
+
+@step(540, "a small GPT, batches 1 to 8: with and without record_steps, PyTorch, torch.compile, Lightning in turns")
+def gpt(run):
+    bench(run, "gpt", ["gpu", "--rounds", "5"], "gpt_gpu")
+
+
+@step(300, "GPT-2 small in bf16: the share of the GPU's peak beside PyTorch with FlashAttention")
+def gpt_124m(run):
+    bench(run, "gpt", ["gpu", "124m", "--rounds", "3"], "gpt_124m_gpu")
+
+
 @step(420, "XLM-R's six columns beside the article's; recomputation at least halves the large model's memory")
 def xlmr(run):
     written = bench(run, "xlmr", ["gpu", "--rounds", "1"], "xlmr_gpu")
@@ -346,12 +373,7 @@ def xlmr(run):
     expect(share <= 0.5, f"recomputation leaves {share:.3f} of the large model's memory, in the article 0.50")
 
 
-@step(540, "a small GPT, batches 1 to 8: with and without record_steps, PyTorch, torch.compile, Lightning in turns")
-def gpt(run):
-    bench(run, "gpt", ["gpu", "--rounds", "5"], "gpt_gpu")
-
-
-@step(300, "compute-sanitizer over a short fit")
+@step(240, "compute-sanitizer over a short fit")
 def sanitizer(run):
     places = [shutil.which("compute-sanitizer"), *sorted(Path("/usr/local").glob("cuda*/bin/compute-sanitizer"))]
     program = next((place for place in places if place and Path(place).exists()), None)
@@ -367,21 +389,6 @@ def sanitizer(run):
     run.figures["errors"] = errors
     expect(errors == 0, f"{errors} errors:\n" + "\n".join(output.splitlines()[:60]))
     expect("Trained" in output, f"the fit did not train: {output[-1500:]}")
-
-
-@step(400, "GPT-2 small in bf16: the share of the GPU's peak beside PyTorch with FlashAttention")
-def gpt_124m(run):
-    bench(run, "gpt", ["gpu", "124m", "--rounds", "3"], "gpt_124m_gpu")
-
-
-@step(120, "the Trainer's overhead against a hand-written CUDA loop, with and without record_steps")
-def overhead(run):
-    bench(run, "overhead", ["gpu", "--rounds", "7"], "overhead_gpu")
-
-
-@step(120, "a step with real loading against one batch that is there already")
-def loader(run):
-    bench(run, "loader", ["gpu", "--rounds", "3"], "loader_gpu")
 
 
 def order():
