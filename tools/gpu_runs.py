@@ -1,6 +1,7 @@
 """Where gpu_check.py finds Levin, and how it runs programs: with a time limit, and every command written down."""
 import contextlib
 import ctypes
+import math
 import os
 import re
 import shlex
@@ -10,6 +11,8 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+
+import gpu_figures as figures
 
 HERE = Path(__file__).resolve().parent
 PR_SET_PDEATHSIG = 1  # of sys/prctl.h
@@ -127,14 +130,15 @@ class Run:
     def left(self):
         return max(0.1, self.end - time.monotonic())
 
-    def command(self, words, allowed=(0,), environment=None):
-        """What it printed. Failed if it ends with another status, or is not done when the step's time is over."""
+    def command(self, words, allowed=(0,), environment=None, limit=math.inf):
+        """What it printed. Failed if it ends with another status, or takes longer than its limit or the step's."""
         with self.started(words, environment) as process:
             try:
-                output, _ = process.communicate(timeout=self.left())
+                output, _ = process.communicate(timeout=min(limit, self.left()))
             except subprocess.TimeoutExpired as error:
                 said = (error.output or b"").decode(errors="replace")
-                raise Failed(f"not done after {self.limit} s: {shlex.join(map(str, words))}{end_of(said)}") from None
+                raise Failed(f"not done after {min(limit, self.limit)} s: "
+                             f"{shlex.join(map(str, words))}{end_of(said)}") from None
         if process.returncode not in allowed:
             raise Failed(f"exit status {process.returncode} of {shlex.join(map(str, words))}{end_of(output)}")
         return output
@@ -173,6 +177,31 @@ class Run:
                                               path=shlex.quote(os.environ.get("PYTHONPATH", ""))))
         program.chmod(0o755)
         return {"LEVIN_PEERS": str(folder)}
+
+
+class Fit:
+    """A run of levin fit."""
+
+    def __init__(self, run, name, config, *options, allowed=(0,)):
+        self.root = run.folder / name
+        self.output = run.command(fit_words(run, self.root, config, *options), allowed)
+        self.folder = self.root / "levin_logs/version_0"
+        self.last = self.folder / "checkpoints/last.ckpt"
+
+    def metrics(self):
+        return figures.test_metrics(self.output)
+
+    def seconds(self):
+        return figures.fit_seconds(self.output)
+
+    def column(self, name):
+        return figures.column(self.folder / "metrics.csv", name)
+
+
+def fit_words(run, root, config, *options):
+    return [run.levin.program("levin"), "fit", "--config", run.levin.config(config),
+            f"--trainer.accelerator={run.levin.accelerator}", "--trainer.devices=1",
+            f"--trainer.default_root_dir={root}", *options]
 
 
 @contextlib.contextmanager

@@ -1,5 +1,5 @@
-"""Tests of tools/gpu_check.py over several calls, some of which are killed: nothing that is known is lost, and nothing that
-hangs keeps the rest from running.
+"""Tests of tools/gpu_check.py over several calls, some of which are killed: nothing that is known is lost, and nothing
+that hangs keeps the rest from running.
 
   gpu_check_calls_test.py SOURCES BIN [unittest options]      as gpu_check_test.py
 """
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import unittest
+import unittest.mock
 
 from gpu_check_test import TOOL, Folders, gpu_check, gpu_runs, gpu_steps
 
@@ -25,6 +26,7 @@ class Calls(Folders):
     def setUp(self):
         super().setUp()
         self.root, self.pid = self.tree(), self.folder / "pid"
+        self.levin = gpu_runs.Levin(self.root, "cpu")
         self.program(self.root, "levin", PASSES)
         self.words = ["--root", self.root, "--accelerator", "cpu", "--json", self.json]
 
@@ -60,7 +62,7 @@ class Calls(Folders):
         done = self.check(*self.words, "--within", str(limits["gpt"] - 1), "--only", "device", "gpt", "loader")
         self.assertEqual(self.steps(), {"device": "passed", "loader": "skipped"})
         self.assertEqual(self.written()["not_begun"], ["gpt"])
-        self.assertIn("not begun, because --within leaves too little time: gpt. Call it again with --continue", done.stdout)
+        self.assertIn("not begun, because --within leaves too little time: gpt. Call it again", done.stdout)
         self.check(*self.words, "--within", str(limits["gpt"] + 60), "--only", "device", "gpt", "loader", "--continue")
         self.assertEqual(list(self.steps()), ["device", "loader", "gpt"])
         self.assertEqual(self.written()["not_begun"], [])
@@ -103,22 +105,32 @@ class Calls(Folders):
         self.assertEqual(self.json.read_text(), "[]")
 
     def test_an_nvidia_smi_that_hangs_costs_its_step_alone(self):
-        levin = gpu_runs.Levin(self.root, "cpu")
         self.program(self.root, "nvidia-smi", "exec sleep 600\n")
-        os.environ["PATH"], before = f"{levin.bin}:{os.environ['PATH']}", os.environ["PATH"]
+        os.environ["PATH"], before = f"{self.levin.bin}:{os.environ['PATH']}", os.environ["PATH"]
         self.addCleanup(os.environ.__setitem__, "PATH", before)
         self.program(self.root, "levin", "sleep 1\n")
         start = time.monotonic()
-        entry = gpu_check.carry_out(gpu_steps.Step("one", 20, "what", gpu_steps.nvml), levin, self.folder / "one")
+        entry = gpu_check.carry_out(gpu_steps.Step("one", 20, "what", gpu_steps.nvml), self.levin, self.folder / "one")
         self.assertLess(time.monotonic() - start, 15)
         self.assertEqual((entry["outcome"], entry["reason"]), ("failed", "nvidia-smi gave no figures during the fit"))
 
+    def carry_out(self, function):
+        return gpu_check.carry_out(gpu_steps.Step("one", 20, "what", function), self.levin, self.folder / "one")
+
+    def test_a_suite_that_crashes_or_hangs_leaves_the_results_of_the_others(self):
+        entry = self.cuda_test("echo '[ RUN      ] Two.AStep'; kill -ABRT $$")
+        self.assertEqual(entry["figures"], {"passed": 3, "failed": ["Two"], "skipped": 0})
+        self.assertRegex(entry["reason"], r"(?s)failed: Two\nTwo: exit status -6 of .*RUN      . Two.AStep")
+        with unittest.mock.patch.object(gpu_steps, "SECONDS_A_SUITE", 1):
+            entry = self.cuda_test("exec sleep 600")
+        self.assertEqual(entry["figures"], {"passed": 3, "failed": ["Two"], "skipped": 0})
+        self.assertIn("Two: not done after 1 s", entry["reason"])
+
     def test_a_benchmark_that_takes_too_long_leaves_the_tables_it_has_written(self):
-        levin = gpu_runs.Levin(self.root, "cpu")
         table = {"tables": {"a step": {"unit": "ms", "figures": {"Trainer": {"median": 3.5}}}}}
-        self.program(self.root, "bench_gpt", f"mkdir -p build/bench; echo '{json.dumps(table)}' > build/bench/gpt_gpu.json\n"
-                                             "exec sleep 600\n")
-        entry = gpu_check.carry_out(gpu_steps.Step("one", 2, "what", gpu_steps.gpt), levin, self.folder / "one")
+        self.program(self.root, "bench_gpt", "mkdir -p build/bench\n"
+                     f"echo '{json.dumps(table)}' > build/bench/gpt_gpu.json; exec sleep 600\n")
+        entry = gpu_check.carry_out(gpu_steps.Step("one", 2, "what", gpu_steps.gpt), self.levin, self.folder / "one")
         self.assertEqual((entry["outcome"], entry["figures"]), ("failed", {"a step: Trainer (ms)": 3.5}))
         self.assertIn("not done after 2 s", entry["reason"])
 
