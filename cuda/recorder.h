@@ -23,7 +23,7 @@ class CudaRecorder final : public StepRecorder {
   using Pool = c10::MempoolId_t;
   [[nodiscard]] std::shared_ptr<const Pool> pool();
 
-  c10::cuda::CUDAStream stream_;        // a graph cannot be captured on the default stream
+  c10::cuda::CUDAStream stream_;    // a graph cannot be captured on the default stream
   std::weak_ptr<const Pool> pool_;  // held by its graphs
 };
 

@@ -114,9 +114,12 @@ def python_with_torch():
     return wanted if wanted and torch_versions(wanted) else None
 
 
+PRCTL = ctypes.CDLL(None).prctl  # looked up before a fork, after which the loader may be locked
+
+
 def die_with_parent():
     """In a new process: the kernel ends it with this one, also if this one is killed."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Run:
