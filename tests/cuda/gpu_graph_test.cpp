@@ -71,7 +71,7 @@ TEST_F(GpuGraph, MixedPrecisionWithAScalerDoesToo) {
 TEST_F(GpuGraph, AStepIsCapturedAgainWhenALayerIsFrozen) {
   struct Freezes : SmallNet {
     using SmallNet::SmallNet;
-    void on_train_epoch_start() override { conv->weight.set_requires_grad(trainer()->current_epoch() != 1); }
+    void on_train_epoch_start() override { conv->weight.set_requires_grad(trainer().current_epoch() != 1); }
   };
   expect_the_same<Freezes>({});
 }
