@@ -19,6 +19,7 @@
 #include "levin/profilers/peak_flops.h"
 #include "peer.h"
 #include "steady_stopwatch.h"
+#include "survivors.h"
 
 namespace bench::gpt {
 
@@ -96,6 +97,7 @@ void measure_batches(const Options& options, bool gpu) {
   const auto peer = Peer::start("gpt_gpu", peer_arguments({.block = 128, .gpu = gpu}));
   if (peer != nullptr) report.peers(peer->versions());
   const auto ways = working(peer, {kRaw, kCompiled, kLightning});
+  Failures failures;
   for (const int64_t batch : batches_of(options)) {
     const Work work{.batch = batch, .block = 128, .gpu = gpu};
     std::vector<Contender> contenders = {
@@ -103,7 +105,7 @@ void measure_batches(const Options& options, bool gpu) {
         trainer("Trainer", work, steps),
         trainer("Trainer, recorded", with_recording(work), steps)};
     add_peers(contenders, peer, ways, work, steps);
-    const Figures figures = interleave(contenders, options);
+    const Figures figures = failures.interleave_rest(contenders, options);
     const std::string size = std::to_string(batch);
     report.table("GPT of 4 layers, 128 wide, batches of " + size + " x 128 bytes, bf16-mixed, one GPU", "tokens/s",
                  figures);
@@ -116,6 +118,7 @@ void measure_batches(const Options& options, bool gpu) {
     report.at_least("to_lightning_" + size, to("Trainer", kLightning.name), 1);
   }
   report.write();
+  failures.check();
 }
 
 // Of training one token (Chowdhery et al. 2022, appendix B): 6 for each weight that is multiplied, 12 for each layer,
@@ -144,7 +147,8 @@ void measure_124m(const Options& options, bool gpu) {
   std::vector<Contender> contenders = {trainer("Trainer", work, steps),
                                        trainer("Trainer, recorded", with_recording(work), steps)};
   add_peers(contenders, peer, working(peer, {kRaw, kCompiled}), work, steps);
-  const Figures figures = interleave(contenders, options);
+  Failures failures;
+  const Figures figures = failures.interleave_rest(contenders, options);
   report.table("GPT-2 small, batches of 12 x 1024 tokens, bf16-mixed, one GPU", "tokens/s", figures);
   report.at_least("to_raw_pytorch", ratio(figures, "Trainer", kRaw.name), 1);
   report.number("graph_to_raw_pytorch", ratio(figures, "Trainer, recorded", kRaw.name));
@@ -152,6 +156,7 @@ void measure_124m(const Options& options, bool gpu) {
   report.number("gflops_a_token", flops_a_token(work) / 1e9);
   if (gpu) report_shares_of_peak(report, figures, flops_a_token(work));
   report.write();
+  failures.check();
 }
 
 }  // namespace

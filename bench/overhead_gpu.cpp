@@ -20,6 +20,7 @@
 #include "levin/trainer/lightning_module.h"
 #include "overhead_runs.h"
 #include "steady_stopwatch.h"
+#include "survivors.h"
 
 namespace bench::overhead {
 
@@ -171,13 +172,15 @@ int run_on_gpu(const Options& options) {
     contenders.push_back({"hand-written CUDA graph", [&] { return cuda_graph_loop(data, steps, device); }});
   }
   Report report("overhead_gpu");
-  const auto figures = interleave(contenders, options);
+  Failures failures;
+  const auto figures = failures.interleave_rest(contenders, options);
   report.table("MLP 784-64-10, batch 64, SGD, one GPU", "us a step", figures);
   report.at_most("trainer_to_loop_no_log", ratio(figures, "Trainer, no log", "hand-written CUDA loop"), 1);
   report.at_most("trainer_to_loop", ratio(figures, "Trainer, 1 log", "hand-written CUDA loop"), 1);
   report.number("recorded_to_loop", ratio(figures, "Trainer, recorded", "hand-written CUDA loop"));
   report.number("recorded_to_graph_loop", ratio(figures, "Trainer, recorded", "hand-written CUDA graph"));
   report.write();
+  failures.check();
   return 0;
 }
 

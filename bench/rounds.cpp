@@ -142,6 +142,7 @@ void Report::table(const std::string& title, const std::string& unit, const std:
                                     {"ratio", to_first}};
   }
   std::printf("\n");
+  save();  // what is known stays if a later part fails or takes too long
 }
 
 void Report::number(const std::string& key, std::optional<double> value) {
@@ -173,12 +174,16 @@ void Report::peers(const nlohmann::json& versions) {
   out_["peers"] = versions;
 }
 
-void Report::write() const {
-  const std::filesystem::path path = result_folder() / (name_ + ".json");
+std::filesystem::path Report::save() const {
+  std::filesystem::path path = result_folder() / (name_ + ".json");
   std::ofstream file(path);
   file << out_.dump(1) << "\n";
   if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
-  std::printf("written to %s\n", path.c_str());
+  return path;
+}
+
+void Report::write() const {
+  std::printf("written to %s\n", save().c_str());
 }
 
 }  // namespace bench

@@ -84,6 +84,7 @@ class Report {
   void write() const;
 
  private:
+  std::filesystem::path save() const;
   void bar(const std::string& key, std::optional<double> value, const char* kind, double bound);
 
   std::string name_;

@@ -1,19 +1,58 @@
 #include "levin/cuda/recorder.h"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/util/Exception.h>
 
-#include <exception>
+#include <utility>
 
 namespace levin {
 
 namespace {
 
+// Runs one action of a clean-up, whether or not the others succeed.
+template <class Action>
+void attempt(Action action) {
+  try {
+    action();
+  } catch (const c10::Error&) {
+  }
+}
+
+class Graph final : public at::cuda::CUDAGraph {
+ public:
+  // Ends a capture that has failed; its error is known already. If CUDA refuses to make a graph of it, capture_end()
+  // throws before it has told the allocators and the generators that the capture is over. They would remain in it: no
+  // block that another stream has used would be reused, random numbers outside of a capture would be an error, and the
+  // allocator would ask a graph that no longer exists.
+  void abandon() {
+    attempt([this] { capture_end(); });
+    if (capture_ended_) return;  // the destructor does the rest
+    using namespace c10::cuda::CUDACachingAllocator;
+    attempt([this] {
+      endAllocateToPool(capture_dev_, mempool_id_);
+      releasePool(capture_dev_, mempool_id_);
+    });
+    attempt([this] {
+      at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(mempool_id_);
+      at::getHostAllocator(at::kCUDA)->release_pool(mempool_id_);
+    });
+    for (auto& [state, increment] : captured_generator_states_) state->capturing_ = false;
+  }
+};
+
 class CudaRecording final : public Recording {
  public:
+  explicit CudaRecording(std::shared_ptr<const c10::MempoolId_t> memory) : pool(std::move(memory)) {}
   void replay() override { graph.replay(); }
-  at::cuda::CUDAGraph graph;
+
+  std::shared_ptr<const c10::MempoolId_t> pool;
+  Graph graph;
 };
 
 // Subsequent work of `later` waits for the work of `earlier` so far.
@@ -23,19 +62,17 @@ void order(const c10::cuda::CUDAStream& earlier, const c10::cuda::CUDAStream& la
   done.block(later);
 }
 
-// A failed capture must be ended nevertheless, or its stream stays unusable; its error is known already.
-void abandon(at::cuda::CUDAGraph& graph) {
-  try {
-    graph.capture_end();
-  } catch (const std::exception&) {
-  }
-}
-
 }  // namespace
 
 CudaRecorder::CudaRecorder(at::Device device)
-    : stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())),
-      pool_(at::cuda::graph_pool_handle()) {}
+    : stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {}
+
+// The pool of the graphs that exist. Once all have been destroyed, the allocator refuses further captures into it.
+std::shared_ptr<const CudaRecorder::Pool> CudaRecorder::pool() {
+  auto shared = pool_.lock();
+  if (shared == nullptr) pool_ = shared = std::make_shared<const Pool>(at::cuda::graph_pool_handle());
+  return shared;
+}
 
 void CudaRecorder::warm_up(const std::function<void()>& step) {
   const c10::cuda::CUDAStream current = c10::cuda::getCurrentCUDAStream(stream_.device_index());
@@ -50,16 +87,16 @@ void CudaRecorder::warm_up(const std::function<void()>& step) {
 // Thread-local: loaders' threads continue to pin memory, which a capture in global mode forbids in the entire process.
 std::unique_ptr<Recording> CudaRecorder::record(const std::function<void()>& step) {
   c10::cuda::device_synchronize();
-  auto recording = std::make_unique<CudaRecording>();
+  auto recording = std::make_unique<CudaRecording>(pool());
   const c10::cuda::CUDAStreamGuard guard(stream_);
-  recording->graph.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
   try {
+    recording->graph.capture_begin(*recording->pool, cudaStreamCaptureModeThreadLocal);
     step();
+    recording->graph.capture_end();
   } catch (...) {
-    abandon(recording->graph);
+    recording->graph.abandon();
     throw;
   }
-  recording->graph.capture_end();
   return recording;
 }
 

@@ -2,8 +2,10 @@
 // of capture (as the parts of an accumulation window are).
 #pragma once
 
-#include <ATen/cuda/CUDAGraph.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include <memory>
 
 #include "levin/core/device_work.h"
 
@@ -18,8 +20,11 @@ class CudaRecorder final : public StepRecorder {
   [[nodiscard]] std::unique_ptr<Recording> record(const std::function<void()>& step) override;
 
  private:
-  c10::cuda::CUDAStream stream_;  // a graph cannot be captured on the default stream
-  at::cuda::MempoolId_t pool_;
+  using Pool = c10::MempoolId_t;
+  [[nodiscard]] std::shared_ptr<const Pool> pool();
+
+  c10::cuda::CUDAStream stream_;    // a graph cannot be captured on the default stream
+  std::weak_ptr<const Pool> pool_;  // held by its graphs
 };
 
 }  // namespace levin

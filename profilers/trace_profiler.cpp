@@ -1,5 +1,6 @@
 #include "levin/profilers/trace_profiler.h"
 
+#include <ATen/DeviceAccelerator.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <cstdlib>
@@ -152,7 +153,9 @@ void TraceProfiler::finish_recording() {
   save_recording();
 }
 
+// As PyTorch's profiler does: Kineto collects what has been done, and the GPU may still have steps to do.
 void TraceProfiler::save_recording() {
+  if (run_.on_gpu) at::accelerator::synchronizeDevice(at::accelerator::getDeviceIndex());
   const auto result = kineto::disableProfiler();
   if (options_.row_limit > 0) table_ = table_of(*result, options_.row_limit);
   make_folder(run_.log_dir);

@@ -4,6 +4,8 @@
     ./dev gpu-check                                     in a tree that was built with CUDA
     bin/gpu-check --json gpu.json                       in a bundle (./dev bundle --cuda --tests)
     gpu_check.py --only device,tests,fit                some of the steps, in their order; --list prints them all
+    gpu_check.py --json gpu.json --within 570 --continue
+                                                        what 570 seconds are enough for; called again: the rest
 
 Every step has a time limit of its own; one that fails does not keep the next from running. Python 3.9; the steps that
 compare with PyTorch use the torch of LEVIN_PYTHON or python3, and say what they leave out without it.
@@ -13,9 +15,11 @@ skipped.
 """
 import argparse
 import json
+import math
 import os
 import platform
 import shutil
+import signal
 import sys
 import textwrap
 import time
@@ -29,12 +33,19 @@ import gpu_steps
 from gpu_runs import Failed, Run, Skipped
 
 NO_GPU = 77
+CUT = "cut short"
+DEVICE_FAILED = "no GPU can be used: see the step device"
 
 
 def arguments():
     parser = argparse.ArgumentParser(description="Checks everything of Levin that needs a GPU.")
     parser.add_argument("--json", metavar="FILE", help="write the results there; default: gpu_check.json")
     parser.add_argument("--only", metavar="NAME", nargs="+", default=[], help="only these steps, by name")
+    parser.add_argument("--within", metavar="SECONDS", type=float,
+                        help="end within this time: begin only steps whose time limits fit into what is left of it")
+    parser.add_argument("--continue", dest="continues", action="store_true",
+                        help="keep the results in --json FILE and run only the steps that it lacks; those that did not "
+                             "end run last")
     parser.add_argument("--list", action="store_true", help="print the steps and their time limits")
     parser.add_argument("--root", help=argparse.SUPPRESS)  # of the tree or bundle; default: where this file is
     # Some steps are true of a CPU too: to test them.
@@ -109,30 +120,73 @@ def write(path, results):
     part.replace(path)
 
 
-def check(options, levin, results, path):
-    steps = [step for step in gpu_steps.STEPS if not options.only or step.name in options.only]
-    why = levin.why_no_gpu()
+def steps_to_run(options, results):
+    """In their order. With --continue those that `results` holds already are left out, and one that was begun in an
+    earlier call and did not end is the last, so that it cannot keep the others from running again."""
+    wanted = [step for step in gpu_steps.STEPS if not options.only or step.name in options.only]
+    cut = [entry["name"] for entry in results["steps"] if entry["outcome"] == CUT]
+    known = [entry["name"] for entry in results["steps"] if entry["outcome"] != CUT]
+    wanted = [step for step in wanted if step.name not in known]
+    return [step for step in wanted if step.name not in cut] + [step for step in wanted if step.name in cut]
+
+
+def put(results, entry):
+    """In place of an earlier entry of its step."""
+    results["steps"] = [other for other in results["steps"] if other["name"] != entry["name"]] + [entry]
+
+
+def check(options, levin, results, path, end):
+    why, not_begun = levin.why_no_gpu(), []
     with gpu_runs.scratch() as scratch:
-        for step in steps:
+        for step in steps_to_run(options, results):
+            if not why and time.monotonic() + step.limit > end:
+                not_begun.append(step.name)
+                continue
+            if not why:
+                put(results, {**skipped(step, "the check ended before it did"), "outcome": CUT})
+                write(path, results)
             entry = skipped(step, why) if why else carry_out(step, levin, scratch / step.name)
             print_entry(entry)
-            results["steps"].append(entry)
+            put(results, entry)
             if entry["name"] == "device" and entry["outcome"] == "failed":
-                why = "no GPU can be used: see the step device"
+                why = DEVICE_FAILED
             write(path, results)
+    return conclude(results, path, why, not_begun)
+
+
+def conclude(results, path, why, not_begun):
+    """The exit status."""
     counts = {outcome: sum(entry["outcome"] == outcome for entry in results["steps"])
               for outcome in ("passed", "failed", "skipped")}
-    results["counts"] = counts
-    results["no_gpu"] = why
+    results.update(counts=counts, no_gpu=why, not_begun=not_begun)
     write(path, results)
     print("gpu-check: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) + f"; written to {path}")
+    if not_begun:
+        print(f"gpu-check: not begun, because --within leaves too little time: {', '.join(not_begun)}. "
+              "Call it again with --continue.")
     if counts["failed"]:
         return 1
     return NO_GPU if why else 0
 
 
+def earlier(path):
+    """The results that a call before has written there."""
+    try:
+        results = json.loads(path.read_text())
+        no_gpu = results.get("no_gpu")  # what was skipped for it is tried again
+        results["steps"] = [entry for entry in results["steps"]
+                            if not no_gpu or (entry["reason"] != no_gpu and entry["name"] != "device")]
+        return results
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        sys.exit(f"gpu-check: {path} holds no results to continue. Leave --continue out, or name another --json FILE.")
+
+
 def main():
+    began = time.monotonic()
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stops what it has started, too
     if options.list:
         for step in gpu_steps.STEPS:
             print(f"{step.name:<14} {step.limit:>4} s  {step.what}")
@@ -142,12 +196,14 @@ def main():
     python = gpu_runs.python_with_torch()
     results = {"started": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "root": str(levin.root), "machine": machine(levin),
                "torch": gpu_runs.torch_versions(python) if python else {}, "steps": []}
+    if options.continues:
+        results = earlier(path) or results
     try:
         write(path, results)
     except OSError as error:
         print(f"gpu-check: cannot write the results: {error}. Choose another --json FILE.", file=sys.stderr)
         return 2
-    return check(options, levin, results, path)
+    return check(options, levin, results, path, began + options.within if options.within else math.inf)
 
 
 if __name__ == "__main__":

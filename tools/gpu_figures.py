@@ -127,6 +127,14 @@ def sanitizer_errors(output):
     return sum(map(int, found))
 
 
+def gtest_suites(output):
+    """["GpuGraph", …] of --gtest_list_tests."""
+    suites = re.findall(r"^(\w+)\.(?:$| )", output, re.M)
+    if not suites:
+        raise Unreadable("the tests did not list themselves")
+    return suites
+
+
 def gtest_counts(output):
     """(passed, [names of failed tests], skipped)."""
     passed = re.search(r"^\[  PASSED  \] (\d+) test", output, re.M)

@@ -1,6 +1,7 @@
 """Where gpu_check.py finds Levin, and how it runs programs: with a time limit, and every command written down."""
 import contextlib
 import ctypes
+import math
 import os
 import re
 import shlex
@@ -11,7 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
+import gpu_figures as figures
+
 HERE = Path(__file__).resolve().parent
+PR_SET_PDEATHSIG = 1  # of sys/prctl.h
 # Benchmarks set PYTHONPATH to the folder of their peers, and leave out the user's own packages.
 PEER_PYTHON = '#!/bin/sh\nunset PYTHONNOUSERSITE\nexport PYTHONPATH={path}\nexec {python} "$@"\n'
 
@@ -91,7 +95,10 @@ def torch_versions(python):
     """{"python", "torch", "cuda", "folder"} of the PyTorch that this interpreter would import; {} without."""
     question = ('import importlib.util as u; found = u.find_spec("torch"); '
                 'print(found.submodule_search_locations[0] if found else "")')
-    done = subprocess.run([python, "-c", question], capture_output=True, text=True)
+    try:
+        done = subprocess.run([python, "-c", question], capture_output=True, text=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        return {}
     folder = done.stdout.strip()
     if done.returncode != 0 or not folder:
         return {}
@@ -107,6 +114,14 @@ def python_with_torch():
     return wanted if wanted and torch_versions(wanted) else None
 
 
+PRCTL = ctypes.CDLL(None).prctl  # looked up before a fork, after which the loader may be locked
+
+
+def die_with_parent():
+    """In a new process: the kernel ends it with this one, also if this one is killed."""
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Run:
     """One step: its folder, its commands, and the time that it has left."""
 
@@ -118,14 +133,15 @@ class Run:
     def left(self):
         return max(0.1, self.end - time.monotonic())
 
-    def command(self, words, allowed=(0,), environment=None):
-        """What it printed. Failed if it ends with another status, or is not done when the step's time is over."""
+    def command(self, words, allowed=(0,), environment=None, limit=math.inf):
+        """What it printed. Failed if it ends with another status, or takes longer than its limit or the step's."""
         with self.started(words, environment) as process:
             try:
-                output, _ = process.communicate(timeout=self.left())
+                output, _ = process.communicate(timeout=min(limit, self.left()))
             except subprocess.TimeoutExpired as error:
                 said = (error.output or b"").decode(errors="replace")
-                raise Failed(f"not done after {self.limit} s: {shlex.join(map(str, words))}{end_of(said)}") from None
+                raise Failed(f"not done after {min(limit, self.limit)} s: "
+                             f"{shlex.join(map(str, words))}{end_of(said)}") from None
         if process.returncode not in allowed:
             raise Failed(f"exit status {process.returncode} of {shlex.join(map(str, words))}{end_of(output)}")
         return output
@@ -138,13 +154,15 @@ class Run:
                                        shlex.join(map(str, words))]))
         process = subprocess.Popen([str(word) for word in words], cwd=self.folder, env={**os.environ, **own},
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   text=True, errors="replace", start_new_session=True)
+                                   text=True, errors="replace", start_new_session=True,
+                                   preexec_fn=die_with_parent)
         try:
             yield process
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the driver cannot be killed
+                process.wait(timeout=10)
             if process.stdout and not process.stdout.closed:
                 process.stdout.close()
 
@@ -162,6 +180,31 @@ class Run:
                                               path=shlex.quote(os.environ.get("PYTHONPATH", ""))))
         program.chmod(0o755)
         return {"LEVIN_PEERS": str(folder)}
+
+
+class Fit:
+    """A run of levin fit."""
+
+    def __init__(self, run, name, config, *options, allowed=(0,)):
+        self.root = run.folder / name
+        self.output = run.command(fit_words(run, self.root, config, *options), allowed)
+        self.folder = self.root / "levin_logs/version_0"
+        self.last = self.folder / "checkpoints/last.ckpt"
+
+    def metrics(self):
+        return figures.test_metrics(self.output)
+
+    def seconds(self):
+        return figures.fit_seconds(self.output)
+
+    def column(self, name):
+        return figures.column(self.folder / "metrics.csv", name)
+
+
+def fit_words(run, root, config, *options):
+    return [run.levin.program("levin"), "fit", "--config", run.levin.config(config),
+            f"--trainer.accelerator={run.levin.accelerator}", "--trainer.devices=1",
+            f"--trainer.default_root_dir={root}", *options]
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
-"""The steps of gpu_check.py, in their order. Each runs real programs and returns nothing: its figures go to run.figures,
-and what does not hold is raised as Failed."""
+"""The steps of gpu_check.py, in their order: what must hold before what is slow. Each runs real programs and returns
+nothing: its figures go to run.figures, and what does not hold is raised as Failed."""
+import contextlib
 import os
 import shutil
 import statistics
@@ -10,7 +11,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import gpu_figures as figures
-from gpu_runs import Failed, Skipped
+from gpu_runs import Failed, Fit, Skipped, fit_words
 
 Step = namedtuple("Step", "name limit what run")
 STEPS = []
@@ -34,29 +35,6 @@ def expect(condition, message):
 
 # ---- runs of the tool --------------------------------------------------------------------------------------------
 
-class Fit:
-    def __init__(self, run, name, config, *options, allowed=(0,)):
-        self.root = run.folder / name
-        self.output = run.command(fit_words(run, self.root, config, *options), allowed)
-        self.folder = self.root / "levin_logs/version_0"
-        self.last = self.folder / "checkpoints/last.ckpt"
-
-    def metrics(self):
-        return figures.test_metrics(self.output)
-
-    def seconds(self):
-        return figures.fit_seconds(self.output)
-
-    def column(self, name):
-        return figures.column(self.folder / "metrics.csv", name)
-
-
-def fit_words(run, root, config, *options):
-    return [run.levin.program("levin"), "fit", "--config", run.levin.config(config),
-            f"--trainer.accelerator={run.levin.accelerator}", "--trainer.devices=1",
-            f"--trainer.default_root_dir={root}", *options]
-
-
 # The same numbers in every run; learning rates are exact in float32, in which a CUDA graph reads them.
 TO_THE_BIT = ("--seed_everything=1", "--trainer.deterministic=warn", "--model.lr=0.0009765625",
               "--lr_scheduler.init_args.gamma=0.5")
@@ -75,8 +53,13 @@ def expect_same_tensors(run, what, one, other):
 
 def bench(run, name, words, result):
     """Runs a benchmark; its bars must be met."""
-    output = run.command([run.levin.program(f"bench_{name}"), *words], environment=run.peers())
     path = run.folder / f"build/bench/{result}.json"
+    try:
+        output = run.command([run.levin.program(f"bench_{name}"), *words], environment=run.peers())
+    except Failed:
+        with contextlib.suppress(OSError, ValueError):  # written after each table: what it had measured until then
+            run.figures.update(figures.bench_figures(figures.read_json(path)))
+        raise
     written = figures.read_json(path)
     run.figures.update(figures.bench_figures(written))
     for line in output.splitlines():
@@ -89,7 +72,7 @@ def bench(run, name, words, result):
 
 # ---- the steps ---------------------------------------------------------------------------------------------------
 
-@step(60, "the driver, LibTorch and Levin find a GPU, and a batch trains on it")
+@step(180, "the driver, LibTorch and Levin find a GPU, and a batch trains on it")
 def device(run):
     began = time.monotonic()
     fitted = Fit(run, "fast", "fashion_mnist.yaml", "--trainer.fast_dev_run=true")
@@ -111,12 +94,28 @@ def smi_words(program, *more):
     return [program, f"--query-gpu={','.join(figures.SMI_FIELDS)}", "--format=csv,noheader,nounits", *more]
 
 
-@step(180, "Levin's own tests on a GPU (tests/cuda)")
+SECONDS_A_SUITE = 90
+
+
+@step(240, "Levin's own tests on a GPU (tests/cuda)")
 def tests(run):
-    output = run.command([run.levin.program("cuda_test")], allowed=(0, 1))
-    passed, failed, skipped = figures.gtest_counts(output)
+    """Each suite in a process of its own: after an illegal access or a failed assertion of a kernel, every later call of
+    CUDA in the process fails, too."""
+    program = run.levin.program("cuda_test")
+    passed, failed, skipped, ends = 0, [], 0, []
+    for suite in figures.gtest_suites(run.command([program, "--gtest_list_tests"])):
+        try:
+            output = run.command([program, f"--gtest_filter={suite}.*"], allowed=(0, 1), limit=SECONDS_A_SUITE)
+            counts = figures.gtest_counts(output)
+        except (Failed, figures.Unreadable) as error:  # it crashed or hung
+            failed.append(suite)
+            ends.append(f"{suite}: {error}")
+            continue
+        passed, failed, skipped = passed + counts[0], failed + counts[1], skipped + counts[2]
+        if counts[1]:
+            ends.append("\n".join(output.splitlines()[-60:]))
     run.figures.update({"passed": passed, "failed": failed, "skipped": skipped})
-    expect(not failed, f"failed: {', '.join(failed)}\n" + "\n".join(output.splitlines()[-60:]))
+    expect(not failed, "\n".join([f"failed: {', '.join(failed)}", *ends]))
     expect(skipped == 0, f"{skipped} tests were skipped although there is a GPU")
 
 
@@ -147,8 +146,9 @@ def cuda_graph(run):
 # Without validation, and without the checkpoint of the best one.
 UNWATCHED = ("--trainer.limit_val_batches=0", "--trainer.callbacks=[]")
 
-# A step of several milliseconds: the loader is faster than the GPU, so that there is always a batch to copy.
-TRACED = ("--model.width=64", "--model.first_stride=1", "--data.batch_size=512", "--data.num_workers=4",
+# A step of ten milliseconds: the loader is faster than the GPU, so that there is always a batch to copy, and so is the
+# host, which a trace slows down, so that the GPU computes whenever a copy begins.
+TRACED = ("--model.width=128", "--model.first_stride=1", "--data.batch_size=512", "--data.num_workers=4",
           "--data.crop_padding=0", "--data.flip=false", "--trainer.max_steps=26", *UNWATCHED,
           "--test_after_fit=false", "--trainer.profiler.class_path=trace",
           "--trainer.profiler.init_args.wait=12", "--trainer.profiler.init_args.warmup=2",
@@ -212,9 +212,10 @@ def watched_fit(run, program):
     def watch():
         words = smi_words(program, "-i", visible_gpu())
         while not done.wait(0.5):
-            said = subprocess.run(words, capture_output=True, text=True)
-            if said.returncode == 0:
-                rows.extend(figures.smi_rows(said.stdout))
+            with contextlib.suppress(subprocess.TimeoutExpired, figures.Unreadable):
+                said = subprocess.run(words, capture_output=True, text=True, timeout=5)
+                if said.returncode == 0:
+                    rows.extend(figures.smi_rows(said.stdout))
 
     run.commands.append(" ".join(smi_words(program, "-i", visible_gpu())) + "  # every half second")
     thread = threading.Thread(target=watch)
@@ -331,7 +332,27 @@ def planner(run):
         expect(abs(share) <= 0.05, f"{plan}: the prediction is off by {share:.1%}")
 
 
-@step(420, "XLM-R's six columns beside the article's; recomputation at least halves the large model's memory")
+@step(120, "the Trainer's overhead against a hand-written CUDA loop, with and without record_steps")
+def overhead(run):
+    bench(run, "overhead", ["gpu", "--rounds", "7"], "overhead_gpu")
+
+
+@step(120, "a step with real loading against one batch that is there already")
+def loader(run):
+    bench(run, "loader", ["gpu", "--rounds", "3"], "loader_gpu")
+
+
+@step(420, "a small GPT, batches 1 to 8: with and without record_steps, PyTorch, torch.compile, Lightning in turns")
+def gpt(run):
+    bench(run, "gpt", ["gpu", "--rounds", "3"], "gpt_gpu")
+
+
+@step(300, "GPT-2 small in bf16: the share of the GPU's peak beside PyTorch with FlashAttention")
+def gpt_124m(run):
+    bench(run, "gpt", ["gpu", "124m", "--rounds", "3"], "gpt_124m_gpu")
+
+
+@step(400, "XLM-R's six columns beside the article's; recomputation at least halves the large model's memory")
 def xlmr(run):
     written = bench(run, "xlmr", ["gpu", "--rounds", "1"], "xlmr_gpu")
     for title, table in written["tables"].items():
@@ -346,12 +367,7 @@ def xlmr(run):
     expect(share <= 0.5, f"recomputation leaves {share:.3f} of the large model's memory, in the article 0.50")
 
 
-@step(540, "a small GPT, batches 1 to 8: with and without record_steps, PyTorch, torch.compile, Lightning in turns")
-def gpt(run):
-    bench(run, "gpt", ["gpu", "--rounds", "5"], "gpt_gpu")
-
-
-@step(300, "compute-sanitizer over a short fit")
+@step(240, "compute-sanitizer over a short fit")
 def sanitizer(run):
     places = [shutil.which("compute-sanitizer"), *sorted(Path("/usr/local").glob("cuda*/bin/compute-sanitizer"))]
     program = next((place for place in places if place and Path(place).exists()), None)
@@ -367,21 +383,6 @@ def sanitizer(run):
     run.figures["errors"] = errors
     expect(errors == 0, f"{errors} errors:\n" + "\n".join(output.splitlines()[:60]))
     expect("Trained" in output, f"the fit did not train: {output[-1500:]}")
-
-
-@step(400, "GPT-2 small in bf16: the share of the GPU's peak beside PyTorch with FlashAttention")
-def gpt_124m(run):
-    bench(run, "gpt", ["gpu", "124m", "--rounds", "3"], "gpt_124m_gpu")
-
-
-@step(120, "the Trainer's overhead against a hand-written CUDA loop, with and without record_steps")
-def overhead(run):
-    bench(run, "overhead", ["gpu", "--rounds", "7"], "overhead_gpu")
-
-
-@step(120, "a step with real loading against one batch that is there already")
-def loader(run):
-    bench(run, "loader", ["gpu", "--rounds", "3"], "loader_gpu")
 
 
 def order():

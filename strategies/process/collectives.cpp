@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <set>
 #include <sstream>
@@ -18,6 +19,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/rank_status.h"
 #include "levin/strategies/launch/launcher.h"
@@ -166,7 +168,19 @@ Collectives::Collectives(const World& world, Milliseconds timeout) : groups_(std
   }
 }
 
-Collectives::~Collectives() = default;
+// As PyTorch's destroy_process_group(). A group over NCCL that is only destroyed warns that this was not called, and
+// aborts what it is doing. After an error the other ranks may be gone, and what waits for them must not be waited for.
+Collectives::~Collectives() {
+  const bool has_failed = std::uncaught_exceptions() > 0;
+  for (auto& [name, group] : groups_->others) {
+    if (!group || group->getBackendType() != c10d::ProcessGroup::BackendType::NCCL) continue;
+    try {
+      has_failed ? group->abort() : group->shutdown();
+    } catch (const std::exception& error) {
+      Console::instance().warn("The process group \"" + name + "\" could not be closed: " + first_line(error.what()));
+    }
+  }
+}
 
 const World& Collectives::world() const {
   return groups_->world;

@@ -153,6 +153,17 @@ class Bench(unittest.TestCase):
         self.assertIn("no such tensor", done.stderr)
         self.assertFalse((self.folder / "out/loader.json").exists())
 
+    def test_a_contender_that_fails_leaves_the_figures_of_the_others(self):
+        answer = """case "$line" in can*) echo '""' ;; raw*) echo no kernel image >&2; exit 1 ;; esac"""
+        done = self.bench("gpt", "gpu", "dry", "1", "--quick", peers=self.fake_peers(answer))
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"(?s)raw PyTorch loop failed: .*ended without an answer.*no kernel image")
+        self.assertIn("failed, see above: raw PyTorch loop; torch.compile, reduce-overhead; Lightning", done.stderr)
+        out = self.written("gpt_gpu")
+        figures = next(iter(out["tables"].values()))["figures"]
+        self.assertEqual(list(figures), ["Trainer", "Trainer, recorded", "hand-written LibTorch loop"])
+        self.assertIn("to_libtorch_loop_1", out)
+
     def test_thousand_layers_need_least_memory_near_the_square_root_and_are_drawn(self):
         done = self.bench("thousand_layers", "--quick")
         self.assertEqual(done.returncode, 0, done.stderr)

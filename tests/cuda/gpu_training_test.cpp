@@ -14,8 +14,22 @@ TrainerOptions on_cpu(int64_t epochs) {
   return options;
 }
 
+// cuDNN's convolutions round float32 to TensorFloat-32 by default, which float32_matmul_precision leaves as it is.
+class WholeFloat32 {
+ public:
+  WholeFloat32() { at::globalContext().setAllowTF32CuDNN(false); }
+  ~WholeFloat32() { at::globalContext().setAllowTF32CuDNN(true); }
+  WholeFloat32(const WholeFloat32&) = delete;
+  WholeFloat32& operator=(const WholeFloat32&) = delete;
+};
+
+// With SGD: the gradient of the bias before the batch norm is 0 but for rounding, and AdamW makes a whole step of it.
 TEST_F(GpuTraining, GivesWhatTheCpuGives) {
+  const WholeFloat32 float32;
   SmallNet here, there;
+  here.make_optimizers = there.make_optimizers = [](SmallNet& module) {
+    return OptimizerConfig(SGD(module.parameters(), {.lr = 0.0625, .momentum = 0.5}));
+  };
   const Trained cpu = train(here, on_cpu(2));
   TrainerOptions options = on_gpu(2);
   options.float32_matmul_precision = MatmulPrecision::highest;
@@ -23,7 +37,7 @@ TEST_F(GpuTraining, GivesWhatTheCpuGives) {
   const Trained gpu = train(there, options);
   EXPECT_TRUE(there.conv->weight.is_cuda());
   EXPECT_EQ(cpu.steps, gpu.steps);
-  expect_close(cpu, gpu, 1e-2, 1e-3);
+  expect_close(cpu, gpu, 1e-3, 1e-4);
   EXPECT_NEAR(cpu.metrics.at("val_loss"), gpu.metrics.at("val_loss"), 1e-2);
 }
 

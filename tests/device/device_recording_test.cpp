@@ -19,10 +19,11 @@ struct Wanted {
 };
 
 // A run as it is and a recorded one: the same bits.
+template <class Net = DeviceNet>
 DeviceCounts expect_the_same(const Wanted& wanted) {
   std::vector<Trained> runs;
   for (const bool recorded : {false, true}) {
-    DeviceNet module(wanted.dropout);
+    Net module(wanted.dropout);
     module.make_optimizers = wanted.optimizers;
     TrainerOptions options = on_test_device(2);
     if (wanted.options) wanted.options(options);
@@ -96,6 +97,14 @@ TEST(DeviceRecording, leaves_to_the_host_what_acts_before_the_update) {
     options.precision = "16-mixed";
     options.callbacks.push_back(Halving());
   }});
+}
+
+TEST(DeviceRecording, records_again_when_a_layer_is_frozen) {
+  struct Freezes : DeviceNet {
+    using DeviceNet::DeviceNet;
+    void on_train_epoch_start() override { conv->weight.set_requires_grad(trainer().current_epoch() != 1); }
+  };
+  EXPECT_EQ(expect_the_same<Freezes>({}).recorded, 2);
 }
 
 TEST(DeviceRecording, says_what_cannot_be_recorded) {

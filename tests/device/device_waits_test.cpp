@@ -90,5 +90,28 @@ TEST(DeviceWaits, a_logger_reads_when_a_row_is_due) {
   EXPECT_LE(waits, 3);
 }
 
+// Tensors of batches whose copies have begun, when the step of each batch begins and when the host has waited for it.
+struct Sends : Waits {
+  at::Tensor training_step(const Batch& batch, int64_t idx) override {
+    if (idx == 0) reset_device_counts();
+    begun.push_back(device_counts().late_copies);
+    return DeviceNet::training_step(batch, idx);
+  }
+  void optimizer_step(int64_t epoch, int64_t idx, Optimizer& optimizer) override {
+    waited.push_back(device_counts().late_copies);
+    Waits::optimizer_step(epoch, idx, optimizer);
+  }
+  std::vector<int64_t> begun = {}, waited = {};
+};
+
+// Two tensors a batch. Before a step the device has nothing to compute, and a copy would be beside nothing.
+TEST(DeviceWaits, the_next_batch_is_sent_while_the_device_computes_and_before_the_host_waits) {
+  Sends module;
+  Trainer trainer(options_for("32-true"));
+  trainer.fit(module, device_data(4 * 8));
+  EXPECT_EQ(module.begun, (std::vector<int64_t>{0, 2, 4, 6}));
+  EXPECT_EQ(module.waited, (std::vector<int64_t>{2, 4, 6, 6}));
+}
+
 }  // namespace
 }  // namespace levin::device_waits_test

@@ -23,7 +23,7 @@ import gpu_steps
 from gpu_runs import Failed, Run, Skipped
 
 ORDER = ["device", "tests", "fit", "cuda_graph", "copies_ahead", "resume", "out_of_memory", "nvml", "nccl", "fsdp", "dp",
-         "recompute", "planner", "xlmr", "gpt", "sanitizer", "gpt_124m", "overhead", "loader"]
+         "recompute", "planner", "overhead", "loader", "gpt", "gpt_124m", "xlmr", "sanitizer"]
 
 
 class Folders(unittest.TestCase):
@@ -54,6 +54,17 @@ class Folders(unittest.TestCase):
         path.unlink(missing_ok=True)
         path.write_text("#!/bin/sh\n" + text)
         path.chmod(0o755)
+
+    def cuda_test(self, of_suite):
+        """With a suite One and a suite Two, of which the first passes."""
+        self.program(self.levin.root, "cuda_test", f"""
+case "$1" in
+  --gtest_list_tests) printf 'One.\\n  AStep\\nTwo.\\n  AStep\\n' ;;
+  --gtest_filter=One.*) echo '[  PASSED  ] 3 tests.' ;;
+  --gtest_filter=Two.*) {of_suite} ;;
+esac
+""")
+        return self.carry_out(gpu_steps.tests)
 
     def carry_out_with(self, programs, step):
         """As the carry_out of a test's class, with the programs of a folder before all others."""
@@ -100,7 +111,7 @@ class WithoutGpu(Folders):
 
     def test_short_steps_end_within_a_minute_or_three(self):
         for step in gpu_steps.STEPS:
-            self.assertLessEqual(step.limit, 540 if step.name in ("xlmr", "gpt", "gpt_124m", "sanitizer") else 180)
+            self.assertLessEqual(step.limit, 420 if step.name in ("tests", "xlmr", "gpt", "gpt_124m", "sanitizer") else 180)
 
 
 class Steps(Folders):
@@ -165,14 +176,12 @@ class Steps(Folders):
         self.assertIn("cuda_test: a bundle with --tests and --cuda has it", entry["reason"])
 
     def test_the_tests_step_fails_with_the_names_of_failed_tests(self):
-        self.program(self.levin.root, "cuda_test",
-                     "echo '[  PASSED  ] 3 tests.'; echo '[  FAILED  ] GpuGraph.AStep'; exit 1\n")
-        entry = self.carry_out(gpu_steps.tests)
+        entry = self.cuda_test("echo '[  PASSED  ] 2 tests.'; echo '[  FAILED  ] Two.AStep'; exit 1")
         self.assertEqual((entry["outcome"], entry["figures"]),
-                         ("failed", {"passed": 3, "failed": ["GpuGraph.AStep"], "skipped": 0}))
-        self.program(self.levin.root, "cuda_test",
-                     "echo '[  PASSED  ] 3 tests.'; echo '[  SKIPPED ] 2 tests, listed below:'\n")
-        self.assertIn("2 tests were skipped although there is a GPU", self.carry_out(gpu_steps.tests)["reason"])
+                         ("failed", {"passed": 5, "failed": ["Two.AStep"], "skipped": 0}))
+        entry = self.cuda_test("echo '[  PASSED  ] 3 tests.'; echo '[  SKIPPED ] 2 tests, listed below:'")
+        self.assertIn("2 tests were skipped although there is a GPU", entry["reason"])
+        self.assertEqual(self.cuda_test("echo '[  PASSED  ] 2 tests.'")["outcome"], "passed")
 
     def bench(self, result):
         self.program(self.levin.root, "bench_recompute", "echo 'Lightning is left out: no module'\n"

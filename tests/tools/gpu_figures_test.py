@@ -87,7 +87,8 @@ class Tool(unittest.TestCase):
         for read, what in ((figures.test_metrics, "no test metrics"), (figures.fit_seconds, "Trained"),
                            (figures.predicted_peaks, "no table"), (figures.seconds, "not a duration"),
                            (figures.size, "not a size"), (figures.smi_rows, "no row"),
-                           (figures.sanitizer_errors, "no summary"), (figures.gtest_counts, "without a summary")):
+                           (figures.sanitizer_errors, "no summary"), (figures.gtest_counts, "without a summary"),
+                           (figures.gtest_suites, "did not list themselves")):
             with self.assertRaisesRegex(Unreadable, what):
                 read("Segmentation fault")
 
@@ -119,6 +120,8 @@ class Nvidia(unittest.TestCase):
         self.assertEqual(figures.gtest_counts(GTEST), (16, ["GpuGraph.AStepTrainsToTheSameBits",
                                                             "GpuMemoryReport.AGpuThatRanOutTrainsAgain"], 1))
         self.assertEqual(figures.gtest_counts("[  PASSED  ] 19 tests.\n"), (19, [], 0))
+        listed = "Running main() from ./src/gtest_main.cc\nGpuComponent.\n  DISABLED_A\nGpuGraph.  # TypeParam\n  B\n"
+        self.assertEqual(figures.gtest_suites(listed), ["GpuComponent", "GpuGraph"])
 
 
 class Traces(unittest.TestCase):

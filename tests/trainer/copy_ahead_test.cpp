@@ -54,6 +54,24 @@ TEST(CopyAhead, TheNextCopyBeginsBeforeTheBatchAtHandIsWorkedOn) {
   EXPECT_EQ(sizes, (std::vector<int64_t>{4, 4, 2}));
 }
 
+TEST(CopyAhead, ADeferredCopyBeginsWhenItIsSentAndAtTheLatestWhenItIsNeeded) {
+  const auto log = std::make_shared<DeviceLog>();
+  LateCopier copier(log);
+  const auto loader = tiny_loader(10);
+  BatchStream stream(*loader, 100);
+  stream.copy_ahead(copier);
+  stream.defer_copies();
+  stream.start(0);
+  Batch batch;
+  for (int step = 0; stream.next(batch); ++step) {
+    log->copies.push_back("step");
+    EXPECT_FALSE(batch[0].eq(-1).any().item<bool>()) << "the copy is there";
+    if (step == 0) stream.send_ahead();
+    if (step == 0) stream.send_ahead();  // has begun
+  }
+  EXPECT_EQ(log->copies, (Words{"send", "receive", "step", "send", "receive", "step", "send", "receive", "step"}));
+}
+
 TEST(CopyAhead, ALimitEndsItInTime) {
   const auto log = std::make_shared<DeviceLog>();
   LateCopier copier(log);

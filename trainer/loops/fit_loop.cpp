@@ -133,12 +133,30 @@ bool FitLoop::epoch_must_end() const {
   return run_.fit.epoch.cut || run_.progress.global_step >= run_.plan.max_steps || must_stop();
 }
 
+namespace {
+
+// During its lifetime the fit knows where its batches come from.
+class RunningBatches {
+ public:
+  RunningBatches(Fit& fit, BatchStream& stream) : fit_(fit) { fit_.batches = &stream; }
+  ~RunningBatches() { fit_.batches = nullptr; }
+  RunningBatches(const RunningBatches&) = delete;
+  RunningBatches& operator=(const RunningBatches&) = delete;
+
+ private:
+  Fit& fit_;
+};
+
+}  // namespace
+
 void FitLoop::train_epoch(bool resumed) {
   Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
   const TimeSplit::Running timed(run_.entry.time_split);
   BatchStream stream(*run_.fit.train.loaders[0], run_.fit.train.num_batches[0]);
   copy_ahead(run_, stream);
+  stream.defer_copies();
+  const RunningBatches running(run_.fit, stream);
   end_together(*run_.strategy, stream);
   {
     const ProfilerScope profile(run_.profiler.get(), "train_dataloader_start");
@@ -234,6 +252,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   const int64_t steps_before = progress.global_step;
   const at::Tensor loss = run_step(batch, window);
   if (loss.defined()) ++epoch.losses;
+  stream.send_ahead();  // beside the step, which a device is still computing
   roll_back_if_due(run_);
   if (window.last) {
     epoch.window = Window();

@@ -38,11 +38,17 @@ void BatchStream::start(int64_t epoch, int64_t first) {
   index_ = first - 1;
   is_last_ = false;
   has_ahead_ = ahead_mode_ && first < limit_ && fetch_ahead();
+  send_ahead();
+}
+
+void BatchStream::send_ahead() {
+  if (!std::exchange(is_sent_, true)) send_batch(*copier_, ahead_);
 }
 
 bool BatchStream::fetch_ahead() {
   const bool more = loader_.next(ahead_);
-  if (more && copier_ != nullptr) send_batch(*copier_, ahead_);
+  is_sent_ = !more || copier_ == nullptr;
+  if (!defers_) send_ahead();
   return all_have_ && !sized_ ? all_have_(more) : more;
 }
 
@@ -55,6 +61,7 @@ bool BatchStream::next(Batch& batch) {
     return true;
   }
   if (!has_ahead_) return false;
+  send_ahead();
   batch = std::move(ahead_);
   if (copier_ != nullptr) receive_batch(*copier_, batch);
   ++index_;

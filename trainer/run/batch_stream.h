@@ -23,6 +23,13 @@ class BatchStream {
     ahead_mode_ = true;
   }
 
+  /// After copy_ahead(): the copy of a batch ahead begins with send_ahead(), at the latest when it is fetched by
+  /// next(). For a device that has nothing to do until the batch before it is computed: the copy, and the host's work
+  /// for it, would be beside nothing.
+  void defer_copies() { defers_ = true; }
+  /// Begins to copy the batch that was fetched ahead, if that has not begun.
+  void send_ahead();
+
   /// Several ranks: `all_have` returns whether every rank has another batch, if that is not known from the start. The
   /// pass ends for all ranks when it ends for one.
   void agree_by(std::function<bool(bool)> all_have) { all_have_ = std::move(all_have); }
@@ -49,6 +56,8 @@ class BatchStream {
   int64_t index_ = -1;
   bool is_last_ = false;
   bool has_ahead_ = false;
+  bool defers_ = false;
+  bool is_sent_ = true;  // there is nothing to send
   Batch ahead_ = {};
   std::function<bool(bool)> all_have_ = nullptr;
 

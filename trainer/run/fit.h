@@ -19,6 +19,7 @@
 
 namespace levin {
 
+class BatchStream;
 class MicroBatching;
 class StepGraph;
 struct StepNotes;
@@ -72,6 +73,7 @@ struct Fit {
   std::shared_ptr<MicroBatching> micro_batching = nullptr;  // null: a batch is one pass
   std::shared_ptr<StepGraph> step_graph = nullptr;          // with record_steps; null: every step runs as it is
   StepNotes* recording = nullptr;  // while a step is recorded: what the host must do after each replay
+  BatchStream* batches = nullptr;  // of the running epoch
 
   // Where it continues from.
   bool resumed = false;            // from a checkpoint, before its first epoch begins

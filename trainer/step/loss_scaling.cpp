@@ -15,6 +15,7 @@
 #include "levin/core/gradients.h"
 #include "levin/core/log.h"
 #include "levin/precision/grad_scaler.h"
+#include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/step/nonfinite_loss.h"
 #include "levin/trainer/step/step_notes.h"
 
@@ -116,6 +117,7 @@ at::Tensor window_flags(Run& run, const at::Tensor& loss, const at::Tensor& foun
 }
 
 WindowResult judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss) {
+  if (run.fit.batches != nullptr) run.fit.batches->send_ahead();  // the device has the step to compute meanwhile
   const at::Tensor here = flags.cpu();
   const auto* read = static_cast<const float*>(here.const_data_ptr());
   if (read[0] != 0) {
