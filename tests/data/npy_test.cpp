@@ -169,6 +169,8 @@ TEST(Npy, RejectsFilesThatAreShortLongOrOfAnotherKind) {
   EXPECT_TRUE(holds(error(shaped("(9223372036854775807, 2)", "")), {"need more than 2^64 bytes"}));
   EXPECT_TRUE(holds(error(shaped("(4294967296, 4294967296)", "")), {"need more than 2^64 bytes"}));
   EXPECT_TRUE(holds(error(shaped("(1152921504606846976,)", "")), {"need 9223372036854775808 bytes, there are 0"}));
+  EXPECT_TRUE(holds(error(shaped("(0, 4611686018427387904, 4)", "")),
+                    {"a.npy: the sizes of the shape (0, 4611686018427387904, 4) multiply to more than 2^63"}));
   EXPECT_TRUE(holds(error_of<DataError>([&] { (void)map_npy(folder / "none.npy"); }), {"none.npy", "No such file"}));
 }
 
