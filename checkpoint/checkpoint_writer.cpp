@@ -132,6 +132,7 @@ void CheckpointWriter::submit(std::vector<CheckpointRequest> requests, std::vect
   group->sync_first = std::move(sync_first);
   group->errors.resize(requests.size());
   bool wait = false;
+  copied_.clear();  // also what a submit that threw has left, whose tensors may have changed since
   for (CheckpointRequest& request : requests) {
     request.state = staged(request.state);
     wait = wait || !request.asynchronous;

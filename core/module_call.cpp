@@ -1,18 +1,29 @@
 #include "levin/core/module_call.h"
 
 #include <algorithm>
+#include <mutex>
+#include <shared_mutex>
 #include <unordered_map>
 
 namespace levin {
 
+// Note [Who else reads the table]
+// A run changes the actions of its own modules between its steps. Another thread may be in the middle of a call of
+// other modules meanwhile: one that predicts, or another run's. So the table is read under a lock, and a module's list
+// is shared by the old table and the new one.
 struct CallActions::Table {
-  std::unordered_map<const torch::nn::Module*, List> lists;
+  std::unordered_map<const torch::nn::Module*, std::shared_ptr<const List>> lists;
   std::unordered_map<const torch::nn::Module*, std::vector<std::shared_ptr<const Range>>> ranges;  // by first block
 };
 
 std::atomic<const CallActions::Table*> CallActions::table_{nullptr};
 
 namespace {
+
+std::shared_mutex& table_mutex() {
+  static auto* mutex = new std::shared_mutex;  // never destroyed: modules of static life have actions too
+  return *mutex;
+}
 
 // Runs one action, and inside it those that follow. An action's function may outlive the call: it owns what it needs.
 TensorList run_from(const CallActions::List& actions, size_t first, const ModuleForward& forward,
@@ -31,15 +42,19 @@ TensorList run_from(const CallActions::List& actions, size_t first, const Module
 }  // namespace
 
 const CallActions::List* CallActions::of(const torch::nn::Module* module) {
-  const Table* table = table_.load(std::memory_order_acquire);
+  if (!any()) return nullptr;
+  const std::shared_lock lock(table_mutex());
+  const Table* table = table_.load(std::memory_order_relaxed);
   if (table == nullptr) return nullptr;
   const auto found = table->lists.find(module);
-  return found == table->lists.end() ? nullptr : &found->second;
+  return found == table->lists.end() ? nullptr : found->second.get();
 }
 
 std::shared_ptr<const CallActions::Range> CallActions::range_at(const std::vector<const torch::nn::Module*>& blocks,
                                                                 size_t first, const Range* within) {
-  const Table* table = table_.load(std::memory_order_acquire);
+  if (!any()) return nullptr;
+  const std::shared_lock lock(table_mutex());
+  const Table* table = table_.load(std::memory_order_relaxed);
   if (table == nullptr) return nullptr;
   const auto found = table->ranges.find(blocks[first]);
   if (found == table->ranges.end()) return nullptr;
@@ -54,24 +69,37 @@ std::shared_ptr<const CallActions::Range> CallActions::range_at(const std::vecto
 }
 
 void CallActions::change(const std::function<void(Table&)>& edit) {
-  const Table* old = table_.load();
-  auto table = old == nullptr ? std::make_unique<Table>() : std::make_unique<Table>(*old);
+  std::unique_ptr<const Table> old;  // ends after the lock: the end of an action may change the table
+  const std::unique_lock lock(table_mutex());
+  const Table* const current = table_.load(std::memory_order_relaxed);
+  auto table = current == nullptr ? std::make_unique<Table>() : std::make_unique<Table>(*current);
   edit(*table);
   const bool empty = table->lists.empty() && table->ranges.empty();
   table_.store(empty ? nullptr : table.release(), std::memory_order_release);
-  delete old;
+  old.reset(current);
 }
 
 void CallActions::add(const torch::nn::Module* module, std::shared_ptr<CallAction> action) {
-  change([&](Table& table) { table.lists[module].push_back(std::move(action)); });
+  change([&](Table& table) {
+    std::shared_ptr<const List>& own = table.lists[module];
+    List list = own == nullptr ? List() : *own;
+    list.push_back(std::move(action));
+    own = std::make_shared<const List>(std::move(list));
+  });
 }
 
 void CallActions::remove(const torch::nn::Module* module, const CallAction* action) {
   if (of(module) == nullptr) return;
   change([&](Table& table) {
-    List& list = table.lists[module];
+    const auto own = table.lists.find(module);
+    if (own == table.lists.end()) return;
+    List list = *own->second;
     std::erase_if(list, [&](const auto& one) { return one.get() == action; });
-    if (list.empty()) table.lists.erase(module);
+    if (list.empty()) {
+      table.lists.erase(own);
+    } else {
+      own->second = std::make_shared<const List>(std::move(list));
+    }
   });
 }
 

@@ -97,8 +97,7 @@ void Outbox::run() {
     if (pause_.count() <= 0) continue;
     const auto wake =
         std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(pause_);
-    const bool was_finishing = finishing_;
-    changed_.wait_until(lock, wake, [&] { return stopping_ || finishing_ != was_finishing; });
+    changed_.wait_until(lock, wake, [this] { return stopping_ || pause_.count() <= 0; });
   }
   changed_.notify_all();
 }
@@ -155,6 +154,7 @@ OutboxReport Outbox::finish(Seconds timeout) {
     std::unique_lock lock(mutex_);
     finishing_ = true;
     failures_ = 0;
+    pause_ = Seconds(0);  // one that was chosen before may be long
     changed_.notify_all();
     if (thread_.joinable()) {
       changed_.wait_for(lock, timeout, [this] { return halted_ || spill_.waiting_events() == 0; });

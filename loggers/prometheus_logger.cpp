@@ -138,6 +138,7 @@ void PrometheusLogger::finalize(const std::string& status) {
   status_ = status.empty() ? "failed" : status;
   is_stale_ = true;
   if (!options_.remove_at_end) return write_file();
+  is_stale_ = false;  // or the next run of the process would not start the timer
   std::error_code code;
   fs::remove(path_, code);
   if (code) Console::instance().error("PrometheusLogger: cannot remove " + path_ + ": " + code.message() + ".");

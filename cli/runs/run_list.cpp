@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <initializer_list>
 #include <map>
+#include <system_error>
 #include <thread>
 
 #include "levin/cli/runs/metrics_reader.h"
@@ -74,15 +76,29 @@ bool contains_any(const std::string& name, std::initializer_list<const char*> pa
 
 std::vector<ListedRun> read_runs(const std::vector<std::string>& folders, const std::string& base) {
   std::vector<ListedRun> runs(folders.size());
+  std::vector<std::exception_ptr> errors(folders.size());
   std::atomic<size_t> next = 0;
   const auto work = [&] {
-    for (size_t k = next++; k < folders.size(); k = next++) runs[k] = read_run(folders[k], base);
+    for (size_t k = next++; k < folders.size(); k = next++) {
+      try {
+        runs[k] = read_run(folders[k], base);
+      } catch (...) {
+        errors[k] = std::current_exception();
+      }
+    }
   };
   const size_t most = std::min<size_t>({static_cast<size_t>(usable_cores().count), 8, folders.size() / 8 + 1});
   std::vector<std::jthread> threads;
-  for (size_t k = 1; k < most; ++k) threads.emplace_back(work);
+  try {
+    for (size_t k = 1; k < most; ++k) threads.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads available: this one does the rest.
+  }
   work();
   threads.clear();
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
   return runs;
 }
 

@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -55,10 +57,13 @@ MappedFile::~MappedFile() {
 at::Tensor mapped_tensor(std::shared_ptr<const MappedFile> file, const std::string& path, uint64_t offset,
                          const std::vector<int64_t>& sizes, at::ScalarType type) {
   const uint64_t item = c10::elementSize(type);
-  uint64_t bytes = item;
-  bool fits = true;
+  uint64_t bytes = item, strides = 1;
+  bool fits = true, has_strides = true;
   for (const int64_t size : sizes) {
-    fits = fits && size >= 0 && !__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes);
+    const auto wide = static_cast<uint64_t>(size);
+    fits = fits && size >= 0 && !__builtin_mul_overflow(bytes, wide, &bytes);
+    has_strides = has_strides && !__builtin_mul_overflow(strides, std::max<uint64_t>(wide, 1), &strides) &&
+                  strides <= static_cast<uint64_t>(INT64_MAX);
   }
   const uint64_t there = offset > file->size() ? 0 : file->size() - offset;
   if (!fits || bytes > there) {
@@ -66,6 +71,10 @@ at::Tensor mapped_tensor(std::shared_ptr<const MappedFile> file, const std::stri
                     std::to_string(item) + (item == 1 ? " byte" : " bytes") + " each need " +
                     (fits ? std::to_string(bytes) : "more than 2^64") + " bytes, there are " + std::to_string(there) +
                     ". Write the file again.");
+  }
+  if (!has_strides) {  // strides are products too, also where another size is 0
+    throw DataError(path + ": the sizes of the shape " + sizes_text(sizes) +
+                    " multiply to more than 2^63, not counting 0. Write the file again.");
   }
   const at::TensorOptions options = at::TensorOptions().dtype(type);
   if (bytes == 0) return at::empty(sizes, options);

@@ -115,17 +115,18 @@ Header read_header(Content& content) {
   Header header;
   header.type = type->second;
   header.bytes = c10::elementSize(header.type);
+  uint64_t room = header.bytes;  // a size of 0 counts as 1: strides are products too
   for (int k = 0; k < magic[3]; ++k) {
     const uint64_t where = content.offset();
     uint32_t size = 0;
     content.read_all(&size, sizeof size, "dimension " + std::to_string(k));
     size = __builtin_bswap32(size);
     header.sizes.push_back(size);
-    if (__builtin_mul_overflow(header.bytes, static_cast<uint64_t>(size), &header.bytes) ||
-        header.bytes > static_cast<uint64_t>(INT64_MAX)) {
+    if (__builtin_mul_overflow(room, std::max<uint64_t>(size, 1), &room) || room > static_cast<uint64_t>(INT64_MAX)) {
       content.fail(where, "the dimensions multiply to more than 2^63 bytes: saw size " + std::to_string(size) +
                               " for dimension " + std::to_string(k));
     }
+    header.bytes *= size;
   }
   return header;
 }

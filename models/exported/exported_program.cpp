@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 #include <utility>
 
 #include "levin/core/count_of.h"
@@ -92,6 +93,7 @@ struct ExportedProgram::Parts {
   std::vector<std::pair<std::string, std::string>> tied;
   std::unique_ptr<exported::RegionRuns> regions;
   c10::Device device = c10::Device(c10::kCPU);
+  std::mutex placing;  // guards `device` and the state that is movable
 
   void collect_modes(const exported::BoundGraph& of, exported::PartTree& tree) {
     for (const exported::BoundCall& call : of.calls) {
@@ -173,6 +175,24 @@ struct ExportedProgram::Parts {
     for (const size_t k : movable) {
       if (state[k].device() != device) state[k] = state[k].to(device);
     }
+  }
+
+  /// Where the graph runs, and a value for each of its inputs. The first of several threads that predict may move
+  /// constants, which the others read.
+  std::pair<c10::Device, std::vector<c10::IValue>> placed(const std::vector<at::Tensor>& inputs) {
+    const std::lock_guard lock(placing);
+    follow(inputs);
+    std::vector<c10::IValue> values;
+    size_t next = 0;
+    for (size_t k = 0; k < program.inputs.size(); ++k) {
+      const auto kind = program.inputs[k].kind;
+      if (kind == InputSpec::Kind::fixed) {
+        values.push_back(program.graph.inputs[k].constant);
+      } else {
+        values.emplace_back(kind == InputSpec::Kind::user ? inputs[next++] : state[k]);
+      }
+    }
+    return {device, std::move(values)};
   }
 
   /// Values that the graph returns for buffers and inputs that Python changes in place.
@@ -262,22 +282,12 @@ std::vector<at::Tensor> ExportedProgram::forward(const std::vector<at::Tensor>& 
                 cut_text(join(parts.input_names), 400) + "), and got " + std::to_string(inputs.size()) + ".");
   }
   exported::check_inputs(parts.program.inputs, parts.program.ranges, inputs, parts.path);
-  parts.follow(inputs);
-  std::vector<c10::IValue> values;
-  size_t next = 0;
-  for (size_t k = 0; k < parts.program.inputs.size(); ++k) {
-    const auto kind = parts.program.inputs[k].kind;
-    if (kind == InputSpec::Kind::fixed) {
-      values.push_back(parts.program.graph.inputs[k].constant);
-    } else {
-      values.emplace_back(kind == InputSpec::Kind::user ? inputs[next++] : parts.state[k]);
-    }
-  }
+  auto [device, values] = parts.placed(inputs);
   const auto is_training = [this](const exported::BoundCall& call) {  // may be kept until backward
     const auto found = parts_->modes.find(&call);
     return found == parts_->modes.end() ? this->is_training() : found->second->is_training();
   };
-  const exported::RunOptions run{parts.device, is_training};
+  const exported::RunOptions run{device, is_training};
   const auto outputs = CallActions::any() ? parts.regions->run(std::move(values), run)
                                           : exported::run_graph(parts.graph, std::move(values), run);
   parts.copy_back(outputs, inputs, this->is_training());

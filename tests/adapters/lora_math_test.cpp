@@ -27,7 +27,7 @@ struct Holder : torch::nn::Module {
 // What the adapted layer must compute: its weight and bias, A, B and the scaling, as plain tensors.
 struct Truth {
   explicit Truth(const torch::nn::Module& module) {
-    const auto& [name, layer] = lora_layers(module).at(0);
+    const auto [name, layer] = lora_layers(module).at(0);
     const auto parameters = module.named_parameters();
     weight = without_observed_key(layer->weight()).clone();
     if (layer->is_in_out()) weight = weight.t().contiguous();

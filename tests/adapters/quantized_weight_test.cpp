@@ -76,7 +76,7 @@ TEST(QuantizedWeights, LayersComputeWithTheDequantizedMatrix) {
     for (const auto& item : lora_layers(module)) item.second->lora_B().normal_(0, 0.3);
     const auto merged = merged_parameters(module);
     for (const auto& [name, value] : merged) plain.named_parameters()[name].copy_(value);
-    for (const at::IntArrayRef shape : {at::IntArrayRef({40, 64}), at::IntArrayRef({2, 3, 64})}) {
+    for (const auto& shape : {std::vector<int64_t>{40, 64}, std::vector<int64_t>{2, 3, 64}}) {
       const torch::AutoGradMode gradients(true);
       const at::Tensor x = torch::randn(shape), one = x.clone().set_requires_grad(true);
       const at::Tensor other = x.clone().set_requires_grad(true);

@@ -72,6 +72,19 @@ TEST(CheckpointWriter, ReusesItsBuffersWithoutMixingSaves) {
   }
 }
 
+TEST(CheckpointWriter, DoesNotWriteWhatItCopiedForASaveThatFailed) {
+  const TemporaryFolder folder;
+  CheckpointWriter writer;
+  const auto weights = torch::zeros(100);
+  State broken = state_of(weights);
+  broken.tensors["without_data"] = torch::empty({3}, torch::kMeta);  // its copy fails, after that of "w"
+  EXPECT_THROW(writer.submit({request(folder / "a.ckpt", broken)}, {}), std::exception);
+  weights.fill_(1);
+  writer.submit({request(folder / "b.ckpt", state_of(weights))}, {});
+  writer.finish();
+  EXPECT_TRUE(torch::equal(read_checkpoint(folder / "b.ckpt").tensor("w"), torch::ones(100)));
+}
+
 TEST(CheckpointWriter, WritesAMatrixAndItsTransposeAsTwo) {
   const TemporaryFolder folder;
   CheckpointWriter writer;

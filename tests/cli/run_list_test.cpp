@@ -216,6 +216,17 @@ TEST(RunJson, HoldsEverythingInAscii) {
   EXPECT_EQ(read["runs"][2]["duration"], 90.0);
 }
 
+// The folder that the process is in is gone, and with it the name of ".".
+TEST(RunsReadOnSeveralThreads, HaveTheirErrorOnTheCallersThread) {
+  const auto before = std::filesystem::current_path();
+  {
+    const test::TemporaryFolder gone;
+    std::filesystem::current_path(gone.path());
+  }
+  EXPECT_THROW((void)read_runs(std::vector<std::string>(64, "."), ""), std::filesystem::filesystem_error);
+  std::filesystem::current_path(before);
+}
+
 TEST(RunsWithoutARecord, AreCompletedFromTheirOtherFiles) {
   const test::TemporaryFolder folder;
   std::filesystem::create_directory(folder / "version_0");

@@ -4,6 +4,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
 #include "levin/recompute/sequential_calls.h"
 
 namespace levin::module_call_test {
@@ -135,6 +140,41 @@ TEST(Call, PassesTensorsThatMayBeMissing) {
   std::vector<std::string> order;
   const Acting action(maybe, std::make_shared<Scaling>(10, "a", order));
   EXPECT_EQ(levin::call(maybe, torch::tensor(1), std::optional(torch::tensor(2))).item<int64_t>(), 30);
+}
+
+// Gives what it gets.
+class Passing final : public CallAction {
+ public:
+  TensorList around(const ModuleForward& forward, const TensorList& inputs, ChainPlace) override {
+    return forward(inputs, nullptr);
+  }
+};
+
+TEST(Call, OnOneThreadGoesOnWhileAnotherChangesTheActionsOfOtherModules) {
+  Twice with_action, plain;
+  const Acting kept(with_action, std::make_shared<Passing>());
+  std::atomic<bool> over = false;
+  std::atomic<int64_t> calls = 0;
+  bool right = true;
+  std::thread caller([&] {
+    while (!over) {
+      const at::Tensor x = torch::tensor(3);
+      right = right && levin::call(with_action, x, 4).item<int64_t>() == 10;
+      right = right && levin::call(plain, x, 4).item<int64_t>() == 10;
+      ++calls;
+    }
+  });
+  while (calls < 5000) {
+    std::vector<std::unique_ptr<Twice>> others;
+    std::vector<std::unique_ptr<Acting>> actions;
+    for (int k = 0; k < 10; ++k) {
+      others.push_back(std::make_unique<Twice>());
+      actions.push_back(std::make_unique<Acting>(*others.back(), std::make_shared<Passing>()));
+    }
+  }
+  over = true;
+  caller.join();
+  EXPECT_TRUE(right);
 }
 
 TEST(CallChain, IsTheBlocksOneAfterTheOther) {

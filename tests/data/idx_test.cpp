@@ -68,6 +68,9 @@ TEST(ReadIdx, NamesFileByteExpectedAndSeenOfAMalformedFile) {
   EXPECT_TRUE(holds(error(kShorts + "x"), {"byte 12:", "trailing", "saw 78"}));
   const std::string huge = bytes({0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255});
   EXPECT_TRUE(holds(error(huge), {"byte 8:", "multiply", "4294967295"}));
+  const std::string none_of_huge =
+      bytes({0, 0, 8, 4, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255});
+  EXPECT_TRUE(holds(error(none_of_huge), {"byte 12:", "multiply", "4294967295"}));
   EXPECT_TRUE(holds(error(""), {"byte 0:", "saw 0"}));
   EXPECT_TRUE(holds(error_of<DataError>([&] { (void)read_idx(folder / "none"); }), {"none", "No such file"}));
 }

@@ -2,11 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
+#include <memory>
 #include <thread>
 
 #include "device/on_test_device.h"
 #include "levin/callbacks/lora.h"
 #include "levin/inference/load_for_inference.h"
+#include "levin/models/exported/exported_program.h"
+#include "levin/strategies/move_module.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 
@@ -104,6 +108,36 @@ TEST_F(DeviceInference, many_threads_get_the_bits_of_one) {
   }
   EXPECT_EQ(compared, 300);
   EXPECT_EQ(differing, 0);
+}
+
+// The first of the threads moves the constants of the program, which follow its weights.
+TEST(DeviceInferenceOfPrograms, several_threads_may_make_the_first_predictions) {
+  const auto program = [] {
+    auto made = std::make_unique<ExportedProgram>(LEVIN_SOURCE_DIR "/tests/models/data/state.pt2");
+    made->eval();
+    return made;
+  };
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = torch::arange(12, torch::kFloat).view({3, 4}).cos(), shift = torch::ones({4});
+  const at::Tensor expected = program()->forward({x, shift}).at(0);
+  constexpr int kThreads = 4, kRounds = 25;
+  std::atomic<int> right = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto net = program();
+    const at::Device device(kTestDeviceType, 0);
+    move_module(*net, device);
+    std::barrier begin(kThreads);
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&] {
+        const at::NoGradGuard no_grad_here;
+        const std::vector<at::Tensor> inputs = {x.to(device), shift.to(device)};
+        begin.arrive_and_wait();
+        right += net->forward(inputs).at(0).cpu().equal(expected) ? 1 : 0;
+      });
+    }
+  }
+  EXPECT_EQ(right, kThreads * kRounds);
 }
 
 TEST_F(DeviceInference, one_that_is_not_there_is_refused) {

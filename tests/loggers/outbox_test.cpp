@@ -4,8 +4,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
+#include <memory>
 #include <thread>
 
+#include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/loggers/mlflow_logger.h"
 #include "levin/loggers/prometheus_logger.h"
@@ -86,6 +89,33 @@ TEST(Outbox, EndsADeliveryThatIsUnderWayWhenTheTimeIsUp) {
   outbox.start();
   push(outbox, 1);
   EXPECT_EQ(outbox.finish(Seconds(0.05)).waiting, 2);
+}
+
+// The end of a run may come between the choice of a pause and its beginning: here, while the failure is reported.
+TEST(Outbox, DoesNotSitOutALongPauseAtTheEnd) {
+  const TemporaryFolder folder;
+  std::promise<void> reported;
+  const auto finishing = std::make_shared<std::promise<void>>();
+  Console::instance().capture([&, once = finishing->get_future().share()](const std::string& line) {
+    if (line.find("cannot be reached") == std::string::npos) return;
+    reported.set_value();
+    once.wait();
+  });
+  OutboxOptions options = quick();
+  options.first_pause = options.longest_pause = Seconds(60);
+  int calls = 0;
+  Outbox outbox(folder.path(), options, [&](std::span<const SpilledEvent> events, const auto&) -> Delivery {
+    if (++calls == 1) return {Kind::again, 0, "Connection refused."};
+    return {Kind::delivered, events.size()};
+  });
+  outbox.start();
+  push(outbox, 1);
+  reported.get_future().wait();
+  auto report = std::async(std::launch::async, [&] { return outbox.finish(Seconds(20)); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // finish() has begun to wait
+  finishing->set_value();
+  EXPECT_EQ(report.get().delivered, 2);
+  Console::instance().capture({});
 }
 
 TEST(Outbox, CountsWhatIsRefusedAndReportsTheFirst) {

@@ -6,6 +6,7 @@ levin_test(loggers FILES
   loggers/log_stream_test.cpp
   loggers/logger_folder_test.cpp
   loggers/outbox_test.cpp
+  loggers/prometheus_logger_test.cpp
   loggers/prometheus_text_test.cpp
   loggers/run_folder_test.cpp
   loggers/spill_file_test.cpp
