@@ -14,6 +14,15 @@ namespace {
 
 constexpr size_t kMostPathBytes = 500;  // of a path in a message
 
+// "--trainer.max_epochs=" has an empty value, which does not mean null.
+std::string got(const ConfigNode& node) {
+  const std::string& written = node.mark.source;
+  const bool is_empty_override = node.is_scalar() && node.text.empty() && written.ends_with('=');
+  if (!is_empty_override) return node.shown();
+  return std::string("an empty value") +
+         (written.ends_with("+=") ? "" : ". If null is meant, write " + written + "null");
+}
+
 }  // namespace
 
 void Problems::add(const Mark& mark, const std::string& path, const std::string& what) {
@@ -51,14 +60,14 @@ bool parse_bool(const ConfigNode& node, bool& value) {
 }
 
 bool expected(const std::string& type, const ConfigNode& node, const std::string& path, Problems& problems) {
-  problems.add(node.mark, path, "expected " + type + ", got " + node.shown() + ".");
+  problems.add(node.mark, path, "expected " + type + ", got " + got(node) + ".");
   return false;
 }
 
 bool unknown_choice(const ConfigNode& node, const std::string& path, const std::vector<std::string>& known,
                     Problems& problems) {
   problems.add(node.mark, path,
-               "unknown value " + node.shown() + ". Known: " + join(known) + "." + did_you_mean(node.text, known));
+               "unknown value " + got(node) + ". Known: " + join(known) + "." + did_you_mean(node.text, known));
   return false;
 }
 

@@ -145,6 +145,26 @@ TEST(Override, MarksPointAtTheCommandLine) {
   EXPECT_EQ(problems.lines()[0], "--trainer.max_epochs=x: trainer.max_epochs: expected a whole number, got x.");
 }
 
+// A shell passes --trainer.max_epochs=$EPOCHS with EPOCHS unset as an empty value.
+TEST(Override, AnEmptyValueIsAnEmptyStringAndNoNull) {
+  Problems problems;
+  const ConfigNode node = assemble_config({Override{"trainer.max_epochs", ""}, Override{"trainer.default_root_dir", ""},
+                                           Override{"trainer.min_epochs", "null"}},
+                                          problems);
+  std::optional<int64_t> epochs = 3;
+  ValueType<std::optional<int64_t>>::read(*node.find("trainer")->find("max_epochs"), epochs, "trainer.max_epochs",
+                                          problems);
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(
+      problems.lines()[0],
+      "--trainer.max_epochs=: trainer.max_epochs: expected a whole number, got an empty value. If null is meant, write "
+      "--trainer.max_epochs=null.");
+  std::string folder = "x";
+  EXPECT_TRUE(ValueType<std::string>::read(*node.find("trainer")->find("default_root_dir"), folder, "", problems));
+  EXPECT_EQ(folder, "");
+  EXPECT_TRUE(node.find("trainer")->find("min_epochs")->is_null());
+}
+
 TEST(Override, AnIndexOutOfRangeSaysHowManyItemsThereAre) {
   expect_parts(override_errors(kTwoCallbacks, "--trainer.callbacks.2.patience=3"),
                {"--trainer.callbacks.2.patience=3: trainer.callbacks: there is no item 2", "2 items", "counted from 0",
