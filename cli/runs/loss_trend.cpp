@@ -12,7 +12,8 @@ constexpr size_t kParts = 10;
 constexpr size_t kEndParts = 3;         // in which a loss falls, or is flat
 constexpr size_t kLeastValues = 20;     // for a trend
 constexpr double kNegligible = 0.01;    // of the whole fall: less is no fall, however little the noise
-constexpr double kFlat = 0.05;          // of the whole fall: what noise may hide in a loss that is called flat
+constexpr double kFlat = 0.1;           // of the whole fall: what noise may hide in a loss that is called flat
+constexpr double kNoFall = 2;           // times the noise of a value: a smaller whole fall is none
 constexpr double kRounding = 1e-9;      // of the loss
 constexpr double kSpikeDeviations = 8;  // above the running mean
 constexpr size_t kSpikeWarmUp = 30;     // values before any can be a spike
@@ -104,7 +105,8 @@ void judge(const std::vector<double>& values, const std::vector<int64_t>& steps,
     return;
   }
   const double negligible = std::max(kNegligible * whole_fall, kRounding * std::abs(trend.end));
-  const double visible = std::max({kFlat * whole_fall, noise, negligible});
+  const bool never_fell = whole_fall < kNoFall * noise;
+  const double visible = std::max({kFlat * whole_fall, never_fell ? noise : 0, negligible});
   const auto falls = [&](const Fall& fall) { return fall.size > std::max(fall.margin, negligible); };
   const auto is_flat = [&](const Fall& fall) { return !falls(fall) && fall.margin <= visible; };
   const Fall last = fall_of(values, begin_of(kParts - kEndParts));
