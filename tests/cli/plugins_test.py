@@ -48,7 +48,7 @@ class Plugins(unittest.TestCase):
     def test_its_options_are_checked_like_others(self):
         status, output = self.fit(self.with_plugins(MODEL), "--model.lr=-1")
         self.assertEqual(status, 2, output)
-        self.assertRegex(output, r"--model.lr=-1: .*must be > 0.0, got -1.0")
+        self.assertRegex(output, r"error: --model.lr=-1: must be > 0.0, got -1.0")
 
     def test_help_and_list_open_the_library(self):
         (self.folder / "run.yaml").write_text(self.with_plugins(MODEL))
