@@ -84,64 +84,63 @@ void add_callbacks() {
   all.add<BackboneFinetuning>("BackboneFinetuning", "trains a head first, and its backbone from a later epoch on");
   all.add<BatchSizeFinder>("BatchSizeFinder", "finds the batch size that fits into memory, and trains with it");
   all.add<CutMix>("CutMix", "pastes a part of another image into each, and mixes their labels");
-  all.add<DeviceStatsMonitor>("DeviceStatsMonitor", "logs CPU, memory and GPU figures");
+  all.add<DeviceStatsMonitor>("DeviceStatsMonitor", "logs CPU, memory and GPU usage");
   all.add<EarlyStopping>("EarlyStopping", "ends a run when a metric stops improving");
-  all.add<EMAWeightAveraging>("EMAWeightAveraging", "an exponential moving average of the weights");
+  all.add<EMAWeightAveraging>("EMAWeightAveraging", "keeps an exponential moving average of the weights");
   all.add<GradientAccumulationScheduler>("GradientAccumulationScheduler",
                                          "changes accumulate_grad_batches at given epochs");
   all.add<GradientCentralization>("GradientCentralization", "subtracts the mean from each output's gradient");
   all.add<LearningRateFinder>("LearningRateFinder", "finds a learning rate by a range test, and trains with it");
-  all.add<LearningRateMonitor>("LearningRateMonitor", "writes the learning rates to the loggers");
+  all.add<LearningRateMonitor>("LearningRateMonitor", "logs the learning rates");
   all.add<LoRA>("LoRA", "trains low-rank updates of layers; reads and writes PEFT's adapters");
-  all.add<MixUp>("MixUp", "trains on means of two samples and their labels");
+  all.add<MixUp>("MixUp", "trains on weighted means of two samples and of their labels");
   all.add<ModelCheckpoint>("ModelCheckpoint", "saves the newest, the best and the last checkpoints");
   all.add<ModelSummary>("ModelSummary", "prints the layers before training");
-  all.add<OnExceptionCheckpoint>("OnExceptionCheckpoint", "saves the state of a training that fails");
+  all.add<OnExceptionCheckpoint>("OnExceptionCheckpoint", "saves a checkpoint when training fails");
   all.add<PredictionWriter>("PredictionWriter", "writes predictions to a file: CSV, JSON lines or safetensors");
   all.add<ProgressBar>("ProgressBar", "shows the progress of a run");
   all.add<SpikeDetection>("SpikeDetection", "ends a run when the training loss jumps");
   all.add<StochasticWeightAveraging>("StochasticWeightAveraging", "averages the weights of the last epochs");
-  all.add<ThroughputMonitor>("ThroughputMonitor", "writes samples, tokens and FLOPs a second to the loggers");
+  all.add<ThroughputMonitor>("ThroughputMonitor", "logs samples, tokens and FLOPs per second");
   all.add<Timer>("Timer", "ends a run after a given time");
-  all.add<WeightAveraging>("WeightAveraging", "the mean of the weights after every step");
+  all.add<WeightAveraging>("WeightAveraging", "averages the weights of all steps");
 }
 
 void add_data() {
   auto& all = Registry<DataModule>::instance();
-  all.add<CsvData>("CsvData", "columns of a CSV file");
-  all.add<FashionMnist>("FashionMnist", "clothes: 60000 + 10000 images of 28 x 28");
-  all.add<Hdf5Data>("Hdf5Data", "data sets of an HDF5 file");
-  all.add<ImageFolderData>("ImageFolderData", "folders of JPEG and PNG images, a sub-folder for each class");
-  all.add<Mnist>("Mnist", "handwritten digits: 60000 + 10000 images of 28 x 28");
-  all.add<NpyData>("NpyData", "NumPy arrays in .npy files, mapped");
-  all.add<TextCsv>("TextCsv", "texts and their classes in a CSV file, for encoders");
-  all.add<TextFile>("TextFile", "a text as blocks of tokens, for language models");
-  all.add<TokenFileData>("TokenFileData", "files of token ids, mapped, for language models");
+  all.add<CsvData>("CsvData", "samples from the columns of a CSV file");
+  all.add<FashionMnist>("FashionMnist", "Fashion-MNIST: 70,000 images of clothes in 10 classes, 28 x 28");
+  all.add<Hdf5Data>("Hdf5Data", "samples from the data sets of an HDF5 file");
+  all.add<ImageFolderData>("ImageFolderData", "JPEG and PNG images, one folder per class");
+  all.add<Mnist>("Mnist", "MNIST: 70,000 images of handwritten digits, 28 x 28");
+  all.add<NpyData>("NpyData", "samples from NumPy arrays in .npy files, memory-mapped");
+  all.add<TextCsv>("TextCsv", "texts and their classes from a CSV file, for encoders");
+  all.add<TextFile>("TextFile", "a text file as blocks of tokens, for language models");
+  all.add<TokenFileData>("TokenFileData", "files of token ids, memory-mapped, for language models");
 }
 
 void add_models() {
   auto& all = Registry<LightningModule>::instance();
-  all.add<CompiledModule>("CompiledModule", "a PyTorch module whose step was compiled ahead of time");
-  all.add<ExportedModule>("ExportedModule", "a model of PyTorch's: the .pt2 file of torch.export");
-  all.add<HuggingFaceClassifier>("HuggingFaceClassifier", "texts or images into classes by a model of Hugging Face");
-  all.add<HuggingFaceLM>("HuggingFaceLM", "a causal or masked language model of Hugging Face");
+  all.add<CompiledModule>("CompiledModule", "a PyTorch module whose training step was compiled ahead of time");
+  all.add<ExportedModule>("ExportedModule", "a PyTorch model exported from Python: the .pt2 file of torch.export");
+  all.add<HuggingFaceClassifier>("HuggingFaceClassifier", "classifies texts or images with a Hugging Face model");
+  all.add<HuggingFaceLM>("HuggingFaceLM", "a causal or masked language model from a Hugging Face folder");
 }
 
 void add_parts() {
   auto& loggers = Registry<Logger>::instance();
   loggers.add<CSVLogger>("CSVLogger", "metrics.csv and hparams.yaml");
-  loggers.add<JSONLinesLogger>("JSONLinesLogger", "metrics.jsonl: a line of JSON for each event");
-  loggers.add<MLFlowLogger>("MLFlowLogger", "a run on an MLflow server, which it never waits for");
-  loggers.add<PrometheusLogger>("PrometheusLogger",
-                                "a text file for the textfile collector of Prometheus' node_exporter");
-  loggers.add<SQLiteLogger>("SQLiteLogger", "all runs in one file of SQLite, readable during the runs");
+  loggers.add<JSONLinesLogger>("JSONLinesLogger", "metrics.jsonl: one line of JSON per event");
+  loggers.add<MLFlowLogger>("MLFlowLogger", "a run on an MLflow server; training never waits for it");
+  loggers.add<PrometheusLogger>("PrometheusLogger", "a file for the textfile collector of Prometheus' node_exporter");
+  loggers.add<SQLiteLogger>("SQLiteLogger", "all runs in one SQLite file, readable while they run");
   loggers.add<TensorBoardLogger>("TensorBoardLogger", "event files for TensorBoard");
   auto& profilers = Registry<Profiler>::instance();
   profilers.add<NvtxProfiler>("nvtx", "NVTX ranges around the parts of a run, for NVIDIA's Nsight");
-  profilers.add<SimpleProfiler>("simple", "counts the parts of a run and adds up their times");
+  profilers.add<SimpleProfiler>("simple", "how often each part of a run was called, and its time");
   profilers.add<TraceProfiler>("trace", "records every operator of some steps as Chrome JSON, for Perfetto");
   auto& strategies = Registry<Strategy>::instance();
-  strategies.add<DDP>("ddp", "a process for every device, gradients averaged while backward runs");
+  strategies.add<DDP>("ddp", "one process per device; gradients are averaged during backward");
   strategies.add<DataParallelStrategy>("dp", "one process, replicas on several devices, outputs on the first");
   strategies.add<BalancedDataParallelStrategy>("dp_balanced", "dp whose outputs stay on their devices");
   strategies.add<FSDP>("fsdp",
@@ -169,38 +168,38 @@ void add_optimizers() {
   auto& all = Registry<Optimizer>::instance();
   all.add<Adadelta>("Adadelta", "steps scaled by the size of past steps");
   all.add<Adagrad>("Adagrad", "gradients over the root of the sum of their squares");
-  all.add<Adam>("Adam", "adaptive moments");
+  all.add<Adam>("Adam", "steps from running means of the gradients and their squares");
   all.add<AdamW>("AdamW", "Adam with decoupled weight decay");
   all.add<Adamax>("Adamax", "Adam with the largest gradient as its scale");
-  all.add<LAMB>("LAMB", "AdamW for large batches: steps as large as a layer's weights");
-  all.add<LARS>("LARS", "momentum SGD for large batches: steps in proportion to a layer's weights");
+  all.add<LAMB>("LAMB", "AdamW for large batches: steps scaled to each layer's weights");
+  all.add<LARS>("LARS", "momentum SGD for large batches: steps scaled to each layer's weights");
   all.add<LBFGS>("LBFGS", "quasi-Newton steps; evaluates the model several times a step");
-  all.add<Lookahead>("Lookahead", "around another optimizer: goes half the way back every few steps");
-  all.add<Muon>("Muon", "orthogonal steps of matrices; AdamW for the other parameters");
+  all.add<Lookahead>("Lookahead", "wraps another optimizer: every few steps goes half the way back");
+  all.add<Muon>("Muon", "orthogonalized steps for matrices, AdamW for other parameters");
   all.add<NAdam>("NAdam", "Adam with Nesterov momentum");
   all.add<RAdam>("RAdam", "Adam with a rectified start");
   all.add<RMSprop>("RMSprop", "gradients over the root of their mean square");
-  all.add<SAM>("SAM", "around another optimizer: gradients at the highest loss near by, for flat minima");
+  all.add<SAM>("SAM", "wraps another optimizer: gradients at the highest loss nearby, for flat minima");
   all.add<ScheduleFreeAdamW>("ScheduleFreeAdamW", "AdamW with an average of the weights in place of a schedule");
   all.add<SGD>("SGD", "stochastic gradient descent, with momentum and Nesterov momentum");
 }
 
 void add_lr_schedulers() {
   auto& all = Registry<LRScheduler>::instance();
-  all.add<ChainedScheduler>("ChainedScheduler", "schedulers stepped together");
+  all.add<ChainedScheduler>("ChainedScheduler", "several schedulers stepped together");
   all.add<ConstantLR>("ConstantLR", "scales lr for the first steps");
   all.add<CosineAnnealingLR>("CosineAnnealingLR", "decreases lr along a cosine");
   all.add<CosineAnnealingWarmRestarts>("CosineAnnealingWarmRestarts", "a cosine with warm restarts");
   all.add<CosineWithWarmup>("CosineWithWarmup", "a linear warm-up, then a cosine to the end of the run");
   all.add<CyclicLR>("CyclicLR", "cycles lr between two bounds");
   all.add<ExponentialLR>("ExponentialLR", "decays lr every step");
-  all.add<LinearLR>("LinearLR", "moves lr linearly: a warmup");
+  all.add<LinearLR>("LinearLR", "changes lr linearly, e.g. for a warm-up");
   all.add<MultiStepLR>("MultiStepLR", "decays lr at milestones");
-  all.add<OneCycleLR>("OneCycleLR", "one rise and one long fall of lr");
+  all.add<OneCycleLR>("OneCycleLR", "one rise of lr, then one long fall");
   all.add<PolynomialLR>("PolynomialLR", "decreases lr to 0 as a polynomial");
   all.add<ReduceLROnPlateau>("ReduceLROnPlateau", "lowers lr when a metric stops improving");
-  all.add<SWALR>("SWALR", "moves lr to a constant: for weight averaging");
-  all.add<SequentialLR>("SequentialLR", "schedulers one after the other");
+  all.add<SWALR>("SWALR", "moves lr to a constant, for weight averaging");
+  all.add<SequentialLR>("SequentialLR", "several schedulers one after the other");
   all.add<StepLR>("StepLR", "decays lr every step_size steps");
 }
 

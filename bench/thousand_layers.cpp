@@ -1,8 +1,9 @@
-// Peak memory and time of a training step of a thousand Linear layers (examples/models/thousand_layers.h), without
-// recomputation and in 2 to 1000 segments: JSON, and a plot beside it. Least memory is near the square root of 1000.
+// Peak memory and time of a training step of a thousand Linear layers (examples/models/articles/thousand_layers.h),
+// without recomputation and in 2 to 1000 segments: JSON, and a plot beside it. Least memory is near the square root of
+// 1000.
 //
 //   bench_thousand_layers [--rounds N] [--quick]
-#include "models/thousand_layers.h"
+#include "models/articles/thousand_layers.h"
 
 #include "levin/core/console.h"
 #include "peak_memory.h"

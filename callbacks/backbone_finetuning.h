@@ -27,7 +27,7 @@ struct BackboneFinetuningOptions {
     using O = BackboneFinetuningOptions;
     return levin::fields(
         field("unfreeze_backbone_at_epoch", &O::unfreeze_backbone_at_epoch,
-              "the epoch (from 0) in which its training begins")
+              "the epoch, from 0, in which the backbone begins to train")
             .min(0),
         field("backbone_initial_ratio_lr", &O::backbone_initial_ratio_lr,
               "the ratio of its first lr to that of the optimizer's first group")

@@ -93,8 +93,8 @@ int64_t BatchSizeFinder::result(const Bounds& bounds) const {
                             : bounds.by_memory    ? count_of(bounds.too_large, "sample") + " run out of memory"
                                                   : count_of(bounds.too_large, "sample") + " are more than there are";
   Console::instance().print(named(count_of(bounds.fits, "sample") + " fit, " + limit + ". Batches have " +
-                                  count_of(found, "sample") + ", configured were " + std::to_string(configured_) +
-                                  "."));
+                                  count_of(found, "sample") + "; the configured size was " +
+                                  std::to_string(configured_) + "."));
   return found;
 }
 

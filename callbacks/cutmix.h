@@ -21,7 +21,7 @@ struct CutMixOptions {
   static auto fields() {
     using O = CutMixOptions;
     return levin::fields(
-        field("num_classes", &O::num_classes, "classes of the labels; set").min(1),
+        field("num_classes", &O::num_classes, "classes of the labels, required").min(1),
         field("alpha", &O::alpha, "the area that an image keeps is from Beta(alpha, alpha)").above(0.0),
         field("p", &O::p, "share of the batches that are mixed").min(0.0).max(1.0),
         field("input", &O::input, "place of the images (batch, …, height, width) in a batch").min(0),

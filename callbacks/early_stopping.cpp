@@ -5,10 +5,20 @@
 
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/core/short_number.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
+
+namespace {
+
+// As many digits as float32 has: with fewer a value could look like the threshold that it is compared with.
+std::string shown(double value) {
+  return short_number(value, 6);
+}
+
+}  // namespace
 
 EarlyStopping::EarlyStopping(EarlyStoppingOptions options)
     : options_(checked(std::move(options), "EarlyStoppingOptions")),
@@ -45,7 +55,7 @@ void EarlyStopping::check(Trainer& trainer) {
   const double best_before = best_score_;
   std::string reason = judge(found->second);
   if (options_.verbose && best_score_ != best_before && trainer.global_rank() == 0) {
-    Console::instance().print("EarlyStopping: " + options_.monitor + " improved to " + number_text(best_score_) + ".");
+    Console::instance().print("EarlyStopping: " + options_.monitor + " improved to " + shown(best_score_) + ".");
   }
   if (!trainer.strategy().any(!reason.empty())) return;
   if (reason.empty()) reason = "EarlyStopping: another rank asked to stop";
@@ -55,13 +65,13 @@ void EarlyStopping::check(Trainer& trainer) {
 }
 
 std::string EarlyStopping::judge(double value) {
-  const std::string seen = "EarlyStopping: " + options_.monitor + " is " + number_text(value);
+  const std::string seen = "EarlyStopping: " + options_.monitor + " is " + shown(value);
   if (options_.check_finite && !std::isfinite(value)) return seen + ", which is not finite";
   if (options_.stopping_threshold && is_better(value, *options_.stopping_threshold)) {
-    return seen + ", better than stopping_threshold " + number_text(*options_.stopping_threshold);
+    return seen + ", better than stopping_threshold " + shown(*options_.stopping_threshold);
   }
   if (options_.divergence_threshold && is_better(*options_.divergence_threshold, value)) {
-    return seen + ", worse than divergence_threshold " + number_text(*options_.divergence_threshold);
+    return seen + ", worse than divergence_threshold " + shown(*options_.divergence_threshold);
   }
   if (is_better(value, best_score_, options_.min_delta)) {
     best_score_ = value;
@@ -70,7 +80,7 @@ std::string EarlyStopping::judge(double value) {
   }
   if (++wait_count_ < options_.patience) return "";
   return "EarlyStopping: " + options_.monitor + " did not improve in " + count_of(wait_count_, "check") +
-         "; its best was " + number_text(best_score_);
+         "; its best was " + shown(best_score_);
 }
 
 bool EarlyStopping::is_better(double value, double other, double margin) const {

@@ -21,7 +21,7 @@ struct MixUpOptions {
   static auto fields() {
     using O = MixUpOptions;
     return levin::fields(
-        field("num_classes", &O::num_classes, "classes of the labels; set").min(1),
+        field("num_classes", &O::num_classes, "classes of the labels, required").min(1),
         field("alpha", &O::alpha, "the weight of a sample is from Beta(alpha, alpha): the larger, the more is mixed")
             .above(0.0),
         field("p", &O::p, "share of the batches that are mixed").min(0.0).max(1.0),

@@ -60,9 +60,9 @@ struct ModelCheckpointOptions {
     auto not_negative = [](const std::optional<int64_t>& n) { return !n || *n >= 0; };
     return levin::fields(
         field("dirpath", &O::dirpath, "folder of the files; empty: checkpoints/ in the log folder")
-            .check(has_no_nul, "a path without NUL bytes"),
+            .check_silently(has_no_nul, "a path without NUL bytes"),
         field("filename", &O::filename, "name with {metric:.2f}, {epoch} and {step}; empty: {epoch}-{step}")
-            .check(has_no_nul, "a name without NUL bytes"),
+            .check_silently(has_no_nul, "a name without NUL bytes"),
         field("monitor", &O::monitor, "the metric by which checkpoints are compared; empty: the newest is best"),
         field("verbose", &O::verbose, "print each save"),
         field("save_last", &O::save_last,

@@ -24,6 +24,7 @@
 #include "levin/cli/commands/tune.h"
 #include "levin/cli/config/arguments.h"
 #include "levin/cli/config/old_options.h"
+#include "levin/cli/config/open_plugins.h"
 #include "levin/cli/config/resolve_run.h"
 #include "levin/cli/config/run_parts.h"
 #include "levin/core/console.h"
@@ -138,7 +139,8 @@ int run_plan(const std::vector<std::string>& words, int width) {
   if (!words.empty() && words[0] == "memory") {
     return run_plan_memory({words.begin() + 1, words.end()}, width, &measure_memory);
   }
-  const std::string what = words.empty() ? "plan what?" : "\"" + cut_text(words[0]) + "\" cannot be planned.";
+  const std::string what =
+      words.empty() ? "what to plan is missing." : "\"" + cut_text(words[0]) + "\" cannot be planned.";
   Console::instance().error("levin plan: " + what +
                             " Use levin plan cluster or levin plan memory; --help after it lists its options.");
   return kExitBadConfig;
@@ -160,6 +162,10 @@ int check_output(int status, bool prints_results) {
 int run_checked(const Arguments& arguments, Problems& problems, bool& prints_results) {
   Console& console = Console::instance();
   const int width = console.width();
+  if (arguments.command == Command::list || arguments.command == Command::help) {
+    open_plugins_of(arguments.sources, problems);
+    if (!problems.empty()) return complain(problems);
+  }
   switch (arguments.command) {
     case Command::version:
       console.print(std::string("levin ") + version() + ", LibTorch " + TORCH_VERSION);

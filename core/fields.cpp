@@ -4,6 +4,15 @@
 
 namespace levin::detail {
 
+std::string rule_in_help(const std::string& rule, bool default_is_valid) {
+  const std::string more = ", and ";
+  const std::string head = rule.substr(0, rule.find(more));
+  if (head != "set") return rule;
+  const std::string rest = head.size() == rule.size() ? "" : rule.substr(head.size() + more.size());
+  if (!default_is_valid) return rest.empty() ? "required" : "required, " + rest;
+  return rest.empty() ? "not empty" : rest;
+}
+
 bool unknown_keys(const ConfigNode& node, const std::vector<std::string>& known, const std::string& path,
                   Problems& problems) {
   constexpr size_t kMostShown = 20;  // of a file with 50,000 wrong keys

@@ -39,13 +39,23 @@ struct Field {
   const char* name;
   T Options::*member;
   const char* doc;
-  std::vector<std::pair<std::function<bool(const T&)>, std::string>> rules = {};
+  struct Rule {
+    std::function<bool(const T&)> holds;
+    std::string text;
+    bool in_help = true;
+  };
+  std::vector<Rule> rules = {};
   bool takes_any_number = false;
   bool may_differ = false;
 
   /// The value must satisfy `holds`; `rule` completes the sentence "must be …".
   Field check(std::function<bool(const T&)> holds, std::string rule) && {
-    rules.emplace_back(std::move(holds), std::move(rule));
+    rules.push_back({std::move(holds), std::move(rule)});
+    return std::move(*this);
+  }
+  /// The same for what hardly anybody writes, such as a NUL byte in a path: help does not mention the rule.
+  Field check_silently(std::function<bool(const T&)> holds, std::string rule) && {
+    rules.push_back({std::move(holds), std::move(rule), false});
     return std::move(*this);
   }
   template <class N>
@@ -75,6 +85,7 @@ struct Field {
     may_differ = true;
     return std::move(*this);
   }
+  /// Help says "required" where the default is empty, else "not empty".
   Field not_empty() && {
     return std::move(*this).check([](const T& value) { return !value.empty(); }, "set");
   }
@@ -119,6 +130,11 @@ std::vector<std::string> field_names() {
   return names;
 }
 
+namespace detail {
+/// "set" and "set, and > 0" of an option whose default is not valid are "required" and "required, > 0".
+[[nodiscard]] std::string rule_in_help(const std::string& rule, bool default_is_valid);
+}  // namespace detail
+
 /// Each field for help: name, type, default, meaning.
 template <HasFields Options>
 std::vector<FieldInfo> describe_options() {
@@ -129,7 +145,9 @@ std::vector<FieldInfo> describe_options() {
     std::string text = to_yaml(ValueType<Value>::write(defaults.*f.member));
     while (!text.empty() && text.back() == '\n') text.pop_back();
     std::string doc = f.doc;
-    for (const auto& [holds, rule] : f.rules) doc += "; " + rule;
+    for (const auto& rule : f.rules) {
+      if (rule.in_help) doc += "; " + detail::rule_in_help(rule.text, rule.holds(defaults.*f.member));
+    }
     infos.push_back({f.name, ValueType<Value>::name(), text, doc});
   };
   std::apply([&](const auto&... f) { (describe(f), ...); }, Options::fields());
@@ -145,10 +163,10 @@ bool check_rules(const Field<Options, T>& f, const Options& options, const Mark&
     return false;
   }
   bool good = true;
-  for (const auto& [holds, rule] : f.rules) {
-    if (holds(options.*f.member)) continue;
+  for (const auto& rule : f.rules) {
+    if (rule.holds(options.*f.member)) continue;
     good = false;
-    problems.add(mark, path, "must be " + rule + ", got " + ValueType<T>::write(options.*f.member).shown() + ".");
+    problems.add(mark, path, "must be " + rule.text + ", got " + ValueType<T>::write(options.*f.member).shown() + ".");
   }
   return good;
 }

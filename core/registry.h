@@ -5,11 +5,13 @@
 // or no Options and a default constructor.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <map>
 #include <memory>
 #include <source_location>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "levin/core/fields.h"
@@ -91,24 +93,11 @@ class Registry {
   template <class T>
   void add(const std::string& name, const std::string& doc,
            std::source_location where = std::source_location::current()) {
-    Entry entry;
-    entry.name = name;
-    entry.doc = doc;
-    entry.file = where.file_name();
-    entry.line = static_cast<int>(where.line());
-    using Options = typename detail::OptionsOf<T>::type;
-    entry.describe = &describe_options<Options>;
-    entry.resolve = &detail::resolve_options<T>;
-    entry.make = [](const ConfigNode& init_args, const std::string& path) -> std::shared_ptr<Interface> {
-      Options options{};
-      Problems problems;
-      read_options(init_args, options, path, problems);
-      problems.throw_if_any();
-      if constexpr (std::is_same_v<Options, NoOptions>) return std::make_shared<T>();
-      if constexpr (!std::is_same_v<Options, NoOptions>) return std::make_shared<T>(options);
-    };
-    if (const Entry* first = find(name)) detail::duplicate_class(Interface::registry_name(), *first, entry);
-    entries_.push_back(std::move(entry));
+    static_assert(std::derived_from<T, Interface>,
+                  "levin: a registered class must derive publicly from the interface that the macro names: "
+                  "LightningModule for LEVIN_REGISTER_MODEL, DataModule for _DATA, Callback for _CALLBACK, Logger, "
+                  "Precision, Optimizer or LRScheduler for the others");
+    if constexpr (std::derived_from<T, Interface>) add_class<T>(name, doc, where);
   }
 
   [[nodiscard]] const Entry* find(const std::string& name) const {
@@ -157,6 +146,34 @@ class Registry {
   }
 
  private:
+  template <class T>
+  void add_class(const std::string& name, const std::string& doc, const std::source_location& where) {
+    using Options = typename detail::OptionsOf<T>::type;
+    static_assert(std::is_same_v<Options, NoOptions> || HasFields<Options>,
+                  "levin: the Options of a registered class must be a struct with a static function fields()");
+    static_assert(
+        std::is_same_v<Options, NoOptions> ? std::is_default_constructible_v<T> : std::is_constructible_v<T, Options>,
+        "levin: a registered class needs a public constructor that takes its Options, or none if it has no "
+        "Options, and must override all pure virtual functions of its interface");
+    Entry entry;
+    entry.name = name;
+    entry.doc = doc;
+    entry.file = where.file_name();
+    entry.line = static_cast<int>(where.line());
+    entry.describe = &describe_options<Options>;
+    entry.resolve = &detail::resolve_options<T>;
+    entry.make = [](const ConfigNode& init_args, const std::string& path) -> std::shared_ptr<Interface> {
+      Options options{};
+      Problems problems;
+      read_options(init_args, options, path, problems);
+      problems.throw_if_any();
+      if constexpr (std::is_same_v<Options, NoOptions>) return std::make_shared<T>();
+      if constexpr (!std::is_same_v<Options, NoOptions>) return std::make_shared<T>(options);
+    };
+    if (const Entry* first = find(name)) detail::duplicate_class(Interface::registry_name(), *first, entry);
+    entries_.push_back(std::move(entry));
+  }
+
   std::vector<Entry> entries_;
   std::map<std::string, ClassSpec> aliases_;
 };

@@ -6,10 +6,10 @@
 
 namespace levin {
 
-std::string short_number(double value) {
+std::string short_number(double value, int digits) {
   if (std::isnan(value)) return "nan";  // printf may write -nan
   std::array<char, 32> text = {};
-  std::snprintf(text.data(), text.size(), "%.4g", value);
+  std::snprintf(text.data(), text.size(), "%.*g", digits, value);
   return text.data();
 }
 

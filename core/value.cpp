@@ -1,5 +1,6 @@
 #include "levin/core/value.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -14,18 +15,56 @@ namespace {
 
 constexpr size_t kMostPathBytes = 500;  // of a path in a message
 
+// A path as an override may write it: model.hidden for model.init_args.hidden, callbacks.0 for callbacks[0].
+std::string short_path(const std::string& path) {
+  std::string text = path;
+  const std::string args = ".init_args.";
+  for (size_t at = text.find(args); at != std::string::npos; at = text.find(args)) text.erase(at, args.size() - 1);
+  std::string plain;
+  for (const char c : text) {
+    if (c != ']') plain += c == '[' ? '.' : c;
+  }
+  return plain;
+}
+
+// Whether the mark is an override of this very path, or appends the item there: "--trainer.max_epochs=x",
+// "--trainer.callbacks+=x".
+bool is_override_of(const Mark& mark, const std::string& path) {
+  if (mark.line != 0 || !mark.source.starts_with("--")) return false;
+  const size_t equals = mark.source.find('=');
+  if (equals == std::string::npos) return false;
+  std::string written = short_path(mark.source.substr(2, equals - 2));
+  std::string meant = short_path(path);
+  if (written.ends_with('+')) {
+    written.pop_back();
+    if (path.ends_with(']')) meant.resize(meant.rfind('.'));
+  }
+  return written == meant;
+}
+
+// "--trainer.max_epochs=" has an empty value, which does not mean null.
+std::string got(const ConfigNode& node) {
+  const std::string& written = node.mark.source;
+  const bool is_empty_override = node.is_scalar() && node.text.empty() && written.ends_with('=');
+  if (!is_empty_override) return node.shown();
+  return std::string("an empty value") +
+         (written.ends_with("+=") ? "" : ". If null is meant, write " + written + "null");
+}
+
 }  // namespace
 
 void Problems::add(const Mark& mark, const std::string& path, const std::string& what) {
   std::string line = mark.str();
-  if (!path.empty()) line += (line.empty() ? "" : ": ") + cut_text(path, kMostPathBytes);
+  if (!path.empty() && !is_override_of(mark, path)) line += (line.empty() ? "" : ": ") + cut_text(path, kMostPathBytes);
   line += (line.empty() ? "" : ": ") + what;
   // Names of files and keys cannot be trusted: terminal control characters are escaped.
   lines_.push_back(cut_text(line, SIZE_MAX));
+  paths_.push_back(path);
 }
 
 void Problems::add(const Problems& others) {
   lines_.insert(lines_.end(), others.lines_.begin(), others.lines_.end());
+  paths_.insert(paths_.end(), others.paths_.begin(), others.paths_.end());
 }
 
 void Problems::throw_if_any() const {
@@ -51,14 +90,14 @@ bool parse_bool(const ConfigNode& node, bool& value) {
 }
 
 bool expected(const std::string& type, const ConfigNode& node, const std::string& path, Problems& problems) {
-  problems.add(node.mark, path, "expected " + type + ", got " + node.shown() + ".");
+  problems.add(node.mark, path, "expected " + type + ", got " + got(node) + ".");
   return false;
 }
 
 bool unknown_choice(const ConfigNode& node, const std::string& path, const std::vector<std::string>& known,
                     Problems& problems) {
   problems.add(node.mark, path,
-               "unknown value " + node.shown() + ". Known: " + join(known) + "." + did_you_mean(node.text, known));
+               "unknown value " + got(node) + ". Known: " + join(known) + "." + did_you_mean(node.text, known));
   return false;
 }
 
@@ -68,10 +107,8 @@ std::string index_path(const std::string& path, size_t index) {
 
 bool only_about_parts(const Problems& problems, const std::string& path) {
   if (path.empty()) return false;
-  for (const auto& line : problems.lines()) {
-    if (line.starts_with(path + ": ") || line.find(": " + path + ": ") != std::string::npos) return false;
-  }
-  return !problems.empty();
+  const auto& paths = problems.paths();
+  return !paths.empty() && std::find(paths.begin(), paths.end(), path) == paths.end();
 }
 
 }  // namespace detail

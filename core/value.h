@@ -24,7 +24,8 @@ namespace levin {
 /// Collects everything that is wrong with a configuration, so that one run reports it all.
 class Problems {
  public:
-  /// Adds "where: path: what" (parts that are empty are left out).
+  /// Adds "where: path: what". Parts that are empty are left out, and the path of an override that begins with the same
+  /// one: "--trainer.devices=x: what".
   void add(const Mark& mark, const std::string& path, const std::string& what);
 
   void add(const Problems& others);
@@ -32,12 +33,15 @@ class Problems {
   [[nodiscard]] bool empty() const { return lines_.empty(); }
   [[nodiscard]] size_t size() const { return lines_.size(); }
   [[nodiscard]] const std::vector<std::string>& lines() const { return lines_; }
+  /// The path of each line.
+  [[nodiscard]] const std::vector<std::string>& paths() const { return paths_; }
 
   /// Throws ConfigError with all lines if there are any.
   void throw_if_any() const;
 
  private:
   std::vector<std::string> lines_;
+  std::vector<std::string> paths_;
 };
 
 /// "parent.key", or "key" where there is no parent.

@@ -53,7 +53,7 @@ struct MLFlowLoggerOptions {
         // One with credentials is refused by start(), whose message does not show it.
         field("tracking_uri", &O::tracking_uri,
               "URL of the server, http or https, without user and password; empty: MLFLOW_TRACKING_URI")
-            .check(
+            .check_silently(
                 [](const std::string& uri) {
                   return uri.empty() || uri.starts_with("http://") || uri.starts_with("https://") ||
                          uri.find('@') != std::string::npos;

@@ -39,6 +39,13 @@ std::string record_path(const std::string& folder) {
   return (fs::path(folder) / "run.json").string();
 }
 
+// A session that says it is running was killed: another one has the folder now. It ended when it last wrote.
+void close_killed(OrderedJson& sessions, const OrderedJson& updated) {
+  if (sessions.empty() || sessions.back().value("status", "") != "running") return;
+  sessions.back()["status"] = "killed";
+  sessions.back()["ended"] = updated;
+}
+
 OrderedJson usage_node(const RankUsage& usage) {
   return {{"rank", usage.rank},
           {"host", usage.host},
@@ -112,6 +119,7 @@ void RunRecorder::read_earlier(const RunProgress& status) {
     writes_ = status.command == "fit" || earlier.value("command", "") != "fit";
     started_ = earlier.value("started", started_);
     sessions_ = earlier.value("sessions", Json::array());
+    close_killed(sessions_, earlier.value("updated", Json()));
     checkpoints_ = earlier.value("checkpoints", Json::array());
     trained_before_ = earlier.value("trained_seconds", 0.0);
     split_before_ = earlier.value("time_split", std::map<std::string, double>());

@@ -22,7 +22,7 @@ struct LookaheadOptions {
 
   static auto fields() {
     using O = LookaheadOptions;
-    return levin::fields(field("optimizer", &O::optimizer, "the optimizer that takes the steps; set").not_empty(),
+    return levin::fields(field("optimizer", &O::optimizer, "the optimizer that takes the steps").not_empty(),
                          field("k", &O::k, "steps between two returns").min(1),
                          field("alpha", &O::alpha, "share of the way that is kept").min(0.0).max(1.0));
   }

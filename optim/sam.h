@@ -24,7 +24,7 @@ struct SAMOptions {
   static auto fields() {
     using O = SAMOptions;
     return levin::fields(
-        field("optimizer", &O::optimizer, "the optimizer that takes the step; set").not_empty(),
+        field("optimizer", &O::optimizer, "the optimizer that takes the step").not_empty(),
         field("rho", &O::rho, "how far from the weights the gradient is taken, as a norm over all of them").min(0.0),
         field("adaptive", &O::adaptive, "distances relative to the size of each weight (Kwon et al. 2021)"));
   }

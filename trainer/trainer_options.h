@@ -238,8 +238,7 @@ struct TrainerOptions {
         field("gradient_clip_val", &O::gradient_clip_val, "maximum gradient norm (or value); 0 or unset: no clipping")
             .check([](const std::optional<double>& v) { return !v || *v >= 0; }, ">= 0"),
         field("gradient_clip_algorithm", &O::gradient_clip_algorithm, "clip the norm of all gradients, or each value"),
-        field("limit_train_batches", &O::limit_train_batches, "batches of a training epoch: a number, or a share")
-            .check(share, share_rule),
+        field("limit_train_batches", &O::limit_train_batches, "batches of a training epoch").check(share, share_rule),
         field("limit_val_batches", &O::limit_val_batches, "batches of a validation, per loader")
             .check(share, share_rule),
         field("limit_test_batches", &O::limit_test_batches, "batches of a test, per loader").check(share, share_rule),
@@ -270,7 +269,7 @@ struct TrainerOptions {
         field("enable_progress_bar", &O::enable_progress_bar, "show progress; default true"),
         field("enable_model_summary", &O::enable_model_summary, "print the layers before training; default true"),
         field("default_root_dir", &O::default_root_dir, "where logs and checkpoints go; empty: the working directory")
-            .check(has_no_nul, "a path without NUL bytes"),
+            .check_silently(has_no_nul, "a path without NUL bytes"),
         field("auto_resume", &O::auto_resume,
               "true: continue the newest run of this folder from its newest good checkpoint, or start if there is "
               "none; refuse "
@@ -282,9 +281,10 @@ struct TrainerOptions {
                 "true, false or warn"),
         field("auto_requeue", &O::auto_requeue,
               "in a Slurm job: SIGUSR1 saves and requeues the job, and a requeued job continues"),
-        field("nonfinite_loss", &O::nonfinite_loss,
-              "a loss that is nan or inf: stop before the update, skip the update, rollback to the last checkpoint, or "
-              "ignore"),
+        field(
+            "nonfinite_loss", &O::nonfinite_loss,
+            "a loss that is nan or inf: stop before the update, skip the update, roll back to the last checkpoint, or "
+            "ignore"),
         field("deterministic", &O::deterministic, "true: only deterministic algorithms; warn: warn where there is none")
             .check(
                 [](const std::variant<bool, std::string>& v) {

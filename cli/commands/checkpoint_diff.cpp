@@ -1,6 +1,7 @@
 #include "levin/cli/commands/checkpoint_diff.h"
 
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <map>
 
@@ -46,9 +47,54 @@ void compare(const ConfigNode& a, const ConfigNode& b, const std::string& path, 
   lines.push_back("value " + shown(path) + ": " + text(a) + " and " + text(b));
 }
 
+// The run's folder of a folder of checkpoints: usually that is its folder "checkpoints".
+std::string run_folder_of(const std::filesystem::path& checkpoints) {
+  std::filesystem::path folder = checkpoints.lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  return (folder.filename() == "checkpoints" ? folder.parent_path() : folder).string();
+}
+
+// Where the file is, and where its callbacks wrote it, if it was moved since.
+std::vector<std::string> run_folders(const CheckpointFile& file) {
+  std::error_code code;
+  const auto path = std::filesystem::absolute(file.file().path(), code);
+  std::vector<std::string> folders = {run_folder_of(path.parent_path())};
+  const ConfigNode* callbacks = file.values().find("callbacks");
+  if (callbacks == nullptr || !callbacks->is_map()) return folders;
+  for (const auto& callback : callbacks->entries) {
+    const ConfigNode* dirpath = callback.value.find("dirpath");
+    if (dirpath != nullptr && dirpath->is_scalar() && dirpath->text.starts_with('/')) {
+      folders.push_back(run_folder_of(dirpath->text));
+    }
+  }
+  return folders;
+}
+
+std::string from_run_folder(const std::string& text, const std::vector<std::string>& folders) {
+  for (const auto& folder : folders) {
+    const bool is_below = text.starts_with(folder) && (text.size() == folder.size() || text[folder.size()] == '/');
+    if (is_below && folder.size() > 1) return "RUN" + text.substr(folder.size());
+  }
+  return text;
+}
+
+// Paths below the run's folder, among values and keys, as paths from there.
+void shorten_paths(ConfigNode& node, const std::vector<std::string>& folders) {
+  node.text = from_run_folder(node.text, folders);
+  for (auto& item : node.items) shorten_paths(item, folders);
+  for (auto& entry : node.entries) {
+    entry.key = from_run_folder(entry.key, folders);
+    shorten_paths(entry.value, folders);
+  }
+}
+
 // Values of a checkpoint; another program's metadata.
 ConfigNode values_of(const CheckpointFile& file) {
-  if (file.is_checkpoint()) return file.values();
+  if (file.is_checkpoint()) {
+    ConfigNode values = file.values();
+    shorten_paths(values, run_folders(file));
+    return values;
+  }
   ConfigNode values = ConfigNode::map();
   for (const auto& [key, value] : file.file().metadata())
     values.set("metadata." + key, ConfigNode::scalar(value, true));
@@ -114,9 +160,9 @@ void compare_tensors(const CheckpointFile& a, const CheckpointFile& b, std::vect
 
 }  // namespace
 
-std::vector<std::string> checkpoint_differences(const CheckpointFile& a, const CheckpointFile& b) {
+std::vector<std::string> checkpoint_differences(const CheckpointFile& a, const CheckpointFile& b, Compared compared) {
   std::vector<std::string> lines;
-  compare(values_of(a), values_of(b), "", lines);
+  if (compared == Compared::everything) compare(values_of(a), values_of(b), "", lines);
   compare_tensors(a, b, lines);
   return lines;
 }

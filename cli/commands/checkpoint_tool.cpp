@@ -34,7 +34,10 @@ struct Word {
 constexpr std::array kWords{
     Word{"inspect", "FILE", "what it is, where training would continue from it, every tensor", 1, 1},
     Word{"verify", "FILE…", "check all bytes of each file; exit status 1 if one is damaged", 1, SIZE_MAX},
-    Word{"diff", "A B", "what differs between two files; exit status 0 if nothing, 1 if something does", 2, 2},
+    Word{"diff", "[--tensors] A B",
+         "what differs between two files; with --tensors, their tensors alone: weights, and states of optimizers and "
+         "callbacks. Exit status 0 if nothing differs, 1 if something does",
+         2, 2},
     Word{"consolidate", "DIR OUT",
          "put a sharded checkpoint together in one file, for any strategy and number of ranks", 2, 2}};
 
@@ -245,10 +248,10 @@ int consolidate(const std::string& folder, const std::string& out) {
 
 // ---- diff --------------------------------------------------------------------------------------------------------
 
-int diff(const std::string& a, const std::string& b) {
+int diff(const std::string& a, const std::string& b, Compared compared) {
   const CheckpointFile first(a, Accept::any_safetensors);
   const CheckpointFile second(b, Accept::any_safetensors);
-  const std::vector<std::string> lines = checkpoint_differences(first, second);
+  const std::vector<std::string> lines = checkpoint_differences(first, second, compared);
   for (const auto& line : lines) Console::instance().print(line);
   if (lines.empty()) Console::instance().print("equal: " + count_of(first.file().entries().size(), "tensor"));
   return lines.empty() ? kExitOk : kExitRunFailed;
@@ -277,13 +280,18 @@ int run_checkpoint_tool(const std::vector<std::string>& words, int width) {
   std::vector<std::string> known;
   for (const Word& word : kWords) known.emplace_back(word.name);
   std::vector<std::string> files;
+  Compared compared = Compared::everything;
   for (const auto& word : words) {
     if (word == "-h" || word == "--help") {
       Console::instance().print(checkpoint_usage(width));
       return kExitOk;
     }
+    if (word == "--tensors") {
+      compared = Compared::tensors;
+      continue;
+    }
     if (word.starts_with("-") && word.size() > 1) {
-      return wrong_use("checkpoint: unknown option \"" + cut_text(word) + "\". It takes --help and files only.");
+      return wrong_use("checkpoint: unknown option \"" + cut_text(word) + "\". It takes --help, --tensors and files.");
     }
     files.push_back(word);
   }
@@ -300,10 +308,13 @@ int run_checkpoint_tool(const std::vector<std::string>& words, int width) {
     return wrong_use(std::string("checkpoint ") + word->name + ": got " + count_of(files.size(), "file") +
                      ". Write levin checkpoint " + word->name + " " + word->files + ".");
   }
+  if (compared == Compared::tensors && name != "diff") {
+    return wrong_use("checkpoint " + name + " takes no --tensors; checkpoint diff does.");
+  }
   if (name == "verify") return verify_all(files);
   try {
     if (name == "consolidate") return consolidate(files[0], files[1]);
-    return name == "inspect" ? inspect(files[0]) : diff(files[0], files[1]);
+    return name == "inspect" ? inspect(files[0]) : diff(files[0], files[1], compared);
   } catch (const CheckpointError& error) {
     const auto missing =
         std::find_if(files.begin(), files.end(), [](const auto& file) { return !near_file(file).empty(); });

@@ -46,9 +46,9 @@ std::string padded(const std::string& text, size_t width) {
   return text + std::string(width - std::min(width, columns(text)), ' ');
 }
 
-// Rows of cells, each cell wrapped within its column; the last column takes the rest of `width`.
-std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& widest, size_t width) {
-  if (rows.empty()) return "";
+// The last column takes the rest of `width`.
+std::vector<size_t> column_widths(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& widest,
+                                  size_t width) {
   std::vector<size_t> widths(rows[0].size(), 0);
   for (const auto& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
@@ -59,22 +59,33 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
     used += widths[i] + 2;
   }
   widths.back() = width > used + 20 ? width - used : 20;
-  std::string out;
-  for (const auto& row : rows) {
-    std::vector<std::vector<std::string>> cells;
-    size_t height = 0;
-    for (size_t i = 0; i < row.size(); ++i) {
-      cells.push_back(lines_of(row[i], widths[i]));
-      height = std::max(height, cells.back().size());
-    }
-    for (size_t line = 0; line < height; ++line) {
-      std::string text = "  ";
-      for (size_t i = 0; i < cells.size(); ++i)
-        text += padded(line < cells[i].size() ? cells[i][line] : "", widths[i]) + "  ";
-      text.erase(text.find_last_not_of(' ') + 1);
-      out += text + "\n";
-    }
+  return widths;
+}
+
+// A row of cells, each cell wrapped within its column.
+std::string row_text(const std::vector<std::string>& row, const std::vector<size_t>& widths) {
+  std::vector<std::vector<std::string>> cells;
+  size_t height = 0;
+  for (size_t i = 0; i < row.size(); ++i) {
+    cells.push_back(lines_of(row[i], widths[i]));
+    height = std::max(height, cells.back().size());
   }
+  std::string out;
+  for (size_t line = 0; line < height; ++line) {
+    std::string text = "  ";
+    for (size_t i = 0; i < cells.size(); ++i)
+      text += padded(line < cells[i].size() ? cells[i][line] : "", widths[i]) + "  ";
+    text.erase(text.find_last_not_of(' ') + 1);
+    out += text + "\n";
+  }
+  return out;
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<size_t>& widest, size_t width) {
+  if (rows.empty()) return "";
+  const std::vector<size_t> widths = column_widths(rows, widest, width);
+  std::string out;
+  for (const auto& row : rows) out += row_text(row, widths);
   return out;
 }
 
@@ -83,11 +94,41 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// Where a class comes from, in the order of their sections: those of the user's program and plugins are the first.
+enum class Origin { own, levin, example, article };
+constexpr std::array kOrigins{std::pair{Origin::own, "yours"}, std::pair{Origin::levin, "Levin's"},
+                              std::pair{Origin::example, "examples (examples/models)"},
+                              std::pair{Origin::article, "of articles that Levin reproduces (docs/articles)"}};
+
+Origin origin_of(const ClassEntry& entry) {
+  const std::string_view file = entry.file;
+  if (file.find("examples/models/articles/") != std::string_view::npos) return Origin::article;
+  if (file.find("examples/models/") != std::string_view::npos) return Origin::example;
+  return file.ends_with("builtins.cpp") ? Origin::levin : Origin::own;
+}
+
+// One table, so that its columns are aligned, in sections where there are several origins.
 std::string classes_table(const ClassKind& kind, int width) {
   std::vector<std::vector<std::string>> rows;
-  for (const auto& entry : kind.classes) rows.push_back({entry.name, entry.doc});
+  std::vector<std::pair<std::string, size_t>> sections;  // title, rows
+  for (const auto& [origin, title] : kOrigins) {
+    const size_t before = rows.size();
+    for (const auto& entry : kind.classes) {
+      if (origin_of(entry) == origin) rows.push_back({entry.name, entry.doc});
+    }
+    if (rows.size() > before) sections.emplace_back(title, rows.size() - before);
+  }
+  if (rows.empty()) return "  none\n";
   const auto all = static_cast<size_t>(width);
-  return rows.empty() ? "  none\n" : table(rows, {all / 2}, all);
+  const std::vector<size_t> widths = column_widths(rows, {all / 2}, all);
+  std::string out;
+  size_t begin = 0;
+  for (const auto& [title, count] : sections) {
+    if (sections.size() > 1) out += " " + title + "\n";
+    for (size_t row = begin; row < begin + count; ++row) out += row_text(rows[row], widths);
+    begin += count;
+  }
+  return out;
 }
 
 std::vector<FieldInfo> top_level_fields() {
@@ -113,11 +154,11 @@ constexpr std::array kCommandDocs{
     std::pair{"tune --config FILE…", "find a batch size that fits, and a learning rate"},
     std::pair{"top [RUN]", "a live run in the terminal: progress, curves, ranks"},
     std::pair{"export --config FILE…", "write the model for onnxruntime, or for Hugging Face's libraries"},
-    std::pair{"convert FILE", "make a run file of one of Lightning's LightningCLI"},
+    std::pair{"convert FILE", "turn a config file of LightningCLI into a run file"},
     std::pair{"runs [FOLDER]", "a table of all runs below a folder, sorted and filtered"},
     std::pair{"report RUN…", "one HTML page about runs: health, curves, differences"},
-    std::pair{"list [KIND]", "names of the classes that a run file may use"},
-    std::pair{"help [NAME]", "every option of a class, or of the trainer"},
+    std::pair{"list [KIND]", "the classes that a run file can name; with --plugins, those of your libraries too"},
+    std::pair{"help [NAME]", "every option of a class, of the trainer, or of a command"},
 };
 
 }  // namespace
@@ -205,9 +246,9 @@ std::string class_help(const std::string& name, const std::vector<ClassKind>& ki
     }
   }
   if (out.empty()) {
-    problems.add(
-        {}, "help",
-        "unknown class \"" + cut_text(name) + "\"." + did_you_mean(short_name, known) + " Known: " + join(known) + ".");
+    problems.add({}, "help",
+                 "unknown class \"" + cut_text(name) + "\"." + did_you_mean(short_name, known) +
+                     " Known: " + join(known) + ". For a class of a library, add --plugins FILE or --config FILE.");
   }
   return out;
 }

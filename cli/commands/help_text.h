@@ -37,7 +37,8 @@ ClassKind class_kind(const std::string& name, const std::string& where) {
 [[nodiscard]] std::string command_help(Command command, const std::vector<FieldInfo>& trainer,
                                        const std::vector<ClassKind>& kinds, int width);
 
-/// "levin list [KIND]": names with one line each; an unknown kind is a problem.
+/// "levin list [KIND]": names with one line each, by where they come from: the user's own classes first, then Levin's,
+/// examples, and models of articles. An unknown kind is a problem.
 [[nodiscard]] std::string list_text(const std::string& kind, const std::vector<ClassKind>& kinds, int width,
                                     Problems& problems);
 

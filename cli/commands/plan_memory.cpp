@@ -204,7 +204,7 @@ int run_plan_memory(const std::vector<std::string>& words, int width, const Meas
   if (!problems.empty()) return report_problems(problems, kConclusion);
   const MeasuredMemory measured = at_wanted_batch(measure(read.run), options.batch_size);
   if (options.apply && measured.config.empty()) {
-    problems.add({}, "--apply", "there is no run file to write once more. Give the run by --config FILE.");
+    problems.add({}, "--apply", "there is no run file to write again. Name the run with --config FILE.");
     return report_problems(problems, kConclusion);
   }
   const MemoryBudget budget = options.budget ? MemoryBudget{options.budget->bytes} : measured.free;

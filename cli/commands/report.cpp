@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "levin/callbacks/progress_bar.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/exit_codes.h"
@@ -86,7 +87,8 @@ void report_fit(Trainer& trainer) {
   const std::string best = checkpoint_of(trainer, "best");
   if (!trainer.loggers().empty()) console.print("logs:        " + trainer.log_dir());
   if (!best.empty()) console.print("checkpoint:  " + best);
-  console.print("took:        " + readable_duration(trainer.elapsed()) + " for " +
+  if (trainer.callback<ProgressBar>() != nullptr) return;  // it has said how long it took
+  console.print("took:        " + readable_duration(trainer.elapsed()) + "; the run has " +
                 count_of(trainer.global_step(), "step") + " in " + count_of(trainer.current_epoch(), "epoch"));
 }
 

@@ -44,14 +44,18 @@ int report_end(SweepStore& store, const SweepResult& result, const std::string& 
   console.print(progress_text(store, trials, searcher->total(), store.elapsed()));
   switch (result.end) {
     case SweepEnd::stopped:
-      console.error("the sweep was stopped; its trials are at checkpoints. Continue by: " + again);
+      console.error("the sweep was stopped; its trials are at checkpoints. To continue: " + again);
       return 128 + result.signal_number;
     case SweepEnd::too_many_failures:
       console.error("the sweep ends after " + count_of(store.options().max_failures, "failed trial") +
-                    " in a row (max_failures). The last one: " + result.problem + "\nContinue by: " + again);
+                    " in a row (max_failures). The last one: " + result.problem + "\nTo continue: " + again);
+      return kExitRunFailed;
+    case SweepEnd::unlogged_metric:
+      console.error("the sweep ends, because no trial can be ranked: " + result.problem +
+                    " The trials are kept. Then continue with: " + again);
       return kExitRunFailed;
     case SweepEnd::out_of_time:
-      console.print("The sweep ends because its time is over (max_time). With a longer one, continue by: " + again);
+      console.print("The sweep ends because its time is over (max_time). To continue with a longer one: " + again);
       break;
     case SweepEnd::finished: break;
   }

@@ -75,8 +75,11 @@ int64_t max_resource_of(const SweepFile& file, const ResolvedRun& run, Problems&
   return most;
 }
 
-ConfigNode without_limits(ConfigNode node) {
+// Without the keys that may change. What ranks the trials may change as long as none has a value: it was misspelt.
+ConfigNode without_limits(ConfigNode node, bool is_ranked) {
   for (const char* key : kLimits) node.erase(key);
+  if (is_ranked) return node;
+  for (const char* key : {"metric", "mode"}) node.erase(key);
   return node;
 }
 
@@ -118,12 +121,14 @@ std::unique_ptr<SweepStore> open_sweep(const std::string& path, const std::strin
   }
   auto store = std::make_unique<SweepStore>(place);
   const ConfigNode before = read_yaml_text(store->plan().sweep, "sweep", problems);
-  std::string changed = difference(without_limits(before), without_limits(now));
+  const auto trials = store->trials();
+  const bool is_ranked = std::any_of(trials.begin(), trials.end(), [](const Trial& trial) { return !!trial.value(); });
+  std::string changed = difference(without_limits(before, is_ranked), without_limits(now, is_ranked));
   if (changed == "none" && read_file(run_file) != run_text) changed = "run";
   if (changed != "none") {
     problems.add({}, path,
                  "the sweep in " + place + " was begun with another " + changed +
-                     ". Take the old values, or begin a new sweep by --folder NAME.");
+                     ". Restore the old values, or begin a new sweep with --folder NAME.");
     return nullptr;
   }
   if (!before.same_as(now)) store->change_limits(to_yaml(now));

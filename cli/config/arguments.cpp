@@ -170,6 +170,22 @@ void add_options(CLI::App& app, Arguments& result, bool& version) {
   }
 }
 
+// "levin list" and "levin help" open the libraries that these name, and read nothing else of them.
+void check_sources(const Arguments& result, Problems& problems) {
+  if (is_run(result.command)) return;
+  const bool opens_plugins = result.command == Command::list || result.command == Command::help;
+  for (const ConfigSource& source : result.sources) {
+    const auto* change = std::get_if<Override>(&source);
+    const bool names_plugins = change == nullptr || change->path == "plugins" || change->path.starts_with("plugins[") ||
+                               change->path.starts_with("plugins.");
+    if (opens_plugins && names_plugins) continue;
+    problems.add({}, command_word(result.command),
+                 opens_plugins ? "takes only --plugins and --config, but got " + change->str() + "."
+                               : "takes no --config and no options of a run.");
+    return;
+  }
+}
+
 }  // namespace
 
 std::string command_word(Command command) {
@@ -216,11 +232,8 @@ Arguments parse_arguments(const std::vector<std::string>& args, const std::vecto
   for (const auto& [word, command] : kCommands) {
     if (chosen[help_with_command ? 1 : 0]->get_name() == word) result.command = command;
   }
-  if (is_run(result.command)) {
-    result.sources = std::move(reader.sources);
-  } else if (!reader.sources.empty()) {
-    problems.add({}, command_word(result.command), "takes no --config and no options of a run.");
-  }
+  result.sources = std::move(reader.sources);
+  check_sources(result, problems);
   return result;
 }
 

@@ -36,7 +36,7 @@ enum class Command {
 
 struct Arguments {
   Command command = Command::help;
-  std::vector<ConfigSource> sources = {};  // of fit, validate, test and predict
+  std::vector<ConfigSource> sources = {};  // of fit, validate, test and predict; the plugins of list and help
   bool print_config = false;               // print the resolved configuration and do nothing
   std::string log_level = "";              // of the run's log: "debug", "data=debug,info"; "": not given
   std::string log_format = "";             // "text" or "json"; "": not given

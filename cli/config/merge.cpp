@@ -147,7 +147,7 @@ class OverrideWalk {
     }
     if (!check_yaml_characters(change_.path, mark_, problems_)) return;
     const size_t problems_before = problems_.size();
-    const ConfigNode value = read_yaml_value(change_.value, mark_, problems_);
+    const ConfigNode value = value_of_change();
     if (problems_.size() != problems_before) return;
     ConfigNode changed = config;  // an invalid path must not change anything
     if (ConfigNode* target = walk(changed)) {
@@ -156,6 +156,16 @@ class OverrideWalk {
   }
 
  private:
+  // Nothing after "=" is an empty string, not YAML's null: a shell passes a variable that is not set as that.
+  ConfigNode value_of_change() {
+    if (change_.value.find_first_not_of(" \t") != std::string::npos) {
+      return read_yaml_value(change_.value, mark_, problems_);
+    }
+    ConfigNode empty = ConfigNode::scalar("", true);
+    empty.mark = mark_;
+    return empty;
+  }
+
   bool fail(const std::string& what) {
     problems_.add(mark_, walked_, what);
     return false;

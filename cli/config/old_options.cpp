@@ -91,8 +91,13 @@ class Translation {
       put(old, name, value);
     }
     const std::string place = old.key_mark.str();
-    notices.push_back((place.empty() ? "" : place + ": ") + "trainer." + old.key + ": " + shown(old.value) + " " +
-                      (current.remark.empty() ? "is an old spelling; " : "") + words + ".");
+    const bool is_override = place.starts_with("--trainer." + old.key + "=");  // it shows the option and its value
+    const std::string what = "trainer." + old.key + ": " + shown(old.value);
+    notices.push_back((is_override ? place + ": " : (place.empty() ? "" : place + ": ") + what + " ") +
+                      (!current.remark.empty() ? ""
+                       : is_override           ? "an old spelling; "
+                                               : "is an old spelling; ") +
+                      words + ".");
   }
 
  private:

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <set>
 
+#include "levin/cli/config/run_config.h"
+#include "levin/core/error.h"
 #include "levin/core/shared_library.h"
 
 namespace levin {
@@ -36,6 +38,14 @@ void open_plugin(const std::string& path, Problems& problems) {
 
 void open_plugins(const std::vector<std::string>& paths, Problems& problems) {
   for (const std::string& path : paths) open_plugin(path, problems);
+}
+
+void open_plugins_of(const std::vector<ConfigSource>& sources, Problems& problems) {
+  ConfigNode plugins = ConfigNode::map();
+  const ConfigNode config = assemble_config(sources, problems);
+  if (const ConfigNode* named = config.find("plugins")) plugins.set("plugins", *named);
+  const RunConfig read = read_run_config(plugins, problems);
+  if (problems.empty()) open_plugins(read.plugins, problems);
 }
 
 }  // namespace levin

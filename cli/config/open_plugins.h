@@ -6,12 +6,17 @@
 #include <string>
 #include <vector>
 
-#include "levin/core/error.h"
+#include "levin/cli/config/merge.h"
+#include "levin/core/value.h"
 
 namespace levin {
 
 /// Loads each library, once per process and until its end; `paths` are files, relative to the current folder. One that
 /// cannot be loaded becomes a problem. Runs the library's code.
 void open_plugins(const std::vector<std::string>& paths, Problems& problems);
+
+/// The same for those that run files and --plugins name, whatever else the files hold: for "levin list" and "levin
+/// help".
+void open_plugins_of(const std::vector<ConfigSource>& sources, Problems& problems);
 
 }  // namespace levin

@@ -32,10 +32,9 @@ void resolve_class_with_more(std::optional<Spec>& spec, const std::string& path,
 // created; each problem has its position in the file.
 void check_plan(const TrainerOptions& options, const ConfigNode& as_written, Problems& problems) {
   const std::string prefix = "TrainerOptions.";
-  const auto reported = problems.lines();
+  const auto reported = problems.paths();
   auto is_known = [&](const std::string& path) {
-    return std::any_of(reported.begin(), reported.end(),
-                       [&](const std::string& line) { return line.find(path + ":") != std::string::npos; });
+    return std::find(reported.begin(), reported.end(), path) != reported.end();
   };
   try {
     (void)resolve_plan(options);

@@ -50,7 +50,13 @@ bool RunConfig::is_seed(const std::optional<std::variant<int64_t, bool>>& seed) 
 
 RunConfig read_run_config(const ConfigNode& config, Problems& problems) {
   RunConfig run;
-  read_options(config, run, "", problems);
+  ConfigNode listed = config;
+  if (ConfigNode* plugins = listed.find("plugins"); plugins != nullptr && plugins->is_scalar()) {  // a single one
+    const Mark mark = plugins->mark;
+    *plugins = ConfigNode::list({*plugins});
+    plugins->mark = mark;
+  }
+  read_options(listed, run, "", problems);
   if (!run.trainer.is_null() && !run.trainer.is_map()) detail::expected("a map", run.trainer, "trainer", problems);
   return run;
 }

@@ -1,4 +1,8 @@
 // Which way a loss goes, beneath its noise.
+//
+// A straight line through the last three tenths says how much the loss fell there, and its standard error how much of
+// that may be noise (Student's t at 95 %). The loss is falling if it fell by more than the noise, and flat if it did
+// not and the noise is too small to hide a fall of note. docs/runs_and_reports.md has the numbers.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +13,14 @@
 namespace levin {
 
 struct LossTrend {
-  enum class Kind { too_short, falling, flat, rising, nonfinite };
+  enum class Kind {
+    too_short,
+    falling,
+    flat,
+    hidden,  // it may be falling or flat: the noise hides which
+    rising,
+    nonfinite
+  };
   Kind kind = Kind::too_short;
   double start = kUnknown;      // mean of the first tenth (at most 50 values)
   double end = kUnknown;        // mean of the last tenth

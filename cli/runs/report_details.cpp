@@ -109,7 +109,7 @@ Facts facts_of(const RunRecord& record) {
   if (!record.argv.empty()) facts.emplace_back("Command", html_code(command_text(record)));
   facts.emplace_back("Folder", html_code(record.folder));
   add("Started", time_text(record.started));
-  add("Ended", time_text(record.ended));
+  add(record.status == RunStatus::killed ? "Last seen" : "Ended", time_text(record.ended));
   add("Machine", record.host);
   add("Device", record.device);
   if (record.has_record) add("Ranks", std::to_string(record.world_size));
@@ -119,8 +119,10 @@ Facts facts_of(const RunRecord& record) {
   std::string sessions;
   for (const auto& session : record.sessions) {
     if (record.sessions.size() < 2) break;
+    const double seconds = session.ended - session.started;
     sessions += (sessions.empty() ? "" : "<br>") + html_text(time_text(session.started)) + ", from step " +
-                grouped_number(session.first_step) + (session.status.empty() ? "" : ": " + html_text(session.status));
+                grouped_number(session.first_step) + (session.status.empty() ? "" : ": " + html_text(session.status)) +
+                (seconds >= 0 ? " after " + readable_duration(Seconds(seconds)) : "");
   }
   if (!sessions.empty()) facts.emplace_back("Sessions", sessions);
   return facts;

@@ -215,6 +215,39 @@ void read_file_times(RunRecord& record) {
   }
 }
 
+// The last sign of life of a run that has recorded no end: metrics.csv may have rows from after run.json's last change.
+double last_sign_of_life(const RunRecord& record) {
+  const double rows = time_of(record.folder, "metrics.csv");
+  return std::isnan(record.updated) || rows > record.updated ? rows : record.updated;
+}
+
+// Seconds of training at a step, by the clock; kUnknown where it has no point up to there.
+double trained_at(const RunRecord& record, int64_t step) {
+  double seconds = kUnknown;
+  for (const auto& [at, trained] : record.clock) {
+    if (at <= step) seconds = trained;
+  }
+  return seconds;
+}
+
+// A killed process records no end. The last session ended at the run's last sign of life; where an earlier one is still
+// open, it has trained at least up to the step from which the next one went on.
+void close_killed_sessions(RunRecord& record) {
+  for (size_t k = 0; k < record.sessions.size(); ++k) {
+    RunSession& session = record.sessions[k];
+    const bool is_last = k + 1 == record.sessions.size();
+    if (!std::isnan(session.ended) || (is_last && record.status != RunStatus::killed)) continue;
+    session.status = status_word(RunStatus::killed);
+    if (is_last) {
+      session.ended = std::max(record.ended, session.started);
+    } else {
+      const double before = session.first_step == 0 ? 0 : trained_at(record, session.first_step);
+      const double until = session.started + trained_at(record, record.sessions[k + 1].first_step) - before;
+      session.ended = std::min(until, record.sessions[k + 1].started);
+    }
+  }
+}
+
 bool is_searched(const std::string& name) {
   return !name.starts_with(".") && name != "checkpoints" && !name.ends_with(".ckpt");
 }
@@ -303,7 +336,9 @@ RunRecord read_run_record(const std::string& folder) {
   const bool says_running = record.has_record && record.status == RunStatus::running;
   if (says_running && !is_run_alive(folder, record.host, record.pid, record.updated)) {
     record.status = RunStatus::killed;
+    record.ended = last_sign_of_life(record);
   }
+  close_killed_sessions(record);
   return record;
 }
 

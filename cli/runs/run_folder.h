@@ -115,7 +115,7 @@ struct FoundRuns {
 [[nodiscard]] bool is_run_folder(const std::string& folder);
 
 /// Never throws for what is in the files: see RunRecord::unreadable. A run that says it is running and whose process is
-/// gone has the status killed.
+/// gone has the status killed, and ended when it last wrote to run.json or metrics.csv; so has its session.
 [[nodiscard]] RunRecord read_run_record(const std::string& folder);
 
 /// Whether `a` sorts before `b`, where numbers within names count as numbers: version_2 before version_10.

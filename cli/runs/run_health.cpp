@@ -114,6 +114,11 @@ class Health {
                 ? "Training further gains little with these settings; lower the learning rate, or stop."
                 : "It has hardly learned: try another learning rate, and check the data and the labels.");
         break;
+      case LossTrend::Kind::hidden:
+        add(HealthLevel::note, "Training loss",
+            shown + " went " + span + ". Whether it still falls is hidden by its noise.",
+            "Log it more often (log_every_n_steps), or train longer.");
+        break;
       case LossTrend::Kind::rising:
         add(HealthLevel::bad, "Training loss",
             shown + " is rising: it was lowest (" + short_number(trend.lowest) + ") at " + at_step(trend.lowest_step) +

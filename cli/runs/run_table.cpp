@@ -77,6 +77,14 @@ std::string last_text(const ListedRun& run, const std::string& metric) {
   return found == run.record.metrics.end() ? "" : short_number(found->second.last);
 }
 
+// "a, b, c and 20 more columns"
+std::string shortened_list(std::vector<std::string> names, size_t most) {
+  if (names.size() <= most + 1) return join(names);
+  const size_t more = names.size() - most;
+  names.resize(most);
+  return join(names) + " and " + std::to_string(more) + " more columns";
+}
+
 class RunTable {
  public:
   RunTable(const std::vector<ListedRun>& runs, const RunTableOptions& options) : runs_(runs), options_(options) {}
@@ -87,7 +95,7 @@ class RunTable {
     std::string out;
     for (int line = -1; line < static_cast<int>(runs_.size()); ++line) out += line_text(line);
     if (!left_out.empty()) {
-      out += "\nNot shown, as the width is " + std::to_string(options_.width) + ": " + cut_text(join(left_out), 300) +
+      out += "\nNot shown, as the width is " + std::to_string(options_.width) + ": " + shortened_list(left_out, 6) +
              ". --json has everything.\n";
     }
     return out;

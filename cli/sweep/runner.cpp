@@ -45,11 +45,13 @@ class Runner {
   void recover();
   void settle(const Trial& trial, std::optional<int> status);
   void fail(const Trial& trial, const std::string& error, bool may_retry);
+  void note_unlogged(const Trial& trial, const std::string& error);
+  [[nodiscard]] std::vector<Trial> running_trials();
   void settle_ended();
   [[nodiscard]] bool fill_slots();
   [[nodiscard]] bool begin_next(const std::vector<Trial>& trials);
   void start(const Trial& waiting, int64_t slot);
-  void stop_all(int signal_number);
+  void stop_all(const std::string& reason);
   void show();
   void say(const Trial& trial, const std::string& what);
   [[nodiscard]] bool out_of_time() const;
@@ -61,6 +63,8 @@ class Runner {
   std::set<int64_t> children_ = {};  // process ids; other running trials were begun by an earlier sweep
   int64_t failures_in_a_row_ = 0;
   std::string last_problem_ = "";
+  std::string unlogged_ = "";  // no trial can be ranked: why
+  bool stopping_ = false;
   double elapsed_before_ = 0;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point noted_ = begin_;
@@ -73,8 +77,7 @@ bool Runner::out_of_time() const {
 
 // Trials that were running when an earlier sweep died: those that live go on, the others have a result or start again.
 void Runner::recover() {
-  for (const Trial& trial : store_.trials()) {
-    if (trial.state != TrialState::running || (only_ >= 0 && trial.id != only_)) continue;
+  for (const Trial& trial : running_trials()) {
     if (is_alive(trial.pid, trial.process)) {
       Console::instance().print("trial " + std::to_string(trial.id) + " is still running: process " +
                                 std::to_string(trial.pid) + ".");
@@ -99,6 +102,17 @@ void Runner::fail(const Trial& trial, const std::string& error, bool may_retry) 
   last_problem_ = error;
 }
 
+// If no trial has a value yet, the metric's name is wrong, and the others would train in vain. The trial waits then:
+// with the right name its value is read from what it has logged. Otherwise only this trial has none.
+void Runner::note_unlogged(const Trial& trial, const std::string& error) {
+  const auto trials = store_.trials();
+  if (std::any_of(trials.begin(), trials.end(), [](const Trial& each) { return each.value().has_value(); })) {
+    return fail(trial, error, /*may_retry=*/false);
+  }
+  unlogged_ = "trial " + std::to_string(trial.id) + ": " + error;
+  store_.put_back(trial.id);
+}
+
 void Runner::settle(const Trial& trial, std::optional<int> status) {
   const TrialOutcome outcome = read_outcome(store_, trial);
   switch (outcome.kind) {
@@ -113,11 +127,12 @@ void Runner::settle(const Trial& trial, std::optional<int> status) {
     }
     case TrialOutcome::Kind::stopped: return store_.put_back(trial.id);
     case TrialOutcome::Kind::failed: return fail(trial, outcome.error, /*may_retry=*/true);
+    case TrialOutcome::Kind::unlogged: return note_unlogged(trial, outcome.error);
     case TrialOutcome::Kind::lost: break;
   }
   if (!status) return store_.put_back(trial.id);
   const bool stopped_early = *status == kExitInterrupted || *status == kExitTerminated || *status == kExitHangup;
-  if (stopped_early && stop_signal() != 0) return store_.put_back(trial.id);  // before its first batch
+  if (stopped_early && (stopping_ || stop_signal() != 0)) return store_.put_back(trial.id);  // before its first batch
   const std::string output = (fs::path(store_.trial_folder(trial.id)) / "output.log").string();
   std::string error;
   for (const auto& line : last_lines(output, kErrorLines)) error += line + "\n";
@@ -126,9 +141,17 @@ void Runner::settle(const Trial& trial, std::optional<int> status) {
   fail(trial, error, *status != kExitBadConfig);
 }
 
+// Those that this runner is for.
+std::vector<Trial> Runner::running_trials() {
+  std::vector<Trial> trials = store_.trials();
+  std::erase_if(trials, [&](const Trial& trial) {
+    return trial.state != TrialState::running || (only_ >= 0 && trial.id != only_);
+  });
+  return trials;
+}
+
 void Runner::settle_ended() {
-  for (const Trial& trial : store_.trials()) {
-    if (trial.state != TrialState::running || (only_ >= 0 && trial.id != only_)) continue;
+  for (const Trial& trial : running_trials()) {
     if (children_.contains(trial.pid)) {
       const auto status = ended_child(trial.pid);
       if (!status) continue;
@@ -193,23 +216,19 @@ bool Runner::fill_slots() {
   }
 }
 
-void Runner::stop_all(int signal_number) {
-  Console::instance().print("Stopping the running trials at a checkpoint (" + stop_signal_name(signal_number) + ") …");
-  for (const Trial& trial : store_.trials()) {
-    const bool own = only_ < 0 || trial.id == only_;
-    if (own && trial.state == TrialState::running && is_alive(trial.pid, trial.process)) {
-      ::kill(static_cast<pid_t>(trial.pid), SIGINT);
-    }
+void Runner::stop_all(const std::string& reason) {
+  stopping_ = true;
+  std::vector<Trial> running = running_trials();
+  if (!running.empty()) {
+    Console::instance().print("Stopping the running trials at a checkpoint (" + reason + ") …");
   }
-  while (true) {
+  for (const Trial& trial : running) {
+    if (is_alive(trial.pid, trial.process)) ::kill(static_cast<pid_t>(trial.pid), SIGINT);
+  }
+  while (!running.empty()) {
     settle_ended();
-    const auto trials = store_.trials();
-    if (std::none_of(trials.begin(), trials.end(), [&](const Trial& trial) {
-          return trial.state == TrialState::running && (only_ < 0 || trial.id == only_);
-        })) {
-      return;
-    }
-    std::this_thread::sleep_for(kBetweenSweepLooks);
+    running = running_trials();
+    if (!running.empty()) std::this_thread::sleep_for(kBetweenSweepLooks);
   }
 }
 
@@ -232,11 +251,16 @@ SweepResult Runner::run() {
   SweepResult result;
   while (true) {
     if (const int number = stop_signal(); number != 0) {
-      stop_all(number);
+      stop_all(stop_signal_name(number));
       result = {SweepEnd::stopped, number, ""};
       break;
     }
     settle_ended();
+    if (!unlogged_.empty()) {
+      stop_all("the metric is not logged");
+      result = {SweepEnd::unlogged_metric, 0, unlogged_};
+      break;
+    }
     if (!fill_slots()) {
       if (failures_in_a_row_ >= store_.options().max_failures) {
         result = {SweepEnd::too_many_failures, 0, last_problem_};

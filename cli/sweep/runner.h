@@ -8,12 +8,12 @@
 namespace levin {
 
 /// What the end of a sweep was.
-enum class SweepEnd { finished, out_of_time, too_many_failures, stopped };
+enum class SweepEnd { finished, out_of_time, too_many_failures, unlogged_metric, stopped };
 
 struct SweepResult {
   SweepEnd end = SweepEnd::finished;
   int signal_number = 0;     // stopped
-  std::string problem = "";  // too many failures: the last one
+  std::string problem = "";  // too many failures: the last one; unlogged metric: what was logged
 };
 
 /// `program`: the levin tool. `only`: run this trial alone (-1: all), for a task of a Slurm array.

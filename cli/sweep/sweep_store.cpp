@@ -107,7 +107,7 @@ SweepStore SweepStore::create(const std::string& folder, const Plan& plan) {
 SweepStore::SweepStore(const std::string& folder) : folder_(folder) {
   if (!exists(folder)) {
     throw Error("there is no sweep in " + cut_text(folder, 200) +
-                ": it has no file sweep.sqlite. Begin one by levin sweep FILE, or name another folder.");
+                ": it has no file sweep.sqlite. Begin one with levin sweep FILE, or name another folder.");
   }
   database_ = std::make_shared<SqliteFile>(file_of(folder), kPatience);
   database_->execute("PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL;");

@@ -59,12 +59,13 @@ std::optional<double> metric_in(const json& result, const std::string& metric) {
   return value.is_number() ? value.get<double>() : std::nan("");
 }
 
-std::string known_metrics(const json& result) {
+std::string unlogged_text(const json& result, const std::string& metric) {
   std::vector<std::string> names;
   if (result.contains("metrics") && result["metrics"].is_object()) {
     for (const auto& [name, value] : result["metrics"].items()) names.push_back(name);
   }
-  return join(names);
+  return "the run did not log \"" + metric + "\"." + did_you_mean(metric, names) + " Logged: " + join(names) +
+         ". Set metric in the sweep file to one of them.";
 }
 
 }  // namespace
@@ -86,9 +87,8 @@ TrialOutcome read_outcome(const SweepStore& store, const Trial& trial) {
   auto value = metric_in(result, metric);
   if (!value) value = last_logged(store.trial_folder(trial.id), metric);
   if (!value) {
-    outcome.kind = TrialOutcome::Kind::failed;
-    outcome.error = "the run did not log \"" + metric + "\". Logged: " + known_metrics(result) +
-                    ". Set metric in the sweep file to one of them.";
+    outcome.kind = TrialOutcome::Kind::unlogged;
+    outcome.error = unlogged_text(result, metric);
   } else if (!std::isfinite(*value)) {
     outcome.kind = TrialOutcome::Kind::failed;
     outcome.error = metric + " is " + number_text(*value) + ".";

@@ -12,15 +12,16 @@ namespace levin {
 
 struct TrialOutcome {
   enum class Kind {
-    value,    // of the metric
-    stopped,  // by a signal, at a checkpoint
-    lost,     // there is no result
-    failed    // there is a result without a usable value
+    value,     // of the metric
+    stopped,   // by a signal, at a checkpoint
+    lost,      // there is no result
+    failed,    // there is a result whose value is not finite
+    unlogged,  // the run is complete and has not logged the metric
   };
   Kind kind = Kind::lost;
   double value = 0;
   bool finished = false;   // the run can go no further
-  std::string error = "";  // failed
+  std::string error = "";  // failed, unlogged
 };
 
 /// FOLDER/result-3.json of the trial's third launch.

@@ -13,7 +13,7 @@
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
 
-LEVIN_REGISTER_MODEL(GPT, "a language model of GPT-2's kind, of any size");
+LEVIN_REGISTER_MODEL(GPT, "a language model like GPT-2, of any size");
 
 namespace {
 

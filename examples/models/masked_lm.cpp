@@ -2,7 +2,7 @@
 
 #include "levin/core/module_call.h"
 
-LEVIN_REGISTER_MODEL(MaskedLM, "BERT's masked language model, of any size");
+LEVIN_REGISTER_MODEL(MaskedLM, "a masked language model like BERT, of any size");
 
 namespace {
 

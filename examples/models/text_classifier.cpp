@@ -3,7 +3,7 @@
 #include "levin/data/text/sentence_piece.h"
 #include "levin/trainer/found_option.h"
 
-LEVIN_REGISTER_MODEL(TextClassifier, "texts into classes by an encoder of BERT's or XLM-R's kind, of any size");
+LEVIN_REGISTER_MODEL(TextClassifier, "classifies texts: an encoder like BERT or XLM-R, of any size");
 
 namespace {
 

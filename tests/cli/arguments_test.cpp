@@ -99,7 +99,19 @@ TEST(Arguments, AllMistakesAreToldAtOnce) {
 }
 
 TEST(Arguments, ListAndHelpTakeNoRunOptions) {
-  expect_parts(errors({"list", "--config", "x.yaml"}), {"list: takes no --config"});
+  expect_parts(errors({"list", "--trainer.max_epochs=3"}), {"list: takes only --plugins and --config"});
+  expect_parts(errors({"help", "GPT", "--model.lr=3"}), {"help: takes only --plugins and --config", "--model.lr=3"});
+}
+
+TEST(Arguments, ListAndHelpTakeTheFilesThatNamePlugins) {
+  Problems problems;
+  const Arguments help = parse_arguments({"help", "MyModel", "--plugins", "x.so", "--config=run.yaml"}, {}, problems);
+  EXPECT_TRUE(problems.empty());
+  EXPECT_EQ(help.command, Command::help);
+  EXPECT_EQ(help.topic, "MyModel");
+  ASSERT_EQ(help.sources.size(), 2U);
+  EXPECT_EQ(std::get<Override>(help.sources[0]).value, "x.so");
+  EXPECT_EQ(std::get<ConfigFile>(help.sources[1]).path, "run.yaml");
 }
 
 }  // namespace

@@ -109,6 +109,59 @@ TEST(CheckpointTool, VerifyHasALineForEachFileAndFailsIfOneIsDamaged) {
   EXPECT_EQ(std::count(bad.output.begin(), bad.output.end(), '\n'), 4) << bad.output;
 }
 
+// As ModelCheckpoint writes it, with its paths among values and keys; `written` is where it was.
+State state_with_paths(const std::string& written) {
+  State state = run_state();
+  ConfigNode callback = ConfigNode::map();
+  callback.set("dirpath", ConfigNode::scalar(written + "/checkpoints", true));
+  ConfigNode scores = ConfigNode::map();
+  scores.set(written + "/checkpoints/best.ckpt", ConfigNode::scalar("0.5"));
+  callback.set("best_k_models", scores);
+  ConfigNode callbacks = ConfigNode::map();
+  callbacks.set("ModelCheckpoint", callback);
+  state.values.set("callbacks", callbacks);
+  return state;
+}
+
+TEST(CheckpointTool, DiffComparesPathsFromEachRunsFolder) {
+  const TemporaryFolder folder;
+  for (const char* run : {"a", "b", "moved"}) {
+    std::filesystem::create_directories(folder / run + "/checkpoints");
+    const std::string written = std::string(run) == "moved" ? "/elsewhere/version_3" : folder / run;
+    write_checkpoint(folder / run + "/checkpoints/last.ckpt", state_with_paths(written));
+  }
+  const std::string a = folder / "a/checkpoints/last.ckpt", b = folder / "b/checkpoints/last.ckpt";
+  EXPECT_EQ(run_levin("checkpoint diff " + a + " " + b).output, "equal: 4 tensors\n");
+  EXPECT_EQ(run_levin("checkpoint diff " + a + " " + folder / "moved/checkpoints/last.ckpt").status, 0);
+  State other = state_with_paths(folder / "b");
+  other.values.find("callbacks")->find("ModelCheckpoint")->set("last", ConfigNode::scalar("/tmp/x.ckpt", true));
+  write_checkpoint(b, other);
+  const Ran differs = run_levin("checkpoint diff " + a + " " + b);
+  EXPECT_EQ(differs.status, 1);
+  EXPECT_EQ(differs.output, "value callbacks.ModelCheckpoint.last: only in the second, \"/tmp/x.ckpt\"\n");
+}
+
+TEST(CheckpointTool, DiffOfTensorsLeavesTheValuesOut) {
+  const TemporaryFolder folder;
+  State b = run_state();
+  b.set<int64_t>("global_step", 20);
+  write_checkpoint(folder / "a.ckpt", run_state());
+  write_checkpoint(folder / "b.ckpt", b);
+  const std::string files = folder / "a.ckpt " + folder / "b.ckpt";
+  EXPECT_EQ(run_levin("checkpoint diff " + files).status, 1);
+  const Ran equal = run_levin("checkpoint diff --tensors " + files);
+  EXPECT_EQ(equal.status, 0);
+  EXPECT_EQ(equal.output, "equal: 4 tensors\n");
+  b.tensors["optimizers.0.0.exp_avg"] = torch::ones({2, 3});
+  write_checkpoint(folder / "b.ckpt", b);
+  const Ran differs = run_levin("checkpoint diff --tensors " + files);
+  EXPECT_EQ(differs.status, 1);
+  EXPECT_EQ(differs.output, "tensor optimizers.0.0.exp_avg: F32 (2, 3), largest difference 1.0, 6 of 6 differ\n");
+  const Ran wrong = run_levin("checkpoint verify --tensors " + folder / "a.ckpt");
+  EXPECT_EQ(wrong.status, 2);
+  expect_parts(wrong.output, {"checkpoint verify takes no --tensors; checkpoint diff does."});
+}
+
 TEST(CheckpointTool, DiffTellsTensorsAndValuesThatDiffer) {
   const TemporaryFolder folder;
   State a = run_state(), b = run_state();
@@ -171,12 +224,12 @@ TEST(CheckpointTool, WrongUseIsToldWithWhatIsRight) {
   expect("inspct x", 2, {"unknown subcommand \"inspct\"", "Did you mean \"inspect\"?"});
   expect("inspect", 2, {"got 0 files", "levin checkpoint inspect FILE"});
   expect("inspect a b", 2, {"got 2 files"});
-  expect("diff a", 2, {"got 1 file.", "levin checkpoint diff A B"});
+  expect("diff a", 2, {"got 1 file.", "levin checkpoint diff [--tensors] A B"});
   expect("verify --deep x", 2, {"unknown option \"--deep\""});
   expect("inspect " + folder / "lats.ckpt", 1,
          {"lats.ckpt: cannot be read: No such file", "Did you mean \"" + folder / "last.ckpt"});
   expect("diff " + folder / "last.ckpt" + " " + folder / "none", 2, {folder / "none: cannot be read"});
-  expect("--help", 0, {"levin checkpoint inspect FILE", "levin checkpoint diff A B", "exit status 1"});
+  expect("--help", 0, {"levin checkpoint inspect FILE", "levin checkpoint diff [--tensors] A B", "exit status 1"});
   EXPECT_EQ(run_levin("help checkpoint").output, run_levin("checkpoint --help").output);
   expect_parts(run_levin("help").output, {"checkpoint WORD FILE"});
   expect_parts(run_levin("chekpoint").output, {"Did you mean \"checkpoint\"?"});

@@ -92,6 +92,33 @@ TEST(HelpText, ListsOneKindOrAll) {
   EXPECT_TRUE(problems.empty());
 }
 
+ClassEntry model(const std::string& name, const std::string& file) {
+  ClassEntry entry;
+  entry.name = name;
+  entry.doc = "a model";
+  entry.file = file;
+  return entry;
+}
+
+TEST(HelpText, ListsTheUsersClassesBeforeLevinsAndItsExamples) {
+  const ClassKind models{"models",
+                         "model",
+                         {model("ThousandLayers", "/levin/examples/models/articles/thousand_layers.cpp"),
+                          model("GPT", "/levin/examples/models/gpt.cpp"),
+                          model("ExportedModule", "/levin/builtins.cpp"), model("Mine", "/home/me/mine.cpp")}};
+  Problems problems;
+  EXPECT_EQ(list_text("models", {models}, 80, problems),
+            "models (model)\n"
+            " yours\n"
+            "  Mine            a model\n"
+            " Levin's\n"
+            "  ExportedModule  a model\n"
+            " examples (examples/models)\n"
+            "  GPT             a model\n"
+            " of articles that Levin reproduces (docs/articles)\n"
+            "  ThousandLayers  a model\n");
+}
+
 TEST(HelpText, CommandHelpHoldsUsageKeysTrainerOptionsAndClasses) {
   const std::string text = command_help(Command::fit, describe_options<StopOptions>(), kinds(), 80);
   expect_parts(text,

@@ -142,7 +142,43 @@ TEST(Override, MarksPointAtTheCommandLine) {
   Problems problems;
   int64_t epochs = 0;
   ValueType<int64_t>::read(*value, epochs, "trainer.max_epochs", problems);
-  EXPECT_EQ(problems.lines()[0], "--trainer.max_epochs=x: trainer.max_epochs: expected a whole number, got x.");
+  EXPECT_EQ(problems.lines()[0], "--trainer.max_epochs=x: expected a whole number, got x.");
+}
+
+// What a problem with the value at `path` says, if it was set by that override.
+std::string problem_with(const Override& change, const std::string& path) {
+  Problems problems;
+  problems.add({change.str(), 0, 0}, path, "what");
+  return problems.lines()[0];
+}
+
+TEST(Override, ItsPathIsNamedOnce) {
+  EXPECT_EQ(problem_with({"trainer.devices", "x"}, "trainer.devices"), "--trainer.devices=x: what");
+  EXPECT_EQ(problem_with({"model.lr", "-1"}, "model.init_args.lr"), "--model.lr=-1: what");
+  EXPECT_EQ(problem_with({"trainer.callbacks.0.monitor", "a=b"}, "trainer.callbacks[0].init_args.monitor"),
+            "--trainer.callbacks.0.monitor=a=b: what");
+  EXPECT_EQ(problem_with({"trainer.callbacks", "X", true}, "trainer.callbacks[2]"), "--trainer.callbacks+=X: what");
+  EXPECT_EQ(problem_with({"trainer.recompute", "{a: 1}"}, "trainer.recompute.a"),
+            "--trainer.recompute={a: 1}: trainer.recompute.a: what");  // a part of what was written
+}
+
+// A shell passes --trainer.max_epochs=$EPOCHS with EPOCHS unset as an empty value.
+TEST(Override, AnEmptyValueIsAnEmptyStringAndNoNull) {
+  Problems problems;
+  const ConfigNode node = assemble_config({Override{"trainer.max_epochs", ""}, Override{"trainer.default_root_dir", ""},
+                                           Override{"trainer.min_epochs", "null"}},
+                                          problems);
+  std::optional<int64_t> epochs = 3;
+  ValueType<std::optional<int64_t>>::read(*node.find("trainer")->find("max_epochs"), epochs, "trainer.max_epochs",
+                                          problems);
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems.lines()[0],
+            "--trainer.max_epochs=: expected a whole number, got an empty value. If null is meant, write "
+            "--trainer.max_epochs=null.");
+  std::string folder = "x";
+  EXPECT_TRUE(ValueType<std::string>::read(*node.find("trainer")->find("default_root_dir"), folder, "", problems));
+  EXPECT_EQ(folder, "");
+  EXPECT_TRUE(node.find("trainer")->find("min_epochs")->is_null());
 }
 
 TEST(Override, AnIndexOutOfRangeSaysHowManyItemsThereAre) {

@@ -93,7 +93,7 @@ TEST(OldOptions, MayBeWrittenOnTheCommandLine) {
   EXPECT_EQ(over.problems, "");
   EXPECT_EQ(over.options.max_epochs, 3);
   EXPECT_EQ(over.options.accelerator, "gpu");
-  expect_parts(over.notices, {"--trainer.gpus=[0,1]: trainer.gpus: [0, 1] is an old spelling", "precision: 16-mixed"});
+  expect_parts(over.notices, {"--trainer.gpus=[0,1]: an old spelling; today: ", "precision: 16-mixed"});
 }
 
 TEST(OldOptions, BothSpellingsMustAgree) {

@@ -187,7 +187,7 @@ TEST(PlanMemory, SaysWhatIsWrongWithTheWords) {
   EXPECT_EQ(run_plan_memory({"--help"}, 100, none), kExitOk);
   Console::instance().capture({});
   expect_parts(said, {"there is no run to measure. Give --config FILE.", "11 potatoes", "--budget: no value follows",
-                      "there is no run file to write once more", "levin plan memory --config FILE"});
+                      "there is no run file to write again", "levin plan memory --config FILE"});
 }
 
 TEST(PlanMemory, MeasuresARunOfTheTool) {

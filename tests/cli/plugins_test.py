@@ -22,13 +22,16 @@ class Plugins(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def fit(self, text, *words):
-        (self.folder / "run.yaml").write_text(text)
+    def levin(self, *words):
         env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
         env.update(OMP_NUM_THREADS="1", NO_COLOR="1")
-        done = subprocess.run([LEVIN, "fit", "--config", "run.yaml", *words], cwd=self.folder, env=env, text=True,
-                              timeout=300, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run([LEVIN, *words], cwd=self.folder, env=env, text=True, timeout=300,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout
+
+    def fit(self, text, *words):
+        (self.folder / "run.yaml").write_text(text)
+        return self.levin("fit", "--config", "run.yaml", *words)
 
     def with_plugins(self, *libraries):
         return (f"plugins: {json.dumps(libraries)}\n"
@@ -45,7 +48,34 @@ class Plugins(unittest.TestCase):
     def test_its_options_are_checked_like_others(self):
         status, output = self.fit(self.with_plugins(MODEL), "--model.lr=-1")
         self.assertEqual(status, 2, output)
-        self.assertRegex(output, r"model.init_args.lr: must be > 0.0, got -1.0")
+        self.assertRegex(output, r"error: --model.lr=-1: must be > 0.0, got -1.0")
+
+    def test_help_and_list_open_the_library(self):
+        (self.folder / "run.yaml").write_text(self.with_plugins(MODEL))
+        for words in (["--plugins", MODEL], [f"--plugins={MODEL}"], [f"--plugins+={MODEL}"], ["--config", "run.yaml"]):
+            with self.subTest(words):
+                status, output = self.levin("help", "PluginModel", *words)
+                self.assertEqual(status, 0, output)
+                self.assertRegex(output, r"In a run file at model: .class_path: PluginModel")
+                self.assertRegex(output, r"lr +float")
+                status, output = self.levin("list", "models", *words)
+                self.assertEqual(status, 0, output)
+                self.assertRegex(output, r"^models \(model\)\n yours\n  PluginModel ")
+
+    def test_help_and_list_say_why_a_library_cannot_be_opened(self):
+        for words in (["help", "PluginModel"], ["list"]):
+            status, output = self.levin(*words, "--plugins", "nowhere.so")
+            self.assertEqual(status, 2, output)
+            self.assertRegex(output, r"plugins: there is no file nowhere.so \(from ")
+            self.assertNotIn("unknown class", output)
+        status, output = self.levin("help", "PluginModel")
+        self.assertEqual(status, 2, output)
+        self.assertIn("For a class of a library, add --plugins FILE or --config FILE.", output)
+
+    def test_a_single_library_needs_no_list(self):
+        status, output = self.fit(self.with_plugins().replace("plugins: []", f"plugins: {MODEL}"), "--print_config")
+        self.assertEqual(status, 0, output)
+        self.assertRegex(output, r"plugins:[^:]*" + re.escape(MODEL))
 
     def test_the_printed_file_names_the_libraries(self):
         status, output = self.fit(self.with_plugins(MODEL), "--print_config")

@@ -8,7 +8,6 @@
 #include "levin/cli/runs/chart_svg.h"
 #include "levin/cli/runs/curve_points.h"
 #include "levin/cli/runs/html_text.h"
-#include "levin/cli/runs/loss_trend.h"
 #include "levin/cli/runs/report_data.h"
 #include "levin/cli/runs/report_page.h"
 #include "levin/cli/runs/run_health.h"
@@ -126,48 +125,6 @@ TEST(Axis, LeavesOutliersOutWhereTheyWouldHideTheRest) {
   const ValueRange constant = value_range({0.5, 0.5, 0.5}, {});
   EXPECT_LT(constant.low, 0.5);
   EXPECT_GT(constant.high, 0.5);
-}
-
-LossTrend::Kind kind_of(const MetricSeries& series) {
-  return loss_trend(series).kind;
-}
-
-TEST(LossTrend, IsSeenBeneathTheNoise) {
-  std::mt19937 random(3);
-  std::normal_distribution<double> noise(0, 0.1);
-  using Kind = LossTrend::Kind;
-  EXPECT_EQ(kind_of(series_of(1000, [&](int64_t k) { return 3 - 0.002 * static_cast<double>(k) + noise(random); })),
-            Kind::falling);
-  const MetricSeries flat =
-      series_of(1000, [&](int64_t k) { return 1 + 2 * std::exp(-static_cast<double>(k) / 40) + noise(random); });
-  EXPECT_EQ(kind_of(flat), Kind::flat);
-  EXPECT_LE(loss_trend(flat).flat_since, 5000);
-  EXPECT_GE(loss_trend(flat).flat_since, 1000);
-  const MetricSeries rising =
-      series_of(1000, [&](int64_t k) { return 1 + std::abs(static_cast<double>(k) - 500) / 500 + noise(random); });
-  EXPECT_EQ(kind_of(rising), Kind::rising);
-  EXPECT_NEAR(static_cast<double>(loss_trend(rising).lowest_step), 5000, 1000);
-  EXPECT_EQ(kind_of(series_of(5, [](int64_t) { return 1.0; })), Kind::too_short);
-}
-
-TEST(LossTrend, NanAtTheEndIsNamedWithItsFirstStep) {
-  const LossTrend trend =
-      loss_trend(series_of(100, [](int64_t k) { return k < 70 ? 1.0 / static_cast<double>(k + 1) : std::nan(""); }));
-  EXPECT_EQ(trend.kind, LossTrend::Kind::nonfinite);
-  EXPECT_EQ(trend.nonfinite, 30);
-  EXPECT_EQ(trend.nonfinite_step, 700);
-}
-
-TEST(LossTrend, SpikesAreCounted) {
-  std::mt19937 random(5);
-  std::normal_distribution<double> noise(0, 0.05);
-  MetricSeries series =
-      series_of(2000, [&](int64_t k) { return 3 * std::exp(-static_cast<double>(k) / 500) + 0.5 + noise(random); });
-  EXPECT_EQ(loss_trend(series).spikes, 0);
-  series.values[1500] = 6;
-  series.values[1700] = 9;
-  EXPECT_EQ(loss_trend(series).spikes, 2);
-  EXPECT_EQ(loss_trend(series).highest_spike_step, 17'000);
 }
 
 const HealthFinding* finding(const std::vector<HealthFinding>& all, const std::string& topic) {

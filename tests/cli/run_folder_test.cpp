@@ -106,6 +106,32 @@ TEST_F(RunFolders, ARunWhoseProcessIsGoneWasKilled) {
   EXPECT_EQ(read(running_record(host_name(), pid_that_is_gone(), now())).status, RunStatus::killed);
 }
 
+TEST_F(RunFolders, AKilledRunLastedUntilItsLastSignOfLife) {
+  RunRecord record = read(R"({"status": "running", "host": "another-machine", "started": 1000, "updated": 1012,
+    "sessions": [{"started": 1000, "ended": null, "first_step": 0, "status": "running"}]})");
+  EXPECT_EQ(record.status, RunStatus::killed);
+  EXPECT_DOUBLE_EQ(record.ended, 1012);
+  EXPECT_DOUBLE_EQ(record.duration(), 12);
+  EXPECT_EQ(record.sessions[0].status, "killed");
+  folder_.write("metrics.csv", "step,loss\n0,1\n");  // a row from after the last change of run.json
+  const double written = 1012.5;
+  fs::last_write_time(folder_ / "metrics.csv",
+                      fs::file_time_type::clock::now() - std::chrono::duration_cast<fs::file_time_type::duration>(
+                                                             std::chrono::duration<double>(now() - written)));
+  record = read_run_record(folder_.path());
+  EXPECT_NEAR(record.duration(), 12.5, 0.1);
+}
+
+TEST_F(RunFolders, AnEarlierSessionThatRecordedNoEndLastedAsLongAsItTrained) {
+  const RunRecord record = read(R"({"status": "success", "started": 1000, "updated": 2020, "ended": 2020,
+    "clock": [[0, 0], [40, 20], [60, 30], [100, 45]],
+    "sessions": [{"started": 1000, "ended": null, "first_step": 0, "status": "running"},
+                 {"started": 2000, "ended": 2020, "first_step": 60, "status": "success"}]})");
+  EXPECT_EQ(record.sessions[0].status, "killed");
+  EXPECT_DOUBLE_EQ(record.sessions[0].ended, 1030);
+  EXPECT_DOUBLE_EQ(record.duration(), 50);
+}
+
 TEST_F(RunFolders, ARunWhoseProcessIsThereIsRunning) {
   EXPECT_EQ(read(running_record(host_name(), ::getpid(), now() + 5)).status, RunStatus::running);
 }

@@ -14,6 +14,7 @@ levin_test(cli FILES
   cli/yaml_file_test.cpp)
 
 levin_test(runs FILES
+  cli/loss_trend_test.cpp
   cli/metrics_reader_test.cpp
   cli/report_parts_test.cpp
   cli/run_folder_test.cpp

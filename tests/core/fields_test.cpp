@@ -42,6 +42,29 @@ std::string read_errors(const ConfigNode& node) {
   return text;
 }
 
+struct RequiredOptions {
+  std::string path = "";
+  static auto fields() {
+    using O = RequiredOptions;
+    return levin::fields(
+        field("path", &O::path, "the file")
+            .not_empty()
+            .check_silently([](const std::string& text) { return text != "odd"; }, "an ordinary path"));
+  }
+};
+
+TEST(Fields, HelpSaysWhatIsRequiredAndNoRuleThatHardlyAnybodyBreaks) {
+  EXPECT_EQ(describe_options<RequiredOptions>()[0].doc, "the file; required");
+  EXPECT_EQ(detail::rule_in_help("set, and > 0", false), "required, > 0");
+  EXPECT_EQ(detail::rule_in_help(">= 1", false), ">= 1");
+  Problems problems;
+  EXPECT_FALSE(check_options(RequiredOptions{}, "", problems));
+  EXPECT_FALSE(check_options(RequiredOptions{"odd"}, "", problems));
+  ASSERT_EQ(problems.size(), 2U);
+  EXPECT_EQ(problems.lines()[0], "path: must be set, got \"\".");
+  EXPECT_EQ(problems.lines()[1], "path: must be an ordinary path, got \"odd\".");
+}
+
 TEST(Fields, NamesAreInOrder) {
   EXPECT_EQ(field_names<OuterOptions>(), (std::vector<std::string>{"monitor", "delta", "limit", "marks", "inner"}));
   EXPECT_TRUE(field_names<NoOptions>().empty());
@@ -53,7 +76,7 @@ TEST(Fields, DescribeNameTypeDefaultAndMeaning) {
   EXPECT_EQ(infos[0].name, "monitor");
   EXPECT_EQ(infos[0].type, "string");
   EXPECT_EQ(infos[0].default_text, "val_loss");
-  EXPECT_EQ(infos[0].doc, "metric; set");
+  EXPECT_EQ(infos[0].doc, "metric; not empty");
   EXPECT_EQ(infos[1].default_text, "0.5");
   EXPECT_EQ(infos[1].doc, "least change; > 0; < 1.0");
   EXPECT_EQ(infos[2].type, "int or null");

@@ -1,8 +1,8 @@
-#include "models/thousand_layers.h"
+#include "models/articles/thousand_layers.h"
 
 #include <gtest/gtest.h>
 
-#include "models/paddle_mlp.h"
+#include "models/articles/paddle_mlp.h"
 
 namespace levin::thousand_layers_test {
 namespace {

@@ -80,6 +80,10 @@ class CompiledFile : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
+TEST_F(CompiledFile, without_a_path_is_an_error_that_names_the_option) {
+  expect(error_of([] { CompiledModule({}); }), {"CompiledModuleOptions.path: must be set"});
+}
+
 TEST_F(CompiledFile, that_is_missing_or_no_archive_is_named) {
   expect(error(), {path(), "is not a file", "tools/compile_step.py"});
   std::ofstream(path()) << "not a zip archive";

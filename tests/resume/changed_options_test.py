@@ -45,7 +45,7 @@ class Case(unittest.TestCase):
         self.assertNotIn("continuing from", said)
         newest = self.log / "checkpoints/last.ckpt"
         self.assertIn(f"error: auto_resume: the run of {newest} was begun with other options, so it is not continued, and "
-                      "nothing in its folder was changed. Take the old values, continue with the new ones by "
+                      "nothing in its folder was changed. Restore the old values, continue with the new ones by "
                       "trainer.auto_resume: warn, or begin a new run", said)
         return [line for line in said.splitlines() if " was " in line and " now." in line]
 

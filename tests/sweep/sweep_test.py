@@ -165,7 +165,7 @@ class Whole(Base):
         self.sweep_file("max_trials: 1")
         self.sweep("s.yaml", "--prepare")
         self.sweep_file("max_trials: 1\nseed: 4")
-        self.assertIn("was begun with another seed. Take the old values, or begin a new sweep by --folder NAME.",
+        self.assertIn("was begun with another seed. Restore the old values, or begin a new sweep with --folder NAME.",
                       self.sweep("s.yaml", status=2))
         self.sweep_file("max_trials: 1")
         self.write("run.yaml", RUN.replace("hidden: 4", "hidden: 5"))
@@ -191,12 +191,23 @@ class Whole(Base):
         self.assertEqual([t["state"] for t in self.state()["trials"]], ["failed", "failed"])
 
     def test_a_metric_that_is_not_logged_is_named_with_those_that_are(self):
-        self.sweep_file("max_trials: 1\nmax_retries: 0")
-        self.write("s.yaml", (self.folder / "s.yaml").read_text().replace("metric: val_loss", "metric: val_los"))
-        self.sweep("s.yaml", status=1)
-        error = self.state()["trials"][0]["error"]
-        self.assertIn('the run did not log "val_los". Logged:', error)
-        self.assertIn("val_loss", error)
+        self.sweep_file("max_trials: 4")
+        good = (self.folder / "s.yaml").read_text()
+        self.write("s.yaml", good.replace("metric: val_loss", "metric: val_los"))
+        said = self.sweep("s.yaml", status=1)
+        self.assertRegex(said, r'no trial can be ranked: trial 0: the run did not log "val_los"\. '
+                               r'Did you mean "val_loss"\? Logged: .*val_loss')
+        (trial,) = self.state()["trials"]
+        self.assertEqual((trial["state"], trial["launches"], trial["failures"]), ("waiting", 1, 0))
+        # With the right name the trial counts as it is, and the sweep goes on; then the metric is fixed.
+        (rows,) = glob.glob(f"{glob.escape(trial['folder'])}/**/metrics.csv", recursive=True)
+        before = pathlib.Path(rows).read_bytes()
+        self.write("s.yaml", good)
+        self.sweep("s.yaml")
+        self.assertEqual([t["state"] for t in self.state()["trials"]], ["completed"] * 4)
+        self.assertEqual(pathlib.Path(rows).read_bytes(), before, "it was not trained again")
+        self.write("s.yaml", good.replace("metric: val_loss", "metric: val_acc"))
+        self.assertIn("was begun with another metric", self.sweep("s.yaml", status=2))
 
     def test_words_that_are_wrong_are_named(self):
         self.assertIn("expected a sweep file, or status", self.sweep(status=2))
@@ -287,7 +298,7 @@ class Stopped(Base):
         process.send_signal(signal.SIGINT)
         said = process.stdout.read()
         self.assertEqual(process.wait(), 130, said)
-        self.assertIn("its trials are at checkpoints. Continue by: levin sweep s.yaml", said)
+        self.assertIn("its trials are at checkpoints. To continue: levin sweep s.yaml", said)
         self.assertEqual([t["state"] for t in self.state()["trials"]], ["waiting", "waiting"])
         self.assertEqual(len(list(self.folder.glob("s/trials/*/**/interrupted*.ckpt"))), 2)
 

@@ -103,6 +103,29 @@ TEST(RunReporter, ContinuesTheRecordOfARunThatIsResumed) {
   EXPECT_EQ(run["clock"].back()[0], 12);
 }
 
+// A killed process leaves a record that says it is running.
+TEST(RunReporter, ClosesTheSessionOfAKilledRunThatIsResumed) {
+  const TemporaryFolder folder;
+  {
+    TinyModule module;
+    Trainer trainer(options(folder, 1));
+    trainer.fit(module, {tiny_loader(24)});
+    trainer.save_checkpoint(folder / "one.ckpt");
+  }
+  Json killed = record(folder);
+  killed["status"] = killed["sessions"][0]["status"] = "running";
+  killed["ended"] = killed["sessions"][0]["ended"] = nullptr;
+  folder.write("run/run.json", killed.dump());
+  TinyModule module;
+  Trainer trainer(options(folder, 2));
+  trainer.fit(module, Loaders{tiny_loader(24)}, Loaders{}, folder / "one.ckpt");
+  const Json run = record(folder);
+  ASSERT_EQ(run["sessions"].size(), 2U);
+  EXPECT_EQ(run["sessions"][0]["status"], "killed");
+  EXPECT_EQ(run["sessions"][0]["ended"], killed["updated"]);
+  EXPECT_EQ(run["sessions"][1]["status"], "success");
+}
+
 TEST(RunReporter, BeginsAnewWhereARunIsNotResumed) {
   const TemporaryFolder folder;
   for (int k = 0; k < 2; ++k) {

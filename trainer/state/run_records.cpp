@@ -132,10 +132,11 @@ void judge(const Run& run, const StartingPoint& start, const std::vector<Changed
     }
   }
   if (refused.empty()) return;
-  refused.push_back("auto_resume: the run of " + start.path +
-                    " was begun with other options, so it is not continued, and nothing in its folder was changed. "
-                    "Take the old values, continue with the new ones by trainer.auto_resume: warn, or begin a new run "
-                    "with trainer.auto_resume: false or another trainer.default_root_dir.");
+  refused.push_back(
+      "auto_resume: the run of " + start.path +
+      " was begun with other options, so it is not continued, and nothing in its folder was changed. "
+      "Restore the old values, continue with the new ones by trainer.auto_resume: warn, or begin a new run "
+      "with trainer.auto_resume: false or another trainer.default_root_dir.");
   throw ConfigError(std::move(refused));
 }
 

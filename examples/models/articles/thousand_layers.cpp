@@ -1,6 +1,6 @@
 #include "thousand_layers.h"
 
-LEVIN_REGISTER_MODEL(ThousandLayers, "a chain of 1000 Linear layers, to be computed again in segments");
+LEVIN_REGISTER_MODEL(ThousandLayers, "a chain of 1000 linear layers, recomputed in segments");
 
 ThousandLayers::ThousandLayers(ThousandLayersOptions options)
     : options_(levin::checked(options, "ThousandLayersOptions")) {

@@ -4,8 +4,8 @@
 
 #include "levin/core/console.h"
 
-LEVIN_REGISTER_MODEL(EightWeights, "the linear model of the article on accumulation and DDP");
-LEVIN_REGISTER_DATA(EightNumbers, "its eight samples");
+LEVIN_REGISTER_MODEL(EightWeights, "a linear model of eight weights: DDP equals gradient accumulation");
+LEVIN_REGISTER_DATA(EightNumbers, "the eight samples that EightWeights is trained on");
 
 EightWeights::EightWeights(EightWeightsOptions options) : options_(levin::checked(options, "EightWeightsOptions")) {
   weight_ = register_parameter("weight", torch::ones({8}));

@@ -1,6 +1,6 @@
 #include "paddle_mlp.h"
 
-LEVIN_REGISTER_MODEL(PaddleMlp, "fully connected layers fc_1 to pred, as on Paddle's page about Recompute");
+LEVIN_REGISTER_MODEL(PaddleMlp, "the fully connected network of Paddle's page on recomputation");
 
 PaddleMlp::PaddleMlp(PaddleMlpOptions options) : options_(levin::checked(options, "PaddleMlpOptions")) {
   const int64_t hidden = options_.hidden;

@@ -1,0 +1,53 @@
+"""A class that is registered wrongly is a compile error that begins with a plain sentence.
+
+  register_mistakes_test.py COMPILER INCLUDE_FOLDER [unittest's arguments]
+"""
+
+import subprocess
+import sys
+import unittest
+
+COMPILER, INCLUDES = sys.argv.pop(1), sys.argv.pop(1)
+
+PROGRAM = """
+#include "levin/core/register.h"
+namespace levin {{
+struct Greeter {{
+  virtual ~Greeter() = default;
+  virtual int greet() = 0;
+  static const char* registry_name() {{ return "greeter"; }}
+}};
+}}
+{}
+LEVIN_REGISTER(Greeter, Mine, "a greeter");
+"""
+
+
+class RegisterMistakes(unittest.TestCase):
+    def errors(self, text):
+        done = subprocess.run([COMPILER, "-std=c++20", "-fsyntax-only", "-I", INCLUDES, "-x", "c++", "-"],
+                              input=PROGRAM.format(text), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return [line for line in done.stdout.splitlines() if " error: " in line]
+
+    def test_a_class_without_mistakes_compiles(self):
+        self.assertEqual(self.errors("struct Mine : levin::Greeter { int greet() override { return 1; } };"), [])
+
+    def test_a_class_of_another_kind_is_one_error(self):
+        found = self.errors("struct Mine { int greet() { return 1; } };")
+        self.assertEqual(len(found), 1, found)
+        self.assertIn("must derive publicly from the interface that the macro names", found[0])
+
+    def test_a_class_that_is_still_abstract_or_has_another_constructor_says_so(self):
+        for text in ("struct Mine : levin::Greeter {};",
+                     "struct Mine : levin::Greeter { explicit Mine(int) {} int greet() override { return 1; } };"):
+            found = self.errors(text)
+            self.assertIn("needs a public constructor that takes its Options", found[0])
+
+    def test_options_without_fields_say_so(self):
+        found = self.errors("struct Mine : levin::Greeter { struct Options { int a = 0; }; explicit Mine(Options) {} "
+                            "int greet() override { return 1; } };")
+        self.assertIn("must be a struct with a static function fields()", found[0])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
