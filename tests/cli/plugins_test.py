@@ -110,7 +110,7 @@ class Plugins(unittest.TestCase):
         self.assertEqual(weights["testdev"], weights["cpu"])
         status, output = self.fit(text, *words)
         self.assertEqual(status, 2, output)
-        self.assertIn('trainer.accelerator: "testdev" is not known.', output)
+        self.assertIn('--trainer.accelerator=testdev: "testdev" is not known.', output)
 
 
 if __name__ == "__main__":

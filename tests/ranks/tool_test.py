@@ -93,8 +93,8 @@ class OldOptions(ToolTest):
         status, said = self.run_tool(*self.fit, "--trainer.devices=2", "--trainer.distributed_backend=ddp",
                                      "--trainer.use_amp=false")
         self.assertEqual(status, 0, said)
-        self.assertEqual(said.count("trainer.distributed_backend: ddp is an old spelling; today: strategy: ddp."), 1, said)
-        self.assertEqual(said.count("trainer.use_amp: false is an old spelling; today: precision: 32-true."), 1, said)
+        self.assertEqual(said.count("--trainer.distributed_backend=ddp: an old spelling; today: strategy: ddp."), 1, said)
+        self.assertEqual(said.count("--trainer.use_amp=false: an old spelling; today: precision: 32-true."), 1, said)
 
     def test_the_printed_configuration_has_todays(self):
         status, said = self.run_tool(*self.fit, "--trainer.use_amp=true", "--trainer.amp_level=O1", "--print_config")
