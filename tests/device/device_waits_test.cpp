@@ -10,7 +10,7 @@ namespace {
 
 using namespace test;
 
-// Counts from the fourth batch on.
+// Counts from batch kFirst on: by then a recorded step has its recording.
 struct Seen {
   DeviceCounts counts = {};
   std::string read = {};
@@ -19,14 +19,13 @@ struct Seen {
 
 class Waits : public DeviceNet {
  public:
-  at::Tensor training_step(const Batch& batch, int64_t idx) override {
+  void on_train_batch_start(const Batch&, int64_t idx) override {
     if (idx == kFirst) reset_device_counts();
-    return DeviceNet::training_step(batch, idx);
   }
   void on_train_batch_end(const at::Tensor&, const Batch&, int64_t) override {
     seen = {device_counts(), last_number_read(), seen.batches + 1};
   }
-  static constexpr int64_t kFirst = 3;
+  static constexpr int64_t kFirst = 6;
   Seen seen = {.batches = -kFirst};
 };
 
@@ -61,20 +60,41 @@ TEST(DeviceWaits, a_step_without_a_check_reads_no_number) {
   }
 }
 
-// Whether the loss was finite, and with a scaler whether the gradients were: one read for both.
-TEST(DeviceWaits, a_step_with_its_check_waits_once) {
-  for (const char* precision : {"32-true", "bf16-mixed", "bf16-true", "16-mixed"}) {
+// Whether the loss was finite is read while the device computes the next window.
+TEST(DeviceWaits, a_check_that_only_stops_does_not_wait) {
+  for (const bool recorded : {false, true}) {
+    for (const char* precision : {"32-true", "bf16-mixed", "bf16-true"}) {
+      SCOPED_TRACE(std::string(precision) + (recorded ? ", recorded" : ""));
+      TrainerOptions options = options_for(precision);
+      options.record_steps = recorded;
+      const Seen seen = waits_of(options);
+      EXPECT_EQ(seen.counts.numbers_read + seen.counts.to_host, 0) << seen.read;
+      EXPECT_EQ(seen.counts.late_reads, kBatches);
+    }
+  }
+}
+
+// The host acts on it before the next window. With a scaler also on whether the gradients were finite: one read for
+// both.
+TEST(DeviceWaits, a_check_that_the_host_acts_on_waits_once) {
+  for (const char* precision : {"32-true", "16-mixed"}) {
     SCOPED_TRACE(precision);
-    const Seen seen = waits_of(options_for(precision));
+    TrainerOptions options = options_for(precision);
+    if (options.precision.is_name("32-true")) options.nonfinite_loss = NonFiniteLoss::skip;
+    const Seen seen = waits_of(options);
     EXPECT_EQ(seen.counts.numbers_read + seen.counts.to_host, kBatches) << seen.read;
   }
 }
 
-TEST(DeviceWaits, a_window_of_batches_waits_once) {
-  TrainerOptions options = options_for("32-true");
-  options.accumulate_grad_batches = 3;
-  const Seen seen = waits_of(options);
-  EXPECT_EQ(seen.counts.numbers_read + seen.counts.to_host, kBatches / 3) << seen.read;
+TEST(DeviceWaits, a_window_of_batches_is_checked_once) {
+  for (const NonFiniteLoss policy : {NonFiniteLoss::stop, NonFiniteLoss::skip}) {
+    TrainerOptions options = options_for("32-true");
+    options.accumulate_grad_batches = 3;
+    options.nonfinite_loss = policy;
+    const DeviceCounts counts = waits_of(options).counts;
+    EXPECT_EQ(counts.numbers_read + counts.to_host, policy == NonFiniteLoss::skip ? kBatches / 3 : 0);
+    EXPECT_EQ(counts.late_reads, policy == NonFiniteLoss::stop ? kBatches / 3 : 0);
+  }
 }
 
 // A row of "loss", "epoch" and what else is due: one wait for a row, not one per value.
@@ -86,7 +106,7 @@ TEST(DeviceWaits, a_logger_reads_when_a_row_is_due) {
   options.log_every_n_steps = 4;
   const Seen seen = waits_of(options);
   const int64_t waits = seen.counts.numbers_read + seen.counts.to_host;
-  EXPECT_GE(waits, 2) << "rows of steps 7 and 11";
+  EXPECT_GE(waits, 2) << "rows of steps 7 and 11, of 6 to 14";
   EXPECT_LE(waits, 3);
 }
 

@@ -14,6 +14,7 @@ target_link_libraries(levin_test_device PUBLIC levin::levin PRIVATE levin_warnin
 
 levin_test(device TORCH LIBS levin_test_device FILES
   device/device_inference_test.cpp
+  device/device_late_check_test.cpp
   device/device_lora_test.cpp
   device/device_options_test.cpp
   device/device_recording_test.cpp

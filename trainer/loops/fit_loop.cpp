@@ -20,6 +20,7 @@
 #include "levin/trainer/state/rollback.h"
 #include "levin/trainer/state/run_records.h"
 #include "levin/trainer/step/automatic_step.h"
+#include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/lr_schedulers.h"
 #include "levin/trainer/step/step_graph.h"
 
@@ -300,6 +301,7 @@ void FitLoop::finish_batch() {
 }
 
 void FitLoop::validate() {
+  if (run_.fit.late_check != nullptr) run_.fit.late_check->finish();
   capture_checkpoints(run_);  // a validation may take long: requested checkpoints are saved before it
   if (run_.fit.epoch.window.ended()) {
     call_module(run_.entry, Hook::none, [](LightningModule& m) { m.on_validation_model_zero_grad(); });
@@ -359,6 +361,7 @@ void FitLoop::warn_of_missing_steps() const {
 }
 
 void FitLoop::end_epoch() {
+  if (run_.fit.late_check != nullptr) run_.fit.late_check->finish();
   Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
   const bool automatic = run_.entry.module->automatic_optimization();

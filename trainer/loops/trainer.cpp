@@ -34,6 +34,7 @@
 #include "levin/trainer/state/checkpoint.h"
 #include "levin/trainer/state/checkpoint_search.h"
 #include "levin/trainer/state/run_records.h"
+#include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/loss_scaling.h"
 #include "levin/trainer/step/module_replicas.h"
 #include "levin/trainer/step/set_up_optimizers.h"
@@ -174,6 +175,7 @@ void run_fit(Run& run, const StartingPoint& start) {
   if (detail::overrides<M>(*run.entry.module, &M::backward)) {
     run.strategy->use_backward([module = run.entry.module](const at::Tensor& loss) { module->backward(loss); });
   }
+  run.fit.late_check = LateCheck::make(run);
   if (run.plan.record_steps != RecordSteps::no) run.fit.step_graph = StepGraph::make(run, run.plan.record_steps);
   const AnomalyScope anomaly(run.plan.detect_anomaly);
   run.entry.module->train();
@@ -195,6 +197,7 @@ class EntryScope {
     run_.strategy->use_backward({});
     run_.strategy->tear_down();
     run_.fit.step_graph.reset();
+    run_.fit.late_check.reset();
     run_.fit.train = entry.eval = LoaderSet();
     entry.data = nullptr;
     entry.elapsed = std::chrono::steady_clock::now() - entry.started;

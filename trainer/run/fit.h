@@ -20,6 +20,7 @@
 namespace levin {
 
 class BatchStream;
+class LateCheck;
 class MicroBatching;
 class StepGraph;
 struct StepNotes;
@@ -72,6 +73,7 @@ struct Fit {
   Tuning tuning = {};
   std::shared_ptr<MicroBatching> micro_batching = nullptr;  // null: a batch is one pass
   std::shared_ptr<StepGraph> step_graph = nullptr;          // with record_steps; null: every step runs as it is
+  std::shared_ptr<LateCheck> late_check = nullptr;          // null: losses are checked at once
   StepNotes* recording = nullptr;  // while a step is recorded: what the host must do after each replay
   BatchStream* batches = nullptr;  // of the running epoch
 

@@ -21,6 +21,7 @@
 #include "levin/trainer/state/missing_state.h"
 #include "levin/trainer/state/progress_state.h"
 #include "levin/trainer/state/sharded_state.h"
+#include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/trainer.h"
 
@@ -163,6 +164,9 @@ ClassSpec model_class(const LightningModule& module) {
 }  // namespace
 
 State gather_checkpoint(Run& run, bool weights_only) {
+  // A state that counts an update which a loss that is not finite has stopped is not to be kept; after a failure the
+  // state is that of the window's start.
+  if (run.fit.late_check != nullptr && !run.entry.failing) run.fit.late_check->finish();
   State checkpoint;
   checkpoint.set<std::string>("levin_version", version());
   checkpoint.set<std::string>("torch_version", TORCH_VERSION);

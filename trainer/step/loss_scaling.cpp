@@ -16,6 +16,7 @@
 #include "levin/core/log.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/trainer/run/batch_stream.h"
+#include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/nonfinite_loss.h"
 #include "levin/trainer/step/step_notes.h"
 
@@ -118,6 +119,10 @@ at::Tensor window_flags(Run& run, const at::Tensor& loss, const at::Tensor& foun
 
 WindowResult judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss) {
   if (run.fit.batches != nullptr) run.fit.batches->send_ahead();  // the device has the step to compute meanwhile
+  if (run.fit.late_check != nullptr) {
+    run.fit.late_check->begin(run, loss);
+    return WindowResult::good;
+  }
   const at::Tensor here = flags.cpu();
   const auto* read = static_cast<const float*>(here.const_data_ptr());
   if (read[0] != 0) {

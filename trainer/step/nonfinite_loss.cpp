@@ -15,19 +15,22 @@ double loss_value(const at::Tensor& loss) {
   return loss.item().toDouble();
 }
 
-std::string found_text(const Run& run, double value, bool noted) {
-  const Epoch& epoch = run.fit.epoch;
-  const Progress& progress = run.progress;
+std::string found_text(const LossPlace& place, double value) {
   const std::string text = std::isfinite(value) ? "not finite on another rank"
                            : std::isnan(value)  ? "nan"
                            : value > 0          ? "inf"
                                                 : "-inf";
-  const std::string batch = std::to_string(epoch.batch_idx);
-  const std::string batches = noted && epoch.window.seen > 1
-                                  ? "one of batches " + std::to_string(epoch.window.first_batch) + " to " + batch
-                                  : "batch " + batch;
-  return "training_step: the loss is " + text + " in epoch " + std::to_string(progress.epoch) + ", " + batches +
-         ", global step " + std::to_string(progress.global_step) + ".";
+  const std::string last = std::to_string(place.last_batch);
+  const bool is_one = place.first_batch == place.last_batch;
+  return "training_step: the loss is " + text + " in epoch " + std::to_string(place.epoch) + ", " +
+         (is_one ? "batch " + last : "one of batches " + std::to_string(place.first_batch) + " to " + last) +
+         ", global step " + std::to_string(place.global_step) + ".";
+}
+
+// Of the running batch alone.
+LossPlace batch_place(const Run& run) {
+  const int64_t batch = run.fit.epoch.batch_idx;
+  return {run.progress.epoch, batch, batch, run.progress.global_step};
 }
 
 [[noreturn]] void stop(const std::string& found) {
@@ -47,12 +50,22 @@ void follow_policy(Run& run, const std::string& found) {
 
 }  // namespace
 
+LossPlace loss_place(const Run& run) {
+  LossPlace place = batch_place(run);
+  if (run.fit.epoch.window.seen > 1) place.first_batch = run.fit.epoch.window.first_batch;
+  return place;
+}
+
+void stop_for_loss(const LossPlace& place, double value) {
+  stop(found_text(place, value));
+}
+
 bool keep_if_finite(Run& run, const at::Tensor& loss) {
   if (run.fit.nonfinite_loss == NonFiniteLoss::ignore) return true;
   const double value = loss.defined() ? loss_value(loss) : 0;
   // Ranks must agree; a single one need not.
   const bool finite = run.has_peers() ? !run.strategy->any(!std::isfinite(value)) : std::isfinite(value);
-  if (!finite) follow_policy(run, found_text(run, value, false));
+  if (!finite) follow_policy(run, found_text(batch_place(run), value));
   return finite;
 }
 
@@ -78,7 +91,7 @@ bool keep_or_note(Run& run, const at::Tensor& loss) {
 }
 
 void act_on_nonfinite(Run& run, double value) {
-  follow_policy(run, found_text(run, value, true));
+  follow_policy(run, found_text(loss_place(run), value));
 }
 
 }  // namespace levin

@@ -7,6 +7,18 @@
 
 namespace levin {
 
+/// Of which batches a loss is.
+struct LossPlace {
+  int64_t epoch = 0;
+  int64_t first_batch = 0;  // of its epoch
+  int64_t last_batch = 0;
+  int64_t global_step = 0;
+};
+/// Of the running window's losses.
+[[nodiscard]] LossPlace loss_place(const Run& run);
+/// Throws NonFiniteLossError about a loss that was not used.
+[[noreturn]] void stop_for_loss(const LossPlace& place, double value);
+
 /// Whether the losses (one element, or undefined: none) of all ranks are finite, or the policy is to ignore them.
 /// Otherwise applies the policy. Reads the value: waits for the device, and with several ranks for the others. Every
 /// rank calls it.

@@ -18,6 +18,7 @@
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/step/automatic_step.h"
 #include "levin/trainer/step/check_recordable.h"
+#include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/left_memory.h"
 #include "levin/trainer/step/publish_output.h"
 #include "levin/trainer/step/recording_scope.h"
@@ -224,6 +225,7 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
   if (window.last) say_notes();
   if (window.first) hold_gradients();
   Part& part = parts_[part_index(window)];
+  if (window.last && run_.fit.late_check != nullptr) run_.fit.late_check->finish();  // before the update is launched
   run_.entry.time_split.enter(StepPart::forward);  // the entire step, whose parts the host cannot distinguish
   std::string problem;
   const bool is_new = part.recording == nullptr;

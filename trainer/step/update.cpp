@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "levin/precision/grad_scaler.h"
+#include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/update_scope.h"
+#include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/step_notes.h"
 
@@ -55,6 +57,21 @@ void record_update(Run& run, const at::Tensor& found_inf) {
   }
 }
 
+// See Note [Late checks] in late_check.h.
+void update_before_check(Run& run) {
+  const at::Tensor loss = std::exchange(run.fit.epoch.window.unread_loss, at::Tensor());
+  const at::Tensor flag = window_flags(run, loss, /*found_inf=*/{});
+  if (run.fit.batches != nullptr) run.fit.batches->send_ahead();
+  run.fit.late_check->finish();  // of the window before: the device has this one to compute meanwhile
+  Optimizer& optimizer = run.fit.optimizers[0].optimizer();
+  before_update(run, optimizer);
+  {
+    const HookScope scope(run.entry, Hook::optimizer_step);
+    step_optimizer(run, [&] { flag.defined() ? optimizer.step_unless(flag) : optimizer.step(); });
+  }
+  count_window(run, flag.defined() ? judge_window(run, flag, loss) : WindowResult::good);
+}
+
 }  // namespace
 
 void update(Run& run, const WindowPart& window) {
@@ -72,6 +89,7 @@ void update(Run& run, const WindowPart& window) {
     found_inf = scaler->unscale_(run.fit.optimizers[0].optimizer().parameters());  // automatic: one optimizer
   }
   if (run.fit.recording != nullptr) return record_update(run, found_inf);
+  if (run.fit.late_check != nullptr) return update_before_check(run);
   const WindowResult finding = read_window(run, found_inf);
   if (finding == WindowResult::good) {
     for (auto& wrapped : run.fit.optimizers) {

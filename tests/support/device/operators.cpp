@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace levin::test {
 namespace {
 
 struct Counts {
-  std::atomic<int64_t> to_device = 0, to_host = 0, numbers_read = 0, late_copies = 0, operators = 0;
+  std::atomic<int64_t> to_device = 0, to_host = 0, numbers_read = 0, late_copies = 0, late_reads = 0, operators = 0;
   std::atomic<const char*> last_read = "";
 } counts;
 
@@ -130,6 +131,14 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   const at::AutoDispatchBelowADInplaceOrView below;
   if (is_ours(from) && !is_ours(to)) {
     refuse_while_recording("it copies to the host");
+    if (non_blocking && is_pinned(to.const_data_ptr())) {
+      ++counts.late_reads;
+      const at::Tensor now = at::empty_like(to);  // later work of the stream may change the source
+      copy_now(from, now);
+      to.fill_(at::isFloatingType(to.scalar_type()) ? NAN : -1);
+      run_late(from.device(), [now, to] { to.copy_(now); });
+      return to;
+    }
     ++counts.to_host;
     finish_stream(from.device());
     copy_now(from, to);
@@ -145,6 +154,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
       run_late(to.device(), [from, to] { copy_now(from, to); });
       return to;
     }
+    finish_stream(to.device());  // a copy to `from` comes before this one
   }
   record_copy(from, to);
   copy_now(from, to);
@@ -201,13 +211,15 @@ DeviceCounts device_counts() {
           .to_host = counts.to_host,
           .numbers_read = counts.numbers_read,
           .late_copies = counts.late_copies,
+          .late_reads = counts.late_reads,
           .recorded = recordings_made(),
           .replayed = recordings_replayed(),
           .operators = counts.operators};
 }
 
 void reset_device_counts() {
-  counts.to_device = counts.to_host = counts.numbers_read = counts.late_copies = counts.operators = 0;
+  counts.to_device = counts.to_host = counts.numbers_read = counts.late_copies = counts.late_reads = counts.operators =
+      0;
   counts.last_read = "";
   reset_recordings();
 }

@@ -1,0 +1,122 @@
+// A loss that is not finite, which the host of a device learns of one window later: nothing is updated with it, and
+// nothing is kept that counts it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "device/on_test_device.h"
+#include "levin/callbacks/model_checkpoint.h"
+#include "levin/trainer/nonfinite_loss_error.h"
+#include "support/temporary_folder.h"
+
+namespace levin::device_late_check_test {
+namespace {
+
+using namespace test;
+
+constexpr int64_t kBatches = 12;
+
+// device_data's numbers; batch `bad` has one that is nan.
+std::shared_ptr<TensorLoader> data_with(int64_t bad) {
+  Batch all;
+  const auto whole = device_data(kBatches * 8, kBatches * 8);
+  whole->start(0, 0);
+  whole->next(all);
+  at::Tensor inputs = all[0].clone();
+  if (bad >= 0) inputs[bad * 8].fill_(NAN);
+  return std::make_shared<TensorLoader>(std::vector<at::Tensor>{inputs, all[1]}, 8);
+}
+
+struct Validates : DeviceNet {
+  void validation_step(const Batch&, int64_t) override { ++validated; }
+  int64_t validated = 0;
+};
+
+struct Outcome {
+  std::string error = {};
+  std::vector<at::Tensor> weights = {};
+  int64_t validated = 0;
+};
+
+struct Wanted {
+  int64_t bad = -1;
+  bool recorded = false;
+  int64_t accumulate = 1;
+  std::function<void(TrainerOptions&)> options = nullptr;
+};
+
+Outcome fit(const Wanted& wanted) {
+  Validates module;
+  TrainerOptions options = on_test_device(1);
+  options.record_steps = wanted.recorded;
+  options.accumulate_grad_batches = wanted.accumulate;
+  options.num_sanity_val_steps = 0;
+  if (wanted.options) wanted.options(options);
+  Outcome result;
+  seed_everything(3);
+  Trainer trainer(options);
+  result.error = error_of<NonFiniteLossError>([&] { trainer.fit(module, data_with(wanted.bad), device_data(16)); });
+  for (const auto& parameter : module.parameters()) result.weights.push_back(parameter.detach().cpu());
+  result.validated = module.validated;
+  return result;
+}
+
+void expect_equal(const std::vector<at::Tensor>& some, const std::vector<at::Tensor>& others) {
+  for (size_t i = 0; i < some.size(); ++i) EXPECT_TRUE(torch::equal(some[i], others[i])) << "tensor " << i;
+}
+
+TEST(DeviceLateCheck, names_the_batch_and_leaves_the_weights_before_it) {
+  for (const bool recorded : {false, true}) {
+    SCOPED_TRACE(recorded);
+    const Outcome outcome = fit({.bad = 7, .recorded = recorded});
+    EXPECT_TRUE(
+        holds(outcome.error, {"the loss is nan in epoch 0, batch 7, global step 7", "Nothing was updated with it"}));
+    const Outcome before = fit({.recorded = recorded, .options = [](TrainerOptions& o) { o.max_steps = 7; }});
+    EXPECT_EQ(before.error, "");
+    expect_equal(outcome.weights, before.weights);
+  }
+}
+
+TEST(DeviceLateCheck, names_the_batches_of_a_window) {
+  for (const bool recorded : {false, true}) {
+    SCOPED_TRACE(recorded);
+    const Outcome outcome = fit({.bad = 8, .recorded = recorded, .accumulate = 2});
+    EXPECT_TRUE(holds(outcome.error, {"nan in epoch 0, one of batches 8 to 9, global step 4"}));
+    const Outcome before =
+        fit({.recorded = recorded, .accumulate = 2, .options = [](TrainerOptions& o) { o.max_steps = 4; }});
+    expect_equal(outcome.weights, before.weights);
+  }
+}
+
+TEST(DeviceLateCheck, is_finished_at_the_end_of_the_epoch) {
+  const Outcome outcome = fit({.bad = kBatches - 1});
+  EXPECT_TRUE(holds(outcome.error, {"nan in epoch 0, batch 11, global step 11"}));
+  EXPECT_EQ(outcome.validated, 0);
+}
+
+TEST(DeviceLateCheck, is_finished_before_a_validation) {
+  const Outcome outcome = fit({.bad = 5, .options = [](TrainerOptions& o) { o.val_check_interval = 0.5; }});
+  EXPECT_TRUE(holds(outcome.error, {"nan in epoch 0, batch 5"}));
+  EXPECT_EQ(outcome.validated, 0);
+}
+
+TEST(DeviceLateCheck, is_finished_before_a_checkpoint) {
+  const TemporaryFolder folder;
+  const Outcome outcome = fit(
+      {.bad = 7, .options = [&](TrainerOptions& o) {
+         o.enable_checkpointing = true;
+         o.callbacks.push_back(ModelCheckpoint({.dirpath = folder.path(), .save_top_k = -1, .every_n_train_steps = 4}));
+       }});
+  EXPECT_TRUE(holds(outcome.error, {"nan in epoch 0, batch 7"}));
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"epoch=0-step=4.ckpt"}) << "and none of step 8";
+}
+
+TEST(DeviceLateCheck, works_without_streams) {
+  set_device_streams(false);
+  const Outcome outcome = fit({.bad = 7});
+  set_device_streams(true);
+  EXPECT_TRUE(holds(outcome.error, {"nan in epoch 0, batch 7, global step 7"}));
+}
+
+}  // namespace
+}  // namespace levin::device_late_check_test

@@ -1,0 +1,36 @@
+#include "levin/trainer/step/late_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "levin/trainer/run/run.h"
+#include "levin/trainer/step/check_recordable.h"
+
+namespace levin {
+
+std::shared_ptr<LateCheck> LateCheck::make(const Run& run) {
+  const at::Device device = run.strategy->device();
+  const bool acts = run.fit.nonfinite_loss != NonFiniteLoss::stop || run.precision->scaler() != nullptr ||
+                    run.has_peers() || !run.entry.module->automatic_optimization();
+  if (device.is_cpu() || acts || run.fit.optimizers.size() != 1 || leaves_updates(run)) return nullptr;
+  const auto parameters = run.fit.optimizers[0].shared()->parameters();
+  const bool is_one_device = std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) {
+    return parameter.device() == device;  // as the flag
+  });
+  return is_one_device ? std::make_shared<LateCheck>() : nullptr;
+}
+
+void LateCheck::begin(const Run& run, const at::Tensor& loss) {
+  read_.begin(loss);
+  open_ = loss_place(run);
+}
+
+void LateCheck::finish() {
+  if (!open_) return;
+  const LossPlace place = *std::exchange(open_, std::nullopt);
+  const double loss = read_.wait().item<double>();
+  if (!std::isfinite(loss)) stop_for_loss(place, loss);
+}
+
+}  // namespace levin

@@ -1,0 +1,40 @@
+// Checks a window's loss on a device while the device computes the next window: with nonfinite_loss: stop, the host has
+// nothing to decide before that.
+//
+// Note [Late checks]
+// The device itself leaves out the update of a window whose loss is not finite (Optimizer::step_unless). The host
+// learns of it before it launches the next update, or before anything is to be kept: a checkpoint, a validation, the
+// end of an epoch. So nothing is ever updated with such a loss, and no state is kept that counts its update; the error
+// comes one window later, and names the batch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+
+#include "levin/strategies/late_read.h"
+#include "levin/trainer/step/nonfinite_loss.h"
+
+namespace levin {
+
+struct Run;
+
+class LateCheck {
+ public:
+  /// Null if checks must be made at once: on a CPU, which waits for nothing; with a policy that trains on, a loss
+  /// scaler or several ranks, where the host acts on the result; and if something before the update, or the update, is
+  /// host code.
+  [[nodiscard]] static std::shared_ptr<LateCheck> make(const Run& run);
+
+  /// Of a window whose update was launched; `loss`: () its sum of losses. Does not block.
+  void begin(const Run& run, const at::Tensor& loss);
+  /// Does nothing if no check is open. Blocks until the device has computed that window. Throws NonFiniteLossError.
+  void finish();
+
+ private:
+  LateRead read_;
+  std::optional<LossPlace> open_ = std::nullopt;
+};
+
+}  // namespace levin
