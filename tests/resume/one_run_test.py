@@ -37,8 +37,9 @@ class Case(unittest.TestCase):
     def freeze(self, run):
         """It keeps what it holds and writes nothing, so that what changes is another's doing."""
         run.send(signal.SIGSTOP)
-        wait_until(lambda: Path(f"/proc/{run.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T",
-                   "the process to be stopped")
+        threads = Path(f"/proc/{run.process.pid}/task")  # one of which may finish a write first
+        wait_until(lambda: all(path.read_text().rpartition(")")[2].split()[0] == "T" for path in threads.glob("*/stat")),
+                   "all threads of the process to be stopped")
 
     def expect_refused(self, run, *arguments):
         """Nothing below the folder changes, and the message names the run that is there."""
