@@ -1,6 +1,5 @@
 #include "levin/cli/commands/sweep_setup.h"
 
-#include <algorithm>
 #include <array>
 #include <filesystem>
 
@@ -121,8 +120,7 @@ std::unique_ptr<SweepStore> open_sweep(const std::string& path, const std::strin
   }
   auto store = std::make_unique<SweepStore>(place);
   const ConfigNode before = read_yaml_text(store->plan().sweep, "sweep", problems);
-  const auto trials = store->trials();
-  const bool is_ranked = std::any_of(trials.begin(), trials.end(), [](const Trial& trial) { return !!trial.value(); });
+  const bool is_ranked = any_has_value(store->trials());
   std::string changed = difference(without_limits(before, is_ranked), without_limits(now, is_ranked));
   if (changed == "none" && read_file(run_file) != run_text) changed = "run";
   if (changed != "none") {

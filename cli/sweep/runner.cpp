@@ -1,6 +1,5 @@
 #include "levin/cli/sweep/runner.h"
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -105,10 +104,7 @@ void Runner::fail(const Trial& trial, const std::string& error, bool may_retry) 
 // If no trial has a value yet, the metric's name is wrong, and the others would train in vain. The trial waits then:
 // with the right name its value is read from what it has logged. Otherwise only this trial has none.
 void Runner::note_unlogged(const Trial& trial, const std::string& error) {
-  const auto trials = store_.trials();
-  if (std::any_of(trials.begin(), trials.end(), [](const Trial& each) { return each.value().has_value(); })) {
-    return fail(trial, error, /*may_retry=*/false);
-  }
+  if (any_has_value(store_.trials())) return fail(trial, error, /*may_retry=*/false);
   unlogged_ = "trial " + std::to_string(trial.id) + ": " + error;
   store_.put_back(trial.id);
 }

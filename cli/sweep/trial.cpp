@@ -1,8 +1,13 @@
 #include "levin/cli/sweep/trial.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace levin {
+
+bool any_has_value(const std::vector<Trial>& trials) {
+  return std::any_of(trials.begin(), trials.end(), [](const Trial& trial) { return trial.value().has_value(); });
+}
 
 const char* word(TrialState state) {
   switch (state) {

@@ -47,6 +47,9 @@ struct Trial {
   }
 };
 
+/// Whether any of them can be ranked.
+[[nodiscard]] bool any_has_value(const std::vector<Trial>& trials);
+
 /// "running"
 [[nodiscard]] const char* word(TrialState state);
 

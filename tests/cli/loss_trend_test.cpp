@@ -7,20 +7,13 @@
 #include <map>
 #include <random>
 
+#include "cli/metric_series.h"
+
 namespace levin::loss_trend_test {
 namespace {
 
+using namespace test;
 using Kind = LossTrend::Kind;
-
-template <class Function>
-MetricSeries series_of(int64_t count, const Function& value) {
-  MetricSeries series;
-  for (int64_t k = 0; k < count; ++k) {
-    series.steps.push_back(10 * k);
-    series.values.push_back(value(k));
-  }
-  return series;
-}
 
 // In how many of 200 curves of `count` values each kind was seen: `curve` of the part of the run that is over (0 to 1)
 // plus normal noise.

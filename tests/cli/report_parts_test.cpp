@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "cli/metric_series.h"
 #include "levin/cli/runs/chart_svg.h"
 #include "levin/cli/runs/curve_points.h"
 #include "levin/cli/runs/html_text.h"
@@ -17,15 +18,7 @@
 namespace levin::report_parts_test {
 namespace {
 
-template <class Function>
-MetricSeries series_of(int64_t count, const Function& value) {
-  MetricSeries series;
-  for (int64_t k = 0; k < count; ++k) {
-    series.steps.push_back(10 * k);
-    series.values.push_back(value(k));
-  }
-  return series;
-}
+using namespace test;
 
 TEST(Smoothing, OfAConstantIsTheConstant) {
   for (const double value : smoothed_values(std::vector<double>(50, 3.5), {}, 0.9)) EXPECT_NEAR(value, 3.5, 1e-12);
