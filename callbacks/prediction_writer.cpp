@@ -15,6 +15,7 @@
 #include "levin/core/scalar_text.h"
 #include "levin/core/temporary_file.h"
 #include "levin/core/tensor_text.h"
+#include "levin/loggers/csv_table.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/step_output.h"
 #include "levin/trainer/trainer.h"
@@ -86,20 +87,12 @@ Parts parts_of(const at::Tensor& prediction, const StepOutput& outputs) {
 
 using Columns = std::vector<std::pair<std::string, int64_t>>;
 
-// RFC 4180.
-std::string csv_name(const std::string& name) {
-  if (name.find_first_of(",\"\r\n") == std::string::npos) return name;
-  std::string quoted = "\"";
-  for (const char c : name) quoted += c == '"' ? "\"\"" : std::string(1, c);
-  return quoted + "\"";
-}
-
-std::string csv_header(const Columns& columns) {
-  std::string header = "loader,batch";
+std::string header_of(const Columns& columns) {
+  std::vector<std::string> names = {"loader", "batch"};
   for (const auto& [name, width] : columns) {
-    for (int64_t k = 0; k < width; ++k) header += "," + csv_name(width == 1 ? name : name + std::to_string(k));
+    for (int64_t k = 0; k < width; ++k) names.push_back(width == 1 ? name : name + std::to_string(k));
   }
-  return header;
+  return csv_header(names);
 }
 
 // "3 values", or with outputs of the step "prediction (3 values), label (1 value)"
@@ -213,7 +206,7 @@ void PredictionWriter::write_csv_row(const Parts& parts, int64_t row, const std:
   for (const auto& [name, rows] : parts) columns.emplace_back(name, rows[row].numel());
   if (columns_.empty()) {
     columns_ = columns;
-    put(csv_header(columns) + "\n");
+    put(header_of(columns));
   }
   if (columns != columns_) {
     throw Error("PredictionWriter: a sample has " + columns_text(columns) + ", and those before it have " +

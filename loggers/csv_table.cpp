@@ -12,8 +12,9 @@ namespace levin {
 
 namespace {
 
+// RFC 4180.
 std::string quoted_column(const std::string& name) {
-  if (name.find_first_of(",\"\n") == std::string::npos) return name;
+  if (name.find_first_of(",\"\r\n") == std::string::npos) return name;
   std::string out = "\"";
   for (char c : name) out += c == '"' ? std::string("\"\"") : std::string(1, c);
   return out + "\"";

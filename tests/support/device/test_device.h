@@ -3,7 +3,8 @@
 //   - the host that reads a device's memory directly dies of it (the pages are not readable at the tensors' addresses);
 //   - tensors of the CPU, or of the other device, among an operator's arguments are an error, as on a GPU;
 //   - copies to and from the host, and numbers that the host reads, are counted;
-//   - a copy on a side stream happens when another stream waits for it, and one to pinned memory of the host when the host
+//   - a copy on a side stream happens when another stream waits for it, and one to pinned memory of the host when the
+//   host
 //     waits for it; until then its memory holds NaN;
 //   - new memory holds NaN;
 //   - a recording replays operators on the memory they had, and nothing that waits can be recorded (recorder.h).
