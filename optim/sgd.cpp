@@ -15,10 +15,11 @@ SGD::SGD(SGDOptions options)
 }
 
 void SGD::update(Batch& batch, const Group& group) {
+  const bool has_momentum = group.momentum != 0;  // without, CUDA's operator warns of what it ignores
   detail::with_learning_rate(batch.lr, group.lr, [&](const auto& lr) {
     at::_fused_sgd_(batch.params, batch.grads, batch.state[0], group.weight_decay, group.momentum, lr,
-                    options_.dampening, options_.nesterov && group.momentum != 0, options_.maximize, batch.first, {},
-                    batch.found_inf);
+                    options_.dampening, options_.nesterov && has_momentum, options_.maximize,
+                    batch.first && has_momentum, {}, batch.found_inf);
   });
 }
 

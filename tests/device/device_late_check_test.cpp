@@ -111,6 +111,24 @@ TEST(DeviceLateCheck, is_finished_before_a_checkpoint) {
   EXPECT_EQ(folder.names(), std::vector<std::string>{"epoch=0-step=4.ckpt"}) << "and none of step 8";
 }
 
+// Of the device, in one step of many.
+int64_t operators_a_step(NonFiniteLoss policy) {
+  const auto operators = [&](int64_t steps) {
+    reset_device_counts();
+    EXPECT_EQ(fit({.options = [&](TrainerOptions& o) {
+                    o.nonfinite_loss = policy;
+                    o.max_steps = steps;
+                  }}).error,
+              "");
+    return device_counts().operators;
+  };
+  return (operators(12) - operators(4)) / 8;
+}
+
+TEST(DeviceLateCheck, costs_the_copies_of_the_loss_and_one_operator_a_step) {
+  EXPECT_EQ(operators_a_step(NonFiniteLoss::stop), operators_a_step(NonFiniteLoss::ignore) + 3);
+}
+
 TEST(DeviceLateCheck, works_without_streams) {
   set_device_streams(false);
   const Outcome outcome = fit({.bad = 7});

@@ -1,5 +1,10 @@
 #include "levin/trainer/step/late_check.h"
 
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -19,6 +24,18 @@ std::shared_ptr<LateCheck> LateCheck::make(const Run& run) {
     return parameter.device() == device;  // as the flag
   });
   return is_one_device ? std::make_shared<LateCheck>() : nullptr;
+}
+
+// The operator sets the flag and never clears it. It need not be: the first loss that sets it ends the run.
+const at::Tensor& LateCheck::flag(const at::Tensor& loss) {
+  const at::NoGradGuard no_grad;
+  if (!flag_.defined()) {
+    const auto number = at::TensorOptions(at::kFloat).device(loss.device());
+    flag_ = at::zeros({}, number);
+    one_ = at::ones({}, number);
+  }
+  at::_amp_foreach_non_finite_check_and_unscale_(loss, flag_, one_);
+  return flag_;
 }
 
 void LateCheck::begin(const Run& run, const at::Tensor& loss) {

@@ -27,12 +27,16 @@ class LateCheck {
   /// host code.
   [[nodiscard]] static std::shared_ptr<LateCheck> make(const Run& run);
 
+  /// () float32 on the loss's device: 1 if `loss`, () the window's sum of losses, or one that was seen before is not
+  /// finite, else 0. Does not block. The loss stays as it is.
+  [[nodiscard]] const at::Tensor& flag(const at::Tensor& loss);
   /// Of a window whose update was launched; `loss`: () its sum of losses. Does not block.
   void begin(const Run& run, const at::Tensor& loss);
   /// Does nothing if no check is open. Blocks until the device has computed that window. Throws NonFiniteLossError.
   void finish();
 
  private:
+  at::Tensor flag_, one_;  // of the device; made once, because each of them would be a kernel in every step
   LateRead read_;
   std::optional<LossPlace> open_ = std::nullopt;
 };

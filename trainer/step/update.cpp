@@ -60,7 +60,7 @@ void record_update(Run& run, const at::Tensor& found_inf) {
 // See Note [Late checks] in late_check.h.
 void update_before_check(Run& run) {
   const at::Tensor loss = std::exchange(run.fit.epoch.window.unread_loss, at::Tensor());
-  const at::Tensor flag = window_flags(run, loss, /*found_inf=*/{});
+  const at::Tensor flag = loss.defined() ? run.fit.late_check->flag(loss) : at::Tensor();
   if (run.fit.batches != nullptr) run.fit.batches->send_ahead();
   run.fit.late_check->finish();  // of the window before: the device has this one to compute meanwhile
   Optimizer& optimizer = run.fit.optimizers[0].optimizer();
