@@ -1,12 +1,13 @@
 // What mixed precision and recomputation save of XLM-R's memory, and what they cost in time: the six columns of an
-// article's table (docs/articles/xlmr.md). On a GPU whole models on texts of 256 tokens. On a CPU two layers of each,
-// full width and vocabulary, on texts of 64, and beside them what is predicted of the whole models. Each round of a
-// column is a process of its own.
+// article's table (docs/articles/xlmr.md). On a GPU whole models on texts of 512 tokens, with attention as the
+// article's library had it and with LibTorch's fused one. On a CPU two layers of each, full width and vocabulary, on
+// texts of 64, and beside them what is predicted of the whole models. Each round of a column is a process of its own.
 //
 //   bench_xlmr [--rounds N] [--quick]
 //   bench_xlmr gpu [--rounds N] [--quick]
-//   bench_xlmr train NAME LAYERS TOKENS VOCABULARY STEPS [gpu]    one column alone, as JSON; LAYERS, VOCABULARY 0: all
-//   bench_xlmr predict NAME LAYERS TOKENS VOCABULARY              a whole model, from so many of its layers
+//   bench_xlmr train NAME LAYERS TOKENS VOCABULARY STEPS [gpu] [unfused]
+//                                                      one column alone, as JSON; LAYERS, VOCABULARY 0: all
+//   bench_xlmr predict NAME LAYERS TOKENS VOCABULARY   a whole model, from so many of its layers
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -27,10 +28,11 @@ using Words = std::vector<std::string>;
 int run_alone(const Words& words) {
   const bool trains = words[0] == "train";
   if (words.size() < (trains ? 6U : 5U)) {
-    throw std::runtime_error("usage: bench_xlmr train|predict NAME LAYERS TOKENS VOCABULARY [STEPS] [gpu]");
+    throw std::runtime_error("usage: bench_xlmr train|predict NAME LAYERS TOKENS VOCABULARY [STEPS] [gpu] [unfused]");
   }
   levin::Console::instance().capture([](const std::string&) {});
-  const Size size{std::stol(words[2]), std::stol(words[3]), std::stol(words[4]), words.back() == "gpu"};
+  const auto is_said = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+  const Size size{std::stol(words[2]), std::stol(words[3]), std::stol(words[4]), is_said("gpu"), !is_said("unfused")};
   if (!size.gpu) pin_to_one_core();
   const Column& column = column_called(words[1]);
   const Cost cost = trains ? train(column, size, std::stol(words[5])) : predict_full_size(column, size);
@@ -50,6 +52,7 @@ Cost in_own_process(const Column& column, const Size& size, int64_t steps) {
                  std::to_string(size.vocabulary)};
   if (steps > 0) words.push_back(std::to_string(steps));
   if (size.gpu) words.emplace_back("gpu");
+  if (!size.fused) words.emplace_back("unfused");
   const auto answer = Process(words, peer_log("xlmr")).answer();
   return {.ms_a_step = answer.at("ms"), .ms_without = answer.at("without"), .peak_mib = answer.at("mib")};
 }
@@ -93,14 +96,22 @@ Table predict(const Size& size) {
   return table;
 }
 
+// A column's memory or time as a share of that without recomputation.
+std::optional<double> of_recomputation(const std::vector<Figure>& figures) {
+  return ratio(figures, "large-8-mixed-recompute", "large-8-mixed");
+}
+
 int run_on_gpu(const Options& options) {
   Report report("xlmr_gpu");
   Options once = options;
   once.quick = true;  // no round before the measured ones: each is a process with steps of its own to warm up
-  const Table table = measure(once, {.gpu = true}, options.quick ? 1 : 20);
-  table.print(report, "whole, texts of 256 tokens, one GPU");
-  report.number("memory_of_recomputation", ratio(table.memory, "large-8-mixed-recompute", "large-8-mixed"));
-  report.number("time_of_recomputation", ratio(table.times, "large-8-mixed-recompute", "large-8-mixed"));
+  for (const bool fused : {false, true}) {
+    const Table table = measure(once, {.tokens = 512, .gpu = true, .fused = fused}, options.quick ? 1 : 10);
+    table.print(report, fused ? "fused attention, one GPU" : "attention as in the article, one GPU");
+    const std::string name = fused ? "of_recomputation_fused" : "of_recomputation";
+    report.number("memory_" + name, of_recomputation(table.memory));
+    report.number("time_" + name, of_recomputation(table.times));
+  }
   report.write();
   return 0;
 }
@@ -117,9 +128,9 @@ int run(const Options& options) {
   small.print(report, "two layers, texts of " + std::to_string(measured.tokens) + " tokens, one thread");
   const Table whole = predict(predicted);
   whole.print(report, "whole, texts of " + std::to_string(predicted.tokens) + " tokens: predicted from two layers");
-  report.number("memory_of_recomputation", ratio(small.memory, "large-8-mixed-recompute", "large-8-mixed"));
-  report.number("time_of_recomputation", ratio(small.times, "large-8-mixed-recompute", "large-8-mixed"));
-  report.number("predicted_memory_of_recomputation", ratio(whole.memory, "large-8-mixed-recompute", "large-8-mixed"));
+  report.number("memory_of_recomputation", of_recomputation(small.memory));
+  report.number("time_of_recomputation", of_recomputation(small.times));
+  report.number("predicted_memory_of_recomputation", of_recomputation(whole.memory));
   report.number("predicted_time_of_recomputation", whole.recomputation);
   report.write();
   return 0;

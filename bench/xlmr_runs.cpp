@@ -1,5 +1,7 @@
 #include "xlmr_runs.h"
 
+#include <ATen/Context.h>
+
 #include <chrono>
 #include <stdexcept>
 
@@ -82,6 +84,9 @@ levin::TextCsvOptions data_options(const Column& column, const Size& size) {
 
 Cost train(const Column& column, const Size& size, int64_t steps) {
   if (size.gpu) (void)levin::open_gpu();  // before LibTorch is asked for anything
+  at::globalContext().setSDPUseFlash(size.fused);
+  at::globalContext().setSDPUseMemEfficient(size.fused);
+  at::globalContext().setSDPUseCuDNN(size.fused);
   const auto meter = levin::MemoryMeter::make(size.gpu ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU));
   levin::seed_everything(0);
   TextClassifier model(model_options(column, size));

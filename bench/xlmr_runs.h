@@ -29,6 +29,7 @@ struct Size {
   int64_t tokens = 256;    // of a verse
   int64_t vocabulary = 0;  // 0: all 250002
   bool gpu = false;
+  bool fused = true;  // false: attention as the article's library had it, by matrix products and a softmax
 };
 
 struct Cost {

@@ -1,4 +1,6 @@
 // Training on a GPU: the CPU's results within rounding, in every precision, with batches copied ahead.
+#include <c10/util/Exception.h>
+
 #include "cuda/gpu.h"
 
 namespace levin::gpu_training_test {
@@ -103,6 +105,20 @@ TEST_F(GpuTraining, ALossThatIsNotFiniteStopsBeforeItsUpdate) {
       error_of([&] { Trainer(on_gpu(1)).fit(module, std::make_shared<TensorLoader>(all.tensors, 8)); });
   EXPECT_TRUE(has(error, "the loss is nan in epoch 0, batch 3, global step 3")) << error;
   for (const auto& parameter : module.parameters()) EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+}
+
+struct Warnings : c10::WarningHandler {
+  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
+  std::vector<std::string> texts;
+};
+
+TEST_F(GpuTraining, SgdWithoutMomentumGivesNoWarning) {
+  Warnings warnings;
+  const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
+  SmallNet module;
+  module.make_optimizers = [](SmallNet& m) { return OptimizerConfig(SGD(m.parameters(), {.lr = 0.0625})); };
+  train(module, on_gpu(1));
+  EXPECT_EQ(warnings.texts, std::vector<std::string>());
 }
 
 }  // namespace

@@ -10,3 +10,50 @@ levin_test(cuda TORCH LABEL cuda FILES
   cuda/gpu_training_test.cpp)
 add_dependencies(cuda_test levin_cuda levin_stand_in_nvidia)
 target_compile_definitions(cuda_test PRIVATE LEVIN_STAND_IN_NVIDIA="$<TARGET_FILE:levin_stand_in_nvidia>")
+
+# The same tests without a GPU: LibTorch's CUDA part on a simulated one (support/simulated_gpu), whose kernels are the
+# CPU's. Not those of the component, which have a driver of their own.
+set(simulated ${CMAKE_CURRENT_SOURCE_DIR}/support/simulated_gpu)
+set(simulated_folder ${CMAKE_BINARY_DIR}/tests/simulated_gpu)
+add_library(levin_simulated_gpu SHARED
+  ${simulated}/blas.cpp
+  ${simulated}/memory.cpp
+  ${simulated}/nccl.cpp
+  ${simulated}/not_simulated.cpp
+  ${simulated}/report.cpp
+  ${simulated}/runtime_device.cpp
+  ${simulated}/runtime_graphs.cpp
+  ${simulated}/runtime_kernels.cpp
+  ${simulated}/runtime_memory.cpp
+  ${simulated}/runtime_streams.cpp
+  ${simulated}/stream.cpp)
+add_library(levin_simulated_driver SHARED ${simulated}/driver.cpp)
+set_target_properties(levin_simulated_driver PROPERTIES OUTPUT_NAME cuda SOVERSION 1)
+foreach(target levin_simulated_gpu levin_simulated_driver)  # below LibTorch, not on it
+  target_include_directories(${target} SYSTEM PRIVATE
+    $<TARGET_PROPERTY:levin::torch_cuda,INTERFACE_INCLUDE_DIRECTORIES>)
+endforeach()
+add_library(levin_simulated_operators SHARED
+  ${simulated}/operator_arguments.cpp
+  ${simulated}/operator_random.cpp
+  ${simulated}/operators.cpp)
+target_link_libraries(levin_simulated_operators PRIVATE levin_simulated_gpu levin::torch_cuda)
+set(simulated_targets levin_simulated_gpu levin_simulated_driver levin_simulated_operators)
+foreach(target ${simulated_targets})
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  target_link_libraries(${target} PRIVATE levin_warnings)
+  set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${simulated_folder})
+endforeach()
+add_dependencies(cuda_test ${simulated_targets})
+foreach(way IN ITEMS in_order on_threads)
+  add_test(NAME simulated_gpu.${way} COMMAND cuda_test --gtest_filter=-GpuComponent.*)
+  set(environment "LD_PRELOAD=$<TARGET_FILE:levin_simulated_gpu>" "LD_LIBRARY_PATH=${simulated_folder}"
+    "SIMULATED_GPU_OPERATORS=$<TARGET_FILE:levin_simulated_operators>")
+  if(way STREQUAL "on_threads")  # each stream's work runs later, and slowly: what does not wait for it reads too early
+    list(APPEND environment SIMULATED_GPU_THREADS=1 SIMULATED_GPU_KERNEL_US=50)
+  endif()
+  set_tests_properties(simulated_gpu.${way} PROPERTIES LABELS cuda TIMEOUT 300 ENVIRONMENT "${environment}")
+endforeach()
+levin_test(simulated_gpu LABEL cuda LIBS levin_simulated_gpu FILES support/simulated_gpu_test.cpp)
+target_include_directories(simulated_gpu_test SYSTEM PRIVATE
+  $<TARGET_PROPERTY:levin::torch_cuda,INTERFACE_INCLUDE_DIRECTORIES>)

@@ -359,6 +359,8 @@ shift 4; "$@"; echo "========= ERROR SUMMARY: {summary}"
         columns = {name: {"median": 1000.0} for name in gpu_steps.ARTICLE}
         result = {"memory_of_recomputation": share, "tables": {
             "peak memory of a step of XLM-R": {"unit": "MiB", "figures": columns},
+            "peak memory of a step of XLM-R, fused attention": {
+                "unit": "MiB", "figures": {name: {"median": 500.0} for name in gpu_steps.ARTICLE}},
             "time of a step of XLM-R": {"unit": "ms", "figures": columns}}}
         self.program(self.levin.root, "bench_xlmr",
                      f"mkdir -p build/bench; echo '{json.dumps(result)}' > build/bench/xlmr_gpu.json\n")
@@ -368,6 +370,7 @@ shift 4; "$@"; echo "========= ERROR SUMMARY: {summary}"
         outcome, _, figures = self.xlmr(0.5)
         self.assertEqual(outcome, "passed")
         self.assertAlmostEqual(figures["large-8-mixed: GB"], 1.048576)
+        self.assertAlmostEqual(figures["large-8-mixed, fused: GB"], 0.524288)
         self.assertEqual(figures["large-8-mixed: GB in the article"], 23.5)
         self.assertEqual(figures["large-8-mixed-recompute: minutes of the article's epoch"], 110)
         self.assertEqual(self.xlmr(0.64)[1], "recomputation leaves 0.640 of the large model's memory, in the article 0.50")

@@ -1,0 +1,52 @@
+// The memory of the simulated GPUs, and page-locked memory of the host.
+#pragma once
+
+#include <cstddef>
+#include <map>
+
+namespace simulated {
+
+/// Addresses that the host cannot read: a host that does ends with SIGSEGV, as with a GPU. The numbers behind them lie
+/// elsewhere. All GPUs share it. Guarded by gate() (stream.h).
+class DeviceMemory {
+ public:
+  static DeviceMemory& instance();
+
+  /// nullptr if less is free. At a multiple of 512, as cudaMalloc's.
+  [[nodiscard]] void* take(size_t bytes);
+  /// False if no allocation begins there.
+  bool give(void* address);
+  [[nodiscard]] bool holds(const void* address) const;
+  /// Where the host finds what is behind an address of a device; other addresses are returned as they are.
+  [[nodiscard]] void* on_host(const void* address) const;
+
+  [[nodiscard]] size_t total() const { return total_; }
+  [[nodiscard]] size_t in_use() const { return in_use_; }
+  [[nodiscard]] size_t peak() const { return peak_; }
+
+ private:
+  DeviceMemory();
+
+  size_t total_ = 0, in_use_ = 0, peak_ = 0;
+  int file_ = -1;
+  char* device_ = nullptr;
+  char* numbers_ = nullptr;
+  std::map<size_t, size_t> free_, taken_;  // offset: size
+};
+
+/// Guarded by gate().
+class PinnedMemory {
+ public:
+  static PinnedMemory& instance();
+
+  [[nodiscard]] void* take(size_t bytes);
+  bool give(void* address);
+  void add(void* address, size_t bytes) { ranges_[static_cast<char*>(address)] = bytes; }
+  bool remove(void* address) { return ranges_.erase(static_cast<char*>(address)) == 1; }
+  [[nodiscard]] bool holds(const void* address) const;
+
+ private:
+  std::map<char*, size_t> ranges_;
+};
+
+}  // namespace simulated
