@@ -301,7 +301,7 @@ void FitLoop::finish_batch() {
 }
 
 void FitLoop::validate() {
-  if (run_.fit.late_check != nullptr) run_.fit.late_check->finish();
+  finish_late_check(run_.fit);
   capture_checkpoints(run_);  // a validation may take long: requested checkpoints are saved before it
   if (run_.fit.epoch.window.ended()) {
     call_module(run_.entry, Hook::none, [](LightningModule& m) { m.on_validation_model_zero_grad(); });
@@ -361,7 +361,7 @@ void FitLoop::warn_of_missing_steps() const {
 }
 
 void FitLoop::end_epoch() {
-  if (run_.fit.late_check != nullptr) run_.fit.late_check->finish();
+  finish_late_check(run_.fit);
   Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
   const bool automatic = run_.entry.module->automatic_optimization();

@@ -33,4 +33,8 @@ void LateCheck::finish() {
   if (!std::isfinite(loss)) stop_for_loss(place, loss);
 }
 
+void finish_late_check(const Fit& fit) {
+  if (fit.late_check != nullptr) fit.late_check->finish();
+}
+
 }  // namespace levin
