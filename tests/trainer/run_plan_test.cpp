@@ -269,7 +269,7 @@ TEST(LimitedBatches, OfAnUnknownLengthKnowsCountsAllAndNone) {
 // ---- validation_interval --------------------------------------------------------------------------------------------
 
 TEST(ValidationInterval, CountsBatches) {
-  EXPECT_EQ(validation_interval(resolve_plan({}), 10), 10);
+  EXPECT_EQ(validation_interval(resolve_plan({}), 10), kUnlimited) << "at the end of the epoch, wherever it is";
   EXPECT_EQ(validation_interval(resolve_plan({.val_check_interval = 0.25}), 10), 2);
   EXPECT_EQ(validation_interval(resolve_plan({.val_check_interval = 0.01}), 10), 1);
   EXPECT_EQ(validation_interval(resolve_plan({.val_check_interval = int64_t{3}}), 10), 3);
