@@ -5,6 +5,7 @@
 
 #include "levin/cli/config/run_config.h"
 #include "levin/core/error.h"
+#include "levin/core/known_names.h"
 
 namespace levin {
 
@@ -225,10 +226,7 @@ std::string list_text(const std::string& kind, const std::vector<ClassKind>& kin
     if (!kind.empty() && each.name != kind && each.name != kind + "s") continue;
     out += (out.empty() ? "" : "\n") + each.name + " (" + each.where + ")\n" + classes_table(each, width);
   }
-  if (out.empty())
-    problems.add(
-        {}, "list",
-        "unknown kind \"" + cut_text(kind) + "\"." + did_you_mean(kind, known) + " Known: " + join(known) + ".");
+  if (out.empty()) problems.add({}, "list", "unknown kind \"" + cut_text(kind) + "\"." + known_names(kind, known));
   return out;
 }
 
@@ -247,8 +245,8 @@ std::string class_help(const std::string& name, const std::vector<ClassKind>& ki
   }
   if (out.empty()) {
     problems.add({}, "help",
-                 "unknown class \"" + cut_text(name) + "\"." + did_you_mean(short_name, known) +
-                     " Known: " + join(known) + ". For a class of a library, add --plugins FILE or --config FILE.");
+                 "unknown class \"" + cut_text(name) + "\"." + known_names(short_name, known) +
+                     " For a class of a library, add --plugins FILE or --config FILE.");
   }
   return out;
 }

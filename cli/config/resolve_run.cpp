@@ -6,6 +6,7 @@
 #include "levin/cli/config/old_options.h"
 #include "levin/cli/config/open_plugins.h"
 #include "levin/core/error.h"
+#include "levin/core/known_names.h"
 #include "levin/data/data_module.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/resolve_plan.h"
@@ -81,7 +82,7 @@ ResolvedRun resolve_run(const std::vector<ConfigSource>& sources, RunPlace place
 }
 
 void require_model(const ResolvedRun& run, Problems& problems) {
-  const auto known = join(Registry<LightningModule>::instance().names());
+  const auto known = sorted_names(Registry<LightningModule>::instance().names());
   if (!run.config.model && run.is_whole)
     problems.add(
         {}, "model",

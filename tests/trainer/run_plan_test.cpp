@@ -124,7 +124,7 @@ TEST(RunPlan, RefusesWhatThisBuildDoesNotHave) {
   EXPECT_TRUE(refuses({.strategy = "dpp"}, {"TrainerOptions.strategy", "Did you mean \"ddp\"?"}));
   EXPECT_TRUE(refuses({.precision = "bf16-mixd"},
                       {"TrainerOptions.precision", "unknown precision \"bf16-mixd\"", "Did you mean \"bf16-mixed\"?",
-                       "Known: 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed"}));
+                       "Known: 16, 16-mixed, 16-true, 32, 32-true, 64, 64-true, bf16, bf16-mixed, bf16-true"}));
 }
 
 TEST(RunPlan, TakesEveryWayToSayOneDevice) {
