@@ -66,8 +66,9 @@ ResolvedRun resolve_run(const std::vector<ConfigSource>& sources, RunPlace place
   if (ConfigNode* trainer = written.find("trainer")) run.notices = translate_old_options(*trainer, problems);
   run.config = read_run_config(written, problems);
   const size_t before = problems.size();
-  open_plugins(run.config.plugins, problems);
+  if (place != RunPlace::before) open_plugins(run.config.plugins, problems);
   if (problems.size() > before) return run;  // what these would have registered is not known
+  run.config.plugins = absolute_plugins(run.config.plugins);
   const bool has_options = run.config.trainer.is_map() || run.config.trainer.is_null();  // else that was reported
   if (has_options) read_options(run.config.trainer, run.trainer, "trainer", problems);
   if (place == RunPlace::here) check_plan(run.trainer, run.config.trainer, problems);
