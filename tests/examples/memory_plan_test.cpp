@@ -102,6 +102,79 @@ TEST(MemoryPlan, PredictsThePeakOfAnotherBatch) {
   }
 }
 
+// A network that is called as a whole, in whose Sequential the blocks are. `outside`: rounds of other operators that
+// follow.
+struct NetImpl : torch::nn::Module {
+  NetImpl(int64_t width, int64_t blocks, int64_t times) : outside(times) {
+    for (int64_t k = 0; k < blocks; ++k) {
+      layers->push_back(torch::nn::Linear(width, width));
+      layers->push_back(torch::nn::ReLU());
+    }
+    register_module("layers", layers);
+  }
+  at::Tensor forward(at::Tensor x) {
+    x = layers->forward(x);
+    for (int64_t k = 0; k < outside; ++k) x = (x * x).sin();
+    return x;
+  }
+  torch::nn::Sequential layers;
+  int64_t outside;
+};
+TORCH_MODULE(Net);
+
+// Calls the network within a wrapper, or directly the blocks of its Sequential.
+struct Wrapped : LightningModule {
+  struct InnerImpl : torch::nn::Module {
+    explicit InnerImpl(const Net& made) : net(register_module("net", made)) {}
+    at::Tensor forward(const at::Tensor& x) { return levin::call(net, x); }
+    Net net;
+  };
+  Wrapped(int64_t blocks, int64_t outside, bool direct)
+      : model(register_module("model", std::make_shared<InnerImpl>(Net(64, blocks, outside)))), direct_(direct) {}
+  at::Tensor training_step(const Batch& batch, int64_t) override {
+    const at::Tensor& x = batch[0];
+    return torch::mse_loss(direct_ ? model->net->layers->forward(x) : levin::call(*model, x), batch[1]);
+  }
+  OptimizerConfig configure_optimizers() override { return AdamW(parameters(), {.lr = 1e-3}); }
+  std::shared_ptr<InnerImpl> model;
+
+ private:
+  bool direct_;
+};
+
+Shape wrapped_shape(int64_t blocks, int64_t outside, bool direct = false) {
+  return {"wrapped MLP",
+          [=] { return std::make_shared<Wrapped>(blocks, outside, direct); },
+          {torch::randn({768, 64}), torch::randn({768, 64})},
+          256};
+}
+
+TEST(MemoryPlan, SeesTheBlocksOfAModelWithinWrappers) {
+  const CapturedConsole console;
+  const Shape shape = wrapped_shape(8, 0);
+  const ChainCost cost = measure(shape).cost, direct = measure(wrapped_shape(8, 0, /*direct=*/true)).cost;
+  ASSERT_EQ(each_block(cost).size(), 16U);
+  EXPECT_EQ(module_ranges(cost, {each_block(cost)[0]}), std::vector<std::string>{"model.net.layers.0"});
+  EXPECT_EQ(least_peak(cost), least_peak(direct));
+  EXPECT_LT(least_peak(cost), predict_memory(cost, {}).peak * 3 / 4);
+  for (const Segments& segments : {Segments{}, each_block(cost), square_root_segments(cost)}) {
+    const auto predicted = static_cast<double>(predict_memory(cost, segments).peak);
+    const auto seen = static_cast<double>(peak_of(shape, module_ranges(cost, segments)) + cost.inputs);
+    EXPECT_NEAR(predicted / seen, 1, 0.05) << join(module_ranges(cost, segments));
+  }
+}
+
+// Most of what it keeps is its own: without it as a block, nothing could be done about that.
+TEST(MemoryPlan, TakesABlockAsAWholeIfThoseWithinKeepLittleOfIt) {
+  const CapturedConsole console;
+  const Shape shape = wrapped_shape(1, 20);
+  const MeasuredChain measured = measure(shape);
+  ASSERT_EQ(each_block(measured.cost).size(), 1U);
+  EXPECT_EQ(module_ranges(measured.cost, each_block(measured.cost)), std::vector<std::string>{"model.net"});
+  const auto predicted = static_cast<double>(predict_memory(measured.cost, {}).peak);
+  EXPECT_NEAR(predicted / static_cast<double>(peak_of(shape, {}) + measured.cost.inputs), 1, 0.05);
+}
+
 // A GPT of which dp can make replicas.
 struct CopiedGpt : GPT {
   using GPT::GPT;
