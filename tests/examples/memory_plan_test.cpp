@@ -56,6 +56,7 @@ int64_t peak_of(const Shape& shape, const std::vector<std::string>& modules, con
     options.recompute = choice(modules);
     options.devices = where.devices;
     options.strategy = where.strategy;
+    options.accumulate_grad_batches = where.accumulate_grad_batches;
     Trainer(options).fit(*module, loader_of(shape));
   }
   return peak;
@@ -183,7 +184,44 @@ struct CopiedGpt : GPT {
   }
 };
 
+// An MLP of which dp can make replicas.
+struct CopiedMlp : plan_shapes::Mlp {
+  CopiedMlp(int64_t width, int64_t blocks) : Mlp(width, blocks), width_(width), blocks_(blocks) {}
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>&) const override {
+    return std::make_shared<CopiedMlp>(width_, blocks_);
+  }
+  int64_t width_, blocks_;
+};
+
 // Slots on one CPU share its memory, so the sum over the devices is what can be measured.
+void expect_peak_of_two_devices(const Shape& shape, int64_t accumulate, double within) {
+  TrainerOptions one = quiet(1, {});
+  one.accumulate_grad_batches = accumulate;
+  MeasuredChain measured;
+  {
+    const CapturedConsole console;
+    const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget) { measured = chain; }, 2);
+    const auto module = shape.make();
+    Trainer(one).fit(*module, loader_of(shape));
+  }
+  EXPECT_EQ(measured.cost.batch, 8);
+  EXPECT_EQ(measured.samples, 16);
+  int64_t predicted = 0;
+  for (const auto& device : predict_devices(measured.cost, measured.smaller, 16, {"cpu:0", "cpu:1"}, {}))
+    predicted += device.peak;
+  for (const char* strategy : {"dp", "dp_balanced"}) {
+    TrainerOptions options;
+    options.devices = std::vector<std::string>{"cpu", "cpu"};
+    options.strategy = strategy;
+    options.accumulate_grad_batches = accumulate;
+    const auto seen = static_cast<double>(peak_of(shape, {}, options) + measured.cost.inputs);
+    std::printf("%s, %s, %lld batches a step: predicted %lld, measured %.0f: %+.1f %%\n", shape.name.c_str(), strategy,
+                static_cast<long long>(accumulate), static_cast<long long>(predicted), seen,
+                100 * (static_cast<double>(predicted) / seen - 1));
+    EXPECT_NEAR(static_cast<double>(predicted) / seen, 1, within) << strategy;
+  }
+}
+
 TEST(MemoryPlan, PredictsThePeakOfAStepOnTwoDevicesOfOneProcess) {
   torch::manual_seed(3);
   GPTOptions gpt;
@@ -193,27 +231,17 @@ TEST(MemoryPlan, PredictsThePeakOfAStepOnTwoDevicesOfOneProcess) {
   gpt.n_embd = 32;
   const Shape shape{"GPT",
                     [gpt] { return std::make_shared<CopiedGpt>(gpt); },
-                    {torch::randint(200, {48, 32}), torch::randint(200, {48, 32})}};
-  MeasuredChain measured;
-  {
-    const CapturedConsole console;
-    const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget) { measured = chain; }, 2);
-    const auto module = shape.make();
-    Trainer(quiet(1, {})).fit(*module, loader_of(shape));
-  }
-  EXPECT_EQ(measured.cost.batch, 8);
-  EXPECT_EQ(measured.samples, 16);
-  int64_t predicted = 0;
-  for (const auto& one : predict_devices(measured.cost, measured.smaller, 16, {"cpu:0", "cpu:1"}, {}))
-    predicted += one.peak;
-  for (const char* strategy : {"dp", "dp_balanced"}) {
-    TrainerOptions options;
-    options.devices = std::vector<std::string>{"cpu", "cpu"};
-    options.strategy = strategy;
-    const auto seen = static_cast<double>(peak_of(shape, {}, options) + measured.cost.inputs);
-    std::printf("%s: predicted %lld, measured %.0f\n", strategy, static_cast<long long>(predicted), seen);
-    EXPECT_NEAR(static_cast<double>(predicted) / seen, 1, 0.1) << strategy;
-  }
+                    {torch::randint(200, {96, 32}), torch::randint(200, {96, 32})}};
+  for (const int64_t accumulate : {1, 2}) expect_peak_of_two_devices(shape, accumulate, 0.1);
+}
+
+// Weights, gradients and their sums are nearly all of it.
+TEST(MemoryPlan, CountsTheGradientsOfEveryReplica) {
+  torch::manual_seed(3);
+  const Shape shape{"wide MLP",
+                    [] { return std::make_shared<CopiedMlp>(256, 6); },
+                    {torch::randn({96, 256}), torch::randn({96, 256})}};
+  for (const int64_t accumulate : {1, 2}) expect_peak_of_two_devices(shape, accumulate, 0.05);
 }
 
 }  // namespace

@@ -294,6 +294,7 @@ MeasuredChain measure(Run& run, const Batch& batch, int64_t replicas) {
     cost->gradients = bytes_of(gradients_of(run.entry.module->parameters()));
     cost->gradients_stay = run.has_peers() || run.fit.accumulate_grad_batches > 1 ||
                            (run.plan.micro_batch_size > 0 && run.plan.micro_batch_size < batch.size());
+    cost->gradients_apart = replicas > 1 && run.strategy->device().is_cpu();  // see strategies/device/parallel_backward
     for (const auto& callback : run.entry.callbacks) cost->callbacks += callback->held_bytes(*run.entry.module);
   }
   measure_update(run, *meter, measured.cost);
