@@ -23,6 +23,7 @@
 #include "peer.h"
 #include "rounds.h"
 #include "steady_stopwatch.h"
+#include "survivors.h"
 
 namespace bench::loader {
 
@@ -164,12 +165,15 @@ int run_on_gpu(const Options& options) {
                           }});
   }
   Report report("loader_gpu");
-  const auto figures = interleave(contenders, options);
+  Failures failures;
+  const auto figures = failures.interleave_rest(contenders, options);
   report.table("a step with 128 samples of 3x32x32", "ms", figures);
-  for (size_t k = 1; k < figures.size(); ++k) {
-    report.number("real_to_synthetic of " + figures[k].name, ratio(figures, figures[k].name, figures[0].name));
+  for (size_t k = 1; k < contenders.size(); ++k) {
+    const std::string& name = contenders[k].name;
+    report.number("real_to_synthetic of " + name, ratio(figures, name, contenders[0].name));
   }
   report.write();
+  failures.check();
   return 0;
 }
 
@@ -180,12 +184,13 @@ int run(const Options& options) {
   const auto images = make_images(samples);
   const auto peer = Peer::start("loader", {std::to_string(samples)});
   Report report("loader");
+  Failures failures;
   if (peer != nullptr) report.peers(peer->versions());
   for (const int64_t workers : {0, 1, 2}) {
     const std::string count = std::to_string(workers);
     std::vector<Contender> contenders = {torch_loader(images, workers), levin_loader(images, workers)};
     if (peer != nullptr) contenders.push_back({"Python's DataLoader", [=] { return peer->round(count); }});
-    const auto figures = interleave(contenders, options);
+    const auto figures = failures.interleave_rest(contenders, options);
     report.table("samples of 3x32x32, " + count + " workers", "samples/s", figures);
     const auto to_torch = ratio(figures, "Levin", "torch::data");
     const auto to_python = ratio(figures, "Levin", "Python's DataLoader");
@@ -198,6 +203,7 @@ int run(const Options& options) {
     }
   }
   report.write();
+  failures.check();
   return 0;
 }
 

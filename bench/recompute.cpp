@@ -18,6 +18,7 @@
 #include "peer.h"
 #include "rounds.h"
 #include "steady_stopwatch.h"
+#include "survivors.h"
 
 namespace bench::recompute {
 
@@ -146,11 +147,12 @@ int run(const Options& options) {
     memory.push_back({"PyTorch, checkpoint", [=] { return peer->round("memory again"); }});
   }
   const std::string shape = size.text();
-  const auto step_times = interleave(times, options);
+  Failures failures;
+  const auto step_times = failures.interleave_rest(times, options);
   report.table((size.gpu ? "A step, one GPU: " : "A step, one thread: ") + shape, "ms", step_times);
   Options once = options;
   once.rounds = std::min(options.rounds, 3);  // always the same
-  const auto peaks = interleave(memory, once);
+  const auto peaks = failures.interleave_rest(memory, once);
   report.table("Peak of a step: " + shape, "MiB", peaks);
 
   const auto extra = ratio(step_times, "Levin, blocks again", "Levin");
@@ -166,6 +168,7 @@ int run(const Options& options) {
   report.number("selective_time_to_plain", ratio(step_times, "Levin, keep: matmul", "Levin"));
   report.number("selective_memory_to_plain", ratio(peaks, "Levin, keep: matmul", "Levin"));
   report.write();
+  failures.check();
   return 0;
 }
 

@@ -11,11 +11,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 
 #include "levin/core/console.h"
+#include "levin/core/gpu.h"
 #include "peer.h"
 #include "rounds.h"
+#include "survivors.h"
 #include "xlmr_full_size.h"
 #include "xlmr_runs.h"
 
@@ -59,7 +62,7 @@ Cost in_own_process(const Column& column, const Size& size, int64_t steps) {
 
 struct Table {
   std::vector<Figure> memory, times;
-  double recomputation = 0;  // predicted: a step with recomputation, to the same measurement's without
+  std::optional<double> recomputation = std::nullopt;  // predicted: a step with it to the same measurement's without
 
   void print(Report& report, const std::string& what) const {
     report.table("peak memory of a step of XLM-R, " + what, "MiB", memory);
@@ -67,7 +70,7 @@ struct Table {
   }
 };
 
-Table measure(const Options& options, const Size& size, int64_t steps) {
+Table measure(const Options& options, const Size& size, int64_t steps, Failures& failures) {
   const std::vector<Column>& wanted = columns();
   std::vector<std::vector<double>> peaks(wanted.size());
   std::vector<Contender> contenders;
@@ -79,15 +82,19 @@ Table measure(const Options& options, const Size& size, int64_t steps) {
                           }});
   }
   Table table;
-  table.times = interleave(contenders, options);
-  for (size_t k = 0; k < peaks.size(); ++k) table.memory.push_back(figure_of(wanted[k].name, peaks[k]));
+  table.times = failures.interleave_rest(contenders, options);
+  for (size_t k = 0; k < peaks.size(); ++k) {
+    if (!peaks[k].empty()) table.memory.push_back(figure_of(wanted[k].name, peaks[k]));
+  }
   return table;
 }
 
-Table predict(const Size& size) {
+Table predict(const Size& size, Failures& failures) {
   Table table;
   for (const Column& column : columns()) {
-    const Cost cost = in_own_process(column, size, 0);
+    Cost cost;
+    const auto run = [&] { return (cost = in_own_process(column, size, 0)).ms_a_step; };
+    if (!failures.attempt({"predicted " + column.name, run})) continue;
     table.memory.push_back(figure_of(column.name, {cost.peak_mib}));
     table.times.push_back(figure_of(column.name, {cost.ms_a_step}));
     // Two measurements of one model, minutes apart, may differ by more than what recomputation takes.
@@ -102,17 +109,21 @@ std::optional<double> of_recomputation(const std::vector<Figure>& figures) {
 }
 
 int run_on_gpu(const Options& options) {
+  if (const std::string why = levin::why_no_gpu(); !why.empty()) throw std::runtime_error("gpu: " + why);
   Report report("xlmr_gpu");
   Options once = options;
   once.quick = true;  // no round before the measured ones: each is a process with steps of its own to warm up
+  Failures failures;
   for (const bool fused : {false, true}) {
-    const Table table = measure(once, {.tokens = 512, .gpu = true, .fused = fused}, options.quick ? 1 : 10);
+    const Size size{.tokens = 512, .gpu = true, .fused = fused};
+    const Table table = measure(once, size, options.quick ? 1 : 10, failures);
     table.print(report, fused ? "fused attention, one GPU" : "attention as in the article, one GPU");
     const std::string name = fused ? "of_recomputation_fused" : "of_recomputation";
     report.number("memory_" + name, of_recomputation(table.memory));
     report.number("time_" + name, of_recomputation(table.times));
   }
   report.write();
+  failures.check();
   return 0;
 }
 
@@ -124,15 +135,17 @@ int run(const Options& options) {
       options.quick ? Size{.layers = 2, .tokens = 8, .vocabulary = 260} : Size{.layers = 2, .tokens = 64};
   const Size predicted = options.quick ? measured : Size{.layers = 2};
   Report report("xlmr");
-  const Table small = measure(options, measured, options.quick ? 1 : 4);
+  Failures failures;
+  const Table small = measure(options, measured, options.quick ? 1 : 4, failures);
   small.print(report, "two layers, texts of " + std::to_string(measured.tokens) + " tokens, one thread");
-  const Table whole = predict(predicted);
+  const Table whole = predict(predicted, failures);
   whole.print(report, "whole, texts of " + std::to_string(predicted.tokens) + " tokens: predicted from two layers");
   report.number("memory_of_recomputation", of_recomputation(small.memory));
   report.number("time_of_recomputation", of_recomputation(small.times));
   report.number("predicted_memory_of_recomputation", of_recomputation(whole.memory));
   report.number("predicted_time_of_recomputation", whole.recomputation);
   report.write();
+  failures.check();
   return 0;
 }
 

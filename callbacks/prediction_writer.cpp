@@ -63,10 +63,8 @@ bool is_taken(const std::string& name) {
   return name == kPrediction || name == "predictions" || name == "loader" || name == "batch";
 }
 
-using Parts = std::vector<std::pair<std::string, at::Tensor>>;
-
-Parts parts_of(const at::Tensor& prediction, const StepOutput& outputs) {
-  Parts parts;
+StepOutput::Named parts_of(const at::Tensor& prediction, const StepOutput& outputs) {
+  StepOutput::Named parts;
   const auto add = [&](const std::string& name, const at::Tensor& value) {
     const at::Tensor here = value.detach().cpu();
     parts.emplace_back(name, here.dim() == 0 ? here.unsqueeze(0) : here);

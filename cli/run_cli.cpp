@@ -62,7 +62,7 @@ std::string help_text(const std::string& topic, int width, Problems& problems) {
 // The configuration saved by an earlier run, with current option names.
 ConfigNode read_kept_config(const std::string& path) {
   Problems problems;
-  const ResolvedRun earlier = resolve_run({ConfigFile{path}}, RunPlace::elsewhere, problems);
+  const ResolvedRun earlier = resolve_run({ConfigFile{path}}, RunPlace::before, problems);
   problems.throw_if_any();
   return earlier.printed;
 }

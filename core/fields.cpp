@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "levin/core/known_names.h"
+
 namespace levin::detail {
 
 std::string rule_in_help(const std::string& rule, bool default_is_valid) {
@@ -21,8 +23,7 @@ bool unknown_keys(const ConfigNode& node, const std::vector<std::string>& known,
     if (std::find(known.begin(), known.end(), entry.key) != known.end()) continue;
     if (++unknown > kMostShown) continue;
     problems.add(entry.key_mark, join_path(path, cut_text(entry.key)),
-                 "unknown key \"" + cut_text(entry.key) + "\"." + did_you_mean(entry.key, known) +
-                     " Known: " + join(known) + ".");
+                 "unknown key \"" + cut_text(entry.key) + "\"." + known_names(entry.key, known));
   }
   if (unknown > kMostShown) {
     problems.add(node.mark, path, std::to_string(unknown - kMostShown) + " more unknown keys.");

@@ -1,6 +1,7 @@
 #include "levin/core/registry.h"
 
 #include "levin/core/console.h"
+#include "levin/core/known_names.h"
 
 namespace levin {
 
@@ -61,7 +62,7 @@ ClassSpec without_alias(const std::string& kind, const ClassSpec& spec, const Cl
 }
 
 std::string unknown_class(const std::string& kind, const std::string& name, const std::vector<std::string>& known) {
-  return "unknown " + kind + " \"" + name + "\"." + did_you_mean(name, known) + " Known: " + join(known) + ".";
+  return "unknown " + kind + " \"" + name + "\"." + known_names(name, known);
 }
 
 }  // namespace detail

@@ -7,6 +7,7 @@
 #include "levin/checkpoint/stream_weights.h"
 #include "levin/checkpoint/weights_source.h"
 #include "levin/core/console.h"
+#include "levin/core/known_names.h"
 #include "levin/inference/inference_device.h"
 #include "levin/inference/recipe.h"
 #include "levin/precision/mixed_precision.h"
@@ -34,7 +35,8 @@ std::shared_ptr<LightningModule> make_registered(const Recipe& recipe) {
     throw ConfigError("load_for_inference: " + where + ": its model is a " + name +
                       ", and no class of that name is registered in this program." +
                       did_you_mean(name, registry.names()) + " Link the file with LEVIN_REGISTER_MODEL(" + name +
-                      ", …), or call load_for_inference<" + name + ">(path). Known: " + join(registry.names()) + ".");
+                      ", …), or call load_for_inference<" + name + ">(path). Known: " + sorted_names(registry.names()) +
+                      ".");
   }
   return registry.make(spec, where);
 }

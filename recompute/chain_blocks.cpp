@@ -64,16 +64,23 @@ void ChainBlocks::collect(torch::nn::Module& module, const std::string& prefix) 
     const bool frame =
         is_list(child) || (is_sequential(child) && (!in_sequential || module.children().size() < kFewBlocks));
     places_[&child] = {prefix + item.key(), &module, children.size() - 1};
-    if (!frame) {
-      auto watch = std::make_shared<Watch>(&child, recorder_);
-      CallActions::add(&child, watch);
-      watches_[&child] = std::move(watch);
-    }
+    if (!frame) close(&child);
     if (frame || !in_sequential) collect(child, prefix + item.key() + ".");
   }
   if (in_sequential || children.size() < 2) return;
   lists_[&module] = std::make_shared<ListWatch>();
   CallActions::add_range(children, lists_[&module]);
+}
+
+void ChainBlocks::open(const torch::nn::Module* block) {
+  CallActions::remove(block, watches_.at(block).get());
+  watches_.erase(block);
+}
+
+void ChainBlocks::close(const torch::nn::Module* block) {
+  auto watch = std::make_shared<Watch>(block, recorder_);
+  CallActions::add(block, watch);
+  watches_[block] = std::move(watch);
 }
 
 void ChainBlocks::keep_only(const std::set<const torch::nn::Module*>& blocks) {

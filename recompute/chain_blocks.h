@@ -17,7 +17,9 @@ class ChainRecorder;
 // The blocks of every outermost torch::nn::Sequential, and submodules that levin::call or levin::call_chain calls, as
 // long as they are not called from within a block. A Sequential of fewer than four blocks that are Sequentials
 // themselves is only a container, and so is a torch::nn::ModuleList (nothing calls it but an exported program, of whose
-// operators a list has a region): their blocks count instead. Neighbours can be computed again together if they are
+// operators a list has a region): their blocks count instead. So do the blocks within one that holds most of what a
+// step keeps, such as a wrapper around the whole model: computing it again would save nothing, since its backward needs
+// all of it at once. Neighbours can be computed again together if they are
 // blocks of one Sequential, or of one list that levin::call_chain calls.
 
 /// During its lifetime, calls of possible blocks go through the recorder set last.
@@ -30,6 +32,9 @@ class ChainBlocks {
 
   /// Null: calls are not recorded.
   void set_recorder(ChainRecorder* recorder) { *recorder_ = recorder; }
+  /// The blocks within `block` are recorded in its place, or again the block itself.
+  void open(const torch::nn::Module* block);
+  void close(const torch::nn::Module* block);
   /// After a first pass: only these are recorded from here on.
   void keep_only(const std::set<const torch::nn::Module*>& blocks);
 

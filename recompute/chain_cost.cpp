@@ -97,7 +97,7 @@ class Simulation {
   }
   void end_backward(size_t k) {
     const BlockCost& block = cost_.blocks[k];
-    held_ += (cost_.gradients_stay ? 0 : block.gradients) - block.kept - block.output_gradient;
+    held_ += (cost_.backward_adds_gradients() ? block.gradients : 0) - block.kept - block.output_gradient;
     if (block.keeps_output) release(k);
     if (k == 0) return;
     held_ += cost_.blocks[k - 1].output_gradient;

@@ -47,12 +47,15 @@ struct ChainCost {
   int64_t parameters = 0;  // and buffers
   int64_t gradients = 0;   // of all parameters
   int64_t optimizer_state = 0;
-  int64_t inputs = 0;           // the batch
-  int64_t callbacks = 0;        // tensors of callbacks, such as averages of the weights
-  bool gradients_stay = false;  // from step to step, instead of being allocated in each backward
-  int64_t optimizer_peak = 0;   // peak above the memory at the beginning of the update
+  int64_t inputs = 0;            // the batch
+  int64_t callbacks = 0;         // tensors of callbacks, such as averages of the weights
+  bool gradients_stay = false;   // from step to step, instead of being allocated in each backward
+  bool gradients_apart = false;  // each backward's own are held beside those that stay until all are summed (dp)
+  int64_t optimizer_peak = 0;    // peak above the memory at the beginning of the update
   double optimizer_s = 0;
   int64_t segment_bytes = 0;  // for each segment besides its input: states of generators
+
+  [[nodiscard]] bool backward_adds_gradients() const { return !gradients_stay || gradients_apart; }
 };
 
 /// Blocks first … last of one chain, computed again together.

@@ -28,7 +28,7 @@ struct Part {
 class PartCosts {
  public:
   explicit PartCosts(const ChainCost& cost) : cost_(cost), later_(cost.blocks.size() + 1, 0) {
-    for (size_t k = cost.blocks.size(); !cost.gradients_stay && k-- > 0;) {
+    for (size_t k = cost.blocks.size(); cost.backward_adds_gradients() && k-- > 0;) {
       later_[k] = later_[k + 1] + cost.blocks[k].gradients;
     }
   }

@@ -83,7 +83,11 @@ void ChainRecorder::begin_forward() {
 
 TensorList ChainRecorder::around(const torch::nn::Module* module, const ModuleForward& forward,
                                  const TensorList& inputs) {
-  if (within_) return forward(inputs, nullptr);
+  if (within_) {
+    inner_.insert(module);
+    return forward(inputs, nullptr);
+  }
+  inner_.clear();
   const Stretch gap = close();
   const bool follows =
       !stations_.empty() && stations_.back().module != nullptr && !inputs.empty() && borders_.back().is(inputs[0]);
@@ -103,6 +107,7 @@ TensorList ChainRecorder::around(const torch::nn::Module* module, const ModuleFo
   stations_.back().takes_previous = follows;
   stations_.back().holds_input = holds_input;
   stations_.back().changes_input = versions(inputs) != version;
+  stations_.back().blocks_within = inner_.size();
   open();
   return outputs;
 }
@@ -134,9 +139,10 @@ void ChainRecorder::add_station(const torch::nn::Module* module, const Stretch& 
   if (!station.returns_input) watch_gradient(outputs, stations_.size() - 1);
 }
 
+// Not on a weight that is passed to a block: it outlives this recorder, and so would the hook.
 void ChainRecorder::watch_gradient(const TensorList& outputs, size_t station) {
   for (const at::Tensor& tensor : outputs) {
-    if (!tensor.defined() || !tensor.requires_grad()) continue;
+    if (!tensor.defined() || !tensor.requires_grad() || tensor.is_leaf()) continue;
     tensor.register_hook([this, station](const at::Tensor& gradient) { reach(station, gradient); });
     return;
   }

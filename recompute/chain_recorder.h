@@ -47,6 +47,7 @@ struct Station {
   bool holds_input = false;     // a block whose graph holds what it was given
   bool output_there = false;    // when its backward begins, its output is still held
   bool input_there = false;     // … the output of the one before
+  size_t blocks_within = 0;     // submodules called within it that could be blocks themselves
 };
 
 /// One pass; constructed for each.
@@ -95,7 +96,8 @@ class ChainRecorder {
   std::vector<Border> borders_ = {};  // of the stations
   size_t in_backward_ = 0;            // the station whose backward runs
   bool out_of_order_ = false;
-  bool within_ = false;  // a block
+  bool within_ = false;                            // a block
+  std::set<const torch::nn::Module*> inner_ = {};  // called within it
   int64_t before_ = 0;
   std::chrono::steady_clock::time_point begun_ = {};
 };

@@ -6,11 +6,11 @@
 #include <ATen/ops/clone.h>
 
 #include <algorithm>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/dispatch/generator_state.h"
 #include "levin/dispatch/operator_values.h"
 #include "levin/recompute/surroundings.h"
 
@@ -159,8 +159,7 @@ void KeptResults::keep(const c10::OperatorHandle& op, const std::vector<c10::IVa
   // Without drawing again, the following operators would get other random numbers.
   if (is_random(op) && results[0].isTensor()) {
     result.generator = generator_of(results[0].toTensor().device()).value_or(at::detail::getDefaultCPUGenerator());
-    const std::lock_guard lock(result.generator.mutex());
-    result.generator_state = result.generator.get_state();
+    result.generator_state = generator_state(result.generator);
   }
   results_.push_back(std::move(result));
 }
@@ -183,10 +182,7 @@ std::vector<c10::IValue> KeptResults::give(const c10::OperatorHandle& op) {
     }
     values.push_back(result.is_changed ? copy_of(result.values[k]) : alias_of(result.values[k], /*own_version=*/true));
   }
-  if (result.generator_state.defined()) {
-    const std::lock_guard lock(result.generator.mutex());
-    result.generator.set_state(result.generator_state);
-  }
+  if (result.generator_state.defined()) set_generator_state(result.generator, result.generator_state);
   return values;
 }
 

@@ -41,14 +41,22 @@ class CountingAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
   void start() {
+    if (running_.exchange(true)) {  // it would allocate from itself
+      throw Error(
+          "memory cannot be measured: another MemoryMeter measures the CPU's. One at a time: let that one end first.");
+    }
     inner_ = c10::GetCPUAllocator();
     c10::SetCPUAllocator(this);
     if (c10::GetCPUAllocator() != this) {
+      running_ = false;
       throw Error("memory cannot be measured: the program has set a CPU allocator with a priority above 0.");
     }
     held_ = peak_ = 0;
   }
-  void stop() { c10::SetCPUAllocator(inner_); }
+  void stop() {
+    c10::SetCPUAllocator(inner_);
+    running_ = false;
+  }
 
   [[nodiscard]] int64_t held() const { return held_; }
   [[nodiscard]] int64_t peak() const { return peak_; }
@@ -76,6 +84,7 @@ class CountingAllocator final : public c10::Allocator {
   }
 
   c10::Allocator* inner_ = nullptr;
+  std::atomic<bool> running_ = false;
   std::atomic<int64_t> held_ = 0;
   std::atomic<int64_t> peak_ = 0;
 };

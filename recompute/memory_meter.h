@@ -13,7 +13,7 @@ class MemoryMeter {
  public:
   /// CPU: an allocator in front of LibTorch's, which counts what is allocated from now on, so that held() begins at 0;
   /// allocations that the meter has seen may outlive it. GPU: the caching allocator's own statistics, whose peak it
-  /// resets. Throws Error where a CPU allocator of higher priority is in the way.
+  /// resets. Throws Error where a CPU allocator of higher priority is in the way, and for a second meter of the CPU.
   static std::unique_ptr<MemoryMeter> make(at::Device device);
 
   MemoryMeter() = default;

@@ -10,6 +10,8 @@
 #include <optional>
 #include <unordered_map>
 
+#include "levin/dispatch/generator_state.h"
+
 namespace levin {
 
 namespace {
@@ -28,11 +30,11 @@ std::vector<at::Device> devices_of(const std::vector<at::Tensor>& tensors) {
   return devices;
 }
 
-// Segments between which nothing was drawn share one tensor: a state is 5 KB on the CPU. The generator's mutex is held.
+// Segments between which nothing was drawn share one tensor: a state is 5 KB on the CPU.
 at::Tensor state_of(const at::Generator& generator) {
   static std::mutex mutex;
   static std::unordered_map<at::Device, at::Tensor> last;
-  at::Tensor state = generator.get_state();
+  at::Tensor state = generator_state(generator);
   const std::lock_guard lock(mutex);
   at::Tensor& known = last[generator.device()];
   const bool same =
@@ -56,10 +58,7 @@ std::optional<at::Generator> generator_of(at::Device device) {
 std::vector<Surroundings::Generator> Surroundings::generators_of(const std::vector<at::Device>& devices,
                                                                  bool with_cpu) {
   std::vector<Generator> list;
-  const auto add = [&](at::Generator generator) {
-    const std::lock_guard lock(generator.mutex());
-    list.push_back({generator, state_of(generator)});
-  };
+  const auto add = [&](const at::Generator& generator) { list.push_back({generator, state_of(generator)}); };
   if (with_cpu) add(cpu_generator());
   for (const at::Device device : devices) {
     if (const auto generator = generator_of(device)) add(*generator);
@@ -82,11 +81,7 @@ std::vector<Surroundings::Casts> Surroundings::casts_of(const std::vector<at::De
 }
 
 void Surroundings::restore(const std::vector<Generator>& generators) {
-  for (const Generator& one : generators) {
-    at::Generator generator = one.generator;  // a handle
-    const std::lock_guard lock(generator.mutex());
-    generator.set_state(one.state);
-  }
+  for (const Generator& one : generators) set_generator_state(one.generator, one.state);
 }
 
 Surroundings::Surroundings(const std::vector<at::Tensor>& tensors)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "levin/core/seed.h"
+#include "levin/dispatch/generator_state.h"
 #include "levin/strategies/accelerator.h"
 
 namespace levin {
@@ -41,29 +42,20 @@ std::vector<DeviceGenerator> device_generators() {
 
 State random_state() {
   State state;
-  {
-    const std::lock_guard lock(cpu_generator().mutex());
-    state.tensors["cpu"] = cpu_generator().get_state();
-  }
-  for (auto& [kind, index, generator] : device_generators()) {
-    const std::lock_guard lock(generator.mutex());
-    state.tensors[kind + "." + std::to_string(index)] = generator.get_state();
+  state.tensors["cpu"] = generator_state(cpu_generator());
+  for (const auto& [kind, index, generator] : device_generators()) {
+    state.tensors[kind + "." + std::to_string(index)] = generator_state(generator);
   }
   return state;
 }
 
 void restore_random_state(const State& saved, int64_t rank) {
-  {
-    const std::lock_guard lock(cpu_generator().mutex());
-    const auto own = saved.tensors.find("cpu.rank" + std::to_string(rank));
-    cpu_generator().set_state(own != saved.tensors.end() ? own->second : saved.tensor("cpu"));
-  }
-  for (auto& [kind, index, generator] : device_generators()) {
+  const auto of_cpu = saved.tensors.find("cpu.rank" + std::to_string(rank));
+  set_generator_state(cpu_generator(), of_cpu != saved.tensors.end() ? of_cpu->second : saved.tensor("cpu"));
+  for (const auto& [kind, index, generator] : device_generators()) {
     const auto own = saved.tensors.find(kind + ".rank" + std::to_string(rank));
     const auto found = own != saved.tensors.end() ? own : saved.tensors.find(kind + "." + std::to_string(index));
-    if (found == saved.tensors.end()) continue;
-    const std::lock_guard lock(generator.mutex());
-    generator.set_state(found->second);
+    if (found != saved.tensors.end()) set_generator_state(generator, found->second);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "levin/cli/config/run_config.h"
 #include "levin/core/error.h"
+#include "levin/core/known_names.h"
 
 namespace levin {
 
@@ -172,17 +173,19 @@ std::string wrapped(const std::string& text, int width, int indent) {
 }
 
 std::string options_table(const std::vector<FieldInfo>& fields, int width) {
+  constexpr size_t kLeastMeaning = 32;  // columns; fewer would make a tall, thin one
   if (fields.empty()) return "  no options\n";
-  std::string narrow;
   std::vector<std::vector<std::string>> rows{{"option", "type", "default", "meaning"}};
-  for (const auto& field : fields) {
-    const std::string default_text = one_line(field.default_text);
-    rows.push_back({field.name, field.type, default_text, field.doc});
-    narrow += wrapped(field.name + " (" + field.type + ", default " + default_text + ")", width, 2) +
-              wrapped(field.doc, width, 6);
-  }
+  for (const auto& field : fields) rows.push_back({field.name, field.type, one_line(field.default_text), field.doc});
   const auto all = static_cast<size_t>(std::max(width, 0));
-  return all < 72 ? narrow : table(rows, {all / 3, all / 5, all / 6}, all);
+  const std::vector<size_t> widest{all, all / 5, all / 6};
+  if (column_widths(rows, widest, all).back() >= kLeastMeaning) return table(rows, widest, all);
+  std::string stacked;
+  for (auto row = rows.begin() + 1; row != rows.end(); ++row) {
+    stacked += wrapped(row->at(0) + " (" + row->at(1) + ", default " + row->at(2) + ")", width, 2) +
+               wrapped(row->at(3), width, 6);
+  }
+  return stacked;
 }
 
 std::string usage_text(int width) {
@@ -225,10 +228,7 @@ std::string list_text(const std::string& kind, const std::vector<ClassKind>& kin
     if (!kind.empty() && each.name != kind && each.name != kind + "s") continue;
     out += (out.empty() ? "" : "\n") + each.name + " (" + each.where + ")\n" + classes_table(each, width);
   }
-  if (out.empty())
-    problems.add(
-        {}, "list",
-        "unknown kind \"" + cut_text(kind) + "\"." + did_you_mean(kind, known) + " Known: " + join(known) + ".");
+  if (out.empty()) problems.add({}, "list", "unknown kind \"" + cut_text(kind) + "\"." + known_names(kind, known));
   return out;
 }
 
@@ -247,8 +247,8 @@ std::string class_help(const std::string& name, const std::vector<ClassKind>& ki
   }
   if (out.empty()) {
     problems.add({}, "help",
-                 "unknown class \"" + cut_text(name) + "\"." + did_you_mean(short_name, known) +
-                     " Known: " + join(known) + ". For a class of a library, add --plugins FILE or --config FILE.");
+                 "unknown class \"" + cut_text(name) + "\"." + known_names(short_name, known) +
+                     " For a class of a library, add --plugins FILE or --config FILE.");
   }
   return out;
 }

@@ -27,7 +27,8 @@ ClassKind class_kind(const std::string& name, const std::string& where) {
 /// Breaks `text` into lines of at most `width` characters, at spaces if possible; each starts with `indent` spaces.
 [[nodiscard]] std::string wrapped(const std::string& text, int width, int indent = 0);
 
-/// Name, type, default and meaning of each option, in columns; one below the other if `width` is under 72.
+/// Name, type, default and meaning of each option, in columns; the meaning below the others where too little of `width`
+/// is left for it.
 [[nodiscard]] std::string options_table(const std::vector<FieldInfo>& fields, int width);
 
 /// An overview of the program: for "levin", "levin --help" and "levin help".

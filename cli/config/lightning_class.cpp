@@ -5,6 +5,7 @@
 #include "levin/cli/config/commented_yaml.h"
 #include "levin/cli/config/lightning_values.h"
 #include "levin/core/error.h"
+#include "levin/core/known_names.h"
 
 namespace levin {
 
@@ -46,7 +47,7 @@ class ClassTranslation {
       std::vector<std::string> names;
       for (const auto& each : fields_) names.push_back(each.name);
       return leave_out(written, "Levin's " + entry_.name + " has no option \"" + cut_text(written.key) + "\"." +
-                                    did_you_mean(written.key, names) + " Its options: " + join(names) + ".");
+                                    did_you_mean(written.key, names) + " Its options: " + sorted_names(names) + ".");
     }
     ConfigEntry taken = written;
     if (field->type.starts_with("duration")) taken.value = from_timedelta(written.value).value_or(written.value);

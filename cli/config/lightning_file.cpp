@@ -11,6 +11,7 @@
 #include "levin/cli/config/old_options.h"
 #include "levin/cli/config/run_config.h"
 #include "levin/core/error.h"
+#include "levin/core/known_names.h"
 #include "levin/data/data_module.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/devices.h"
@@ -43,7 +44,7 @@ std::string without_key(const std::string& key, const std::string& of, const std
   for (const auto& [name, instead] : kInstead) {
     if (key == name) return instead;
   }
-  return "Levin has no such " + of + "." + did_you_mean(key, known) + " Known: " + join(known) + ".";
+  return "Levin has no such " + of + "." + known_names(key, known);
 }
 
 class FileTranslation {

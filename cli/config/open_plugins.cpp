@@ -40,6 +40,13 @@ void open_plugins(const std::vector<std::string>& paths, Problems& problems) {
   for (const std::string& path : paths) open_plugin(path, problems);
 }
 
+// Links stay links: a new version of a library may be put in place of one.
+std::vector<std::string> absolute_plugins(const std::vector<std::string>& paths) {
+  std::vector<std::string> all;
+  for (const std::string& path : paths) all.push_back(std::filesystem::absolute(path).lexically_normal().string());
+  return all;
+}
+
 void open_plugins_of(const std::vector<ConfigSource>& sources, Problems& problems) {
   ConfigNode plugins = ConfigNode::map();
   const ConfigNode config = assemble_config(sources, problems);

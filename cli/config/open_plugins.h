@@ -15,7 +15,10 @@ namespace levin {
 /// cannot be loaded becomes a problem. Runs the library's code.
 void open_plugins(const std::vector<std::string>& paths, Problems& problems);
 
-/// The same for those that run files and --plugins name, whatever else the files hold: for "levin list" and "levin
+/// The same paths as they lead to the libraries from any folder.
+[[nodiscard]] std::vector<std::string> absolute_plugins(const std::vector<std::string>& paths);
+
+/// open_plugins for those that run files and --plugins name, whatever else the files hold: for "levin list" and "levin
 /// help".
 void open_plugins_of(const std::vector<ConfigSource>& sources, Problems& problems);
 

@@ -6,6 +6,7 @@
 #include "levin/cli/config/old_options.h"
 #include "levin/cli/config/open_plugins.h"
 #include "levin/core/error.h"
+#include "levin/core/known_names.h"
 #include "levin/data/data_module.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/resolve_plan.h"
@@ -65,8 +66,9 @@ ResolvedRun resolve_run(const std::vector<ConfigSource>& sources, RunPlace place
   if (ConfigNode* trainer = written.find("trainer")) run.notices = translate_old_options(*trainer, problems);
   run.config = read_run_config(written, problems);
   const size_t before = problems.size();
-  open_plugins(run.config.plugins, problems);
+  if (place != RunPlace::before) open_plugins(run.config.plugins, problems);
   if (problems.size() > before) return run;  // what these would have registered is not known
+  run.config.plugins = absolute_plugins(run.config.plugins);
   const bool has_options = run.config.trainer.is_map() || run.config.trainer.is_null();  // else that was reported
   if (has_options) read_options(run.config.trainer, run.trainer, "trainer", problems);
   if (place == RunPlace::here) check_plan(run.trainer, run.config.trainer, problems);
@@ -81,7 +83,7 @@ ResolvedRun resolve_run(const std::vector<ConfigSource>& sources, RunPlace place
 }
 
 void require_model(const ResolvedRun& run, Problems& problems) {
-  const auto known = join(Registry<LightningModule>::instance().names());
+  const auto known = sorted_names(Registry<LightningModule>::instance().names());
   if (!run.config.model && run.is_whole)
     problems.add(
         {}, "model",

@@ -18,8 +18,9 @@ struct ResolvedRun {
   bool is_whole = true;                   // false: a file could not be read, so its contents are unknown
 };
 
-/// Where the run will be: for `elsewhere`, options that depend on the machine (devices, ranks) are not checked.
-enum class RunPlace { here, elsewhere };
+/// Where the run will be: for `elsewhere`, options that depend on the machine (devices, ranks) are not checked; nor for
+/// `before`, an earlier run that this one continues, whose libraries this one has opened under its own names.
+enum class RunPlace { here, elsewhere, before };
 
 /// Every mistake becomes a problem with its position in the file. Nothing is created.
 [[nodiscard]] ResolvedRun resolve_run(const std::vector<ConfigSource>& sources, RunPlace place, Problems& problems);

@@ -76,11 +76,12 @@ std::unique_ptr<WordCache> WordCachePool::take() {
       idle_.pop_back();
       return cache;
     }
+    idle_.reserve(++made_);  // so that giving one back allocates nothing
   }
   return std::make_unique<WordCache>();
 }
 
-void WordCachePool::give_back(std::unique_ptr<WordCache> cache) {
+void WordCachePool::give_back(std::unique_ptr<WordCache> cache) noexcept {
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(cache));
 }

@@ -45,11 +45,13 @@ class WordCachePool {
  public:
   /// One that no other thread uses until it is given back.
   [[nodiscard]] std::unique_ptr<WordCache> take();
-  void give_back(std::unique_ptr<WordCache> cache);
+  /// Of those that take() has returned, each once at most.
+  void give_back(std::unique_ptr<WordCache> cache) noexcept;
 
  private:
   std::mutex mutex_;
   std::vector<std::unique_ptr<WordCache>> idle_;
+  size_t made_ = 0;
 };
 
 }  // namespace levin::tokenizers

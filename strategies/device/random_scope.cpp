@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "levin/core/seed.h"
+#include "levin/dispatch/generator_state.h"
 
 namespace levin {
 
@@ -54,24 +55,13 @@ bool draws_numbers(ThreadRandom& random, const at::RecordFunction& call) {
 }
 
 void take_turn(ThreadRandom& random) {
+  if (!random.state.defined()) random.state = at::detail::createCPUGenerator(random.seed).get_state();
   turn().lock();
-  at::Generator& generator = process_generator();
-  const std::lock_guard lock(generator.mutex());
-  random.process_state = generator.get_state();
-  if (random.state.defined()) {
-    generator.set_state(random.state);
-  } else {
-    generator.set_current_seed(random.seed);
-  }
+  random.process_state = exchange_generator_state(process_generator(), random.state);
 }
 
 void end_turn(ThreadRandom& random) {
-  {
-    at::Generator& generator = process_generator();
-    const std::lock_guard lock(generator.mutex());
-    random.state = generator.get_state();
-    generator.set_state(std::exchange(random.process_state, at::Tensor()));
-  }
+  random.state = exchange_generator_state(process_generator(), std::exchange(random.process_state, at::Tensor()));
   turn().unlock();
 }
 

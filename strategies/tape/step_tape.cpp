@@ -9,9 +9,9 @@
 
 #include "levin/core/error.h"
 #include "levin/core/tensor_text.h"
+#include "levin/dispatch/generator_state.h"
 #include "levin/dispatch/operator_values.h"
 #include "levin/strategies/tape/call_recorder.h"
-#include "levin/strategies/tape/generator_state.h"
 
 namespace levin {
 

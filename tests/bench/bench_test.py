@@ -5,6 +5,7 @@ nothing here: one short round each, on whatever else the machine does.
 """
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -86,12 +87,12 @@ class Bench(unittest.TestCase):
         self.calls = self.folder / "calls"
         self.calls.touch()
 
-    def bench(self, name, *words, peers=None):
+    def bench(self, name, *words, peers=None, executable=None):
         environment = {**os.environ, "LEVIN_BENCH_DIR": str(self.folder / "out"), "TMPDIR": str(self.folder)}
         environment.pop("LEVIN_PEERS", None)
         if peers is not None:
             environment["LEVIN_PEERS"] = str(peers)
-        return subprocess.run([BIN / f"bench_{name}", *words], env=environment, cwd=self.folder, capture_output=True,
+        return subprocess.run([BIN / f"bench_{name}", *words], executable=executable, env=environment, cwd=self.folder, capture_output=True,
                               text=True, timeout=100)
 
     def fake_peers(self, answer):
@@ -146,12 +147,42 @@ class Bench(unittest.TestCase):
         self.assertEqual(memory["Lightning"]["median"], 500)
         self.assertAlmostEqual(out["memory_to_lightning"], memory["Trainer"]["median"] / 500)
 
-    def test_a_peer_that_dies_is_told_with_its_last_words(self):
-        done = self.bench("loader", "--quick", peers=self.fake_peers("echo 'no such tensor' >&2; exit 3"))
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("loader.py ended without an answer", done.stderr)
-        self.assertIn("no such tensor", done.stderr)
-        self.assertFalse((self.folder / "out/loader.json").exists())
+    def test_a_peer_that_dies_is_told_with_its_last_words_and_leaves_the_others_figures(self):
+        dies = self.fake_peers("echo 'no such tensor' >&2; exit 3")
+        for name, peer, tables in (("loader", "Python's DataLoader", 3), ("recompute", "PyTorch", 2)):
+            done = self.bench(name, "--quick", peers=dies)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertRegex(done.stdout, rf"(?s){peer} failed: \S*/{name}.py ended without an answer.*no such tensor")
+            self.assertIn(f"failed, see above: {peer}", done.stderr)
+            out = self.written(name)
+            self.assertEqual(len(out["tables"]), tables)
+            self.assertLessEqual(OWN[name], set(out))
+            self.assertFalse(WITH_PEERS[name] & set(out))
+            for table in out["tables"].values():
+                self.assertNotIn(peer, table["figures"])
+
+    def test_a_column_of_xlmr_that_fails_leaves_the_others(self):
+        """Each round of a column is a process: bench_xlmr beside the program, here one that runs out of memory."""
+        own = self.folder / "bin"
+        own.mkdir()
+        shutil.copy(BIN / "levin_bench", own)
+        column = own / "bench_xlmr"
+        column.write_text(f"""#!/bin/sh
+case "$2" in base-8) echo CUDA out of memory >&2; exit 1 ;; esac
+exec {BIN}/bench_xlmr "$@"
+""")
+        column.chmod(0o755)
+        done = self.bench("xlmr", "--quick", executable=own / "levin_bench")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stdout, r"(?s)^base-8 failed: \S* ended without an answer.*CUDA out of memory")
+        self.assertIn("\npredicted base-8 failed: ", done.stdout)
+        self.assertIn("failed, see above: base-8; predicted base-8", done.stderr)
+        out = self.written("xlmr")
+        self.assertLessEqual(OWN["xlmr"], set(out))
+        self.assertEqual(len(out["tables"]), 4)
+        for table in out["tables"].values():
+            self.assertEqual(set(table["figures"]), {"base-8-mixed", "base-16-mixed", "large-8", "large-8-mixed",
+                                                     "large-8-mixed-recompute"})
 
     def test_a_contender_that_fails_leaves_the_figures_of_the_others(self):
         answer = """case "$line" in can*) echo '""' ;; raw*) echo no kernel image >&2; exit 1 ;; esac"""

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "cli/config_files.h"
+#include "levin/trainer/trainer_options.h"
 
 namespace levin::help_text_test {
 namespace {
@@ -70,6 +71,21 @@ TEST(HelpText, FitsTheTerminal) {
     EXPECT_LE(widest_line(options_table(describe_options<StopOptions>(), width)), static_cast<size_t>(width));
     EXPECT_LE(widest_line(list_text("", kinds(), width, problems)), static_cast<size_t>(width));
   }
+}
+
+// Their names and types would leave a column of 20 for the meaning.
+TEST(HelpText, PutsTheMeaningBelowWhereColumnsWouldLeaveTooLittle) {
+  const std::vector<FieldInfo> trainer = describe_options<TrainerOptions>();
+  const std::string text = options_table(trainer, 80);
+  EXPECT_LE(widest_line(text), 80U);
+  expect_parts(
+      text,
+      {"  max_epochs (int or null, default null)\n      stop after this many epochs; -1: no limit; unset: 1000, or",
+       "  reload_dataloaders_every_n_epochs (int, default 0)\n"});
+  const std::string wide = options_table(trainer, 160);
+  EXPECT_LE(widest_line(wide), 160U);
+  expect_parts(wide, {"  option  ", "  reload_dataloaders_every_n_epochs  int  "});
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 3 * std::ssize(trainer) + 20) << "mostly two lines each";
 }
 
 TEST(HelpText, UnknownNamesSuggestTheNearest) {

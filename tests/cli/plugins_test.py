@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,10 +23,10 @@ class Plugins(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def levin(self, *words):
+    def levin(self, *words, cwd=None):
         env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
         env.update(OMP_NUM_THREADS="1", NO_COLOR="1")
-        done = subprocess.run([LEVIN, *words], cwd=self.folder, env=env, text=True, timeout=300,
+        done = subprocess.run([LEVIN, *words], cwd=cwd or self.folder, env=env, text=True, timeout=300,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout
 
@@ -81,6 +82,34 @@ class Plugins(unittest.TestCase):
         status, output = self.fit(self.with_plugins(MODEL), "--print_config")
         self.assertEqual(status, 0, output)
         self.assertIn(MODEL, output)
+
+    def with_relative_plugin(self):
+        """A run file that names the library by a path from self.folder, and logs to self.folder/runs."""
+        (self.folder / "build").mkdir()
+        shutil.copy(MODEL, self.folder / "build/model.so")
+        return self.with_plugins("build/model.so").replace("logger: false", "default_root_dir: runs")
+
+    def test_a_run_is_repeated_by_its_config_from_another_folder(self):
+        status, output = self.fit(self.with_relative_plugin())
+        self.assertEqual(status, 0, output)
+        config = next(self.folder.glob("runs/**/config.yaml"))
+        elsewhere = self.folder / "elsewhere"
+        elsewhere.mkdir()
+        status, output = self.levin("fit", "--config", str(config), cwd=elsewhere)
+        self.assertEqual(status, 0, output)
+        self.assertIn("4 steps in 2 epochs", output)
+        self.assertTrue(list(elsewhere.glob("runs/**/config.yaml")))
+
+    def test_a_run_continues_after_its_library_has_moved(self):
+        text = self.with_relative_plugin().replace("enable_checkpointing: false", "auto_resume: true")
+        status, output = self.fit(text)
+        self.assertEqual(status, 0, output)
+        (self.folder / "new").mkdir()
+        shutil.copy(MODEL, self.folder / "new/model.so")
+        status, output = self.fit(text.replace("build/model.so", "new/model.so"), "--trainer.max_epochs=3")
+        self.assertEqual(status, 0, output)
+        self.assertRegex(output, r"auto_resume: plugins\[0\] was .*/build/model.so and is .*/new/model.so now")
+        self.assertIn("6 steps", output)
 
     def test_without_the_library_the_class_is_unknown(self):
         status, output = self.fit(self.with_plugins())

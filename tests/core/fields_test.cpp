@@ -115,8 +115,8 @@ TEST(ReadOptions, TellsEveryProblemWithItsPlaceAndPath) {
   node.set("inner", inner);
   EXPECT_EQ(
       read_errors(node),
-      "run.yaml:1:1: outer.montior: unknown key \"montior\". Did you mean \"monitor\"? Known: monitor, delta, limit, "
-      "marks, inner.\n"
+      "run.yaml:1:1: outer.montior: unknown key \"montior\". Did you mean \"monitor\"? Known: delta, inner, limit, "
+      "marks, monitor.\n"
       "run.yaml:2:1: outer.monitor: must be set, got \"\".\n"
       "run.yaml:3:1: outer.delta: must be < 1.0, got 1.0.\n"
       "run.yaml:4:1: outer.limit: expected a whole number, got x.\n"

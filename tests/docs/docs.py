@@ -5,6 +5,8 @@
                                    YAML blocks that enabled.txt names
   docs.py program FILE.md OUT.cpp  writes the first C++ block of FILE.md that holds `int main`
   docs.py run PROGRAM              runs it in a fresh folder, which is removed afterwards
+  docs.py classes FILE.md OUT.h    writes all C++ blocks of FILE.md that open with #include <levin/levin.h> and hold no
+                                   `int main`, for a test to include
 
 Prints "file:line: what is wrong" for each finding; exit status 1 if there are any.
 """
@@ -152,7 +154,16 @@ def program_of(path):
     sys.exit(f"{path}: no C++ block holds int main")
 
 
+def classes_of(path):
+    blocks = [content for _, language, content in blocks_of(path.read_text(encoding="utf-8"))
+              if language == "cpp" and content.startswith("#include <levin/levin.h>") and "int main" not in content]
+    return "\n".join(blocks) or sys.exit(f"{path}: no C++ block opens with #include <levin/levin.h>")
+
+
 def main():
+    if sys.argv[1] == "classes":
+        Path(sys.argv[3]).write_text(classes_of(Path(sys.argv[2])), encoding="utf-8")
+        return 0
     if sys.argv[1] == "program":
         Path(sys.argv[3]).write_text(program_of(Path(sys.argv[2])), encoding="utf-8")
         return 0

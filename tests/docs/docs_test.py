@@ -87,6 +87,18 @@ class Docs(unittest.TestCase):
         subprocess.run([sys.executable, HERE / "docs.py", "program", source, out], check=True)
         self.assertEqual(out.read_text(), "int main() {}\n")
 
+    def test_classes_are_all_blocks_that_open_with_the_include(self):
+        include = "#include <levin/levin.h>\n"
+        source = self.write("README.md", f"```cpp\n{include}class A {{}};\n```\n```cpp\nint x = …;\n```\n"
+                                         f"```cpp\n{include}int main() {{}}\n```\n```cpp\n{include}class B {{}};\n```\n")
+        out = self.root / "out.h"
+        subprocess.run([sys.executable, HERE / "docs.py", "classes", source, out], check=True)
+        self.assertEqual(out.read_text(), f"{include}class A {{}};\n\n{include}class B {{}};\n")
+        source = self.write("README.md", "```cpp\nint x;\n```\n")
+        done = subprocess.run([sys.executable, HERE / "docs.py", "classes", source, out], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no C++ block opens with", done.stderr)
+
     def test_a_program_runs_in_a_folder_that_is_gone_afterwards(self):
         program = self.write("program", f"#!/bin/sh\ntouch made; pwd >{self.root}/where; exit 3\n")
         program.chmod(0o755)

@@ -27,6 +27,16 @@ if(LEVIN_BUILD_EXAMPLES AND LEVIN_BUILD_TOOL)
   set_tests_properties(docs.python_page PROPERTIES LABELS peers TIMEOUT 300 COST 60 SKIP_RETURN_CODE 77)
 endif()
 
+# The classes of docs/extending.md, in runs.
+set(docs_classes "${CMAKE_CURRENT_BINARY_DIR}/docs_classes")
+file(MAKE_DIRECTORY "${docs_classes}")
+add_custom_command(OUTPUT "${docs_classes}/docs_extending.h" DEPENDS "${PROJECT_SOURCE_DIR}/docs/extending.md" "${docs_script}"
+  COMMAND Python3::Interpreter -B "${docs_script}" classes "${PROJECT_SOURCE_DIR}/docs/extending.md"
+    "${docs_classes}/docs_extending.h" VERBATIM)
+levin_test(docs_extending TORCH LABEL docs FILES docs/extending_test.cpp)
+target_sources(docs_extending_test PRIVATE "${docs_classes}/docs_extending.h")
+target_include_directories(docs_extending_test PRIVATE "${docs_classes}")
+
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/enabled.txt")
 file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/enabled.txt" docs_lines REGEX "^program ")
 foreach(line IN LISTS docs_lines)

@@ -37,7 +37,7 @@ MAY_INCLUDE = {
     "strategies/launch": ["core", "strategies"],
     "strategies/process": ["core", "dispatch", "strategies", "strategies/tape", "strategies/launch"],
     "strategies/tape": ["core", "dispatch"],
-    "strategies/device": ["core", "strategies", "strategies/tape"],
+    "strategies/device": ["core", "dispatch", "strategies", "strategies/tape"],
     **{folder: [*BELOW_TRAINER, *TRAINER[:k]] for k, folder in enumerate(TRAINER)},
     "models/compiled": ["core", "checkpoint"],
     "models/exported": ["core", "checkpoint"],

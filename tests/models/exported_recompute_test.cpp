@@ -160,8 +160,8 @@ TrainerOptions options_of(RecomputeChoice recompute) {
   return options;
 }
 
-test::Trained train(TrainerOptions options) {
-  ExportedModule model({.path = kTransformer});
+test::Trained train(TrainerOptions options, const std::string& path = kTransformer) {
+  ExportedModule model({.path = path});
   const at::Tensor batch = tokens(12);
   const auto loader = std::make_shared<test::TensorLoader>(std::vector<at::Tensor>{batch, batch.roll(-1, 1)}, 4);
   seed_everything(7);
@@ -208,6 +208,36 @@ TEST(ExportedRecompute, ThePlannerChoosesBlocks) {
   const test::CapturedConsole console;
   test::expect_same_bits(train(options_of(least)), train(options_of({})));
   EXPECT_TRUE(holds(console.text(), {"recompute: ", "h.0"}));
+}
+
+// As torch.export records a model within a module that only calls it.
+std::string write_wrapped(const std::string& path) {
+  test::ForgedArchive archive(kTransformer);
+  std::string& text = archive["models/model.json"];
+  const std::string root = "\"nn_module_stack\": \"L__self__,,";
+  for (size_t at = text.find(root); at != std::string::npos; at = text.find(root, at + 1)) {
+    const size_t end = std::min(text.find(';', at), text.find('"', at + root.size()));
+    text.insert(end, ";L__self___model,model,Inner;L__self___model_net,model.net,Net");
+  }
+  return archive.write(path);
+}
+
+TEST(ExportedRecompute, ThePlannerSeesTheBlocksWithinAWrapper) {
+  const test::TemporaryFolder folder;
+  const std::string path = write_wrapped(folder / "net.pt2");
+  const Passed plain = pass(kTransformer, tokens(), {}, false);
+  const Passed whole = pass(path, tokens(), {.modules = {"model.net"}});
+  expect_same(whole, plain);
+  EXPECT_EQ(whole.calls, 1) << "the wrapper is a module that can be computed again";
+  MeasuredChain measured;
+  {
+    const MeasureOnly only([&](const MeasuredChain& chain, MemoryBudget) { measured = chain; });
+    (void)train(options_of({}), path);
+  }
+  const auto names = names_of(measured.cost.blocks);
+  for (const std::string name : {"h.0", "h.1"}) {
+    EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name << " of " << ::testing::PrintToString(names);
+  }
 }
 
 TEST(ExportedRecompute, NamesAreCheckedAndThoseWithoutOperatorsReported) {

@@ -66,7 +66,8 @@ TEST(Precision, RefusesUnknownNames) {
   const std::string error = error_of([] { (void)make_precision("32-tru"); });
   EXPECT_TRUE(has(error, "TrainerOptions.precision: unknown precision \"32-tru\"")) << error;
   EXPECT_TRUE(has(error, "Did you mean \"32-true\"?")) << error;
-  EXPECT_TRUE(has(error, "Known: 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed")) << error;
+  EXPECT_TRUE(has(error, "Known: 16, 16-mixed, 16-true, 32, 32-true, 64, 64-true, bf16, bf16-mixed, bf16-true"))
+      << error;
 }
 
 // As a run file gives it: a name, a number, or a class with options.

@@ -71,6 +71,25 @@ class NotesTest(RanksTest):
         self.assertGreater(again[0]["steps_before"], 0)
 
 
+class Losses(RanksTest):
+    """The warning of an epoch without a loss is about all ranks."""
+
+    WORDS = ("samples=8", "batch=4", "epochs=1", "devices=2")
+    WARNING = "no batch of the epoch had a loss"
+
+    def test_a_rank_without_a_loss_is_no_epoch_without_one(self):
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                status, errors = self.run_words(*self.WORDS, f"skip={rank}:0")
+                self.assertEqual(status, 0, errors)
+                self.assertNotIn(self.WARNING, errors)
+
+    def test_an_epoch_in_which_no_rank_has_a_loss_is_warned_of_once(self):
+        status, errors = self.run_words(*self.WORDS, "no_loss")
+        self.assertEqual(status, 0, errors)
+        self.assertEqual(errors.count(self.WARNING), 1, errors)
+
+
 class Closures(RanksTest):
     WORDS = ("samples=16", "epochs=2", "optimizer=lbfgs", "precision=64-true")
 

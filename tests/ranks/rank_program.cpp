@@ -123,7 +123,7 @@ class Net : public levin::LightningModule {
       train_accuracy_(net_->forward(batch[0]), batch[1]);
       log("train_accuracy", train_accuracy_, {.on_step = false, .on_epoch = true});
     }
-    if (is_time(words_, "skip", *this)) return {};
+    if (words_.has("no_loss") || is_time(words_, "skip", *this)) return {};
     return loss;
   }
   // A mean over tokens, of which a sample has as many as its label says: none, one or two.

@@ -142,6 +142,7 @@ ChainCost random_chain(std::mt19937& random) {
   ChainCost cost;
   cost.parameters = number(50);
   cost.gradients_stay = number(1) == 1;
+  cost.gradients_apart = number(1) == 1;
   cost.segment_bytes = number(3);
   cost.optimizer_peak = number(20);
   const int64_t count = 1 + number(6);

@@ -10,4 +10,5 @@ levin_test(chain_plan FILES
   recompute/chain_plan_test.cpp)
 
 levin_test(chain_figures TORCH FILES
-  recompute/chain_figures_test.cpp)
+  recompute/chain_figures_test.cpp
+  recompute/memory_meter_test.cpp)

@@ -124,7 +124,7 @@ TEST(RunPlan, RefusesWhatThisBuildDoesNotHave) {
   EXPECT_TRUE(refuses({.strategy = "dpp"}, {"TrainerOptions.strategy", "Did you mean \"ddp\"?"}));
   EXPECT_TRUE(refuses({.precision = "bf16-mixd"},
                       {"TrainerOptions.precision", "unknown precision \"bf16-mixd\"", "Did you mean \"bf16-mixed\"?",
-                       "Known: 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed"}));
+                       "Known: 16, 16-mixed, 16-true, 32, 32-true, 64, 64-true, bf16, bf16-mixed, bf16-true"}));
 }
 
 TEST(RunPlan, TakesEveryWayToSayOneDevice) {
@@ -269,7 +269,7 @@ TEST(LimitedBatches, OfAnUnknownLengthKnowsCountsAllAndNone) {
 // ---- validation_interval --------------------------------------------------------------------------------------------
 
 TEST(ValidationInterval, CountsBatches) {
-  EXPECT_EQ(validation_interval(resolve_plan({}), 10), 10);
+  EXPECT_EQ(validation_interval(resolve_plan({}), 10), kUnlimited) << "at the end of the epoch, wherever it is";
   EXPECT_EQ(validation_interval(resolve_plan({.val_check_interval = 0.25}), 10), 2);
   EXPECT_EQ(validation_interval(resolve_plan({.val_check_interval = 0.01}), 10), 1);
   EXPECT_EQ(validation_interval(resolve_plan({.val_check_interval = int64_t{3}}), 10), 3);

@@ -29,6 +29,7 @@ levin_test(trainer TORCH FILES
 # What steps take and give beyond a list of tensors and a loss.
 levin_test(named_batches TORCH FILES
   trainer/named_batches_test.cpp
+  trainer/predict_outputs_test.cpp
   trainer/step_output_test.cpp)
 
 # Recipes of papers, in runs.

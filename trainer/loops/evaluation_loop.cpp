@@ -8,6 +8,7 @@
 
 #include "levin/core/log.h"
 #include "levin/core/stop_signal.h"
+#include "levin/trainer/predict_outputs.h"
 #include "levin/trainer/run/averaging_optimizers.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/hook_caller.h"
@@ -206,6 +207,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
 void EvaluationLoop::run_batches(int64_t limit) {
   const auto count = static_cast<int64_t>(run_.entry.eval.loaders.size());
   predictions_.assign(static_cast<size_t>(count), {});
+  if (run_.taken_outputs != nullptr) run_.taken_outputs->assign(static_cast<size_t>(count), {});
   idle_loaders_.clear();
   run_.eval_batches_seen.resize(static_cast<size_t>(count));
   auto& recorded = run_.entry.recorded_evaluations;
@@ -270,13 +272,20 @@ void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loade
         if (stage_ == Stage::test) m.on_test_batch_end(batch, batch_idx, loader_idx);
         if (stage_ == Stage::validate) m.on_validation_batch_end(batch, batch_idx, loader_idx);
       });
+  if (stage_ == Stage::predict) keep_prediction(prediction, static_cast<size_t>(loader_idx));
   run_.entry.outputs.clear();
-  if (stage_ == Stage::predict) {
-    if (prediction.defined() && keeps_predictions_)
-      predictions_[static_cast<size_t>(loader_idx)].push_back(prediction.cpu());
-    return;
+  if (stage_ != Stage::predict) write_step_metrics(loader_idx);
+}
+
+void EvaluationLoop::keep_prediction(const at::Tensor& prediction, size_t loader) {
+  const auto here = [](const at::Tensor& value) { return value.defined() ? value.cpu() : value; };
+  if (run_.taken_outputs != nullptr) {
+    PredictedBatch batch{here(prediction)};
+    for (const auto& [name, value] : run_.entry.outputs) batch.outputs.add(name, here(value));
+    (*run_.taken_outputs)[loader].push_back(std::move(batch));
+  } else if (prediction.defined() && keeps_predictions_) {
+    predictions_[loader].push_back(prediction.cpu());
   }
-  write_step_metrics(loader_idx);
 }
 
 at::Tensor EvaluationLoop::call_step(const Batch& batch, int64_t batch_idx) {

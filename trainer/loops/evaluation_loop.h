@@ -25,6 +25,7 @@ class EvaluationLoop {
  private:
   void run_batches(int64_t limit);
   void run_batch(Batch&& fetched, int64_t batch_idx, int64_t loader_idx);
+  void keep_prediction(const at::Tensor& prediction, size_t loader);
   [[nodiscard]] at::Tensor call_step(const Batch& batch, int64_t batch_idx);
   void answer_outside();
   void answer_together();

@@ -165,6 +165,7 @@ void FitLoop::train_epoch(bool resumed) {
   }
   if (resumed) {
     epoch.logs_steps = true;
+    epoch.has_loss = true;  // not known: a batch before the restart may have had one
     run_.entry.place = {Hook::none, 1, -1, 1};
     epoch.last_batch = !stream.has_next();  // all were processed before the restart
     if (epoch.rest != BatchRest::none) {
@@ -252,7 +253,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   const bool automatic = run_.entry.module->automatic_optimization();
   const int64_t steps_before = progress.global_step;
   const at::Tensor loss = run_step(batch, window);
-  if (loss.defined()) ++epoch.losses;
+  epoch.has_loss |= loss.defined();
   stream.send_ahead();  // beside the step, which a device is still computing
   roll_back_if_due(run_);
   if (window.last) {
@@ -301,7 +302,7 @@ void FitLoop::finish_batch() {
 }
 
 void FitLoop::validate() {
-  if (run_.fit.late_check != nullptr) run_.fit.late_check->finish();
+  finish_late_check(run_.fit);
   capture_checkpoints(run_);  // a validation may take long: requested checkpoints are saved before it
   if (run_.fit.epoch.window.ended()) {
     call_module(run_.entry, Hook::none, [](LightningModule& m) { m.on_validation_model_zero_grad(); });
@@ -345,11 +346,12 @@ void FitLoop::run_epoch_end_hooks() {
   }
 }
 
+// Once the ranks have agreed on whether one of them had a loss.
 void FitLoop::warn_of_missing_steps() const {
   const Epoch& epoch = run_.fit.epoch;
-  if (run_.fit.optimizers.empty() || epoch.next_batch == 0) return;
+  if (run_.fit.optimizers.empty() || epoch.next_batch == 0 || run_.strategy->rank() != 0) return;
   if (run_.entry.module->automatic_optimization()) {
-    if (epoch.losses > 0) return;
+    if (epoch.has_loss) return;
     return Console::instance().warn(
         "no batch of the epoch had a loss, so the weights have not changed. Return the loss from training_step; an "
         "undefined tensor skips the batch.");
@@ -361,7 +363,7 @@ void FitLoop::warn_of_missing_steps() const {
 }
 
 void FitLoop::end_epoch() {
-  if (run_.fit.late_check != nullptr) run_.fit.late_check->finish();
+  finish_late_check(run_.fit);
   Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
   const bool automatic = run_.entry.module->automatic_optimization();
@@ -372,7 +374,6 @@ void FitLoop::end_epoch() {
   epoch.logs_steps = false;
   ++progress.processed;
   epoch.window = Window();  // gradients of a window that the end of the epoch cuts are dropped
-  warn_of_missing_steps();
   run_.entry.place = {Hook::none, 1, -1, 1};
   run_epoch_end_hooks();
   if (automatic && (cut || epoch.last_batch)) step_schedulers(run_, Interval::epoch, true);
@@ -387,6 +388,7 @@ void FitLoop::end_epoch() {
   ++progress.epoch;
   epoch.running = false;
   agree_on_stop(run_);
+  warn_of_missing_steps();
   if (!is_done()) return border();
   capture_checkpoints(run_);  // nothing remains that could be stopped
 }

@@ -123,8 +123,8 @@ void drop_gradients(Run& run) {
   for (at::Tensor& parameter : run.entry.module->parameters()) parameter.mutable_grad() = at::Tensor();
 }
 
-// training_step and backward; the gradients remain.
-Stations pass(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& batch) {
+// training_step and backward; the gradients remain. Unset if backward does not go through the blocks as a chain's does.
+std::optional<Stations> try_pass(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& batch) {
   std::vector<at::Tensor> known = weights_of(*run.entry.module);
   known.insert(known.end(), batch.tensors.begin(), batch.tensors.end());
   if (has_values(batch)) {
@@ -147,10 +147,53 @@ Stations pass(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& ba
   recorder.begin_backward();
   if (loss.defined()) loss.backward();
   recorder.end_backward();
-  if (recorder.out_of_order()) {
-    refuse_plan("backward does not go through the blocks one by one in the reverse order of forward.");
-  }
+  if (recorder.out_of_order()) return std::nullopt;
   return recorder.stations();
+}
+
+Stations pass(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& batch) {
+  auto stations = try_pass(run, blocks, meter, batch);
+  if (!stations) refuse_plan("backward does not go through the blocks one by one in the reverse order of forward.");
+  return *std::move(stations);
+}
+
+int64_t kept_by(const Station& station) {
+  return std::max<int64_t>(0, station.forward.after - station.forward.before);
+}
+
+int64_t kept_by_blocks(const Stations& stations) {
+  int64_t bytes = 0;
+  for (const Station& station : stations) bytes += station.module != nullptr ? kept_by(station) : 0;
+  return bytes;
+}
+
+// A block with others within that keeps more than half of what all stations keep; null: none.
+const torch::nn::Module* wrapper_among(const Stations& stations) {
+  int64_t all = 0;
+  for (const Station& station : stations) all += kept_by(station);
+  const auto found = std::find_if(stations.begin(), stations.end(), [&](const Station& station) {
+    return station.module != nullptr && station.blocks_within > 1 && 2 * kept_by(station) > all;
+  });
+  return found != stations.end() ? found->module : nullptr;
+}
+
+// Finds the blocks to measure, those within wrappers among them, as long as these keep most of what the wrapper did.
+std::set<const torch::nn::Module*> find_blocks(Run& run, ChainBlocks& blocks, MemoryMeter& meter, const Batch& batch) {
+  Stations stations = pass(run, blocks, meter, batch);
+  drop_gradients(run);
+  while (const torch::nn::Module* wrapper = wrapper_among(stations)) {
+    blocks.open(wrapper);
+    auto inner = try_pass(run, blocks, meter, batch);
+    drop_gradients(run);
+    if (!inner || 4 * kept_by_blocks(*inner) < 3 * kept_by_blocks(stations)) {
+      blocks.close(wrapper);
+      break;
+    }
+    stations = *std::move(inner);
+  }
+  std::set<const torch::nn::Module*> found;
+  for (const Station& station : stations) found.insert(station.module);
+  return found;
 }
 
 double seconds_of(const Stations& pass) {
@@ -228,10 +271,7 @@ MeasuredChain measure(Run& run, const Batch& batch, int64_t replicas) {
   const SequentialCalls calls(*run.entry.module);
   const int64_t samples = samples_of_pass(run, batch, replicas);
   const Batch part = samples < batch.size() ? first_samples(batch, samples) : batch;
-  std::set<const torch::nn::Module*> seen;
-  for (const Station& station : pass(run, blocks, *meter, part)) seen.insert(station.module);
-  drop_gradients(run);
-  blocks.keep_only(seen);
+  blocks.keep_only(find_blocks(run, blocks, *meter, part));
   MeasuredChain measured;
   measured.cost = chain_cost(blocks, measure_passes(run, blocks, *meter, part));
   measured.cost.inputs = batch_bytes(batch);
@@ -254,6 +294,7 @@ MeasuredChain measure(Run& run, const Batch& batch, int64_t replicas) {
     cost->gradients = bytes_of(gradients_of(run.entry.module->parameters()));
     cost->gradients_stay = run.has_peers() || run.fit.accumulate_grad_batches > 1 ||
                            (run.plan.micro_batch_size > 0 && run.plan.micro_batch_size < batch.size());
+    cost->gradients_apart = replicas > 1 && run.strategy->device().is_cpu();  // see strategies/device/parallel_backward
     for (const auto& callback : run.entry.callbacks) cost->callbacks += callback->held_bytes(*run.entry.module);
   }
   measure_update(run, *meter, measured.cost);

@@ -23,9 +23,8 @@ int64_t validation_interval(const RunPlan& plan, int64_t num_training_batches) {
     return std::max<int64_t>(1, *batches);
   }
   const auto* share = std::get_if<double>(&plan.val_check_interval);
-  if (share == nullptr) return kUnlimited;
+  if (share == nullptr || *share == 1.0) return kUnlimited;  // a loader may end before the length that it says
   if (num_training_batches == kUnlimited) {
-    if (*share == 1.0) return kUnlimited;
     throw ConfigError("TrainerOptions.val_check_interval: a share (" + number_text(*share) +
                       ") of a loader of unknown length is not known either. Use a number of batches.");
   }
@@ -54,8 +53,6 @@ bool ValidationSchedule::is_due(bool must_stop) {
   const bool ends_epoch = run_.fit.epoch.last_batch || run_.fit.epoch.cut;
   if (interval_ == kUnlimited) return ends_epoch;
   if (!run_.plan.check_val_every_n_epoch) return run_.progress.total_batches % interval_ == 0;
-  // A stream may end before limit_train_batches.
-  if (run_.plan.val_check_interval == CheckInterval(1.0)) return ends_epoch;
   const int64_t batches = run_.fit.epoch.batch_idx + 1;
   if (batches % interval_ == 0 || run_.fit.epoch.cut) return true;
   if (ends_epoch && batches < interval_) warn_of_short_epoch(batches);

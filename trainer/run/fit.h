@@ -40,7 +40,7 @@ struct Epoch {
   bool batch_running = false;  // a batch is being computed: its update is not done
   int64_t batch_idx = -1;
   int64_t steps = 0;       // optimizer steps
-  int64_t losses = 0;      // batches that had one
+  bool has_loss = false;   // a batch had one
   int64_t next_batch = 0;  // where a resumed epoch continues
   BatchRest rest = BatchRest::none;
   Window window = {};

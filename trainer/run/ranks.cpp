@@ -191,10 +191,13 @@ int agreed_signal(RankCollectives& ranks, int own) {
 void agree_on_stop(Run& run) {
   if (!run.has_peers()) return;
   run.entry.time_split.enter(StepPart::communication);
-  const at::Tensor requests = at::tensor({run.entry.stop ? 1.0 : 0.0, run.fit.epoch.cut_wanted ? 1.0 : 0.0});
-  const at::Tensor all = run.strategy->reduce(requests, ReduceOp::max);
+  Epoch& epoch = run.fit.epoch;
+  const at::Tensor own =
+      at::tensor({run.entry.stop ? 1.0 : 0.0, epoch.cut_wanted ? 1.0 : 0.0, epoch.has_loss ? 1.0 : 0.0});
+  const at::Tensor all = run.strategy->reduce(own, ReduceOp::max);
   run.entry.stop = run.entry.stop_agreed = all[0].item<double>() > 0;
-  if (all[1].item<double>() > 0) run.fit.epoch.cut = true;
+  if (all[1].item<double>() > 0) epoch.cut = true;
+  epoch.has_loss = all[2].item<double>() > 0;
   run.entry.time_split.enter(StepPart::other);
 }
 

@@ -41,7 +41,8 @@ void hear(EntryPoint& entry, Fit& fit, const RankNotes& said);
 void cut_epoch(const RankCollectives& ranks, Epoch& epoch);
 /// Where the length of a pass is not known from the start, it ends for all ranks when it ends for one.
 void end_together(RankCollectives& ranks, BatchStream& stream);
-/// Waits for all: from here on they agree on whether to stop, and on whether the epoch is cut.
+/// Waits for all: from here on they agree on whether to stop, whether the epoch is cut, and whether a batch of it had a
+/// loss on any rank.
 void agree_on_stop(Run& run);
 /// Waits for all. The signal that one of them has received, `own` on this rank (0: none), which may not have reached
 /// all; of several the highest number, so that SIGTERM, which ends the run, takes precedence over SIGUSR1.

@@ -34,6 +34,7 @@ namespace levin {
 class DeviceCopier;
 class RunReporter;
 class Trainer;
+struct PredictedBatch;
 
 /// Counters that continue over several fits of one trainer and over restarts.
 struct Progress {
@@ -76,6 +77,7 @@ struct Run {
   std::string newest_checkpoint = "";  // the last that was written in this run, or that it continued from
   std::optional<WeightsOptions> weights = std::nullopt;  // of the next entry point
   std::optional<KeptConfig> kept_config = std::nullopt;
+  std::vector<std::vector<PredictedBatch>>* taken_outputs = nullptr;  // of predict_outputs, while it runs
 
   EntryPoint entry = {};  // the running or last one
   Fit fit;                // the running or last one

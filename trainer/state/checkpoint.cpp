@@ -166,7 +166,7 @@ ClassSpec model_class(const LightningModule& module) {
 State gather_checkpoint(Run& run, bool weights_only) {
   // A state that counts an update which a loss that is not finite has stopped is not to be kept; after a failure the
   // state is that of the window's start.
-  if (run.fit.late_check != nullptr && !run.entry.failing) run.fit.late_check->finish();
+  if (!run.entry.failing) finish_late_check(run.fit);
   State checkpoint;
   checkpoint.set<std::string>("levin_version", version());
   checkpoint.set<std::string>("torch_version", TORCH_VERSION);

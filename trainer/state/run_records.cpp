@@ -24,6 +24,7 @@ namespace {
 // Options that determine how long, where and how visibly a run trains, and what it does besides.
 constexpr std::array kMayChange{
     "ckpt_path",
+    "plugins",  // where libraries are; what they hold is not compared either
     "test_after_fit",
     "weights",  // a checkpoint takes precedence
     "trainer.accelerator",

@@ -50,4 +50,8 @@ void LateCheck::finish() {
   if (!std::isfinite(loss)) stop_for_loss(place, loss);
 }
 
+void finish_late_check(const Fit& fit) {
+  if (fit.late_check != nullptr) fit.late_check->finish();
+}
+
 }  // namespace levin

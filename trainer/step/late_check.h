@@ -18,6 +18,7 @@
 
 namespace levin {
 
+struct Fit;
 struct Run;
 
 class LateCheck {
@@ -40,5 +41,8 @@ class LateCheck {
   LateRead read_;
   std::optional<LossPlace> open_ = std::nullopt;
 };
+
+/// LateCheck::finish of the fit's check, if it has one.
+void finish_late_check(const Fit& fit);
 
 }  // namespace levin

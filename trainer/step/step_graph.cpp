@@ -225,7 +225,7 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
   if (window.last) say_notes();
   if (window.first) hold_gradients();
   Part& part = parts_[part_index(window)];
-  if (window.last && run_.fit.late_check != nullptr) run_.fit.late_check->finish();  // before the update is launched
+  if (window.last) finish_late_check(run_.fit);    // before the update is launched
   run_.entry.time_split.enter(StepPart::forward);  // the entire step, whose parts the host cannot distinguish
   std::string problem;
   const bool is_new = part.recording == nullptr;
