@@ -61,7 +61,11 @@ ClassSpec without_alias(const std::string& kind, const ClassSpec& spec, const Cl
 }
 
 std::string unknown_class(const std::string& kind, const std::string& name, const std::vector<std::string>& known) {
-  return "unknown " + kind + " \"" + name + "\"." + did_you_mean(name, known) + " Known: " + join(known) + ".";
+  const std::string closest = did_you_mean(name, known);
+  return "unknown " + kind + " \"" + name + "\"." + closest + " Known: " + join(known) + "." +
+         (closest.empty()
+              ? " A class of your own must be registered in this program, or in a library that plugins names."
+              : "");
 }
 
 }  // namespace detail

@@ -208,7 +208,9 @@ TEST(Trainer, NamesTheLoaderToOverride) {
   EXPECT_TRUE(has(error_of([&] { trainer.fit(module); }), "Override train_dataloader()"));
   EXPECT_TRUE(has(error_of([&] { trainer.validate(module, none); }), "Override val_dataloader()"));
   EXPECT_TRUE(has(error_of([&] { trainer.test(module, none); }), "Override test_dataloader()"));
-  EXPECT_TRUE(has(error_of([&] { trainer.predict(module, none); }), "Override predict_dataloader()"));
+  EXPECT_EQ(error_of([&] { trainer.predict(module, none); }),
+            "there is no loader to run on: DataModule gives none. Set its option for this data, if it has one. "
+            "Override predict_dataloader() in the data module or the module, or pass loaders.");
   const auto empty = std::make_shared<TensorLoader>(std::vector<at::Tensor>{torch::zeros({0, 4})}, 2);
   EXPECT_TRUE(has(error_of([&] { trainer.fit(module, empty); }), "the training loader has no batches"));
 }
