@@ -132,11 +132,12 @@ void load_eval_loaders(Run& run, Stage stage) {
   set.loaders = is_zero(limit) ? Loaders{} : ask_eval_loaders(run.entry, stage);
   if (set.loaders.empty() && run.entry.stage != Stage::fit && !is_zero(limit)) {
     const DataModule* data = run.entry.data;
-    const std::string of_data = data == nullptr ? "" : detail::readable_type_name(typeid(*data));
-    throw NoLoaderError(
-        "there is no loader to run on" +
-        (data == nullptr ? "." : ": " + of_data + " gives none. Set its option for this data, if it has one.") +
-        " Override " + dataloader_hook(stage) + "() in the data module or the module, or pass loaders.");
+    const std::string name = data == nullptr ? "" : detail::readable_type_name(typeid(*data));
+    throw NoLoaderError("there is no loader to run on" +
+                        (data == nullptr
+                             ? ". Override "
+                             : ": " + name + " has none. Set the option that names this data, or override ") +
+                        dataloader_hook(stage) + "() in the data module or the module, or pass loaders.");
   }
   for (const auto& loader : set.loaders) {
     if (run.plan.overfit) loader->use_sequential_order();
