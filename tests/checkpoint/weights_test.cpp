@@ -113,7 +113,7 @@ TEST(LoadWeights, ListsAllThatDoesNotFitAndChangesNothing) {
 TEST(LoadWeights, NamesAPathWhereNothingIs) {
   torch::nn::Linear layer(2, 2);
   EXPECT_EQ(error_of<CheckpointError>([&] { (void)load_weights(*layer, {.path = "no/such/folder"}); }),
-            "weights: there is no file or folder no/such/folder.");
+            "cannot read weights: there is no file or folder no/such/folder.");
 }
 
 TEST(LoadWeights, NotStrictLoadsWhatFitsAndTellsTheRest) {
