@@ -86,7 +86,7 @@ void LearningRateFinder::search(Trainer& trainer) {
   factor_ = *suggestion_ / configured;
   Console::instance().print(named("the loss falls most steeply at " + short_number(*suggestion_) + " (" + steps +
                                   "). " + (options_.update ? "Training uses it" : "It is not used") +
-                                  ", configured was " + short_number(configured) + "."));
+                                  "; the configured rate is " + short_number(configured) + "."));
 }
 
 void LearningRateFinder::write_files() const {

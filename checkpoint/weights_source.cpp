@@ -91,6 +91,8 @@ WeightsSource::Tensor tensor_of(const CheckpointFile& file, const SafetensorsEnt
 
 WeightsSource::WeightsSource(const std::string& path) {
   std::error_code code;
+  if (!fs::exists(path, code))
+    throw CheckpointError("cannot read weights: there is no file or folder " + cut_text(path, 300) + ".");
   const bool is_sharded = is_sharded_checkpoint(path);
   const std::string file = !is_sharded && fs::is_directory(path, code) ? file_in(path) : path;
   if (is_sharded) {

@@ -54,7 +54,7 @@ std::vector<ClassKind> all_kinds() {
 }
 
 std::string help_text(const std::string& topic, int width, Problems& problems) {
-  if (topic.empty()) return usage_text(width);
+  if (topic.empty() || topic == "help") return usage_text(width);
   if (is_about_trainer(topic)) return trainer_help(topic, describe_options<TrainerOptions>(), width, problems);
   return class_help(topic, all_kinds(), width, problems);
 }
@@ -139,6 +139,13 @@ int run_plan(const std::vector<std::string>& words, int width) {
   if (!words.empty() && words[0] == "memory") {
     return run_plan_memory({words.begin() + 1, words.end()}, width, &measure_memory);
   }
+  if (!words.empty() && words[0] == "--help") {
+    Console::instance().print(
+        "levin plan cluster …   predict step times on many devices from one measured here\n"
+        "levin plan memory …    predict the memory of a step, and what to recompute\n\n"
+        "levin plan cluster --help and levin plan memory --help list their options.\n");
+    return kExitOk;
+  }
   const std::string what =
       words.empty() ? "what to plan is missing." : "\"" + cut_text(words[0]) + "\" cannot be planned.";
   Console::instance().error("levin plan: " + what +
@@ -202,7 +209,8 @@ int run_checked(const Arguments& arguments, Problems& problems, bool& prints_res
     default: break;
   }
   if (arguments.help) {
-    console.print(command_help(arguments.command, describe_options<TrainerOptions>(), all_kinds(), width));
+    const std::string trainer = trainer_help("trainer", describe_options<TrainerOptions>(), width, problems);
+    console.print(command_help(arguments.command, trainer, width));
     return kExitOk;
   }
   log::read_environment();

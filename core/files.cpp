@@ -57,19 +57,20 @@ class DurableWrite {
   void write_and_sync() {
     create();
     for (const auto& part : parts_) write_part(file_.fd(), part);
-    if (retried([&] { return ::fsync(file_.fd()); }) != 0) fail_with("sync " + temporary_);
+    if (retried([&] { return ::fsync(file_.fd()); }) != 0) fail_with("syncing it");
     // Errors that only close() reports are reported for a duplicate descriptor too; the file itself stays open, for its
     // lock, until it is renamed. An interrupted close() still closes, and the data are on the disk.
     FileDescriptor copy(::fcntl(file_.fd(), F_DUPFD_CLOEXEC, 0));
-    if (!copy || (copy.close() != 0 && errno != EINTR)) fail_with("close " + temporary_);
+    if (!copy || (copy.close() != 0 && errno != EINTR)) fail_with("closing it");
   }
 
   void rename_and_sync_folder() {
     const std::string folder = folder_of(path_);
     // Opened before the rename: after it only the sync can fail.
     const FileDescriptor handle(retried([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
-    if (!handle) fail_with("open the folder " + folder);
-    if (retried([&] { return ::rename(temporary_.c_str(), path_.c_str()); }) != 0) fail_with("rename " + temporary_);
+    if (!handle) fail_with("opening its folder");
+    if (retried([&] { return ::rename(temporary_.c_str(), path_.c_str()); }) != 0)
+      fail_with("renaming it from a temporary name");
     // Some network file systems cannot sync a folder and say so with EINVAL; there the rename must suffice.
     if (retried([&] { return ::fsync(handle.get()); }) != 0 && errno != EINVAL) {
       const std::string cause = system_error_text(errno);
@@ -91,7 +92,7 @@ class DurableWrite {
       temporary_ = temporary_name(path_);
       file_ = LockedFile::create(temporary_);
       const bool again = tries < most_tries && (errno == EEXIST || errno == EAGAIN);
-      if (!file_ && !again) fail_with("create " + temporary_);
+      if (!file_ && !again) fail_with("creating a file in its folder");
     }
   }
 
@@ -99,7 +100,7 @@ class DurableWrite {
     while (!bytes.empty()) {
       const auto piece = bytes.first(std::min<uint64_t>(bytes.size(), kPieceBytes));
       if (!write_all(fd, {reinterpret_cast<const char*>(piece.data()), piece.size()})) {
-        fail_with("write " + temporary_);
+        fail_with("writing it");
       }
       bytes = bytes.subspan(piece.size());
       written_ += piece.size();

@@ -32,7 +32,8 @@ int guarded_main(const std::function<int()>& body) {
     report_end(error.what(), {error.what()});
     return error.signal_number() == 0 ? kExitStopped : 128 + error.signal_number();
   } catch (const std::exception& error) {
-    report_end(error.what(), {error.what()});
+    const std::string text = exception_text(error);
+    report_end(text, {text});
   } catch (...) {
     const std::string text = "the run ended with " + exception_text(std::current_exception()) + ".";
     report_end(text, {text});

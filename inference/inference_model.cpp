@@ -7,8 +7,8 @@
 
 #include "levin/core/component.h"
 #include "levin/core/error.h"
-#include "levin/core/tensor_text.h"
 #include "levin/data/batch_rows.h"
+#include "levin/data/batch_text.h"
 #include "levin/inference/default_dtype_turn.h"
 #include "levin/precision/full_precision.h"
 
@@ -24,15 +24,6 @@ struct InferenceModel::Parts {
 };
 
 namespace {
-
-std::string shapes_of(const Batch& batch) {
-  std::string text;
-  for (const at::Tensor& tensor : batch.tensors) {
-    text += (text.empty() ? "" : ", ") +
-            (tensor.defined() ? shape_text(tensor.sizes()) + " " + c10::toString(tensor.scalar_type()) : "undefined");
-  }
-  return text.empty() ? "no tensor" : text;
-}
 
 Batch transferred(LightningModule& module, Batch batch, at::Device device, std::optional<at::ScalarType> dtype) {
   batch = module.on_before_batch_transfer(std::move(batch), 0);
@@ -72,7 +63,7 @@ InferenceModel::InferenceModel(std::shared_ptr<LightningModule> module, std::sha
 
 at::Tensor InferenceModel::predict(const Batch& batch) const {
   for (const at::Tensor& tensor : batch.tensors) {
-    if (!tensor.defined()) throw Error("predict: the batch has an undefined tensor: " + shapes_of(batch) + ".");
+    if (!tensor.defined()) throw Error("predict: the batch has an undefined tensor: " + batch_text(batch) + ".");
   }
   LightningModule& module = *parts_->module;
   const c10::InferenceMode inference(true);
@@ -82,7 +73,7 @@ at::Tensor InferenceModel::predict(const Batch& batch) const {
     const auto scope = parts_->enters_forward ? parts_->precision->enter_forward(parts_->device.type()) : nullptr;
     return module.predict_step(moved, 0);
   } catch (const c10::Error& error) {
-    throw Error("predict: " + parts_->class_name + " failed for a batch of " + shapes_of(batch) + ": " +
+    throw Error("predict: " + parts_->class_name + " failed for a batch of " + batch_text(batch) + ": " +
                 error.what_without_backtrace());
   }
 }

@@ -1,10 +1,14 @@
 #include "levin/loggers/log_stream.h"
 
 #include <chrono>
+#include <stdexcept>
+#include <typeinfo>
 #include <utility>
 
+#include "levin/core/component.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/core/error.h"
 #include "levin/core/wall_clock.h"
 
 namespace levin {
@@ -16,6 +20,20 @@ constexpr size_t kLongQueue = 4096;  // events; the thread is woken
 
 size_t bytes_of(const MetricList& row) {
   return row.size() * (sizeof(MetricList::value_type) + 16);  // many names are longer than a string holds in itself
+}
+
+// Errors of the call say which logger failed; an exception of a class of its own is passed on as it is.
+template <class Call>
+void naming(const Logger& logger, Call call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    const std::string name = detail::readable_type_name(typeid(logger)), text = error.what();
+    if (text.find(name) != std::string::npos) throw;
+    if (typeid(error) == typeid(Error)) throw Error(name + ": " + text);
+    if (typeid(error) == typeid(std::runtime_error)) throw std::runtime_error(name + ": " + text);
+    throw;
+  }
 }
 
 }  // namespace
@@ -168,9 +186,9 @@ void LogStream::handle(const Event& event) {
   if (!event.hand) make_list(event.row);
   for (const auto& logger : loggers_) {
     if (event.hand) {
-      guarded([&] { event.hand(*logger, event.at); });
+      guarded([&] { naming(*logger, [&] { event.hand(*logger, event.at); }); });
     } else if (logger->takes(LogKind::scalars)) {
-      guarded([&] { logger->log_metrics(list_, event.at); });
+      guarded([&] { naming(*logger, [&] { logger->log_metrics(list_, event.at); }); });
     }
   }
 }

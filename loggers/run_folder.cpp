@@ -62,8 +62,21 @@ std::string version_folder(const std::string& experiment, int64_t version) {
   return (fs::path(experiment) / (kVersion + std::to_string(version))).string();
 }
 
+namespace {
+
+void make_experiment(const std::string& experiment) {
+  try {
+    make_folder(experiment);
+  } catch (const Error& error) {
+    throw Error(std::string(error.what()) +
+                " The run's logs go there: set another default_root_dir, or save_dir of the logger, or logger: false.");
+  }
+}
+
+}  // namespace
+
 std::string claim_run_folder(const std::string& experiment) {
-  make_folder(experiment);
+  make_experiment(experiment);
   const std::vector<int64_t> taken = run_versions(experiment);
   for (int64_t number = taken.empty() ? 0 : taken.back() + 1;; ++number) {
     const std::string folder = version_folder(experiment, number);
@@ -73,7 +86,7 @@ std::string claim_run_folder(const std::string& experiment) {
 }
 
 std::string folder_to_resume(const std::string& experiment) {
-  make_folder(experiment);
+  make_experiment(experiment);
   const std::vector<int64_t> before = run_versions(experiment);
   const std::string folder = version_folder(experiment, before.empty() ? 0 : before.back());
   make_folder(folder);

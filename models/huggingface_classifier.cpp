@@ -3,6 +3,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
 
+#include <iterator>
+
 #include "levin/core/error.h"
 #include "levin/data/sets/image_folder_data.h"
 #include "levin/data/sets/text_csv.h"
@@ -65,6 +67,11 @@ void HuggingFaceClassifier::configure_model() {
     classes = texts->classes();
   } else if (const auto* images = dynamic_cast<const ImageFolderData*>(data)) {
     classes = images->classes();
+  }
+  if (options_.num_labels > 0 && options_.num_labels < std::ssize(classes)) {
+    throw ConfigError("HuggingFaceClassifierOptions.num_labels: " + std::to_string(options_.num_labels) +
+                      " is less than the " + std::to_string(classes.size()) +
+                      " classes of the data. Set it to that number, or to 0.");
   }
   if (model() == nullptr) {
     make(read_config(), 0, classes);

@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace levin {
 
@@ -39,7 +40,24 @@ bool matches(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-// A pattern without a match is a mistake in a name, and the setting would have no effect.
+// The group that holds the first parameter that `pattern` of group `own` matches, if all of them are in earlier ones.
+std::optional<size_t> taken_by(const std::vector<std::string>& names, const std::vector<ParamGroupOptions>& wanted,
+                               size_t own, const std::string& pattern) {
+  std::optional<size_t> first;
+  for (const auto& name : names) {
+    if (!matches(pattern, name)) continue;
+    const auto found =
+        std::find_if(wanted.begin(), wanted.begin() + static_cast<ptrdiff_t>(own), [&](const auto& group) {
+          return std::any_of(group.params.begin(), group.params.end(), [&](const auto& p) { return matches(p, name); });
+        });
+    const auto group = static_cast<size_t>(found - wanted.begin());
+    if (group == own) return std::nullopt;
+    first = first.value_or(group);
+  }
+  return first;
+}
+
+// A pattern without a match, or with none that is left to it, is a mistake: the setting would have no effect.
 void check_patterns(const std::vector<NamedParameter>& parameters, const std::vector<ParamGroupOptions>& wanted,
                     const std::string& path) {
   std::vector<std::string> names;
@@ -49,6 +67,12 @@ void check_patterns(const std::vector<NamedParameter>& parameters, const std::ve
     const std::string here = detail::index_path(path, i);
     check_options(wanted[i], here, problems);
     for (const auto& pattern : wanted[i].params) {
+      if (const auto earlier = taken_by(names, wanted, i, pattern)) {
+        problems.add({}, here + ".params",
+                     "all that \"" + pattern + "\" matches is in " + detail::index_path(path, *earlier) +
+                         " already: the first group that matches counts. Write the narrower pattern first.");
+        continue;
+      }
       if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return matches(pattern, name); })) continue;
       problems.add({}, here + ".params",
                    "no parameter's name matches \"" + pattern + "\"." + did_you_mean(pattern, names) +

@@ -95,6 +95,13 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// A class without options is its name.
+std::string default_of(const FieldInfo& field) {
+  constexpr std::string_view key = "class_path: ";
+  const std::string text = one_line(field.default_text);
+  return text.starts_with(key) && text.find(':', key.size()) == std::string::npos ? text.substr(key.size()) : text;
+}
+
 // Where a class comes from, in the order of their sections: those of the user's program and plugins are the first.
 enum class Origin { own, levin, example, article };
 constexpr std::array kOrigins{std::pair{Origin::own, "yours"}, std::pair{Origin::levin, "Levin's"},
@@ -144,14 +151,14 @@ std::vector<FieldInfo> top_level_fields() {
 
 constexpr std::array kCommandDocs{
     std::pair{"fit", "train the model"},
-    std::pair{"validate", "run the validation set once"},
-    std::pair{"test", "run the test set once"},
-    std::pair{"predict", "write or return predictions"},
-    std::pair{"checkpoint WORD FILE…", "inspect, verify or diff checkpoints"},
+    std::pair{"validate", "evaluate on the validation set"},
+    std::pair{"test", "evaluate on the test set"},
+    std::pair{"predict", "predict; --output FILE writes the predictions"},
+    std::pair{"checkpoint ACTION FILE…", "inspect, verify, diff or consolidate checkpoints"},
     std::pair{"submit --config FILE…", "hand a run to Slurm; --dry-run prints the job's script"},
     std::pair{"plan cluster …", "predict step times on many devices from a step measured here"},
     std::pair{"plan memory …", "predict the memory of a step, and what to recompute to reduce it"},
-    std::pair{"sweep FILE", "train with many values of options, and find the best; see levin sweep --help"},
+    std::pair{"sweep FILE", "train with many values of options, and find the best"},
     std::pair{"tune --config FILE…", "find a batch size that fits, and a learning rate"},
     std::pair{"top [RUN]", "a live run in the terminal: progress, curves, ranks"},
     std::pair{"export --config FILE…", "write the model for onnxruntime, or for Hugging Face's libraries"},
@@ -159,7 +166,7 @@ constexpr std::array kCommandDocs{
     std::pair{"runs [FOLDER]", "a table of all runs below a folder, sorted and filtered"},
     std::pair{"report RUN…", "one HTML page about runs: health, curves, differences"},
     std::pair{"list [KIND]", "the classes that a run file can name; with --plugins, those of your libraries too"},
-    std::pair{"help [NAME]", "every option of a class, of the trainer, or of a command"},
+    std::pair{"help [NAME]", "every option of a class, of the trainer, or of a command: levin help fit"},
 };
 
 }  // namespace
@@ -176,7 +183,7 @@ std::string options_table(const std::vector<FieldInfo>& fields, int width) {
   constexpr size_t kLeastMeaning = 32;  // columns; fewer would make a tall, thin one
   if (fields.empty()) return "  no options\n";
   std::vector<std::vector<std::string>> rows{{"option", "type", "default", "meaning"}};
-  for (const auto& field : fields) rows.push_back({field.name, field.type, one_line(field.default_text), field.doc});
+  for (const auto& field : fields) rows.push_back({field.name, field.type, default_of(field), field.doc});
   const auto all = static_cast<size_t>(std::max(width, 0));
   const std::vector<size_t> widest{all, all / 5, all / 6};
   if (column_widths(rows, widest, all).back() >= kLeastMeaning) return table(rows, widest, all);
@@ -205,19 +212,18 @@ std::string usage_text(int width) {
                {all / 2}, all);
 }
 
-std::string command_help(Command command, const std::vector<FieldInfo>& trainer, const std::vector<ClassKind>& kinds,
-                         int width) {
+std::string command_help(Command command, const std::string& trainer, int width) {
   std::string out =
       "levin " + command_word(command) + " --config FILE… [--ckpt_path FILE] [--print_config] [overrides…]\n\n";
   out += wrapped(
       "Files and overrides are merged from left to right. An override is --PATH=VALUE or "
       "--PATH VALUE: --trainer.max_epochs=5, --model=Classifier --model.hidden=256, "
-      "--trainer.callbacks.0.init_args.patience=3, --trainer.callbacks+=EarlyStopping.",
+      "--trainer.callbacks.0.init_args.patience=3, --trainer.callbacks+=LearningRateMonitor.",
       width);
   out += "\nKeys of a run file\n" + options_table(top_level_fields(), width);
-  out += "\nOptions of the trainer (trainer.NAME)\n" + options_table(trainer, width);
-  for (const auto& kind : kinds) out += "\n" + kind.name + " (" + kind.where + ")\n" + classes_table(kind, width);
-  return out + "\n\"levin help NAME\" describes the options of one class.\n";
+  return out + "\n" + trainer + "\n" +
+         wrapped("levin list names the classes that a run file can use, levin help NAME describes the options of one.",
+                 width);
 }
 
 std::string list_text(const std::string& kind, const std::vector<ClassKind>& kinds, int width, Problems& problems) {

@@ -34,9 +34,8 @@ ClassKind class_kind(const std::string& name, const std::string& where) {
 /// An overview of the program: for "levin", "levin --help" and "levin help".
 [[nodiscard]] std::string usage_text(int width);
 
-/// "levin fit --help": how to call it, the top-level keys, all options of the trainer and the known classes.
-[[nodiscard]] std::string command_help(Command command, const std::vector<FieldInfo>& trainer,
-                                       const std::vector<ClassKind>& kinds, int width);
+/// "levin fit --help": how to call it, the top-level keys, and `trainer`, the overview of the trainer's options.
+[[nodiscard]] std::string command_help(Command command, const std::string& trainer, int width);
 
 /// "levin list [KIND]": names with one line each, by where they come from: the user's own classes first, then Levin's,
 /// examples, and models of articles. An unknown kind is a problem.

@@ -155,7 +155,7 @@ int run_list_runs(const std::vector<std::string>& words, int width) {
     } else if (runs.empty()) {
       console.print(all == 0 ? "No runs below " + cut_text(read.folder, 200) +
                                    ". A run's folder has run.json, or metrics.csv and hparams.yaml."
-                             : "None of the " + count_of(static_cast<int64_t>(all), "run") + " matches.");
+                             : "No run matches; there are " + std::to_string(all) + ".");
     } else {
       std::string table = run_table(runs, {width, read.metrics});
       table.pop_back();

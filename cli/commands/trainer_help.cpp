@@ -73,7 +73,7 @@ std::string overview(const std::vector<FieldInfo>& options, int width) {
   if (!others.names.empty()) all.push_back(others);
   std::string out =
       "Options of the trainer: trainer: {NAME: VALUE}, or --trainer.NAME=VALUE.\n"
-      "levin help trainer.NAME says everything about one of them.\n";
+      "levin help trainer.NAME explains one of them.\n";
   for (const auto& group : all) {
     out += std::string(group.title) + "\n";
     for (const auto& name : group.names) {

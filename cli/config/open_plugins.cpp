@@ -12,7 +12,7 @@ namespace levin {
 namespace {
 
 constexpr const char* kFix =
-    "Build it against this Levin (find_package(Levin), levin::levin) and this LibTorch, as a shared library.";
+    "Build it against this Levin (find_package(levin), levin::levin) and this LibTorch, as a shared library.";
 
 void open_plugin(const std::string& path, Problems& problems) {
   static std::set<std::string> opened;  // resolve_run may see a run file several times

@@ -24,6 +24,9 @@ PretrainedConfig PretrainedConfig::read(const std::string& path) {
   std::error_code code;
   const bool is_folder = std::filesystem::is_directory(path, code);
   const std::string file = is_folder ? (std::filesystem::path(path) / "config.json").string() : path;
+  if (!std::filesystem::exists(path, code)) {
+    throw Error(path + ": there is no such file or folder. Give the folder of a model, which holds config.json.");
+  }
   if (is_folder && !std::filesystem::exists(file, code)) {
     throw Error(path + ": the folder has no config.json. Give one as save_pretrained of transformers writes it.");
   }

@@ -165,7 +165,7 @@ TEST(LearningRateFinder, KnowsTheConfiguredRateUnderAWarmUp) {
   Trainer trainer(options);
   trainer.fit(module, tiny_loader(24));
   ASSERT_TRUE(looking->suggestion());
-  EXPECT_TRUE(console.has("Training uses it, configured was 0.01."));
+  EXPECT_TRUE(console.has("Training uses it; the configured rate is 0.01."));
   const auto& groups = trainer.optimizers()[0].optimizer().groups();
   EXPECT_DOUBLE_EQ(groups[0].initial_lr, *looking->suggestion());
   EXPECT_DOUBLE_EQ(groups[1].initial_lr, *looking->suggestion() / 2);

@@ -110,6 +110,12 @@ TEST(LoadWeights, ListsAllThatDoesNotFitAndChangesNothing) {
   EXPECT_TRUE(equal(net.copy(), before));
 }
 
+TEST(LoadWeights, NamesAPathWhereNothingIs) {
+  torch::nn::Linear layer(2, 2);
+  EXPECT_EQ(error_of<CheckpointError>([&] { (void)load_weights(*layer, {.path = "no/such/folder"}); }),
+            "cannot read weights: there is no file or folder no/such/folder.");
+}
+
 TEST(LoadWeights, NotStrictLoadsWhatFitsAndTellsTheRest) {
   const TemporaryFolder folder;
   write_safetensors(folder / "a.safetensors", misfits());
@@ -266,7 +272,7 @@ TEST(LoadWeights, ChoosesTheFileOfAFolderOrSaysWhatIsThere) {
   EXPECT_TRUE(has(error_of([&] { load_weights(net, {.path = folder.path()}); }), "unet.safetensors, vae.safetensors"));
   write_safetensors(folder / "model.safetensors", numbers());
   EXPECT_EQ(load_weights(net, {.path = folder.path()}).loaded, 4U);
-  EXPECT_TRUE(has(error_of([&] { load_weights(net, {.path = folder / "absent"}); }), "No such file"));
+  EXPECT_TRUE(has(error_of([&] { load_weights(net, {.path = folder / "absent"}); }), "no file or folder"));
 }
 
 // ---- in a run ----------------------------------------------------------------------------------------------------

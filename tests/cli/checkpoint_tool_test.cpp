@@ -231,7 +231,7 @@ TEST(CheckpointTool, WrongUseIsToldWithWhatIsRight) {
   expect("diff " + folder / "last.ckpt" + " " + folder / "none", 2, {folder / "none: cannot be read"});
   expect("--help", 0, {"levin checkpoint inspect FILE", "levin checkpoint diff [--tensors] A B", "exit status 1"});
   EXPECT_EQ(run_levin("help checkpoint").output, run_levin("checkpoint --help").output);
-  expect_parts(run_levin("help").output, {"checkpoint WORD FILE"});
+  expect_parts(run_levin("help").output, {"checkpoint ACTION FILE"});
   expect_parts(run_levin("chekpoint").output, {"Did you mean \"checkpoint\"?"});
 }
 

@@ -135,14 +135,22 @@ TEST(HelpText, ListsTheUsersClassesBeforeLevinsAndItsExamples) {
             "  ThousandLayers  a model\n");
 }
 
-TEST(HelpText, CommandHelpHoldsUsageKeysTrainerOptionsAndClasses) {
-  const std::string text = command_help(Command::fit, describe_options<StopOptions>(), kinds(), 80);
+TEST(HelpText, CommandHelpHoldsUsageKeysAndTheTrainersOptions) {
+  const std::string text = command_help(Command::fit, "Options of the trainer\n  patience  how long\n", 80);
   expect_parts(text,
                {"levin fit --config FILE", "--print_config", "Keys of a run file", "seed_everything", "lr_scheduler",
-                "Options of the trainer", "patience", "EarlyStopping  Stops when", "levin help NAME"});
+                "\nOptions of the trainer\n  patience  how long\n", "levin list", "levin help NAME"});
   EXPECT_LE(widest_line(text), 80u);
   EXPECT_LE(widest_line(usage_text(80)), 80u);
   expect_parts(usage_text(80), {"fit|validate|test|predict", "list [KIND]", "--version"});
+}
+
+TEST(HelpText, ADefaultThatIsAClassIsItsName) {
+  const std::vector<FieldInfo> fields{
+      {.name = "plain", .type = "strategy", .default_text = "class_path: auto", .doc = ""},
+      {.name = "more", .type = "precision", .default_text = "class_path: MixedPrecision\ninit_args: {}", .doc = ""}};
+  const std::string text = options_table(fields, 100);
+  expect_parts(text, {"plain   strategy   auto\n", "class_path:", "MixedPrecision"});
 }
 
 TEST(HelpText, WrapsAtSpacesAndBreaksWordsThatDoNotFit) {

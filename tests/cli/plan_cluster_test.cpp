@@ -113,6 +113,11 @@ TEST(PlanCluster, AMistakeOfTheRunIsToldAsInAFit) {
   const auto other = test::run_program(LEVIN_BINARY_DIR "/bin/levin plan clusters");
   EXPECT_EQ(other.status, kExitBadConfig);
   expect_parts(other.output, {"\"clusters\" cannot be planned. Use levin plan cluster"});
+  for (const char* words : {"help plan", "plan --help"}) {
+    const auto both = test::run_program(std::string(LEVIN_BINARY_DIR "/bin/levin ") + words);
+    EXPECT_EQ(both.status, 0);
+    expect_parts(both.output, {"levin plan cluster", "levin plan memory", "--help"});
+  }
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ class Runs(unittest.TestCase):
             status, output = levin(self.root, "runs", "--json", *words.split())
             self.assertEqual(status, 0, output)
             self.assertEqual([run["hparams"]["lr"] for run in json.loads(output)["runs"]], expected, words)
-        self.assertEqual(levin(self.root, "runs", "--filter", "lr>1")[1], "None of the 2 runs matches.\n")
+        self.assertEqual(levin(self.root, "runs", "--filter", "lr>1")[1], "No run matches; there are 2.\n")
 
     def test_mistakes_are_named(self):
         for words, message in ((["--sort", "val_los"], '--sort: no run has a column "val_los". Did you mean "val_loss"?'),

@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <map>
+#include <string>
+
+#include "levin/core/exception_text.h"
 
 namespace levin::error_test {
 namespace {
@@ -20,6 +24,17 @@ TEST(Interrupted, NamesTheSignal) {
   const Interrupted error(SIGTERM);
   EXPECT_EQ(error.signal_number(), SIGTERM);
   EXPECT_STREQ(error.what(), "interrupted by Terminated");
+}
+
+TEST(ExceptionText, SaysWhatAMapsBareTextMeans) {
+  const std::map<std::string, double> metrics;
+  try {
+    (void)metrics.at("val_acc");
+  } catch (const std::exception& error) {
+    EXPECT_EQ(exception_text(error),
+              "map::at: a map was asked for a key that it does not hold, e.g. for a metric that was not logged.");
+  }
+  EXPECT_EQ(exception_text(Error("a: bad.")), "a: bad.");
 }
 
 TEST(Join, PutsCommasBetweenAndSaysNone) {

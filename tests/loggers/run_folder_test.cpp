@@ -12,11 +12,13 @@
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/loggers/csv_logger.h"
+#include "support/error_text.h"
 #include "support/temporary_folder.h"
 
 namespace levin::run_folder_test {
 namespace {
 
+using test::error_of;
 using test::TemporaryFolder;
 
 // This process is in a job of Slurm while one lives.
@@ -117,6 +119,12 @@ TEST(RunFolder, ThatCannotBeMadeIsNamed) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find(folder / "file"), std::string::npos) << error.what();
+  }
+  for (const auto take : {claim_run_folder, folder_to_resume}) {
+    const std::string said = error_of([&] { (void)take(folder / "file/levin_logs"); });
+    EXPECT_EQ(said, "cannot create the folder " + (folder / "file/levin_logs") +
+                        ": Not a directory. The run's logs go there: set another default_root_dir, or save_dir of the "
+                        "logger, or logger: false.");
   }
 }
 

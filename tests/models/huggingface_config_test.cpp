@@ -58,6 +58,8 @@ TEST(HuggingFaceConfig, SaysWhatIsNoConfig) {
   const test::TemporaryFolder folder;
   EXPECT_TRUE(holds(error_of<Error>([&] { (void)PretrainedConfig::read(folder.path()); }),
                     {folder.path(), "the folder has no config.json"}));
+  EXPECT_EQ(error_of<Error>([&] { (void)PretrainedConfig::read("no/such/model"); }),
+            "no/such/model: there is no such file or folder. Give the folder of a model, which holds config.json.");
 }
 
 TEST(HuggingFaceConfig, RefusesAllThatChangesTheNumbersTogether) {

@@ -105,8 +105,13 @@ TEST(HuggingFaceRuns, ClassifierTakesItsClassesFromTheData) {
   HuggingFaceClassifier module({.path = folder / "model", .from_scratch = true, .save_to = folder / "saved"});
   trainer.fit(module, TextCsv(data));
   EXPECT_EQ(PretrainedConfig::read(folder / "saved").labels(), (std::vector<std::string>{"cat", "dog", "owl"}));
-  HuggingFaceClassifier small({.path = folder_of("bert")});
   Trainer other(test::quiet(1, {}, folder.path()));
+  HuggingFaceClassifier two({.path = folder / "model", .from_scratch = true, .num_labels = 2});
+  EXPECT_EQ(
+      error_of<ConfigError>([&] { other.fit(two, TextCsv(data)); }),
+      "HuggingFaceClassifierOptions.num_labels: 2 is less than the 3 classes of the data. Set it to that number, or "
+      "to 0.");
+  HuggingFaceClassifier small({.path = folder_of("bert")});
   EXPECT_TRUE(holds(error_of<ConfigError>([&] { other.fit(small, TextCsv(data)); }),
                     {"data/bert/config.json: vocab_size: 20 is too small for the 260 tokens of byte",
                      "pad_token_id: 0, but TextCsv pads with 1 for the tokenizer byte"}));

@@ -50,6 +50,15 @@ TrainerOptions options(int64_t epochs, const std::string& folder, Callbacks call
   return options;
 }
 
+TEST(SaveCheckpoint, MakesTheFolderThatItIsToBeIn) {
+  const TemporaryFolder folder;
+  TinyModule module;
+  Trainer trainer(options(1, folder.path(), {}));
+  trainer.fit(module, tiny_loader(8));
+  trainer.save_checkpoint(folder / "new/deeper/a.ckpt");
+  EXPECT_EQ(read_checkpoint(folder / "new/deeper/a.ckpt").get<int64_t>("global_step"), 2);
+}
+
 // A checkpoint of one epoch, changed and written with correct checksums; how the run resumes from it.
 std::string resumed_after(const TemporaryFolder& folder, const std::function<void(State&)>& change,
                           std::string* error = nullptr) {

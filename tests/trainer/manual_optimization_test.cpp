@@ -63,7 +63,9 @@ TEST(ManualOptimization, RefusesOptionsThatOnlyTheTrainerCouldApply) {
   options.accumulate_grad_batches = 1;
   options.gradient_clip_val = 0.5;
   error = error_of([&] { Trainer(options).fit(module, tiny_loader(8)); });
-  EXPECT_TRUE(has(error, "TrainerOptions.gradient_clip_val: 0.5 has no meaning with manual optimization")) << error;
+  EXPECT_TRUE(
+      has(error, "TrainerOptions.gradient_clip_val: 0.5 has no meaning with manual optimization. Call clip_gradients("))
+      << error;
 }
 
 TEST(ManualOptimization, NamesAnOptimizerThatIsNotThere) {

@@ -105,6 +105,18 @@ TEST(ParamGroups, RefuseAPatternThatMatchesNothingAndANegativeNumber) {
   }
 }
 
+TEST(ParamGroups, RefuseAPatternOfWhichEarlierGroupsHaveAll) {
+  const Net net;
+  const std::string error = error_of<ConfigError>([&] {
+    (void)param_groups(net, {{.params = {"encoder.*"}}, {.params = {"encoder.0.*", "head.*"}, .lr = 0.1}}, false,
+                       "optimizer.param_groups");
+  });
+  EXPECT_EQ(
+      error,
+      "optimizer.param_groups[1].params: all that \"encoder.0.*\" matches is in optimizer.param_groups[0] already: "
+      "the first group that matches counts. Write the narrower pattern first.");
+}
+
 // A step of SGD with a gradient of 1: p - lr * (1 + weight_decay * p), each with its own group's numbers.
 TEST(ParamGroups, ReachTheUpdate) {
   Net net;

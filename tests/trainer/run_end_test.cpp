@@ -99,6 +99,34 @@ TEST(RunEnd, ATeardownThatFailsAfterAGoodRunIsTheErrorAndIsNotCalledAgain) {
                                              "module.on_exception", "other.teardown", "module.teardown"}));
 }
 
+TEST(RunEnd, AMetricThatAMapDoesNotHoldIsAskedForWithNamesOfThoseThereAre) {
+  TinyModule module;
+  const auto asks = LambdaCallback({.on_train_epoch_end = [](Trainer& trainer, LightningModule&) {
+    (void)trainer.callback_metrics().at("val_acc");
+  }});
+  const std::string error =
+      error_of([&] { Trainer(quiet({std::make_shared<LambdaCallback>(asks)})).fit(module, tiny_loader(8)); });
+  for (const char* part : {"on_train_epoch_end, epoch 0, batch 1, global step 2: map::at: a map was asked for a key",
+                           "Metrics so far: train_loss."}) {
+    EXPECT_NE(error.find(part), std::string::npos) << error;
+  }
+}
+
+TEST(RunEnd, AnErrorOfLibTorchInAStepSaysWhatTheBatchWas) {
+  struct Narrow : TinyModule {
+    at::Tensor training_step(const Batch& batch, int64_t) override { return forward(batch[0].slice(1, 0, 3)).mean(); }
+    void validation_step(const Batch& batch, int64_t) override { (void)forward(batch["x"].slice(1, 0, 3)); }
+  } module;
+  std::string error = error_of([&] { Trainer(quiet({})).fit(module, tiny_loader(8)); });
+  EXPECT_EQ(error,
+            "training_step, epoch 0, batch 0, global step 0: mat1 and mat2 shapes cannot be multiplied (4x3 and 4x1) "
+            "(the batch: (4, 4) Float, (4, 1) Float)");
+  const auto named = std::make_shared<TensorDataset>(
+      std::vector<at::Tensor>{torch::ones({6, 4}), torch::ones({6}, torch::kLong)}, std::vector<std::string>{"x", "y"});
+  error = error_of([&] { Trainer(quiet({})).validate(module, DataLoader(named, {.batch_size = 6})); });
+  EXPECT_TRUE(error.ends_with("(the batch: x (6, 4) Float, y (6) Long)")) << error;
+}
+
 TEST(RunEnd, WhatIsNoStdExceptionIsHeardOfAndPassedOnAsItIs) {
   std::vector<std::string> calls;
   auto one = std::make_shared<Witness>("one", calls);

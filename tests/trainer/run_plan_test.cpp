@@ -107,6 +107,7 @@ TEST(RunPlan, RefusesALeastNumberAboveTheLargest) {
   EXPECT_EQ(problems_of({.max_epochs = 1, .min_epochs = 2, .max_steps = 1, .min_steps = 2}).size(), 2U);
   EXPECT_TRUE(problems_of({.max_epochs = 5, .min_epochs = 5, .max_steps = 10, .min_steps = 10}).empty());
   EXPECT_TRUE(problems_of({.max_epochs = -1, .min_epochs = 5000, .min_steps = 5000}).empty());
+  EXPECT_TRUE(refuses({.max_time = Seconds(-1.5)}, {"TrainerOptions.max_time", "must be >= 0 s, got -1.5 s."}));
   EXPECT_TRUE(problems_of({.min_epochs = 5, .fast_dev_run = true}).empty()) << "one epoch, whatever the limits say";
 }
 

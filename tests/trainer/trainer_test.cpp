@@ -206,9 +206,11 @@ TEST(Trainer, NamesTheLoaderToOverride) {
   Trainer trainer(quiet(1, {}));
   EXPECT_TRUE(has(error_of([&] { trainer.fit(module, none); }), "Override train_dataloader()"));
   EXPECT_TRUE(has(error_of([&] { trainer.fit(module); }), "Override train_dataloader()"));
-  EXPECT_TRUE(has(error_of([&] { trainer.validate(module, none); }), "Override val_dataloader()"));
-  EXPECT_TRUE(has(error_of([&] { trainer.test(module, none); }), "Override test_dataloader()"));
-  EXPECT_TRUE(has(error_of([&] { trainer.predict(module, none); }), "Override predict_dataloader()"));
+  EXPECT_TRUE(has(error_of([&] { trainer.validate(module, none); }), "override val_dataloader()"));
+  EXPECT_TRUE(has(error_of([&] { trainer.test(module, none); }), "override test_dataloader()"));
+  EXPECT_EQ(error_of([&] { trainer.predict(module, none); }),
+            "there is no loader to run on: DataModule has none. Set the option that names this data, or override "
+            "predict_dataloader() in the data module or the module, or pass loaders.");
   const auto empty = std::make_shared<TensorLoader>(std::vector<at::Tensor>{torch::zeros({0, 4})}, 2);
   EXPECT_TRUE(has(error_of([&] { trainer.fit(module, empty); }), "the training loader has no batches"));
 }

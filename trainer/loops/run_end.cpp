@@ -106,7 +106,12 @@ void report_exception(Run& run, const std::exception& error) {
 // place.
 template <class E>
 [[noreturn]] void throw_placed(Run& run, const std::exception& error) {
-  std::string text = error.what();
+  std::string text = exception_text(error);
+  if (text != error.what()) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : run.trainer.callback_metrics()) names.push_back(name);
+    text += " Metrics so far: " + join(names) + ".";
+  }
   if (run.entry.phase != Phase::idle) {
     const std::string hook = hook_name(run.entry.failed_hook.value_or(run.entry.place.hook));
     if (text.starts_with(hook + ": ")) text.erase(0, hook.size() + 2);

@@ -1,8 +1,10 @@
 // Actions of a Trainer for callbacks and modules: checkpoints, and a pass over the training batches.
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "levin/checkpoint/checkpoint_file.h"
+#include "levin/core/files.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/hook_caller.h"
@@ -44,6 +46,8 @@ void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
                           " needs all ranks for one, and after a failure they cannot be asked. Continue from an older "
                           "one.");
   }
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (run_->strategy->rank() == 0 && !folder.empty()) make_folder(folder);
   CheckpointRequest request{path};
   request.state = gather_checkpoint(*run_, weights_only);
   prepare_for_writing(*run_->strategy, run_->fit, request);

@@ -168,6 +168,9 @@ RunPlan resolve_plan(const TrainerOptions& o) {
   plan.root_dir = o.default_root_dir.empty() ? "." : o.default_root_dir;
   resolve_limits(o, plan);
   if (!is_on(o.fast_dev_run)) check_limits(plan, problems);
+  if (o.max_time && o.max_time->count() < 0) {
+    problems.add({}, "TrainerOptions.max_time", "must be >= 0 s, got " + number_text(o.max_time->count()) + " s.");
+  }
   if (!is_on(o.fast_dev_run)) resolve_validation(o, plan, problems);
   resolve_fast_dev_run(o, plan);
   const bool* continues = std::get_if<bool>(&o.auto_resume);  // null: the word warn

@@ -1,7 +1,9 @@
 #include "levin/trainer/run/loader_set.h"
 
 #include <algorithm>
+#include <typeinfo>
 
+#include "levin/core/component.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/log.h"
@@ -129,8 +131,13 @@ void load_eval_loaders(Run& run, Stage stage) {
   LoaderSet set;
   set.loaders = is_zero(limit) ? Loaders{} : ask_eval_loaders(run.entry, stage);
   if (set.loaders.empty() && run.entry.stage != Stage::fit && !is_zero(limit)) {
-    throw NoLoaderError("there is no loader to run on. Override " + dataloader_hook(stage) +
-                        "() in the data module or the module, or pass loaders.");
+    const DataModule* data = run.entry.data;
+    const std::string name = data == nullptr ? "" : detail::readable_type_name(typeid(*data));
+    throw NoLoaderError("there is no loader to run on" +
+                        (data == nullptr
+                             ? ". Override "
+                             : ": " + name + " has none. Set the option that names this data, or override ") +
+                        dataloader_hook(stage) + "() in the data module or the module, or pass loaders.");
   }
   for (const auto& loader : set.loaders) {
     if (run.plan.overfit) loader->use_sequential_order();

@@ -1,9 +1,12 @@
 // Replicas of the run's module, one on each slot: strategies dp and dp_balanced. Internal.
 #pragma once
 
+#include <c10/util/Exception.h>
+
 #include <memory>
 #include <vector>
 
+#include "levin/data/batch_text.h"
 #include "levin/strategies/device/parallel_apply.h"
 #include "levin/strategies/device/replicas.h"
 #include "levin/trainer/lightning_module.h"
@@ -42,11 +45,19 @@ class ModuleReplicas {
 /// Creates the strategy's replicas. Called after the module is on its device and all its layers exist.
 void make_replicas(Run& run);
 
-/// One step of the run's module on a batch, by replicas where there are some.
+/// One step of the run's module on a batch, by replicas where there are some. LibTorch's errors, which do not say where
+/// in the module they come from, get the batch's shapes.
 template <class Step>
 at::Tensor run_step(Run& run, const Batch& batch, ModuleReplicas::Result result, const Step& step) {
-  if (!run.entry.replicas) return step(*run.entry.module, batch);
-  return run.entry.replicas->run_step(run, batch, result, step);
+  try {
+    if (!run.entry.replicas) return step(*run.entry.module, batch);
+    return run.entry.replicas->run_step(run, batch, result, step);
+  } catch (const c10::OutOfMemoryError&) {  // its report says what holds the memory
+    throw;
+  } catch (c10::Error& error) {
+    error.add_context("the batch: " + batch_text(batch));
+    throw;
+  }
 }
 
 }  // namespace levin

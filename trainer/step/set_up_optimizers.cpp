@@ -38,10 +38,9 @@ void set_up_optimizers(Run& run) {
                       "module's constructor and step them in training_step.");
   }
   if (!run.entry.module->automatic_optimization()) {
-    auto refuse = [](const char* option, const std::string& value) {
-      throw ConfigError(
-          std::string("TrainerOptions.") + option + ": " + value +
-          " has no meaning with manual optimization. Do it in training_step, and leave the option unset.");
+    auto refuse = [](const char* option, const std::string& value, const char* instead = "Do it in training_step") {
+      throw ConfigError(std::string("TrainerOptions.") + option + ": " + value +
+                        " has no meaning with manual optimization. " + instead + ", and leave the option unset.");
     };
     if (run.fit.accumulate_grad_batches > 1)
       refuse("accumulate_grad_batches", std::to_string(run.fit.accumulate_grad_batches));
@@ -52,7 +51,10 @@ void set_up_optimizers(Run& run) {
       const int64_t size = run.plan.micro_batch_size;
       refuse("micro_batch_size", size == kAutoMicroBatch ? "auto" : std::to_string(size));
     }
-    if (run.plan.gradient_clip_val > 0) refuse("gradient_clip_val", number_text(run.plan.gradient_clip_val));
+    if (run.plan.gradient_clip_val > 0) {
+      refuse("gradient_clip_val", number_text(run.plan.gradient_clip_val),
+             "Call clip_gradients(optimizer(i), …) in training_step before its step()");
+    }
     const bool skips = run.fit.nonfinite_loss == NonFiniteLoss::skip;
     if (skips || run.fit.nonfinite_loss == NonFiniteLoss::rollback)
       refuse("nonfinite_loss", skips ? "skip" : "rollback");
