@@ -148,6 +148,7 @@
 #include "levin/trainer/load_from_checkpoint.h"
 #include "levin/trainer/param_groups.h"
 #include "levin/trainer/plan/run_plan.h"
+#include "levin/trainer/predict_outputs.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/step_output.h"
 #include "levin/trainer/stochastic_depth.h"

@@ -75,4 +75,7 @@ class DataModule {
   ConfigNode hparams_ = {};
 };
 
+/// Lightning's name.
+using LightningDataModule = DataModule;
+
 }  // namespace levin

@@ -260,7 +260,7 @@ TEST(SanityCheck, RunsAsManyBatchesAsAsked) {
 
 // ---- loaders --------------------------------------------------------------------------------------------------------
 
-struct CountingData : DataModule {
+struct CountingData : LightningDataModule {
   std::shared_ptr<Loader> train_dataloader() override {
     ++train;
     return tiny_loader(8);
