@@ -104,8 +104,9 @@ TEST(HostileTokenizer, GivesAPatternLimitedMemory) {
 }
 
 TEST(HostileTokenizer, NamesThingsOfTheFileWithoutControllingTheTerminal) {
-  const std::string message =
-      error_of<DataError>([] { (void)with_normalizer({{"type", "\x1b[2J" + std::string(10'000, 'x')}}); });
+  const std::string message = error_of<DataError>([] {
+    (void)with_normalizer({{"type", "\x1b[2J" + std::string(10'000, 'x')}});
+  });
   EXPECT_TRUE(holds(message, {"normalizer.type: the normalizer \\x1b[2Jxxx"}));
   EXPECT_LT(message.size(), 1000U);
 }

@@ -79,7 +79,8 @@ void write_programs(const std::string& folder) {
 // One of each kind, with a text that it was tested with.
 void write_tokenizers(const std::string& folder) {
   make_folder(folder);
-  const auto cases = nlohmann::json::parse(read_file(LEVIN_SOURCE_DIR "/tests/data/reference/huggingface_tokenizer.json"));
+  const auto cases =
+      nlohmann::json::parse(read_file(LEVIN_SOURCE_DIR "/tests/data/reference/huggingface_tokenizer.json"));
   int number = 0;
   for (const auto& one : cases) {
     const std::string text = one["rows"].empty() ? "a b" : one["rows"][0]["text"].get<std::string>();

@@ -54,7 +54,8 @@ void run_one(const std::string& input) {
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   std::atexit([] {
     using namespace levin::fuzz;
-    std::fprintf(stderr, "levin: %lu inputs, %lu past the header's checksum, %lu read whole\n", inputs, inputs, tokenizers);
+    std::fprintf(stderr, "levin: %lu inputs, %lu past the header's checksum, %lu read whole\n", inputs, inputs,
+                 tokenizers);
   });
   return 0;
 }
