@@ -1,5 +1,6 @@
 #include "levin/adapters/peft_folder.h"
 
+#include <cmath>
 #include <filesystem>
 #include <set>
 
@@ -153,8 +154,8 @@ void read_tensors(const std::string& folder, PeftFolder& adapter) {
 
 // An integer where it is one, as PEFT writes it.
 Json number(double value) {
-  const auto whole = static_cast<int64_t>(value);
-  return static_cast<double>(whole) == value ? Json(whole) : Json(value);
+  const bool is_whole = std::abs(value) < 9e15 && std::floor(value) == value;
+  return is_whole ? Json(static_cast<int64_t>(value)) : Json(value);
 }
 
 Json list_or_null(const std::vector<std::string>& names) {

@@ -9,6 +9,7 @@
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/files.h"
+#include "levin/core/json_depth.h"
 #include "levin/core/paths.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/nonfinite_loss_error.h"
@@ -133,7 +134,7 @@ void SpikeDetection::read_excluded() {
     throw ConfigError("SpikeDetection: " + path_ + ": " + what +
                       " Expected a list such as [{\"epoch\": 0, \"batch_idx\": 17}]. Mend the file or remove it.");
   };
-  const Json list = Json::parse(read_file(path_, kMostBytes), nullptr, /*allow_exceptions=*/false);
+  const Json list = parse_json(read_file(path_, kMostBytes));
   if (list.is_discarded()) refuse("it is not JSON.");
   if (!list.is_array()) refuse("it holds no list.");
   const auto number = [](const Json& item) { return item.is_number_integer() && item.get<int64_t>() >= 0; };

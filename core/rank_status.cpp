@@ -36,12 +36,12 @@ RankPage* inherited_page() {
   const char* descriptor = std::getenv(RankPages::kVariable);
   const char* local_rank = std::getenv("LOCAL_RANK");
   if (descriptor == nullptr || local_rank == nullptr) return nullptr;
-  const int fd = std::atoi(descriptor);
+  const int fd = std::atoi(descriptor), rank = std::atoi(local_rank);  // some launchers say -1 for one process
   struct stat info = {};
-  const size_t end = (static_cast<size_t>(std::atoi(local_rank)) + 1) * sizeof(RankPage);
-  if (::fstat(fd, &info) != 0 || static_cast<size_t>(info.st_size) < end) return nullptr;
+  if (rank < 0 || ::fstat(fd, &info) != 0) return nullptr;
+  if (static_cast<size_t>(info.st_size) / sizeof(RankPage) <= static_cast<size_t>(rank)) return nullptr;
   void* memory = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  return memory == MAP_FAILED ? nullptr : static_cast<RankPage*>(memory) + std::atoi(local_rank);
+  return memory == MAP_FAILED ? nullptr : static_cast<RankPage*>(memory) + rank;
 }
 
 // Whether an error is a consequence of other ranks' ends.

@@ -31,7 +31,7 @@ constexpr int64_t kNanoseconds = 1'000'000'000;
 struct Handled {
   std::atomic<int64_t> first_at = 0;  // nanoseconds of the monotonic clock; 0: not yet
   bool installed = false;
-  bool has_timer = false;
+  std::atomic<bool> has_timer = false;  // false while the timer is made or deleted
   timer_t timer = {};
   std::array<char, 256> text = {};  // the beginning of the message when the grace time is over
 };
@@ -116,11 +116,12 @@ void make_timer(Handled& one, int number) {
   sigevent event = {};
   event.sigev_notify = SIGEV_SIGNAL;
   event.sigev_signo = number;
-  one.has_timer = ::timer_create(CLOCK_MONOTONIC, &event, &one.timer) == 0;
+  const bool is_made = ::timer_create(CLOCK_MONOTONIC, &event, &one.timer) == 0;
   const double seconds = static_cast<double>(grace_time.load()) / kNanoseconds;
   const std::string text = "error: " + stop_signal_name(number) + " came " + number_text(seconds) +
                            " s ago and the running batch has not ended: ";
   std::strncpy(one.text.data(), text.c_str(), one.text.size() - 1);
+  one.has_timer = is_made;
 }
 
 void install(Handled& one, const Watched& watched) {
@@ -157,8 +158,7 @@ StopSignalScope::~StopSignalScope() {
   // A signal repeated by a launcher or the terminal must not end a rank that is about to report why it stopped.
   const bool stays = !repeats_count && received != 0;
   for (size_t k = 0; k < kWatched.size(); ++k) {
-    if (handled[k].has_timer) ::timer_delete(handled[k].timer);
-    handled[k].has_timer = false;
+    if (handled[k].has_timer.exchange(false)) ::timer_delete(handled[k].timer);
     if (handled[k].installed && !stays) std::signal(kWatched[k].number, SIG_DFL);
   }
 }

@@ -37,7 +37,8 @@ bool is_override_of(const Mark& mark, const std::string& path) {
   std::string meant = short_path(path);
   if (written.ends_with('+')) {
     written.pop_back();
-    if (path.ends_with(']')) meant.resize(meant.rfind('.'));
+    const size_t item = meant.rfind('.');
+    if (path.ends_with(']') && item != std::string::npos) meant.resize(item);
   }
   return written == meant;
 }

@@ -12,6 +12,7 @@
 #include "levin/checkpoint/strict_json.h"
 #include "levin/core/console.h"
 #include "levin/core/files.h"
+#include "levin/core/json_depth.h"
 
 namespace levin {
 
@@ -42,7 +43,7 @@ std::string text_of(const Json& node, const char* key) {
 // run.json, or null: what cannot be read counts as absent, because the checkpoints are there all the same.
 Json read_record(const fs::path& folder) {
   try {
-    return Json::parse(read_file((folder / "run.json").string(), kMostRecordBytes));
+    return parse_json(read_file((folder / "run.json").string(), kMostRecordBytes));
   } catch (const std::exception&) {
     return {};
   }

@@ -7,6 +7,7 @@
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/json_depth.h"
 
 namespace levin {
 
@@ -28,7 +29,7 @@ std::string run_file(const std::string& folder) {
 }
 
 Json parsed(const std::string& text) {
-  return Json::parse(text, nullptr, false);
+  return parse_json(text);
 }
 
 // The server's own words, if there are any.

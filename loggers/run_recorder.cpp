@@ -10,6 +10,7 @@
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/json_depth.h"
 #include "levin/core/temporary_file.h"
 #include "levin/core/this_process.h"
 #include "levin/core/version.h"
@@ -44,6 +45,16 @@ void close_killed(OrderedJson& sessions, const OrderedJson& updated) {
   if (sessions.empty() || sessions.back().value("status", "") != "running") return;
   sessions.back()["status"] = "killed";
   sessions.back()["ended"] = updated;
+}
+
+// The objects of a list which have a text of that name; what is of another form counts as absent.
+OrderedJson objects_in(const OrderedJson& record, const char* key, const char* text) {
+  const OrderedJson list = record.value(key, OrderedJson::array());
+  OrderedJson objects = OrderedJson::array();
+  for (const OrderedJson& item : list) {
+    if (list.is_array() && item.is_object() && item.contains(text) && item[text].is_string()) objects.push_back(item);
+  }
+  return objects;
 }
 
 OrderedJson usage_node(const RankUsage& usage) {
@@ -115,12 +126,12 @@ void RunRecorder::begin(const RunProgress& status, bool continues) {
 // What cannot be read, or is of another form, counts as absent.
 void RunRecorder::read_earlier(const RunProgress& status) {
   try {
-    const Json earlier = Json::parse(read_file(record_path(folder_), kMostBytes));
+    const Json earlier = parse_json<Json>(read_file(record_path(folder_), kMostBytes));
     writes_ = status.command == "fit" || earlier.value("command", "") != "fit";
     started_ = earlier.value("started", started_);
-    sessions_ = earlier.value("sessions", Json::array());
+    sessions_ = objects_in(earlier, "sessions", "status");
     close_killed(sessions_, earlier.value("updated", Json()));
-    checkpoints_ = earlier.value("checkpoints", Json::array());
+    checkpoints_ = objects_in(earlier, "checkpoints", "path");
     trained_before_ = earlier.value("trained_seconds", 0.0);
     split_before_ = earlier.value("time_split", std::map<std::string, double>());
     clock_ = earlier.value("clock", clock_);
@@ -199,7 +210,8 @@ RunRecorder::Json RunRecorder::ranks_node(const RunProgress& status) const {
     std::error_code code;
     if (!fs::exists(usage_path(folder_, rank), code)) continue;
     try {
-      all.push_back(Json::parse(read_file(usage_path(folder_, rank), kMostBytes)));
+      Json usage = parse_json<Json>(read_file(usage_path(folder_, rank), kMostBytes));
+      if (usage.is_object()) all.push_back(std::move(usage));
     } catch (const std::exception&) {
       continue;
     }
@@ -277,7 +289,7 @@ void RunRecorder::write(const RunProgress& status) {
 void RunRecorder::add_evaluation(const RunProgress& status) {
   if (!fits_here_ || status.status == "running") return;
   try {
-    Json record = Json::parse(read_file(record_path(folder_), kMostBytes));
+    Json record = parse_json<Json>(read_file(record_path(folder_), kMostBytes));
     Json& known = record["metrics"];
     const Json measured = metrics_node();  // items() refers to it
     for (const auto& [name, seen] : measured.items()) {

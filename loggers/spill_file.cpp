@@ -10,12 +10,14 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "levin/core/error.h"
 #include "levin/core/file_descriptor.h"
 #include "levin/core/files.h"
+#include "levin/core/json_depth.h"
 
 namespace levin {
 
@@ -24,12 +26,21 @@ namespace {
 constexpr int64_t kWorthCompacting = 4 << 20;  // bytes of delivered lines before the file gives them back
 constexpr size_t kPositionSize = 128;          // the position is replaced in place, by one write of this size
 
+constexpr uint64_t kMostCounted = uint64_t{1} << 48;  // of events or values; beyond it the file is damaged
+
+// A member that counts something; nullopt: there is none.
+std::optional<int64_t> count_in(const nlohmann::json& json, const char* key) {
+  const auto found = json.is_object() ? json.find(key) : json.end();
+  if (found == json.end() || !found->is_number_unsigned() || found->get<uint64_t>() > kMostCounted) return std::nullopt;
+  return found->get<int64_t>();
+}
+
 // The number of a line and its values; the line must be whole.
 bool read_event(const std::string& line, SpilledEvent& event) {
-  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-  if (!json.is_object() || !json.contains("n") || !json.contains("v")) return false;
-  if (!json["n"].is_number_integer() || !json["v"].is_number_integer()) return false;
-  event = {json["n"].get<int64_t>(), json["v"].get<int64_t>(), line};
+  const nlohmann::json json = parse_json(line);
+  const auto number = count_in(json, "n"), values = count_in(json, "v");
+  if (!number || !values) return false;
+  event = {*number, *values, line};
   return true;
 }
 
@@ -52,10 +63,10 @@ SpillFile::~SpillFile() {
 void SpillFile::read_position() {
   std::error_code code;
   if (!std::filesystem::exists(position_path_, code)) return;
-  const nlohmann::json json = nlohmann::json::parse(read_file(position_path_, 1 << 16), nullptr, false);
-  if (!json.is_object()) return;  // lost in a power failure: what was delivered is delivered again
-  acknowledged_ = json.value("acknowledged", int64_t{0});
-  counts_ = {json.value("dropped", int64_t{0}), json.value("refused", int64_t{0})};
+  // What is not there was lost in a power failure: what was delivered is delivered again.
+  const nlohmann::json json = parse_json(read_file(position_path_, 1 << 16));
+  acknowledged_ = count_in(json, "acknowledged").value_or(0);
+  counts_ = {count_in(json, "dropped").value_or(0), count_in(json, "refused").value_or(0)};
   last_number_ = acknowledged_;
 }
 

@@ -6,6 +6,7 @@
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/scalar_text.h"
 
 namespace levin {
 
@@ -68,6 +69,19 @@ std::string get(SqliteFile& database, const std::string& key) {
   return value.step() ? value.text(0) : "";
 }
 
+[[noreturn]] void refuse_damaged(const std::string& folder, const std::string& what) {
+  throw Error(file_of(folder) + " is damaged: " + what + ". Use a copy of it, or begin the sweep in another folder.");
+}
+
+/// The trial that a row of another table names.
+Trial& trial_of(std::vector<Trial>& trials, const std::string& folder, int64_t id) {
+  if (id < 0 || id >= std::ssize(trials)) {
+    refuse_damaged(folder, "it has values of a trial " + std::to_string(id) + ", and " + std::to_string(trials.size()) +
+                               " trials");
+  }
+  return trials[static_cast<size_t>(id)];
+}
+
 void note_result(SqliteFile& database, int64_t id, const std::string& result) {
   query(database,
         "UPDATE attempts SET result = ? WHERE trial = ? AND number = (SELECT launches FROM trials WHERE id = ?)",
@@ -123,7 +137,10 @@ void SweepStore::read_plan() {
   plan_.name = get(*database_, "name");
   plan_.sweep = get(*database_, "sweep");
   plan_.working_folder = get(*database_, "working_folder");
-  plan_.max_resource = std::stoll(get(*database_, "max_resource"));
+  const std::string most = get(*database_, "max_resource");
+  if (!detail::parse_int(most, plan_.max_resource)) {
+    refuse_damaged(folder_, "its max_resource is \"" + cut_text(most) + "\", which is no whole number");
+  }
   Problems problems;
   const SweepFile file = read_sweep_text(plan_.sweep, plan_.name, problems);
   problems.throw_if_any();
@@ -171,14 +188,17 @@ std::vector<Trial> SweepStore::trials() {
   // One transaction, so that all tables are of the same moment.
   database_->execute("BEGIN");
   std::vector<Trial> trials = read_trials("");
+  for (int64_t k = 0; k < std::ssize(trials); ++k) {
+    if (trials[static_cast<size_t>(k)].id != k) refuse_damaged(folder_, "it has no trial " + std::to_string(k));
+  }
   {
     SqliteStatement row = query(*database_, "SELECT trial, path, value FROM parameters ORDER BY trial, position");
     while (row.step()) {
-      trials.at(static_cast<size_t>(row.integer(0))).parameters.emplace_back(row.text(1), row.text(2));
+      trial_of(trials, folder_, row.integer(0)).parameters.emplace_back(row.text(1), row.text(2));
     }
     SqliteStatement rungs = query(*database_, "SELECT trial, resource, value FROM rungs ORDER BY trial, rung");
     while (rungs.step()) {
-      trials.at(static_cast<size_t>(rungs.integer(0))).rungs.push_back({rungs.integer(1), rungs.number(2)});
+      trial_of(trials, folder_, rungs.integer(0)).rungs.push_back({rungs.integer(1), rungs.number(2)});
     }
   }
   database_->execute("COMMIT");
@@ -278,7 +298,12 @@ bool SweepStore::tell(int64_t id, double value, double now) {
 }
 
 double SweepStore::elapsed() {
-  return std::stod(get(*database_, "elapsed"));
+  const std::string elapsed = get(*database_, "elapsed");
+  double seconds = 0;
+  if (!detail::parse_double(elapsed, seconds)) {
+    refuse_damaged(folder_, "its elapsed is \"" + cut_text(elapsed) + "\", which is no number");
+  }
+  return seconds;
 }
 
 void SweepStore::set_elapsed(double seconds) {

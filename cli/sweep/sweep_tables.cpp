@@ -1,6 +1,7 @@
 #include "levin/cli/sweep/sweep_tables.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "levin/cli/sweep/trial_result.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/json_depth.h"
 #include "levin/core/short_number.h"
 
 namespace levin {
@@ -23,8 +25,7 @@ using nlohmann::json;
 std::string range_value(const json& value, const Range& range) {
   if (value.is_number_float()) {
     const double number = value.get<double>();
-    const bool whole =
-        range.kind == Range::Kind::integer && number == static_cast<double>(static_cast<int64_t>(number));
+    const bool whole = range.kind == Range::Kind::integer && std::abs(number) < 9e15 && std::floor(number) == number;
     return whole ? std::to_string(static_cast<int64_t>(number)) : number_text(number);
   }
   if (value.is_string() && range.contains(value.get<std::string>())) return value.get<std::string>();
@@ -50,7 +51,7 @@ std::string checkpoint_of_trial(const SweepStore& store, const Trial& trial) {
   std::error_code code;
   const std::string path = result_file(store, trial);
   if (trial.launches > 0 && fs::exists(path, code)) {
-    const json result = json::parse(read_file(path), nullptr, false);
+    const json result = parse_json(read_file(path));
     if (result.is_object()) {
       if (std::string named = result.value("checkpoint", ""); fs::exists(named, code)) return named;
     }
@@ -68,7 +69,7 @@ std::vector<std::string> overrides_of(const Trial& trial) {
 
 Parameters read_parameters(const std::string& text, const Space& space, Problems& problems) {
   Parameters parameters;
-  const json given = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json given = parse_json(text);
   if (!given.is_object()) {
     problems.add({}, "--params",
                  "expected a JSON object such as {\"optimizer.lr\": 0.01}, got " + cut_text(text) + ".");
@@ -104,7 +105,7 @@ json trial_json(const SweepStore& store, const Trial& trial) {
   result["resource"] = trial.rungs.empty() ? 0 : trial.rungs.back().resource;
   result["parameters"] = json::object();
   for (const auto& [path, value] : trial.parameters) {
-    const json read = json::parse(value, nullptr, false);
+    const json read = parse_json(value);
     result["parameters"][path] = read.is_discarded() ? json(value) : read;
   }
   result["overrides"] = overrides_of(trial);

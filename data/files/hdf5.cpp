@@ -158,6 +158,7 @@ struct Hdf5Rows::Open {
   [[noreturn]] void fail(const std::string& what) const { throw DataError(where + ": " + what); }
 
   void open(const std::string& path, const std::string& name);
+  void check_extents(const std::vector<hsize_t>& extents, uint64_t bytes) const;
   void map(const std::string& path);
   void read_rows(int64_t first, int64_t count, std::byte* to) const;
 };
@@ -180,10 +181,22 @@ void Hdf5Rows::Open::open(const std::string& path, const std::string& name) {
   if (!extents.empty()) H5Sget_simple_extent_dims(space.id(), extents.data(), nullptr);
   if (extents.empty() || extents[0] == 0)
     fail("it has no rows, expected a sample in each. Save an array of shape (n, …).");
+  check_extents(extents, c10::elementSize(type));
   sizes.assign(extents.begin(), extents.end());
   const Handle created(H5Dget_create_plist(dataset.id()), H5Pclose);
   const bool contiguous = H5Pget_layout(created.id()) == H5D_CONTIGUOUS && H5Pget_external_count(created.id()) == 0;
   if (contiguous && kind.as_in_file) map(path);
+}
+
+// A file may claim any size of values that were never written. `bytes`: of one value. Strides are products too, where a
+// size of 0 counts as 1.
+void Hdf5Rows::Open::check_extents(const std::vector<hsize_t>& extents, uint64_t bytes) const {
+  for (const hsize_t extent : extents) {
+    const bool overflows = __builtin_mul_overflow(bytes, std::max<uint64_t>(extent, 1), &bytes);
+    if (!overflows && bytes <= static_cast<uint64_t>(INT64_MAX)) continue;
+    fail("its sizes multiply to more than 2^63 bytes, with one of " + std::to_string(extent) +
+         ". Is the file damaged? Write it again.");
+  }
 }
 
 // Not where no value was ever written: then there is no place in the file.

@@ -9,6 +9,7 @@
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/json_depth.h"
 #include "levin/data/text/bpe.h"
 
 namespace levin {
@@ -17,6 +18,7 @@ namespace {
 
 constexpr uint64_t kMostBytes = uint64_t{256} << 20;  // of a file
 constexpr int32_t kHighest = (1 << 24) - 1;           // token
+constexpr size_t kLongestCode = 1 << 12;              // of a token in base64: every way to cut it in two is tried
 
 std::string read(const std::string& path) {
   try {
@@ -44,7 +46,7 @@ void for_each_line(std::string_view text, Use use) {
 }
 
 std::optional<std::string> from_base64(std::string_view code) {
-  if (code.empty() || code.size() % 4 != 0 || code.size() > 1 << 20) return std::nullopt;
+  if (code.empty() || code.size() % 4 != 0 || code.size() > kLongestCode) return std::nullopt;
   std::string bytes(code.size() / 4 * 3, '\0');
   const int size = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
                                    reinterpret_cast<const unsigned char*>(code.data()), static_cast<int>(code.size()));
@@ -90,7 +92,7 @@ std::optional<std::string> written_bytes(std::string_view token) {
 }
 
 std::unordered_map<std::string, int32_t> read_vocab(const std::string& path) {
-  const auto json = nlohmann::json::parse(read(path), nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json(read(path));
   if (!json.is_object() || json.empty())
     throw DataError(path + ": expected a JSON object of tokens and their numbers.");
   std::unordered_map<std::string, int32_t> ids;

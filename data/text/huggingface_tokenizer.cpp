@@ -6,6 +6,7 @@
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/json_depth.h"
 #include "levin/data/tokenizers/added_tokens.h"
 #include "levin/data/tokenizers/byte_characters.h"
 #include "levin/data/tokenizers/decoder.h"
@@ -75,6 +76,10 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(const std::string& json, const std::s
 HuggingFaceTokenizer::~HuggingFaceTokenizer() = default;
 
 void HuggingFaceTokenizer::read(const std::string& json) {
+  if (json_nests_deeper(json)) {
+    throw DataError(path_ + ": expected the JSON of a tokenizer, saw one with more than " +
+                    std::to_string(kDeepestJson) + " lists and objects within each other. The file is damaged.");
+  }
   nlohmann::json tree;
   try {
     tree = nlohmann::json::parse(json);
@@ -261,7 +266,7 @@ void HuggingFaceTokenizer::read_names(const std::string& folder) {
     const std::string path = (std::filesystem::path(folder) / file).string();
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) continue;
-    const auto tree = nlohmann::json::parse(read_json_file(path), nullptr, /*allow_exceptions=*/false);
+    const auto tree = parse_json(read_json_file(path));
     if (!tree.is_object()) throw DataError(path + ": expected a JSON object of special tokens by their names.");
     for (const auto& [name, value] : tree.items()) {
       if (!name.ends_with("_token")) continue;

@@ -162,7 +162,11 @@ std::unique_ptr<const Decoder> decoder_sequence(const JsonNode& node, int depth)
     if (auto made = make_decoder(one, depth + 1)) decoders->push_back(std::move(made));
   }
   return std::make_unique<FunctionDecoder>([decoders](Tokens& tokens) {
-    for (const auto& one : *decoders) one->decode(tokens);
+    const size_t before = joined(tokens).size();
+    for (const auto& one : *decoders) {
+      one->decode(tokens);
+      check_growth(before, joined(tokens).size());
+    }
   });
 }
 

@@ -12,6 +12,7 @@ namespace {
 
 const nlohmann::json kNull = nullptr;
 constexpr size_t kMostProblems = 20;
+constexpr size_t kLongestProblem = 400;  // bytes; names and keys come from the file
 
 // A value for a message. A large one is not written out in whole.
 std::string seen(const nlohmann::json& value) {
@@ -95,7 +96,8 @@ char32_t JsonNode::character(const std::string& key) const {
 }
 
 void JsonNode::refuse(const std::string& sentence) const {
-  if (problems_->size() < kMostProblems) problems_->push_back((path_.empty() ? "" : path_ + ": ") + sentence);
+  if (problems_->size() == kMostProblems) return;
+  problems_->push_back(cut_text((path_.empty() ? "" : path_ + ": ") + sentence, kLongestProblem));
 }
 
 void JsonNode::refuse_value(const std::string& expected) const {

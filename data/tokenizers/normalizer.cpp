@@ -167,7 +167,11 @@ class NormalizerSequence final : public Normalizer {
     }
   }
   void normalize(std::string& text) const override {
-    for (const auto& one : normalizers_) one->normalize(text);
+    const size_t before = text.size();
+    for (const auto& one : normalizers_) {
+      one->normalize(text);
+      check_growth(before, text.size());
+    }
   }
 
  private:

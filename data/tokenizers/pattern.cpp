@@ -6,6 +6,13 @@
 
 namespace levin::tokenizers {
 
+void check_growth(size_t before, size_t after) {
+  constexpr size_t most_times = 16, always = size_t{1} << 20;
+  if (after <= always || (after - always) / most_times <= before) return;
+  throw DataError("tokenizer.json: a text of " + std::to_string(before) + " bytes becomes one of more than " +
+                  std::to_string(most_times) + " times as many. Mend what its Replace puts in.");
+}
+
 Pattern make_pattern(const JsonNode& node) {
   if (node.value().is_string()) return Pattern(node.text());
   if (!node.at("String").is_null()) return Pattern(node.text("String"));

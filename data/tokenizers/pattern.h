@@ -9,6 +9,10 @@
 
 namespace levin::tokenizers {
 
+/// Throws DataError if a text of `before` bytes becomes 16 times as long, and a megabyte: a few replacements one after
+/// another, each of which makes a text ten times as long, would take all memory.
+void check_growth(size_t before, size_t after);
+
 class Pattern {
  public:
   explicit Pattern(std::string literal) : literal_(std::move(literal)) {}
@@ -21,6 +25,7 @@ class Pattern {
     match = {begin, begin + literal_.size()};
     return begin != std::string_view::npos;
   }
+  /// `text` with `content` for each match. Throws DataError as check_growth().
   [[nodiscard]] std::string replaced(std::string_view text, std::string_view content) const {
     std::string result;
     size_t end = 0;
@@ -29,6 +34,7 @@ class Pattern {
     };
     if (text.empty()) return result;
     for_each_match(text, find_next, [&](size_t begin, size_t match_end) {
+      check_growth(text.size(), result.size() + content.size());
       result.append(text.substr(end, begin - end)).append(content);
       end = match_end;
     });

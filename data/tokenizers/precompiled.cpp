@@ -59,7 +59,7 @@ class PrecompiledNormalizer final : public Normalizer {
       if ((next >> 8 & 1) == 0) continue;
       const size_t begin = unit(at) & 0x7fffffffU;
       const size_t end = begin <= texts_.size() ? texts_.find('\0', begin) : std::string::npos;
-      if (end == std::string::npos) fail();
+      if (end == std::string::npos || (texts_[begin] & 0xc0) == 0x80) fail();  // or within a character
       to.append(texts_, begin, end - begin);
       return true;
     }

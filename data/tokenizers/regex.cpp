@@ -12,6 +12,7 @@ namespace levin::tokenizers {
 namespace {
 
 constexpr uint32_t kMostBacktracking = 10'000'000;
+constexpr uint32_t kMostHeapKiB = 48 << 10;  // of one match that the stack does not hold
 
 std::string pcre2_message(int code) {
   std::array<PCRE2_UCHAR, 256> text{};
@@ -65,6 +66,7 @@ Regex::Regex(const std::string& pattern) {
   pcre2_jit_compile(made->code, PCRE2_JIT_COMPLETE);  // where it is not possible, matching is slower
   made->limits = pcre2_match_context_create(nullptr);
   pcre2_set_match_limit(made->limits, kMostBacktracking);
+  pcre2_set_heap_limit(made->limits, kMostHeapKiB);
   made->pattern = pattern;
   code_ = std::move(made);
 }

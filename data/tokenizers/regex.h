@@ -18,7 +18,7 @@ class Regex {
     size_t begin, end;
   };
   /// The first match that begins at `from` or later; false: none. `text` is valid UTF-8. Throws DataError if the
-  /// pattern needs more backtracking than it is given.
+  /// pattern needs more backtracking, or memory for it, than it is given.
   [[nodiscard]] bool find(std::string_view text, size_t from, Match& match) const;
 
  private:

@@ -86,7 +86,11 @@ IValue floordiv(const Arguments& arguments) {
 }
 
 IValue mod(const Arguments& arguments) {
-  const auto whole = [](int64_t a, int64_t b) { return a - floor_quotient(a, b) * b; };
+  const auto whole = [](int64_t a, int64_t b) {
+    refuse_zero(b == 0);
+    const int64_t rest = b == -1 ? 0 : a % b;  // the quotient by -1 may not fit
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+  };
   return arithmetic(arguments, whole, [](double a, double b) {
     refuse_zero(b == 0);
     const double rest = std::fmod(a, b);

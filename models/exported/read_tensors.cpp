@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -54,6 +55,12 @@ bool fits(const Place& place, uint64_t elements) {
   return last < elements && count <= elements;
 }
 
+// A bool other than 0 and 1 would be undefined behaviour in code that reads it.
+bool holds_bools(const at::Tensor& bytes) {
+  const auto* const begin = bytes.const_data_ptr<uint8_t>();
+  return std::all_of(begin, begin + bytes.numel(), [](uint8_t byte) { return byte <= 1; });
+}
+
 class Storages {
  public:
   Storages(const ZipArchive& archive, const std::string& folder) : archive_(archive), folder_(folder) {}
@@ -75,6 +82,10 @@ class Storages {
     if (!memory.defined()) {
       memory = at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(at::kByte));
       archive_.read_into(file, memory.mutable_data_ptr());
+    }
+    if (place.dtype == at::kBool && !holds_bools(memory)) {
+      entry.refuse("is of bool, and \"" + cut_text(file) + "\" holds a byte other than 0 and 1, \"" + cut_text(name) +
+                   "\"");
     }
     known = at::empty({0}, at::TensorOptions(place.dtype));
     known.set_(memory.storage(), place.offset, place.sizes, place.strides);

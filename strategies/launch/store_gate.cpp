@@ -51,7 +51,10 @@ bool pass_on(int from, int to) {
 void relay(const Connection& one, const Connection& other) {
   std::array<pollfd, 2> ends = {pollfd{one.descriptor(), POLLIN, 0}, pollfd{other.descriptor(), POLLIN, 0}};
   for (;;) {
-    if (::poll(ends.data(), ends.size(), -1) < 0 && errno != EINTR) return;
+    if (::poll(ends.data(), ends.size(), -1) < 0) {
+      if (errno == EINTR) continue;  // nothing is known of the ends
+      return;
+    }
     for (size_t k = 0; k < ends.size(); ++k) {
       if (ends[k].revents != 0 && !pass_on(ends[k].fd, ends[1 - k].fd)) return;
     }

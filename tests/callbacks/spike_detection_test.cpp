@@ -144,13 +144,14 @@ TEST(SpikeDetection, ReadsListsOfIndicesAndNamesWhatItCannotRead) {
   };
   EXPECT_EQ(text("[2, 3]"), "8");  // in both epochs
   EXPECT_EQ(text("[{\"epoch\": 1, \"batch_idx\": 0}]"), "11");
-  for (const auto& [content, what] :
-       std::vector<std::pair<std::string, std::string>>{{"[2,", "it is not JSON"},
-                                                        {"{}", "it holds no list"},
-                                                        {"[\"a\"]", "an item is \"a\""},
-                                                        {"[-1]", "an item is -1"},
-                                                        {"[{\"epoch\": 1}]", "an item is {\"epoch\":1}"},
-                                                        {"[{\"epoch\": 1.5, \"batch_idx\": 0}]", "1.5"}}) {
+  for (const auto& [content, what] : std::vector<std::pair<std::string, std::string>>{
+           {"[2,", "it is not JSON"},
+           {"{}", "it holds no list"},
+           {"[" + std::string(100'000, '[') + std::string(100'000, ']') + "]", "it is not JSON"},
+           {"[\"a\"]", "an item is \"a\""},
+           {"[-1]", "an item is -1"},
+           {"[{\"epoch\": 1}]", "an item is {\"epoch\":1}"},
+           {"[{\"epoch\": 1.5, \"batch_idx\": 0}]", "1.5"}}) {
     const std::string error = text(content);
     EXPECT_TRUE(has(error, folder / "skip_batches.json") && has(error, what) && has(error, "Mend the file")) << error;
   }

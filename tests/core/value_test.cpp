@@ -225,6 +225,15 @@ TEST(Problems, EscapeWhatATerminalWouldObey) {
   EXPECT_EQ(line.find('\n'), std::string::npos);
 }
 
+// A key may end as an item's path does.
+TEST(Problems, NameAKeyThatEndsInABracketAndIsNoItem) {
+  Problems problems;
+  problems.add({"--traine]+=Timer", 0, 0}, "traine]", "unknown");
+  const std::string line = problems.lines()[0];
+  EXPECT_NE(line.find("traine]"), std::string::npos) << line;
+  EXPECT_TRUE(line.ends_with("unknown")) << line;
+}
+
 TEST(JoinPath, LeavesOutAnEmptyParent) {
   EXPECT_EQ(join_path("", "a"), "a");
   EXPECT_EQ(join_path("a", "b"), "a.b");

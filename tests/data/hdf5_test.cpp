@@ -117,6 +117,30 @@ TEST(Hdf5Rows, SayWhichRowCannotBeRead) {
                     {"a.h5:checksum: row 1 cannot be read", "Is the file damaged"}));
 }
 
+std::string eight_bytes(uint64_t number) {
+  return {reinterpret_cast<const char*>(&number), sizeof number};
+}
+
+// Sizes that no file can hold, in place of a data set's own (7, 3).
+TEST(Hdf5Rows, RefuseSizesThatNoFileHolds) {
+  const TemporaryFolder folder;
+  const std::string good = bytes_of(recorded().at("good").at("file"));
+  const std::string sizes = eight_bytes(7) + eight_bytes(3);
+  const auto error = [&](uint64_t rows, uint64_t columns) {
+    std::string bytes = good;
+    for (size_t at = bytes.find(sizes); at != std::string::npos; at = bytes.find(sizes, at + 1)) {
+      bytes.replace(at, sizes.size(), eight_bytes(rows) + eight_bytes(columns));
+    }
+    const std::string path = folder.write("a.h5", bytes);
+    return error_of<DataError>([&] { (void)Hdf5Rows(path, "checksum").gather(at::tensor({int64_t{0}})); });
+  };
+  EXPECT_EQ(error(7, 3), "");
+  EXPECT_TRUE(
+      holds(error(uint64_t{1} << 40, uint64_t{1} << 40),
+            {"a.h5:checksum: its sizes multiply to more than 2^63 bytes", "one of 1099511627776", "Write it again"}));
+  EXPECT_TRUE(holds(error(uint64_t{1} << 31, uint64_t{1} << 31), {"more than 2^63 bytes", "one of 2147483648"}));
+}
+
 std::vector<Batch> pass(Loader& loader, int64_t epoch) {
   std::vector<Batch> all;
   loader.start(epoch);

@@ -14,6 +14,7 @@
 
 #include "levin/core/error.h"
 #include "levin/data/images/image_view.h"
+#include "levin/loggers/png_image.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
 
@@ -145,6 +146,24 @@ TEST(ImageDecoder, RefusesFilesThatClaimToBeHuge) {
   jpeg.replace(frame + 5, 4, "\xFF\xDC\xFF\xDC");
   EXPECT_TRUE(holds(error_of<DataError>([&] { (void)open_image(folder.write("a", jpeg)); }),
                     {"65500 x 65500 pixels, more than the 100000000 allowed"}));
+}
+
+// A line of pixels is a small file, and a picture of gigabytes once its shorter side has hundreds.
+TEST(ImageView, RefusesANarrowImageThatWouldBecomeHuge) {
+  const TemporaryFolder folder;
+  const std::string line =
+      png_of({.height = 1, .width = 20'000, .channels = 1, .samples = std::vector<uint8_t>(20'000)});
+  const std::string path = folder.write("line.png", line);
+  at::Generator generator = at::detail::createCPUGenerator();
+  const auto error = [&](int64_t shorter_side) {
+    const ImageView view{.crop = ImageCrop::center, .size = 8, .shorter_side = shorter_side};
+    return error_of<DataError>([&] {
+      EXPECT_EQ(read_image(path, view, generator).sizes(), (at::IntArrayRef{3, 8, 8}));
+    });
+  };
+  EXPECT_EQ(error(8), "");
+  EXPECT_TRUE(holds(error(256), {"line.png: with a shorter side of 256 pixels the image has 5120000 x 256",
+                                 "more than the 100000000 allowed", "leave it out"}));
 }
 
 // Every third byte of a file of each kind, changed: pixels or the documented error.

@@ -10,6 +10,7 @@ levin_test(data LIBS ZLIB::ZLIB FILES
   data/download_test.cpp
   data/gather_rows_test.cpp
   data/hdf5_test.cpp
+  data/hostile_tokenizer_test.cpp
   data/huggingface_tokenizer_test.cpp
   data/idx_test.cpp
   data/length_batch_sampler_test.cpp

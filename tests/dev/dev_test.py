@@ -290,7 +290,8 @@ class Dev(ScriptTest):
         self.assertEqual(self.calls.read_text().splitlines(), ["build", "run yaml 5"])
         self.calls.write_text("")
         self.assertEqual(self.dev("fuzz")[0], 1)
-        self.assertEqual(self.calls.read_text().splitlines()[1:], ["run checkpoint 600", "run exported 600", "run yaml 600"])
+        self.assertEqual(self.calls.read_text().splitlines()[1:],
+                         ["run checkpoint 600", "run exported 600", "run tokenizer 600", "run yaml 600"])
 
     def test_an_unknown_benchmark_is_told_with_those_there_are(self):
         status, said = self.dev("bench", "speed")

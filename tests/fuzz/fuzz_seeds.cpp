@@ -1,5 +1,5 @@
 // fuzz_seeds FOLDER: writes the inputs that fuzzing starts from to FOLDER/checkpoint,
-// FOLDER/exported and FOLDER/yaml.
+// FOLDER/exported, FOLDER/tokenizer and FOLDER/yaml.
 #include <ATen/ops/ones.h>
 
 #include <cstdio>
@@ -76,6 +76,18 @@ void write_programs(const std::string& folder) {
   }
 }
 
+// One of each kind, with a text that it was tested with.
+void write_tokenizers(const std::string& folder) {
+  make_folder(folder);
+  const auto cases =
+      nlohmann::json::parse(read_file(LEVIN_SOURCE_DIR "/tests/data/reference/huggingface_tokenizer.json"));
+  int number = 0;
+  for (const auto& one : cases) {
+    const std::string text = one["rows"].empty() ? "a b" : one["rows"][0]["text"].get<std::string>();
+    write_file_durably(folder + "/" + std::to_string(number++), one["tokenizer"].dump() + "\n%%%%\n" + text);
+  }
+}
+
 void write_yaml(const std::string& folder) {
   make_folder(folder);
   int number = 0;
@@ -91,6 +103,7 @@ int main(int argc, char** argv) {
     if (folder.empty()) throw levin::Error("usage: fuzz_seeds FOLDER");
     levin::fuzz::write_checkpoints(folder + "/checkpoint");
     levin::fuzz::write_programs(folder + "/exported");
+    levin::fuzz::write_tokenizers(folder + "/tokenizer");
     levin::fuzz::write_yaml(folder + "/yaml");
     return 0;
   } catch (const std::exception& error) {

@@ -60,6 +60,17 @@ TEST(LoadForInferenceErrors, OfSeveralCheckpointsADamagedOneIsPassedOverWithAWar
   EXPECT_TRUE(console.has("last.ckpt")) << console.text();
 }
 
+TEST(LoadForInferenceErrors, ARecordThatNestsWithoutEndCountsAsAbsent) {
+  const TemporaryFolder folder;
+  const auto net = make_net();
+  const std::string path = write_net(folder, *net);
+  fs::create_directory(folder / "run");
+  fs::copy(path, folder / "run/good.ckpt");
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  folder.write("run/run.json", "{\"monitor\": {\"best_path\": " + deep + "}}");
+  EXPECT_TRUE(load_for_inference(folder / "run").predict(some_rows(2)).equal(by_hand(*net, some_rows(2))));
+}
+
 TEST(LoadForInferenceErrors, ABestCheckpointThatIsGoneAndAShardedOneThatIsDamagedAreExplained) {
   const TemporaryFolder folder;
   folder.write("run.json", R"({"monitor": {"best_path": "checkpoints/best.ckpt"}})");

@@ -52,6 +52,23 @@ TEST(SpillFile, ContinuesAfterAKillWithWhatWasNotAcknowledged) {
   EXPECT_EQ(numbers(third), (std::vector<int64_t>{4, 5}));
 }
 
+TEST(SpillFile, TakesNoNumbersThatNoRunReaches) {
+  const TemporaryFolder folder;
+  folder.write("outbox.position", R"({"acknowledged": "all", "dropped": -3, "refused": 1e300})");
+  folder.write("outbox.jsonl", R"({"n":9223372036854775807,"v":1,"k":"tags"}
+{"n":1,"v":9223372036854775807,"k":"tags"}
+{"n":1,"v":18446744073709551615,"k":"tags"}
+{"n":1.5,"v":1,"k":"tags"}
+{"n":1,"v":2,"k":"tags"}
+)" + ("{\"n\":2,\"v\":1,\"k\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}\n"));
+  SpillFile file(folder.path(), 1 << 20);
+  EXPECT_EQ(numbers(file), (std::vector<int64_t>{1}));
+  EXPECT_EQ(file.waiting_values(), 2);
+  EXPECT_EQ(file.counts().dropped + file.counts().refused, 0);
+  EXPECT_TRUE(file.push(event(0), 1));
+  EXPECT_EQ(numbers(file), (std::vector<int64_t>{1, 2}));
+}
+
 TEST(SpillFile, CountsWhatFindsNoRoomAndTakesMoreWhenThereIsSome) {
   const TemporaryFolder folder;
   SpillFile file(folder.path(), 100);

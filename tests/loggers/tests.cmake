@@ -9,6 +9,7 @@ levin_test(loggers FILES
   loggers/prometheus_logger_test.cpp
   loggers/prometheus_text_test.cpp
   loggers/run_folder_test.cpp
+  loggers/run_recorder_test.cpp
   loggers/spill_file_test.cpp
   loggers/tensorboard_logger_test.cpp)
 

@@ -93,6 +93,8 @@ TEST(DamagedProgram, TensorsMustLieWithinTheirStorage) {
   EXPECT_TRUE(holds(with(kWeights, "\"storage_offset\": {\"as_int\": 0}", "\"storage_offset\": {\"as_int\": 1}"),
                     {"do not hold"}));
   EXPECT_TRUE(holds(with(kWeights, "\"dtype\": 7", "\"dtype\": 99"), {"is 99, which is no dtype"}));
+  EXPECT_TRUE(holds(with(kWeights, "\"dtype\": 7", "\"dtype\": 12"),
+                    {"is of bool, and \"data/weights/weight_0\" holds a byte other than 0 and 1"}));
   EXPECT_TRUE(holds(with(kWeights, "\"layout\": 7", "\"layout\": 2"), {"layout 2", "strided"}));
   EXPECT_TRUE(holds(with(kWeights, "\"strides\": [{\"as_int\": 4}, ", "\"strides\": ["),
                     {"another number of sizes than of strides"}));

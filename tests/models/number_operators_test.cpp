@@ -40,6 +40,14 @@ TEST(NumberOperators, WholeNumbersStayWholeAndQuotientsAreReal) {
   EXPECT_EQ(call("torch._sym_sqrt", {16}).toDouble(), 4.0);
 }
 
+TEST(NumberOperators, RemaindersOfTheLargestNumbersFit) {
+  const int64_t least = std::numeric_limits<int64_t>::min(), largest = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(call("_operator.mod", {least, -1}).toInt(), 0);
+  EXPECT_EQ(call("_operator.mod", {least, 3}).toInt(), 1);
+  EXPECT_EQ(call("_operator.mod", {largest, -2}).toInt(), -1);
+  EXPECT_EQ(call("_operator.mod", {least, largest}).toInt(), largest - 1);
+}
+
 TEST(NumberOperators, ComparisonsAndChoices) {
   EXPECT_TRUE(call("_operator.le", {2, 2}).toBool());
   EXPECT_FALSE(call("_operator.lt", {2, 2}).toBool());
@@ -59,6 +67,8 @@ TEST(NumberOperators, WhatHasNoResultIsAnError) {
   };
   EXPECT_TRUE(test::holds(error("_operator.floordiv", {1, 0}), {"divides a size by zero"}));
   EXPECT_TRUE(test::holds(error("_operator.mod", {1.0, 0.0}), {"divides a size by zero"}));
+  EXPECT_TRUE(test::holds(error("_operator.mod", {1, 0}), {"divides a size by zero"}));
+  EXPECT_TRUE(test::holds(error("_operator.floordiv", {std::numeric_limits<int64_t>::min(), -1}), {"64 bits"}));
   EXPECT_TRUE(test::holds(error("_operator.mul", {largest, 2}), {"does not fit into 64 bits"}));
   EXPECT_TRUE(test::holds(error("_operator.add", {largest, 1}), {"does not fit into 64 bits"}));
   EXPECT_TRUE(test::holds(error("math.trunc", {1e30}), {"does not fit into 64 bits"}));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "callbacks/quiet_trainer.h"
+#include "levin/precision/default_dtype.h"
 #include "levin/precision/mixed_precision.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "support/tiny_module.h"
@@ -256,6 +257,16 @@ TEST(ForwardScope, PutsBackWhatTheCallerHadSet) {
   EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), at::kHalf);
   at::autocast::set_autocast_enabled(at::kCPU, false);
   at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+}
+
+TEST(DefaultDtype, EndsInAnyOrder) {
+  const auto before = c10::get_default_dtype();
+  auto one = std::make_unique<DefaultDtype>(at::kDouble);
+  auto other = std::make_unique<DefaultDtype>(at::kDouble);
+  one.reset();  // as of a pipeline's micro-batch that ends before another
+  EXPECT_EQ(c10::get_default_dtype(), caffe2::TypeMeta::Make<double>());
+  other.reset();
+  EXPECT_EQ(c10::get_default_dtype(), before);
 }
 
 }  // namespace

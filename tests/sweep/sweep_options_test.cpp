@@ -9,6 +9,7 @@
 #include "levin/cli/sweep/importance.h"
 #include "levin/cli/sweep/sweep_store.h"
 #include "levin/cli/sweep/sweep_tables.h"
+#include "levin/core/sqlite.h"
 #include "levin/yaml/yaml_file.h"
 #include "support/error_text.h"
 #include "support/temporary_folder.h"
@@ -158,6 +159,33 @@ TEST(SweepStore, HoldsTrialsWithTheirRungsAndStates) {
   EXPECT_EQ(parameters_text(trials[1].parameters), "model.x=0.25");
   EXPECT_TRUE(holds(error_of([&] { (void)store.trial(7); }), {"there is no trial 7", "0 to 1"}));
   EXPECT_TRUE(holds(error_of([&] { SweepStore other(folder / "none"); }), {"there is no sweep in", "sweep.sqlite"}));
+}
+
+TEST(SweepStore, SaysWhatIsDamaged) {
+  const TemporaryFolder folder;
+  const std::string place = folder / "sweep";
+  {
+    SweepStore store =
+        SweepStore::create(place, {"s", std::string(kHead) + "space: {model.x: {choice: [1, 2]}}\n", "/", 9});
+    EXPECT_EQ(store.add({{"model.x", "1"}}), 0);
+  }
+  const auto change = [&](const std::string& sql) { SqliteFile(place + "/sweep.sqlite", Seconds{1}).execute(sql); };
+  const auto message = [&] {
+    return error_of([&] {
+      SweepStore store(place);
+      (void)store.elapsed();
+      (void)store.trials();
+    });
+  };
+  EXPECT_EQ(message(), "");
+  change("UPDATE sweep SET value = 'many' WHERE key = 'max_resource'");
+  EXPECT_TRUE(holds(message(), {"sweep.sqlite is damaged", "max_resource is \"many\""}));
+  change("UPDATE sweep SET value = '9' WHERE key = 'max_resource'; DELETE FROM sweep WHERE key = 'elapsed'");
+  EXPECT_TRUE(holds(message(), {"sweep.sqlite is damaged", "elapsed is \"\""}));
+  change("INSERT INTO sweep VALUES ('elapsed', '1.5'); INSERT INTO rungs VALUES (-1, 0, 1, 0.5, 1)");
+  EXPECT_TRUE(holds(message(), {"sweep.sqlite is damaged", "values of a trial -1, and 1 trials"}));
+  change("DELETE FROM rungs; UPDATE trials SET id = 3; UPDATE parameters SET trial = 3");
+  EXPECT_TRUE(holds(message(), {"sweep.sqlite is damaged", "it has no trial 0"}));
 }
 
 TEST(SweepImportance, IsSpearmansRankCorrelation) {

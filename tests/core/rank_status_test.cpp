@@ -1,0 +1,29 @@
+#include "levin/core/rank_status.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace levin::rank_status_test {
+namespace {
+
+// In a process of its own, as the status is the process's: 0 if it was written to the launcher's page, 1 if to the
+// process's own.
+[[noreturn]] void write_status(const char* local_rank) {
+  const RankPages pages(2);
+  ::setenv(RankPages::kVariable, std::to_string(pages.descriptor()).c_str(), 1);
+  ::setenv("LOCAL_RANK", local_rank, 1);
+  RankStatus::instance().set_place("train", 3, 5, 7);
+  std::_Exit(pages[1].text() == "train, epoch 3, batch 5, global step 7" ? 0 : 1);
+}
+
+TEST(RankStatus, WritesToTheLaunchersPageOfThisRankAlone) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(write_status("1"), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(write_status("2"), ::testing::ExitedWithCode(1), "") << "there are two";
+  EXPECT_EXIT(write_status("-1"), ::testing::ExitedWithCode(1), "");
+  EXPECT_EXIT(write_status("2147483647"), ::testing::ExitedWithCode(1), "");
+}
+
+}  // namespace
+}  // namespace levin::rank_status_test

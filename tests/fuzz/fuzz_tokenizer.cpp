@@ -1,0 +1,66 @@
+// libFuzzer target: an input is a tokenizer.json, and behind a line "%%%%" a text. Whatever the bytes,
+// HuggingFaceTokenizer reads the file or throws DataError; what it has read gives tokens of its own for any text, which
+// can be decoded.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fuzz_support.h"
+#include "levin/core/error.h"
+#include "levin/data/text/huggingface_tokenizer.h"
+
+namespace levin::fuzz {
+namespace {
+
+constexpr std::string_view kBorder = "\n%%%%\n";
+constexpr size_t kMostText = 512;
+
+uint64_t inputs = 0, tokenizers = 0;
+
+void check_tokens(const HuggingFaceTokenizer& tokenizer, const std::string& text) {
+  const std::vector<int32_t> ids = tokenizer.encode(text);
+  std::vector<int64_t> wide(ids.begin(), ids.end());
+  for (const int64_t id : wide) {
+    expect(tokenizer.id_to_token(id).has_value(), "every token of a text is one of the tokenizer's", text);
+  }
+  (void)tokenizer.decode(wide, false);
+  (void)tokenizer.encode_pair(text, "b", true);
+  expect(tokenizer.encode_to(text, 8).size() <= wide.size() + 70'000, "special tokens are those of the file");
+}
+
+}  // namespace
+
+void run_one(const std::string& input) {
+  ++inputs;
+  const size_t border = std::min(input.find(kBorder), input.size());
+  const std::string text = border == input.size() ? "" : input.substr(border + kBorder.size(), kMostText);
+  try {
+    const HuggingFaceTokenizer tokenizer(input.substr(0, border), "tokenizer.json");
+    ++tokenizers;
+    check_tokens(tokenizer, text);
+    check_tokens(tokenizer, "a\u00e9 \u2460 B-1\r\n\u4e2d\U0001f600 a");
+  } catch (const DataError& error) {
+    std::string message = error.what();
+    expect(message.find("tokenizer") != std::string::npos, "an error says whose it is", message);
+    std::replace(message.begin(), message.end(), '\n', ' ');  // a list of what is not supported has a line for each
+    expect_good_message(message, 10'000);
+    check_planted(message, "is not in model.vocab");
+  }
+}
+
+}  // namespace levin::fuzz
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  std::atexit([] {
+    using namespace levin::fuzz;
+    std::fprintf(stderr, "levin: %lu inputs, %lu past the header's checksum, %lu read whole\n", inputs, inputs,
+                 tokenizers);
+  });
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  levin::fuzz::run_one({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
