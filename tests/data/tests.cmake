@@ -1,4 +1,4 @@
-levin_test(data LIBS ZLIB::ZLIB FILES
+levin_test(data LIBS OpenSSL::Crypto ZLIB::ZLIB FILES
   data/augment_test.cpp
   data/batch_sampler_test.cpp
   data/batch_test.cpp
