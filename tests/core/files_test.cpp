@@ -134,16 +134,17 @@ TEST(WriteFileDurably, SaysWhyAFolderCannotBeWritten) {
   const TemporaryFolder folder;
   write_file_durably(folder / "file", "x");
   expect_parts(error_of([&] { write_file_durably(folder / "file/a", "x"); }),
-               {"create", folder / "file/a", "Not a directory"});
+               {"(creating a file in its folder)", folder / "file/a", "Not a directory"});
   expect_parts(error_of([&] { write_file_durably(folder / "none/a", "x"); }),
-               {"create", folder / "none/a", "No such file or directory"});
+               {"(creating a file in its folder)", folder / "none/a", "No such file or directory"});
 }
 
 TEST(WriteFileDurably, DoesNotReplaceAFolder) {
   const TemporaryFolder folder;
   make_folder(folder / "a");
   write_file_durably(folder / "a/inside", "x");
-  expect_parts(error_of([&] { write_file_durably(folder / "a", "x"); }), {"rename", folder / "a", "Is a directory"});
+  expect_parts(error_of([&] { write_file_durably(folder / "a", "x"); }),
+               {"(renaming it from a temporary name)", folder / "a", "Is a directory"});
   EXPECT_EQ(folder.names(), Names{"a"});
   EXPECT_EQ(content_of(folder / "a/inside"), "x");
 }

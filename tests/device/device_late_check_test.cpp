@@ -115,10 +115,12 @@ TEST(DeviceLateCheck, is_finished_before_a_checkpoint) {
 int64_t operators_a_step(NonFiniteLoss policy) {
   const auto operators = [&](int64_t steps) {
     reset_device_counts();
-    EXPECT_EQ(fit({.options = [&](TrainerOptions& o) {
-                    o.nonfinite_loss = policy;
-                    o.max_steps = steps;
-                  }}).error,
+    EXPECT_EQ(fit({.options =
+                       [&](TrainerOptions& o) {
+                         o.nonfinite_loss = policy;
+                         o.max_steps = steps;
+                       }})
+                  .error,
               "");
     return device_counts().operators;
   };
