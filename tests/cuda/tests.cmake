@@ -57,3 +57,6 @@ endforeach()
 levin_test(simulated_gpu LABEL cuda LIBS levin_simulated_gpu FILES support/simulated_gpu_test.cpp)
 target_include_directories(simulated_gpu_test SYSTEM PRIVATE
   $<TARGET_PROPERTY:levin::torch_cuda,INTERFACE_INCLUDE_DIRECTORIES>)
+add_test(NAME simulated_gpu.runs COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/cuda/simulated_runs_test.py"
+  $<TARGET_FILE:levin_tool> $<TARGET_FILE:levin_simulated_gpu> $<TARGET_FILE:levin_simulated_operators>)
+set_tests_properties(simulated_gpu.runs PROPERTIES LABELS cuda TIMEOUT 900)
