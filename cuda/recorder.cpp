@@ -85,8 +85,11 @@ void CudaRecorder::warm_up(const std::function<void()>& step) {
 }
 
 // Thread-local: loaders' threads continue to pin memory, which a capture in global mode forbids in the entire process.
+// During a capture the allocator cannot give back what it keeps for other streams and graphs, so that is done before,
+// as by Python's torch.cuda.graph.
 std::unique_ptr<Recording> CudaRecorder::record(const std::function<void()>& step) {
   c10::cuda::device_synchronize();
+  c10::cuda::CUDACachingAllocator::emptyCache();
   auto recording = std::make_unique<CudaRecording>(pool());
   const c10::cuda::CUDAStreamGuard guard(stream_);
   try {

@@ -95,6 +95,31 @@ TEST_F(GpuGraph, AStepIsCapturedAgainWhenALayerIsFrozen) {
   expect_the_same<Freezes>({});
 }
 
+// All memory of the GPU, so that the allocator keeps it when this returns.
+void fill_allocator(at::Device device) {
+  const bool fills = at::globalContext().deterministicFillUninitializedMemory();
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  std::vector<at::Tensor> all;
+  for (const int64_t bytes : {int64_t{1} << 30, int64_t{1} << 24, int64_t{1} << 20}) {
+    try {
+      for (;;) all.push_back(torch::empty({bytes}, torch::dtype(torch::kByte).device(device)));
+    } catch (const c10::OutOfMemoryError&) {
+    }
+  }
+  at::globalContext().setDeterministicFillUninitializedMemory(fills);
+}
+
+TEST_F(GpuGraph, AStepIsCapturedWhereTheAllocatorKeepsAllMemory) {
+  struct Fills : SmallNet {
+    using SmallNet::SmallNet;
+    void on_train_batch_end(const at::Tensor&, const Batch&, int64_t) override {
+      if (++batches == 3) fill_allocator(device());  // the next step is captured
+    }
+    int64_t batches = 0;
+  };
+  expect_the_same<Fills>({});
+}
+
 TEST_F(GpuGraph, AStepThatReadsAValueIsRefusedInOneSentence) {
   struct Reads : SmallNet {
     at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
