@@ -23,11 +23,13 @@ std::shared_ptr<StreamCopier> StreamCopier::make(at::Device device) {
   }
 }
 
-// A copy from ordinary memory is not asynchronous. Without pinned memory the copies are correct, but late.
+// A copy from ordinary memory is not asynchronous, nor is that of a part with gaps, such as the columns of a larger
+// tensor: LibTorch first copies it to ordinary memory. Without pinned memory the copies are correct, but late.
 at::Tensor StreamCopier::pinned(const at::Tensor& tensor) {
   if (!pins_) return tensor;
   try {
-    return tensor.is_pinned() ? tensor : tensor.pin_memory();
+    const at::Tensor whole = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
+    return whole.is_pinned() ? whole : whole.pin_memory();
   } catch (const c10::Error&) {
     pins_ = false;
     return tensor;

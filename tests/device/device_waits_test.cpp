@@ -110,6 +110,15 @@ TEST(DeviceWaits, a_logger_reads_when_a_row_is_due) {
   EXPECT_LE(waits, 3);
 }
 
+TEST(DeviceWaits, batches_that_are_columns_of_larger_tensors_are_sent_ahead_too) {
+  const at::Tensor columns = torch::arange(64 * 2 * 6 * 12, torch::kFloat).sin_().view({64, 2, 6, 12}).slice(3, 0, 6);
+  const auto data = std::make_shared<TensorLoader>(std::vector<at::Tensor>{columns, torch::arange(64) % 3}, 8);
+  DeviceNet module;
+  reset_device_counts();
+  Trainer(options_for("32-true")).fit(module, data);
+  EXPECT_EQ(device_counts().late_copies, 2 * 8);
+}
+
 // Tensors of batches whose copies have begun, when the step of each batch begins and when the host has waited for it.
 struct Sends : Waits {
   at::Tensor training_step(const Batch& batch, int64_t idx) override {

@@ -148,7 +148,9 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
     const bool is_pinned_memory = is_pinned(from.const_data_ptr());
     if (!is_pinned_memory) refuse_while_recording("it copies from memory of the host that is not page-locked");
     ++counts.to_device;
-    if (non_blocking && is_pinned_memory && current_stream(to.device()) != 0) {
+    // What has gaps is copied within the host first, to memory that is not page-locked.
+    const bool is_late = non_blocking && is_pinned_memory && from.is_non_overlapping_and_dense();
+    if (is_late && current_stream(to.device()) != 0) {
       ++counts.late_copies;
       poison(to);
       run_late(to.device(), [from, to] { copy_now(from, to); });
