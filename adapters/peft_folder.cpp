@@ -1,6 +1,5 @@
 #include "levin/adapters/peft_folder.h"
 
-#include <cmath>
 #include <filesystem>
 #include <set>
 
@@ -8,6 +7,7 @@
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/checkpoint/strict_json.h"
 #include "levin/core/files.h"
+#include "levin/core/whole_number.h"
 
 namespace levin {
 
@@ -154,8 +154,7 @@ void read_tensors(const std::string& folder, PeftFolder& adapter) {
 
 // An integer where it is one, as PEFT writes it.
 Json number(double value) {
-  const bool is_whole = std::abs(value) < 9e15 && std::floor(value) == value;
-  return is_whole ? Json(static_cast<int64_t>(value)) : Json(value);
+  return is_whole_number(value) ? Json(static_cast<int64_t>(value)) : Json(value);
 }
 
 Json list_or_null(const std::vector<std::string>& names) {

@@ -8,13 +8,13 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/whole_number.h"
 
 namespace levin {
 
@@ -53,10 +53,6 @@ bool parse_cell(std::string_view cell, double& value) {
     return true;
   }
   return result.ec == std::errc() && result.ptr == cell.data() + cell.size();
-}
-
-bool is_step(double value) {
-  return std::abs(value) < 9e15 && value == std::floor(value);
 }
 
 // Where the header ends: at a line end outside of quotes.
@@ -217,7 +213,7 @@ void MetricsReader::take_row(std::string_view row) {
     }
     begin = comma + 1;
   }
-  if (!is_step(step)) {
+  if (!is_whole_number(step)) {
     ++bad_lines_;
     return;
   }
@@ -233,8 +229,8 @@ void MetricsReader::take_json(std::string_view line) {
   const auto step = row.is_object() ? row.find("step") : row.end();
   const auto metrics = row.is_object() ? row.find("metrics") : row.end();
   double at = std::nan("");
-  if (!row.is_object() || step == row.end() || !json_number(*step, at) || !is_step(at) || metrics == row.end() ||
-      !metrics->is_object()) {
+  if (!row.is_object() || step == row.end() || !json_number(*step, at) || !is_whole_number(at) ||
+      metrics == row.end() || !metrics->is_object()) {
     ++bad_lines_;
     return;
   }

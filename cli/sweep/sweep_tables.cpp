@@ -1,7 +1,6 @@
 #include "levin/cli/sweep/sweep_tables.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "levin/core/files.h"
 #include "levin/core/json_depth.h"
 #include "levin/core/short_number.h"
+#include "levin/core/whole_number.h"
 
 namespace levin {
 
@@ -25,7 +25,7 @@ using nlohmann::json;
 std::string range_value(const json& value, const Range& range) {
   if (value.is_number_float()) {
     const double number = value.get<double>();
-    const bool whole = range.kind == Range::Kind::integer && std::abs(number) < 9e15 && std::floor(number) == number;
+    const bool whole = range.kind == Range::Kind::integer && is_whole_number(number);
     return whole ? std::to_string(static_cast<int64_t>(number)) : number_text(number);
   }
   if (value.is_string() && range.contains(value.get<std::string>())) return value.get<std::string>();

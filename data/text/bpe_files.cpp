@@ -1,6 +1,4 @@
 // The files that a BpeTokenizer is read from.
-#include <openssl/evp.h>
-
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -11,6 +9,7 @@
 #include "levin/core/files.h"
 #include "levin/core/json_depth.h"
 #include "levin/data/text/bpe.h"
+#include "levin/data/tokenizers/base64.h"
 
 namespace levin {
 
@@ -43,17 +42,6 @@ void for_each_line(std::string_view text, Use use) {
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (!line.empty()) use(line, number);
   }
-}
-
-std::optional<std::string> from_base64(std::string_view code) {
-  if (code.empty() || code.size() % 4 != 0 || code.size() > kLongestCode) return std::nullopt;
-  std::string bytes(code.size() / 4 * 3, '\0');
-  const int size = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
-                                   reinterpret_cast<const unsigned char*>(code.data()), static_cast<int>(code.size()));
-  if (size < 0) return std::nullopt;
-  const size_t padding = code.ends_with("==") ? 2 : code.ends_with('=') ? 1 : 0;
-  bytes.resize(static_cast<size_t>(size) - padding);
-  return bytes;
 }
 
 // GPT-2's files write a byte as a character that can be seen: itself if it is printable in Latin-1, else a character
@@ -116,7 +104,8 @@ BpeTokenizer BpeTokenizer::from_ranks(const std::string& path, BpePattern patter
   const std::string text = read(path);
   for_each_line(text, [&](std::string_view line, size_t number) {
     const size_t space = std::min(line.find(' '), line.size());
-    const auto bytes = from_base64(line.substr(0, space));
+    const std::string_view code = line.substr(0, space);
+    const auto bytes = code.size() <= kLongestCode ? tokenizers::from_base64(code) : std::nullopt;
     if (!bytes || bytes->empty()) fail(path, number, "a token in base64, a space and its rank", line);
     const std::string_view digits = line.substr(std::min(space + 1, line.size()));
     int32_t rank = -1;

@@ -37,6 +37,12 @@ void replace_all(std::string& text, std::string_view what, std::string_view with
   text = result.append(text, begin);
 }
 
+size_t bytes_in(const Tokens& tokens) {
+  size_t bytes = 0;
+  for (const std::string& token : tokens) bytes += token.size();
+  return bytes;
+}
+
 std::string joined(const Tokens& tokens) {
   std::string text;
   for (const std::string& token : tokens) text += token;
@@ -162,10 +168,10 @@ std::unique_ptr<const Decoder> decoder_sequence(const JsonNode& node, int depth)
     if (auto made = make_decoder(one, depth + 1)) decoders->push_back(std::move(made));
   }
   return std::make_unique<FunctionDecoder>([decoders](Tokens& tokens) {
-    const size_t before = joined(tokens).size();
+    const size_t before = bytes_in(tokens);
     for (const auto& one : *decoders) {
       one->decode(tokens);
-      check_growth(before, joined(tokens).size());
+      check_growth(before, bytes_in(tokens));
     }
   });
 }
