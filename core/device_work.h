@@ -22,6 +22,9 @@ class DeviceCopier {
 
   /// Subsequent work of the device waits for the copies of the last send(). Does not block the host.
   virtual void receive(const std::vector<at::Tensor>& tensors) = 0;
+
+  /// Whether it copies from pinned memory, so that batches should be made there.
+  [[nodiscard]] virtual bool uses_pinned_memory() const { return false; }
 };
 
 /// A captured sequence of device work, which can be replayed.

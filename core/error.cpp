@@ -82,9 +82,10 @@ std::string nearest_name(const std::string& name, const std::vector<std::string>
     const size_t lengths_apart = std::max(wanted.size(), other.size()) - std::min(wanted.size(), other.size());
     // The distance is at least the difference in length; a key of a megabyte must not cost a table of gigabytes.
     size_t distance = lengths_apart > best_distance ? lengths_apart : edit_distance(wanted, other);
-    // "accuracy" for "val_accuracy" and "epochs" for "max_epochs" are far apart in edits but plainly meant.
-    if (distance > best_distance && wanted.size() >= 3 && other.size() > wanted.size() &&
-        other.find("_" + wanted) != std::string::npos) {
+    // "accuracy" for "val_accuracy", "epochs" for "max_epochs" and "csv" for CSVLogger are far apart in edits but
+    // plainly meant.
+    const auto is_part = [&] { return other.starts_with(wanted) || other.find("_" + wanted) != std::string::npos; };
+    if (distance > best_distance && wanted.size() >= 3 && other.size() > wanted.size() && is_part()) {
       distance = best_distance;
     }
     if (distance < best_distance || (distance == best_distance && best.empty())) {

@@ -62,7 +62,7 @@ ClassSpec without_alias(const std::string& kind, const ClassSpec& spec, const Cl
 }
 
 std::string unknown_class(const std::string& kind, const std::string& name, const std::vector<std::string>& known) {
-  const bool is_close = !did_you_mean(name, known).empty();
+  const bool is_close = !nearest_name(name, known).empty();
   return "unknown " + kind + " \"" + name + "\"." + known_names(name, known) +
          (is_close ? ""
                    : " A class of your own must be registered in this program, or in a library that plugins names.");

@@ -52,6 +52,10 @@ class Loader {
   /// all ranks have equally many. False: this loader cannot be split.
   virtual bool shard(int64_t /*rank*/, int64_t /*world_size*/, bool /*padded*/) { return false; }
 
+  /// From the next start() on, batches in pinned memory, because they will be copied to a device; or again not. Without
+  /// effect on a loader that does not care: its batches are copied to pinned memory when their turn comes.
+  virtual void pin_memory(bool /*pins*/) {}
+
   /// The options it was created with, as in a run file; null: unknown. Ranks compare them.
   [[nodiscard]] virtual ConfigNode written_options() const { return {}; }
 

@@ -1,15 +1,39 @@
 #include "levin/strategies/loss_gradient.h"
 
 #include <ATen/ops/ones_like.h>
+#include <c10/core/AutogradState.h>
 
 #include <utility>
 
 namespace levin {
 
+namespace {
+
+class AutogradThreads {
+ public:
+  explicit AutogradThreads(bool on) : before_(state().get_multithreading_enabled()) {
+    state().set_multithreading_enabled(before_ && on);
+  }
+  ~AutogradThreads() { state().set_multithreading_enabled(before_); }
+  AutogradThreads(const AutogradThreads&) = delete;
+  AutogradThreads& operator=(const AutogradThreads&) = delete;
+
+ private:
+  static c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
+  bool before_;
+};
+
+}  // namespace
+
 void LossGradient::backward(const at::Tensor& loss) {
   if (own_) return own_(loss);
+  const AutogradThreads threads(!on_this_thread_);
+  run(loss);
+}
+
+void LossGradient::run(const at::Tensor& loss) {
   if (loss.numel() != 1) return loss.backward();  // throws the right error
-  if (!loss.is_cpu() || !reuses_) return loss.backward();
+  if (!reuses_) return loss.backward();
   at::Tensor one = std::exchange(one_, at::Tensor());  // put back only if backward succeeds
   if (!fits(one, loss)) {
     one = at::ones_like(loss);

@@ -1,13 +1,28 @@
 #include "levin/strategies/stream_copier.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "levin/core/pinned_memory.h"
+
 namespace levin {
 
+namespace {
+
+bool has_pinned_memory() {
+  try {
+    return at::empty({1}, at::TensorOptions().pinned_memory(true)).defined();
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
 StreamCopier::StreamCopier(at::Device device, c10::Stream stream)
-    : device_(device), stream_(stream), sent_(device.type()) {}
+    : device_(device), stream_(stream), sent_(device.type()), pins_(has_pinned_memory()) {}
 
 std::shared_ptr<StreamCopier> StreamCopier::make(at::Device device) {
   try {
@@ -25,12 +40,11 @@ std::shared_ptr<StreamCopier> StreamCopier::make(at::Device device) {
 
 // A copy from ordinary memory is not asynchronous, nor is that of a part with gaps, such as the columns of a larger
 // tensor: LibTorch first copies it to ordinary memory. Without pinned memory the copies are correct, but late.
-at::Tensor StreamCopier::pinned(const at::Tensor& tensor) {
-  if (!pins_) return tensor;
+at::Tensor StreamCopier::copied_from(const at::Tensor& tensor) {
+  if (!pins_ || tensor.layout() != at::kStrided) return tensor;
   try {
-    const at::Tensor whole = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
-    return whole.is_pinned() ? whole : whole.pin_memory();
-  } catch (const c10::Error&) {
+    return pinned(tensor);
+  } catch (const c10::Error&) {  // there is none left
     pins_ = false;
     return tensor;
   }
@@ -40,7 +54,7 @@ void StreamCopier::send(std::vector<at::Tensor>& tensors) {
   const c10::StreamGuard guard(stream_);
   for (at::Tensor& tensor : tensors) {
     if (!tensor.defined() || !tensor.is_cpu()) continue;
-    tensor = pinned(tensor).to(device_, tensor.scalar_type(), /*non_blocking=*/true);
+    tensor = copied_from(tensor).to(device_, tensor.scalar_type(), /*non_blocking=*/true);
   }
   sent_.record(stream_);
 }

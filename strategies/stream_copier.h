@@ -19,15 +19,16 @@ class StreamCopier final : public DeviceCopier {
 
   void send(std::vector<at::Tensor>& tensors) override;
   void receive(const std::vector<at::Tensor>& tensors) override;
+  [[nodiscard]] bool uses_pinned_memory() const override { return pins_; }
 
  private:
   StreamCopier(at::Device device, c10::Stream stream);
-  [[nodiscard]] at::Tensor pinned(const at::Tensor& tensor);
+  [[nodiscard]] at::Tensor copied_from(const at::Tensor& tensor);
 
   at::Device device_;
   c10::Stream stream_;
   c10::Event sent_;
-  bool pins_ = true;  // the backend has pinned memory
+  bool pins_;  // the backend has pinned memory
 };
 
 }  // namespace levin

@@ -1,6 +1,5 @@
 #include "levin/data/files/hdf5.h"
 
-#include <ATen/ops/empty.h>
 #include <hdf5.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "levin/core/error.h"
+#include "levin/data/batch_memory.h"
 #include "levin/data/files/mapped_file.h"
 
 namespace levin {
@@ -245,7 +245,7 @@ at::Tensor Hdf5Rows::gather(const at::Tensor& indices) const {
   const auto* row = rows.const_data_ptr<int64_t>();
   std::vector<int64_t> sizes = open_->sizes;
   sizes[0] = rows.numel();
-  at::Tensor batch = at::empty(sizes, at::TensorOptions().dtype(open_->type));
+  at::Tensor batch = empty_batch(sizes, at::TensorOptions().dtype(open_->type));
   if (batch.numel() == 0) return batch;
   const size_t row_bytes = batch.nbytes() / static_cast<size_t>(rows.numel());
   auto* to = static_cast<std::byte*>(batch.mutable_data_ptr());

@@ -4,7 +4,6 @@
 #include <ATen/core/DistributionsHelper.h>
 #include <ATen/ops/_upsample_bilinear2d_aa.h>
 #include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +11,7 @@
 #include <string>
 
 #include "levin/core/error.h"
+#include "levin/data/batch_memory.h"
 
 namespace levin {
 
@@ -152,8 +152,8 @@ Batch image_batch(const std::vector<Batch>& samples, const ColourScale& scale) {
   const at::Tensor& first = (*kept[0])[0];
   const auto count = static_cast<int64_t>(kept.size());
   for (const Batch* sample : kept) check_image((*sample)[0], first);
-  const at::Tensor x = at::empty({count, 3, first.size(1), first.size(2)}, at::TensorOptions().dtype(at::kFloat));
-  const at::Tensor y = at::empty({count}, at::TensorOptions().dtype(at::kLong));
+  const at::Tensor x = empty_batch({count, 3, first.size(1), first.size(2)}, at::TensorOptions().dtype(at::kFloat));
+  const at::Tensor y = empty_batch({count}, at::TensorOptions().dtype(at::kLong));
   const ColourTable table = table_of(scale);
   for (int64_t i = 0; i < count; ++i) {
     const Batch& sample = *kept[static_cast<size_t>(i)];

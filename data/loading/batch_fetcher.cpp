@@ -9,6 +9,7 @@
 
 #include "levin/core/error.h"
 #include "levin/core/seed.h"
+#include "levin/data/batch_memory.h"
 #include "levin/data/loading/sample_generator.h"
 
 namespace levin {
@@ -38,8 +39,16 @@ std::string cause_in_flight() {
 
 Batch BatchFetcher::fetch(int64_t batch_idx, const std::atomic<bool>* abandoned) const {
   const at::NoGradGuard no_grad;
+  const PinnedBatches in_pinned_memory(pass_.pins_memory);
   if (pass_.collate == nullptr && pass_.dataset->has_get_batch()) return gather(batch_idx);
   return get_each(batch_idx, abandoned);
+}
+
+Batch BatchFetcher::fetch_ahead(int64_t batch_idx, const std::atomic<bool>& abandoned) const {
+  Batch batch = fetch(batch_idx, &abandoned);
+  const PinnedBatches in_pinned_memory(pass_.pins_memory);
+  pin_tensors(batch);
+  return batch;
 }
 
 Batch BatchFetcher::gather(int64_t batch_idx) const {

@@ -32,12 +32,15 @@ class BatchFetcher {
     std::vector<int64_t> ends = {};  // of each batch in `order`; none: batches of batch_size
     uint64_t seed = 0;
     int64_t epoch = 0;
+    bool pins_memory = false;  // batches are made in pinned memory
   };
 
   explicit BatchFetcher(Pass pass) : pass_(std::move(pass)) {}
 
   /// Throws DataError naming sample, batch, epoch and cause. Returns early, with an empty batch, once `abandoned`.
   [[nodiscard]] Batch fetch(int64_t batch_idx, const std::atomic<bool>* abandoned = nullptr) const;
+  /// The same on a worker thread, which also copies to pinned memory what the data set made elsewhere.
+  [[nodiscard]] Batch fetch_ahead(int64_t batch_idx, const std::atomic<bool>& abandoned) const;
 
  private:
   [[nodiscard]] Batch gather(int64_t batch_idx) const;

@@ -188,6 +188,10 @@ void CombinedLoader::use_sequential_order() {
   for (const auto& loader : loaders_) loader->use_sequential_order();
 }
 
+void CombinedLoader::pin_memory(bool pins) {
+  for (const auto& loader : loaders_) loader->pin_memory(pins);
+}
+
 bool CombinedLoader::shard(int64_t rank, int64_t world_size, bool padded) {
   bool all = true;
   for (const auto& loader : loaders_) all = loader->shard(rank, world_size, padded) && all;

@@ -74,6 +74,7 @@ class CombinedLoader final : public Loader {
   [[nodiscard]] std::optional<int64_t> num_batches() const override;
   void use_sequential_order() override;
   bool shard(int64_t rank, int64_t world_size, bool padded) override;
+  void pin_memory(bool pins) override;
   [[nodiscard]] ConfigNode written_options() const override;
   [[nodiscard]] int64_t num_workers() const override;
 

@@ -143,9 +143,11 @@ void DataLoader::start(int64_t epoch, int64_t first_batch) {
   }
   position_ = first_batch;
   if (prefetcher_ == nullptr) return;
-  prefetcher_->start([pass = pass_](int64_t batch_idx,
-                                    const std::atomic<bool>& abandoned) { return pass->fetch(batch_idx, &abandoned); },
-                     first_batch, pass_batches_);
+  prefetcher_->start(
+      [pass = pass_](int64_t batch_idx, const std::atomic<bool>& abandoned) {
+        return pass->fetch_ahead(batch_idx, abandoned);
+      },
+      first_batch, pass_batches_);
 }
 
 void DataLoader::stop() {
@@ -259,6 +261,7 @@ void DataLoader::make_pass(int64_t epoch) {
   pass.dataset = dataset_;
   pass.collate = collate_;
   pass.epoch = epoch;
+  pass.pins_memory = pins_memory_;
   pass_batches_ = batch_sampler_ == nullptr ? *num_batches() : static_cast<int64_t>(pass.ends.size());
   pass_ = std::make_shared<const BatchFetcher>(std::move(pass));
 }

@@ -82,6 +82,7 @@ class DataLoader final : public Loader {
   bool set_batch_size(int64_t samples) override;
   void use_sequential_order() override;
   bool shard(int64_t rank, int64_t world_size, bool padded) override;
+  void pin_memory(bool pins) override { pins_memory_ = pins; }
   [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
   [[nodiscard]] int64_t num_workers() const override { return options_.num_workers; }
 
@@ -109,6 +110,7 @@ class DataLoader final : public Loader {
   int64_t world_size_ = 1;
   bool padded_ = false;      // ranks have the same number of samples
   bool same_order_ = false;  // every pass in the order of epoch 0
+  bool pins_memory_ = false;
 
   std::shared_ptr<const BatchFetcher> pass_;  // in progress; null before start() and after a failure
   int64_t pass_batches_ = 0;                  // of this rank

@@ -1,7 +1,6 @@
 #include "levin/data/loading/gather_rows.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
+#include "levin/data/batch_memory.h"
 
 namespace levin {
 
@@ -49,7 +49,7 @@ at::Tensor gather_rows(const at::Tensor& tensor, const at::Tensor& indices) {
   check_indices(tensor, rows, count);
   auto sizes = tensor.sizes().vec();
   sizes[0] = count;
-  at::Tensor batch = at::empty(sizes, tensor.options());
+  at::Tensor batch = empty_batch(sizes, tensor.options());
   if (batch.numel() == 0) return batch;
   const auto row_bytes = static_cast<size_t>(batch.numel() / count) * tensor.itemsize();
   const auto* from = static_cast<const char*>(tensor.const_data_ptr());

@@ -1,6 +1,5 @@
 #include "levin/data/loading/sample_stacker.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 
 #include <cstring>
@@ -9,6 +8,7 @@
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
+#include "levin/data/batch_memory.h"
 #include "levin/data/batch_rows.h"
 
 namespace levin {
@@ -50,7 +50,7 @@ void SampleStacker::Column::start(const at::Tensor& first, size_t count) {
   if (is_ragged || !is_plain(first)) return;
   std::vector<int64_t> sizes = {static_cast<int64_t>(count)};
   sizes.insert(sizes.end(), first.sizes().begin(), first.sizes().end());
-  stacked = at::empty(sizes, first.options());
+  stacked = empty_batch(sizes, first.options());
 }
 
 void SampleStacker::Column::add(const at::Tensor& sample, size_t place, size_t count) {

@@ -52,6 +52,7 @@ class SequenceLengthWarmup final : public Loader {
   bool shard(int64_t rank, int64_t world_size, bool padded) override {
     return loader_->shard(rank, world_size, padded);
   }
+  void pin_memory(bool pins) override { loader_->pin_memory(pins); }
   [[nodiscard]] ConfigNode written_options() const override;
   [[nodiscard]] int64_t num_workers() const override { return loader_->num_workers(); }
 

@@ -9,6 +9,7 @@
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
+#include "levin/data/batch_memory.h"
 
 namespace levin {
 
@@ -62,8 +63,8 @@ Batch PaddedTexts::get_batch(const at::Tensor& indices) const {
   const int64_t* index = wanted.const_data_ptr<int64_t>();
   int64_t width = padding_ == Padding::longest ? 0 : max_length_;
   for (int64_t b = 0; b < count; ++b) width = std::max(width, length(index[b]));
-  at::Tensor x = at::empty({count, width}, at::TensorOptions().dtype(at::kLong));
-  at::Tensor y = at::empty({count}, at::TensorOptions().dtype(at::kLong));
+  at::Tensor x = empty_batch({count, width}, at::TensorOptions().dtype(at::kLong));
+  at::Tensor y = empty_batch({count}, at::TensorOptions().dtype(at::kLong));
   auto* rows = x.mutable_data_ptr<int64_t>();
   auto* labels = y.mutable_data_ptr<int64_t>();
   for (int64_t b = 0; b < count; ++b) {

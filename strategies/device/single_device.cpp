@@ -10,8 +10,8 @@ std::shared_ptr<DeviceCopier> SingleDeviceStrategy::make_copier() {
 }
 
 std::shared_ptr<StepRecorder> SingleDeviceStrategy::make_recorder() {
-  if (!device_.is_cpu()) return accelerator(device_.type()).make_recorder(device_);
   gradient_.reuse_nothing();
+  if (!device_.is_cpu()) return accelerator(device_.type()).make_recorder(device_);
   return std::make_shared<TapeRecorder>();
 }
 

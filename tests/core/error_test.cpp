@@ -64,6 +64,7 @@ TEST(NearestName, FindsTyposSwapsAndCase) {
 TEST(NearestName, FindsTheRestOfALongerName) {
   EXPECT_EQ(nearest_name("accuracy", {"train_loss", "val_accuracy"}), "val_accuracy");
   EXPECT_EQ(nearest_name("epochs", {"max_epochs"}), "max_epochs");
+  EXPECT_EQ(nearest_name("csv", {"MLFlowLogger", "CSVLogger"}), "CSVLogger");
 }
 
 TEST(NearestName, PrefersTheNearer) {

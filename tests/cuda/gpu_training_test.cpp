@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 
 #include "cuda/gpu.h"
+#include "levin/data/loading/dataloader.h"
 
 namespace levin::gpu_training_test {
 namespace {
@@ -50,8 +51,7 @@ TEST_F(GpuTraining, IsTheSameWithItselfToTheBit) {
   expect_same_bits(train(one, options), train(other, options));
 }
 
-// The copies are on a stream of their own, out of pinned memory: batches that differ must arrive whole and in order.
-TEST_F(GpuTraining, SeesEveryBatchAsItWasLoaded) {
+void expect_every_batch(const std::shared_ptr<Loader>& loader) {
   struct Looks : SmallNet {
     void on_train_batch_start(const Batch& batch, int64_t) override {
       labels.push_back(batch[1]);
@@ -60,14 +60,33 @@ TEST_F(GpuTraining, SeesEveryBatchAsItWasLoaded) {
     std::vector<at::Tensor> labels, sums;
   };
   Looks module;
-  (void)train(module, on_gpu(1), 250);  // 32 batches, the last of 2
-  const auto loader = images(250);
+  Trainer trainer(on_gpu(1));
+  trainer.fit(module, loader);
+  loader->pin_memory(false);
   loader->start(0, 0);
   Batch batch;
-  for (size_t i = 0; loader->next(batch); ++i) {
-    ASSERT_LT(i, module.labels.size());
-    EXPECT_TRUE(torch::equal(module.labels[i].cpu(), batch[1])) << "batch " << i;
-    EXPECT_NEAR(module.sums[i].item<double>(), batch[0].to(torch::kDouble).sum().item<double>(), 1e-6);
+  size_t seen = 0;
+  for (; loader->next(batch); ++seen) {
+    ASSERT_LT(seen, module.labels.size());
+    EXPECT_TRUE(torch::equal(module.labels[seen].cpu(), batch[1])) << "batch " << seen;
+    EXPECT_NEAR(module.sums[seen].item<double>(), batch[0].to(torch::kDouble).sum().item<double>(), 1e-6);
+  }
+  EXPECT_EQ(seen, module.labels.size());
+}
+
+// The copies are on a stream of their own, out of pinned memory, which is used again: batches that differ must arrive
+// whole and in order.
+TEST_F(GpuTraining, SeesEveryBatchAsItWasLoaded) {
+  expect_every_batch(images(250));  // 32 batches, the last of 2
+  Batch all;
+  const auto whole = images(250, 250);
+  whole->start(0, 0);
+  ASSERT_TRUE(whole->next(all));
+  const auto data = std::make_shared<TensorDataset>(all.tensors);
+  for (const int64_t workers : {0, 2}) {
+    SCOPED_TRACE(workers);
+    expect_every_batch(std::make_shared<DataLoader>(
+        data, DataLoaderOptions{.batch_size = 8, .shuffle = true, .num_workers = workers, .seed = 1}));
   }
 }
 

@@ -111,7 +111,7 @@ TEST(DeviceLateCheck, is_finished_before_a_checkpoint) {
   EXPECT_EQ(folder.names(), std::vector<std::string>{"epoch=0-step=4.ckpt"}) << "and none of step 8";
 }
 
-// Of the device, in one step of many.
+// Of the device, in one step of many; copies are not counted.
 int64_t operators_a_step(NonFiniteLoss policy) {
   const auto operators = [&](int64_t steps) {
     reset_device_counts();
@@ -127,8 +127,32 @@ int64_t operators_a_step(NonFiniteLoss policy) {
   return (operators(12) - operators(4)) / 8;
 }
 
-TEST(DeviceLateCheck, costs_the_copies_of_the_loss_and_one_operator_a_step) {
+TEST(DeviceLateCheck, costs_three_operators_a_step) {
   EXPECT_EQ(operators_a_step(NonFiniteLoss::stop), operators_a_step(NonFiniteLoss::ignore) + 3);
+}
+
+// It looks at the module's own loss, and sums those of a window elsewhere.
+TEST(DeviceLateCheck, leaves_the_loss_of_the_module_as_it_is) {
+  struct Keeps : Validates {
+    void on_train_batch_end(const at::Tensor& outputs, const Batch&, int64_t) override { losses.push_back(outputs); }
+    std::vector<at::Tensor> losses;
+  };
+  std::vector<std::vector<at::Tensor>> losses;
+  for (const int64_t accumulate : {1, 3}) {
+    for (const NonFiniteLoss policy : {NonFiniteLoss::ignore, NonFiniteLoss::stop}) {
+      Keeps module;
+      TrainerOptions options = on_test_device(1);
+      options.accumulate_grad_batches = accumulate;
+      options.nonfinite_loss = policy;
+      Trainer(options).fit(module, data_with(-1));
+      ASSERT_EQ(std::ssize(module.losses), kBatches);
+      losses.push_back(std::move(module.losses));
+    }
+    const size_t last = losses.size() - 1;
+    for (size_t b = 0; b < losses[last].size(); ++b) {
+      EXPECT_TRUE(torch::equal(losses[last - 1][b].cpu(), losses[last][b].cpu())) << accumulate << ", batch " << b;
+    }
+  }
 }
 
 TEST(DeviceLateCheck, works_without_streams) {

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <mutex>
+#include <set>
+#include <thread>
 
 #include "device/on_test_device.h"
 #include "levin/callbacks/ema_weight_averaging.h"
@@ -241,6 +244,45 @@ TEST(DeviceTraining, splits_batches_over_two_devices) {
   // Batch normalization sees half a batch on each device, as in PyTorch.
   EXPECT_NEAR(single.metrics.at("val_loss"), both.metrics.at("val_loss"), 0.2);
   for (const at::Tensor& tensor : both.tensors) EXPECT_TRUE(tensor.isfinite().all().item<bool>());
+}
+
+// The threads in which the gradient of the last layer's weight was computed.
+std::set<std::thread::id> threads_of_backward(const TrainerOptions& options) {
+  struct Looks : DeviceNet {
+    at::Tensor forward(const at::Tensor& x) override {
+      at::Tensor y = DeviceNet::forward(x);
+      if (y.requires_grad()) {
+        y.register_hook([this](const at::Tensor&) {
+          const std::lock_guard lock(shared->mutex);
+          shared->threads.insert(std::this_thread::get_id());
+        });
+      }
+      return y;
+    }
+    std::shared_ptr<torch::nn::Module> clone(const std::optional<torch::Device>& /*device*/) const override {
+      auto copy = std::make_shared<Looks>();
+      copy->shared = shared;
+      return copy;
+    }
+    struct Shared {
+      std::mutex mutex;
+      std::set<std::thread::id> threads;
+    };
+    std::shared_ptr<Shared> shared = std::make_shared<Shared>();
+  };
+  Looks module;
+  (void)train(module, options);
+  return module.shared->threads;
+}
+
+TEST(DeviceTraining, runs_backward_of_one_device_on_the_thread_that_trains) {
+  EXPECT_EQ(threads_of_backward(on_test_device(1)), std::set{std::this_thread::get_id()});
+  TrainerOptions options = on_test_device(1);
+  options.devices = int64_t{2};
+  options.strategy = "dp";
+  const auto threads = threads_of_backward(options);
+  EXPECT_EQ(threads.size(), 2) << "one for each device, in parallel";
+  EXPECT_FALSE(threads.contains(std::this_thread::get_id()));
 }
 
 // On CPUs all slots share one device; here a tensor that is left on another one is an error.

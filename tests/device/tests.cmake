@@ -13,6 +13,7 @@ target_compile_options(levin_test_device PRIVATE $<$<CONFIG:Release>:-O1>)
 target_link_libraries(levin_test_device PUBLIC levin::levin PRIVATE levin_warnings)
 
 levin_test(device TORCH LIBS levin_test_device FILES
+  device/device_batches_test.cpp
   device/device_inference_test.cpp
   device/device_late_check_test.cpp
   device/device_lora_test.cpp

@@ -34,6 +34,7 @@ void receive_batch(DeviceCopier& copier, Batch& batch) {
 }  // namespace
 
 void BatchStream::start(int64_t epoch, int64_t first) {
+  loader_.pin_memory(copier_ != nullptr && copier_->uses_pinned_memory());
   loader_.start(epoch, first);
   index_ = first - 1;
   is_last_ = false;

@@ -48,6 +48,13 @@ void follow_policy(Run& run, const std::string& found) {
   if (policy == NonFiniteLoss::rollback) run.fit.rollback_due = found;
 }
 
+// Whether the loss is all that its window's end will judge, and nothing will write to it: then it needs no copy, which
+// would be a kernel in every step.
+bool is_whole_window(const Run& run, const at::Tensor& loss) {
+  return run.fit.late_check != nullptr && run.fit.step_graph == nullptr && run.fit.epoch.window.size == 1 &&
+         loss.scalar_type() == at::kFloat;
+}
+
 }  // namespace
 
 LossPlace loss_place(const Run& run) {
@@ -81,6 +88,8 @@ bool keep_or_note(Run& run, const at::Tensor& loss) {
   // In place, in a separate tensor: when steps are captured, all batches of a window must use the same memory.
   if (run.fit.epoch.window.unread_loss.defined()) {
     run.fit.epoch.window.unread_loss.add_(loss.detach().reshape({}));
+  } else if (is_whole_window(run, loss)) {
+    run.fit.epoch.window.unread_loss = loss.detach().reshape({});
   } else {
     run.fit.epoch.window.unread_loss = loss.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).reshape({});
   }
