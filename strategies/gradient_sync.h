@@ -28,10 +28,13 @@ class GradientSync {
   /// ranks are returned; without it they stay with the caller, and empty notes are returned. Every rank.
   [[nodiscard]] virtual RankNotes backward(const at::Tensor& loss, bool sync, const RankNotes& own) = 0;
 
-  /// backward() within a step that is recorded while it runs (StepRecorder::runs_step()): `own` are this rank's notes
-  /// as numbers (kRankNotes, CPU), memory that each replay reads. With `sync` returns the notes of all ranks, memory
-  /// that each replay writes; without it, an undefined tensor. Every rank.
+  /// backward() with notes as numbers, in memory: `own` are this rank's (kRankNotes). With `sync` returns those of all
+  /// ranks, above 0 where one has set the note; without it, an undefined tensor. In a step that is recorded while it
+  /// runs (StepRecorder::runs_step()) each replay reads and writes that memory, on the CPU. Every rank.
   [[nodiscard]] virtual at::Tensor backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own);
+  /// Whether backward_recorded() also takes and returns notes on the device, without waiting for it; then an undefined
+  /// loss is that of a rank that has none, as in backward_without_loss().
+  [[nodiscard]] virtual bool has_notes_on_device() const { return false; }
   /// Runs `replay`, which replays a step that was recorded with backward_recorded(); errors of its communication are
   /// those of backward(). A rank that replays and one that runs its step communicate alike.
   virtual void run_replay(c10::function_ref<void()> replay) { replay(); }

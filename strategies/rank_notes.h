@@ -18,6 +18,7 @@ class RankNotes {
   [[nodiscard]] bool has(RankNote what) const { return said_[static_cast<size_t>(what)]; }
   /// Removes the note; returns whether it was set.
   [[nodiscard]] bool take(RankNote what) { return std::exchange(said_[static_cast<size_t>(what)], false); }
+  [[nodiscard]] bool empty() const { return said_ == std::array<bool, kRankNotes>{}; }
   RankNotes& operator|=(const RankNotes& others) {
     for (size_t k = 0; k < kRankNotes; ++k) said_[k] = said_[k] || others.said_[k];
     return *this;

@@ -149,7 +149,9 @@ RankNotes DDP::backward(const at::Tensor& loss, bool sync, const RankNotes& own)
 }
 
 at::Tensor DDP::backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own) {
-  return reduces(sync) ? backward_and_reduce(loss, own) : ParallelStrategy::backward_recorded(loss, sync, own);
+  if (reduces(sync)) return backward_and_reduce(loss.defined() ? loss : zero_loss(), own);
+  if (loss.defined()) return ParallelStrategy::backward_recorded(loss, sync, own);
+  return sync ? own : at::Tensor();
 }
 
 at::Tensor DDP::backward_and_reduce(const at::Tensor& loss, const at::Tensor& own) {
@@ -210,14 +212,19 @@ void DDP::with_rank_errors(c10::function_ref<void()> communicate) const {
   }
 }
 
-RankNotes DDP::backward_without_loss(bool sync, const RankNotes& own) {
-  if (!sync) return {};
+// Of every trained parameter, and 0; undefined if there is none.
+at::Tensor DDP::zero_loss() const {
   at::Tensor nothing;
   for (const auto& [name, tensor] : module_.parameters) {
     if (!tensor.requires_grad()) continue;
     const at::Tensor part = tensor.sum().mul(0);
     nothing = nothing.defined() ? nothing.add(part) : part;
   }
+  return nothing;
+}
+
+RankNotes DDP::backward_without_loss(bool sync, const RankNotes& own) {
+  const at::Tensor nothing = sync ? zero_loss() : at::Tensor();
   return nothing.defined() ? backward(nothing, true, own) : RankNotes();
 }
 

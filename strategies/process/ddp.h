@@ -71,6 +71,7 @@ class DDP final : public ParallelStrategy {
   /// On CPUs. Throws ConfigError if an option rules it out.
   [[nodiscard]] std::shared_ptr<StepRecorder> make_recorder() override;
   [[nodiscard]] at::Tensor backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own) override;
+  [[nodiscard]] bool has_notes_on_device() const override { return !device().is_cpu(); }
   void run_replay(c10::function_ref<void()> replay) override;
 
  private:
@@ -78,6 +79,7 @@ class DDP final : public ParallelStrategy {
   void make_reducer();
   [[nodiscard]] bool reduces(bool sync) const;
   [[nodiscard]] at::Tensor backward_and_reduce(const at::Tensor& loss, const at::Tensor& own);
+  [[nodiscard]] at::Tensor zero_loss() const;
   void with_rank_errors(c10::function_ref<void()> communicate) const;
   void backward_of(const at::Tensor& whole);
   void finish_reduction();

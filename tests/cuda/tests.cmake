@@ -45,15 +45,27 @@ foreach(target ${simulated_targets})
   set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${simulated_folder})
 endforeach()
 add_dependencies(cuda_test ${simulated_targets})
+set(simulated_environment "LD_PRELOAD=$<TARGET_FILE:levin_simulated_gpu>" "LD_LIBRARY_PATH=${simulated_folder}"
+  "SIMULATED_GPU_OPERATORS=$<TARGET_FILE:levin_simulated_operators>")
 foreach(way IN ITEMS in_order on_threads)
   add_test(NAME simulated_gpu.${way} COMMAND cuda_test --gtest_filter=-GpuComponent.*)
-  set(environment "LD_PRELOAD=$<TARGET_FILE:levin_simulated_gpu>" "LD_LIBRARY_PATH=${simulated_folder}"
-    "SIMULATED_GPU_OPERATORS=$<TARGET_FILE:levin_simulated_operators>")
+  set(environment ${simulated_environment})
   if(way STREQUAL "on_threads")  # each stream's work runs later, and slowly: what does not wait for it reads too early
     list(APPEND environment SIMULATED_GPU_THREADS=1 SIMULATED_GPU_KERNEL_US=50)
   endif()
   set_tests_properties(simulated_gpu.${way} PROPERTIES LABELS cuda TIMEOUT 300 ENVIRONMENT "${environment}")
 endforeach()
+# Several ranks, each on a GPU of its own: the tests of tests/ranks about what ranks tell each other, by gloo.
+foreach(name equivalence notes agreement idle_rank recompute)
+  add_test(NAME simulated_gpu.ranks_${name}
+    COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/${name}_test.py" $<TARGET_FILE:rank_program>)
+  set_tests_properties(simulated_gpu.ranks_${name} PROPERTIES LABELS cuda TIMEOUT 300
+    ENVIRONMENT "${simulated_environment};SIMULATED_GPUS=4;LEVIN_TEST_ON_GPUS=1")
+endforeach()
+add_test(NAME simulated_gpu.ranks_on_threads
+  COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/agreement_test.py" $<TARGET_FILE:rank_program>)
+set_tests_properties(simulated_gpu.ranks_on_threads PROPERTIES LABELS cuda TIMEOUT 300 ENVIRONMENT
+  "${simulated_environment};SIMULATED_GPUS=2;LEVIN_TEST_ON_GPUS=1;SIMULATED_GPU_THREADS=1;SIMULATED_GPU_KERNEL_US=50")
 levin_test(simulated_gpu LABEL cuda LIBS levin_simulated_gpu FILES support/simulated_gpu_test.cpp)
 target_include_directories(simulated_gpu_test SYSTEM PRIVATE
   $<TARGET_PROPERTY:levin::torch_cuda,INTERFACE_INCLUDE_DIRECTORIES>)

@@ -1,8 +1,9 @@
 """N micro-batches = one batch = N ranks, and the article's eight weights."""
 
 import pathlib
+import unittest
 
-from ranks import FSDP_STAGES, RanksTest, fsdp, main
+from ranks import FSDP_STAGES, ON_GPUS, RanksTest, fsdp, main
 
 # Linear model of 8 weights set to 1, loss = sum, SGD lr 0.01 momentum 0.9, manual_seed(0); rand(8, 8), batch 4, 2 epochs.
 ARTICLE = [0.9472, 0.9440, 0.9527, 0.9687, 0.9570, 0.9343, 0.9411, 0.9186]
@@ -133,11 +134,13 @@ class DdpOptions(RanksTest):
         every = self.train("samples=64", "batch=4", "epochs=1", "count", ranks=2)[0]
         self.assertEqual(every["reductions"][2:], [1] * 6)
 
+    @unittest.skipIf(ON_GPUS, "about runs on the CPU")
     def test_a_backend_that_is_not_there_is_told(self):
         status, errors = self.run_words("backend=nccl", "devices=2")
         self.assertNotEqual(status, 0)
         self.assertIn("DDPOptions.process_group_backend: nccl requires GPUs, but this run is on the CPU", errors)
 
+    @unittest.skipIf(ON_GPUS, "shared memory is for tensors on the CPU")
     def test_shared_memory_and_gloo_end_at_the_same_bits(self):
         runs = [["model=dropout"], ["model=batchnorm", "sync_batchnorm"], ["hook=bf16"],
                 *[fsdp(stage, "optimizer=adamw") for stage in FSDP_STAGES]]

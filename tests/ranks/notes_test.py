@@ -62,6 +62,13 @@ class NotesTest(RanksTest):
         self.assertNotEqual(status, 0)
         self.assertRegex(errors, r"the loss is (nan|not finite on another rank) in epoch 0, batch 1")
 
+    def test_no_checkpoint_counts_an_update_that_a_nan_on_one_rank_has_stopped(self):
+        status, errors = self.run_words("samples=64", "batch=4", "epochs=1", "checkpoint", "nan=1:5", "devices=2")
+        self.assertNotEqual(status, 0)
+        self.assertRegex(errors, "the loss is nan in epoch 0, batch 5")
+        self.assertRegex(errors, "the loss is not finite on another rank in epoch 0, batch 5")
+        self.assertEqual([path.name for path in self.files("epoch=*.ckpt")], ["epoch=0-step=5.ckpt"])
+
     def test_a_fit_after_one_that_was_stopped_goes_to_its_end(self):
         words = ["samples=64", "batch=4", "epochs=2", "accumulate=2"]
         plain = self.train(*words, ranks=2)

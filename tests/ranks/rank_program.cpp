@@ -24,7 +24,7 @@
 
 namespace {
 
-using levin::test::make_data, levin::test::make_loader, levin::test::make_val_loaders, levin::test::Words;
+using namespace levin::test;
 namespace F = torch::nn::functional;
 
 // `when`: "rank:step", the rank and the training batch (over all epochs) in which something is to happen.
@@ -234,7 +234,7 @@ levin::FSDP fsdp(const Words& words) {
   options.param_dtype = shard_dtype(words.text("param_dtype", ""));
   options.reduce_dtype = shard_dtype(words.text("reduce_dtype", ""));
   options.cpu_offload = words.has("cpu_offload");
-  options.process_group_backend = words.text("backend", "auto");
+  options.process_group_backend = backend_of(words);
   if (words.text("state_dict_type", "") == "sharded") options.state_dict_type = levin::StateDictType::sharded;
   return levin::FSDP(options);
 }
@@ -242,7 +242,8 @@ levin::FSDP fsdp(const Words& words) {
 levin::TrainerOptions trainer_options(const Words& words) {
   levin::TrainerOptions options;
   options.max_epochs = words.number("epochs", 2);
-  if (words.has("devices")) options.devices = words.number("devices", 1);
+  if (on_gpus()) options.accelerator = "gpu";
+  if (words.has("devices") || is_alone_on_gpus()) options.devices = words.number("devices", 1);
   options.accumulate_grad_batches = words.number("accumulate", 1);
   if (words.has("effective")) options.accumulate_grad_batches = levin::EffectiveBatchSize{words.number("effective", 1)};
   if (words.text("micro", "") == "auto") options.micro_batch_size = "auto";
@@ -318,7 +319,7 @@ levin::TrainerOptions trainer_options(const Words& words) {
     ddp.bucket_cap_mb = words.has("small_buckets") ? 1e-4 : 25;
     if (words.text("hook", "") == "fp16") ddp.comm_hook = levin::CommHook::fp16_compress;
     if (words.text("hook", "") == "bf16") ddp.comm_hook = levin::CommHook::bf16_compress;
-    ddp.process_group_backend = words.text("backend", "auto");
+    ddp.process_group_backend = backend_of(words);
     if (words.has("timeout")) ddp.timeout = levin::Seconds(static_cast<double>(words.number("timeout", 5)));
     options.strategy = levin::DDP(ddp);
   }
@@ -329,7 +330,7 @@ void write_report(const Words& words, const levin::Trainer& trainer, Net& net, i
   nlohmann::json report;
   std::vector<double> weights;
   for (const auto& item : net.named_parameters()) {
-    const auto flat = item.value().detach().to(torch::kDouble).flatten().contiguous();
+    const auto flat = item.value().detach().to(torch::kCPU, torch::kDouble).flatten().contiguous();
     weights.insert(weights.end(), flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel());
   }
   report["dtype"] = std::string(net.parameters()[0].dtype().name());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
@@ -28,5 +29,17 @@ class Words {
  private:
   std::map<std::string, std::string> words_;
 };
+
+/// The same runs on GPUs, the simulated one's too, with gloo.
+inline bool on_gpus() {
+  return std::getenv("LEVIN_TEST_ON_GPUS") != nullptr;
+}
+/// Such a run would take all GPUs. Not one that a launcher has started.
+inline bool is_alone_on_gpus() {
+  return on_gpus() && std::getenv("WORLD_SIZE") == nullptr;
+}
+inline std::string backend_of(const Words& words) {
+  return words.text("backend", on_gpus() ? "gloo" : "auto");
+}
 
 }  // namespace levin::test

@@ -302,7 +302,7 @@ void FitLoop::finish_batch() {
 }
 
 void FitLoop::validate() {
-  finish_late_check(run_.fit);
+  finish_late_check_and_hear(run_);
   capture_checkpoints(run_);  // a validation may take long: requested checkpoints are saved before it
   if (run_.fit.epoch.window.ended()) {
     call_module(run_.entry, Hook::none, [](LightningModule& m) { m.on_validation_model_zero_grad(); });
@@ -363,7 +363,7 @@ void FitLoop::warn_of_missing_steps() const {
 }
 
 void FitLoop::end_epoch() {
-  finish_late_check(run_.fit);
+  finish_late_check_and_hear(run_);
   Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
   const bool automatic = run_.entry.module->automatic_optimization();

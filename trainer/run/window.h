@@ -16,6 +16,7 @@ struct Window {
   int64_t total_batches = 0;    // the same over all epochs
   bool spoilt = false;          // one of its losses was not finite, and the update is skipped
   at::Tensor unread_loss = {};  // () the sum of the losses that are judged at its end; undefined: none
+  at::Tensor heard = {};        // what all ranks said with its gradients, on the device; undefined: it has been heard
   WindowWeights weights = {};
 
   [[nodiscard]] bool ended() const { return seen == 0; }

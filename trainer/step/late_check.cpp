@@ -9,15 +9,18 @@
 #include <cmath>
 #include <utility>
 
+#include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/step/check_recordable.h"
 
 namespace levin {
 
+// The same on all ranks: they have the same options, callbacks and module.
 std::shared_ptr<LateCheck> LateCheck::make(const Run& run) {
   const at::Device device = run.strategy->device();
   const bool acts = run.fit.nonfinite_loss != NonFiniteLoss::stop || run.precision->scaler() != nullptr ||
-                    run.has_peers() || !run.entry.module->automatic_optimization();
+                    (run.has_peers() && !run.strategy->has_notes_on_device()) ||
+                    !run.entry.module->automatic_optimization();
   if (device.is_cpu() || acts || run.fit.optimizers.size() != 1 || leaves_updates(run)) return nullptr;
   const auto parameters = run.fit.optimizers[0].shared()->parameters();
   const bool is_one_device = std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) {
@@ -38,20 +41,40 @@ const at::Tensor& LateCheck::flag(const at::Tensor& loss) {
   return flag_;
 }
 
-void LateCheck::begin(const Run& run, const at::Tensor& loss) {
-  read_.begin(loss);
+// Ranks' sums of flags become their means with the gradients.
+at::Tensor LateCheck::flag_of_ranks(const at::Tensor& heard) {
+  return heard.select(0, static_cast<int64_t>(RankNote::nonfinite_loss)).ceil().to(at::kFloat);
+}
+
+void LateCheck::begin(const Run& run, const at::Tensor& loss, const at::Tensor& heard) {
+  reads_notes_ = heard.defined();
+  if (reads_notes_) loss_ = loss;
+  read_.begin(reads_notes_ ? heard : loss);
   open_ = loss_place(run);
 }
 
 void LateCheck::finish() {
   if (!open_) return;
   const LossPlace place = *std::exchange(open_, std::nullopt);
-  const double loss = read_.wait().item<double>();
-  if (!std::isfinite(loss)) stop_for_loss(place, loss);
+  const at::Tensor& read = read_.wait();
+  if (!reads_notes_) {
+    const auto loss = read.item<double>();
+    if (!std::isfinite(loss)) stop_for_loss(place, loss);
+    return;
+  }
+  const at::Tensor loss = std::exchange(loss_, at::Tensor());
+  heard_ |= notes_of(read);
+  if (heard_.take(RankNote::nonfinite_loss)) stop_for_loss(place, loss.defined() ? loss.item().toDouble() : 0);
 }
 
 void finish_late_check(const Fit& fit) {
   if (fit.late_check != nullptr) fit.late_check->finish();
+}
+
+void finish_late_check_and_hear(Run& run) {
+  if (run.fit.late_check == nullptr) return;
+  run.fit.late_check->finish();
+  hear(run.entry, run.fit, run.fit.late_check->take_heard());
 }
 
 }  // namespace levin

@@ -5,15 +5,18 @@
 // The device itself leaves out the update of a window whose loss is not finite (Optimizer::step_unless). The host
 // learns of it before it launches the next update, or before anything is to be kept: a checkpoint, a validation, the
 // end of an epoch. So nothing is ever updated with such a loss, and no state is kept that counts its update; the error
-// comes one window later, and names the batch.
+// comes one window later, and names the batch. With several ranks the same flag comes from what they said with their
+// gradients, and the host hears the rest of it (a stop, a signal) one window later too, all ranks at the same place.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "levin/strategies/late_read.h"
+#include "levin/strategies/rank_notes.h"
 #include "levin/trainer/step/nonfinite_loss.h"
 
 namespace levin {
@@ -23,26 +26,36 @@ struct Run;
 
 class LateCheck {
  public:
-  /// Null if checks must be made at once: on a CPU, which waits for nothing; with a policy that trains on, a loss
-  /// scaler or several ranks, where the host acts on the result; and if something before the update, or the update, is
-  /// host code.
+  /// Null if checks must be made at once: on a CPU, which waits for nothing; with a policy that trains on, or a loss
+  /// scaler, where the host acts on the result; with several ranks whose notes do not stay on the device; and if
+  /// something before the update, or the update, is host code.
   [[nodiscard]] static std::shared_ptr<LateCheck> make(const Run& run);
 
   /// () float32 on the loss's device: 1 if `loss`, () the window's sum of losses, or one that was seen before is not
   /// finite, else 0. Does not block. The loss stays as it is.
   [[nodiscard]] const at::Tensor& flag(const at::Tensor& loss);
-  /// Of a window whose update was launched; `loss`: () its sum of losses. Does not block.
-  void begin(const Run& run, const at::Tensor& loss);
+  /// The same of all ranks, from the notes that they sent with the window's gradients: (kRankNotes) on the device.
+  [[nodiscard]] static at::Tensor flag_of_ranks(const at::Tensor& heard);
+  /// Of a window whose update was launched; `loss`: () its sum of losses; `heard`: the notes of all ranks, undefined
+  /// with a single one. Does not block.
+  void begin(const Run& run, const at::Tensor& loss, const at::Tensor& heard);
   /// Does nothing if no check is open. Blocks until the device has computed that window. Throws NonFiniteLossError.
   void finish();
+  /// The other notes of windows that were finished, once.
+  [[nodiscard]] RankNotes take_heard() { return std::exchange(heard_, RankNotes()); }
 
  private:
   at::Tensor flag_, one_;  // of the device; made once, because each of them would be a kernel in every step
-  LateRead read_;
+  LateRead read_;          // of the loss, or of what all ranks said
+  at::Tensor loss_ = {};   // of the open window, if ranks said something: read if it is not finite
+  bool reads_notes_ = false;
+  RankNotes heard_ = {};
   std::optional<LossPlace> open_ = std::nullopt;
 };
 
 /// LateCheck::finish of the fit's check, if it has one.
 void finish_late_check(const Fit& fit);
+/// The same where all ranks do it, and so may act on what they said: an update, a validation, the end of an epoch.
+void finish_late_check_and_hear(Run& run);
 
 }  // namespace levin

@@ -120,7 +120,7 @@ at::Tensor window_flags(Run& run, const at::Tensor& loss, const at::Tensor& foun
 WindowResult judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss) {
   if (run.fit.batches != nullptr) run.fit.batches->send_ahead();  // the device has the step to compute meanwhile
   if (run.fit.late_check != nullptr) {
-    run.fit.late_check->begin(run, loss);
+    run.fit.late_check->begin(run, loss, /*heard=*/{});
     return WindowResult::good;
   }
   const at::Tensor here = flags.cpu();

@@ -89,7 +89,8 @@ bool keep_or_note(Run& run, const at::Tensor& loss) {
   if (run.fit.epoch.window.unread_loss.defined()) {
     run.fit.epoch.window.unread_loss.add_(loss.detach().reshape({}));
   } else if (is_whole_window(run, loss)) {
-    run.fit.epoch.window.unread_loss = loss.detach().reshape({});
+    // Not detach(): what checks it writes to it, though the same value, and backward may need the loss.
+    run.fit.epoch.window.unread_loss = loss.variable_data().reshape({});
   } else {
     run.fit.epoch.window.unread_loss = loss.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true).reshape({});
   }

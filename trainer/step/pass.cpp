@@ -1,7 +1,10 @@
 #include "levin/trainer/step/pass.h"
 
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <optional>
@@ -42,6 +45,32 @@ at::Tensor said_in_step(const Run& run) {
   if (!losses.defined() || !said.defined()) return said;
   static_assert(static_cast<size_t>(RankNote::nonfinite_loss) == 0);
   return at::cat({at::isfinite(losses).logical_not().to(said.scalar_type()).reshape({1}), said.slice(0, 1)});
+}
+
+// What this rank says with its gradients, on the device, which finds out whether a loss of the window is not finite.
+at::Tensor said_on_device(Run& run) {
+  const at::NoGradGuard no_grad;
+  const RankNotes own = take_notes(run.entry, run.fit, /*sync=*/true);
+  const auto number = at::TensorOptions(at::kFloat).device(run.strategy->device());
+  at::Tensor said = own.empty() ? at::zeros({static_cast<int64_t>(kRankNotes)}, number) : notes_tensor(own).to(number);
+  const at::Tensor& losses = run.fit.epoch.window.unread_loss;
+  if (losses.defined()) {
+    at::Tensor flag = said.select(0, static_cast<int64_t>(RankNote::nonfinite_loss));
+    at::_amp_foreach_non_finite_check_and_unscale_(losses, flag, at::ones({}, number));
+  }
+  return said;
+}
+
+// Whether what ranks say stays on the device until LateCheck reads it.
+bool hears_late(const Run& run) {
+  return run.has_peers() && run.fit.late_check != nullptr;
+}
+
+// `loss`: undefined on a rank that has none.
+void run_backward_and_hear_late(Run& run, const at::Tensor& loss, bool sync) {
+  const at::Tensor heard =
+      run.strategy->backward_recorded(scaled(run, loss), sync, sync ? said_on_device(run) : at::Tensor());
+  if (sync) run.fit.epoch.window.heard = heard;
 }
 
 // Where they were already taken for a recording, because it runs this step too.
@@ -129,6 +158,8 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
     const HookScope scope(run.entry, Hook::backward);
     if (run.fit.recording != nullptr && run.has_peers()) {
       run.fit.recording->heard = run.strategy->backward_recorded(scaled(run, loss), sync, said_in_step(run));
+    } else if (hears_late(run)) {
+      run_backward_and_hear_late(run, loss, sync);
     } else {
       hear(run.entry, run.fit, run.strategy->backward(scaled(run, loss), sync, own_notes(run, sync)));
     }
@@ -142,6 +173,7 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
 void run_backward_without_loss(Run& run, bool sync) {
   if (!run.has_peers() || !(sync || run.strategy->has_sharded_weights())) return;
   run.entry.time_split.enter(StepPart::backward);
+  if (hears_late(run)) return run_backward_and_hear_late(run, {}, sync);
   hear(run.entry, run.fit, run.strategy->backward_without_loss(sync, own_notes(run, sync)));
 }
 

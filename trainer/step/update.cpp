@@ -59,17 +59,25 @@ void record_update(Run& run, const at::Tensor& found_inf) {
 
 // See Note [Late checks] in late_check.h.
 void update_before_check(Run& run) {
+  LateCheck& check = *run.fit.late_check;
   const at::Tensor loss = std::exchange(run.fit.epoch.window.unread_loss, at::Tensor());
-  const at::Tensor flag = loss.defined() ? run.fit.late_check->flag(loss) : at::Tensor();
+  const at::Tensor heard = std::exchange(run.fit.epoch.window.heard, at::Tensor());
+  at::Tensor flag;
+  if (heard.defined()) {
+    flag = LateCheck::flag_of_ranks(heard);
+  } else if (loss.defined()) {
+    flag = check.flag(loss);
+  }
   if (run.fit.batches != nullptr) run.fit.batches->send_ahead();
-  run.fit.late_check->finish();  // of the window before: the device has this one to compute meanwhile
+  finish_late_check_and_hear(run);  // of the window before: the device has this one to compute meanwhile
   Optimizer& optimizer = run.fit.optimizers[0].optimizer();
   before_update(run, optimizer);
   {
     const HookScope scope(run.entry, Hook::optimizer_step);
     step_optimizer(run, [&] { flag.defined() ? optimizer.step_unless(flag) : optimizer.step(); });
   }
-  count_window(run, flag.defined() ? judge_window(run, flag, loss) : WindowResult::good);
+  if (flag.defined()) check.begin(run, loss, heard);
+  count_window(run, WindowResult::good);
 }
 
 }  // namespace
