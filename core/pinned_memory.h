@@ -5,8 +5,8 @@
 
 namespace levin {
 
-/// `tensor`, on the CPU, without gaps in pinned memory: itself if it is that already. Throws c10::Error where
-/// LibTorch's accelerator has no such memory, or there is no accelerator.
+/// `tensor`, on the CPU, without gaps in pinned memory: itself if it is that already, or is not strided. Throws
+/// c10::Error where LibTorch's accelerator has no such memory, or there is no accelerator.
 [[nodiscard]] at::Tensor pinned(const at::Tensor& tensor);
 
 }  // namespace levin

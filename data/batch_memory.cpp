@@ -35,15 +35,13 @@ at::Tensor empty_batch(at::IntArrayRef sizes, const at::TensorOptions& options) 
 
 void pin_tensors(Batch& batch) {
   const auto pin = [](at::Tensor& tensor) {
-    if (!pins || !tensor.defined() || !tensor.is_cpu() || tensor.layout() != at::kStrided) return;
-    try {
-      tensor = pinned(tensor);
-    } catch (const c10::Error&) {
-      pins = false;
-    }
+    if (tensor.defined() && tensor.is_cpu()) tensor = pinned(tensor);
   };
-  for (at::Tensor& tensor : batch.tensors) pin(tensor);
-  visit_values(batch, pin);
+  try {
+    for (at::Tensor& tensor : batch.tensors) pin(tensor);
+    visit_values(batch, pin);
+  } catch (const c10::Error&) {  // the rest stays where it is
+  }
 }
 
 }  // namespace levin

@@ -24,7 +24,7 @@ class PinnedBatches {
 /// memory left, and for a tensor that is not on the CPU. For get_batch() of data sets and for collate functions.
 [[nodiscard]] at::Tensor empty_batch(at::IntArrayRef sizes, const at::TensorOptions& options);
 
-/// Within PinnedBatches: copies tensors of the batch that are on the CPU, and not pinned, to pinned memory.
+/// Copies the tensors of the batch that are on the CPU, and not pinned, to pinned memory, as long as there is some.
 void pin_tensors(Batch& batch);
 
 }  // namespace levin

@@ -41,7 +41,7 @@ std::shared_ptr<StreamCopier> StreamCopier::make(at::Device device) {
 // A copy from ordinary memory is not asynchronous, nor is that of a part with gaps, such as the columns of a larger
 // tensor: LibTorch first copies it to ordinary memory. Without pinned memory the copies are correct, but late.
 at::Tensor StreamCopier::copied_from(const at::Tensor& tensor) {
-  if (!pins_ || tensor.layout() != at::kStrided) return tensor;
+  if (!pins_) return tensor;
   try {
     return pinned(tensor);
   } catch (const c10::Error&) {  // there is none left

@@ -46,8 +46,7 @@ Batch BatchFetcher::fetch(int64_t batch_idx, const std::atomic<bool>* abandoned)
 
 Batch BatchFetcher::fetch_ahead(int64_t batch_idx, const std::atomic<bool>& abandoned) const {
   Batch batch = fetch(batch_idx, &abandoned);
-  const PinnedBatches in_pinned_memory(pass_.pins_memory);
-  pin_tensors(batch);
+  if (pass_.pins_memory) pin_tensors(batch);
   return batch;
 }
 

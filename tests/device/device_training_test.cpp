@@ -246,7 +246,7 @@ TEST(DeviceTraining, splits_batches_over_two_devices) {
   for (const at::Tensor& tensor : both.tensors) EXPECT_TRUE(tensor.isfinite().all().item<bool>());
 }
 
-// The threads in which the gradient of the last layer's weight was computed.
+// The threads in which the gradient of the output was computed.
 std::set<std::thread::id> threads_of_backward(const TrainerOptions& options) {
   struct Looks : DeviceNet {
     at::Tensor forward(const at::Tensor& x) override {

@@ -1,6 +1,5 @@
 #include "levin/trainer/step/loss_scaling.h"
 
-#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -94,8 +93,7 @@ at::Tensor nonfinite_flag(Run& run, const at::Tensor& loss, const at::TensorOpti
   // Without a loss of its own the rank has heard them as it does otherwise; such a step is not replayed.
   if (notes != nullptr && run.fit.heard.take(RankNote::nonfinite_loss)) return at::ones({}, flag);
   at::Tensor found = at::zeros({}, flag);
-  // One operator, where isfinite() is five: recorded steps have it too. Times one, the loss stays as it is.
-  if (loss.defined()) at::_amp_foreach_non_finite_check_and_unscale_(loss, found, at::ones({}, flag));
+  if (loss.defined()) mark_if_not_finite(found, loss);  // recorded steps have it too
   return found;
 }
 

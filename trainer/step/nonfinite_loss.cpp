@@ -1,5 +1,8 @@
 #include "levin/trainer/step/nonfinite_loss.h"
 
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/ones.h>
+
 #include <cmath>
 
 #include "levin/core/console.h"
@@ -98,6 +101,11 @@ bool keep_or_note(Run& run, const at::Tensor& loss) {
   if (!run.has_peers() || !loss.is_cpu() || run.fit.recording != nullptr) return true;
   if (!std::isfinite(loss_value(run.fit.epoch.window.unread_loss))) run.fit.to_say.add(RankNote::nonfinite_loss);
   return true;
+}
+
+// One operator, where isfinite() is five. Times one, the loss stays as it is.
+void mark_if_not_finite(at::Tensor flag, const at::Tensor& loss) {
+  at::_amp_foreach_non_finite_check_and_unscale_(loss, flag, at::ones({}, flag.options()));
 }
 
 void act_on_nonfinite(Run& run, double value) {

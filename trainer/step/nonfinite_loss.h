@@ -33,6 +33,9 @@ struct LossPlace {
 /// newest checkpoint (Fit::rollback_due).
 void act_on_nonfinite(Run& run, double value);
 
+/// Sets `flag`, () float32 on the device of `loss`, to 1 if the loss is not finite; else leaves it. Does not block.
+void mark_if_not_finite(at::Tensor flag, const at::Tensor& loss);
+
 /// Whether keep_or_note only records losses: if reading a loss makes the host wait, or gradients are read anyway.
 [[nodiscard]] bool notes_losses(const Run& run);
 

@@ -1,9 +1,7 @@
 #include "levin/trainer/step/pass.h"
 
-#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/isfinite.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
@@ -19,6 +17,7 @@
 #include "levin/trainer/step/loss_shapes.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/module_replicas.h"
+#include "levin/trainer/step/nonfinite_loss.h"
 #include "levin/trainer/step/step_notes.h"
 #include "levin/trainer/step/step_share.h"
 
@@ -54,10 +53,7 @@ at::Tensor said_on_device(Run& run) {
   const auto number = at::TensorOptions(at::kFloat).device(run.strategy->device());
   at::Tensor said = own.empty() ? at::zeros({static_cast<int64_t>(kRankNotes)}, number) : notes_tensor(own).to(number);
   const at::Tensor& losses = run.fit.epoch.window.unread_loss;
-  if (losses.defined()) {
-    at::Tensor flag = said.select(0, static_cast<int64_t>(RankNote::nonfinite_loss));
-    at::_amp_foreach_non_finite_check_and_unscale_(losses, flag, at::ones({}, number));
-  }
+  if (losses.defined()) mark_if_not_finite(said.select(0, static_cast<int64_t>(RankNote::nonfinite_loss)), losses);
   return said;
 }
 
