@@ -25,6 +25,10 @@ class RankCollectives {
   /// Reduces over all ranks; every rank gets the result. Blocks until all arrive.
   [[nodiscard]] virtual at::Tensor reduce(const at::Tensor& value, ReduceOp op) = 0;
 
+  /// The sum over all ranks of a tensor on the strategy's device. Every rank. With NCCL it is summed behind the
+  /// device's work so far, and the host does not wait; otherwise as reduce().
+  [[nodiscard]] virtual at::Tensor sum_on_device(const at::Tensor& value) { return reduce(value, ReduceOp::sum); }
+
   /// True on every rank if it is true on any. Blocks until all arrive.
   [[nodiscard]] virtual bool any(bool value) = 0;
 

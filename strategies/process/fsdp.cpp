@@ -186,33 +186,40 @@ void FSDP::before_forward(bool sync) {
 }
 
 RankNotes FSDP::backward(const at::Tensor& loss, bool sync, const RankNotes& own) {
-  // Inside an accumulation window gradients are not reduced until its end, unless earlier gradients are parts, which
-  // were zeroed in place.
-  const bool reduces = is_sharded() && (sync || options_.stage == 3 || engine_->reducer->has_parts());
-  if (reduces) engine_->reducer->begin();
-  gradient_.backward(loss);
-  return reduces ? finish_backward(sync, own) : RankNotes();
+  const at::Tensor heard = backward_recorded(loss, sync, sync ? notes_tensor(own) : at::Tensor());
+  return heard.defined() ? notes_of(heard) : RankNotes();
 }
 
 RankNotes FSDP::backward_without_loss(bool sync, const RankNotes& own) {
-  if (!is_sharded() || (!sync && options_.stage < 3)) return {};
-  engine_->reducer->begin();
-  if (engine_->gatherer) {
-    engine_->gatherer->replay_rest([this](size_t count) { engine_->reducer->send_first(count); });
-  }
-  return finish_backward(sync, own);
+  return backward({}, sync, own);
 }
 
-RankNotes FSDP::finish_backward(bool sync, const RankNotes& own) {
-  if (engine_->gatherer) engine_->gatherer->end_step();
-  if (!sync) {
-    engine_->reducer->end(nullptr);
-    return {};
+at::Tensor FSDP::backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own) {
+  // Inside an accumulation window gradients are not reduced until its end, unless earlier gradients are parts, which
+  // were zeroed in place.
+  const bool has_parts = is_sharded() && loss.defined() && engine_->reducer->has_parts();
+  const bool reduces = is_sharded() && (sync || options_.stage == 3 || has_parts);
+  if (reduces) engine_->reducer->begin();
+  if (loss.defined()) {
+    gradient_.backward(loss);
+  } else if (reduces) {
+    replay_others();
   }
-  auto numbers = own.numbers();
-  engine_->reducer->end(&numbers);
-  first_step_done();
-  return RankNotes::from(numbers);
+  return reduces ? finish_backward(own) : own;
+}
+
+// On a rank without a loss: takes part in what the others communicate in their backward passes.
+void FSDP::replay_others() {
+  if (!engine_->gatherer) return;
+  engine_->gatherer->replay_rest([this](size_t count) { engine_->reducer->send_first(count); });
+}
+
+// `own`: undefined inside an accumulation window.
+at::Tensor FSDP::finish_backward(const at::Tensor& own) {
+  if (engine_->gatherer) engine_->gatherer->end_step();
+  at::Tensor heard = engine_->reducer->end(own);
+  if (own.defined()) first_step_done();
+  return heard;
 }
 
 void FSDP::begin_evaluation() {

@@ -92,6 +92,8 @@ class FSDP final : public ParallelStrategy {
   void before_forward(bool sync) override;
   [[nodiscard]] RankNotes backward(const at::Tensor& loss, bool sync, const RankNotes& own) override;
   [[nodiscard]] RankNotes backward_without_loss(bool sync, const RankNotes& own) override;
+  [[nodiscard]] at::Tensor backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own) override;
+  [[nodiscard]] bool has_notes_on_device() const override { return !device().is_cpu() && !options_.cpu_offload; }
 
   [[nodiscard]] bool is_sharded() const override { return !units_.empty(); }
   [[nodiscard]] bool shards_modules() const override { return true; }
@@ -120,7 +122,8 @@ class FSDP final : public ParallelStrategy {
 
   [[nodiscard]] bool shares_weights(bool training) const;
   void make_units();
-  [[nodiscard]] RankNotes finish_backward(bool sync, const RankNotes& own);
+  void replay_others();
+  [[nodiscard]] at::Tensor finish_backward(const at::Tensor& own);
   void gather_wholes();
   [[nodiscard]] at::Tensor padded(const at::Tensor& parameter, const at::Tensor& part) const;
   [[nodiscard]] at::Tensor put_together(const at::Tensor& parameter, const at::Tensor& padded_parts) const;

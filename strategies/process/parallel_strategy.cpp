@@ -110,6 +110,14 @@ at::Tensor ParallelStrategy::reduce(const at::Tensor& value, ReduceOp op) {
   return collectives_->reduce(value, op);
 }
 
+at::Tensor ParallelStrategy::sum_on_device(const at::Tensor& value) {
+  if (value.is_cpu()) return reduce(value, ReduceOp::sum);  // also of a model that is updated on the CPU
+  std::vector<at::Tensor> sums = {value.detach().clone()};
+  const Group ranks = group("gradients");
+  wait_for(*ranks->allreduce(sums), *ranks, "a reduction");
+  return sums[0];
+}
+
 bool ParallelStrategy::any(bool value) {
   if (world_.size == 1) return value;
   return collectives_->reduce(at::scalar_tensor(value ? 1.0 : 0.0), ReduceOp::max).item<float>() > 0;

@@ -28,6 +28,7 @@ class ParallelStrategy : public Strategy {
   void join(const World& world) override;
   void use_sync_batchnorm() override { sync_batchnorm_ = true; }
   [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp op) override;
+  [[nodiscard]] at::Tensor sum_on_device(const at::Tensor& value) override;
   [[nodiscard]] bool any(bool value) override;
   void barrier() override;
   [[nodiscard]] at::Tensor gather(const at::Tensor& value) override;

@@ -1,6 +1,7 @@
 #include "levin/strategies/process/shard_reducer.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -216,18 +217,45 @@ void ShardReducer::receive_oldest() {
 
 // Reduces which parameters have a gradient on any rank: one without a gradient on all ranks gets none, as in a single
 // process, so that weight decay does not change it. The notes are reduced with it.
-at::Tensor ShardReducer::start_agreement(const Notes& notes, c10::intrusive_ptr<c10d::Work>& work) {
-  std::vector<double> own(notes.begin(), notes.end());
-  for (const Progress& progress : progress_) own.insert(own.end(), progress.used.begin(), progress.used.end());
+at::Tensor ShardReducer::start_agreement(const at::Tensor& notes, c10::intrusive_ptr<c10d::Work>& work) {
   const auto device = units_.empty() ? at::Device(at::kCPU) : units_[0]->whole().device();
-  const at::Tensor local = at::empty({static_cast<int64_t>(own.size())}, at::kDouble);
-  std::copy(own.begin(), own.end(), local.mutable_data_ptr<double>());
-  std::vector<at::Tensor> sums = {local.to(device)};
+  tell_used(device, notes.scalar_type());
+  std::vector<at::Tensor> sums = {at::cat({notes.to(device), told_numbers_})};
   work = group_->allreduce(sums);
   return sums[0];
 }
 
-void ShardReducer::end(Notes* notes) {
+// Mostly the same in every step: then nothing is copied to the device.
+void ShardReducer::tell_used(at::Device device, at::ScalarType type) {
+  std::vector<bool> used;
+  for (const Progress& progress : progress_) used.insert(used.end(), progress.used.begin(), progress.used.end());
+  if (told_numbers_.defined() && used == told_) return;
+  const at::Tensor numbers = at::empty({static_cast<int64_t>(used.size())}, at::kDouble);
+  std::copy(used.begin(), used.end(), numbers.mutable_data_ptr<double>());
+  told_ = std::move(used);
+  told_numbers_ = numbers.to(at::TensorOptions(type).device(device));
+}
+
+// Whether this rank has a gradient of every parameter that is trained, so that others need not be asked.
+bool ShardReducer::knows_used() const {
+  for (size_t u = 0; u < units_.size(); ++u) {
+    for (size_t i = 0; i < progress_[u].used.size(); ++i) {
+      if (!progress_[u].used[i] && units_[u]->entries()[i].param.requires_grad()) return false;
+    }
+  }
+  return true;
+}
+
+// `sums`: see start_agreement(). Reads them, so the host waits for the device.
+void ShardReducer::hear_used(const at::Tensor& sums) {
+  const at::Tensor here = sums.to(at::kCPU, at::kDouble);
+  const auto* used = here.const_data_ptr<double>() + kRankNotes;
+  for (Progress& progress : progress_) {
+    for (size_t i = 0; i < progress.used.size(); ++i) progress.used[i] = *used++ > 0;
+  }
+}
+
+at::Tensor ShardReducer::end(const at::Tensor& notes) {
   const OperatorWatch::Unseen unseen;
   const at::NoGradGuard no_grad;
   active_ = false;
@@ -235,24 +263,14 @@ void ShardReducer::end(Notes* notes) {
   send_complete();
   c10::intrusive_ptr<c10d::Work> work;
   at::Tensor sums;
-  if (notes != nullptr) sums = start_agreement(*notes, work);
+  if (notes.defined()) sums = start_agreement(notes, work);
   while (!messages_.empty()) receive_oldest();
-  std::vector<char> used;
-  if (notes != nullptr) {
+  if (notes.defined()) {
     wait_for(*work, *group_, "agreeing on the step's gradients");
-    sums = sums.cpu();
-    const auto* numbers = sums.const_data_ptr<double>();
-    std::copy_n(numbers, notes->size(), notes->begin());
-    for (auto k = static_cast<int64_t>(kRankNotes); k < sums.numel(); ++k) used.push_back(numbers[k] > 0 ? 1 : 0);
+    if (!knows_used()) hear_used(sums);
   }
-  size_t first = 0;
-  for (size_t u = 0; u < units_.size(); ++u) {
-    for (size_t i = 0; i < progress_[u].used.size(); ++i) {
-      if (notes != nullptr) progress_[u].used[i] = used[first + i] != 0;
-    }
-    first += progress_[u].used.size();
-    hand_out(u, notes == nullptr);
-  }
+  for (size_t u = 0; u < units_.size(); ++u) hand_out(u, !notes.defined());
+  return notes.defined() ? sums.narrow(0, 0, static_cast<int64_t>(kRankNotes)) : at::Tensor();
 }
 
 // `all`: inside an accumulation window it is not yet known which parameters have a gradient on another rank.

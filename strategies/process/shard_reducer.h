@@ -3,7 +3,6 @@
 // gradients.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,7 +21,6 @@ namespace levin {
 class ShardReducer {
  public:
   using Units = std::vector<std::unique_ptr<FlatUnit>>;
-  using Notes = std::array<double, kRankNotes>;
   struct Options {
     int64_t ranks = 1;
     bool keeps_whole = false;                       // stage 1
@@ -44,9 +42,10 @@ class ShardReducer {
   void begin();
   /// Between the two, on a rank without a loss: sends the first `count` units in the order of sending.
   void send_first(size_t count);
-  /// Called after it: makes the parameters' gradients the means over ranks. `notes`, if given, become their sums over
-  /// ranks. Blocks until all ranks call it.
-  void end(Notes* notes);
+  /// Called after it: makes the parameters' gradients the means over ranks. `notes`, if defined: (kRankNotes) of this
+  /// rank; returns their sums over ranks, on the units' device. Blocks until all ranks call it; with NCCL only if some
+  /// parameter got no gradient on this rank, because others decide then whether it has one.
+  [[nodiscard]] at::Tensor end(const at::Tensor& notes);
 
  private:
   class Hook;
@@ -59,7 +58,10 @@ class ShardReducer {
   void send(size_t unit);
   void receive_oldest();
   [[nodiscard]] at::Tensor packed(size_t unit);
-  [[nodiscard]] at::Tensor start_agreement(const Notes& notes, c10::intrusive_ptr<c10d::Work>& work);
+  [[nodiscard]] at::Tensor start_agreement(const at::Tensor& notes, c10::intrusive_ptr<c10d::Work>& work);
+  void tell_used(at::Device device, at::ScalarType type);
+  [[nodiscard]] bool knows_used() const;
+  void hear_used(const at::Tensor& sums);
   void hand_out(size_t unit, bool all);
 
   Units& units_;
@@ -67,6 +69,8 @@ class ShardReducer {
   Options options_;
   std::vector<Progress> progress_;  // by unit
   std::vector<Message> messages_;   // in flight, oldest first
+  std::vector<bool> told_;          // by parameter of all units: used, as last sent
+  at::Tensor told_numbers_;         // the same as numbers, on the units' device
   bool active_ = false;
   size_t next_ = 0;  // in the order of sending, which is the same on all ranks: last unit first
 };

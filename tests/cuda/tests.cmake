@@ -19,6 +19,8 @@ add_library(levin_simulated_gpu SHARED
   ${simulated}/blas.cpp
   ${simulated}/memory.cpp
   ${simulated}/nccl.cpp
+  ${simulated}/nccl_meeting.cpp
+  ${simulated}/nccl_numbers.cpp
   ${simulated}/not_simulated.cpp
   ${simulated}/report.cpp
   ${simulated}/runtime_device.cpp
@@ -55,17 +57,21 @@ foreach(way IN ITEMS in_order on_threads)
   endif()
   set_tests_properties(simulated_gpu.${way} PROPERTIES LABELS cuda TIMEOUT 300 ENVIRONMENT "${environment}")
 endforeach()
-# Several ranks, each on a GPU of its own: the tests of tests/ranks about what ranks tell each other, by gloo.
-foreach(name equivalence notes agreement idle_rank recompute)
-  add_test(NAME simulated_gpu.ranks_${name}
-    COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/${name}_test.py" $<TARGET_FILE:rank_program>)
-  set_tests_properties(simulated_gpu.ranks_${name} PROPERTIES LABELS cuda TIMEOUT 300
-    ENVIRONMENT "${simulated_environment};SIMULATED_GPUS=4;LEVIN_TEST_ON_GPUS=1")
+# Several ranks, each on a GPU of its own: tests of tests/ranks by gloo, and by NCCL on streams that work late.
+foreach(backend IN ITEMS gloo nccl)
+  set(names equivalence notes agreement idle_rank recompute)
+  set(environment ${simulated_environment} SIMULATED_GPUS=4 "LEVIN_TEST_ON_GPUS=${backend}")
+  if(backend STREQUAL "nccl")
+    list(APPEND names fsdp fsdp_checkpoint stopping faults)
+    list(APPEND environment SIMULATED_GPU_THREADS=1 SIMULATED_GPU_KERNEL_US=20)
+  endif()
+  foreach(name IN LISTS names)
+    add_test(NAME simulated_gpu.${backend}_${name}
+      COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/${name}_test.py" $<TARGET_FILE:rank_program>)
+    set_tests_properties(simulated_gpu.${backend}_${name} PROPERTIES LABELS cuda TIMEOUT 600
+      ENVIRONMENT "${environment}")
+  endforeach()
 endforeach()
-add_test(NAME simulated_gpu.ranks_on_threads
-  COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/agreement_test.py" $<TARGET_FILE:rank_program>)
-set_tests_properties(simulated_gpu.ranks_on_threads PROPERTIES LABELS cuda TIMEOUT 300 ENVIRONMENT
-  "${simulated_environment};SIMULATED_GPUS=2;LEVIN_TEST_ON_GPUS=1;SIMULATED_GPU_THREADS=1;SIMULATED_GPU_KERNEL_US=50")
 levin_test(simulated_gpu LABEL cuda LIBS levin_simulated_gpu FILES support/simulated_gpu_test.cpp)
 target_include_directories(simulated_gpu_test SYSTEM PRIVATE
   $<TARGET_PROPERTY:levin::torch_cuda,INTERFACE_INCLUDE_DIRECTORIES>)

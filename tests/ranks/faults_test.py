@@ -6,8 +6,17 @@ import pathlib
 import shutil
 import signal
 import time
+import unittest
 
-from ranks import RanksTest, alive, children, free_port, main
+from ranks import ON_GPUS, ON_NCCL, RanksTest, alive, children, free_port, main
+
+# What a rank says where another hangs.
+TIMED_OUT = r"reducing gradients failed: Timed out waiting 2000ms for rank 1 \(process \d+\)\."
+TIMED_OUT_AFTER_3_S = r".* failed: .*Timed out waiting 3000ms.*"
+if ON_NCCL:
+    TIMED_OUT = (r"a collective failed: Watchdog caught collective operation timeout: WorkNCCL\(.*\) ran for 2\d\d\d "
+                 r"milliseconds before timing out\.")
+    TIMED_OUT_AFTER_3_S = TIMED_OUT.replace("2", "3")
 
 
 def shared_memory(pid):
@@ -58,8 +67,7 @@ class Faults(RanksTest):
         self.assertNotEqual(status, 0)
         self.assertLess(time.monotonic() - start, 20)
         self.assertRegex(errors, r"rank 1 was in train, epoch 0, batch 20, global step 20, [2-9]\.?\d* s ago")
-        self.assertRegex(errors, r"rank 0 of 2: reducing gradients failed: Timed out waiting 2000ms for rank 1 \(process \d+\)\. "
-                                 r"Another rank ended or hangs; see its output\.")
+        self.assertRegex(errors, r"rank 0 of 2: " + TIMED_OUT + r" Another rank ended or hangs; see its output\.")
 
     def test_no_rank_outlives_its_launcher(self):
         process = self.start("samples=4000", "batch=1", "slow=5", "devices=2")
@@ -73,6 +81,7 @@ class Faults(RanksTest):
             time.sleep(0.05)
         self.assertFalse([rank for rank in ranks if alive(rank)])
 
+    @unittest.skipIf(ON_GPUS, "GPUs do not communicate through shared memory")
     def test_a_job_that_is_killed_amid_a_step_leaves_no_shared_memory(self):
         process = self.start("samples=4000", "batch=1", "slow=5", "devices=2", start_new_session=True)
         self.wait_until(lambda: [len(shared_memory(rank)) for rank in children(process.pid)] == [2, 2],
@@ -179,8 +188,7 @@ class Nodes(RanksTest):
                 said = nodes[1 - frozen].communicate(timeout=90)[1]
                 nodes[frozen].kill()  # its rank dies with it
                 self.assertEqual(nodes[1 - frozen].returncode, 1, said)
-                self.assertRegex(said, rf"rank {1 - frozen} of 2: .* failed: .*Timed out waiting 3000ms.*"
-                                       r"Another rank ended or hangs")
+                self.assertRegex(said, rf"rank {1 - frozen} of 2: " + TIMED_OUT_AFTER_3_S + " Another rank ended or hangs")
                 self.assertRegex(said, message)
                 shutil.rmtree(pathlib.Path(self.out) / "levin_logs")
 

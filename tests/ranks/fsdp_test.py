@@ -1,6 +1,8 @@
 """fsdp: weights, gradients and optimizer state shared out over ranks end where ddp does, in less memory."""
 
-from ranks import FSDP_STAGES, RanksTest, fsdp, main
+import unittest
+
+from ranks import FSDP_STAGES, ON_GPUS, RanksTest, fsdp, main
 
 
 class SameAsDdp(RanksTest):
@@ -123,6 +125,15 @@ class Types(RanksTest):
             self.assertNotEqual(reports[0]["weights"], plain[0]["weights"])
             self.assert_close(reports[0]["weights"], plain[0]["weights"], 1e-2)
 
+    @unittest.skipUnless(ON_GPUS, "a run on the CPU has nothing to offload")
+    def test_what_is_offloaded_and_updated_on_the_cpu_ends_where_the_others_do(self):
+        plain, *stages = self.train_each(["samples=48"], *[["samples=48", "cpu_offload", *fsdp(stage)]
+                                                           for stage in FSDP_STAGES], ranks=2)
+        for reports in stages:
+            self.assertEqual(reports[0]["weights"], reports[1]["weights"])
+            self.assert_close(reports[0]["weights"], plain[0]["weights"])
+
+    @unittest.skipIf(ON_GPUS, "a GPU's run has something to offload")
     def test_offloading_on_a_cpu_says_that_there_is_nothing_to_move(self):
         status, errors = self.run_words("samples=16", "cpu_offload", *fsdp(2), "devices=2")
         self.assertEqual(status, 0, errors)

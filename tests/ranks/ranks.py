@@ -21,8 +21,9 @@ CLEAN = {k: v for k, v in os.environ.items()
                               "LEVIN_LAUNCH", "LEVIN_SECRET"))}
 CLEAN["OMP_NUM_THREADS"] = "1"
 
-# rank_program then runs on GPUs, the simulated one's too, with gloo.
+# rank_program then runs on GPUs, the simulated one's too: gloo or nccl.
 ON_GPUS = "LEVIN_TEST_ON_GPUS" in os.environ
+ON_NCCL = os.environ.get("LEVIN_TEST_ON_GPUS") == "nccl"
 
 
 FSDP_STAGES = (1, 2, 3)

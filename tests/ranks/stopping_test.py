@@ -8,10 +8,14 @@ import subprocess
 import threading
 import time
 
-from ranks import CLEAN, PROGRAM, RanksTest, alive, children, free_port, fsdp, main, state
+from ranks import CLEAN, ON_NCCL, PROGRAM, RanksTest, alive, children, free_port, fsdp, main, state
 
 LONG = ("samples=400000", "batch=1", "slow=5", "checkpoint")
 UNLIMITED = "stop_grace=100000"
+WAITS = f"rank 0 of 2 {'waits for its device' if ON_NCCL else 'is in a backward pass'}, which waits for the others' gradients"
+# Words of a run, and what it waits for. With NCCL stage 3 waits where the device does, which on the simulated GPU is
+# inside an operator.
+WAITING = [([], WAITS), *([] if ON_NCCL else [(fsdp(3), "rank 0 of 2 waits for the others: gathering unit 0 (net.0.weight")])]
 
 
 class StoppingTest(RanksTest):
@@ -84,19 +88,17 @@ class WhatHangs(StoppingTest):
         self.assertIn("Ctrl-C came again", self.expect_killed(process, ranks, 128 + signal.SIGINT))
 
     def test_so_it_is_where_the_rank_that_waits_for_it_alone_was_signalled(self):
-        for words, waits in [([], "rank 0 of 2 is in a backward pass, which waits for the others' gradients"),
-                             (fsdp(3), "rank 0 of 2 waits for the others: gathering unit 0 (net.0.weight")]:
+        for words, waits in WAITING:
             process, ranks = self.frozen("stop_grace=2", *words)
             time.sleep(0.5)  # rank 0 reaches its wait
             os.kill(ranks[0], signal.SIGTERM)
             self.assertIn(waits, self.expect_killed(process, ranks, 128 + signal.SIGTERM))
 
     def test_a_rank_by_hand_ends_by_itself_and_names_what_it_waits_for(self):
-        for words, waits in [(["strategy=ddp"], "rank 0 of 2 is in a backward pass, which waits for the others' gradients"),
-                             (fsdp(3), "rank 0 of 2 waits for the others: gathering unit 0 (net.0.weight")]:
+        for words, waits in WAITING:
             url = f"tcp://127.0.0.1:{free_port()}"
-            first, second = (self.begin(*LONG, *words, "freeze=1:20", "timeout=100000", "stop_grace=2", "--init-method", url,
-                                        "--rank", str(rank), "--world-size", "2") for rank in range(2))
+            words = ["strategy=ddp", *LONG, *words, "freeze=1:20", "timeout=100000", "stop_grace=2", "--init-method", url]
+            first, second = (self.begin(*words, "--rank", str(rank), "--world-size", "2") for rank in range(2))
             self.wait_until(lambda: state(second.pid) == "T", "a frozen rank")
             time.sleep(0.5)
             first.terminate()

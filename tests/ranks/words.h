@@ -30,7 +30,7 @@ class Words {
   std::map<std::string, std::string> words_;
 };
 
-/// The same runs on GPUs, the simulated one's too, with gloo.
+/// The same runs on GPUs, the simulated one's too: LEVIN_TEST_ON_GPUS=gloo or nccl.
 inline bool on_gpus() {
   return std::getenv("LEVIN_TEST_ON_GPUS") != nullptr;
 }
@@ -39,7 +39,7 @@ inline bool is_alone_on_gpus() {
   return on_gpus() && std::getenv("WORLD_SIZE") == nullptr;
 }
 inline std::string backend_of(const Words& words) {
-  return words.text("backend", on_gpus() ? "gloo" : "auto");
+  return words.text("backend", on_gpus() ? std::getenv("LEVIN_TEST_ON_GPUS") : "auto");
 }
 
 }  // namespace levin::test

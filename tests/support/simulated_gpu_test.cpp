@@ -1,8 +1,12 @@
 // The simulated GPU has CUDA's rules: of what the host may read, and of what may be captured.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
+#include <nccl.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <vector>
 
@@ -118,6 +122,60 @@ TEST(SimulatedGpu, CapturesNoWaitForWhatIsNotCaptured) {
   ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
   EXPECT_EQ(cudaStreamWaitEvent(stream, before, 0), cudaErrorStreamCaptureIsolation);
   EXPECT_EQ(end(stream), cudaErrorStreamCaptureInvalidated);
+}
+
+// This process is rank 1, its child rank 0. Ends when the collective has been done.
+void run_ranks(
+    const std::function<ncclResult_t(int rank, void* numbers, ncclComm_t group, cudaStream_t stream)>& call) {
+  ::setenv("SIMULATED_GPU_THREADS", "1", 1);
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  const int rank = ::fork() == 0 ? 0 : 1;
+  ncclComm_t group = nullptr;
+  ASSERT_EQ(ncclCommInitRank(&group, 2, id, rank), ncclSuccess);
+  const Allocated device;
+  const std::vector<int> own = {rank, 10, 20, 30};
+  std::vector<int> received(kNumbers);
+  const cudaStream_t stream = new_stream();
+  ASSERT_EQ(copy(device.address, own.data(), stream), cudaSuccess);
+  ASSERT_EQ(call(rank, device.address, group, stream), ncclSuccess);
+  ASSERT_EQ(copy(received.data(), device.address, stream), cudaSuccess);
+  if (rank == 0) ::_exit(0);
+  const bool is_sum = received == std::vector<int>{1, 20, 40, 60};
+  std::fprintf(stderr, "rank 1 has %s\n", is_sum ? "the sum" : "something else");
+  ::_exit(0);
+}
+
+ncclResult_t all_reduce(int /*rank*/, void* numbers, ncclComm_t group, cudaStream_t stream) {
+  return ncclAllReduce(numbers, numbers, kNumbers, ncclInt32, ncclSum, group, stream);
+}
+
+class SimulatedNccl : public ::testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }  // streams are to work on threads there
+  void TearDown() override { GTEST_FLAG_SET(death_test_style, "fast"); }
+};
+
+TEST_F(SimulatedNccl, SumsOverRanks) {
+  EXPECT_EXIT(run_ranks(all_reduce), ::testing::ExitedWithCode(0), "rank 1 has the sum");
+}
+
+TEST_F(SimulatedNccl, NamesRanksThatCallDifferentCollectives) {
+  const auto call = [](int rank, void* numbers, ncclComm_t group, cudaStream_t stream) {
+    if (rank == 1) return all_reduce(rank, numbers, group, stream);
+    return ncclBroadcast(numbers, numbers, kNumbers, ncclInt32, 0, group, stream);
+  };
+  EXPECT_EXIT(run_ranks(call), ::testing::KilledBySignal(SIGABRT),
+              "rank 1 calls all_reduce of 4 numbers of type 2, operation 0, root 0, rank 0 calls broadcast");
+}
+
+TEST_F(SimulatedNccl, WithSeveralRanksNeedsStreamsOfTheirOwnThreads) {
+  const auto join = [] {
+    ::unsetenv("SIMULATED_GPU_THREADS");
+    ncclComm_t group = nullptr;
+    ::_exit(ncclCommInitRank(&group, 2, {}, 0) == ncclInvalidUsage ? 0 : 1);
+  };
+  EXPECT_EXIT(join(), ::testing::ExitedWithCode(0), "NCCL with several ranks needs SIMULATED_GPU_THREADS=1");
 }
 
 }  // namespace

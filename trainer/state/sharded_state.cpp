@@ -200,7 +200,7 @@ void restore_parts(Sharding& sharding, const LightningModule& module, const Stat
 
 at::Tensor norm_over_ranks(RankCollectives& ranks, const std::vector<at::Tensor>& params) {
   const at::Tensor own = get_total_norm(params);
-  return ranks.reduce(own.square(), ReduceOp::sum).sqrt_();
+  return ranks.sum_on_device(own.square()).sqrt_();
 }
 
 }  // namespace levin

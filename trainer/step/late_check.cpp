@@ -9,6 +9,7 @@
 #include <cmath>
 #include <utility>
 
+#include "levin/core/rank_status.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/step/check_recordable.h"
@@ -41,9 +42,9 @@ const at::Tensor& LateCheck::flag(const at::Tensor& loss) {
   return flag_;
 }
 
-// Ranks' sums of flags become their means with the gradients.
+// Kernels that take the flag compare it to 1; ranks' flags come as their sum or, with the gradients, as their mean.
 at::Tensor LateCheck::flag_of_ranks(const at::Tensor& heard) {
-  return heard.select(0, static_cast<int64_t>(RankNote::nonfinite_loss)).ceil().to(at::kFloat);
+  return heard.select(0, static_cast<int64_t>(RankNote::nonfinite_loss)).sign().to(at::kFloat);
 }
 
 void LateCheck::begin(const Run& run, const at::Tensor& loss, const at::Tensor& heard) {
@@ -67,12 +68,19 @@ void LateCheck::finish() {
   if (heard_.take(RankNote::nonfinite_loss)) stop_for_loss(place, loss.defined() ? loss.item().toDouble() : 0);
 }
 
+std::string device_wait_text(const Run& run) {
+  if (!run.has_peers()) return "";
+  return "rank " + std::to_string(run.strategy->rank()) + " of " + std::to_string(run.strategy->world_size()) +
+         " waits for its device, which waits for the others' gradients";
+}
+
 void finish_late_check(const Fit& fit) {
   if (fit.late_check != nullptr) fit.late_check->finish();
 }
 
 void finish_late_check_and_hear(Run& run) {
   if (run.fit.late_check == nullptr) return;
+  const RankWait waiting(device_wait_text(run));
   run.fit.late_check->finish();
   hear(run.entry, run.fit, run.fit.late_check->take_heard());
 }

@@ -13,6 +13,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "levin/strategies/late_read.h"
@@ -53,6 +54,8 @@ class LateCheck {
   std::optional<LossPlace> open_ = std::nullopt;
 };
 
+/// For a RankWait around reading what the device knows of all ranks; "" with a single one.
+[[nodiscard]] std::string device_wait_text(const Run& run);
 /// LateCheck::finish of the fit's check, if it has one.
 void finish_late_check(const Fit& fit);
 /// The same where all ranks do it, and so may act on what they said: an update, a validation, the end of an epoch.

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "levin/core/rank_status.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/hook_caller.h"
@@ -63,13 +64,16 @@ void update_before_check(Run& run) {
   const at::Tensor loss = std::exchange(run.fit.epoch.window.unread_loss, at::Tensor());
   const at::Tensor heard = std::exchange(run.fit.epoch.window.heard, at::Tensor());
   at::Tensor flag;
-  if (heard.defined()) {
-    flag = LateCheck::flag_of_ranks(heard);
-  } else if (loss.defined()) {
-    flag = check.flag(loss);
+  {
+    const RankWait waiting(device_wait_text(run));
+    if (heard.defined()) {
+      flag = LateCheck::flag_of_ranks(heard);
+    } else if (loss.defined()) {
+      flag = check.flag(loss);
+    }
+    if (run.fit.batches != nullptr) run.fit.batches->send_ahead();
+    finish_late_check_and_hear(run);  // of the window before: the device has this one to compute meanwhile
   }
-  if (run.fit.batches != nullptr) run.fit.batches->send_ahead();
-  finish_late_check_and_hear(run);  // of the window before: the device has this one to compute meanwhile
   Optimizer& optimizer = run.fit.optimizers[0].optimizer();
   before_update(run, optimizer);
   {
