@@ -22,7 +22,7 @@ class Simulation {
   }
 
   MemoryPrediction run() {
-    const int64_t fixed = cost_.parameters + cost_.optimizer_state + cost_.inputs + cost_.callbacks;
+    const int64_t fixed = cost_.fixed();
     held_ = fixed + cost_.gradients;  // those of the step before, which are freed after forward
     note(0, 0, "forward");
     for (const auto& [segment, again] : parts_) again ? forward_bare(segment) : forward(segment.first, "forward");

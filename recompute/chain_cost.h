@@ -49,12 +49,15 @@ struct ChainCost {
   int64_t optimizer_state = 0;
   int64_t inputs = 0;            // the batch
   int64_t callbacks = 0;         // tensors of callbacks, such as averages of the weights
+  int64_t workspaces = 0;        // what libraries allocate in the first pass and keep, such as cuBLAS's on a GPU
   bool gradients_stay = false;   // from step to step, instead of being allocated in each backward
   bool gradients_apart = false;  // each backward's own are held beside those that stay until all are summed (dp)
   int64_t optimizer_peak = 0;    // peak above the memory at the beginning of the update
   double optimizer_s = 0;
   int64_t segment_bytes = 0;  // for each segment besides its input: states of generators
 
+  /// What a step holds from its beginning to its end, besides gradients.
+  [[nodiscard]] int64_t fixed() const { return parameters + optimizer_state + inputs + callbacks + workspaces; }
   [[nodiscard]] bool backward_adds_gradients() const { return !gradients_stay || gradients_apart; }
 };
 

@@ -107,7 +107,7 @@ class Search {
  public:
   Search(const ChainCost& cost, int64_t budget, size_t most)
       : cost_(cost), parts_(cost), most_(most), choices_(cost.blocks.size() + 1) {
-    const int64_t fixed = cost.parameters + cost.optimizer_state + cost.inputs + cost.callbacks;
+    const int64_t fixed = cost.fixed();
     forward_room_ = budget - fixed - cost.gradients;
     backward_room_ = budget - fixed - (cost.gradients_stay ? cost.gradients : 0);
     if (forward_room_ < cost.optimizer_peak) return;

@@ -17,7 +17,7 @@ constexpr double kLeft = 84, kRight = 290, kTop = 56, kBottom = 62;
 constexpr double kText = 13;
 constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
 
-constexpr std::array kBandColours{"#d9e2ec", "#bccddd", "#e9e3d5", "#d5e8d4", "#e3d9ec"};
+constexpr std::array kBandColours{"#d9e2ec", "#bccddd", "#e9e3d5", "#d5e8d4", "#e3d9ec", "#dce9e8"};
 constexpr Svg::LineStyle kBudgetLine{.colour = "#b00020", .width = 1.5, .dashed = true};
 
 std::string bytes_of(int64_t bytes) {
@@ -93,6 +93,7 @@ class Drawing {
                                                        {"batch", cost.inputs},
                                                        {"gradients", cost.gradients}};
     if (cost.callbacks > 0) bands.emplace_back("callbacks", cost.callbacks);
+    if (cost.workspaces > 0) bands.emplace_back("workspaces", cost.workspaces);
     double below = 0;
     double row = kTop + 24 * static_cast<double>(picture_.curves.size() + (shows_budget() ? 1 : 0)) + 34;
     for (size_t k = bands.size(); k-- > 0;) {  // the topmost band first, as they lie

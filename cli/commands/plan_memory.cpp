@@ -58,7 +58,8 @@ void print_table(const MeasuredMemory& measured, MemoryBudget budget, const std:
   console.print(measured.model + " on " + measured.device + ", " + count_of(each_block(cost).size(), "block") +
                 ": parameters " + text_of(cost.parameters) + ", gradients " + text_of(cost.gradients) +
                 ", optimizer state " + text_of(cost.optimizer_state) +
-                (cost.callbacks > 0 ? ", callbacks " + text_of(cost.callbacks) : "") + ", a batch of " +
+                (cost.callbacks > 0 ? ", callbacks " + text_of(cost.callbacks) : "") +
+                (cost.workspaces > 0 ? ", workspaces " + text_of(cost.workspaces) : "") + ", a batch of " +
                 count_of(cost.batch, "sample") + " " + text_of(cost.inputs) + ". Budget " + text_of(budget.bytes) +
                 (budget.is_free_memory ? ", 9/10 of what is free." : "."));
   for (const std::string& note : measured.notes) console.print(note);

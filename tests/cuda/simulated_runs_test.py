@@ -82,7 +82,8 @@ class Runs(unittest.TestCase):
 
     def test_the_check_of_a_gpu_passes_where_memory_is_measured(self):
         done = self.check("device", "out_of_memory", "planner", SIMULATED_GPU_ONLY_SMALL="1")
-        self.assertLess(abs(done["planner"]["figures"]["no recomputation: off by"]), 0.05)
+        for plan in ("no recomputation", "each block"):  # without cuBLAS's workspace the second were off by more
+            self.assertLess(abs(done["planner"]["figures"][f"{plan}: off by"]), 0.02)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,17 @@ TEST(ChainCost, WithoutSegmentsEveryBlockIsKept) {
   EXPECT_DOUBLE_EQ(all.seconds, 4 * 3 + 2);
 }
 
+TEST(ChainCost, WhatLibrariesAndCallbacksKeepIsHeldThroughoutTheStep) {
+  ChainCost cost = plain_chain(4);
+  const int64_t peak = predict_memory(cost, {}).peak;
+  const int64_t least = least_peak(cost);
+  cost.workspaces = 500;
+  cost.callbacks = 60;
+  EXPECT_EQ(predict_memory(cost, {}).peak, peak + 560);
+  EXPECT_EQ(predict_memory(cost, {}).curve.back().bytes, 560);
+  EXPECT_EQ(least_peak(cost), least + 560);
+}
+
 TEST(ChainCost, SegmentsKeepTheirInputsAndOneInside) {
   const ChainCost cost = plain_chain(4);
   // In the last segment's backward: 3 borders, its own inside, the gradient that came, and 2.

@@ -19,6 +19,7 @@
 #include "levin/recompute/chain_recorder.h"
 #include "levin/recompute/recomputation.h"
 #include "levin/recompute/sequential_calls.h"
+#include "levin/strategies/loss_gradient.h"
 #include "levin/trainer/loops/batch_to_measure.h"
 #include "levin/trainer/plan/rank_plan.h"
 #include "levin/trainer/random_state.h"
@@ -144,8 +145,10 @@ std::optional<Stations> try_pass(Run& run, ChainBlocks& blocks, MemoryMeter& met
   recorder.end_forward(loss);
   blocks.set_recorder(nullptr);
   check_loss(loss);
+  LossGradient gradient;  // on this thread as in the run: cuBLAS keeps a workspace for each thread
+  gradient.reuse_nothing();
   recorder.begin_backward();
-  if (loss.defined()) loss.backward();
+  if (loss.defined()) gradient.backward(loss);
   recorder.end_backward();
   if (recorder.out_of_order()) return std::nullopt;
   return recorder.stations();
@@ -271,7 +274,9 @@ MeasuredChain measure(Run& run, const Batch& batch, int64_t replicas) {
   const SequentialCalls calls(*run.entry.module);
   const int64_t samples = samples_of_pass(run, batch, replicas);
   const Batch part = samples < batch.size() ? first_samples(batch, samples) : batch;
+  const int64_t before = meter->held();
   blocks.keep_only(find_blocks(run, blocks, *meter, part));
+  const int64_t workspaces = run.strategy->device().is_cpu() ? 0 : std::max<int64_t>(0, meter->held() - before);
   MeasuredChain measured;
   measured.cost = chain_cost(blocks, measure_passes(run, blocks, *meter, part));
   measured.cost.inputs = batch_bytes(batch);
@@ -295,6 +300,7 @@ MeasuredChain measure(Run& run, const Batch& batch, int64_t replicas) {
     cost->gradients_stay = run.has_peers() || run.fit.accumulate_grad_batches > 1 ||
                            (run.plan.micro_batch_size > 0 && run.plan.micro_batch_size < batch.size());
     cost->gradients_apart = replicas > 1 && run.strategy->device().is_cpu();  // see strategies/device/parallel_backward
+    cost->workspaces = workspaces;
     for (const auto& callback : run.entry.callbacks) cost->callbacks += callback->held_bytes(*run.entry.module);
   }
   measure_update(run, *meter, measured.cost);

@@ -27,9 +27,9 @@ std::string text_of(int64_t bytes) {
 
 // The memory available to a step: memory that is in use between two steps is not free, but belongs to it. A tenth is
 // left for fragmentation and for memory that is not in tensors.
-MemoryBudget free_for_step(const Run& run, int64_t parameters) {
+MemoryBudget free_for_step(const Run& run, const ChainCost& cost) {
   const int64_t free = free_memory(run.strategy->device());
-  return {parameters + free - free / 10, true};
+  return {cost.parameters + cost.workspaces + free - free / 10, true};
 }
 
 std::string joined(const std::vector<std::string>& names, const char* between) {
@@ -105,7 +105,7 @@ bool plan_recomputation(Run& run) {
   if (!measure_only && !asked.is_planned()) return true;
   const auto measured = measure_chain(run, measured_replicas);
   if (!measured) return measure_only == nullptr;
-  const MemoryBudget free = free_for_step(run, measured->cost.parameters);
+  const MemoryBudget free = free_for_step(run, measured->cost);
   if (measure_only) {
     measure_only(*measured, free);
     return false;
