@@ -69,6 +69,17 @@ class NotesTest(RanksTest):
         self.assertRegex(errors, "the loss is not finite on another rank in epoch 0, batch 5")
         self.assertEqual([path.name for path in self.files("epoch=*.ckpt")], ["epoch=0-step=5.ckpt"])
 
+    def test_a_loss_that_is_not_finite_is_ignored_by_all_and_a_stop_is_not(self):
+        plain = self.train("samples=64", "batch=4", "epochs=1", ranks=2)
+        words = ("samples=64", "batch=4", "epochs=1", "ignore_nonfinite")
+        self.assertEqual(self.train(*words, ranks=2)[0]["weights"], plain[0]["weights"])
+        spoilt = self.train(*words, "nan=1:5", ranks=2)
+        self.assertEqual([r["global_step"] for r in spoilt], [8, 8])
+        self.assertEqual({w for r in spoilt for w in r["weights"]}, {None})  # nan, in JSON
+        stopped = self.train(*words, "stop_after=1:3", ranks=2)
+        self.assertIn(stopped[0]["global_step"], (4, 5, 6))
+        self.assertEqual(stopped[0]["global_step"], stopped[1]["global_step"])
+
     def test_a_fit_after_one_that_was_stopped_goes_to_its_end(self):
         words = ["samples=64", "batch=4", "epochs=2", "accumulate=2"]
         plain = self.train(*words, ranks=2)

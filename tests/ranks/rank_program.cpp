@@ -274,8 +274,7 @@ levin::TrainerOptions trainer_options(const Words& words) {
   if (words.has("budget")) {
     options.recompute = levin::RecomputeOptions{.budget = levin::parse_byte_size(words.text("budget", ""))};
   }
-  if (words.has("rollback")) options.nonfinite_loss = levin::NonFiniteLoss::rollback;
-  if (words.has("skip_nonfinite")) options.nonfinite_loss = levin::NonFiniteLoss::skip;
+  options.nonfinite_loss = nonfinite_loss_of(words);
   options.enable_checkpointing = words.has("checkpoint");
   if (words.has("checkpoint")) {
     options.callbacks = {levin::ModelCheckpoint({.save_last = true, .every_n_train_steps = 1})};

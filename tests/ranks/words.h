@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "levin/trainer/trainer_options.h"
+
 namespace levin::test {
 
 class Words {
@@ -40,6 +42,12 @@ inline bool is_alone_on_gpus() {
 }
 inline std::string backend_of(const Words& words) {
   return words.text("backend", on_gpus() ? std::getenv("LEVIN_TEST_ON_GPUS") : "auto");
+}
+
+inline NonFiniteLoss nonfinite_loss_of(const Words& words) {
+  if (words.has("rollback")) return NonFiniteLoss::rollback;
+  if (words.has("skip_nonfinite")) return NonFiniteLoss::skip;
+  return words.has("ignore_nonfinite") ? NonFiniteLoss::ignore : NonFiniteLoss::stop;
 }
 
 }  // namespace levin::test

@@ -16,12 +16,22 @@
 
 namespace levin {
 
+namespace {
+
+// Whether the host acts on what the check finds, or has nothing to read late: a single rank that ignores it.
+bool acts_at_once(const Run& run) {
+  const NonFiniteLoss policy = run.fit.nonfinite_loss;
+  return policy == NonFiniteLoss::skip || policy == NonFiniteLoss::rollback ||
+         (policy == NonFiniteLoss::ignore && !run.has_peers()) || run.precision->scaler() != nullptr ||
+         (run.has_peers() && !run.strategy->has_notes_on_device()) || !run.entry.module->automatic_optimization();
+}
+
+}  // namespace
+
 // The same on all ranks: they have the same options, callbacks and module.
 std::shared_ptr<LateCheck> LateCheck::make(const Run& run) {
   const at::Device device = run.strategy->device();
-  const bool acts = run.fit.nonfinite_loss != NonFiniteLoss::stop || run.precision->scaler() != nullptr ||
-                    (run.has_peers() && !run.strategy->has_notes_on_device()) ||
-                    !run.entry.module->automatic_optimization();
+  const bool acts = acts_at_once(run);
   if (device.is_cpu() || acts || run.fit.optimizers.size() != 1 || leaves_updates(run)) return nullptr;
   const auto parameters = run.fit.optimizers[0].shared()->parameters();
   const bool is_one_device = std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) {

@@ -27,9 +27,10 @@ struct Run;
 
 class LateCheck {
  public:
-  /// Null if checks must be made at once: on a CPU, which waits for nothing; with a policy that trains on, or a loss
-  /// scaler, where the host acts on the result; with several ranks whose notes do not stay on the device; and if
-  /// something before the update, or the update, is host code.
+  /// Null if there is none, or if it must be made at once: on a CPU, which waits for nothing; with one rank that
+  /// ignores it; with a policy that skips or goes back, or a loss scaler, where the host acts on the result; with
+  /// several ranks whose notes do not stay on the device; and if something before the update, or the update, is host
+  /// code.
   [[nodiscard]] static std::shared_ptr<LateCheck> make(const Run& run);
 
   /// () float32 on the loss's device: 1 if `loss`, () the window's sum of losses, or one that was seen before is not

@@ -68,10 +68,15 @@ void check_scaling(Precision& precision, const std::vector<std::shared_ptr<Optim
 
 namespace {
 
-// On a CPU the ranks have already agreed, and their reduced gradients are the same, unless they are sharded.
+// Whether ranks have heard with the gradients that a loss is not finite.
+bool has_heard(const Run& run) {
+  return run.has_peers() && (run.strategy->device().is_cpu() || run.strategy->has_notes_on_device());
+}
+
+// For ranks that have heard. Their reduced gradients are the same, unless they are sharded.
 WindowResult read_notes(Run& run, const at::Tensor& loss, at::Tensor found_inf) {
   if (found_inf.defined() && run.strategy->has_sharded_gradients()) {
-    found_inf = run.strategy->reduce(found_inf, ReduceOp::max);
+    found_inf = run.strategy->sum_on_device(found_inf);
   }
   if (run.fit.heard.take(RankNote::nonfinite_loss)) {
     act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
@@ -132,7 +137,7 @@ WindowResult judge_window(Run& run, const at::Tensor& flags, const at::Tensor& l
 
 WindowResult read_window(Run& run, const at::Tensor& found_inf) {
   const at::Tensor loss = std::exchange(run.fit.epoch.window.unread_loss, at::Tensor());
-  if (run.has_peers() && run.strategy->device().is_cpu()) return read_notes(run, loss, found_inf);
+  if (has_heard(run)) return read_notes(run, loss, found_inf);
   const at::Tensor flags = window_flags(run, loss, found_inf);
   return flags.defined() ? judge_window(run, flags, loss) : WindowResult::good;
 }

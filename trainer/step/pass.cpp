@@ -10,10 +10,12 @@
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
+#include "levin/core/rank_status.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/recompute/recomputation.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/ranks.h"
+#include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/loss_shapes.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/module_replicas.h"
@@ -57,16 +59,23 @@ at::Tensor said_on_device(Run& run) {
   return said;
 }
 
-// Whether what ranks say stays on the device until LateCheck reads it.
-bool hears_late(const Run& run) {
-  return run.has_peers() && run.fit.late_check != nullptr;
+// Whether ranks say it there. A recorded step has its own way.
+bool says_on_device(const Run& run) {
+  return run.has_peers() && run.strategy->has_notes_on_device() && run.fit.recording == nullptr;
 }
 
-// `loss`: undefined on a rank that has none.
-void run_backward_and_hear_late(Run& run, const at::Tensor& loss, bool sync) {
-  const at::Tensor heard =
-      run.strategy->backward_recorded(scaled(run, loss), sync, sync ? said_on_device(run) : at::Tensor());
-  if (sync) run.fit.epoch.window.heard = heard;
+// `loss`: undefined on a rank that has none. What is said stays on the device until LateCheck reads it, if there is
+// one.
+void run_backward_on_device(Run& run, const at::Tensor& loss, bool sync) {
+  const at::Tensor own = sync ? said_on_device(run) : at::Tensor();
+  const at::Tensor heard = run.strategy->backward_recorded(scaled(run, loss), sync, own);
+  if (!sync) return;
+  if (run.fit.late_check != nullptr) {
+    run.fit.epoch.window.heard = heard;
+    return;
+  }
+  const RankWait waiting(device_wait_text(run));
+  hear(run.entry, run.fit, notes_of(heard));
 }
 
 // Where they were already taken for a recording, because it runs this step too.
@@ -154,8 +163,8 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
     const HookScope scope(run.entry, Hook::backward);
     if (run.fit.recording != nullptr && run.has_peers()) {
       run.fit.recording->heard = run.strategy->backward_recorded(scaled(run, loss), sync, said_in_step(run));
-    } else if (hears_late(run)) {
-      run_backward_and_hear_late(run, loss, sync);
+    } else if (says_on_device(run)) {
+      run_backward_on_device(run, loss, sync);
     } else {
       hear(run.entry, run.fit, run.strategy->backward(scaled(run, loss), sync, own_notes(run, sync)));
     }
@@ -169,7 +178,7 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
 void run_backward_without_loss(Run& run, bool sync) {
   if (!run.has_peers() || !(sync || run.strategy->has_sharded_weights())) return;
   run.entry.time_split.enter(StepPart::backward);
-  if (hears_late(run)) return run_backward_and_hear_late(run, {}, sync);
+  if (says_on_device(run)) return run_backward_on_device(run, {}, sync);
   hear(run.entry, run.fit, run.strategy->backward_without_loss(sync, own_notes(run, sync)));
 }
 

@@ -98,6 +98,7 @@ bool Meeting::wait() {
 }
 
 bool Meeting::agree(const CollectiveCall& own) {
+  if (aborted_) return false;  // others may still read what this rank has shown
   place(rank_).call = own;
   if (!wait()) return false;
   for (int rank = 0; rank < ranks_; ++rank) {
