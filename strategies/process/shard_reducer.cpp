@@ -229,7 +229,7 @@ at::Tensor ShardReducer::start_agreement(const at::Tensor& notes, c10::intrusive
 void ShardReducer::tell_used(at::Device device, at::ScalarType type) {
   std::vector<bool> used;
   for (const Progress& progress : progress_) used.insert(used.end(), progress.used.begin(), progress.used.end());
-  if (told_numbers_.defined() && used == told_) return;
+  if (told_numbers_.defined() && told_numbers_.scalar_type() == type && used == told_) return;
   const at::Tensor numbers = at::empty({static_cast<int64_t>(used.size())}, at::kDouble);
   std::copy(used.begin(), used.end(), numbers.mutable_data_ptr<double>());
   told_ = std::move(used);

@@ -13,47 +13,27 @@ namespace {
 
 // Half precision is computed in single, and rounded after each operation.
 template <class T>
-auto wide(T value) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __half2float(value);
-  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    return __bfloat162float(value);
-  } else {
-    return value;
-  }
-}
-
-template <class T, class Wide>
-T narrow(Wide value) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __float2half(value);
-  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    return __float2bfloat16(value);
-  } else {
-    return static_cast<T>(value);
-  }
-}
+using Wide = std::conditional_t<std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>, float, T>;
 
 template <class T>
 T both(T a, T b, ncclRedOp_t op) {
-  const auto x = wide(a), y = wide(b);
+  const auto x = static_cast<Wide<T>>(a), y = static_cast<Wide<T>>(b);
   switch (op) {
-    case ncclProd: return narrow<T>(x * y);
-    case ncclMax: return narrow<T>(std::max(x, y));
-    case ncclMin: return narrow<T>(std::min(x, y));
-    default: return narrow<T>(x + y);
+    case ncclProd: return static_cast<T>(x * y);
+    case ncclMax: return static_cast<T>(std::max(x, y));
+    case ncclMin: return static_cast<T>(std::min(x, y));
+    default: return static_cast<T>(x + y);
   }
 }
 
 template <class T>
 void combine_as(const std::vector<const char*>& from, char* to, size_t numbers, ncclRedOp_t op) {
-  using Wide = decltype(wide(T{}));
   for (size_t k = 0; k < numbers; ++k) {
     T result = reinterpret_cast<const T*>(from[0])[k];
     for (size_t rank = 1; rank < from.size(); ++rank) {
       result = both(result, reinterpret_cast<const T*>(from[rank])[k], op);
     }
-    if (op == ncclAvg) result = narrow<T>(wide(result) / static_cast<Wide>(from.size()));
+    if (op == ncclAvg) result = static_cast<T>(static_cast<Wide<T>>(result) / static_cast<Wide<T>>(from.size()));
     reinterpret_cast<T*>(to)[k] = result;
   }
 }
