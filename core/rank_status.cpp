@@ -106,6 +106,13 @@ bool RankStatus::leave_to_launcher(const std::string& text) {
   return true;
 }
 
+void end_rank(const std::string& text) {
+  RankStatus::instance().set_error(text);
+  const std::string line = "error: " + text + "\n";
+  if (!RankStatus::instance().leave_to_launcher(text)) (void)!::write(STDERR_FILENO, line.data(), line.size());
+  ::_exit(1);
+}
+
 RankPages::RankPages(int64_t count) : count_(count) {
   const size_t size = static_cast<size_t>(count) * sizeof(RankPage);
   descriptor_ = ::memfd_create("levin rank status", 0);

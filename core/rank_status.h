@@ -57,6 +57,10 @@ class RankStatus {
   RankPage* page_ = &own_;
 };
 
+/// Ends this process with status 1 and an error that is reported as any other: where the thread that trains cannot
+/// throw it, because it waits for what will not happen. Any thread.
+[[noreturn]] void end_rank(const std::string& text);
+
 /// During its lifetime this rank waits for others: named in its last message if a stop is requested and the wait does
 /// not end.
 class RankWait {

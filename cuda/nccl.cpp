@@ -1,7 +1,6 @@
 #include "levin/strategies/process/nccl.h"
 
 #include <c10/util/Exception.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -45,12 +44,8 @@ std::string reason_of(const c10::Error& error) {
   try {
     if (const auto current = std::current_exception()) std::rethrow_exception(current);
   } catch (const c10::DistBackendError& error) {
-    const std::string text =
-        self() + ": a collective failed: " + reason_of(error) + " Another rank ended or hangs; see its output.";
-    levin::RankStatus::instance().set_error(text);
-    const std::string line = "error: " + text + "\n";
-    if (!levin::RankStatus::instance().leave_to_launcher(text)) (void)!::write(STDERR_FILENO, line.data(), line.size());
-    ::_exit(1);
+    levin::end_rank(self() + ": a collective failed: " + reason_of(error) +
+                    " Another rank ended or hangs; see its output.");
   } catch (...) {  // the program's own
   }
   if (earlier_handler() != nullptr) earlier_handler()();
@@ -60,7 +55,7 @@ std::string reason_of(const c10::Error& error) {
 // Once, before the first group: the thread that watches over a group reads both when it is made.
 void end_with_an_error(const World& world) {
   if (!self().empty()) return;
-  self() = "rank " + std::to_string(world.rank) + " of " + std::to_string(world.size);
+  self() = levin::rank_text(world);
   // Between its finding and its end c10d gives a minute to the record of all collectives ("flight recorder").
   if (std::getenv("TORCH_NCCL_TRACE_BUFFER_SIZE") == nullptr && std::getenv("TORCH_FR_BUFFER_SIZE") == nullptr) {
     ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", /*overwrite=*/0);

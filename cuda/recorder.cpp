@@ -86,11 +86,13 @@ void CudaRecorder::warm_up(const std::function<void()>& step) {
 
 // Thread-local: loaders' threads continue to pin memory, which a capture in global mode forbids in the entire process.
 // During a capture the allocator cannot give back what it keeps for other streams and graphs, so that is done before,
-// as by Python's torch.cuda.graph.
+// as by Python's torch.cuda.graph. What LibTorch still runs on the stream before it captures (it sets the seed and the
+// offset that captured random numbers start from) must not come after those of the first replay, on another stream.
 std::unique_ptr<Recording> CudaRecorder::record(const std::function<void()>& step) {
   c10::cuda::device_synchronize();
   c10::cuda::CUDACachingAllocator::emptyCache();
   auto recording = std::make_unique<CudaRecording>(pool());
+  const c10::cuda::CUDAStream current = c10::cuda::getCurrentCUDAStream(stream_.device_index());
   const c10::cuda::CUDAStreamGuard guard(stream_);
   try {
     recording->graph.capture_begin(*recording->pool, cudaStreamCaptureModeThreadLocal);
@@ -100,6 +102,7 @@ std::unique_ptr<Recording> CudaRecorder::record(const std::function<void()>& ste
     recording->graph.abandon();
     throw;
   }
+  order(stream_, current);
   return recording;
 }
 

@@ -29,15 +29,21 @@ class GradientSync {
   [[nodiscard]] virtual RankNotes backward(const at::Tensor& loss, bool sync, const RankNotes& own) = 0;
 
   /// backward() with notes as numbers, in memory: `own` are this rank's (kRankNotes). With `sync` returns those of all
-  /// ranks, above 0 where one has set the note; without it, an undefined tensor. In a step that is recorded while it
-  /// runs (StepRecorder::runs_step()) each replay reads and writes that memory, on the CPU. Every rank.
+  /// ranks, above 0 where one has set the note; without it, an undefined tensor. In a step that is recorded each replay
+  /// reads and writes that memory. Every rank.
   [[nodiscard]] virtual at::Tensor backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own);
   /// Whether backward_recorded() also takes and returns notes on the device, without waiting for it; then an undefined
   /// loss is that of a rank that has none, as in backward_without_loss().
   [[nodiscard]] virtual bool has_notes_on_device() const { return false; }
   /// Runs `replay`, which replays a step that was recorded with backward_recorded(); errors of its communication are
-  /// those of backward(). A rank that replays and one that runs its step communicate alike.
+  /// those of backward().
   virtual void run_replay(c10::function_ref<void()> replay) { replay(); }
+  /// Called on the stream that make_recorder()'s recorder captures, before the first step. Returns whether all steps
+  /// must run on that stream from then on, also those that run as they are. Every rank.
+  [[nodiscard]] virtual bool use_recorder_stream() { return false; }
+  /// Whether ranks must record a step together, and replay it all or none: NCCL requires it of captured collectives.
+  /// Otherwise a rank that replays and one that runs its step communicate alike.
+  [[nodiscard]] virtual bool replays_together() const { return false; }
 
   /// The number of micro-batches, each with its own forward and backward pass, that it splits a training batch into.
   [[nodiscard]] virtual int64_t micro_batches() const { return 1; }

@@ -29,6 +29,10 @@ class RankCollectives {
   /// device's work so far, and the host does not wait; otherwise as reduce().
   [[nodiscard]] virtual at::Tensor sum_on_device(const at::Tensor& value) { return reduce(value, ReduceOp::sum); }
 
+  /// As reduce(), of a CPU tensor, for what ranks tell each other in every step: those of one machine through memory
+  /// that they share, where they can.
+  [[nodiscard]] virtual at::Tensor reduce_in_step(const at::Tensor& value, ReduceOp op) { return reduce(value, op); }
+
   /// True on every rank if it is true on any. Blocks until all arrive.
   [[nodiscard]] virtual bool any(bool value) = 0;
 

@@ -23,4 +23,12 @@ struct World {
   std::string source = "this process";  // what set these values, for messages: "torchrun", "SLURM", …
 };
 
+/// "rank 0 of 2", for messages.
+[[nodiscard]] inline std::string rank_text(int64_t rank, int64_t size) {
+  return "rank " + std::to_string(rank) + " of " + std::to_string(size);
+}
+[[nodiscard]] inline std::string rank_text(const World& world) {
+  return rank_text(world.rank, world.size);
+}
+
 }  // namespace levin

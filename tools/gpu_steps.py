@@ -269,19 +269,21 @@ def strategy(name, **options):
             *(f"--trainer.strategy.init_args.{key}={value}" for key, value in options.items())]
 
 
-@step(60, "ddp over NCCL: one rank trains to the bits of none; two where there are two GPUs")
+@step(60, "ddp over NCCL: one rank trains to the bits of none, also recorded; two where there are two GPUs")
 def nccl(run):
-    options = (*TO_THE_BIT, "--trainer.max_epochs=2")
-    alone = Fit(run, "alone", "fashion_mnist.yaml", *options)
-    one = Fit(run, "one", "fashion_mnist.yaml", *options, *ddp(run))
-    run.figures.update({"alone: seconds": alone.seconds(), "one rank: seconds": one.seconds()})
-    expect_same_tensors(run, "one rank and none", alone.last, one.last)
+    options = (*TO_THE_BIT, "--trainer.max_epochs=1")
+    for name, words in (("one rank", ()), ("one rank, recorded", ("--trainer.record_steps=true",))):
+        alone = Fit(run, f"without_{len(words)}", "fashion_mnist.yaml", *options, *words)
+        one = Fit(run, f"with_{len(words)}", "fashion_mnist.yaml", *options, *words, *ddp(run))
+        run.figures.update({f"{name}: seconds": one.seconds(), f"{name}: seconds without ddp": alone.seconds()})
+        expect_same_tensors(run, f"{name} and none", alone.last, one.last)
     if run.levin.gpus() < 2:
         run.figures["two ranks"] = "skipped: there is one GPU"
         return
-    two = Fit(run, "two", "fashion_mnist.yaml", "--trainer.devices=2", *ddp(run))
-    run.figures["two ranks: test_acc"] = two.metrics()["test_acc"]
-    expect(two.metrics()["test_acc"] > 0.87, f"two ranks: test_acc {two.metrics()['test_acc']}")
+    for name, words in (("two ranks", ()), ("two ranks, recorded", ("--trainer.record_steps=true",))):
+        two = Fit(run, f"two_{len(words)}", "fashion_mnist.yaml", "--trainer.devices=2", *ddp(run), *words)
+        run.figures[f"{name}: test_acc"] = two.metrics()["test_acc"]
+        expect(two.metrics()["test_acc"] > 0.87, f"{name}: test_acc {two.metrics()['test_acc']}")
 
 
 def beside_one_device(run, options):

@@ -73,8 +73,7 @@ void read_url(const std::string& url, World& world) {
 }
 
 std::string text_of(const World& world) {
-  return "rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + " at " + world.master_address +
-         ":" + std::to_string(world.master_port);
+  return rank_text(world) + " at " + world.master_address + ":" + std::to_string(world.master_port);
 }
 
 bool same_place(const World& a, const World& b) {

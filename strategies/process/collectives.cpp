@@ -122,7 +122,7 @@ struct Collectives::Groups {
 };
 
 void wait_for(c10d::Work& work, const c10d::ProcessGroup& group, const std::string& what, const std::string& advice) {
-  const std::string self = "rank " + std::to_string(group.getRank()) + " of " + std::to_string(group.getSize());
+  const std::string self = rank_text(group.getRank(), group.getSize());
   const RankWait waiting(self + " waits for the others: " + what);
   try {
     work.wait();
@@ -135,9 +135,8 @@ void wait_for(c10d::Work& work, const c10d::ProcessGroup& group, const std::stri
 [[noreturn]] static void report_failed_rendezvous(const World& world, const std::exception& error) {
   if (dynamic_cast<const RankError*>(&error) != nullptr) throw;
   const bool has_advice = dynamic_cast<const Error*>(&error) != nullptr;
-  throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + " (set by " +
-                  world.source + ") cannot connect to the others at " + world.master_address + ":" +
-                  std::to_string(world.master_port) + ": " + first_line(error.what()) +
+  throw RankError(rank_text(world) + " (set by " + world.source + ") cannot connect to the others at " +
+                  world.master_address + ":" + std::to_string(world.master_port) + ": " + first_line(error.what()) +
                   (has_advice ? "" : ". Are all ranks running, and does that port reach rank 0's machine?") +
                   (restarts_so_far() > 0 && world.num_nodes > 1 && world.rank != 0
                        ? " A node that replaces rank 0's must be reachable at the same address."
@@ -193,6 +192,15 @@ at::Tensor Collectives::reduce(const at::Tensor& value, ReduceOp op) {
   groups_->run("a reduction", [&](c10d::ProcessGroup& group) { return group.allreduce(tensors, options); });
   if (op == ReduceOp::mean) tensors[0].div_(static_cast<double>(groups_->world.size));
   return tensors[0].to(value.device());
+}
+
+at::Tensor Collectives::reduce_in_step(const at::Tensor& value, ReduceOp op) {
+  const auto ranks = group("steps", "auto", at::kCPU);
+  std::vector<at::Tensor> tensors = {value.detach().clone(at::MemoryFormat::Contiguous)};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d_op(op);
+  wait_for(*ranks->allreduce(tensors, options), *ranks, "a reduction");
+  return tensors[0];
 }
 
 at::Tensor Collectives::gather(const at::Tensor& value) {

@@ -37,6 +37,9 @@ class Collectives {
 
   /// Reduces a CPU tensor of any shape into a new one.
   [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp op);
+  /// The same through a group of its own, over memory that the ranks of a machine share, where they can; gloo between
+  /// machines. The first call makes the group.
+  [[nodiscard]] at::Tensor reduce_in_step(const at::Tensor& value, ReduceOp op);
   /// (size, …): every rank's tensor, all of the same shape and type, in rank order.
   [[nodiscard]] at::Tensor gather(const at::Tensor& value);
   /// The same on rank 0 only; undefined on the others. The bytes that a rank sends do not grow with the world size.

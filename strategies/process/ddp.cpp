@@ -11,6 +11,8 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "levin/core/rank_status.h"
+#include "levin/strategies/accelerator.h"
+#include "levin/strategies/process/replay_watch.h"
 #include "levin/strategies/tape/tape_recorder.h"
 
 namespace levin {
@@ -70,6 +72,7 @@ void DDP::set_up(const ModuleTensors& module, bool training) {
 }
 
 void DDP::tear_down() {
+  watch_.reset();
   if (engine_) engine_->drop_reducer();
   tear_down_batch_norm();
   notes_ = at::Tensor();
@@ -143,9 +146,13 @@ bool DDP::reduces(bool sync) const {
 }
 
 RankNotes DDP::backward(const at::Tensor& loss, bool sync, const RankNotes& own) {
-  if (reduces(sync)) return notes_of(backward_and_reduce(loss, notes_tensor(own)));
-  gradient_.backward(loss);
-  return {};
+  if (!reduces(sync)) {
+    gradient_.backward(loss);
+    return {};
+  }
+  if (world_size() > 1) return notes_of(backward_and_reduce(loss, notes_tensor(own)));
+  (void)backward_and_reduce(loss, notes_.detach());  // zeros: a single rank need not read what it says
+  return own;
 }
 
 at::Tensor DDP::backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own) {
@@ -168,7 +175,6 @@ at::Tensor DDP::backward_and_reduce(const at::Tensor& loss, const at::Tensor& ow
 }
 
 std::shared_ptr<StepRecorder> DDP::make_recorder() {
-  if (!device().is_cpu()) return nullptr;
   auto refuse = [](const std::string& what) {
     throw ConfigError("TrainerOptions.record_steps: DDPOptions." + what + ". Remove one.");
   };
@@ -179,10 +185,32 @@ std::shared_ptr<StepRecorder> DDP::make_recorder() {
     refuse("comm_hook runs on c10d's thread, where a recording does not see it");
   }
   gradient_.reuse_nothing();
-  return std::make_shared<TapeRecorder>();
+  if (device().is_cpu()) return std::make_shared<TapeRecorder>();
+  if (group("gradients")->getBackendType() != c10d::ProcessGroup::BackendType::NCCL) {
+    throw ConfigError(
+        "TrainerOptions.record_steps: with DDPOptions.process_group_backend: gloo, gradients of a GPU are reduced on "
+        "the host, which a captured step cannot wait for. Use nccl or auto.");
+  }
+  if (!watch_ && world_size() > 1) watch_ = std::make_unique<ReplayWatch>(device(), self(), timeout());
+  return accelerator(device().type()).make_recorder(device());
+}
+
+// Note [Gradients belong to a stream]
+// LibTorch runs a node that accumulates a gradient on the stream on which it was made, and c10d's reducer keeps those
+// nodes. They were made on the default stream, which cannot be captured: so the reducer is made anew on the recorder's,
+// and steps that run as they are run there too, or every gradient would be handed from one stream to the other.
+bool DDP::use_recorder_stream() {
+  if (device().is_cpu() || !reduces(/*sync=*/true)) return false;
+  make_reducer();
+  return true;
 }
 
 void DDP::run_replay(c10::function_ref<void()> replay) {
+  if (!device().is_cpu()) {  // does not wait for anyone; the device does
+    replay();
+    if (watch_) watch_->launched();
+    return;
+  }
   const RankWait waiting(self() + " is in a recorded step, which waits for the others' gradients");
   with_rank_errors(replay);
 }

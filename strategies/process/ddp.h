@@ -54,6 +54,8 @@ struct DDPOptions {
   }
 };
 
+class ReplayWatch;
+
 class DDP final : public ParallelStrategy {
  public:
   using Options = DDPOptions;
@@ -68,11 +70,13 @@ class DDP final : public ParallelStrategy {
   /// Throws Error naming the parameters that got no gradient, unless find_unused_parameters is set.
   [[nodiscard]] RankNotes backward(const at::Tensor& loss, bool sync, const RankNotes& own) override;
   [[nodiscard]] RankNotes backward_without_loss(bool sync, const RankNotes& own) override;
-  /// On CPUs. Throws ConfigError if an option rules it out.
+  /// On CPUs, and on GPUs over NCCL. Throws ConfigError if an option rules it out. Every rank.
   [[nodiscard]] std::shared_ptr<StepRecorder> make_recorder() override;
   [[nodiscard]] at::Tensor backward_recorded(const at::Tensor& loss, bool sync, const at::Tensor& own) override;
   [[nodiscard]] bool has_notes_on_device() const override { return !device().is_cpu(); }
   void run_replay(c10::function_ref<void()> replay) override;
+  [[nodiscard]] bool use_recorder_stream() override;
+  [[nodiscard]] bool replays_together() const override { return !device().is_cpu() && world_size() > 1; }
 
  private:
   struct Engine;  // c10d's part
@@ -89,9 +93,10 @@ class DDP final : public ParallelStrategy {
   DDPOptions options_;
   std::unique_ptr<Engine> engine_;
   ModuleTensors module_;
-  std::vector<bool> trained_;  // by parameter: requires_grad when the reducer was made
-  bool learns_graph_ = false;  // the reducer has not yet recorded a backward of its static graph
-  at::Tensor notes_;           // (kRankNotes) zeros, one more parameter of the reducer
+  std::vector<bool> trained_;           // by parameter: requires_grad when the reducer was made
+  bool learns_graph_ = false;           // the reducer has not yet recorded a backward of its static graph
+  at::Tensor notes_;                    // (kRankNotes) zeros, one more parameter of the reducer
+  std::unique_ptr<ReplayWatch> watch_;  // of recorded steps on a GPU
 };
 
 }  // namespace levin

@@ -84,7 +84,7 @@ void ParallelStrategy::broadcast_tensors(const Group& group, std::vector<at::Ten
 }
 
 std::string ParallelStrategy::self() const {
-  return "rank " + std::to_string(world_.rank) + " of " + std::to_string(world_.size);
+  return rank_text(world_);
 }
 
 void ParallelStrategy::set_up_batch_norm(bool training) {
@@ -116,6 +116,10 @@ at::Tensor ParallelStrategy::sum_on_device(const at::Tensor& value) {
   const Group ranks = group("gradients");
   wait_for(*ranks->allreduce(sums), *ranks, "a reduction");
   return sums[0];
+}
+
+at::Tensor ParallelStrategy::reduce_in_step(const at::Tensor& value, ReduceOp op) {
+  return collectives_->reduce_in_step(value, op);
 }
 
 bool ParallelStrategy::any(bool value) {

@@ -29,6 +29,7 @@ class ParallelStrategy : public Strategy {
   void use_sync_batchnorm() override { sync_batchnorm_ = true; }
   [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp op) override;
   [[nodiscard]] at::Tensor sum_on_device(const at::Tensor& value) override;
+  [[nodiscard]] at::Tensor reduce_in_step(const at::Tensor& value, ReduceOp op) override;
   [[nodiscard]] bool any(bool value) override;
   void barrier() override;
   [[nodiscard]] at::Tensor gather(const at::Tensor& value) override;
@@ -56,6 +57,8 @@ class ParallelStrategy : public Strategy {
   /// Applies use_sync_batchnorm() until tear_down_batch_norm().
   void set_up_batch_norm(bool training);
   void tear_down_batch_norm();
+  /// How long ranks wait for each other after the first step.
+  [[nodiscard]] Seconds timeout() const { return timeout_; }
   /// "rank 0 of 2"
   [[nodiscard]] std::string self() const;
   /// As gather(), but only on rank 0.

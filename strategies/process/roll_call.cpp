@@ -62,8 +62,8 @@ void claim(c10d::Store& store, const World& world) {
   const std::string self = this_process();
   const std::string holder = text_of(store.compareSet(claim_key(world.rank), {}, bytes(self)));
   if (holder == self) return;
-  const std::string text = "rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) +
-                           " was given to two processes: " + holder + ", and " + self + " (by " + world.source +
+  const std::string text = rank_text(world) + " was given to two processes: " + holder + ", and " + self + " (by " +
+                           world.source +
                            "). Give every process its own rank: RANK, --rank, or with several nodes NODE_RANK.";
   if (store.add(kArrived, 0) >= world.size) throw RendezvousClosed(text);
   store.set(kRefused, bytes(text));
@@ -93,9 +93,8 @@ void call_roll(c10d::Store& store, const World& world, std::chrono::milliseconds
     if (store.check({kRefused})) leave(store, world, text_of(store.get(kRefused)));
     const auto waited = RollClock::now() - start;
     if (waited >= timeout) {
-      throw RankError("rank " + std::to_string(world.rank) + " of " + std::to_string(world.size) + " has waited " +
-                      std::to_string(timeout.count() / 1000) + " s for the others. Not started: rank " +
-                      missing_ranks(store, world) + "." +
+      throw RankError(rank_text(world) + " has waited " + std::to_string(timeout.count() / 1000) +
+                      " s for the others. Not started: rank " + missing_ranks(store, world) + "." +
                       (world.num_nodes > 1
                            ? " Every node needs the same MASTER_ADDR and MASTER_PORT (here " + world.master_address +
                                  ":" + std::to_string(world.master_port) + ") and a different node rank."

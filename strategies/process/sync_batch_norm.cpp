@@ -53,15 +53,28 @@ at::Tensor widened(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
 }
 
+int64_t values_per_channel(const at::Tensor& x) {
+  return x.size(1) > 0 ? x.numel() / x.size(1) : 0;
+}
+
 struct Statistics {
   at::Tensor mean, var;  // (C); var divides by count
-  double count = 0;      // values per channel
+  at::Tensor count;      // () float64, on their device: values per channel
 };
+
+// Reads it only if this rank's own values do not suffice: a step on a GPU does not wait.
+void check_count(const at::Tensor& count, const at::Tensor& x) {
+  if (values_per_channel(x) > 1) return;
+  const double all = count.item<double>();
+  if (all > 1) return;
+  throw Error("sync_batchnorm: all ranks together have " + std::to_string(static_cast<int64_t>(all)) +
+              " value per channel, which has no variance. Use larger batches.");
+}
 
 // The statistics over all ranks' values, combined from each rank's by the formula of Chan, Golub and LeVeque (1979).
 Statistics statistics_of_all(const at::Tensor& x, const Group& group) {
   const int64_t channels = x.size(1);
-  const int64_t own = channels > 0 ? x.numel() / channels : 0;
+  const int64_t own = values_per_channel(x);
   at::Tensor var = at::zeros({channels}, x.options());
   at::Tensor mean = at::zeros({channels}, x.options());
   if (own > 0) std::tie(var, mean) = at::var_mean(x, all_but_channels(x), /*correction=*/0);
@@ -73,7 +86,7 @@ Statistics statistics_of_all(const at::Tensor& x, const Group& group) {
   const at::Tensor counts = all.narrow(1, 2 * channels, 1);
   const at::Tensor means = all.narrow(1, 0, channels);
   Statistics whole;
-  whole.count = counts.sum().item<double>();
+  whole.count = counts.sum(at::kDouble);
   whole.mean = (means * counts).sum(0) / whole.count;
   whole.var = ((all.narrow(1, channels, channels) + (means - whole.mean).square()) * counts).sum(0) / whole.count;
   return whole;
@@ -96,17 +109,13 @@ class Normalize : public torch::autograd::Function<Normalize> {
                             double momentum, double eps, const Group& group) {
     const at::Tensor x = widened(input);
     const Statistics all = statistics_of_all(x, group);
-    if (all.count <= 1) {
-      throw Error("sync_batchnorm: all ranks together have " + std::to_string(static_cast<int64_t>(all.count)) +
-                  " value per channel, which has no variance. Use larger batches.");
-    }
+    check_count(all.count, x);
     move_running(running_mean, all.mean, momentum);
     move_running(running_var, all.var * (all.count / (all.count - 1)), momentum);
     const at::Tensor scale = at::rsqrt(all.var + eps);
     at::Tensor y = (x - over_channels(all.mean, x)) * over_channels(scale, x);
-    ctx->save_for_backward({input, weight.value_or(at::Tensor()), all.mean, scale});
+    ctx->save_for_backward({input, weight.value_or(at::Tensor()), all.mean, scale, all.count});
     if (bias) ctx->saved_data["bias_type"] = bias->scalar_type();
-    ctx->saved_data["count"] = all.count;
     ctx->saved_data["group"] = c10::IValue::make_capsule(group);
     if (weight) y = y * over_channels(widened(*weight), x);
     if (bias) y = y + over_channels(widened(*bias), x);
@@ -118,7 +127,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor& weight = saved[1];
     const at::Tensor x = widened(saved[0]);
-    const double count = ctx->saved_data["count"].toDouble();
+    const at::Tensor& count = saved[4];
     const auto group = c10::static_intrusive_pointer_cast<c10d::ProcessGroup>(ctx->saved_data["group"].toCapsule());
     const at::Tensor dy = widened(grads[0]);
     const at::Tensor normal = (x - over_channels(saved[2], x)) * over_channels(saved[3], x);

@@ -21,6 +21,16 @@ TEST_F(GpuRanks, OneRankOverNcclOrGlooTrainsToTheSameBits) {
   }
 }
 
+TEST_F(GpuRanks, OneRankOverNcclReplaysItsStepsToTheSameBits) {
+  TrainerOptions options = on_gpu(2);
+  options.deterministic = "warn";
+  options.record_steps = true;
+  SmallNet plain, module;
+  const Trained alone = train(plain, options);
+  options.strategy = DDP({.process_group_backend = "nccl"});
+  expect_same_bits(alone, train(module, options));
+}
+
 TEST_F(GpuRanks, ABadChoiceOfGpusIsToldBeforeTheRun) {
   TrainerOptions options = on_gpu(1);
   options.devices = std::vector<int64_t>{4711};

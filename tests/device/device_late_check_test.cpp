@@ -68,7 +68,9 @@ void expect_equal(const std::vector<at::Tensor>& some, const std::vector<at::Ten
 TEST(DeviceLateCheck, names_the_batch_and_leaves_the_weights_before_it) {
   for (const bool recorded : {false, true}) {
     SCOPED_TRACE(recorded);
+    reset_device_counts();
     const Outcome outcome = fit({.bad = 7, .recorded = recorded});
+    EXPECT_EQ(device_counts().replayed, recorded ? 6 : 0) << "batches 3 to 8: the last before the loss of 7 was read";
     EXPECT_TRUE(
         holds(outcome.error, {"the loss is nan in epoch 0, batch 7, global step 7", "Nothing was updated with it"}));
     const Outcome before = fit({.recorded = recorded, .options = [](TrainerOptions& o) { o.max_steps = 7; }});

@@ -21,7 +21,8 @@ levin_test(device TORCH LIBS levin_test_device FILES
   device/device_recording_test.cpp
   device/device_training_test.cpp
   device/device_waits_test.cpp
-  device/test_device_test.cpp)
+  device/test_device_test.cpp
+  strategies/replay_watch_test.cpp)
 
 # Opened by a run file.
 add_library(levin_test_plugin SHARED support/plugin.cpp)

@@ -86,7 +86,11 @@ TEST(LoadForInference, OfARunTakesTheBestCheckpointOrTheLast) {
   const auto net = make_net();
   TrainerOptions options = quiet_run(folder, 4);
   // The monitored value rises, so the first epoch is the best.
-  options.callbacks = {ModelCheckpoint({.monitor = "train_loss", .save_last = true, .mode = MonitorMode::max})};
+  options.callbacks = {LambdaCallback({.on_train_epoch_end =
+                                           [](Trainer& t, LightningModule& m) {
+                                             m.log("rises", static_cast<double>(t.current_epoch()));
+                                           }}),
+                       ModelCheckpoint({.monitor = "rises", .save_last = true, .mode = MonitorMode::min})};
   Trainer trainer(options);
   trainer.fit(*net, tiny_loader(24));
   const std::string run = folder / "levin_logs/version_0";

@@ -16,6 +16,7 @@
 
 #include "levin/levin.h"
 #include "levin/strategies/launch/launcher.h"
+#include "ranks/freezes_replay.h"
 #include "ranks/loaders.h"
 #include "ranks/named_optimizer.h"
 #include "ranks/samples.h"
@@ -215,8 +216,7 @@ class Net : public levin::LightningModule {
   torch::nn::Linear unused_ = nullptr;
   torch::nn::Linear sometimes_ = nullptr;  // rank 0's batches alone use it
   bool signalled_ = false;
-  std::vector<int64_t> seen_;
-  std::vector<int64_t> reductions_;
+  std::vector<int64_t> seen_, reductions_;
   int64_t reductions_before_ = 0;
   levin::HeldMemory held_;
   int64_t most_parameters_ = 0;
@@ -257,7 +257,8 @@ levin::TrainerOptions trainer_options(const Words& words) {
   options.enable_model_summary = false;
   options.num_sanity_val_steps = 0;
   options.log_every_n_steps = 1;
-  options.record_steps = words.has("record");
+  options.record_steps = record_steps_of(words);
+  if (words.has("freeze_replay")) options.profiler = FreezesReplay(words.text("freeze_replay", ""));
   if (words.has("clip")) options.gradient_clip_val = 0.1;
   if (words.has("clip_value")) {
     options.gradient_clip_val = 0.01;

@@ -1,18 +1,37 @@
-"""Recorded steps of several ranks: the bits of the steps themselves, whichever rank replays."""
+"""Recorded steps of several ranks: the bits of the steps themselves, whichever rank replays; on GPUs all of them do, or
+none."""
 
 import os
 import pathlib
 import signal
+import unittest
 
-from ranks import RanksTest, children, main
+from ranks import ON_NCCL, RanksTest, children, main
 
-BACKENDS = ("backend=shm", "backend=gloo")
-# Calls of training_step in 24 windows of two epochs: 3 before, 1 that is recorded, and in place of the 1st, 2nd, 4th,
-# 8th and 16th of 20 replays, of batches 8 and 16, and of the second epoch's first.
-WINDOWS, CALLED = 24, 12
+BACKENDS = ("backend=nccl",) if ON_NCCL else ("backend=shm", "backend=gloo")
+# Calls of training_step in 24 windows of two epochs: 3 before, 1 that is recorded, and on CPUs in place of the 1st, 2nd,
+# 4th, 8th and 16th of 20 replays, of batches 8 and 16, and of the second epoch's first.
+WINDOWS, CALLED = 24, 4 if ON_NCCL else 12
+on_cpus = unittest.skipIf(ON_NCCL, "about ranks that decide each for itself, on CPUs")
+on_gpus = unittest.skipUnless(ON_NCCL, "about ranks that replay together, on GPUs")
 
 
 class ComparedRuns(RanksTest):
+    def assert_same(self, one, other):
+        """To the last bit. On a GPU a recorded update reads the learning rate as a float32."""
+        self.assertEqual(one["random"], other["random"])
+        self.assertEqual(one["global_step"], other["global_step"])
+        if not ON_NCCL:
+            self.assertEqual(one["weights"], other["weights"])
+            self.assertEqual(one["metrics"], other["metrics"])
+            return
+        self.assert_close(one["weights"], other["weights"])
+        for name, value in one["metrics"].items():
+            if value is None:  # not finite
+                self.assertIsNone(other["metrics"][name], name)
+            else:
+                self.assertAlmostEqual(value, other["metrics"][name], delta=1e-5 * max(1, abs(value)), msg=name)
+
     def check(self, *words, ranks=2, windows=WINDOWS, accumulate=1, backends=BACKENDS):
         """Returns a report of the recorded run."""
         words = ["batch=4", f"samples={4 * ranks * windows * accumulate // 2}", "epochs=2", *words]
@@ -21,10 +40,7 @@ class ComparedRuns(RanksTest):
         for backend in backends:
             plain, recorded = self.train_each([backend, *words], [backend, *words, "record"], ranks=ranks, timeout=120)
             for one, other in zip(plain, recorded):
-                self.assertEqual(one["weights"], other["weights"], backend)
-                self.assertEqual(one["metrics"], other["metrics"], backend)
-                self.assertEqual(one["random"], other["random"], backend)
-                self.assertEqual(one["global_step"], other["global_step"], backend)
+                self.assert_same(one, other)
             self.assertEqual(recorded[0]["weights"], recorded[-1]["weights"], backend)
         return recorded[0]
 
@@ -65,6 +81,7 @@ class SameBits(ComparedRuns):
 class RanksDiffer(ComparedRuns):
     """One rank replays where another runs its step."""
 
+    @on_cpus
     def test_a_rank_that_finds_a_difference_goes_on_alone(self):
         words = ["batch=4", "samples=192", "epochs=1", "skip_nonfinite", "nan=1:7"]
         for backend in BACKENDS:
@@ -99,8 +116,57 @@ class RanksDiffer(ComparedRuns):
                  self.train("batch=4", "samples=400", "record", "signal_at=1:14", "checkpoint", "again", ranks=2)]
         self.assertEqual(steps[0], steps[1])
         words = ["batch=4", "samples=400", "epochs=1", "stop_after=1:3"]
-        plain, recorded = self.train_each(words, [*words, "record"], ranks=2)
-        self.assertEqual([r["global_step"] for r in plain], [r["global_step"] for r in recorded])
+        plain, recorded = ([r["global_step"] for r in reports]
+                           for reports in self.train_each(words, [*words, "record"], ranks=2))
+        self.assertEqual(recorded[0], recorded[1])
+        # On GPUs it is heard one window later where it goes with the gradients.
+        self.assertEqual(recorded[0], plain[0] - (1 if ON_NCCL else 0))
+
+
+@on_gpus
+class RanksReplayTogether(ComparedRuns):
+    def check_shapes(self, *words, **more):
+        plain, recorded = self.train_each(words, [*words, "record"], ranks=2, **more)
+        for one, other in zip(plain, recorded):
+            self.assert_same(one, other)
+        self.assertEqual(recorded[0]["weights"], recorded[1]["weights"])
+        return [len(report["seen"]) for report in recorded], [len(report["seen"]) for report in plain]
+
+    def test_batches_whose_sizes_differ_between_ranks(self):
+        recorded, plain = self.check_shapes("samples=240", "by_length=10", "epochs=4", timeout=120)
+        self.assertEqual(recorded[0], recorded[1])  # they have run and replayed the same batches
+        self.assertLess(recorded[0], plain[0])
+        self.assertGreater(recorded[0], CALLED)
+
+    def test_and_within_accumulation_windows(self):
+        recorded, plain = self.check_shapes("samples=240", "by_length=10", "epochs=4", "accumulate=2", timeout=120)
+        self.assertLess(recorded[0], plain[0])
+
+    def test_a_rank_that_leaves_out_a_batch(self):
+        recorded, _ = self.check_shapes("samples=192", "batch=4", "epochs=1", "skip_batch=1:9")
+        self.assertEqual(recorded, [CALLED + 1, CALLED])
+
+    def test_auto_leaves_steps_as_they_are(self):
+        words = ["samples=192", "batch=4", "epochs=1"]
+        plain, recorded = self.train_each(words, [*words, "record=auto"], ranks=2)
+        self.assertEqual(plain[0]["weights"], recorded[0]["weights"])
+        self.assertEqual(len(recorded[0]["seen"]), WINDOWS)
+
+    def test_batch_norm_over_all_ranks(self):
+        self.assertEqual(len(self.check("model=batchnorm", "sync_batchnorm")["seen"]), CALLED)
+
+    def test_gloo_is_refused(self):
+        status, errors = self.run_words("samples=96", "record", "backend=gloo", "devices=2")
+        self.assertNotEqual(status, 0)
+        self.assertIn("with DDPOptions.process_group_backend: gloo, gradients of a GPU are reduced on the host, which a "
+                      "captured step cannot wait for. Use nccl or auto.", errors)
+
+    def test_a_rank_that_hangs_in_a_replay_is_found_within_the_timeout(self):
+        status, errors = self.run_words("samples=192", "batch=4", "epochs=1", "record", "timeout=2", "freeze_replay=1:9",
+                                        "devices=2")
+        self.assertNotEqual(status, 0)
+        self.assertIn("rank 0 of 2: a recorded step did not end within 2.0 s: it waits for the others' gradients. Another "
+                      "rank ended or hangs; see its output.", errors)
 
 
 class Faults(RanksTest):
@@ -164,9 +230,11 @@ class Refused(RanksTest):
         self.check("weighted", text="set_loss_weight: the sum of a window's weights is read by the host")
 
     def test_fsdp(self):
-        self.check("strategy=fsdp", text="TrainerOptions.record_steps: steps of fsdp on cpu cannot be recorded; those of "
-                                         "single_device can, and of ddp on CPUs.")
+        device = "cuda:0" if ON_NCCL else "cpu"
+        self.check("strategy=fsdp", text=f"TrainerOptions.record_steps: steps of fsdp on {device} cannot be recorded; those "
+                                         "of single_device can, and of ddp on CPUs and over NCCL.")
 
+    @on_cpus
     def test_messages_that_are_not_repeated_are_named_and_steps_run_as_they_are(self):
         words = ["samples=96", "batch=4", "model=batchnorm", "sync_batchnorm"]
         plain = self.train(*words, ranks=2)

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "levin/trainer/trainer_options.h"
@@ -42,6 +43,12 @@ inline bool is_alone_on_gpus() {
 }
 inline std::string backend_of(const Words& words) {
   return words.text("backend", on_gpus() ? std::getenv("LEVIN_TEST_ON_GPUS") : "auto");
+}
+
+inline std::variant<bool, std::string> record_steps_of(const Words& words) {
+  const std::string value = words.text("record", "");
+  if (!value.empty()) return value;
+  return words.has("record");
 }
 
 inline NonFiniteLoss nonfinite_loss_of(const Words& words) {

@@ -40,16 +40,6 @@ bool acts_before_update(const LightningModule& module) {
          detail::overrides<M>(module, &M::configure_gradient_clipping);
 }
 
-}  // namespace
-
-bool leaves_updates(const Run& run) {
-  const auto& callbacks = run.entry.callbacks;
-  const LightningModule& module = *run.entry.module;
-  return !run.fit.optimizers[0].shared()->is_recordable() || overrides_step(module) || acts_before_update(module) ||
-         std::any_of(callbacks.begin(), callbacks.end(),
-                     [](const auto& callback) { return acts_before_update(*callback); });
-}
-
 void check_recordable(const Run& run) {
   if (run.fit.micro_batching != nullptr) cannot("recorded steps take full batches, and micro_batch_size splits them.");
   if (run.entry.recomputation != nullptr && !run.strategy->device().is_cpu()) {
@@ -74,6 +64,30 @@ void check_recordable(const Run& run) {
     cannot("the callback " + detail::readable_type_name(typeid(*callback)) +
            " acts around backward, and a recorded step does not call it.");
   }
+}
+
+}  // namespace
+
+bool leaves_updates(const Run& run) {
+  const auto& callbacks = run.entry.callbacks;
+  const LightningModule& module = *run.entry.module;
+  return !run.fit.optimizers[0].shared()->is_recordable() || overrides_step(module) || acts_before_update(module) ||
+         std::any_of(callbacks.begin(), callbacks.end(),
+                     [](const auto& callback) { return acts_before_update(*callback); });
+}
+
+std::shared_ptr<StepRecorder> recorder_for(const Run& run, RecordSteps record) {
+  if (record == RecordSteps::automatic && run.strategy->replays_together()) {
+    throw ConfigError(about_recording("auto: steps of several ranks on GPUs run as they are; true records them."));
+  }
+  std::shared_ptr<StepRecorder> recorder = run.strategy->make_recorder();
+  if (recorder == nullptr) {
+    throw ConfigError(about_recording("steps of " + run.strategy->name() + " on " + run.strategy->device().str() +
+                                      " cannot be recorded; those of single_device can, and of ddp on CPUs and over "
+                                      "NCCL."));
+  }
+  check_recordable(run);
+  return recorder;
 }
 
 }  // namespace levin

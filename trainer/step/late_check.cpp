@@ -1,6 +1,7 @@
 #include "levin/trainer/step/late_check.h"
 
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "levin/core/rank_status.h"
+#include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/step/check_recordable.h"
@@ -37,17 +39,18 @@ std::shared_ptr<LateCheck> LateCheck::make(const Run& run) {
   const bool is_one_device = std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) {
     return parameter.device() == device;  // as the flag
   });
-  return is_one_device ? std::make_shared<LateCheck>() : nullptr;
+  return is_one_device ? std::make_shared<LateCheck>(device) : nullptr;
+}
+
+LateCheck::LateCheck(at::Device device) {
+  const auto number = at::TensorOptions(at::kFloat).device(device);
+  flag_ = at::zeros({}, number);
+  one_ = at::ones({}, number);
 }
 
 // The operator sets the flag and never clears it. It need not be: the first loss that sets it ends the run.
 const at::Tensor& LateCheck::flag(const at::Tensor& loss) {
   const at::NoGradGuard no_grad;
-  if (!flag_.defined()) {
-    const auto number = at::TensorOptions(at::kFloat).device(loss.device());
-    flag_ = at::zeros({}, number);
-    one_ = at::ones({}, number);
-  }
   at::_amp_foreach_non_finite_check_and_unscale_(loss, flag_, one_);
   return flag_;
 }
@@ -57,9 +60,19 @@ at::Tensor LateCheck::flag_of_ranks(const at::Tensor& heard) {
   return heard.select(0, static_cast<int64_t>(RankNote::nonfinite_loss)).sign().to(at::kFloat);
 }
 
+const at::Tensor& LateCheck::kept_flag_of_ranks(const at::Tensor& heard) {
+  at::maximum_out(flag_, flag_, flag_of_ranks(heard));
+  return flag_;
+}
+
 void LateCheck::begin(const Run& run, const at::Tensor& loss, const at::Tensor& heard) {
   reads_notes_ = heard.defined();
-  if (reads_notes_) loss_ = loss;
+  reads_loss_ = reads_notes_ && loss.defined() && run.fit.step_graph != nullptr;
+  if (reads_loss_) {
+    loss_read_.begin(loss);
+  } else if (reads_notes_) {
+    loss_ = loss;
+  }
   read_.begin(reads_notes_ ? heard : loss);
   open_ = loss_place(run);
 }
@@ -73,15 +86,25 @@ void LateCheck::finish() {
     if (!std::isfinite(loss)) stop_for_loss(place, loss);
     return;
   }
-  const at::Tensor loss = std::exchange(loss_, at::Tensor());
+  const at::Tensor loss = reads_loss_ ? loss_read_.wait() : std::exchange(loss_, at::Tensor());
   heard_ |= notes_of(read);
   if (heard_.take(RankNote::nonfinite_loss)) stop_for_loss(place, loss.defined() ? loss.item().toDouble() : 0);
 }
 
 std::string device_wait_text(const Run& run) {
   if (!run.has_peers()) return "";
-  return "rank " + std::to_string(run.strategy->rank()) + " of " + std::to_string(run.strategy->world_size()) +
+  return rank_text(run.strategy->rank(), run.strategy->world_size()) +
          " waits for its device, which waits for the others' gradients";
+}
+
+void hear_device(Run& run, const at::Tensor& heard) {
+  if (run.fit.late_check != nullptr) {
+    run.fit.epoch.window.heard = heard;
+    return;
+  }
+  if (run.fit.batches != nullptr) run.fit.batches->send_ahead();  // the device has the step to compute meanwhile
+  const RankWait waiting(device_wait_text(run));
+  hear(run.entry, run.fit, notes_of(heard));
 }
 
 void finish_late_check(const Fit& fit) {

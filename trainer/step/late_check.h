@@ -7,6 +7,8 @@
 // end of an epoch. So nothing is ever updated with such a loss, and no state is kept that counts its update; the error
 // comes one window later, and names the batch. With several ranks the same flag comes from what they said with their
 // gradients, and the host hears the rest of it (a stop, a signal) one window later too, all ranks at the same place.
+// A recorded window is launched as a whole, with its update, before the host reads the one before, or the device would
+// wait for that: its flag also holds the flags of all windows before, so after such a loss nothing is updated.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,13 +35,18 @@ class LateCheck {
   /// code.
   [[nodiscard]] static std::shared_ptr<LateCheck> make(const Run& run);
 
-  /// () float32 on the loss's device: 1 if `loss`, () the window's sum of losses, or one that was seen before is not
-  /// finite, else 0. Does not block. The loss stays as it is.
+  explicit LateCheck(at::Device device);
+
+  /// () float32 on the device: 1 if `loss`, () the window's sum of losses, or one that was seen before is not finite,
+  /// else 0. Does not block. The loss stays as it is.
   [[nodiscard]] const at::Tensor& flag(const at::Tensor& loss);
-  /// The same of all ranks, from the notes that they sent with the window's gradients: (kRankNotes) on the device.
+  /// 1 if one of all ranks' losses is not finite, from the notes that they sent with the window's gradients:
+  /// (kRankNotes) on the device.
   [[nodiscard]] static at::Tensor flag_of_ranks(const at::Tensor& heard);
+  /// The same, or if it was 1 before: for recorded steps.
+  [[nodiscard]] const at::Tensor& kept_flag_of_ranks(const at::Tensor& heard);
   /// Of a window whose update was launched; `loss`: () its sum of losses; `heard`: the notes of all ranks, undefined
-  /// with a single one. Does not block.
+  /// with a single one. Does not block. In a recorded step both are read before its next replay writes to them.
   void begin(const Run& run, const at::Tensor& loss, const at::Tensor& heard);
   /// Does nothing if no check is open. Blocks until the device has computed that window. Throws NonFiniteLossError.
   void finish();
@@ -50,6 +57,8 @@ class LateCheck {
   at::Tensor flag_, one_;  // of the device; made once, because each of them would be a kernel in every step
   LateRead read_;          // of the loss, or of what all ranks said
   at::Tensor loss_ = {};   // of the open window, if ranks said something: read if it is not finite
+  LateRead loss_read_;     // of it, where a recorded step will write to it
+  bool reads_loss_ = false;
   bool reads_notes_ = false;
   RankNotes heard_ = {};
   std::optional<LossPlace> open_ = std::nullopt;
@@ -57,6 +66,9 @@ class LateCheck {
 
 /// For a RankWait around reading what the device knows of all ranks; "" with a single one.
 [[nodiscard]] std::string device_wait_text(const Run& run);
+/// What all ranks said with the window's gradients, on the device: for the late check, or heard now if there is none,
+/// which waits for the device.
+void hear_device(Run& run, const at::Tensor& heard);
 /// LateCheck::finish of the fit's check, if it has one.
 void finish_late_check(const Fit& fit);
 /// The same where all ranks do it, and so may act on what they said: an update, a validation, the end of an epoch.

@@ -13,6 +13,7 @@
 #include "levin/core/count_of.h"
 #include "levin/core/gradients.h"
 #include "levin/core/log.h"
+#include "levin/core/rank_status.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/step/late_check.h"
@@ -102,9 +103,9 @@ at::Tensor nonfinite_flag(Run& run, const at::Tensor& loss, const at::TensorOpti
   return found;
 }
 
-// A recorded step of a CPU has heard them with its gradients, which are the same on all ranks.
+// A recorded step has heard them with its gradients, which are the same on all ranks.
 bool flags_are_known_to_all(const Run& run) {
-  return !run.has_peers() || (run.fit.recording != nullptr && run.strategy->device().is_cpu());
+  return !run.has_peers() || run.fit.recording != nullptr;
 }
 
 }  // namespace
@@ -120,13 +121,24 @@ at::Tensor window_flags(Run& run, const at::Tensor& loss, const at::Tensor& foun
   return flags_are_known_to_all(run) ? flags : run.strategy->reduce(flags, ReduceOp::max);
 }
 
-WindowResult judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss) {
+namespace {
+
+at::Tensor read_flags(const Run& run, const at::Tensor& flags) {
+  if (flags.is_cpu()) return flags;
+  const RankWait waiting(device_wait_text(run));
+  return flags.cpu();
+}
+
+}  // namespace
+
+WindowResult judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss, const at::Tensor& heard) {
   if (run.fit.batches != nullptr) run.fit.batches->send_ahead();  // the device has the step to compute meanwhile
   if (run.fit.late_check != nullptr) {
-    run.fit.late_check->begin(run, loss, /*heard=*/{});
+    finish_late_check_and_hear(run);  // of the window before
+    run.fit.late_check->begin(run, loss, heard);
     return WindowResult::good;
   }
-  const at::Tensor here = flags.cpu();
+  const at::Tensor here = read_flags(run, flags);
   const auto* read = static_cast<const float*>(here.const_data_ptr());
   if (read[0] != 0) {
     act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
@@ -139,7 +151,7 @@ WindowResult read_window(Run& run, const at::Tensor& found_inf) {
   const at::Tensor loss = std::exchange(run.fit.epoch.window.unread_loss, at::Tensor());
   if (has_heard(run)) return read_notes(run, loss, found_inf);
   const at::Tensor flags = window_flags(run, loss, found_inf);
-  return flags.defined() ? judge_window(run, flags, loss) : WindowResult::good;
+  return flags.defined() ? judge_window(run, flags, loss, /*heard=*/{}) : WindowResult::good;
 }
 
 void move_scale(Run& run, bool overflow) {

@@ -27,9 +27,10 @@ void check_scaling(Precision& precision, const std::vector<std::shared_ptr<Optim
 /// What read_window reads, float32: 1 where the sum of the losses (undefined: none) is not finite, and where
 /// `found_inf` says so; without the latter one number (). Undefined if neither is needed. Does not block.
 [[nodiscard]] at::Tensor window_flags(Run& run, const at::Tensor& loss, const at::Tensor& found_inf);
-/// Reads those flags, applies the policy to the loss, and returns the result; with a late check `good`, and it is
-/// begun.
-[[nodiscard]] WindowResult judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss);
+/// Reads those flags, applies the policy to the loss, and returns the result. With a late check `good`: that of the
+/// window before is finished, and this one's is begun; `heard` as for LateCheck::begin.
+[[nodiscard]] WindowResult judge_window(Run& run, const at::Tensor& flags, const at::Tensor& loss,
+                                        const at::Tensor& heard);
 
 /// Updates the scale after a window and counts a skipped step. Throws Error when the scale has collapsed.
 void move_scale(Run& run, bool overflow);

@@ -10,7 +10,6 @@
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
-#include "levin/core/rank_status.h"
 #include "levin/precision/grad_scaler.h"
 #include "levin/recompute/recomputation.h"
 #include "levin/trainer/run/hook_caller.h"
@@ -38,9 +37,26 @@ at::Tensor scaled(Run& run, const at::Tensor& loss) {
   return scaler == nullptr || !loss.defined() ? loss : scaler->scale(loss);
 }
 
-// The notes of a recorded step: those of the host, and whether the window's losses are finite, which it finds itself.
-at::Tensor said_in_step(const Run& run) {
+// On the device: whether a loss of the window is not finite.
+void say_if_not_finite(const Run& run, at::Tensor said) {
+  const at::Tensor& losses = run.fit.epoch.window.unread_loss;
+  if (losses.defined()) mark_if_not_finite(said.select(0, static_cast<int64_t>(RankNote::nonfinite_loss)), losses);
+}
+
+at::Tensor nothing_said(const Run& run) {
+  return at::zeros({static_cast<int64_t>(kRankNotes)}, at::TensorOptions(at::kFloat).device(run.strategy->device()));
+}
+
+// The notes of a recorded step: whether the window's losses are finite, which it finds itself, and those of the host.
+// On a device those are heard otherwise (agree_on_replay).
+at::Tensor said_in_step(const Run& run, bool sync) {
   const at::NoGradGuard no_grad;
+  if (run.strategy->has_notes_on_device()) {
+    if (!sync) return {};
+    const at::Tensor said = nothing_said(run);
+    say_if_not_finite(run, said);
+    return said;
+  }
   const at::Tensor& said = run.fit.recording->said;
   const at::Tensor& losses = run.fit.epoch.window.unread_loss;
   if (!losses.defined() || !said.defined()) return said;
@@ -52,10 +68,9 @@ at::Tensor said_in_step(const Run& run) {
 at::Tensor said_on_device(Run& run) {
   const at::NoGradGuard no_grad;
   const RankNotes own = take_notes(run.entry, run.fit, /*sync=*/true);
-  const auto number = at::TensorOptions(at::kFloat).device(run.strategy->device());
-  at::Tensor said = own.empty() ? at::zeros({static_cast<int64_t>(kRankNotes)}, number) : notes_tensor(own).to(number);
-  const at::Tensor& losses = run.fit.epoch.window.unread_loss;
-  if (losses.defined()) mark_if_not_finite(said.select(0, static_cast<int64_t>(RankNote::nonfinite_loss)), losses);
+  at::Tensor said = nothing_said(run);
+  if (!own.empty()) said.copy_(notes_tensor(own));
+  say_if_not_finite(run, said);
   return said;
 }
 
@@ -69,13 +84,7 @@ bool says_on_device(const Run& run) {
 void run_backward_on_device(Run& run, const at::Tensor& loss, bool sync) {
   const at::Tensor own = sync ? said_on_device(run) : at::Tensor();
   const at::Tensor heard = run.strategy->backward_recorded(scaled(run, loss), sync, own);
-  if (!sync) return;
-  if (run.fit.late_check != nullptr) {
-    run.fit.epoch.window.heard = heard;
-    return;
-  }
-  const RankWait waiting(device_wait_text(run));
-  hear(run.entry, run.fit, notes_of(heard));
+  if (sync) hear_device(run, heard);
 }
 
 // Where they were already taken for a recording, because it runs this step too.
@@ -162,7 +171,7 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
     const ProfilerScope profile(run.profiler.get(), "backward");
     const HookScope scope(run.entry, Hook::backward);
     if (run.fit.recording != nullptr && run.has_peers()) {
-      run.fit.recording->heard = run.strategy->backward_recorded(scaled(run, loss), sync, said_in_step(run));
+      run.fit.recording->heard = run.strategy->backward_recorded(scaled(run, loss), sync, said_in_step(run, sync));
     } else if (says_on_device(run)) {
       run_backward_on_device(run, loss, sync);
     } else {

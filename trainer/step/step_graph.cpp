@@ -22,23 +22,13 @@
 #include "levin/trainer/step/left_memory.h"
 #include "levin/trainer/step/publish_output.h"
 #include "levin/trainer/step/recording_scope.h"
-#include "levin/trainer/step/tensors_of_step.h"
+#include "levin/trainer/step/replay_agreement.h"
 #include "levin/trainer/step/update.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
 
 namespace {
-
-std::shared_ptr<StepRecorder> recorder_for(Run& run) {
-  std::shared_ptr<StepRecorder> recorder = run.strategy->make_recorder();
-  if (recorder == nullptr) {
-    throw ConfigError(about_recording("steps of " + run.strategy->name() + " on " + run.strategy->device().str() +
-                                      " cannot be recorded; those of single_device can, and of ddp on CPUs."));
-  }
-  check_recordable(run);
-  return recorder;
-}
 
 // Without a graph; a replayed step has none. For a number of the host an operator would take longer than this.
 at::Tensor copy_of(const at::Tensor& loss) {
@@ -58,12 +48,15 @@ size_t part_index(const WindowPart& window) {
 
 StepGraph::StepGraph(Run& run, RecordSteps record)
     : run_(run),
-      recorder_(recorder_for(run)),
+      recorder_(recorder_for(run, record)),
       leaves_updates_(leaves_updates(run)),
       optimizer_(run.fit.optimizers[0].optimizer()),
-      parameters_(optimizer_.parameters()) {
-  for (const auto& module : run_.entry.module->modules(/*include_self=*/false)) modules_.push_back(module.get());
-  tensors_ = tensors_of_step(*run_.entry.module, parameters_);
+      parameters_(optimizer_.parameters()),
+      reader_(run),
+      asks_others_(run.strategy->replays_together()) {
+  if (!run.strategy->device().is_cpu()) {
+    recorder_->warm_up([this] { stays_on_stream_ = run_.strategy->use_recorder_stream(); });
+  }
   if (record == RecordSteps::automatic) trial_.emplace();
   if (!leaves_updates_) optimizer_.make_recordable();
 }
@@ -80,16 +73,17 @@ std::shared_ptr<StepGraph> StepGraph::make(Run& run, RecordSteps record) {
 
 at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
   if (!gave_up_ && window.first && (inputs_.empty() || batch.structure() != nullptr)) give_up_if_unrecordable(batch);
-  if (gave_up_) return automatic_step(run_, batch, batch_idx, window);
+  if (gave_up_ && !asks_others_) return run_plain(batch, batch_idx, window);
   const auto start = std::chrono::steady_clock::now();
   if (window.first) {
     window_is_plain_ = true;
-    window_repeats_ = !run_.fit.skip_batch && may_repeat(batch);
+    window_repeats_ = !gave_up_ && !run_.fit.skip_batch && may_repeat(batch);
   }
   const bool cut = window.last && run_.fit.epoch.window.seen < run_.fit.epoch.window.size;
   // A batch of the window that ran as it is may have had a loss that is not finite.
   const bool may_repeat_now = !run_.fit.skip_batch && !cut && !run_.fit.epoch.window.spoilt;
-  const bool repeats = window_repeats_ && may_repeat_now && inputs_.fits(batch);
+  bool repeats = window_repeats_ && may_repeat_now && inputs_.fits(batch);
+  if (window.last && asks_others_) repeats = do_all_repeat(repeats, window);
   window_is_plain_ = window_is_plain_ && (repeats || (!window_repeats_ && trial_ && trial_runs_plain_));
   at::Tensor loss = repeats ? repeat(batch, batch_idx, window) : run_as_it_is(batch, batch_idx, window);
   if (trial_) time_window(window, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -107,7 +101,7 @@ bool StepGraph::may_repeat(const Batch& batch) {
   }
   // A window shortened by the end of an epoch divides its losses by another number.
   if (run_.fit.epoch.window.size != run_.progress.accumulate) return false;
-  Settings now = settings();
+  RecordingSettings now = reader_.read(/*with_update=*/!leaves_updates_);
   if (inputs_.empty()) {
     settings_ = std::move(now);
     inputs_.make(batch);
@@ -120,6 +114,21 @@ bool StepGraph::may_repeat(const Batch& batch) {
   if (!inputs_.fits(batch)) return false;
   trial_runs_plain_ = trial_ && is_checked_twice() && !trial_->replays_next();
   return !trial_runs_plain_;
+}
+
+// See Note [Ranks that replay together].
+bool StepGraph::do_all_repeat(bool repeats, const WindowPart& window) {
+  Part& part = parts_[part_index(window)];
+  const ReplayVote all =
+      agree_on_replay(run_, {.replays = repeats, .is_recorded = part.recording != nullptr, .goes_on = !gave_up_});
+  if (!all.goes_on) {
+    asks_others_ = false;
+    if (!gave_up_) log::trainer.info("another rank cannot record its steps any more, so they run as they are");
+    stop();
+    return false;
+  }
+  if (!all.is_recorded) part.recording.reset();  // they record it together
+  return all.replays;
 }
 
 bool StepGraph::is_checked_twice() const {
@@ -144,27 +153,8 @@ void StepGraph::time_window(const WindowPart& window, double seconds) {
   }
 }
 
-StepGraph::Settings StepGraph::settings() const {
-  Settings now;
-  now.window_size = run_.progress.accumulate;
-  if (!leaves_updates_) {
-    now.optimizer_version = optimizer_.version();
-    for (const auto& group : optimizer_.groups()) {
-      now.numbers.push_back(group.momentum);
-      now.numbers.push_back(group.weight_decay);
-    }
-  }
-  for (const auto& parameter : parameters_) now.flags.push_back(parameter.requires_grad());
-  for (const auto& tensor : tensors_) {
-    now.tensors.push_back(tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr);
-  }
-  now.flags.push_back(run_.entry.module->is_training());
-  for (const auto* module : modules_) now.flags.push_back(module->is_training());
-  return now;
-}
-
 // OneCycleLR and CyclicLR move the momentum at every step, and a recorded update has the one it was recorded with.
-void StepGraph::record_anew(const Settings& now) {
+void StepGraph::record_anew(const RecordingSettings& now) {
   if (now.numbers != settings_.numbers && ++moves_ >= kMostMoves) leaves_updates_ = true;
   forget();
 }
@@ -197,6 +187,7 @@ void StepGraph::give_up_if_unrecordable(const Batch& batch) {
 // The gradients stay where they are: the window may not be over.
 void StepGraph::stop() {
   gave_up_ = true;
+  warms_up_ = window_repeats_ = false;
   parts_ = {};
   inputs_ = RecordedBatch();
   gradients_.clear();
@@ -210,7 +201,11 @@ at::Tensor StepGraph::run_as_it_is(const Batch& batch, int64_t batch_idx, const 
                         " and the recorded step " + shapes_text(inputs_.batch()) +
                         ", so such batches are not repeated from the recording (drop_last leaves them out)."));
   }
-  if (!warms_up_) return automatic_step(run_, batch, batch_idx, window);
+  return run_plain(batch, batch_idx, window);
+}
+
+at::Tensor StepGraph::run_plain(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
+  if (!warms_up_ && !stays_on_stream_) return automatic_step(run_, batch, batch_idx, window);
   at::Tensor loss;
   recorder_->warm_up([&] { loss = automatic_step(run_, batch, batch_idx, window); });
   return loss;
@@ -225,7 +220,6 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
   if (window.last) say_notes();
   if (window.first) hold_gradients();
   Part& part = parts_[part_index(window)];
-  if (window.last) finish_late_check(run_.fit);    // before the update is launched
   run_.entry.time_split.enter(StepPart::forward);  // the entire step, whose parts the host cannot distinguish
   std::string problem;
   const bool is_new = part.recording == nullptr;
@@ -259,7 +253,7 @@ std::string StepGraph::record(Part& part, int64_t batch_idx, const WindowPart& w
 std::vector<at::Tensor> StepGraph::known_results(const Part& part) const {
   std::vector<at::Tensor> known = {part.loss, part.unread_loss};
   part.notes.add_results(known);
-  for (const auto& tensor : tensors_) {
+  for (const auto& tensor : reader_.tensors()) {
     known.push_back(tensor);
     known.push_back(tensor.grad());
   }
@@ -275,7 +269,7 @@ std::vector<at::Tensor> StepGraph::gradients_now() const {
 
 // The recorded step reads them from `said_`.
 void StepGraph::say_notes() {
-  if (!run_.has_peers()) return;
+  if (!run_.has_peers() || run_.strategy->replays_together()) return;
   const auto numbers = levin::take_notes(run_.entry, run_.fit, /*sync=*/true).numbers();
   if (!said_.defined()) said_ = notes_tensor({});
   std::copy(numbers.begin(), numbers.end(), said_.mutable_data_ptr<double>());
@@ -379,14 +373,15 @@ void StepGraph::take_notes(const Part& part, const WindowPart& window) {
   }
   give_outputs_again(run_, part.notes);
   if (!window.last) return;
+  const at::Tensor& heard = part.notes.heard;
   if (leaves_updates_) {
-    if (part.notes.heard.defined()) hear(run_.entry, run_.fit, notes_of(part.notes.heard));
+    if (heard.defined()) heard.is_cpu() ? hear(run_.entry, run_.fit, notes_of(heard)) : hear_device(run_, heard);
     if (!run_.fit.epoch.window.spoilt) update(run_, window);
     return;
   }
-  if (part.notes.heard.defined()) act_on_notes(part.notes.heard);
+  if (heard.defined() && heard.is_cpu()) act_on_notes(heard);
   const at::Tensor& flags = part.notes.flags;
-  count_window(run_, flags.defined() ? judge_window(run_, flags, part.notes.loss) : WindowResult::good);
+  count_window(run_, flags.defined() ? judge_window(run_, flags, part.notes.loss, heard) : WindowResult::good);
 }
 
 // Whether a loss was not finite is among the flags.

@@ -26,12 +26,9 @@
 #include "levin/trainer/step/check_replay.h"
 #include "levin/trainer/step/check_schedule.h"
 #include "levin/trainer/step/recorded_batch.h"
+#include "levin/trainer/step/recording_settings.h"
 #include "levin/trainer/step/recording_trial.h"
 #include "levin/trainer/step/step_notes.h"
-
-namespace torch::nn {
-class Module;
-}
 
 namespace levin {
 
@@ -40,6 +37,14 @@ namespace levin {
 // logged values, and whether a loss or a gradient was not finite. The operators themselves perform or skip the update
 // (Optimizer::step_unless), so one recording contains the entire step; the host reads the flags afterwards, once per
 // window, as it does otherwise, and counts accordingly.
+
+// Note [Ranks that replay together]
+// A collective of NCCL's must be captured on all ranks or on none, and a graph that contains one is launched by all
+// ranks or by none (NCCL's user guide, "Using NCCL with CUDA Graphs"). So before the last batch of each window, the
+// only one that communicates, ranks tell each other, through their hosts' memory, whether they can replay it, and
+// whether they have recorded it. The host is ahead of the device meanwhile. The notes of ranks go with that message and
+// not with the gradients, except whether losses are finite, which the device finds. A rank that can no longer record
+// says so once, and from then on all run their steps as they are.
 
 class StepGraph {
  public:
@@ -75,20 +80,13 @@ class StepGraph {
     CheckSchedule checks = {};
     bool is_checked = false;  // its last replay was
   };
-  /// What recordings depend on besides the batch's shape.
-  struct Settings {
-    int64_t window_size = 0;
-    int64_t optimizer_version = 0;
-    std::vector<double> numbers = {};       // momentum and weight decay of each group
-    std::vector<const void*> tensors = {};  // where tensors_ are
-    std::vector<bool> flags = {};           // which parameters are trained, which modules are in training mode
-    bool operator==(const Settings&) const = default;
-  };
 
   StepGraph(Run& run, RecordSteps record);
 
   [[nodiscard]] bool may_repeat(const Batch& batch);
+  [[nodiscard]] bool do_all_repeat(bool repeats, const WindowPart& window);
   [[nodiscard]] at::Tensor run_as_it_is(const Batch& batch, int64_t batch_idx, const WindowPart& window);
+  [[nodiscard]] at::Tensor run_plain(const Batch& batch, int64_t batch_idx, const WindowPart& window);
   [[nodiscard]] at::Tensor repeat(const Batch& batch, int64_t batch_idx, const WindowPart& window);
   // These return why the steps are not to be recorded any more; "" if they may be.
   [[nodiscard]] std::string record(Part& part, int64_t batch_idx, const WindowPart& window);
@@ -106,8 +104,7 @@ class StepGraph {
   void act_on_notes(const at::Tensor& heard);
   [[nodiscard]] bool is_checked_twice() const;
   void time_window(const WindowPart& window, double seconds);
-  [[nodiscard]] Settings settings() const;
-  void record_anew(const Settings& now);
+  void record_anew(const RecordingSettings& now);
   void forget();
   void give_up(const std::string& why);
   void give_up_if_unrecordable(const Batch& batch);
@@ -118,19 +115,20 @@ class StepGraph {
   bool leaves_updates_;  // so from then on, if it becomes true
   Optimizer& optimizer_;
   std::vector<at::Tensor> parameters_;
-  std::vector<at::Tensor> tensors_;                // what is trained, and the module's other parameters and buffers
-  std::vector<const torch::nn::Module*> modules_;  // the module's own
+  SettingsReader reader_;
   std::array<Part, 4> parts_;
-  Settings settings_;
+  RecordingSettings settings_;
   RecordedBatch inputs_;               // what the recordings read
   std::vector<at::Tensor> gradients_;  // what they write, by parameter
-  at::Tensor said_;                    // this rank's notes, which they read
+  at::Tensor said_;                    // this rank's notes, which they read on a CPU
   int64_t warm_up_left_ = kWarmUpWindows;
   int64_t changes_ = 0;
   int64_t moves_ = 0;  // changes of Settings::numbers
   bool gave_up_ = false;
-  bool warms_up_ = false;        // the running window prepares recording
-  bool window_repeats_ = false;  // the running window began with a recording
+  bool asks_others_;              // ranks replay together, and none has given up, as far as this one knows
+  bool stays_on_stream_ = false;  // steps that run as they are do so on the recorder's stream
+  bool warms_up_ = false;         // the running window prepares recording
+  bool window_repeats_ = false;   // the running window began with a recording
   bool told_of_shape_ = false;
   int64_t repeated_ = 0;
   int64_t recorded_ = 0;

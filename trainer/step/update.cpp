@@ -42,12 +42,22 @@ void count_step(Progress& progress, Epoch& epoch) {
 
 namespace {
 
+// Of a recorded window, undefined if there is nothing to judge: 1 where it must not be updated. With a late check also
+// if that was so before.
+at::Tensor recorded_flags(Run& run, const at::Tensor& found_inf) {
+  const StepNotes& notes = *run.fit.recording;
+  LateCheck* check = run.fit.late_check.get();
+  if (check == nullptr) return window_flags(run, notes.loss, found_inf);
+  if (notes.heard.defined()) return check->kept_flag_of_ranks(notes.heard);
+  return notes.loss.defined() ? check->flag(notes.loss) : at::Tensor();
+}
+
 // See Note [What a recorded step leaves to the host] in step_graph.h: the device decides here, and the host reads
 // later.
 void record_update(Run& run, const at::Tensor& found_inf) {
   StepNotes& notes = *run.fit.recording;
   notes.loss = std::exchange(run.fit.epoch.window.unread_loss, at::Tensor());
-  notes.flags = window_flags(run, notes.loss, found_inf);
+  notes.flags = recorded_flags(run, found_inf);
   Optimizer& optimizer = run.fit.optimizers[0].optimizer();
   before_update(run, optimizer);
   const HookScope scope(run.entry, Hook::optimizer_step);

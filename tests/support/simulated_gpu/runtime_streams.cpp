@@ -16,6 +16,10 @@ Event& event_of(cudaEvent_t handle) {
 // A stream that joins a capture, or one that waits within it.
 cudaError_t wait_in_capture(Stream& stream, const Event& event) {
   if (open_captures().count(event.capture) == 0) return failed(cudaErrorCapturedEvent, "cudaStreamWaitEvent");
+  if (&stream == &Stream::of(nullptr)) {
+    event.capture->invalidate("the default stream waits for what is captured");
+    return failed(cudaErrorStreamCaptureUnsupported, "cudaStreamWaitEvent");
+  }
   if (stream.capture != nullptr && stream.capture != event.capture) {
     stream.capture->invalidate("cudaStreamWaitEvent");
     event.capture->invalidate("cudaStreamWaitEvent");
