@@ -39,12 +39,15 @@ bool ReplayWatch::is_overdue() const {
   }
 }
 
-// Nothing that the device computes behind such a replay may be used, and what waits for it does not return.
+// Nothing that the device computes behind such a replay may be used, and what waits for it does not return. It must be
+// overdue twice: after a time in which the whole job was suspended it soon ends.
 void ReplayWatch::watch() {
   std::unique_lock lock(mutex_);
+  int overdue = 0;
   while (!ends_) {
     changed_.wait_for(lock, std::clamp(timeout_ / 4, Seconds(0.01), Seconds(1)));
-    if (ends_ || !is_overdue()) continue;
+    overdue = is_overdue() ? overdue + 1 : 0;
+    if (ends_ || overdue < 2) continue;
     end_rank(self_ + ": a recorded step did not end within " + readable_duration(timeout_) +
              ": it waits for the others' gradients. Another rank ended or hangs; see its output.");
   }

@@ -38,7 +38,7 @@ levin_test(compiled FILES
 if(TARGET levin_tool)
   add_test(NAME models.compiled_step COMMAND Python3::Interpreter -B
     "${CMAKE_CURRENT_LIST_DIR}/compiled_step_test.py" "${PROJECT_BINARY_DIR}/bin/levin")
-  set_tests_properties(models.compiled_step PROPERTIES LABELS peers TIMEOUT 300 COST 60 SKIP_RETURN_CODE 77)
+  set_tests_properties(models.compiled_step PROPERTIES LABELS peers TIMEOUT 600 COST 60 SKIP_RETURN_CODE 77)
 endif()
 
 levin_test(onnx TORCH FILES
