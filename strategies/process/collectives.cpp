@@ -185,22 +185,21 @@ const World& Collectives::world() const {
   return groups_->world;
 }
 
-at::Tensor Collectives::reduce(const at::Tensor& value, ReduceOp op) {
+static at::Tensor reduce_over(c10d::ProcessGroup& group, const at::Tensor& value, ReduceOp op) {
   std::vector<at::Tensor> tensors = {value.detach().cpu().clone(at::MemoryFormat::Contiguous)};
   c10d::AllreduceOptions options;
   options.reduceOp = c10d_op(op);
-  groups_->run("a reduction", [&](c10d::ProcessGroup& group) { return group.allreduce(tensors, options); });
-  if (op == ReduceOp::mean) tensors[0].div_(static_cast<double>(groups_->world.size));
+  wait_for(*group.allreduce(tensors, options), group, "a reduction");
+  if (op == ReduceOp::mean) tensors[0].div_(static_cast<double>(group.getSize()));
   return tensors[0].to(value.device());
 }
 
+at::Tensor Collectives::reduce(const at::Tensor& value, ReduceOp op) {
+  return reduce_over(*groups_->control, value, op);
+}
+
 at::Tensor Collectives::reduce_in_step(const at::Tensor& value, ReduceOp op) {
-  const auto ranks = group("steps", "auto", at::kCPU);
-  std::vector<at::Tensor> tensors = {value.detach().clone(at::MemoryFormat::Contiguous)};
-  c10d::AllreduceOptions options;
-  options.reduceOp = c10d_op(op);
-  wait_for(*ranks->allreduce(tensors, options), *ranks, "a reduction");
-  return tensors[0];
+  return reduce_over(*group("steps", "auto", at::kCPU), value, op);
 }
 
 at::Tensor Collectives::gather(const at::Tensor& value) {

@@ -37,41 +37,27 @@ at::Tensor scaled(Run& run, const at::Tensor& loss) {
   return scaler == nullptr || !loss.defined() ? loss : scaler->scale(loss);
 }
 
-// On the device: whether a loss of the window is not finite.
-void say_if_not_finite(const Run& run, at::Tensor said) {
+// On the device: what the host says, and whether a loss of the window is not finite, which the device finds out.
+at::Tensor said_on_device(const Run& run, const RankNotes& own) {
+  const at::NoGradGuard no_grad;
+  const auto number = at::TensorOptions(at::kFloat).device(run.strategy->device());
+  at::Tensor said = at::zeros({static_cast<int64_t>(kRankNotes)}, number);
+  if (!own.empty()) said.copy_(notes_tensor(own));
   const at::Tensor& losses = run.fit.epoch.window.unread_loss;
   if (losses.defined()) mark_if_not_finite(said.select(0, static_cast<int64_t>(RankNote::nonfinite_loss)), losses);
-}
-
-at::Tensor nothing_said(const Run& run) {
-  return at::zeros({static_cast<int64_t>(kRankNotes)}, at::TensorOptions(at::kFloat).device(run.strategy->device()));
+  return said;
 }
 
 // The notes of a recorded step: whether the window's losses are finite, which it finds itself, and those of the host.
 // On a device those are heard otherwise (agree_on_replay).
 at::Tensor said_in_step(const Run& run, bool sync) {
+  if (run.strategy->has_notes_on_device()) return sync ? said_on_device(run, {}) : at::Tensor();
   const at::NoGradGuard no_grad;
-  if (run.strategy->has_notes_on_device()) {
-    if (!sync) return {};
-    const at::Tensor said = nothing_said(run);
-    say_if_not_finite(run, said);
-    return said;
-  }
   const at::Tensor& said = run.fit.recording->said;
   const at::Tensor& losses = run.fit.epoch.window.unread_loss;
   if (!losses.defined() || !said.defined()) return said;
   static_assert(static_cast<size_t>(RankNote::nonfinite_loss) == 0);
   return at::cat({at::isfinite(losses).logical_not().to(said.scalar_type()).reshape({1}), said.slice(0, 1)});
-}
-
-// What this rank says with its gradients, on the device, which finds out whether a loss of the window is not finite.
-at::Tensor said_on_device(Run& run) {
-  const at::NoGradGuard no_grad;
-  const RankNotes own = take_notes(run.entry, run.fit, /*sync=*/true);
-  at::Tensor said = nothing_said(run);
-  if (!own.empty()) said.copy_(notes_tensor(own));
-  say_if_not_finite(run, said);
-  return said;
 }
 
 // Whether ranks say it there. A recorded step has its own way.
@@ -82,7 +68,7 @@ bool says_on_device(const Run& run) {
 // `loss`: undefined on a rank that has none. What is said stays on the device until LateCheck reads it, if there is
 // one.
 void run_backward_on_device(Run& run, const at::Tensor& loss, bool sync) {
-  const at::Tensor own = sync ? said_on_device(run) : at::Tensor();
+  const at::Tensor own = sync ? said_on_device(run, take_notes(run.entry, run.fit, /*sync=*/true)) : at::Tensor();
   const at::Tensor heard = run.strategy->backward_recorded(scaled(run, loss), sync, own);
   if (sync) hear_device(run, heard);
 }
