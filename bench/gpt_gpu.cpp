@@ -92,7 +92,8 @@ Contender trainer(const std::string& name, const Work& work, int64_t steps) {
 
 void measure_batches(const Options& options, bool gpu) {
   const auto bytes = load_bytes();
-  const int64_t steps = gpu ? (options.quick ? 16 : 400) : 2;
+  const int64_t steps = gpu ? (options.quick ? 16 : 100) : 2;
+  const int64_t replays = gpu ? 4 * steps : steps;  // each takes much less time
   Report report("gpt_gpu");
   const auto peer = Peer::start("gpt_gpu", peer_arguments({.block = 128, .gpu = gpu}));
   if (peer != nullptr) report.peers(peer->versions());
@@ -103,7 +104,7 @@ void measure_batches(const Options& options, bool gpu) {
     std::vector<Contender> contenders = {
         {"hand-written LibTorch loop", [&] { return hand_written_loop(work, bytes, steps); }},
         trainer("Trainer", work, steps),
-        trainer("Trainer, recorded", with_recording(work), steps)};
+        trainer("Trainer, recorded", with_recording(work), replays)};
     add_peers(contenders, peer, ways, work, steps);
     const Figures figures = failures.interleave_rest(contenders, options);
     const std::string size = std::to_string(batch);

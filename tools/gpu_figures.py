@@ -189,6 +189,17 @@ def overlapped_share(copies, others):
     return shared / total
 
 
+def idle_share(spans):
+    """The share of the time from the first of them, which are sorted by start, to the last in which none ran."""
+    if not spans:
+        raise Unreadable("the trace holds no kernels")
+    busy, end = 0.0, spans[0].start
+    for span in spans:
+        busy += max(0.0, span.end - max(span.start, end))
+        end = max(end, span.end)
+    return 1 - busy / (end - spans[0].start)
+
+
 def waits_a_step(events):
     """The median over the traced steps of how often the host waited for the GPU."""
     steps = [(float(event["ts"]), float(event["ts"]) + float(event["dur"])) for event in events

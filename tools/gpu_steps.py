@@ -162,7 +162,7 @@ def trace(run, name, *options):
     return figures.read_trace(found[0])
 
 
-@step(60, "batches are copied while the GPU computes, and the host waits at most once a step")
+@step(60, "batches are copied while the GPU computes, and what the host waits for leaves the GPU no idler")
 def copies_ahead(run):
     events = trace(run, "default")
     copies = figures.copies_to_device(events, least_bytes=2**20)
@@ -170,13 +170,17 @@ def copies_ahead(run):
     share = figures.overlapped_share(copies, kernels)
     streams = {copy.stream for copy in copies}, {kernel.stream for kernel in kernels}
     waits = figures.waits_a_step(events)
-    free = figures.waits_a_step(trace(run, "unchecked", "--trainer.nonfinite_loss=ignore"))
+    unchecked = trace(run, "unchecked", "--trainer.nonfinite_loss=ignore")
+    free = figures.waits_a_step(unchecked)
+    idle, least_idle = figures.idle_share(kernels), figures.idle_share(figures.kernels(unchecked))
     run.figures.update({"copies of batches": len(copies), "their time beside kernels": share,
-                        "host waits a step": waits, "host waits a step, nonfinite_loss: ignore": free})
+                        "host waits a step": waits, "host waits a step, nonfinite_loss: ignore": free,
+                        "GPU idle": idle, "GPU idle, nonfinite_loss: ignore": least_idle})
     expect(not streams[0] & streams[1], f"copies and kernels share streams {streams[0] & streams[1]}")
     expect(share > 0.5, f"only {share:.0%} of the copies' time overlaps with kernels")
     expect(waits <= 1, f"the host waits {waits:g} times a step")
     expect(free == 0, f"with nonfinite_loss: ignore the host still waits {free:g} times a step")
+    expect(idle <= least_idle + 0.01, f"the GPU is idle {idle:.1%} of the time, without the check {least_idle:.1%}")
 
 
 @step(60, "a run that is resumed on the GPU ends with the same bits")
@@ -221,7 +225,7 @@ def watched_fit(run, program):
     thread = threading.Thread(target=watch)
     thread.start()
     try:
-        fitted = Fit(run, "watched", "gpt.yaml", "--trainer.max_steps=5000", *UNWATCHED,
+        fitted = Fit(run, "watched", "gpt.yaml", "--trainer.max_steps=2500", *UNWATCHED,
                      "--trainer.log_every_n_steps=20", "--trainer.callbacks+=DeviceStatsMonitor")
     finally:
         done.set()

@@ -156,6 +156,12 @@ class Traces(unittest.TestCase):
         with self.assertRaisesRegex(Unreadable, "no copies"):
             self.share(self.kernel(0, 100))
 
+    def test_time_is_idle_in_which_no_kernel_runs(self):
+        spans = figures.kernels([self.kernel(0, 30), self.kernel(10, 10, stream=8), self.kernel(20, 20), self.kernel(90, 10)])
+        self.assertAlmostEqual(figures.idle_share(spans), 0.5)
+        with self.assertRaisesRegex(Unreadable, "no kernels"):
+            figures.idle_share([])
+
     def test_waits_are_counted_by_step(self):
         events = [event("user_annotation", f"ProfilerStep#{k}", 100 * k, 90) for k in range(3)]
         events += [event("cuda_runtime", "cudaStreamSynchronize", 10, 5), event("cuda_runtime", "cudaLaunchKernel", 20, 1),
