@@ -4,4 +4,6 @@ add_executable(skipping_program dev/skipping_program.cpp)
 target_link_libraries(skipping_program PRIVATE levin_warnings GTest::gtest_main)
 add_test(NAME dev.check COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/check_test.py" "${PROJECT_SOURCE_DIR}"
   $<TARGET_FILE:skipping_program>)
-set_tests_properties(dev.script dev.system dev.check PROPERTIES LABELS dev TIMEOUT 120)
+add_test(NAME dev.compile COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/compile_test.py" "${PROJECT_SOURCE_DIR}"
+  ${CMAKE_CXX_COMPILER})
+set_tests_properties(dev.script dev.system dev.check dev.compile PROPERTIES LABELS dev TIMEOUT 120)
