@@ -1,6 +1,7 @@
 // What recomputation costs and saves: a step (forward, loss, backward) of a GPT, plain and with each block computed
-// again in backward, here and in Python with torch.utils.checkpoint (peers/recompute.py). Time in milliseconds; memory
-// at the peak of a step, above what was held before it, by the allocator's own records on both sides.
+// again in backward, here and in Python with torch.utils.checkpoint (peers/recompute.py); on a GPU also with the
+// blocks' inputs in the host's memory. Time in milliseconds; memory at the peak of a step, above what was held before
+// it, by the allocator's own records on both sides.
 //
 //   bench_recompute [--rounds N] [--quick]
 //   bench_recompute gpu          on a GPU: 12 layers, 768 wide, batches of 8 x 512 tokens, in float32
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 
 #include "levin/core/gpu.h"
@@ -61,7 +63,7 @@ class Work {
     loss.backward();
   }
 
-  double milliseconds(const levin::RecomputeOptions* again, int64_t steps) {
+  double milliseconds(const std::optional<levin::RecomputeOptions>& again, int64_t steps) {
     const auto acting = act(again);
     if (shape_.gpu) step();  // the allocator takes its memory
     const auto start = time_when_done(shape_.gpu);
@@ -70,7 +72,7 @@ class Work {
     return took.count() / static_cast<double>(steps);
   }
 
-  double peak_mib(const levin::RecomputeOptions* again) {
+  double peak_mib(const std::optional<levin::RecomputeOptions>& again) {
     const auto acting = act(again);
     step();
     model_.zero_grad();
@@ -101,14 +103,33 @@ class Work {
     return static_cast<double>(meter->peak() - before) / (1 << 20);
   }
 
-  std::unique_ptr<levin::Recomputation> act(const levin::RecomputeOptions* again) {
-    return again == nullptr ? nullptr : std::make_unique<levin::Recomputation>(model_, *again);
+  std::unique_ptr<levin::Recomputation> act(const std::optional<levin::RecomputeOptions>& again) {
+    return again ? std::make_unique<levin::Recomputation>(model_, *again) : nullptr;
   }
 
   Shape shape_;
   GPT model_;
   torch::Tensor tokens_;
 };
+
+struct Way {
+  const char* name;
+  std::optional<levin::RecomputeOptions> again = std::nullopt;
+};
+
+const std::vector<Way>& ways(bool gpu) {
+  static const std::vector<std::string> blocks = {"h.*"};
+  static const std::vector<Way> everywhere = {
+      {"Levin"},
+      {"Levin, blocks again", levin::RecomputeOptions{.modules = blocks}},
+      {"Levin, keep: matmul", levin::RecomputeOptions{.modules = blocks, .keep = levin::Keep::matmul}}};
+  static const std::vector<Way> on_gpu = [] {
+    std::vector<Way> all = everywhere;
+    all.push_back({"Levin, offload", levin::RecomputeOptions{.modules = blocks, .offload = true}});
+    return all;
+  }();
+  return gpu ? on_gpu : everywhere;
+}
 
 // The GPU's, or the CPU's of "dry".
 Shape large_shape(const Options& options) {
@@ -127,18 +148,15 @@ int run(const Options& options) {
   if (!size.gpu) pin_to_one_core();
   const int64_t steps = options.quick ? 1 : 12;
   const auto work = std::make_shared<Work>(size);
-  static const levin::RecomputeOptions each{.modules = {"h.*"}};
-  static const levin::RecomputeOptions selective{.modules = {"h.*"}, .keep = levin::Keep::matmul};
   const auto peer = Peer::start("recompute", size.words());
   Report report(large ? "recompute_gpu" : "recompute");
   if (peer != nullptr) report.peers(peer->versions());
 
-  std::vector<Contender> times = {{"Levin", [=] { return work->milliseconds(nullptr, steps); }},
-                                  {"Levin, blocks again", [=] { return work->milliseconds(&each, steps); }},
-                                  {"Levin, keep: matmul", [=] { return work->milliseconds(&selective, steps); }}};
-  std::vector<Contender> memory = {{"Levin", [=] { return work->peak_mib(nullptr); }},
-                                   {"Levin, blocks again", [=] { return work->peak_mib(&each); }},
-                                   {"Levin, keep: matmul", [=] { return work->peak_mib(&selective); }}};
+  std::vector<Contender> times, memory;
+  for (const Way& way : ways(large)) {
+    times.push_back({way.name, [=, &way] { return work->milliseconds(way.again, steps); }});
+    memory.push_back({way.name, [=, &way] { return work->peak_mib(way.again); }});
+  }
   if (peer != nullptr) {
     const std::string count = " " + std::to_string(steps);
     times.push_back({"PyTorch", [=] { return peer->round("time plain" + count); }});
@@ -167,6 +185,8 @@ int run(const Options& options) {
   report.number("memory_to_plain", ratio(peaks, "Levin, blocks again", "Levin"));
   report.number("selective_time_to_plain", ratio(step_times, "Levin, keep: matmul", "Levin"));
   report.number("selective_memory_to_plain", ratio(peaks, "Levin, keep: matmul", "Levin"));
+  report.number("offload_time_to_plain", ratio(step_times, "Levin, offload", "Levin"));
+  report.number("offload_memory_to_plain", ratio(peaks, "Levin, offload", "Levin"));
   report.write();
   failures.check();
   return 0;

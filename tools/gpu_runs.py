@@ -129,6 +129,7 @@ class Run:
         self.levin, self.folder, self.limit = levin, Path(folder), limit
         self.end = time.monotonic() + limit
         self.commands, self.figures = [], {}
+        self.processes, self.ended = set(), False
 
     def left(self):
         return max(0.1, self.end - time.monotonic())
@@ -156,15 +157,26 @@ class Run:
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                    text=True, errors="replace", start_new_session=True,
                                    preexec_fn=die_with_parent)
+        self.processes.add(process)
         try:
+            if self.ended:
+                raise Failed("the step was ended")
             yield process
         finally:
+            self.processes.discard(process)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the driver cannot be killed
                 process.wait(timeout=10)
             if process.stdout and not process.stdout.closed:
                 process.stdout.close()
+
+    def stop(self):
+        """Ends what other threads have started, and keeps them from starting more."""
+        self.ended = True
+        for process in list(self.processes):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
 
     def peers(self):
         """The environment in which benchmarks find their Python peers: LEVIN_PEERS, or python3 with torch."""

@@ -11,6 +11,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import gpu_figures as figures
+import gpu_options
 from gpu_runs import Failed, Fit, Skipped, fit_words
 
 Step = namedtuple("Step", "name limit what run")
@@ -309,6 +310,12 @@ def fsdp(run):
 @step(60, "dp over one GPU: the bits of a run without")
 def dp(run):
     beside_one_device(run, {"dp": ["--trainer.strategy=dp"]})
+
+
+@step(180, "optimizers, precisions, callbacks, quantized weights; recorded, recomputed and sharded to the same bits")
+def options(run):
+    failed = gpu_options.carry_out(run, gpu_options.everything(run.levin.accelerator))
+    expect(not failed, "\n".join(failed))
 
 
 @step(120, "recomputed blocks: memory and time beside torch.utils.checkpoint")

@@ -23,7 +23,7 @@ import gpu_steps
 from gpu_runs import Failed, Run, Skipped
 
 ORDER = ["device", "tests", "fit", "cuda_graph", "copies_ahead", "resume", "out_of_memory", "nvml", "nccl", "fsdp", "dp",
-         "recompute", "planner", "overhead", "loader", "gpt", "gpt_124m", "xlmr", "sanitizer"]
+         "options", "recompute", "planner", "overhead", "loader", "gpt", "gpt_124m", "xlmr", "sanitizer"]
 
 
 class Folders(unittest.TestCase):
