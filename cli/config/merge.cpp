@@ -209,6 +209,14 @@ class OverrideWalk {
 
   ConfigNode* item(ConfigNode& list, const Step& step) {
     const size_t count = list.items.size();
+    if (!step.index && was_appended(list)) {
+      ConfigNode& last = list.items.back();
+      const Mark appended = last.mark;  // for the next option of it
+      walked_ = detail::index_path(walked_, count - 1);
+      ConfigNode* found = child(last, step.key);
+      last.mark = appended;
+      return found;
+    }
     if (!list.is_list() && !list.is_null()) {
       fail("is " + list.shown() + ", not a list, so it has no item " + step.key + ".");
     } else if (!step.index) {
@@ -223,6 +231,11 @@ class OverrideWalk {
       return &list.items[*step.index];
     }
     return nullptr;
+  }
+
+  // As LightningCLI reads it: after --trainer.callbacks+=Timer, --trainer.callbacks.duration is the Timer's.
+  [[nodiscard]] bool was_appended(const ConfigNode& list) const {
+    return list.is_list() && !list.items.empty() && list.items.back().mark.source.starts_with("--" + walked_ + "+=");
   }
 
   ConfigNode* child(ConfigNode& node, const std::string& key) {

@@ -162,14 +162,15 @@ class Bench(unittest.TestCase):
                 self.assertNotIn(peer, table["figures"])
 
     def test_a_column_of_xlmr_that_fails_leaves_the_others(self):
-        """Each round of a column is a process: bench_xlmr beside the program, here one that runs out of memory."""
+        """Each round of a column is a process: bench_xlmr beside the program, here one that runs out of memory, and others that
+        say at once what they would measure."""
         own = self.folder / "bin"
         own.mkdir()
         shutil.copy(BIN / "levin_bench", own)
         column = own / "bench_xlmr"
         column.write_text(f"""#!/bin/sh
 case "$2" in base-8) echo CUDA out of memory >&2; exit 1 ;; esac
-exec {BIN}/bench_xlmr "$@"
+echo '{{"ms": 3, "without": 2, "mib": 100}}'
 """)
         column.chmod(0o755)
         done = self.bench("xlmr", "--quick", executable=own / "levin_bench")

@@ -13,6 +13,7 @@
 #include "callbacks/quiet_trainer.h"
 #include "support/captured_console.h"
 #include "support/field_count.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
@@ -143,7 +144,7 @@ TEST(Nvml, DISABLED_ReadsTheStandIn) {
 TEST(Nvml, ReadsWhatTheDriverTells) {
   const pid_t child = ::fork();
   if (child == 0) {
-    ::setenv("LD_LIBRARY_PATH", std::filesystem::path(LEVIN_STAND_IN_NVIDIA).parent_path().c_str(), 1);
+    ::setenv("LD_LIBRARY_PATH", std::filesystem::path(test::stand_in_nvidia()).parent_path().c_str(), 1);
     ::execl("/proc/self/exe", "callbacks_test", "--gtest_filter=Nvml.DISABLED_ReadsTheStandIn",
             "--gtest_also_run_disabled_tests", "--gtest_brief=1", nullptr);
     ::_exit(127);

@@ -13,6 +13,7 @@
 #include "levin/models/huggingface_lm.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::lora_models_test {
@@ -29,7 +30,7 @@ Callbacks lora(const LoRAOptions& options) {
 }
 
 std::string folder_of(const std::string& name) {
-  return LEVIN_SOURCE_DIR "/tests/models/data/" + name;
+  return test::source_dir() + "/tests/models/data/" + name;
 }
 
 std::vector<at::Tensor> texts() {
@@ -107,7 +108,7 @@ TEST(LoRAOfModels, BlocksAreRecomputed) {
 
 TEST(LoRAOfModels, ExportedModulesAreAdapted) {
   const LoRAOptions options{.target_modules = {"first"}, .r = 2};
-  ExportedModule module({.path = LEVIN_SOURCE_DIR "/tests/models/data/mlp.pt2"});
+  ExportedModule module({.path = test::source_dir() + "/tests/models/data/mlp.pt2"});
   torch::manual_seed(1);
   const Loaders batches{std::make_shared<test::TensorLoader>(
       std::vector<at::Tensor>{torch::randn({24, 4}), torch::randint(0, 2, {24}, torch::kLong)}, 8)};

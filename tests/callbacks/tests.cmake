@@ -16,4 +16,3 @@ levin_test(callbacks TORCH FILES
   callbacks/weight_averaging_test.cpp)
 target_link_libraries(callbacks_test PRIVATE util)
 add_dependencies(callbacks_test levin_stand_in_nvidia)
-target_compile_definitions(callbacks_test PRIVATE LEVIN_STAND_IN_NVIDIA="$<TARGET_FILE:levin_stand_in_nvidia>")

@@ -5,6 +5,7 @@
 
 #include "levin/checkpoint/weights.h"
 #include "levin/core/files.h"
+#include "support/paths.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 
@@ -27,7 +28,7 @@ TEST(ConvertCheckpoint, TakesWhatLibTorchPickles) {
   checkpoint.insert("state_dict", weights);
   const std::vector<char> bytes = torch::pickle_save(checkpoint);
   write_file_durably(folder / "in.ckpt", std::string(bytes.begin(), bytes.end()));
-  const test::Ran ran = test::run_program(LEVIN_PYTHON " -B " LEVIN_SOURCE_DIR "/tools/convert_checkpoint.py " +
+  const test::Ran ran = test::run_program(LEVIN_PYTHON " -B " + test::source_dir() + "/tools/convert_checkpoint.py " +
                                           folder / "in.ckpt" + " " + folder / "out.safetensors");
   ASSERT_EQ(ran.status, 0) << ran.output;
   Net net;
@@ -40,7 +41,7 @@ TEST(ConvertCheckpoint, TakesWhatLibTorchPickles) {
 TEST(ConvertCheckpoint, RefusesAModuleThatTorchSaveWrote) {
   const test::TemporaryFolder folder;
   torch::save(torch::nn::Linear(2, 2), folder / "in.pt");
-  const test::Ran ran = test::run_program(LEVIN_PYTHON " -B " LEVIN_SOURCE_DIR "/tools/convert_checkpoint.py " +
+  const test::Ran ran = test::run_program(LEVIN_PYTHON " -B " + test::source_dir() + "/tools/convert_checkpoint.py " +
                                           folder / "in.pt" + " " + folder / "out.safetensors");
   EXPECT_EQ(ran.status, 1);
   EXPECT_NE(ran.output.find("TorchScript"), std::string::npos) << ran.output;

@@ -7,6 +7,7 @@
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/weights.h"
+#include "support/paths.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 
@@ -16,8 +17,8 @@ namespace {
 using test::TemporaryFolder;
 
 std::string script(const std::string& words) {
-  return std::string(LEVIN_PYTHON) +
-         " -B " LEVIN_SOURCE_DIR "/tests/checkpoint/python_safetensors.py " LEVIN_PYTHON_PACKAGES " " + words;
+  return std::string(LEVIN_PYTHON) + " -B " + test::source_dir() +
+         "/tests/checkpoint/python_safetensors.py " LEVIN_PYTHON_PACKAGES " " + words;
 }
 
 bool is_installed() {

@@ -9,6 +9,7 @@
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/core/files.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 
@@ -21,7 +22,7 @@ using test::Ran;
 using test::TemporaryFolder;
 
 Ran run_levin(const std::string& words) {
-  return test::run_program(LEVIN_BINARY_DIR "/bin/levin " + words);
+  return test::run_program(test::binary_dir() + "/bin/levin " + words);
 }
 
 State run_state() {
@@ -239,7 +240,7 @@ TEST(CheckpointTool, WrongUseIsToldWithWhatIsRight) {
 TEST(Weights, OfARunFileAreWhatTheModelStartsFrom) {
   const TemporaryFolder folder;
   const std::string common =
-      " --config " LEVIN_SOURCE_DIR
+      " --config " + test::source_dir() +
       "/configs/fashion_mnist.yaml --trainer.callbacks=[] --trainer.logger=false "
       "--trainer.enable_progress_bar=false --trainer.limit_val_batches=2 --trainer.limit_train_batches=3 "
       "--trainer.max_epochs=1 --test_after_fit=false --trainer.default_root_dir=" +

@@ -9,6 +9,7 @@
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 #include "levin/yaml/yaml_file.h"
+#include "support/paths.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 
@@ -21,7 +22,8 @@ using test::has;
 class Convert : public ::testing::Test {
  protected:
   test::Ran levin(const std::string& words) const {
-    return test::run_program("cd " + folder_.path() + " && OMP_NUM_THREADS=1 " LEVIN_BINARY_DIR "/bin/levin " + words);
+    return test::run_program("cd " + folder_.path() + " && OMP_NUM_THREADS=1 " + test::binary_dir() + "/bin/levin " +
+                             words);
   }
   test::Ran convert(const std::string& text, const std::string& words = "") const {
     write("lightning.yaml", text);

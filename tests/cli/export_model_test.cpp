@@ -14,6 +14,7 @@
 #include "levin/inference/load_for_inference.h"
 #include "support/error_text.h"
 #include "support/field_count.h"
+#include "support/paths.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 
@@ -26,7 +27,8 @@ using test::holds;
 class Export : public ::testing::Test {
  protected:
   test::Ran levin(const std::string& words) const {
-    return test::run_program("cd " + folder_.path() + " && OMP_NUM_THREADS=1 " LEVIN_BINARY_DIR "/bin/levin " + words);
+    return test::run_program("cd " + folder_.path() + " && OMP_NUM_THREADS=1 " + test::binary_dir() + "/bin/levin " +
+                             words);
   }
   void write(const std::string& name, const std::string& text) const {
     write_file_durably(folder_.path() + "/" + name, text);
@@ -37,7 +39,7 @@ class Export : public ::testing::Test {
 };
 
 const std::string kRun =
-    "export --config " LEVIN_SOURCE_DIR "/configs/fashion_mnist.yaml --trainer.default_root_dir=runs ";
+    "export --config " + test::source_dir() + "/configs/fashion_mnist.yaml --trainer.default_root_dir=runs ";
 
 TEST_F(Export, OptionsAreListed) {
   EXPECT_EQ(levin::testing::field_count<ExportOptions>(), field_names<ExportOptions>().size());
@@ -45,7 +47,7 @@ TEST_F(Export, OptionsAreListed) {
 
 TEST_F(Export, SaysWhatCannotBeExported) {
   const auto ran =
-      levin("export --config " LEVIN_SOURCE_DIR
+      levin("export --config " + test::source_dir() +
             "/configs/gpt.yaml --model.n_layer=1 --model.max_new_tokens=2 --method predict_step --output model.onnx");
   EXPECT_EQ(ran.status, kExitRunFailed) << ran.output;
   EXPECT_TRUE(holds(ran.output, {"error: the model calls operators that cannot be exported", "aten::multinomial",
@@ -120,10 +122,10 @@ TEST_F(Export, TakesATrainingBatchWhereThereIsNoOther) {
   std::string rows = "a,b,c,d,y\n";
   for (int k = 0; k < 20; ++k) rows += std::to_string(k) + ",1,2,3," + std::to_string(k % 2) + "\n";
   write("rows.csv", rows);
-  write("run.yaml", "model: {class_path: ExportedModule, init_args: {path: " LEVIN_SOURCE_DIR
-                    "/tests/models/data/mlp.pt2}}\n"
-                    "data: {class_path: CsvData, init_args: {path: rows.csv, target: y, val_fraction: 0, "
-                    "batch_size: 4}}\n");
+  write("run.yaml", "model: {class_path: ExportedModule, init_args: {path: " + test::source_dir() +
+                        "/tests/models/data/mlp.pt2}}\n"
+                        "data: {class_path: CsvData, init_args: {path: rows.csv, target: y, val_fraction: 0, "
+                        "batch_size: 4}}\n");
   const auto ran = levin("export --config run.yaml --output model.onnx");
   ASSERT_EQ(ran.status, kExitOk) << ran.output;
   EXPECT_TRUE(holds(ran.output, {"(batch, 4)", "output output: float32"}));
@@ -131,7 +133,7 @@ TEST_F(Export, TakesATrainingBatchWhereThereIsNoOther) {
 
 TEST_F(Export, NeedsData) {
   const auto ran =
-      levin("export --config " LEVIN_SOURCE_DIR "/configs/fashion_mnist.yaml --data=null --output model.onnx");
+      levin("export --config " + test::source_dir() + "/configs/fashion_mnist.yaml --data=null --output model.onnx");
   EXPECT_EQ(ran.status, kExitBadConfig) << ran.output;
   EXPECT_TRUE(holds(ran.output, {"the run has no batch of data", "Give it data"}));
 }
@@ -172,7 +174,8 @@ class ExportedRun : public Export {
     write("run.yaml", "trainer: {default_root_dir: runs, max_epochs: 2, num_threads: 1" + trainer + ", callbacks: [" +
                           callbacks +
                           "{class_path: ModelCheckpoint, init_args: {save_last: true}}]}\n"
-                          "model: {class_path: ExportedModule, init_args: {path: " LEVIN_SOURCE_DIR
+                          "model: {class_path: ExportedModule, init_args: {path: " +
+                          test::source_dir() +
                           "/tests/models/data/mlp.pt2, lr: 0.05}}\n"
                           "data: {class_path: CsvData, init_args: {path: rows.csv, target: y, target_is_class: true, "
                           "val_fraction: 0.25, batch_size: 4}}\n");
@@ -272,8 +275,8 @@ TEST_F(ExportedRun, OfAShardedCheckpointHasItsWeights) {
 TEST_F(Export, OfACheckpointHasItsWeights) {
   const std::string fast =
       "--trainer.limit_train_batches=3 --trainer.limit_val_batches=1 --trainer.max_epochs=1 --test_after_fit=false ";
-  const auto trained =
-      levin("fit --config " LEVIN_SOURCE_DIR "/configs/fashion_mnist.yaml --trainer.default_root_dir=runs " + fast);
+  const auto trained = levin("fit --config " + test::source_dir() +
+                             "/configs/fashion_mnist.yaml --trainer.default_root_dir=runs " + fast);
   ASSERT_EQ(trained.status, kExitOk) << trained.output;
   const auto ran = levin(kRun + "--ckpt_path last --format safetensors --output weights.safetensors");
   ASSERT_EQ(ran.status, kExitOk) << ran.output;

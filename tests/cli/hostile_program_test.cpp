@@ -11,6 +11,7 @@
 
 #include "cli/config_files.h"
 #include "levin/core/files.h"
+#include "support/paths.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr double kMostSeconds = 30.0;  // a sanitizer's own time and memory are not the program's
@@ -35,13 +36,14 @@ struct Finished {
 
 Finished run_tool(const ConfigFiles& files, const std::string& config) {
   const std::string said = files.write("said", "");
+  const std::string program = test::binary_dir() + "/bin/levin";
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(60);
     ::dup2(::open("/dev/null", O_RDWR), STDIN_FILENO);
     ::dup2(::open("/dev/null", O_RDWR), STDOUT_FILENO);
     ::dup2(::open(said.c_str(), O_WRONLY), STDERR_FILENO);
-    ::execl(LEVIN_BINARY_DIR "/bin/levin", "levin", "fit", "--config", config.c_str(), nullptr);
+    ::execl(program.c_str(), "levin", "fit", "--config", config.c_str(), nullptr);
     ::_exit(127);
   }
   int status = 0;

@@ -113,6 +113,28 @@ TEST(Override, AppendsToLists) {
   expect_same(overridden(kTwoCallbacks, {"--trainer.callbacks=[]"}), "trainer: {callbacks: []}");
 }
 
+TEST(Override, NamesAfterAnAppendedItemAreItsOptions) {
+  expect_same(
+      overridden(kTwoCallbacks, {"--trainer.callbacks+=Timer", "--trainer.callbacks.duration=1h",
+                                 "--trainer.callbacks.init_args.interval=step", "--trainer.callbacks+=A",
+                                 "--trainer.callbacks.x.y=2", "--trainer.callbacks.0.patience=4"}),
+      "trainer: {callbacks: [{class_path: EarlyStopping, init_args: {patience: 4}}, Timer, "
+      "{class_path: Timer, init_args: {duration: 1h, interval: step}}, {class_path: A, init_args: {x: {y: 2}}}]}");
+  expect_same(overridden("{}", {"--trainer.callbacks+={class_path: A, init_args: {x: 1}}", "--trainer.callbacks.x=2"}),
+              "trainer: {callbacks: [{class_path: A, init_args: {x: 2}}]}");
+}
+
+// It could be meant for any of them.
+TEST(Override, NamesInAListOfTheRunFileAreRefused) {
+  Problems problems;
+  ConfigNode node = tree(kTwoCallbacks);
+  apply_override(node, Override{"trainer.callbacks.duration", "1h"}, problems);
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems.lines()[0],
+            "--trainer.callbacks.duration=1h: trainer.callbacks: is a list of 2 items: write the number of one, as in "
+            "trainer.callbacks.0, not \"duration\".");
+}
+
 TEST(Override, NamesAClassAndItsOptionsInShort) {
   expect_same(overridden("{}", {"--model=Classifier", "--model.hidden=256", "--optimizer=AdamW", "--optimizer.lr=0.1"}),
               "{model: {class_path: Classifier, init_args: {hidden: 256}}, "

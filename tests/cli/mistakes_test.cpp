@@ -9,6 +9,7 @@
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 
@@ -17,14 +18,15 @@ namespace {
 
 using test::expect_parts;
 
-const std::string kConfig = " --config " LEVIN_SOURCE_DIR
+const std::string kConfig = " --config " + test::source_dir() +
                             "/configs/fashion_mnist.yaml --trainer.accelerator=cpu --trainer.limit_train_batches=3 "
                             "--trainer.limit_val_batches=1 --trainer.oversubscribe=true ";
 
 class Mistakes : public ::testing::Test {
  protected:
   test::Ran levin(const std::string& words) const {
-    return test::run_program("cd " + folder_.path() + " && OMP_NUM_THREADS=1 " LEVIN_BINARY_DIR "/bin/levin " + words);
+    return test::run_program("cd " + folder_.path() + " && OMP_NUM_THREADS=1 " + test::binary_dir() + "/bin/levin " +
+                             words);
   }
   test::Ran fit(const std::string& run_file) const {
     write_file_durably(folder_.path() + "/run.yaml", run_file);

@@ -6,6 +6,7 @@
 #include "cli/config_files.h"
 #include "levin/core/console.h"
 #include "levin/core/exit_codes.h"
+#include "support/paths.h"
 #include "support/run_program.h"
 
 namespace levin {
@@ -23,7 +24,7 @@ std::pair<int, std::string> plan(const std::vector<std::string>& words, const Me
 }
 
 test::Ran tool(const std::string& words) {
-  return test::run_program(LEVIN_BINARY_DIR "/bin/levin plan cluster " + words);
+  return test::run_program(test::binary_dir() + "/bin/levin plan cluster " + words);
 }
 
 // 1000 parameters of 4 bytes over links that only have a latency: 1 ms each message.
@@ -100,7 +101,8 @@ TEST(PlanCluster, HelpListsEveryOption) {
 }
 
 TEST(PlanCluster, MeasuresARunOfTheTool) {
-  const auto done = tool("--config " LEVIN_SOURCE_DIR "/configs/fashion_mnist.yaml --data.batch_size=32 --nodes=1,128");
+  const auto done =
+      tool("--config " + test::source_dir() + "/configs/fashion_mnist.yaml --data.batch_size=32 --nodes=1,128");
   EXPECT_EQ(done.status, 0) << done.output;
   expect_parts(done.output, {"203530 parameters, 0.8 MB to send, by fsdp in 1 unit. One device: 32 samples in",
                              "128     1024         32768 |"});
@@ -110,11 +112,11 @@ TEST(PlanCluster, AMistakeOfTheRunIsToldAsInAFit) {
   const auto done = tool("--model=Nobody");
   EXPECT_EQ(done.status, kExitBadConfig);
   expect_parts(done.output, {"Nobody"});
-  const auto other = test::run_program(LEVIN_BINARY_DIR "/bin/levin plan clusters");
+  const auto other = test::run_program(test::binary_dir() + "/bin/levin plan clusters");
   EXPECT_EQ(other.status, kExitBadConfig);
   expect_parts(other.output, {"\"clusters\" cannot be planned. Use levin plan cluster"});
   for (const char* words : {"help plan", "plan --help"}) {
-    const auto both = test::run_program(std::string(LEVIN_BINARY_DIR "/bin/levin ") + words);
+    const auto both = test::run_program(std::string(test::binary_dir() + "/bin/levin ") + words);
     EXPECT_EQ(both.status, 0);
     expect_parts(both.output, {"levin plan cluster", "levin plan memory", "--help"});
   }

@@ -5,6 +5,7 @@
 
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
+#include "support/paths.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 
@@ -13,11 +14,10 @@ namespace {
 
 TEST(PredictOutput, WritesARowPerSampleBesideTheCallbacksOfTheRunFile) {
   const test::TemporaryFolder folder;
-  const auto ran =
-      test::run_program("cd " + folder.path() +
-                        " && OMP_NUM_THREADS=1 " LEVIN_BINARY_DIR "/bin/levin predict --config " LEVIN_SOURCE_DIR
-                        "/configs/fashion_mnist.yaml --trainer.limit_predict_batches=2 "
-                        "--trainer.enable_progress_bar=false --data.batch_size=8 --output 'a, \"b\".csv'");
+  const auto ran = test::run_program("cd " + folder.path() + " && OMP_NUM_THREADS=1 " + test::binary_dir() +
+                                     "/bin/levin predict --config " + test::source_dir() +
+                                     "/configs/fashion_mnist.yaml --trainer.limit_predict_batches=2 "
+                                     "--trainer.enable_progress_bar=false --data.batch_size=8 --output 'a, \"b\".csv'");
   ASSERT_EQ(ran.status, kExitOk) << ran.output;
   const std::string rows = read_file(folder / "a, \"b\".csv");
   EXPECT_EQ(rows.substr(0, rows.find('\n')), "loader,batch,prediction");

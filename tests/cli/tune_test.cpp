@@ -9,6 +9,7 @@
 #include "levin/core/console.h"
 #include "levin/core/exit_codes.h"
 #include "levin/core/short_number.h"
+#include "support/paths.h"
 #include "support/run_program.h"
 #include "support/temporary_folder.h"
 
@@ -17,12 +18,12 @@ namespace {
 
 using test::expect_parts;
 
-const std::string kRun = " --config " LEVIN_SOURCE_DIR
+const std::string kRun = " --config " + test::source_dir() +
                          "/configs/fashion_mnist.yaml --trainer.limit_train_batches=40 --trainer.accelerator=cpu";
 
 // In a folder of its own: what the tool leaves there is seen.
 test::Ran tune(const test::TemporaryFolder& folder, const std::string& words) {
-  return test::run_program("cd " + folder.path() + " && OMP_NUM_THREADS=1 " LEVIN_BINARY_DIR "/bin/levin tune " +
+  return test::run_program("cd " + folder.path() + " && OMP_NUM_THREADS=1 " + test::binary_dir() + "/bin/levin tune " +
                            words);
 }
 

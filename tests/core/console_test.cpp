@@ -10,6 +10,7 @@
 #include <iterator>
 #include <map>
 
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 #include "support/terminal.h"
 
@@ -19,7 +20,7 @@ namespace {
 using Words = std::vector<std::string>;
 using Lines = std::vector<std::string>;
 
-const std::string kProgram = std::string(LEVIN_BINARY_DIR) + "/bin/console_program";
+const std::string kProgram = test::binary_dir() + "/bin/console_program";
 
 [[noreturn]] void become_program(const Words& words, const std::map<std::string, std::string>& environment) {
   ::unsetenv("NO_COLOR");

@@ -6,6 +6,7 @@
 #include "levin/core/error.h"
 #include "levin/core/shared_library.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/stand_in_driver.h"
 
 namespace levin::gpu_test {
@@ -36,13 +37,13 @@ TEST(Gpu, AMissingLibraryIsNamed) {
 }
 
 TEST(Gpu, AnotherLibraryIsNotTakenForTheComponent) {
-  const std::string error = error_of([] { (void)open_gpu(LEVIN_STAND_IN_NVIDIA); });
+  const std::string error = error_of([] { (void)open_gpu(test::stand_in_nvidia()); });
   EXPECT_TRUE(has(error, "has no levin_cuda_version")) << error;
   EXPECT_FALSE(gpu_is_open());
 }
 
 TEST(Gpu, AComponentOfAnotherVersionIsRefused) {
-  const std::string error = error_of([] { (void)open_gpu(LEVIN_OTHER_COMPONENT); });
+  const std::string error = error_of([] { (void)open_gpu(test::binary_dir() + "/lib/liblevin_other_component.so"); });
   EXPECT_TRUE(
       has(error, "was built for Levin 9.8.7 with LibTorch 1.2, and this is " + std::string(gpu_component_version())))
       << error;

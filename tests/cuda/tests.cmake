@@ -9,7 +9,6 @@ levin_test(cuda TORCH LABEL cuda FILES
   cuda/gpu_ranks_test.cpp
   cuda/gpu_training_test.cpp)
 add_dependencies(cuda_test levin_cuda levin_stand_in_nvidia)
-target_compile_definitions(cuda_test PRIVATE LEVIN_STAND_IN_NVIDIA="$<TARGET_FILE:levin_stand_in_nvidia>")
 
 # The same tests without a GPU: LibTorch's CUDA part on a simulated one (support/simulated_gpu), whose kernels are the
 # CPU's. Not those of the component, which have a driver of their own.

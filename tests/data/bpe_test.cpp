@@ -9,6 +9,7 @@
 #include "levin/core/files.h"
 #include "levin/data/text/make_tokenizer.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::bpe_test {
@@ -19,7 +20,7 @@ using test::holds;
 using test::TemporaryFolder;
 
 // Made by reference/bpe.py and bpe_cl100k.py with the packages tiktoken, tokenizers and regex.
-const std::string kReference = LEVIN_SOURCE_DIR "/tests/data/reference/";
+const std::string kReference = test::source_dir() + "/tests/data/reference/";
 
 nlohmann::json cases(BpePattern pattern = BpePattern::gpt2) {
   const bool gpt2 = pattern == BpePattern::gpt2;

@@ -12,6 +12,7 @@
 #include "levin/core/files.h"
 #include "levin/data/loading/dataloader.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 
 namespace levin::combined_loader_test {
 namespace {
@@ -63,7 +64,8 @@ std::string pass(Loader& loader, int64_t epoch = 0, int64_t first_batch = 0) {
 
 // Made by reference/combined_loader.py with Lightning.
 TEST(CombinedLoader, GivesTheBatchesThatLightningGivesInEveryMode) {
-  const auto recorded = nlohmann::json::parse(read_file(LEVIN_SOURCE_DIR "/tests/data/reference/combined_loader.json"));
+  const auto recorded =
+      nlohmann::json::parse(read_file(test::source_dir() + "/tests/data/reference/combined_loader.json"));
   ASSERT_EQ(recorded["cases"].size(), 16U);
   for (const auto& entry : recorded["cases"]) {
     CombinedLoaderOptions options;

@@ -15,6 +15,7 @@
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/sets/hdf5_data.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::hdf5_test {
@@ -27,7 +28,7 @@ using test::TemporaryFolder;
 // Written by h5py: reference/arrays.py.
 const nlohmann::json& recorded() {
   static const nlohmann::json all = [] {
-    std::ifstream stream(std::string(LEVIN_SOURCE_DIR) + "/tests/data/reference/arrays.json");
+    std::ifstream stream(test::source_dir() + "/tests/data/reference/arrays.json");
     return nlohmann::json::parse(stream).at("hdf5");
   }();
   return all;

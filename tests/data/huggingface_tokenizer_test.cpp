@@ -13,6 +13,7 @@
 #include "levin/data/tokenizers/regex.h"
 #include "levin/data/tokenizers/unicode.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::huggingface_tokenizer_test {
@@ -25,7 +26,8 @@ using test::TemporaryFolder;
 
 // Recorded by reference/huggingface_tokenizer.py with the package tokenizers.
 const json& recorded() {
-  static const json cases = json::parse(read_file(LEVIN_SOURCE_DIR "/tests/data/reference/huggingface_tokenizer.json"));
+  static const json cases =
+      json::parse(read_file(test::source_dir() + "/tests/data/reference/huggingface_tokenizer.json"));
   return cases;
 }
 

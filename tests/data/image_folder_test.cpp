@@ -12,6 +12,7 @@
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/sets/image_folder_data.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::image_folder_test {
@@ -23,7 +24,7 @@ using test::TemporaryFolder;
 
 const nlohmann::json& recorded() {
   static const nlohmann::json all = [] {
-    std::ifstream stream(std::string(LEVIN_SOURCE_DIR) + "/tests/data/reference/images.json");
+    std::ifstream stream(test::source_dir() + "/tests/data/reference/images.json");
     return nlohmann::json::parse(stream);
   }();
   return all;

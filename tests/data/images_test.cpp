@@ -16,6 +16,7 @@
 #include "levin/data/images/image_view.h"
 #include "levin/loggers/png_image.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::images_test {
@@ -27,7 +28,7 @@ using test::TemporaryFolder;
 
 const nlohmann::json& recorded() {
   static const nlohmann::json all = [] {
-    std::ifstream stream(std::string(LEVIN_SOURCE_DIR) + "/tests/data/reference/images.json");
+    std::ifstream stream(test::source_dir() + "/tests/data/reference/images.json");
     return nlohmann::json::parse(stream);
   }();
   return all;

@@ -16,6 +16,7 @@
 #include "levin/data/loading/dataloader.h"
 #include "levin/data/sets/npy_data.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::npy_test {
@@ -28,7 +29,7 @@ using test::TemporaryFolder;
 // Written by NumPy: reference/arrays.py.
 const nlohmann::json& recorded() {
   static const nlohmann::json all = [] {
-    std::ifstream stream(std::string(LEVIN_SOURCE_DIR) + "/tests/data/reference/arrays.json");
+    std::ifstream stream(test::source_dir() + "/tests/data/reference/arrays.json");
     return nlohmann::json::parse(stream);
   }();
   return all;

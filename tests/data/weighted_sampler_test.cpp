@@ -17,6 +17,7 @@
 #include "levin/core/files.h"
 #include "levin/data/loading/dataloader.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 
 namespace levin::weighted_sampler_test {
 namespace {
@@ -46,7 +47,7 @@ double chi_square(const at::Tensor& drawn, const std::vector<double>& weights) {
 // Made by reference/weighted_sampler.py with PyTorch for Python.
 TEST(WeightedRandomSampler, DrawsTheIndicesThatPyTorchDraws) {
   const auto recorded =
-      nlohmann::json::parse(read_file(LEVIN_SOURCE_DIR "/tests/data/reference/weighted_sampler.json"));
+      nlohmann::json::parse(read_file(test::source_dir() + "/tests/data/reference/weighted_sampler.json"));
   ASSERT_EQ(recorded["cases"].size(), 5U);
   for (const auto& entry : recorded["cases"]) {
     const WeightedRandomSampler sampler(at::tensor(entry["weights"].get<std::vector<double>>(), at::kDouble),

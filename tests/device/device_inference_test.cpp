@@ -12,6 +12,7 @@
 #include "levin/models/exported/exported_program.h"
 #include "levin/strategies/move_module.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::device_inference_test {
@@ -113,7 +114,7 @@ TEST_F(DeviceInference, many_threads_get_the_bits_of_one) {
 // The first of the threads moves the constants of the program, which follow its weights.
 TEST(DeviceInferenceOfPrograms, several_threads_may_make_the_first_predictions) {
   const auto program = [] {
-    auto made = std::make_unique<ExportedProgram>(LEVIN_SOURCE_DIR "/tests/models/data/state.pt2");
+    auto made = std::make_unique<ExportedProgram>(test::source_dir() + "/tests/models/data/state.pt2");
     made->eval();
     return made;
   };

@@ -10,6 +10,7 @@
 #include "models/text_classifier.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::encoder_test {
@@ -57,7 +58,7 @@ struct Recorded {
   torch::Tensor ids, labels;  // (3, 7) and (3) int64
 
   explicit Recorded(bool roberta) {
-    std::ifstream file(LEVIN_SOURCE_DIR "/tests/examples/reference/encoder.json");
+    std::ifstream file(test::source_dir() + "/tests/examples/reference/encoder.json");
     numbers = nlohmann::json::parse(file)["cases"][roberta ? 0 : 1];
     std::vector<int64_t> flat;
     for (const auto& row : numbers["ids"]) {

@@ -9,6 +9,7 @@
 
 #include "support/captured_console.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::gpt_test {
@@ -51,7 +52,7 @@ void fill_as_reference(GPT& model) {
 }
 
 nlohmann::json reference() {
-  std::ifstream file(LEVIN_SOURCE_DIR "/tests/examples/reference/gpt.json");
+  std::ifstream file(test::source_dir() + "/tests/examples/reference/gpt.json");
   return nlohmann::json::parse(file);
 }
 

@@ -13,6 +13,7 @@
 #include "levin/core/error.h"
 #include "levin/models/exported/exported_program.h"
 #include "models/forged_archive.h"
+#include "support/paths.h"
 
 namespace levin::fuzz {
 namespace {
@@ -26,7 +27,7 @@ const std::string& scratch_path() {
 }
 
 void write_input(std::string_view input) {
-  static const test::ForgedArchive good(LEVIN_SOURCE_DIR "/tests/models/data/mlp.pt2");
+  static const test::ForgedArchive good(test::source_dir() + "/tests/models/data/mlp.pt2");
   const char kind = input.empty() ? 'a' : input[0];
   const std::string rest(input.substr(std::min<size_t>(1, input.size())));
   if (kind != 'm' && kind != 'w') {

@@ -9,6 +9,7 @@
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/core/files.h"
 #include "models/forged_archive.h"
+#include "support/paths.h"
 
 namespace levin::fuzz {
 namespace {
@@ -66,7 +67,7 @@ constexpr const char* kYaml[] = {
 void write_programs(const std::string& folder) {
   make_folder(folder);
   for (const std::string name : {"mlp", "mlp_eval", "mlp_functional", "state", "branch"}) {
-    const std::string path = LEVIN_SOURCE_DIR "/tests/models/data/" + name + ".pt2";
+    const std::string path = test::source_dir() + "/tests/models/data/" + name + ".pt2";
     test::ForgedArchive archive(path);
     auto model = nlohmann::json::parse(archive["models/model.json"]);
     for (auto& node : model["graph_module"]["graph"]["nodes"]) node["metadata"] = nlohmann::json::object();
@@ -80,7 +81,7 @@ void write_programs(const std::string& folder) {
 void write_tokenizers(const std::string& folder) {
   make_folder(folder);
   const auto cases =
-      nlohmann::json::parse(read_file(LEVIN_SOURCE_DIR "/tests/data/reference/huggingface_tokenizer.json"));
+      nlohmann::json::parse(read_file(test::source_dir() + "/tests/data/reference/huggingface_tokenizer.json"));
   int number = 0;
   for (const auto& one : cases) {
     const std::string text = one["rows"].empty() ? "a b" : one["rows"][0]["text"].get<std::string>();

@@ -11,6 +11,7 @@
 #include "levin/inference/load_for_inference.h"
 #include "levin/levin.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::inference_model_test {
@@ -118,7 +119,7 @@ TEST(InferenceModel, ModelsOfSeveralPrecisionsMayPredictAtOnce) {
 }
 
 TEST(InferenceModel, LevinsOwnModelsPredictOnManyThreads) {
-  const std::string data = LEVIN_SOURCE_DIR "/tests/models/data/";
+  const std::string data = test::source_dir() + "/tests/models/data/";
   const at::Tensor ids = torch::arange(12).view({2, 6});
   const std::vector<std::pair<InferenceModel, at::Tensor>> cases{
       {InferenceModel(std::make_shared<ExportedModule>(ExportedModuleOptions{.path = data + "mlp.pt2"})),

@@ -17,6 +17,7 @@
 #include "support/captured_console.h"
 #include "support/error_text.h"
 #include "support/field_count.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::load_for_inference_test {
@@ -319,7 +320,7 @@ TEST(LoadForInferenceMemory, HoldsTheWeightsOnceAndNeverMuchMore) {
 // ---- Hugging Face -------------------------------------------------------------------------------------------------
 
 std::string huggingface_folder(const std::string& name) {
-  return LEVIN_SOURCE_DIR "/tests/models/data/" + name;
+  return test::source_dir() + "/tests/models/data/" + name;
 }
 
 TEST(LoadForInference, OfAHuggingFaceFolderTakesItsHead) {

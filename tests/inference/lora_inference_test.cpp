@@ -16,6 +16,7 @@
 #include "levin/levin.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::lora_inference_test {
@@ -261,7 +262,7 @@ TEST(LoRAInference, AdaptersOfALayerThatTheClassLacksAreNamed) {
 // --------------------------------------------------------------------------------
 
 std::string gpt2_folder() {
-  return LEVIN_SOURCE_DIR "/tests/models/data/gpt2";
+  return test::source_dir() + "/tests/models/data/gpt2";
 }
 
 at::Tensor token_ids() {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "metrics/classification_cases.h"
+#include "support/paths.h"
 
 namespace levin::classification_reference_test {
 namespace {
@@ -10,8 +11,7 @@ namespace {
 using namespace levin::testing;
 
 const nlohmann::json& recorded() {
-  static const nlohmann::json all =
-      read_cases(std::string(LEVIN_SOURCE_DIR) + "/tests/metrics/recorded/classification.json");
+  static const nlohmann::json all = read_cases(test::source_dir() + "/tests/metrics/recorded/classification.json");
   return all;
 }
 

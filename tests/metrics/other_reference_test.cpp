@@ -6,6 +6,7 @@
 
 #include "metrics/other_cases.h"
 #include "support/captured_console.h"
+#include "support/paths.h"
 
 namespace levin::other_reference_test {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using namespace other_cases;
 
 const Json& recorded() {
-  static const Json all = read_cases(std::string(LEVIN_SOURCE_DIR) + "/tests/metrics/recorded/other.json");
+  static const Json all = read_cases(test::source_dir() + "/tests/metrics/recorded/other.json");
   return all;
 }
 

@@ -6,6 +6,7 @@
 #include "levin/models/exported/exported_program.h"
 #include "models/forged_archive.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::damaged_program_test {
@@ -14,7 +15,7 @@ namespace {
 using test::ForgedArchive;
 using test::holds;
 
-const std::string kGood = LEVIN_SOURCE_DIR "/tests/models/data/mlp.pt2";
+const std::string kGood = test::source_dir() + "/tests/models/data/mlp.pt2";
 const std::string kModel = "models/model.json", kWeights = "data/weights/model_weights_config.json";
 
 // The Error of loading it, "" if it loads; other exceptions pass and fail the test.

@@ -3,6 +3,7 @@
 #include "levin/core/error.h"
 #include "levin/models/exported/exported_program.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 
 namespace levin::exported_model_test {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 using test::error_of;
 using test::holds;
 
-const std::string kMlp = LEVIN_SOURCE_DIR "/tests/models/data/mlp.pt2";
+const std::string kMlp = test::source_dir() + "/tests/models/data/mlp.pt2";
 
 Batch batch() {
   return {at::ones({3, 4}), at::zeros({3}, at::kLong)};

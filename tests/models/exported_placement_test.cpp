@@ -12,6 +12,7 @@
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/trainer.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/tensor_loader.h"
 #include "support/trained.h"
 
@@ -21,7 +22,7 @@ namespace {
 using test::error_of;
 using test::holds;
 
-const std::string kData = LEVIN_SOURCE_DIR "/tests/models/data/";
+const std::string kData = test::source_dir() + "/tests/models/data/";
 
 struct Result {
   test::Trained trained;

@@ -5,6 +5,7 @@
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 
 namespace levin::exported_program_test {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 using test::error_of;
 using test::holds;
 
-const std::string kData = LEVIN_SOURCE_DIR "/tests/models/data/";
+const std::string kData = test::source_dir() + "/tests/models/data/";
 
 at::Tensor example() {
   return at::arange(12, at::kFloat).view({3, 4}).cos();

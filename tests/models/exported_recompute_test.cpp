@@ -14,6 +14,7 @@
 #include "support/allocations.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 #include "support/tensor_loader.h"
 #include "support/trained.h"
@@ -24,7 +25,7 @@ namespace {
 using test::error_of;
 using test::holds;
 
-const std::string kData = LEVIN_SOURCE_DIR "/tests/models/data/";
+const std::string kData = test::source_dir() + "/tests/models/data/";
 const std::string kTransformer = kData + "transformer.pt2", kCalls = kData + "calls.pt2";
 
 at::Tensor tokens(int64_t rows = 3, int64_t length = 7) {

@@ -6,6 +6,7 @@
 #include "levin/models/huggingface/family_configs.h"
 #include "levin/models/huggingface/pretrained_config.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::huggingface_config_test {
@@ -25,7 +26,7 @@ std::string refused(Read read, const std::string& json) {
 
 TEST(HuggingFaceConfig, KeepsWhatItDoesNotRead) {
   for (const char* name : {"bert", "gpt2", "llama", "vit"}) {
-    const std::string path = LEVIN_SOURCE_DIR "/tests/models/data/" + std::string(name) + "/config.json";
+    const std::string path = test::source_dir() + "/tests/models/data/" + std::string(name) + "/config.json";
     EXPECT_EQ(PretrainedConfig::read(path).json(), read_file(path)) << name;
   }
   const std::string text =

@@ -7,6 +7,7 @@
 #include "levin/models/huggingface/load_pretrained.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 
 namespace levin::huggingface_models_test {
 namespace {
@@ -30,7 +31,7 @@ constexpr Recorded kRecorded[] = {{"bert", Task::sequence_classification},
                                   {"vit", Task::image_classification}};
 
 std::string folder_of(const std::string& name) {
-  return LEVIN_SOURCE_DIR "/tests/models/data/" + name;
+  return test::source_dir() + "/tests/models/data/" + name;
 }
 
 std::map<std::string, at::Tensor> peer_of(const std::string& name) {

@@ -12,6 +12,7 @@
 #include "support/captured_console.h"
 #include "support/error_text.h"
 #include "support/field_count.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 #include "support/tensor_loader.h"
 
@@ -22,7 +23,7 @@ using test::error_of;
 using test::holds;
 
 std::string folder_of(const std::string& name) {
-  return LEVIN_SOURCE_DIR "/tests/models/data/" + name;
+  return test::source_dir() + "/tests/models/data/" + name;
 }
 
 Loaders loader(std::vector<at::Tensor> tensors, int64_t batch_size = 8) {

@@ -9,6 +9,7 @@
 #include "levin/core/files.h"
 #include "levin/models/huggingface/auto_model.h"
 #include "support/error_text.h"
+#include "support/paths.h"
 #include "support/temporary_folder.h"
 
 namespace levin::huggingface_save_test {
@@ -19,7 +20,7 @@ using test::error_of;
 using test::holds;
 
 std::string folder_of(const std::string& name) {
-  return LEVIN_SOURCE_DIR "/tests/models/data/" + name;
+  return test::source_dir() + "/tests/models/data/" + name;
 }
 
 std::map<std::string, at::Tensor> tensors_in(const std::string& path) {

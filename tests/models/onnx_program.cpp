@@ -13,6 +13,7 @@
 #include "levin/core/main_guard.h"
 #include "levin/models/onnx_export.h"
 #include "models/onnx_cases.h"
+#include "support/paths.h"
 
 namespace {
 
@@ -70,7 +71,7 @@ int main(int argc, char** argv) {
     torch::manual_seed(1);
     auto cases = levin::test::operator_cases();
     for (auto& one : levin::test::layer_cases()) cases.push_back(std::move(one));
-    for (auto& one : levin::test::pretrained_cases(LEVIN_SOURCE_DIR "/tests/models/data/"))
+    for (auto& one : levin::test::pretrained_cases(levin::test::source_dir() + "/tests/models/data/"))
       cases.push_back(std::move(one));
     for (const OnnxCase& one : cases) {
       nlohmann::json line{{"name", one.name}};

@@ -30,6 +30,7 @@
 #include "levin/optim/schedule_free_adamw.h"
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
+#include "support/paths.h"
 
 namespace levin::testing {
 
@@ -73,7 +74,7 @@ inline void register_optim() {
 }
 
 inline nlohmann::json reference(const std::string& file) {
-  std::ifstream stream(std::string(LEVIN_SOURCE_DIR) + "/tests/data/reference/" + file);
+  std::ifstream stream(test::source_dir() + "/tests/data/reference/" + file);
   return nlohmann::json::parse(stream);
 }
 

@@ -13,6 +13,7 @@
 #include "levin/optim/sgd.h"
 #include "levin/precision/mixed_precision.h"
 #include "support/field_count.h"
+#include "support/paths.h"
 
 namespace levin::grad_scaler_test {
 namespace {
@@ -21,7 +22,7 @@ using test::error_of;
 using test::has;
 
 nlohmann::json reference() {
-  std::ifstream stream(std::string(LEVIN_SOURCE_DIR) + "/tests/data/reference/grad_scaler.json");
+  std::ifstream stream(test::source_dir() + "/tests/data/reference/grad_scaler.json");
   return nlohmann::json::parse(stream);
 }
 

@@ -6,6 +6,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "support/captured_console.h"
+#include "support/paths.h"
 #include "support/tiny_module.h"
 
 namespace levin::nvtx_profiler_test {
@@ -14,7 +15,7 @@ namespace {
 using namespace test;
 
 std::string nvtx_calls() {
-  void* library = ::dlopen(LEVIN_STAND_IN_NVIDIA, RTLD_NOW);
+  void* library = ::dlopen(stand_in_nvidia().c_str(), RTLD_NOW);
   auto* calls = reinterpret_cast<const char* (*)()>(::dlsym(library, "stand_in_nvtx_calls"));
   return calls();
 }
@@ -28,7 +29,7 @@ TrainerOptions ranged(NvtxProfilerOptions profiler) {
 TEST(NvtxProfiler, GivesNestedRangesForThePartsOfARun) {
   const CapturedConsole console;
   TinyModule module;
-  Trainer trainer(ranged({.library = LEVIN_STAND_IN_NVIDIA}));
+  Trainer trainer(ranged({.library = stand_in_nvidia()}));
   (void)nvtx_calls();
   trainer.fit(module, tiny_loader(4));
   EXPECT_EQ(nvtx_calls(),
@@ -40,7 +41,7 @@ TEST(NvtxProfiler, GivesNestedRangesForThePartsOfARun) {
 TEST(NvtxProfiler, OperatorsHaveRangesWhenAskedFor) {
   const CapturedConsole console;
   TinyModule module;
-  Trainer trainer(ranged({.operators = true, .library = LEVIN_STAND_IN_NVIDIA}));
+  Trainer trainer(ranged({.operators = true, .library = stand_in_nvidia()}));
   (void)nvtx_calls();
   trainer.fit(module, tiny_loader(4));
   const std::string calls = nvtx_calls();
@@ -55,7 +56,7 @@ TEST(NvtxProfiler, OperatorsHaveRangesWhenAskedFor) {
 TEST(NvtxProfiler, ARunThatFailsClosesItsRanges) {
   TinyModule module;
   module.on_training_step = [](int64_t) { throw Error("enough"); };
-  Trainer trainer(ranged({.library = LEVIN_STAND_IN_NVIDIA}));
+  Trainer trainer(ranged({.library = stand_in_nvidia()}));
   (void)nvtx_calls();
   EXPECT_TRUE(has(error_of([&] { trainer.fit(module, tiny_loader(4)); }), "enough"));
   const std::string calls = nvtx_calls();

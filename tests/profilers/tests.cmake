@@ -17,4 +17,3 @@ add_custom_command(TARGET levin_stand_in_nvidia POST_BUILD
   COMMAND "${CMAKE_COMMAND}" -E create_symlink $<TARGET_FILE_NAME:levin_stand_in_nvidia> libcuda.so.1
   WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/nvidia" VERBATIM)
 add_dependencies(profilers_test levin_stand_in_nvidia)
-target_compile_definitions(profilers_test PRIVATE LEVIN_STAND_IN_NVIDIA="$<TARGET_FILE:levin_stand_in_nvidia>")

@@ -8,17 +8,19 @@
 #include <filesystem>
 #include <string>
 
+#include "support/paths.h"
+
 namespace levin::test {
 
 /// The folder of the stand-in: where it was built, or beside this program in a bundle.
 inline std::string stand_in_folder() {
-  const std::filesystem::path built(LEVIN_STAND_IN_NVIDIA);
+  const std::filesystem::path built(stand_in_nvidia());
   std::error_code ignored;
   if (std::filesystem::exists(built, ignored)) return built.parent_path();
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "stand_in";
 }
 
-/// The exit status of the disabled tests that `filter` names, with a driver (LEVIN_STAND_IN_NVIDIA) that has `gpus`
+/// The exit status of the disabled tests that `filter` names, with a driver (stand_in_nvidia) that has `gpus`
 /// GPUs.
 inline int with_stand_in_driver(const std::string& filter, int gpus) {
   const pid_t child = ::fork();

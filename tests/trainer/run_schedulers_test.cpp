@@ -13,6 +13,7 @@
 #include "levin/optim/reduce_lr_on_plateau.h"
 #include "levin/optim/step_schedulers.h"
 #include "support/captured_console.h"
+#include "support/paths.h"
 #include "support/tiny_module.h"
 #include "trainer/two_players.h"
 
@@ -126,7 +127,7 @@ std::shared_ptr<LRScheduler> one_cycle(OneCycleLROptions options = {.max_lr = 0.
 }
 
 TEST(OneCycleInARun, TakesItsLengthFromTheRunAndGivesTheNumbersOfPyTorch) {
-  std::ifstream file(LEVIN_SOURCE_DIR "/tests/data/reference/schedulers.json");
+  std::ifstream file(test::source_dir() + "/tests/data/reference/schedulers.json");
   const auto reference = nlohmann::json::parse(file);
   std::vector<double> expected;
   for (const auto& one : reference.at("cases")) {

@@ -6,7 +6,6 @@ levin_test(run_plan FILES
   trainer/run_plan_test.cpp
   trainer/thread_tuner_test.cpp)
 add_dependencies(run_plan_test levin_stand_in_nvidia)
-target_compile_definitions(run_plan_test PRIVATE LEVIN_STAND_IN_NVIDIA="$<TARGET_FILE:levin_stand_in_nvidia>")
 
 levin_test(trainer TORCH FILES
   trainer/evaluation_test.cpp
