@@ -93,7 +93,7 @@ class Bench(unittest.TestCase):
         if peers is not None:
             environment["LEVIN_PEERS"] = str(peers)
         return subprocess.run([BIN / f"bench_{name}", *words], executable=executable, env=environment, cwd=self.folder, capture_output=True,
-                              text=True, timeout=100)
+                              text=True, timeout=300)
 
     def fake_peers(self, answer):
         python = self.folder / "peers/python3"
