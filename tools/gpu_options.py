@@ -8,7 +8,7 @@ import os
 from collections import namedtuple
 
 import gpu_figures as figures
-from gpu_runs import Failed, Fit
+from gpu_runs import Failed, Fit, differing_tensors, strategy
 
 Pair = namedtuple("Pair", "name config steps options others")  # others: of the second run, besides
 Alone = namedtuple("Alone", "name config steps options")
@@ -36,12 +36,6 @@ def optimizer(name, **args):
     return (f"--optimizer.class_path={name}", *(f"--optimizer.init_args.{key}={value}" for key, value in args.items()))
 
 
-def fsdp(backend, **args):
-    return ("--trainer.strategy.class_path=fsdp",
-            *(f"--trainer.strategy.init_args.{key}={value}"
-              for key, value in {"process_group_backend": backend, **args}.items()))
-
-
 def pairs(backend):
     accumulating = ("--trainer.accumulate_grad_batches=2", "--trainer.gradient_clip_val=0.5")
     for name in STEPPED_BY_ITSELF:
@@ -55,7 +49,8 @@ def pairs(backend):
     yield Pair("blocks computed again, with dropout", GPT, 20, (*SMALL_GPT, "--model.dropout=0.125"), BLOCKS_AGAIN)
     yield Pair("their inputs kept by the host", GPT, 20, (*SMALL_GPT, *BLOCKS_AGAIN),
                ("--trainer.recompute.offload=true",))
-    yield Pair("fsdp in bf16-mixed", GPT, 20, (*SMALL_GPT, "--trainer.precision=bf16-mixed"), fsdp(backend))
+    yield Pair("fsdp in bf16-mixed", GPT, 20, (*SMALL_GPT, "--trainer.precision=bf16-mixed"),
+               strategy("fsdp", process_group_backend=backend))
     yield Pair("dp_balanced", MLP, 60, (), ("--trainer.strategy=dp_balanced",))
     yield Pair("nonfinite_loss: skip", MLP, 60, (), ("--trainer.nonfinite_loss=skip",))
     yield Pair("nonfinite_loss: rollback", MLP, 60, (), ("--trainer.nonfinite_loss=rollback",))
@@ -72,7 +67,8 @@ def single(backend):
     for quantize in ("none", "int8", "nf4"):
         yield Alone(f"LoRA, weights in {quantize}", GPT, 20,
                     (*SMALL_GPT, *callbacks(("LoRA", {"target_modules": ["h.*.c_fc"], "r": 4, "quantize": quantize}))))
-    yield Alone("fsdp, cpu_offload", GPT, 20, (*SMALL_GPT, *fsdp(backend, cpu_offload="true")))
+    yield Alone("fsdp, cpu_offload", GPT, 20,
+                (*SMALL_GPT, *strategy("fsdp", process_group_backend=backend, cpu_offload="true")))
     yield Alone("micro_batch_size: auto", MLP, 10, ("--trainer.micro_batch_size=auto", "--data.batch_size=4096"))
     yield Alone("TensorFloat-32, benchmark", RESNET, 30,
                 ("--trainer.benchmark=true", "--trainer.float32_matmul_precision=high"))
@@ -102,8 +98,7 @@ def outcome(run, one):
     if isinstance(one, Alone):
         return "trained"
     second = fit(run, one, 2, (*one.options, *one.others))
-    output = run.command([run.levin.program("levin"), "checkpoint", "diff", saved(first), saved(second)], allowed=(0, 1))
-    differing = figures.differing_tensors(output)
+    differing = differing_tensors(run, saved(first), saved(second))
     if differing:
         raise Failed(f"{len(differing)} tensors of the checkpoints differ, first: {differing[0]}")
     return "the same bits"

@@ -213,6 +213,17 @@ class Fit:
         return figures.column(self.folder / "metrics.csv", name)
 
 
+def differing_tensors(run, one, other):
+    """What levin checkpoint diff says of the tensors of two checkpoints."""
+    output = run.command([run.levin.program("levin"), "checkpoint", "diff", one, other], allowed=(0, 1))
+    return figures.differing_tensors(output)
+
+
+def strategy(name, **options):
+    return [f"--trainer.strategy.class_path={name}",
+            *(f"--trainer.strategy.init_args.{key}={value}" for key, value in options.items())]
+
+
 def fit_words(run, root, config, *options):
     return [run.levin.program("levin"), "fit", "--config", run.levin.config(config),
             f"--trainer.accelerator={run.levin.accelerator}", "--trainer.devices=1",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import gpu_figures as figures
 import gpu_options
-from gpu_runs import Failed, Fit, Skipped, fit_words
+from gpu_runs import Failed, Fit, Skipped, differing_tensors, fit_words, strategy
 
 Step = namedtuple("Step", "name limit what run")
 STEPS = []
@@ -39,11 +39,6 @@ def expect(condition, message):
 # The same numbers in every run; learning rates are exact in float32, in which a CUDA graph reads them.
 TO_THE_BIT = ("--seed_everything=1", "--trainer.deterministic=warn", "--model.lr=0.0009765625",
               "--lr_scheduler.init_args.gamma=0.5")
-
-
-def differing_tensors(run, one, other):
-    output = run.command([run.levin.program("levin"), "checkpoint", "diff", one, other], allowed=(0, 1))
-    return figures.differing_tensors(output)
 
 
 def expect_same_tensors(run, what, one, other):
@@ -267,11 +262,6 @@ def compare_nvml(run, field, name, tolerance, theirs, own):
 
 def ddp(run):
     return strategy("ddp", process_group_backend="nccl" if run.levin.accelerator == "gpu" else "gloo")
-
-
-def strategy(name, **options):
-    return [f"--trainer.strategy.class_path={name}",
-            *(f"--trainer.strategy.init_args.{key}={value}" for key, value in options.items())]
 
 
 @step(60, "ddp over NCCL: one rank trains to the bits of none, also recorded; two where there are two GPUs")
