@@ -48,6 +48,7 @@ struct LoRAOptions {
   std::string path = "";
   std::string save_to = "";
 
+  template <class = void>
   static auto fields() {
     using O = LoRAOptions;
     return levin::fields(

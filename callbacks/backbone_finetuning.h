@@ -23,6 +23,7 @@ struct BackboneFinetuningOptions {
   int64_t rounding = 12;
   std::string backbone = "backbone";
 
+  template <class = void>
   static auto fields() {
     using O = BackboneFinetuningOptions;
     return levin::fields(

@@ -34,6 +34,7 @@ struct BatchSizeFinderOptions {
   double margin = 0.05;     // of the size that binsearch finds
   int64_t max_val = 8192;   // samples
 
+  template <class = void>
   static auto fields() {
     using O = BatchSizeFinderOptions;
     return levin::fields(

@@ -18,6 +18,7 @@ struct CutMixOptions {
   int64_t input = 0;
   int64_t target = 1;
 
+  template <class = void>
   static auto fields() {
     using O = CutMixOptions;
     return levin::fields(

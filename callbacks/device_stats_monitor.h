@@ -23,6 +23,7 @@ struct DeviceStatsMonitorOptions {
   std::optional<bool> cpu_stats = std::nullopt;  // unset: where the training runs on the CPU
   std::vector<std::string> filter_keys = {};     // empty: all
 
+  template <class = void>
   static auto fields() {
     using O = DeviceStatsMonitorOptions;
     return levin::fields(

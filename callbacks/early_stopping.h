@@ -26,6 +26,7 @@ struct EarlyStoppingOptions {
   std::optional<double> divergence_threshold = std::nullopt;
   std::optional<bool> check_on_train_epoch_end = std::nullopt;
 
+  template <class = void>
   static auto fields() {
     using O = EarlyStoppingOptions;
     return levin::fields(

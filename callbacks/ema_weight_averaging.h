@@ -15,6 +15,7 @@ struct EMAWeightAveragingOptions {
   std::optional<int64_t> update_starting_at_step = std::nullopt;
   std::optional<int64_t> update_starting_at_epoch = std::nullopt;  // from then on also after each epoch
 
+  template <class = void>
   static auto fields() {
     using O = EMAWeightAveragingOptions;
     const auto from_zero = [](const std::optional<int64_t>& n) { return !n || *n >= 0; };

@@ -13,6 +13,7 @@ namespace levin {
 struct GradientAccumulationSchedulerOptions {
   std::map<int64_t, int64_t> scheduling = {};  // first epoch -> batches; 1 before the first key
 
+  template <class = void>
   static auto fields() {
     using O = GradientAccumulationSchedulerOptions;
     using Map = std::map<int64_t, int64_t>;

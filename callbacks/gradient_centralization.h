@@ -12,6 +12,7 @@ namespace levin {
 struct GradientCentralizationOptions {
   bool only_convolutions = false;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(field("only_convolutions", &GradientCentralizationOptions::only_convolutions,
                                "leave matrices (linear layers, embeddings) as they are"));

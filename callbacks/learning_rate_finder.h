@@ -34,6 +34,7 @@ struct LearningRateFinderOptions {
   bool update = true;
   std::string plot = "";
 
+  template <class = void>
   static auto fields() {
     using O = LearningRateFinderOptions;
     return levin::fields(field("min_lr", &O::min_lr, "learning rate of the first step").above(0.0),

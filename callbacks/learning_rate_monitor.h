@@ -25,6 +25,7 @@ struct LearningRateMonitorOptions {
   bool log_momentum = false;
   bool log_weight_decay = false;
 
+  template <class = void>
   static auto fields() {
     using O = LearningRateMonitorOptions;
     return levin::fields(field("logging_interval", &O::logging_interval,

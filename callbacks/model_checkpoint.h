@@ -55,6 +55,7 @@ struct ModelCheckpointOptions {
   bool async_save = true;
   OnSaveError on_save_error = OnSaveError::warn;
 
+  template <class = void>
   static auto fields() {
     using O = ModelCheckpointOptions;
     auto not_negative = [](const std::optional<int64_t>& n) { return !n || *n >= 0; };

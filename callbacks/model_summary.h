@@ -13,6 +13,7 @@ namespace levin {
 struct ModelSummaryOptions {
   int64_t max_depth = 1;  // levels of submodules; -1: all; 0: only the totals
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("max_depth", &ModelSummaryOptions::max_depth, "levels of layers to show; -1: all, 0: only the totals")

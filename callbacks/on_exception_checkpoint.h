@@ -17,6 +17,7 @@ struct OnExceptionCheckpointOptions {
   std::string dirpath = "";               // required
   std::string filename = "on_exception";  // without .ckpt
 
+  template <class = void>
   static auto fields() {
     using O = OnExceptionCheckpointOptions;
     return levin::fields(field("dirpath", &O::dirpath, "the folder to save in").not_empty(),

@@ -27,6 +27,7 @@ struct PredictionWriterOptions {
   std::string output = "";
   WriteInterval write_interval = WriteInterval::batch;
 
+  template <class = void>
   static auto fields() {
     using O = PredictionWriterOptions;
     return levin::fields(

@@ -22,6 +22,7 @@ struct ProgressBarOptions {
   Seconds refresh_interval = Seconds(0.1);  // of the live line
   Seconds line_interval = Seconds(10);      // where there is no terminal
 
+  template <class = void>
   static auto fields() {
     auto above_zero = [](const Seconds& span) { return span.count() > 0; };
     return levin::fields(

@@ -27,6 +27,7 @@ struct SpikeDetectionOptions {
   std::string exclude_batches_path = "";
   bool finite_only = true;
 
+  template <class = void>
   static auto fields() {
     using O = SpikeDetectionOptions;
     const auto not_negative = [](const std::optional<double>& value) { return !value || *value >= 0; };

@@ -25,6 +25,7 @@ struct StochasticWeightAveragingOptions {
   AnnealStrategy annealing_strategy = AnnealStrategy::cos;
   std::optional<std::string> device = "cpu";  // where the average is kept; unset: the device of the weights
 
+  template <class = void>
   static auto fields() {
     using O = StochasticWeightAveragingOptions;
     return levin::fields(

@@ -29,6 +29,7 @@ struct ThroughputMonitorOptions {
   std::optional<double> flops_per_batch = std::nullopt;
   std::optional<double> available_flops = std::nullopt;
 
+  template <class = void>
   static auto fields() {
     using O = ThroughputMonitorOptions;
     auto not_negative = [](const auto& value) { return !value || *value >= 0; };

@@ -25,6 +25,7 @@ struct TimerOptions {
   TimerInterval interval = TimerInterval::step;
   bool verbose = true;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("duration", &TimerOptions::duration, "longest time to train: DD:HH:MM:SS or 90min; null: only measure"),

@@ -29,6 +29,7 @@ struct WeightAveragingOptions {
   std::optional<std::string> device = std::nullopt;  // where the average is kept; unset: the device of the weights
   bool use_buffers = true;                           // average buffers too; false: copy them at each update
 
+  template <class = void>
   static auto fields() {
     using O = WeightAveragingOptions;
     return levin::fields(

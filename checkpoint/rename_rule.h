@@ -15,6 +15,7 @@ struct RenameRule {
   std::string from = "";
   std::optional<std::string> to = "";  // none: the tensors are left out
 
+  template <class = void>
   static auto fields() {
     using O = RenameRule;
     return levin::fields(field("from", &O::from, "first parts of a tensor's name in the file; * matches any one part"),

@@ -19,6 +19,7 @@ struct ShardFile {
   int64_t bytes = 0;
   std::string checksum;  // of its header, which holds those of its tensors
 
+  template <class = void>
   static auto fields() {
     return levin::fields(field("file", &ShardFile::file, "name in the folder"),
                          field("bytes", &ShardFile::bytes, "its size"),
@@ -30,6 +31,7 @@ struct Piece {
   int64_t begin = 0;
   std::vector<int64_t> shape;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(field("begin", &Piece::begin, "first number, of the whole laid flat"),
                          field("shape", &Piece::shape, "of the whole"));
@@ -40,6 +42,7 @@ struct Layout {
   std::vector<int64_t> shape;
   std::vector<int64_t> begins;  // by rank; -1: it has nothing of it
 
+  template <class = void>
   static auto fields() {
     return levin::fields(field("shape", &Layout::shape, "of the whole"),
                          field("begins", &Layout::begins, "by rank: first number of its part; -1: none"));

@@ -23,6 +23,7 @@ struct WeightsOptions {
   std::vector<RenameRule> map = {};
   bool strict = true;
 
+  template <class = void>
   static auto fields() {
     using O = WeightsOptions;
     return levin::fields(

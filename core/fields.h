@@ -9,12 +9,13 @@
 //     }
 //   };
 //
-// Names in the list are the members' names: a test counts both.
+// Names in the list are the members' names: a test counts both. Levin's own headers declare fields() as a template
+// (`template <class = void> static auto fields()`), so that only files that call it compile its body.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -32,65 +33,87 @@ struct FieldInfo {
   std::string doc;
 };
 
-/// A member of an options struct with its name, its one-line meaning (with unit) and its range.
-template <class Options, class T>
-struct Field {
-  using Value = T;
+namespace detail {
+// What can be done with a value of a type that options may have, regardless of the struct that holds it.
+struct ValueOperations {
+  std::string (*name)();
+  bool (*read)(const ConfigNode& node, void* value, const std::string& path, Problems& problems);
+  ConfigNode (*write)(const void* value);
+  std::optional<double> (*first_non_finite)(const void* value);
+  // Checks the rules of all options structs within the value.
+  bool (*check_inside)(const void* value, const Mark& mark, const std::string& path, Problems& problems);
+};
+
+struct FieldRule {
+  std::function<bool(const void* value)> holds;
+  std::string text;
+  bool in_help = true;
+};
+}  // namespace detail
+
+/// A member of an options struct without its type: its name, its one-line meaning (with unit), where it is in the
+/// struct, and its range.
+struct AnyField {
   const char* name;
-  T Options::*member;
   const char* doc;
-  struct Rule {
-    std::function<bool(const T&)> holds;
-    std::string text;
-    bool in_help = true;
-  };
-  std::vector<Rule> rules = {};
+  size_t offset;
+  const detail::ValueOperations* operations;
+  std::vector<detail::FieldRule> rules = {};
   bool takes_any_number = false;
   bool may_differ = false;
 
+  [[nodiscard]] const void* in(const void* options) const { return static_cast<const std::byte*>(options) + offset; }
+  [[nodiscard]] void* in(void* options) const { return static_cast<std::byte*>(options) + offset; }
+};
+
+/// A member of type T: what field() returns, for adding rules.
+template <class T>
+struct Field : AnyField {
   /// The value must satisfy `holds`; `rule` completes the sentence "must be …".
-  Field check(std::function<bool(const T&)> holds, std::string rule) && {
-    rules.push_back({std::move(holds), std::move(rule)});
-    return std::move(*this);
-  }
+  Field&& check(std::function<bool(const T&)> holds, std::string rule) && { return add(std::move(holds), rule, true); }
   /// The same for what hardly anybody writes, such as a NUL byte in a path: help does not mention the rule.
-  Field check_silently(std::function<bool(const T&)> holds, std::string rule) && {
-    rules.push_back({std::move(holds), std::move(rule), false});
-    return std::move(*this);
+  Field&& check_silently(std::function<bool(const T&)> holds, std::string rule) && {
+    return add(std::move(holds), rule, false);
   }
   template <class N>
-  Field min(N low) && {
-    return std::move(*this).check([low](const T& value) { return value >= low; }, ">= " + text(low));
+  Field&& min(N low) && {
+    return add([low](const T& value) { return value >= low; }, ">= " + text(low), true);
   }
   template <class N>
-  Field max(N high) && {
-    return std::move(*this).check([high](const T& value) { return value <= high; }, "<= " + text(high));
+  Field&& max(N high) && {
+    return add([high](const T& value) { return value <= high; }, "<= " + text(high), true);
   }
   template <class N>
-  Field above(N low) && {
-    return std::move(*this).check([low](const T& value) { return value > low; }, "> " + text(low));
+  Field&& above(N low) && {
+    return add([low](const T& value) { return value > low; }, "> " + text(low), true);
   }
   template <class N>
-  Field below(N high) && {
-    return std::move(*this).check([high](const T& value) { return value < high; }, "< " + text(high));
+  Field&& below(N high) && {
+    return add([high](const T& value) { return value < high; }, "< " + text(high), true);
   }
   /// nan and infinities are allowed; all other fields reject them.
-  Field any_number() && {
+  Field&& any_number() && {
     takes_any_number = true;
     return std::move(*this);
   }
   /// The ranks of a run may have different values, such as the path of a file on each machine, or a number of threads.
   /// All other fields are compared before the first step.
-  Field ranks_may_differ() && {
+  Field&& ranks_may_differ() && {
     may_differ = true;
     return std::move(*this);
   }
   /// Help says "required" where the default is empty, else "not empty".
-  Field not_empty() && {
-    return std::move(*this).check([](const T& value) { return !value.empty(); }, "set");
+  Field&& not_empty() && {
+    return add([](const T& value) { return !value.empty(); }, "set", true);
   }
 
  private:
+  Field&& add(std::function<bool(const T&)> holds, std::string rule, bool in_help) {
+    rules.push_back({[holds = std::move(holds)](const void* value) { return holds(*static_cast<const T*>(value)); },
+                     std::move(rule), in_help});
+    return std::move(*this);
+  }
+
   template <class N>
   static std::string text(N number) {
     if constexpr (std::is_integral_v<N>) return std::to_string(number);
@@ -98,18 +121,15 @@ struct Field {
   }
 };
 
-template <class Options, class T>
-Field<Options, T> field(const char* name, T Options::*member, const char* doc) {
-  static_assert(HasValueType<T>,
-                "levin::field: an option is bool, int, int64_t, double, std::string, an enum with EnumNames, a struct "
-                "with fields(), Seconds, ByteSize, Component<T>, or a std::optional, vector, array, map or variant of "
-                "these; specialise levin::ValueType for a type of your own");
-  return {name, member, doc};
-}
+/// The fields of an options struct, in order.
+using FieldList = std::vector<AnyField>;
 
-template <class... Fields>
-std::tuple<Fields...> fields(Fields... list) {
-  return std::make_tuple(std::move(list)...);
+template <class... Ts>
+FieldList fields(Field<Ts>... list) {
+  FieldList all;
+  all.reserve(sizeof...(Ts));
+  (all.push_back(std::move(static_cast<AnyField&>(list))), ...);
+  return all;
 }
 
 template <class Options>
@@ -119,83 +139,24 @@ concept HasFields = requires {
 
 /// For classes that take no options.
 struct NoOptions {
-  static auto fields() { return std::tuple<>(); }
+  static FieldList fields() { return {}; }
 };
-
-/// The names of all fields, in order.
-template <HasFields Options>
-std::vector<std::string> field_names() {
-  std::vector<std::string> names;
-  std::apply([&](const auto&... f) { (names.emplace_back(f.name), ...); }, Options::fields());
-  return names;
-}
 
 namespace detail {
 /// "set" and "set, and > 0" of an option whose default is not valid are "required" and "required, > 0".
 [[nodiscard]] std::string rule_in_help(const std::string& rule, bool default_is_valid);
-}  // namespace detail
-
-/// Each field for help: name, type, default, meaning.
-template <HasFields Options>
-std::vector<FieldInfo> describe_options() {
-  const Options defaults{};
-  std::vector<FieldInfo> infos;
-  auto describe = [&](const auto& f) {
-    using Value = typename std::decay_t<decltype(f)>::Value;
-    std::string text = to_yaml(ValueType<Value>::write(defaults.*f.member));
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    std::string doc = f.doc;
-    for (const auto& rule : f.rules) {
-      if (rule.in_help) doc += "; " + detail::rule_in_help(rule.text, rule.holds(defaults.*f.member));
-    }
-    infos.push_back({f.name, ValueType<Value>::name(), text, doc});
-  };
-  std::apply([&](const auto&... f) { (describe(f), ...); }, Options::fields());
-  return infos;
-}
-
-namespace detail {
-template <class Options, class T>
-bool check_rules(const Field<Options, T>& f, const Options& options, const Mark& mark, const std::string& path,
-                 Problems& problems) {
-  if (const auto number = first_non_finite(options.*f.member); number && !f.takes_any_number) {
-    problems.add(mark, path, "must be finite, got " + number_text(*number) + ".");
-    return false;
-  }
-  bool good = true;
-  for (const auto& rule : f.rules) {
-    if (rule.holds(options.*f.member)) continue;
-    good = false;
-    problems.add(mark, path, "must be " + rule.text + ", got " + ValueType<T>::write(options.*f.member).shown() + ".");
-  }
-  return good;
-}
-
-// The rules of a field and of all options structs within its value.
-template <class Options, class T>
-bool check_field(const Field<Options, T>& f, const Options& options, const Mark& mark, const std::string& path,
-                 Problems& problems);
 
 bool unknown_keys(const ConfigNode& node, const std::vector<std::string>& known, const std::string& path,
                   Problems& problems);
-}  // namespace detail
+std::vector<std::string> names_of(const FieldList& fields);
+std::vector<FieldInfo> describe(const FieldList& fields, const void* defaults);
+bool check(const FieldList& fields, const void* options, const Mark& mark, const std::string& path, Problems& problems);
+bool read(const ConfigNode& node, const FieldList& fields, void* options, const std::string& path, Problems& problems);
+ConfigNode write(const FieldList& fields, const void* options);
 
-/// Adds a problem for every field out of range, those of nested structs included; `path` is how the user reaches the
-/// struct ("EarlyStoppingOptions"), `mark` where it was written. True if there was none.
-template <HasFields Options>
-bool check_options(const Options& options, const std::string& path, Problems& problems, const Mark& mark = {}) {
-  bool good = true;
-  auto check = [&](const auto& f) {
-    good = detail::check_field(f, options, mark, join_path(path, f.name), problems) && good;
-  };
-  std::apply([&](const auto&... f) { (check(f), ...); }, Options::fields());
-  return good;
-}
-
-namespace detail {
 template <class T>
 bool check_inside(const T& value, const Mark& mark, const std::string& path, Problems& problems) {
-  if constexpr (HasFields<T>) return check_options(value, path, problems, mark);
+  if constexpr (HasFields<T>) return check(T::fields(), &value, mark, path, problems);
   if constexpr (!HasFields<T>) return true;
 }
 
@@ -215,13 +176,57 @@ bool check_inside(const std::vector<T>& values, const Mark& mark, const std::str
   return good;
 }
 
+template <class T>
+inline constexpr ValueOperations kValueOperations = {
+    [] { return ValueType<T>::name(); },
+    [](const ConfigNode& node, void* value, const std::string& path, Problems& problems) {
+      return ValueType<T>::read(node, *static_cast<T*>(value), path, problems);
+    },
+    [](const void* value) { return ValueType<T>::write(*static_cast<const T*>(value)); },
+    [](const void* value) { return detail::first_non_finite(*static_cast<const T*>(value)); },
+    [](const void* value, const Mark& mark, const std::string& path, Problems& problems) {
+      return detail::check_inside(*static_cast<const T*>(value), mark, path, problems);
+    },
+};
+
+// The member's distance from the beginning of its struct: offsetof for a pointer to a member.
 template <class Options, class T>
-bool check_field(const Field<Options, T>& f, const Options& options, const Mark& mark, const std::string& path,
-                 Problems& problems) {
-  const bool good = check_rules(f, options, mark, path, problems);
-  return check_inside(options.*f.member, mark, path, problems) && good;
+size_t offset_of(T Options::*member) {
+  alignas(Options) std::byte memory[sizeof(Options)];
+  const auto* options = reinterpret_cast<const Options*>(memory);
+  return static_cast<size_t>(reinterpret_cast<const std::byte*>(&(options->*member)) - memory);
 }
 }  // namespace detail
+
+/// A field of the struct `Options`, which must be the first base class of any struct that inherits it.
+template <class Options, class T>
+Field<T> field(const char* name, T Options::*member, const char* doc) {
+  static_assert(HasValueType<T>,
+                "levin::field: an option is bool, int, int64_t, double, std::string, an enum with EnumNames, a struct "
+                "with fields(), Seconds, ByteSize, Component<T>, or a std::optional, vector, array, map or variant of "
+                "these; specialise levin::ValueType for a type of your own");
+  return {{name, doc, detail::offset_of(member), &detail::kValueOperations<T>}};
+}
+
+/// The names of all fields, in order.
+template <HasFields Options>
+std::vector<std::string> field_names() {
+  return detail::names_of(Options::fields());
+}
+
+/// Each field for help: name, type, default, meaning.
+template <HasFields Options>
+std::vector<FieldInfo> describe_options() {
+  const Options defaults{};
+  return detail::describe(Options::fields(), &defaults);
+}
+
+/// Adds a problem for every field out of range, those of nested structs included; `path` is how the user reaches the
+/// struct ("EarlyStoppingOptions"), `mark` where it was written. True if there was none.
+template <HasFields Options>
+bool check_options(const Options& options, const std::string& path, Problems& problems, const Mark& mark = {}) {
+  return detail::check(Options::fields(), &options, mark, path, problems);
+}
 
 /// Returns `options` if all fields are in range; throws ConfigError naming each that is not. For constructors.
 template <HasFields Options>
@@ -235,35 +240,13 @@ Options checked(Options options, const std::string& path) {
 /// Fills `options` from a map (null: nothing set); unknown keys, wrong types and ranges become problems.
 template <HasFields Options>
 bool read_options(const ConfigNode& node, Options& options, const std::string& path, Problems& problems) {
-  if (node.is_null()) return check_options(options, path, problems, node.mark);
-  if (!node.is_map()) return detail::expected("a map", node, path, problems);
-  bool good = detail::unknown_keys(node, field_names<Options>(), path, problems);
-  auto read = [&](const auto& f) {
-    const ConfigNode* value = node.find(f.name);
-    const std::string here = join_path(path, f.name);
-    using Value = typename std::decay_t<decltype(f)>::Value;
-    if (value == nullptr) {
-      good = detail::check_field(f, options, node.mark, here, problems) && good;
-    } else if (ValueType<Value>::read(*value, options.*f.member, here, problems)) {
-      good = detail::check_rules(f, options, value->mark, here, problems) && good;
-    } else {
-      good = false;
-    }
-  };
-  std::apply([&](const auto&... f) { (read(f), ...); }, Options::fields());
-  return good;
+  return detail::read(node, Options::fields(), &options, path, problems);
 }
 
 /// All fields as a map; reads back to the same options.
 template <HasFields Options>
 ConfigNode write_options(const Options& options) {
-  ConfigNode node = ConfigNode::map();
-  auto write = [&](const auto& f) {
-    using Value = typename std::decay_t<decltype(f)>::Value;
-    node.set(f.name, ValueType<Value>::write(options.*f.member)).may_differ = f.may_differ;
-  };
-  std::apply([&](const auto&... f) { (write(f), ...); }, Options::fields());
-  return node;
+  return detail::write(Options::fields(), &options);
 }
 
 /// Options structs nest.

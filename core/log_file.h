@@ -19,6 +19,7 @@ struct LogOptions {
   std::string format = "text";           // or "json": one object a line
   int64_t max_bytes = 10 * 1024 * 1024;  // of a file, before the next is begun
   int64_t max_files = 5;                 // of each rank; the oldest is removed
+  template <class = void>
   static auto fields() {
     return levin::fields(
         levin::field("level", &LogOptions::level, "least level of lines in run.log: debug, or data=debug,info"),

@@ -35,6 +35,7 @@ struct InferenceOptions {
   std::string adapter = "";
   bool merge_lora = false;
 
+  template <class = void>
   static auto fields() {
     using O = InferenceOptions;
     return levin::fields(

@@ -17,6 +17,7 @@ struct CSVLoggerOptions {
   std::string version = "";  // "": the first free version_N
   int64_t flush_logs_every_n_steps = 100;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("save_dir", &CSVLoggerOptions::save_dir, "folder for all runs; empty: the trainer's default_root_dir"),

@@ -21,6 +21,7 @@ struct JSONLinesLoggerOptions {
   std::string version = "";  // "": the first free version_N
   double flush_secs = 1;
 
+  template <class = void>
   static auto fields() {
     using Options = JSONLinesLoggerOptions;
     return levin::fields(

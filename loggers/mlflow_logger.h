@@ -44,6 +44,7 @@ struct MLFlowLoggerOptions {
   Seconds finish_timeout = Seconds(60);
   ByteSize max_spill = {int64_t{256} << 20};
 
+  template <class = void>
   static auto fields() {
     using O = MLFlowLoggerOptions;
     return levin::fields(

@@ -20,6 +20,7 @@ struct PrometheusLoggerOptions {
   Seconds every = Seconds(15);
   bool remove_at_end = false;
 
+  template <class = void>
   static auto fields() {
     using O = PrometheusLoggerOptions;
     return levin::fields(

@@ -32,6 +32,7 @@ struct SQLiteLoggerOptions {
   Seconds flush_every = Seconds(5);
   Seconds busy_timeout = Seconds(5);
 
+  template <class = void>
   static auto fields() {
     using O = SQLiteLoggerOptions;
     return levin::fields(

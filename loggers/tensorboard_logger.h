@@ -30,6 +30,7 @@ struct TensorBoardLoggerOptions {
   double flush_secs = 120;
   std::string filename_suffix = "";
 
+  template <class = void>
   static auto fields() {
     using Options = TensorBoardLoggerOptions;
     return levin::fields(

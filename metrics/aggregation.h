@@ -23,6 +23,7 @@ enum class NanStrategy { error, warn, ignore, disable };
 struct AggregationOptions {
   std::variant<double, NanStrategy> nan_strategy = NanStrategy::warn;  // a number takes the place of nan
 
+  template <class = void>
   static auto fields() {
     return levin::fields(field("nan_strategy", &AggregationOptions::nan_strategy,
                                "what happens to values that are nan; a number takes their place"));

@@ -15,6 +15,7 @@ struct BLEUScoreOptions {
   bool smooth = false;               // add one to matches and n-grams, of two words and more
   std::vector<double> weights = {};  // of each length; empty: all alike
 
+  template <class = void>
   static auto fields() {
     using O = BLEUScoreOptions;
     return levin::fields(field("n_gram", &O::n_gram, "longest n-gram, in words").min(1),

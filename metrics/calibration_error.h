@@ -30,6 +30,7 @@ struct CalibrationErrorOptions {
   CalibrationNorm norm = CalibrationNorm::l1;
   std::optional<int64_t> ignore_index = std::nullopt;  // samples with this label are left out
 
+  template <class = void>
   static auto fields() {
     using O = CalibrationErrorOptions;
     return levin::fields(field("task", &O::task, "what a sample's labels are")

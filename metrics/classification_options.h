@@ -50,6 +50,7 @@ struct ClassificationOptions {
   std::optional<int64_t> ignore_index = std::nullopt;  // samples with this label are left out
   double beta = 1.0;                                   // FBetaScore only: recall counts beta times as much as precision
 
+  template <class = void>
   static auto fields() {
     using O = ClassificationOptions;
     return levin::fields(

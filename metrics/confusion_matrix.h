@@ -31,6 +31,7 @@ struct ConfusionMatrixOptions {
   Normalize normalize = Normalize::none;
   std::optional<int64_t> ignore_index = std::nullopt;  // samples with this label are left out
 
+  template <class = void>
   static auto fields() {
     using O = ConfusionMatrixOptions;
     return levin::fields(field("task", &O::task, "what a sample's labels are"),

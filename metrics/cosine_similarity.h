@@ -12,6 +12,7 @@ namespace levin::metrics {
 struct CosineSimilarityOptions {
   Reduction reduction = Reduction::sum;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("reduction", &CosineSimilarityOptions::reduction, "how the similarities of samples become one"));

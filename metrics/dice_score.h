@@ -25,6 +25,7 @@ struct DiceScoreOptions {
   AggregationLevel aggregation_level = AggregationLevel::samplewise;
   MaskFormat input_format = MaskFormat::one_hot;
 
+  template <class = void>
   static auto fields() {
     using O = DiceScoreOptions;
     return levin::fields(field("num_classes", &O::num_classes, "classes, the background included").min(1),

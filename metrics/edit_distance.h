@@ -16,6 +16,7 @@ struct EditDistanceOptions {
   Reduction reduction = Reduction::mean;
   int64_t beam_width = 25;  // torchmetrics: 25, not an option; 0: the exact distance
 
+  template <class = void>
   static auto fields() {
     using O = EditDistanceOptions;
     return levin::fields(

@@ -17,6 +17,7 @@ struct JaccardIndexOptions {
   std::optional<int64_t> ignore_index = std::nullopt;  // samples with this label are left out
   double zero_division = 0.0;                          // the value of a class that is nowhere
 
+  template <class = void>
   static auto fields() {
     using O = JaccardIndexOptions;
     return levin::fields(

@@ -14,6 +14,7 @@ namespace levin::metrics {
 struct MeanAbsoluteErrorOptions {
   int64_t num_outputs = 1;  // more than one: preds and target are (N, num_outputs), and the value is one for each
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("num_outputs", &MeanAbsoluteErrorOptions::num_outputs, "columns that each have their own value").min(1));
@@ -24,6 +25,7 @@ struct MeanSquaredErrorOptions {
   bool squared = true;  // false: the root of the mean (RMSE)
   int64_t num_outputs = 1;
 
+  template <class = void>
   static auto fields() {
     using O = MeanSquaredErrorOptions;
     return levin::fields(field("squared", &O::squared, "false: the root of the mean squared error"),

@@ -16,6 +16,7 @@ struct MeanIoUOptions {
   bool per_class = false;          // a value for each class; -1 for one that is nowhere
   MaskFormat input_format = MaskFormat::one_hot;
 
+  template <class = void>
   static auto fields() {
     using O = MeanIoUOptions;
     return levin::fields(field("num_classes", &O::num_classes, "classes, the background included").min(1),

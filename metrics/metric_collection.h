@@ -25,6 +25,7 @@ struct MetricCollectionOptions {
   std::string prefix = "";  // of all names
   std::string postfix = "";
 
+  template <class = void>
   static auto fields() {
     using O = MetricCollectionOptions;
     return levin::fields(field("prefix", &O::prefix, "before all names"),

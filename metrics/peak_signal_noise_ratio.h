@@ -22,6 +22,7 @@ struct PeakSignalNoiseRatioOptions {
   ImageReduction reduction = ImageReduction::elementwise_mean;  // of the values that dim makes
   std::vector<int64_t> dim = {};  // dimensions that one value is of; empty: one value of all
 
+  template <class = void>
   static auto fields() {
     using O = PeakSignalNoiseRatioOptions;
     return levin::fields(field("data_range", &O::data_range,

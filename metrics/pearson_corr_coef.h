@@ -12,6 +12,7 @@ namespace levin::metrics {
 struct PearsonCorrCoefOptions {
   int64_t num_outputs = 1;  // more than one: preds and target are (N, num_outputs), and the value is one for each
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("num_outputs", &PearsonCorrCoefOptions::num_outputs, "columns that each have their own value").min(1));

@@ -13,6 +13,7 @@ namespace levin::metrics {
 struct PerplexityOptions {
   std::optional<int64_t> ignore_index = std::nullopt;  // targets that are left out, such as padding
 
+  template <class = void>
   static auto fields() {
     return levin::fields(field("ignore_index", &PerplexityOptions::ignore_index, "targets that are left out"));
   }

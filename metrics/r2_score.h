@@ -20,6 +20,7 @@ struct R2ScoreOptions {
   int64_t num_outputs =
       1;  // torchmetrics: found out from the first batch; here: set, as states have a shape from the start
 
+  template <class = void>
   static auto fields() {
     using O = R2ScoreOptions;
     return levin::fields(field("adjusted", &O::adjusted, "independent regressors, for the adjusted score").min(0),

@@ -25,6 +25,7 @@ struct ROUGEScoreOptions {
   std::string rouge_key = "rougeL";  // the longest common subsequence of words; rouge1 to rouge9: n-grams
   RougeValue value = RougeValue::fmeasure;
 
+  template <class = void>
   static auto fields() {
     using O = ROUGEScoreOptions;
     return levin::fields(

@@ -21,6 +21,7 @@ struct CurveOptions {
   Average average = Average::macro;                    // micro: of multilabel only
   std::optional<int64_t> ignore_index = std::nullopt;  // samples with this label are left out
 
+  template <class = void>
   static auto fields() {
     using O = CurveOptions;
     return levin::fields(

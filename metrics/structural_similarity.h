@@ -29,6 +29,7 @@ struct StructuralSimilarityIndexMeasureOptions {
   double k1 = 0.01;
   double k2 = 0.03;
 
+  template <class = void>
   static auto fields() {
     using O = StructuralSimilarityIndexMeasureOptions;
     return levin::fields(

@@ -29,6 +29,7 @@ struct CompiledModuleOptions {
   double lr = 1e-3;
   double weight_decay = 0.01;
 
+  template <class = void>
   static auto fields() {
     using O = CompiledModuleOptions;
     return levin::fields(

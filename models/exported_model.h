@@ -38,6 +38,7 @@ struct ExportedModuleOptions {
   double lr = 1e-3;
   double weight_decay = 0.01;
 
+  template <class = void>
   static auto fields() {
     using O = ExportedModuleOptions;
     return levin::fields(

@@ -24,6 +24,7 @@ struct HuggingFaceLMOptions {
   std::string save_to = "";
   ByteSize max_shard_size = {50'000'000'000};
 
+  template <class = void>
   static auto fields() {
     using O = HuggingFaceLMOptions;
     return levin::fields(

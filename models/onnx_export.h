@@ -32,6 +32,7 @@ struct OnnxOptions {
   bool external_data = false;
   std::vector<std::string> output_names = {"output"};
 
+  template <class = void>
   static auto fields() {
     using O = OnnxOptions;
     return levin::fields(

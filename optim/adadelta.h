@@ -13,6 +13,7 @@ struct AdadeltaOptions {
   double weight_decay = 0;
   bool maximize = false;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("lr", &AdadeltaOptions::lr, "step size").min(0.0),

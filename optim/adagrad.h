@@ -14,6 +14,7 @@ struct AdagradOptions {
   double eps = 1e-10;
   bool maximize = false;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("lr", &AdagradOptions::lr, "step size").min(0.0),

@@ -17,6 +17,7 @@ struct AdamOptions {
   bool maximize = false;
   bool decoupled_weight_decay = false;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("lr", &AdamOptions::lr, "step size").min(0.0),

@@ -15,6 +15,7 @@ struct AdamaxOptions {
   double weight_decay = 0;
   bool maximize = false;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("lr", &AdamaxOptions::lr, "step size").min(0.0),

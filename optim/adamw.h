@@ -16,6 +16,7 @@ struct AdamWOptions {
   bool amsgrad = false;
   bool maximize = false;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("lr", &AdamWOptions::lr, "step size").min(0.0),

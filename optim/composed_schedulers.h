@@ -36,6 +36,7 @@ struct SequentialLROptions {
   std::vector<ClassSpec> schedulers = {};
   std::vector<int64_t> milestones = {};
 
+  template <class = void>
   static auto fields() {
     return levin::fields(field("schedulers", &SequentialLROptions::schedulers, "one after the other").not_empty(),
                          field("milestones", &SequentialLROptions::milestones,
@@ -70,6 +71,7 @@ class SequentialLR final : public ComposedScheduler {
 struct ChainedSchedulerOptions {
   std::vector<ClassSpec> schedulers = {};
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("schedulers", &ChainedSchedulerOptions::schedulers, "all stepped, in this order").not_empty());

@@ -16,6 +16,7 @@ struct CosineAnnealingLROptions {
   int64_t T_max = 0;
   double eta_min = 0;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("T_max", &CosineAnnealingLROptions::T_max, "steps from the initial lr to eta_min").min(1),
@@ -50,6 +51,7 @@ struct CosineAnnealingWarmRestartsOptions {
   int64_t T_mult = 1;
   double eta_min = 0;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("T_0", &CosineAnnealingWarmRestartsOptions::T_0, "steps until the first restart").min(1),
@@ -96,6 +98,7 @@ struct CosineWithWarmupOptions {
   double eta_min = 0;
   std::optional<int64_t> total_steps = {};
 
+  template <class = void>
   static auto fields() {
     using O = CosineWithWarmupOptions;
     return levin::fields(

@@ -50,6 +50,7 @@ struct OneCycleLROptions {
   double final_div_factor = 1e4;
   bool three_phase = false;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("max_lr", &OneCycleLROptions::max_lr, "peak of lr; one, or one per group")
@@ -113,6 +114,7 @@ struct CyclicLROptions {
   FloatOrList base_momentum = 0.8;
   FloatOrList max_momentum = 0.9;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("base_lr", &CyclicLROptions::base_lr, "lower end of lr; one, or one per group")

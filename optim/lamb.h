@@ -17,6 +17,7 @@ struct LAMBOptions {
   double weight_decay = 1e-2;
   bool adapt_vectors = false;
 
+  template <class = void>
   static auto fields() {
     using O = LAMBOptions;
     return levin::fields(

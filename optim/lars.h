@@ -16,6 +16,7 @@ struct LARSOptions {
   double eps = 1e-8;
   bool adapt_vectors = false;
 
+  template <class = void>
   static auto fields() {
     using O = LARSOptions;
     return levin::fields(

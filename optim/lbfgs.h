@@ -29,6 +29,7 @@ struct LBFGSOptions {
   int64_t history_size = 100;
   std::optional<LineSearch> line_search_fn = {};
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("lr", &LBFGSOptions::lr, "step size").min(0.0),

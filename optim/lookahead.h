@@ -20,6 +20,7 @@ struct LookaheadOptions {
   int64_t k = 5;
   double alpha = 0.5;
 
+  template <class = void>
   static auto fields() {
     using O = LookaheadOptions;
     return levin::fields(field("optimizer", &O::optimizer, "the optimizer that takes the steps").not_empty(),

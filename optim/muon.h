@@ -42,6 +42,7 @@ struct MuonOptions {
   std::array<double, 2> adamw_betas = {0.9, 0.95};
   double adamw_eps = 1e-8;
 
+  template <class = void>
   static auto fields() {
     using O = MuonOptions;
     return levin::fields(

@@ -17,6 +17,7 @@ struct NAdamOptions {
   bool decoupled_weight_decay = false;
   bool maximize = false;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("lr", &NAdamOptions::lr, "step size").min(0.0),

@@ -16,6 +16,7 @@ struct RAdamOptions {
   bool decoupled_weight_decay = false;
   bool maximize = false;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("lr", &RAdamOptions::lr, "step size").min(0.0),

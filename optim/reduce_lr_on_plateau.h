@@ -32,6 +32,7 @@ struct ReduceLROnPlateauOptions {
   FloatOrList min_lr = 0.0;
   double eps = 1e-8;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("mode", &ReduceLROnPlateauOptions::mode, "whether the metric should fall or rise"),

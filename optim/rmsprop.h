@@ -15,6 +15,7 @@ struct RMSpropOptions {
   bool centered = false;
   bool maximize = false;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("lr", &RMSpropOptions::lr, "step size").min(0.0),

@@ -21,6 +21,7 @@ struct SAMOptions {
   double rho = 0.05;
   bool adaptive = false;
 
+  template <class = void>
   static auto fields() {
     using O = SAMOptions;
     return levin::fields(

@@ -21,6 +21,7 @@ struct ScheduleFreeAdamWOptions {
   double weight_decay = 0;
   int64_t warmup_steps = 0;
 
+  template <class = void>
   static auto fields() {
     using O = ScheduleFreeAdamWOptions;
     return levin::fields(

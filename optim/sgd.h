@@ -14,6 +14,7 @@ struct SGDOptions {
   bool nesterov = false;
   bool maximize = false;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("lr", &SGDOptions::lr, "step size").min(0.0),

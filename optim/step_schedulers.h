@@ -14,6 +14,7 @@ struct StepLROptions {
   int64_t step_size = 0;
   double gamma = 0.1;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(field("step_size", &StepLROptions::step_size, "steps between two decays").min(1),
                          field("gamma", &StepLROptions::gamma, "factor of each decay"));
@@ -43,6 +44,7 @@ struct MultiStepLROptions {
   std::vector<int64_t> milestones = {};
   double gamma = 0.1;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("milestones", &MultiStepLROptions::milestones, "steps at which lr decays, rising")
@@ -75,6 +77,7 @@ struct ConstantLROptions {
   double factor = 1.0 / 3;
   int64_t total_iters = 5;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("factor", &ConstantLROptions::factor, "of lr until total_iters").above(0.0).max(1.0),
@@ -107,6 +110,7 @@ struct LinearLROptions {
   double end_factor = 1.0;
   int64_t total_iters = 5;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("start_factor", &LinearLROptions::start_factor, "of lr at the start").above(0.0).max(1.0),
@@ -137,6 +141,7 @@ class LinearLR final : public LRScheduler {
 struct ExponentialLROptions {
   double gamma = 0;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(field("gamma", &ExponentialLROptions::gamma, "factor of each step").above(0.0));
   }
@@ -168,6 +173,7 @@ struct PolynomialLROptions {
   int64_t total_iters = 5;
   double power = 1.0;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(field("total_iters", &PolynomialLROptions::total_iters, "steps until lr is 0").min(1),
                          field("power", &PolynomialLROptions::power, "of the polynomial").above(0.0));

@@ -12,6 +12,7 @@ struct SWALROptions {
   int64_t anneal_epochs = 10;  // steps of the scheduler; 0: swa_lr at once
   AnnealStrategy anneal_strategy = AnnealStrategy::cos;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("swa_lr", &SWALROptions::swa_lr, "where lr ends; one, or one per group")

@@ -27,6 +27,7 @@ struct GradScalerOptions {
   double backoff_factor = 0.5;
   int64_t growth_interval = 2000;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("init_scale", &GradScalerOptions::init_scale, "the loss is multiplied by this at first").above(0.0),

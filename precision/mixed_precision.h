@@ -22,6 +22,7 @@ struct MixedPrecisionOptions {
   MixedDtype dtype = MixedDtype::bfloat16;
   std::optional<GradScalerOptions> scaler = GradScalerOptions{};
 
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("dtype", &MixedPrecisionOptions::dtype, "bfloat16 (float32's range) or float16 (finer, but overflows)"),

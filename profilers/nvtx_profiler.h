@@ -19,6 +19,7 @@ struct NvtxProfilerOptions {
   bool operators = false;
   std::string library = "";
 
+  template <class = void>
   static auto fields() {
     using O = NvtxProfilerOptions;
     return levin::fields(

@@ -32,6 +32,7 @@ struct TraceProfilerOptions {
   bool profile_memory = false;
   int64_t row_limit = 20;
 
+  template <class = void>
   static auto fields() {
     using O = TraceProfilerOptions;
     return levin::fields(

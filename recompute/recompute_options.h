@@ -32,6 +32,7 @@ struct RecomputeOptions {
   Keep keep = Keep::nothing;
   bool offload = false;
 
+  template <class = void>
   static auto fields() {
     using O = RecomputeOptions;
     return levin::fields(

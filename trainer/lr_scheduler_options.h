@@ -24,6 +24,7 @@ struct LRSchedulerOptions {
   bool strict = true;                   // an absent metric is an error; false: a warning, and the scheduler waits
   std::string name = "";                // the name LearningRateMonitor logs it under
 
+  template <class = void>
   static auto fields() {
     using O = LRSchedulerOptions;
     return levin::fields(field("interval", &O::interval, "move after each epoch or each optimizer step"),

@@ -25,6 +25,7 @@ struct ParamGroupOptions {
   std::optional<double> weight_decay = {};
   std::optional<double> momentum = {};
 
+  template <class = void>
   static auto fields() {
     using O = ParamGroupOptions;
     return levin::fields(

@@ -66,6 +66,7 @@ struct EnumNames<MatmulPrecision> {
 struct EffectiveBatchSize {
   int64_t effective_batch_size = 0;
 
+  template <class = void>
   static auto fields() {
     return levin::fields(field("effective_batch_size", &EffectiveBatchSize::effective_batch_size,
                                "samples of all devices per optimizer step")
@@ -160,6 +161,7 @@ struct TrainerOptions {
   bool barebones = false;
   int64_t reload_dataloaders_every_n_epochs = 0;
 
+  template <class = void>
   static auto fields() {
     using O = TrainerOptions;
     auto is_share = [](const auto& limit) {  // a period was checked when it was read

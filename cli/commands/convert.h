@@ -15,6 +15,7 @@ struct ConvertOptions {
   std::string optimizer = "";
   std::string lr_scheduler = "";
 
+  template <class = void>
   static auto fields() {
     using O = ConvertOptions;
     return levin::fields(field("output", &O::output, "the file to write, which must not exist; empty: standard output"),

@@ -42,6 +42,7 @@ struct ExportOptions {
   std::string input_names = "";
   std::string output_name = "";
 
+  template <class = void>
   static auto fields() {
     using O = ExportOptions;
     return levin::fields(

@@ -29,6 +29,7 @@ struct PlanClusterOptions {
   double bucket_cap_mb = 25;
   int64_t units = 0;  // 0: the units that fsdp makes of the model
 
+  template <class = void>
   static auto fields() {
     using O = PlanClusterOptions;
     auto positive = [](double value) { return value > 0; };

@@ -19,6 +19,7 @@ struct PlanMemoryOptions {
   bool apply = false;
   std::optional<int64_t> batch_size = std::nullopt;
 
+  template <class = void>
   static auto fields() {
     using O = PlanMemoryOptions;
     return levin::fields(

@@ -11,6 +11,7 @@ namespace levin {
 struct TopOptions {
   bool plain = false;
   double every = 1;
+  template <class = void>
   static auto fields() {
     using O = TopOptions;
     return levin::fields(

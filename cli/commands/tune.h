@@ -18,6 +18,7 @@ struct TuneOptions {
   BatchSizeFinderOptions batch_size_finder = {};
   LearningRateFinderOptions lr_finder = {.update = false, .plot = "lr_find.svg"};
 
+  template <class = void>
   static auto fields() {
     using O = TuneOptions;
     return levin::fields(field("batch_size", &O::batch_size, "find a batch size; without --lr this alone"),

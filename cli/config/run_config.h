@@ -36,6 +36,7 @@ struct LrSchedulerSpec {
 
   [[nodiscard]] ClassSpec spec() const { return {class_path, init_args, mark}; }
 
+  template <class = void>
   static auto fields() {
     using O = LrSchedulerSpec;
     return levin::fields(field("class_path", &O::class_path, "the scheduler's class"),
@@ -60,6 +61,7 @@ struct OptimizerSpec {
 
   [[nodiscard]] ClassSpec spec() const { return {class_path, init_args, mark}; }
 
+  template <class = void>
   static auto fields() {
     using O = OptimizerSpec;
     return levin::fields(
@@ -99,6 +101,7 @@ struct RunConfig {
   /// The seed to set: true is 0; nothing for false and null.
   [[nodiscard]] std::optional<int64_t> seed() const;
 
+  template <class = void>
   static auto fields() {
     using O = RunConfig;
     return levin::fields(

@@ -48,6 +48,7 @@ struct SearchOptions {
   /// Whether trials are stopped early.
   [[nodiscard]] bool has_rungs() const { return method == SearchMethod::asha || method == SearchMethod::hyperband; }
 
+  template <class = void>
   static auto fields() {
     using O = SearchOptions;
     return levin::fields(
@@ -76,6 +77,7 @@ struct SweepOptions {
   SearchOptions search = {};
   ConfigNode space = {};
 
+  template <class = void>
   static auto fields() {
     using O = SweepOptions;
     return levin::fields(

@@ -31,6 +31,7 @@ struct BatchingOptions {
   bool stratified = false;        // each batch has the classes in the data's proportions
   bool bucket_by_length = false;  // samples of like length together
   int64_t max_tokens = 0;         // longest sample x samples of a batch, instead of batch_size; 0: batch_size
+  template <class = void>
   static auto fields() {
     using O = BatchingOptions;
     return levin::fields(

@@ -38,6 +38,7 @@ struct EnumNames<CombinedMode> {
 struct CombinedLoaderOptions {
   CombinedMode mode = CombinedMode::max_size_cycle;
   std::vector<std::string> names = {};  // of the loaders, in their order; none: fields keep their names
+  template <class = void>
   static auto fields() {
     using O = CombinedLoaderOptions;
     return levin::fields(field("mode", &O::mode,

@@ -34,6 +34,7 @@ struct DataLoaderOptions {
   int64_t seed = -1;            // of the order and of sample_generator(); -1: the run's seed
   int64_t max_tokens = 0;       // longest sample x samples of a batch, instead of batch_size; 0: batches of batch_size
   bool bucket_by_length = false;  // samples of like length together
+  template <class = void>
   static auto fields() {
     using O = DataLoaderOptions;
     return levin::fields(

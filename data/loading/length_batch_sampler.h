@@ -25,6 +25,7 @@ struct LengthBatchSamplerOptions {
   bool bucket_by_length = true;  // samples of like length together; else in the sampler's order
   int64_t bucket_batches = 16;   // batches' worth of samples that are shuffled with each other, at most
   bool shuffle = false;          // the batches, and the samples of a bucket
+  template <class = void>
   static auto fields() {
     using O = LengthBatchSamplerOptions;
     return levin::fields(

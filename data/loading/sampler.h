@@ -44,6 +44,7 @@ class SequentialSampler final : public Sampler {
 struct RandomSamplerOptions {
   bool replacement = false;  // draw with replacement: some samples appear twice, some never
   int64_t num_samples = -1;  // indices of a pass; -1: as many as the data set has
+  template <class = void>
   static auto fields() {
     using O = RandomSamplerOptions;
     return levin::fields(

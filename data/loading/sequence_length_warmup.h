@@ -18,6 +18,7 @@ struct SequenceLengthWarmupOptions {
   int64_t start_length = 8;  // tokens of the first batches
   int64_t batches = 0;       // until the full length, each rank's own; 0: the full length from the start
   int64_t multiple_of = 8;   // lengths are multiples of this, for the sake of kernels
+  template <class = void>
   static auto fields() {
     using O = SequenceLengthWarmupOptions;
     return levin::fields(

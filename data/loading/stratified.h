@@ -23,6 +23,7 @@ struct StratifiedBatchSamplerOptions {
   int64_t batch_size = 1;
   bool shuffle = false;
   bool drop_last = false;
+  template <class = void>
   static auto fields() {
     using O = StratifiedBatchSamplerOptions;
     return levin::fields(

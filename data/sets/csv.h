@@ -26,6 +26,7 @@ struct CsvDatasetOptions {
   std::string target = "";                 // a column by name or number; "": none
   bool target_is_class = false;            // y: class numbers of the target's texts; else its numbers
   std::vector<std::string> classes = {};   // texts of the classes in order; none: those in the file, sorted
+  template <class = void>
   static auto fields() {
     using O = CsvDatasetOptions;
     return levin::fields(
@@ -78,6 +79,7 @@ struct CsvDataOptions {
   bool shuffle = true;            // the training rows
   bool stratified_split = false;  // the held-out rows have the classes in the file's proportions
   BatchingOptions batching = {};  // of the training rows
+  template <class = void>
   static auto fields() {
     using O = CsvDataOptions;
     return levin::fields(

@@ -47,6 +47,7 @@ struct Hdf5DataOptions {
   int64_t num_workers = 0;
   bool shuffle = true;
   bool drop_last = false;
+  template <class = void>
   static auto fields() {
     using O = Hdf5DataOptions;
     return levin::fields(

@@ -38,6 +38,7 @@ struct ImageFolderDataOptions {
   bool scaled_decoding = true;
   OnImageError on_error = OnImageError::raise;
   int64_t max_pixels = kMostPixels;
+  template <class = void>
   static auto fields() {
     using O = ImageFolderDataOptions;
     const auto three = [](const std::vector<double>& list) { return list.size() == 3; };

@@ -38,6 +38,7 @@ struct MnistOptions {
   std::string url = "";           // folder of the archives on a server; "": the data set's usual one
   bool stratified_split = false;  // the held-out images have the classes in the data's proportions
   BatchingOptions batching = {};  // of the training images
+  template <class = void>
   static auto fields() {
     using O = MnistOptions;
     return levin::fields(

@@ -47,6 +47,7 @@ struct NpyDataOptions {
   int64_t num_workers = 0;
   bool shuffle = true;
   bool drop_last = false;
+  template <class = void>
   static auto fields() {
     using O = NpyDataOptions;
     return levin::fields(

@@ -36,6 +36,7 @@ struct TextFileOptions {
   std::string prompt = "\n";              // what predictions continue
   int64_t num_samples = 1;                // continuations of the prompt
   SequenceLengthWarmupOptions length_warmup = {};  // of the training batches
+  template <class = void>
   static auto fields() {
     using O = TextFileOptions;
     return levin::fields(

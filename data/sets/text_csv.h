@@ -40,6 +40,7 @@ struct TextCsvOptions {
   bool shuffle = true;            // the training rows
   bool stratified_split = false;  // the held-out rows have the classes in the file's proportions
   BatchingOptions batching = {};  // by length also for the other stages
+  template <class = void>
   static auto fields() {
     using O = TextCsvOptions;
     return levin::fields(

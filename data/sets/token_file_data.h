@@ -62,6 +62,7 @@ struct TokenFileDataOptions {
   double val_fraction = 0;  // of the tokens, from the end
   int64_t num_workers = 0;
   bool shuffle = true;  // the training blocks
+  template <class = void>
   static auto fields() {
     using O = TokenFileDataOptions;
     return levin::fields(

@@ -13,6 +13,7 @@ struct ClassifierOptions {
   double lr = 1e-3;
   double weight_decay = 0.01;
 
+  template <class = void>
   static auto fields() {
     using O = ClassifierOptions;
     return levin::fields(

@@ -27,6 +27,7 @@ struct GPTOptions {
   double temperature = 0.8;      // of predict: below 1 safer, above 1 bolder; 0: always the likeliest token
   int64_t top_k = 0;             // predict draws among the k likeliest tokens; 0: among all
 
+  template <class = void>
   static auto fields() {
     using O = GPTOptions;
     return levin::fields(

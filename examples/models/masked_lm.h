@@ -15,6 +15,7 @@ struct MaskedLMOptions {
   double dropout = 0.1;
   double lr = 1e-4;
 
+  template <class = void>
   static auto fields() {
     using O = MaskedLMOptions;
     return levin::fields(

@@ -17,6 +17,7 @@ struct ResNetOptions {
   double momentum = 0.9;
   double weight_decay = 5e-4;  // of convolutions and the last layer; norms and biases have none
 
+  template <class = void>
   static auto fields() {
     using O = ResNetOptions;
     const auto are_positive = [](const std::vector<int64_t>& counts) {

@@ -22,6 +22,7 @@ struct TextClassifierOptions {
   int64_t warmup_steps = 0;    // optimizer steps of linear warmup; then lr falls to 0 on a line
   double weight_decay = 0.01;  // of matrices and embeddings; biases and norms have none
 
+  template <class = void>
   static auto fields() {
     using O = TextClassifierOptions;
     return levin::fields(

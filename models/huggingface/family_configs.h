@@ -34,6 +34,7 @@ struct BertConfig {
 
   bool is_roberta = false;  // positions count the tokens that are no padding; heads of their own
 
+  template <class = void>
   static auto fields() {
     using O = BertConfig;
     return levin::fields(
@@ -80,6 +81,7 @@ struct GPT2Config {
   std::optional<int64_t> pad_token_id = std::nullopt;
   std::optional<double> classifier_dropout = std::nullopt;
 
+  template <class = void>
   static auto fields() {
     using O = GPT2Config;
     return levin::fields(
@@ -112,6 +114,7 @@ struct RopeConfig {
   int64_t original_max_position_embeddings = 0;
   double partial_rotary_factor = 1;
 
+  template <class = void>
   static auto fields() {
     using O = RopeConfig;
     return levin::fields(
@@ -163,6 +166,7 @@ struct LlamaConfig {
   [[nodiscard]] int64_t key_value_heads() const { return num_key_value_heads.value_or(num_attention_heads); }
   [[nodiscard]] int64_t width_of_head() const { return head_dim.value_or(hidden_size / num_attention_heads); }
 
+  template <class = void>
   static auto fields() {
     using O = LlamaConfig;
     const auto positive = [](const auto& number) { return !number || *number > 0; };
@@ -209,6 +213,7 @@ struct ViTConfig {
   std::optional<int64_t> pooler_output_size = std::nullopt;  // unset: hidden_size
   std::string pooler_act = "tanh";
 
+  template <class = void>
   static auto fields() {
     using O = ViTConfig;
     return levin::fields(

@@ -37,6 +37,7 @@ struct ModelOutput {
 struct SavePretrainedOptions {
   ByteSize max_shard_size = {50'000'000'000};  // transformers' default; a larger model is split into several files
 
+  template <class = void>
   static auto fields() {
     using O = SavePretrainedOptions;
     return levin::fields(

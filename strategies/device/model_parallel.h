@@ -26,6 +26,7 @@ namespace levin {
 
 struct PipelineOptions {
   int64_t micro_batches = 4;
+  template <class = void>
   static auto fields() {
     return levin::fields(
         field("micro_batches", &PipelineOptions::micro_batches,
@@ -38,6 +39,7 @@ struct ModelParallelOptions {
   /// "manual": the module places its parts itself, and the strategy does not move it.
   std::variant<std::string, Placement> placement = "manual";
   std::optional<PipelineOptions> pipeline = std::nullopt;
+  template <class = void>
   static auto fields() {
     using O = ModelParallelOptions;
     return levin::fields(

@@ -35,6 +35,7 @@ struct DDPOptions {
   CommHook comm_hook = CommHook::none;
   Seconds timeout = std::chrono::minutes(5);
   Seconds startup_timeout = std::chrono::minutes(30);
+  template <class = void>
   static auto fields() {
     using O = DDPOptions;
     return levin::fields(

@@ -49,6 +49,7 @@ struct FSDPOptions {
   std::string process_group_backend = "auto";
   Seconds timeout = std::chrono::minutes(5);
   Seconds startup_timeout = std::chrono::minutes(30);
+  template <class = void>
   static auto fields() {
     using O = FSDPOptions;
     return levin::fields(

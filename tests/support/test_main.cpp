@@ -1,11 +1,36 @@
-// main() of every test program: GoogleTest's, with the number of threads that CTest sets too. With num_threads: auto a
-// trainer would choose it by time, and a program that is run by hand would not give the same bits twice.
+// main() of every test program: GoogleTest's, with the number of threads that CTest sets too (with num_threads: auto a
+// trainer would choose it by time), and with a fixed seed for every test.
+#include <ATen/Context.h>
 #include <gtest/gtest.h>
 
+#include <cinttypes>
+#include <cstdio>
 #include <cstdlib>
+
+namespace {
+
+// Seeds LibTorch's generators before each test, so that a test draws the same numbers alone, after others, and in every
+// process. LEVIN_TEST_SEED selects a different seed; a failed test names the one that it was run with.
+class SeedListener : public testing::EmptyTestEventListener {
+ public:
+  explicit SeedListener(uint64_t seed) : seed_(seed) {}
+
+  void OnTestStart(const testing::TestInfo&) override { at::manual_seed(seed_); }
+
+  void OnTestEnd(const testing::TestInfo& test) override {
+    if (test.result()->Failed()) std::printf("The seed was %" PRIu64 " (LEVIN_TEST_SEED=%" PRIu64 ").\n", seed_, seed_);
+  }
+
+ private:
+  uint64_t seed_;
+};
+
+}  // namespace
 
 int main(int argc, char** argv) {
   setenv("OMP_NUM_THREADS", "2", /*overwrite=*/0);
   testing::InitGoogleTest(&argc, argv);
+  const char* seed = std::getenv("LEVIN_TEST_SEED");
+  testing::UnitTest::GetInstance()->listeners().Append(new SeedListener(seed ? std::strtoull(seed, nullptr, 10) : 1));
   return RUN_ALL_TESTS();
 }

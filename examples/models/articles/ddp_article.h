@@ -7,6 +7,7 @@
 struct EightWeightsOptions {
   double lr = 0.01;
   double momentum = 0.9;
+  template <class = void>
   static auto fields() {
     using O = EightWeightsOptions;
     return levin::fields(levin::field("lr", &O::lr, "SGD's step size").above(0.0),
@@ -31,6 +32,7 @@ class EightWeights : public levin::LightningModule {
 struct EightNumbersOptions {
   int64_t batch_size = 4;
   int64_t interleave = 1;
+  template <class = void>
   static auto fields() {
     using O = EightNumbersOptions;
     return levin::fields(

@@ -10,6 +10,7 @@ struct PaddleMlpOptions {
   int64_t num_classes = 10;
   double lr = 0.01;
 
+  template <class = void>
   static auto fields() {
     using O = PaddleMlpOptions;
     return levin::fields(levin::field("in_features", &O::in_features, "numbers of a sample").min(1),

@@ -16,6 +16,7 @@ struct ThousandLayersOptions {
   int64_t num_classes = 10;
   double lr = 1e-3;
 
+  template <class = void>
   static auto fields() {
     using O = ThousandLayersOptions;
     return levin::fields(levin::field("layers", &O::layers, "Linear layers, one behind the other").min(1),
