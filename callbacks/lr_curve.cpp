@@ -90,7 +90,9 @@ void LrCurve::add(double lr, double loss) {
 bool LrCurve::diverges(double threshold) const {
   if (points_.empty()) return false;
   const double last = points_.back().loss;
-  return !std::isfinite(last) || (points_.size() > 1 && last > threshold * best_);
+  // Of a loss above 0 this is threshold * best; a loss may also be negative, as a log-likelihood is.
+  const double limit = best_ + (threshold - 1) * std::abs(best_);
+  return !std::isfinite(last) || (points_.size() > 1 && last > limit);
 }
 
 std::optional<double> LrCurve::suggestion() const {

@@ -22,7 +22,8 @@ class LrCurve {
   /// average with factor 0.98, corrected for its start at 0.
   void add(double lr, double loss);
 
-  /// Whether the last smoothed loss is more than `threshold` times the best, or not finite.
+  /// Whether the last smoothed loss is more than `threshold` times the best, or not finite. Below 0, where
+  /// that would be better than the best, the limit is as far above the best.
   [[nodiscard]] bool diverges(double threshold) const;
 
   [[nodiscard]] const std::vector<Point>& points() const { return points_; }

@@ -13,7 +13,6 @@ class AUROC final : public ScoreCurve {
 
  private:
   [[nodiscard]] at::Tensor exact_area(const Points& points) const override;
-  [[nodiscard]] at::Tensor binned_area(const Points& points) const override;
 };
 
 }  // namespace levin::metrics

@@ -29,6 +29,7 @@ struct CalibrationErrorOptions {
   int64_t n_bins = 15;           // of confidence, equally wide
   CalibrationNorm norm = CalibrationNorm::l1;
   std::optional<int64_t> ignore_index = std::nullopt;  // samples with this label are left out
+  Scores scores = Scores::automatic;
 
   template <class = void>
   static auto fields() {
@@ -38,12 +39,14 @@ struct CalibrationErrorOptions {
                          field("num_classes", &O::num_classes, "classes of the task multiclass").min(0),
                          field("n_bins", &O::n_bins, "bins of confidence, equally wide").min(1),
                          field("norm", &O::norm, "how the differences of the bins become one"),
-                         field("ignore_index", &O::ignore_index, "samples with this label are left out"));
+                         field("ignore_index", &O::ignore_index, "samples with this label are left out"),
+                         field("scores", &O::scores, kScoresHelp));
   }
 };
 
 /// Confidence is the highest probability of multiclass, right if its class is the target's, or the probability of 1 of
-/// binary, right if the target is 1. Takes probabilities or logits: scores (N, C, ...) and target (N, ...) for
+/// binary, right if the target is 1. A confidence of 1 is in the last bin (torchmetrics: in a bin of its own, in which
+/// float32 puts all large logits). Takes probabilities or logits: scores (N, C, ...) and target (N, ...) for
 /// multiclass, both (N, ...) for binary. NaN before the first sample, but 0 for max.
 class CalibrationError final : public ClassificationMetric {
  public:
@@ -53,12 +56,12 @@ class CalibrationError final : public ClassificationMetric {
   [[nodiscard]] at::Tensor compute() const override;
 
  private:
-  void count_directly(const LabelBatch& batch);
-  void count_by_operators(const LabelBatch& batch);
+  void count_directly(const LabelBatch& batch, Scores reading);
+  void count_by_operators(const LabelBatch& batch, Scores reading);
 
   CalibrationErrorOptions options_;
-  at::Tensor boundaries_;  // of bins, the last of which is for a confidence of 1
-  size_t count_ = 0, right_ = 0, confidence_ = 0;
+  at::Tensor boundaries_;  // of bins, of which one more is for NaN
+  ScoreCounts count_ = {}, right_ = {}, confidence_ = {};
 };
 
 }  // namespace levin::metrics

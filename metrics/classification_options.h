@@ -17,6 +17,10 @@ enum class Task { binary, multiclass, multilabel };
 /// mean by the number of samples; none: a value for each.
 enum class Average { micro, macro, weighted, none };
 
+/// What scores are. automatic: logits if any score since the last reset(), of any batch and any rank, is outside [0,
+/// 1], else probabilities.
+enum class Scores { automatic, probabilities, logits };
+
 }  // namespace levin::metrics
 
 namespace levin {
@@ -35,9 +39,19 @@ struct EnumNames<metrics::Average> {
       std::pair{"weighted", metrics::Average::weighted}, std::pair{"none", metrics::Average::none}};
 };
 
+template <>
+struct EnumNames<metrics::Scores> {
+  static constexpr std::array names{std::pair{"auto", metrics::Scores::automatic},
+                                    std::pair{"probabilities", metrics::Scores::probabilities},
+                                    std::pair{"logits", metrics::Scores::logits}};
+};
+
 }  // namespace levin
 
 namespace levin::metrics {
+
+inline constexpr const char* kScoresHelp =
+    "probabilities or logits; auto: logits if any score of the epoch is outside [0, 1]";
 
 /// Of Accuracy, Precision, Recall, Specificity, F1Score and FBetaScore.
 struct ClassificationOptions {
@@ -49,6 +63,7 @@ struct ClassificationOptions {
   int64_t top_k = 1;                                   // multiclass: right if the class is among the k highest scores
   std::optional<int64_t> ignore_index = std::nullopt;  // samples with this label are left out
   double beta = 1.0;                                   // FBetaScore only: recall counts beta times as much as precision
+  Scores scores = Scores::automatic;                   // binary and multilabel: what is compared with the threshold
 
   template <class = void>
   static auto fields() {
@@ -63,7 +78,8 @@ struct ClassificationOptions {
         field("average", &O::average, "how the values of classes or labels become one"),
         field("top_k", &O::top_k, "right if the class is among the k highest scores, of the task multiclass").min(1),
         field("ignore_index", &O::ignore_index, "samples with this label are left out"),
-        field("beta", &O::beta, "recall counts beta times as much as precision, of FBetaScore").above(0.0));
+        field("beta", &O::beta, "recall counts beta times as much as precision, of FBetaScore").above(0.0),
+        field("scores", &O::scores, kScoresHelp));
   }
 };
 

@@ -30,6 +30,7 @@ struct ConfusionMatrixOptions {
   double threshold = 0.5;   // binary and multilabel: a score above it is 1
   Normalize normalize = Normalize::none;
   std::optional<int64_t> ignore_index = std::nullopt;  // samples with this label are left out
+  Scores scores = Scores::automatic;
 
   template <class = void>
   static auto fields() {
@@ -41,7 +42,8 @@ struct ConfusionMatrixOptions {
                              .min(0.0)
                              .max(1.0),
                          field("normalize", &O::normalize, "what the counts are divided by"),
-                         field("ignore_index", &O::ignore_index, "samples with this label are left out"));
+                         field("ignore_index", &O::ignore_index, "samples with this label are left out"),
+                         field("scores", &O::scores, kScoresHelp));
   }
 };
 
@@ -57,7 +59,7 @@ class ConfusionMatrix final : public ClassificationMetric {
 
  private:
   Normalize normalize_;
-  size_t cells_;  // flat
+  ScoreCounts cells_ = {};  // flat
 };
 
 }  // namespace levin::metrics

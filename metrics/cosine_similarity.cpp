@@ -37,8 +37,9 @@ at::Tensor cosines_of(const PairBatch& batch) {
     cosines_on_cpu(batch, cosines.mutable_data_ptr<double>());
     return cosines;
   }
-  const auto row_sum = [](const at::Tensor& values) { return at::sum(values, at::IntArrayRef{1}, false, at::kDouble); };
-  return at::div(row_sum(x * y), at::sqrt(row_sum(x * x)) * at::sqrt(row_sum(y * y)));
+  const at::Tensor a = x.to(at::kDouble), b = y.to(at::kDouble);  // squares of small floats are 0
+  const auto row_sum = [](const at::Tensor& values) { return at::sum(values, at::IntArrayRef{1}); };
+  return at::div(row_sum(a * b), at::sqrt(row_sum(a * a)) * at::sqrt(row_sum(b * b)));
 }
 
 }  // namespace

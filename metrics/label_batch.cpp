@@ -1,8 +1,11 @@
 #include "levin/metrics/label_batch.h"
 
+#include <ATen/ops/full.h>
+
 #include <sstream>
 
 #include "levin/core/error.h"
+#include "levin/metrics/score_loops.h"
 
 namespace levin::metrics {
 
@@ -146,6 +149,37 @@ LabelBatch label_batch(const LabelSpec& spec, const at::Tensor& preds, const at:
       batch.on_cpu() && batch.preds.is_contiguous() && (!batch.has_scores || batch.preds.scalar_type() == at::kFloat);
   if (batch.on_cpu()) check_labels(spec, batch);
   return batch;
+}
+
+namespace {
+
+// In the CPU's memory: stops near the first one.
+bool finds_logits(const LabelSpec& spec, const LabelBatch& batch) {
+  const float* scores = batch.preds.const_data_ptr<float>();
+  const int64_t count = batch.preds.numel();
+  if (!any_outside_unit(scores, count)) return false;  // which NaN is, too
+  const bool is_multiclass = spec.task == Task::multiclass;
+  const int64_t positions = batch.preds.size(2), classes = batch.preds.size(1);
+  const int64_t* target = spec.ignore_index ? batch.target.const_data_ptr<int64_t>() : nullptr;
+  for (int64_t i = 0; i < count; ++i) {
+    if (!(scores[i] < 0 || scores[i] > 1)) continue;
+    const int64_t label = is_multiclass ? i / (classes * positions) * positions + i % positions : i;
+    if (target == nullptr || target[label] != *spec.ignore_index) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+at::Tensor ignored_scores(const LabelSpec& spec, const LabelBatch& batch) {
+  const at::Tensor ignored = batch.target.eq(*spec.ignore_index);
+  return spec.task == Task::multiclass ? ignored.unsqueeze(1) : ignored;
+}
+
+at::Tensor has_logits(const LabelSpec& spec, const LabelBatch& batch) {
+  if (batch.direct) return at::full({}, finds_logits(spec, batch), at::kBool);
+  const at::Tensor outside = batch.preds.lt(0).bitwise_or(batch.preds.gt(1));
+  return (spec.ignore_index ? outside.bitwise_and(ignored_scores(spec, batch).bitwise_not()) : outside).any();
 }
 
 at::Tensor score_rows(const at::Tensor& scores) {

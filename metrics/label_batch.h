@@ -21,9 +21,15 @@ struct LabelSpec {
   double threshold = 0.5;
   int64_t top_k = 1;
   bool needs_scores = false;  // predictions that are labels are an error
+  Scores scores = Scores::automatic;
 
   /// The values that a label may have are 0 to values() - 1.
   [[nodiscard]] int64_t values() const { return task == Task::multiclass ? classes : 2; }
+  /// ignore_index of multiclass where it is a class.
+  [[nodiscard]] std::optional<int64_t> ignored_class() const {
+    const bool is_class = task == Task::multiclass && ignore_index && *ignore_index >= 0 && *ignore_index < classes;
+    return is_class ? ignore_index : std::nullopt;
+  }
   /// ignore_index, or a number that is no label.
   [[nodiscard]] int64_t ignored() const { return ignore_index.value_or(std::numeric_limits<int64_t>::min()); }
 };
@@ -45,6 +51,13 @@ struct LabelBatch {
 /// Throws Error naming the metric, what was given and what it takes if shapes, types or devices do not fit. On the CPU
 /// labels out of range are an error too; on another device no number is read.
 [[nodiscard]] LabelBatch label_batch(const LabelSpec& spec, const at::Tensor& preds, const at::Tensor& target);
+
+/// Whether a score whose label is not ignored is outside [0, 1], so that all scores are logits: a bool scalar on their
+/// device. NaN decides nothing.
+[[nodiscard]] at::Tensor has_logits(const LabelSpec& spec, const LabelBatch& batch);
+
+/// Which scores belong to ignored labels: a mask that broadcasts to `preds`. There must be an ignore_index.
+[[nodiscard]] at::Tensor ignored_scores(const LabelSpec& spec, const LabelBatch& batch);
 
 /// Scores as rows: (N * S, C), in the order of the flattened target.
 [[nodiscard]] at::Tensor score_rows(const at::Tensor& scores);

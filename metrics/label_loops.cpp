@@ -4,8 +4,6 @@
 #include <cstring>
 #include <limits>
 
-#include "levin/metrics/score_loops.h"
-
 namespace levin::metrics {
 
 namespace {
@@ -145,14 +143,6 @@ bool is_among_top(const float* scores, int64_t count, int64_t stride, int64_t in
   for (int64_t c = 0; c < index; ++c) ahead += scores[c * stride] < score ? 0 : 1;
   for (int64_t c = index + 1; c < count; ++c) ahead += scores[c * stride] <= score ? 0 : 1;
   return ahead < k;
-}
-
-bool are_logits(const float* scores, int64_t count, const int64_t* target, int64_t ignored) {
-  if (target == nullptr) return any_outside_unit(scores, count);
-  for (int64_t i = 0; i < count; ++i) {
-    if (!(scores[i] >= 0 && scores[i] <= 1) && target[i] != ignored) return true;
-  }
-  return false;
 }
 
 AboveThreshold::AboveThreshold(double threshold, bool logits)

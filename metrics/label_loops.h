@@ -24,10 +24,6 @@ void highest_of_columns(const float* scores, int64_t rows, int64_t stride, int64
 /// lower index.
 [[nodiscard]] bool is_among_top(const float* scores, int64_t count, int64_t stride, int64_t index, int64_t k);
 
-/// Whether a score is outside [0, 1], so that all are logits. Scores whose target is `ignored` are skipped; none if
-/// `target` is null.
-[[nodiscard]] bool are_logits(const float* scores, int64_t count, const int64_t* target, int64_t ignored);
-
 /// score > threshold, where scores may be logits: sigmoid(score) > threshold, computed only near the threshold.
 class AboveThreshold {
  public:
@@ -118,9 +114,9 @@ void count_elements(const LabelSpec& spec, const LabelBatch& batch, Predicted pr
 }  // namespace detail
 
 /// Calls count(label, truth, predicted) for each label that is not ignored; `label` is 0 but for multilabel. The batch
-/// must be direct. `skips_ignored`: scores of ignored labels do not decide whether all are logits.
+/// must be direct. `reading`: how scores are compared with the threshold, for binary and multilabel.
 template <class Count>
-void for_each_label(const LabelSpec& spec, const LabelBatch& batch, bool skips_ignored, Count count) {
+void for_each_label(const LabelSpec& spec, const LabelBatch& batch, Scores reading, Count count) {
   if (batch.target.numel() == 0) return;
   if (!batch.has_scores) {
     const int64_t* preds = batch.preds.const_data_ptr<int64_t>();
@@ -128,8 +124,7 @@ void for_each_label(const LabelSpec& spec, const LabelBatch& batch, bool skips_i
         spec, batch, [preds](int64_t i) { return preds[i]; }, count);
   } else if (spec.task != Task::multiclass) {
     const float* scores = batch.preds.const_data_ptr<float>();
-    const int64_t* target = skips_ignored ? batch.target.const_data_ptr<int64_t>() : nullptr;
-    const AboveThreshold above(spec.threshold, are_logits(scores, batch.preds.numel(), target, spec.ignored()));
+    const AboveThreshold above(spec.threshold, reading == Scores::logits);
     detail::count_elements(
         spec, batch, [scores, above](int64_t i) { return int64_t{above(scores[i])}; }, count);
   } else if (batch.target.size(1) == 1) {

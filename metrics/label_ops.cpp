@@ -7,6 +7,8 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include <limits>
+
 namespace levin::metrics {
 
 namespace {
@@ -34,22 +36,26 @@ Counted counted_labels(const LabelSpec& spec, const at::Tensor& target) {
   return {in_range.bitwise_and(kept), in_range.bitwise_not().bitwise_and(kept).sum()};
 }
 
-at::Tensor are_logits(const at::Tensor& scores, const at::Tensor& counts) {
-  const at::Tensor outside = scores.ge(0).bitwise_and(scores.le(1)).bitwise_not();
-  return counts.defined() ? outside.bitwise_and(counts).any() : outside.any();
-}
-
 at::Tensor normalized(const LabelSpec& spec, const at::Tensor& logits) {
   return spec.task == Task::multiclass ? at::softmax(logits, 1) : at::sigmoid(logits);
 }
 
-at::Tensor probabilities(const LabelSpec& spec, const at::Tensor& scores, const at::Tensor& counts) {
-  const at::Tensor logits = are_logits(scores, counts);
-  if (!scores.is_cpu()) return at::where(logits, normalized(spec, scores), scores);
-  return logits.item<bool>() ? normalized(spec, scores) : scores;
+// Of multiclass x - log(sum of exp of the others): the highest is left out of the sum for the highest, since a
+// difference would lose the small ones.
+at::Tensor log_odds(const LabelSpec& spec, const at::Tensor& logits) {
+  if (spec.task != Task::multiclass) return logits;
+  const auto type = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor x = logits.to(logits.is_cpu() ? at::kDouble : type);
+  const auto [top, index] = x.max(1, /*keepdim=*/true);
+  const at::Tensor powers = x.sub(top).exp();
+  const at::Tensor others = powers.sum(1, /*keepdim=*/true).sub(powers).log().add(top);
+  const at::Tensor rest = x.scatter(1, index, -std::numeric_limits<double>::infinity());
+  const at::Tensor second = rest.amax(1, /*keepdim=*/true).clamp_min(std::numeric_limits<float>::lowest());
+  const at::Tensor of_top = rest.sub(second).exp().sum(1, /*keepdim=*/true).log().add(second);
+  return x.sub(others.scatter(1, index, of_top)).to(type);
 }
 
-FlatLabels flat_labels(const LabelSpec& spec, const LabelBatch& batch, bool skips_ignored) {
+FlatLabels flat_labels(const LabelSpec& spec, const LabelBatch& batch, Scores reading) {
   FlatLabels flat;
   Counted counted = counted_labels(spec, batch.target);
   if (!batch.has_scores) {
@@ -64,7 +70,7 @@ FlatLabels flat_labels(const LabelSpec& spec, const LabelBatch& batch, bool skip
   } else if (spec.task == Task::multiclass) {
     predicted = predicted_classes(spec, batch.preds, truth);
   } else {
-    const at::Tensor scores = probabilities(spec, batch.preds, skips_ignored ? counted.mask : at::Tensor());
+    const at::Tensor scores = reading == Scores::logits ? normalized(spec, batch.preds) : batch.preds;
     predicted = scores.gt(spec.threshold).to(at::kLong);
   }
   if (spec.task == Task::multilabel) {

@@ -17,7 +17,8 @@ struct FlatLabels {
   at::Tensor out_of_range;  // how many labels were, as a scalar
 };
 
-[[nodiscard]] FlatLabels flat_labels(const LabelSpec& spec, const LabelBatch& batch, bool skips_ignored);
+/// `reading`: how scores are compared with the threshold, for binary and multilabel.
+[[nodiscard]] FlatLabels flat_labels(const LabelSpec& spec, const LabelBatch& batch, Scores reading);
 
 /// What counts of the labels in `target`: a mask of its shape, and how many labels are out of range.
 struct Counted {
@@ -26,15 +27,12 @@ struct Counted {
 };
 [[nodiscard]] Counted counted_labels(const LabelSpec& spec, const at::Tensor& target);
 
-/// Whether a score is outside [0, 1], so that all are logits: a bool scalar on their device. Scores where `counts` (of
-/// a shape that broadcasts) is false do not decide it.
-[[nodiscard]] at::Tensor are_logits(const at::Tensor& scores, const at::Tensor& counts = {});
-
 /// The sigmoid of logits, or for multiclass their softmax over the dimension 1.
 [[nodiscard]] at::Tensor normalized(const LabelSpec& spec, const at::Tensor& logits);
 
-/// `scores`, or, if they are logits, `normalized`.
-[[nodiscard]] at::Tensor probabilities(const LabelSpec& spec, const at::Tensor& scores, const at::Tensor& counts = {});
+/// log(p / (1 - p)) of the probabilities p that logits (M, C) stand for, in their type (float for half precision). They
+/// are in the order of p, and differ where p is rounded to 1 or 0.
+[[nodiscard]] at::Tensor log_odds(const LabelSpec& spec, const at::Tensor& logits);
 
 /// zeros(size) with `weight` added at `index`.
 [[nodiscard]] at::Tensor added_at(const at::Tensor& index, const at::Tensor& weight, int64_t size);

@@ -5,19 +5,24 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
+#include <ATen/ops/zeros.h>
 
+#include <map>
+#include <mutex>
 #include <sstream>
 #include <utility>
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/metrics/update_count.h"
+#include "levin/metrics/update_undo.h"
 
 namespace levin::metrics {
 
 namespace {
 
 thread_local int64_t updates_here = 0;
+thread_local UpdateRecords records_here;
 
 at::Tensor reduced(StateReduce reduce, const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor here = b.to(a.device(), a.scalar_type());
@@ -36,6 +41,72 @@ std::string shape_text(const at::Tensor& tensor) {
 
 }  // namespace
 
+// What metrics had accumulated before they changed for the first time since the record was made.
+struct UpdateRecord {
+  struct Before {
+    std::weak_ptr<Metric> metric;
+    Metric::Kept states;
+    MetricStates batch;
+    bool has_batch = false;
+  };
+
+  static std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& values) {
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& value : values) copies.push_back(value.defined() ? value.clone() : value);
+    return copies;
+  }
+
+  void note(Metric& metric) {
+    const std::lock_guard lock(mutex);
+    Before& before = all[&metric];
+    if (before.metric.lock().get() == &metric) return;  // unset, or an earlier metric at this address
+    before = {
+        metric.self_, {copies_of(metric.values_), metric.pieces_, metric.updates_}, metric.batch_, metric.has_batch_};
+  }
+
+  void restore() {
+    const std::lock_guard lock(mutex);
+    for (const auto& [address, before] : all) {
+      const auto metric = before.metric.lock();
+      if (metric == nullptr) continue;
+      metric->put_back({copies_of(before.states.values), before.states.pieces, before.states.updates});
+      metric->batch_ = before.batch;
+      metric->has_batch_ = before.has_batch;
+    }
+  }
+
+  std::mutex mutex = {};  // replicas of a module compute their parts in threads
+  std::map<const Metric*, Before> all = {};
+};
+
+UpdateUndo::UpdateUndo() : record_(std::make_shared<UpdateRecord>()) {
+  records_here.push_back(record_);
+}
+
+// The calling thread drops the records of all scopes that have ended.
+UpdateUndo::~UpdateUndo() {
+  record_.reset();
+  std::erase_if(records_here, [](const auto& record) { return record.expired(); });
+}
+
+void UpdateUndo::restore() {
+  record_->restore();
+}
+
+UpdateRecords update_records() {
+  return records_here;
+}
+
+UpdateRecords exchange_update_records(UpdateRecords records) {
+  return std::exchange(records_here, std::move(records));
+}
+
+void Metric::before_change() {
+  for (const auto& one : records_here) {
+    if (const auto record = one.lock()) record->note(*this);
+  }
+}
+
 Metric::Metric() : self_(this, [](Metric*) {}) {}
 
 Metric::~Metric() = default;
@@ -49,7 +120,13 @@ size_t Metric::add_state(const std::string& name, StateReduce reduce, const at::
   return names_.size() - 1;
 }
 
+size_t Metric::add_decision(const std::string& name) {
+  decisions_.push_back(add_state(name, StateReduce::max, at::zeros({}, at::kLong)));
+  return decisions_.back();
+}
+
 void Metric::reset() {
+  before_change();
   for (size_t k = 0; k < values_.size(); ++k) {
     if (initial_[k].defined()) values_[k] = initial_[k].clone();
     pieces_[k].clear();
@@ -78,6 +155,7 @@ int64_t updates_of_this_thread() {
 }
 
 void Metric::begin_update(at::Device device) {
+  before_change();
   move_to(device);
   ++updates_;
   ++updates_here;
@@ -104,6 +182,7 @@ at::Tensor Metric::batch_value() const {
   auto& self = *self_;  // compute() reads the states, which are put back before anybody sees them
   const Kept all = self.set_aside();
   self.set_states(batch_, 1);
+  for (const size_t k : decisions_) self.values_[k] = reduced(StateReduce::max, self.values_[k], all.values[k]);
   try {
     const at::Tensor value = self.compute();
     self.put_back(all);
@@ -123,6 +202,7 @@ MetricStates Metric::states() const {
 }
 
 void Metric::set_states(const MetricStates& states, int64_t updates) {
+  before_change();
   for (size_t k = 0; k < values_.size(); ++k) {
     if (reductions_[k] == StateReduce::cat) {
       pieces_[k].clear();
@@ -135,6 +215,7 @@ void Metric::set_states(const MetricStates& states, int64_t updates) {
 }
 
 void Metric::merge(const MetricStates& other, int64_t updates) {
+  before_change();
   for (size_t k = 0; k < values_.size(); ++k) {
     if (reductions_[k] == StateReduce::cat) {
       if (other[k].numel() == 0) continue;
@@ -186,6 +267,7 @@ void Metric::load_state(const State& saved) {
 }
 
 Metric::Kept Metric::set_aside() {
+  before_change();
   Kept kept{std::move(values_), std::move(pieces_), updates_};
   values_.clear();
   for (const at::Tensor& initial : initial_) values_.push_back(initial.defined() ? initial.clone() : initial);

@@ -15,9 +15,16 @@
 #include <string>
 #include <vector>
 
+#include "levin/core/error.h"
 #include "levin/core/state.h"
 
 namespace levin::metrics {
+
+/// A metric was computed that needs more samples than it was given, e.g. R2Score of one.
+class TooFewSamplesError : public Error {
+ public:
+  using Error::Error;
+};
 
 /// How the states of two batches, or of two ranks, become one. cat: the rows of one after those of the other.
 enum class StateReduce { sum, min, max, cat };
@@ -36,7 +43,8 @@ class Metric {
   Metric& operator=(const Metric&) = delete;
 
   /// The value of everything accumulated by this rank since the last reset(): a scalar, or one value per class. Throws
-  /// Error if it cannot be computed. Most metrics give nan or 0 before the first update, as torchmetrics does.
+  /// TooFewSamplesError if it needs more samples (a logged metric is NaN then), and Error if it cannot be computed for
+  /// another reason, which ends the run. Most metrics give nan or 0 before the first update, as torchmetrics does.
   [[nodiscard]] virtual at::Tensor compute() const = 0;
 
   /// Forgets what was accumulated.
@@ -79,6 +87,9 @@ class Metric {
 
   /// Declares a state; returns its index for state(). `initial` is what reset() returns to; undefined for cat.
   size_t add_state(const std::string& name, StateReduce reduce, const at::Tensor& initial = {});
+  /// Declares a max state of an int64 that starts at 0. The value of a single batch sees it as all batches have left
+  /// it.
+  size_t add_decision(const std::string& name);
   /// A sum, min or max state, to be changed in place or assigned.
   [[nodiscard]] at::Tensor& state(size_t index) { return values_[index]; }
   [[nodiscard]] const at::Tensor& state(size_t index) const { return values_[index]; }
@@ -107,11 +118,14 @@ class Metric {
   }
 
  private:
+  friend struct UpdateRecord;
   struct Kept {
     std::vector<at::Tensor> values;
     std::vector<std::vector<at::Tensor>> pieces;
     int64_t updates = 0;
   };
+
+  void before_change();
 
   void move_to(at::Device device);
   Kept set_aside();
@@ -120,6 +134,7 @@ class Metric {
 
   std::vector<std::string> names_ = {};
   std::vector<StateReduce> reductions_ = {};
+  std::vector<size_t> decisions_ = {};
   std::vector<at::Tensor> initial_ = {};
   std::vector<at::Tensor> values_ = {};
   std::vector<std::vector<at::Tensor>> pieces_ = {};  // of cat states

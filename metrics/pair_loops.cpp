@@ -88,20 +88,27 @@ struct ErrorsOfColumns {
   }
 };
 
-// Column `columns` apart; one column is contiguous, and its loops are vectors.
+// Column `columns` apart; one column is contiguous, and its loops are vectors. Two passes, as in MomentsOfColumn.
 struct TargetSumsOfColumn {
   template <class T>
   [[gnu::always_inline]] static inline TargetSums run(const T* x, const T* y, int64_t rows, int64_t stride) {
-    double target = 0, squared_target = 0, squared_error = 0;
-#pragma omp simd reduction(+ : target, squared_target, squared_error)
+    const double first = static_cast<double>(y[0]);
+    double target = 0, squared_error = 0;
+#pragma omp simd reduction(+ : target, squared_error)
     for (int64_t r = 0; r < rows; ++r) {
       const double truth = static_cast<double>(y[r * stride]);
       const double error = static_cast<double>(x[r * stride]) - truth;
-      target += truth;
-      squared_target += truth * truth;
+      target += truth - first;
       squared_error += error * error;
     }
-    return {target, squared_target, squared_error};
+    const double mean = first + target / static_cast<double>(rows);
+    double squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t r = 0; r < rows; ++r) {
+      const double left = static_cast<double>(y[r * stride]) - mean;
+      squares += left * left;
+    }
+    return {mean, squares, squared_error};
   }
 };
 

@@ -17,9 +17,10 @@ void add_squared_errors(const T* x, const T* y, int64_t rows, int64_t columns, d
 template <class T>
 double clamped_squared_errors(const T* x, const T* y, int64_t count, double low, double high);
 
-/// What R2Score needs of a column.
+/// What R2Score needs of a column: the targets' mean, the sum of squares of what is left after subtracting it, and the
+/// sum of squared errors.
 struct TargetSums {
-  double target = 0, squared_target = 0, squared_error = 0;
+  double mean = 0, squares = 0, squared_error = 0;
 };
 template <class T>
 std::vector<TargetSums> target_sums(const T* preds, const T* target, int64_t rows, int64_t columns);

@@ -11,7 +11,8 @@
 
 namespace levin::metrics {
 
-/// How the scores of several outputs become one. variance_weighted: their mean by the variances of the targets.
+/// How the scores of several outputs become one. variance_weighted: their mean by the variances of the targets, which
+/// is the plain mean if no target varies.
 enum class Multioutput { raw_values, uniform_average, variance_weighted };
 
 struct R2ScoreOptions {
@@ -36,7 +37,8 @@ class R2Score : public TensorMetric {
   using Options = R2ScoreOptions;
   explicit R2Score(R2ScoreOptions options = {});
   void update(const at::Tensor& preds, const at::Tensor& target) override;
-  /// Throws Error for less than two samples.
+  void merge(const MetricStates& other, int64_t updates) override;
+  /// Throws TooFewSamplesError for less than two samples.
   [[nodiscard]] at::Tensor compute() const override;
   [[nodiscard]] std::string name() const override { return "R2Score"; }
 

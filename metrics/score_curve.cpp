@@ -3,17 +3,19 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bucketize.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linspace.h>
+#include <ATen/ops/logit.h>
 #include <ATen/ops/nan_to_num.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -31,6 +33,7 @@ LabelSpec curve_spec(const std::string& name, const CurveOptions& given) {
   const auto options = checked(given, name);
   LabelSpec spec = label_spec(name, options.task, options.num_classes, options.num_labels, options.ignore_index);
   spec.needs_scores = true;
+  spec.scores = options.scores;
   if (options.task == Task::multiclass && options.average == Average::micro) {
     throw ConfigError(name + ".average: must be macro, weighted or none for the task multiclass, got micro.");
   }
@@ -42,29 +45,25 @@ at::ScalarType row_type(const LabelSpec& spec) {
   return spec.values() <= 127 ? at::kChar : at::kInt;
 }
 
-// Scores and labels as rows, (M, C) and (M), of multilabel (M, L) both, and the mask of scores that decide whether all
-// are logits. torchmetrics: ignored labels do not, except those of multilabel.
+// Scores and labels as rows, (M, C) and (M), of multilabel (M, L) both.
 struct Rows {
   Rows(const LabelSpec& spec, const LabelBatch& batch)
       : scores(score_rows(batch.preds)),
         target(spec.task == Task::multiclass ? batch.target.reshape(-1) : score_rows(batch.target)) {
-    if (batch.on_cpu() && !spec.ignore_index) return;
-    counted = counted_labels(spec, target);
-    if (!spec.ignore_index || spec.task == Task::multilabel) return;
-    deciding = spec.task == Task::multiclass ? counted.mask.unsqueeze(1) : counted.mask;
+    if (!batch.on_cpu() || spec.ignore_index) counted = counted_labels(spec, target);
   }
   at::Tensor scores;
   at::Tensor target;
   Counted counted;  // undefined if all count
-  at::Tensor deciding;
 };
 
-// For a direct batch whose labels all count: one look at each score, and none after the first that is outside.
-bool can_look(const LabelSpec& spec, const LabelBatch& batch) {
-  return batch.direct && !spec.ignore_index;
-}
-bool look(const LabelBatch& batch) {
-  return are_logits(batch.preds.const_data_ptr<float>(), batch.preds.numel(), nullptr, 0);
+// Of many rows, some at a time: what is between is in double precision.
+at::Tensor odds_of_rows(const LabelSpec& spec, const at::Tensor& logits) {
+  const int64_t rows = std::max<int64_t>(1, (1 << 20) / logits.size(1));
+  if (logits.size(0) <= rows) return log_odds(spec, logits);
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& part : logits.split(rows)) parts.push_back(log_odds(spec, part));
+  return at::cat(parts);
 }
 
 }  // namespace
@@ -73,60 +72,65 @@ ScoreCurve::ScoreCurve(const std::string& name, const CurveOptions& options)
     : ClassificationMetric(curve_spec(name, options)), average_(options.average) {
   if (options.thresholds) {
     thresholds_ = at::linspace(0, 1, *options.thresholds, at::kFloat);
-    histogram_ = add_state("histogram", StateReduce::sum,
-                           at::zeros({spec().classes * 2 * (*options.thresholds + 1)}, at::kLong));
+    odds_thresholds_ = at::logit(thresholds_.to(at::kDouble)).to(at::kFloat);
+    decide_scores();
+    histogram_ = add_counts("histogram", {spec().classes * 2 * (*options.thresholds + 1)});
   } else {
+    if (ranks_by_odds()) decide_scores();
     scores_ = add_state("scores", StateReduce::cat);
     labels_ = add_state("labels", StateReduce::cat);
-    logits_ = add_state("logits", StateReduce::cat);
   }
 }
 
 void ScoreCurve::update(const at::Tensor& preds, const at::Tensor& target) {
   const LabelBatch batch = label_batch(spec(), preds, target);
   begin_update(target.device());
-  if (!thresholds_.defined()) {
-    keep_scores(batch);
-  } else if (batch.direct) {
-    count_directly(batch);
-  } else {
-    count_by_operators(batch);
+  if (!thresholds_.defined()) return keep_scores(batch);
+  for (const Scores reading : readings(batch)) {
+    batch.direct ? count_directly(batch, reading) : count_by_operators(batch, reading);
   }
+  if (!batch.on_cpu()) add_out_of_range(counted_labels(spec(), batch.target).out_of_range);
 }
 
-// Sigmoid and softmax wait for compute(), which is where time is: what is kept are scores, and whether they are logits.
+// A sigmoid does not change the order of scores. A softmax may, between samples; it waits for compute(), when it is
+// known whether scores are logits.
+bool ScoreCurve::ranks_by_odds() const {
+  return spec().task == Task::multiclass;
+}
+
 void ScoreCurve::keep_scores(const LabelBatch& batch) {
   const Rows rows(spec(), batch);
-  const int64_t count = rows.scores.size(0);
   at::Tensor labels = rows.target.to(row_type(spec()));
   if (rows.counted.mask.defined()) labels = labels.masked_fill(rows.counted.mask.bitwise_not(), -1);
   append_own(labels_, labels);
-  const auto flag = rows.target.options().dtype(at::kChar);
-  if (can_look(spec(), batch) && rows.scores.is_contiguous()) {
+  if (batch.direct && !spec().ignore_index && rows.scores.is_contiguous() && ranks_by_odds()) {
     const at::Tensor scores = at::empty_like(rows.scores);
     const float* given = rows.scores.const_data_ptr<float>();
-    append_own(logits_,
-               at::full({count}, copy_and_look(given, scores.numel(), scores.mutable_data_ptr<float>()), flag));
+    const bool looks_odd = copy_and_look(given, scores.numel(), scores.mutable_data_ptr<float>());  // or is NaN
     append_own(scores_, scores);
+    if (!looks_odd) return;
   } else {
     append(scores_, rows.scores);
-    append_own(logits_, can_look(spec(), batch)
-                            ? at::full({count}, look(batch), flag)
-                            : are_logits(rows.scores, rows.deciding).to(at::kChar).expand({count}).contiguous());
   }
+  if (ranks_by_odds()) static_cast<void>(readings(batch));
   if (!batch.on_cpu()) add_out_of_range(rows.counted.out_of_range);
 }
 
-void ScoreCurve::count_directly(const LabelBatch& batch) {
+void ScoreCurve::count_directly(const LabelBatch& batch, Scores reading) {
   const Rows rows(spec(), batch);
-  const bool logits = can_look(spec(), batch) ? look(batch) : are_logits(rows.scores, rows.deciding).item<bool>();
-  const at::Tensor scores = (logits ? normalized(spec(), rows.scores) : rows.scores).contiguous();
+  const bool by_odds = reading == Scores::logits;
+  const at::Tensor scores = (by_odds ? log_odds(spec(), rows.scores) : rows.scores).contiguous();
   const at::Tensor target = rows.target.contiguous();
-  const ThresholdsReached reached(thresholds_.const_data_ptr<float>(), thresholds_.numel());
   const int64_t bins = thresholds_.numel() + 1;
+  const ThresholdsReached evenly(thresholds_.const_data_ptr<float>(), bins - 1);
+  const float* odds = odds_thresholds_.const_data_ptr<float>();
+  const auto reached = [&](float score) -> int64_t {
+    if (!by_odds) return evenly(score);
+    return std::isnan(score) ? 0 : std::upper_bound(odds, odds + bins - 1, score) - odds;
+  };
   const int64_t classes = spec().classes;
   const bool is_multiclass = spec().task == Task::multiclass;
-  int64_t* const histogram = state(histogram_).mutable_data_ptr<int64_t>();
+  int64_t* const histogram = state(histogram_.at(reading)).mutable_data_ptr<int64_t>();
   const float* score = scores.const_data_ptr<float>();
   const int64_t* label = target.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < scores.size(0); ++i, score += classes, label += is_multiclass ? 1 : classes) {
@@ -139,23 +143,24 @@ void ScoreCurve::count_directly(const LabelBatch& batch) {
   }
 }
 
-void ScoreCurve::count_by_operators(const LabelBatch& batch) {
+void ScoreCurve::count_by_operators(const LabelBatch& batch, Scores reading) {
   const Rows rows(spec(), batch);
-  const at::Tensor scores = probabilities(spec(), rows.scores, rows.deciding);
+  const bool by_odds = reading == Scores::logits;
   const auto device = batch.target.device();
   const int64_t bins = thresholds_.numel() + 1;
-  const auto type = scores.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto type = rows.scores.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor scores = (by_odds ? log_odds(spec(), rows.scores) : rows.scores).to(type).contiguous();
+  const at::Tensor thresholds = (by_odds ? odds_thresholds_ : thresholds_).to(device, type);
   const at::Tensor reached =
-      at::bucketize(scores.to(type).contiguous(), thresholds_.to(device, type), /*out_int32=*/false, true);
+      at::bucketize(scores, thresholds, /*out_int32=*/false, true).masked_fill(scores.ne(scores), 0);
   const at::Tensor number = at::arange(spec().classes, rows.target.options());
   const bool is_multiclass = spec().task == Task::multiclass;
   const at::Tensor positive = is_multiclass ? rows.target.unsqueeze(1).eq(number) : rows.target.eq(1);
   const at::Tensor index = number.mul(2).add(positive).mul(bins).add(reached);
   at::Tensor weight = rows.counted.mask.defined() ? rows.counted.mask.to(at::kLong) : at::ones_like(rows.target);
   if (is_multiclass) weight = weight.unsqueeze(1).expand(index.sizes());
-  const at::Tensor added = added_at(index.reshape(-1), weight.reshape(-1), state(histogram_).numel());
-  state(histogram_) = state(histogram_).add(added);
-  if (!batch.on_cpu()) add_out_of_range(rows.counted.out_of_range);
+  at::Tensor& histogram = state(histogram_.at(reading));
+  histogram = histogram.add(added_at(index.reshape(-1), weight.reshape(-1), histogram.numel()));
 }
 
 at::Tensor ScoreCurve::compute() const {
@@ -164,14 +169,16 @@ at::Tensor ScoreCurve::compute() const {
 
 at::Tensor ScoreCurve::compute_binned() const {
   const int64_t bins = thresholds_.numel() + 1;
-  at::Tensor histogram = state(histogram_).view({spec().classes, 2, bins}).to(at::kDouble);
+  at::Tensor histogram = decided(histogram_).view({spec().classes, 2, bins}).to(at::kDouble);
   if (spec().task == Task::multilabel && average_ == Average::micro) histogram = histogram.sum(0, /*keepdim=*/true);
   // At falling thresholds: a score that reaches k thresholds is positive at the lowest k.
   const at::Tensor reached = histogram.flip(-1).cumsum(-1);
   const at::Tensor at_thresholds = reached.slice(-1, 0, bins - 1);
   const at::Tensor all = reached.slice(-1, bins - 1);
   const Points points{at_thresholds.select(1, 1), at_thresholds.select(1, 0), all.select(1, 1), all.select(1, 0)};
-  const at::Tensor areas = binned_area(points);
+  const at::Tensor has_samples = points.positives.add(points.negatives).gt(0).squeeze(1);
+  const at::Tensor areas =
+      binned_area(points).masked_fill(has_samples.bitwise_not(), std::numeric_limits<double>::quiet_NaN());
   return areas.numel() == 1 ? areas.squeeze(0) : averaged(areas, points.positives.squeeze(1));
 }
 
@@ -182,8 +189,8 @@ at::Tensor ScoreCurve::compute_exact() const {
   if (scores.numel() == 0) {
     scores = at::zeros({0, spec().classes});
     labels = is_multiclass ? at::zeros({0}) : scores;
-  } else if (const at::Tensor logits = rows(logits_).ne(0); logits.any().item<bool>()) {
-    scores = at::where(logits.unsqueeze(1), normalized(spec(), scores), scores);
+  } else if (ranks_by_odds() && are_logits().item<bool>()) {
+    scores = odds_of_rows(spec(), scores);
   }
   if (spec().task == Task::binary || (!is_multiclass && average_ == Average::micro)) {
     return areas_of(scores.reshape({1, -1}), labels.reshape({1, -1}))[0];
@@ -195,8 +202,7 @@ at::Tensor ScoreCurve::compute_exact() const {
   std::vector<at::Tensor> positives;
   for (int64_t c = 0; c < spec().classes; ++c)
     positives.push_back((is_multiclass ? labels.eq(c) : labels[c].eq(1)).sum());
-  const at::Tensor is_empty = labels.ge(0).any().logical_not();
-  return averaged(areas, at::stack(positives)).masked_fill(is_empty, std::numeric_limits<double>::quiet_NaN());
+  return averaged(areas, at::stack(positives));
 }
 
 // Of scores (classes, M) with labels (M) of multiclass or (classes, M).
@@ -250,10 +256,12 @@ at::Tensor ScoreCurve::area_of(const at::Tensor& scores, const at::Tensor& label
 
 at::Tensor ScoreCurve::averaged(const at::Tensor& areas, const at::Tensor& positives) const {
   if (average_ == Average::none) return areas;
-  const at::Tensor valid = areas.isnan().bitwise_not();
-  if (average_ == Average::macro) return at::nan_to_num(areas, 0.0).sum().div(valid.sum());
+  at::Tensor valid = areas.isnan().bitwise_not();
+  if (const auto ignored = spec().ignored_class()) valid[*ignored].fill_(false);
+  if (average_ == Average::macro) return at::nan_to_num(areas, 0.0).mul(valid).sum().div(valid.sum());
   const at::Tensor weights = positives.to(at::kDouble).mul(valid);
-  return at::nan_to_num(areas, 0.0).mul(weights).sum().div(weights.sum().clamp_min(1));
+  const at::Tensor mean = at::nan_to_num(areas, 0.0).mul(weights).sum().div(weights.sum().clamp_min(1));
+  return mean.masked_fill(valid.any().bitwise_not(), std::numeric_limits<double>::quiet_NaN());
 }
 
 }  // namespace levin::metrics

@@ -20,6 +20,7 @@ struct CurveOptions {
   std::optional<int64_t> thresholds = std::nullopt;
   Average average = Average::macro;                    // micro: of multilabel only
   std::optional<int64_t> ignore_index = std::nullopt;  // samples with this label are left out
+  Scores scores = Scores::automatic;
 
   template <class = void>
   static auto fields() {
@@ -31,7 +32,8 @@ struct CurveOptions {
         field("thresholds", &O::thresholds, "how many thresholds scores are counted at; unset: all scores are kept")
             .check([](const auto& count) { return !count || *count >= 2; }, ">= 2, or null"),
         field("average", &O::average, "how the values of classes or labels become one"),
-        field("ignore_index", &O::ignore_index, "samples with this label are left out"));
+        field("ignore_index", &O::ignore_index, "samples with this label are left out"),
+        field("scores", &O::scores, kScoresHelp));
   }
 };
 
@@ -53,15 +55,16 @@ class ScoreCurve : public ClassificationMetric {
     at::Tensor positives, negatives;  // of all samples: a scalar, or (classes, 1)
     bool no_label_but_zero = false;   // of exact points
   };
-  /// The area under the curve through exact points of one class.
+  /// The area under the curve through exact points of one class; of several classes, (classes).
   [[nodiscard]] virtual at::Tensor exact_area(const Points& points) const = 0;
   /// The areas under curves through points at fixed thresholds.
-  [[nodiscard]] virtual at::Tensor binned_area(const Points& points) const = 0;
+  [[nodiscard]] virtual at::Tensor binned_area(const Points& points) const { return exact_area(points); }
 
  private:
   void keep_scores(const LabelBatch& batch);
-  void count_directly(const LabelBatch& batch);
-  void count_by_operators(const LabelBatch& batch);
+  void count_directly(const LabelBatch& batch, Scores reading);
+  void count_by_operators(const LabelBatch& batch, Scores reading);
+  [[nodiscard]] bool ranks_by_odds() const;
   [[nodiscard]] at::Tensor compute_exact() const;
   [[nodiscard]] at::Tensor compute_binned() const;
   [[nodiscard]] at::Tensor areas_of(const at::Tensor& scores, const at::Tensor& labels) const;
@@ -70,11 +73,12 @@ class ScoreCurve : public ClassificationMetric {
   [[nodiscard]] at::Tensor averaged(const at::Tensor& areas, const at::Tensor& positives) const;
 
   Average average_;
-  at::Tensor thresholds_;  // rising; undefined: exact
-  // Exact: rows of scores, of labels (-1 where they do not count), and whether the scores are logits.
-  size_t scores_ = 0, labels_ = 0, logits_ = 0;
+  at::Tensor thresholds_;       // rising; undefined: exact
+  at::Tensor odds_thresholds_;  // the same as log-odds, for logits
+  // Exact: rows of scores, and of labels (-1 where they do not count).
+  size_t scores_ = 0, labels_ = 0;
   // Binned: for each class, negatives and positives by how many thresholds their score reaches; flat.
-  size_t histogram_ = 0;
+  ScoreCounts histogram_ = {};
 };
 
 }  // namespace levin::metrics

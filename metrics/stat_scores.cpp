@@ -1,8 +1,6 @@
 #include "levin/metrics/stat_scores.h"
 
-#include <ATen/ops/ones_like.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "levin/core/error.h"
@@ -18,6 +16,7 @@ LabelSpec stat_spec(const std::string& name, const ClassificationOptions& given,
   LabelSpec spec = label_spec(name, options.task, options.num_classes, options.num_labels, options.ignore_index);
   spec.threshold = options.threshold;
   spec.top_k = options.top_k;
+  spec.scores = options.scores;
   if (options.top_k > 1 && options.task != Task::multiclass) {
     throw ConfigError(name + ".top_k: is an option of the task multiclass only, got " + std::to_string(options.top_k) +
                       " for the task " + enum_word(options.task) + ".");
@@ -42,28 +41,34 @@ StatScores::StatScores(const std::string& name, const ClassificationOptions& opt
     : ClassificationMetric(stat_spec(name, options, takes_beta)),
       options_(options),
       is_pooled_(options.task == Task::binary || options.average == Average::micro) {
-  const at::Tensor zero = at::zeros({is_pooled_ ? 1 : spec().classes}, at::kLong);
-  tp_ = add_state("tp", StateReduce::sum, zero);
-  fp_ = add_state("fp", StateReduce::sum, zero);
-  tn_ = add_state("tn", StateReduce::sum, zero);
-  fn_ = add_state("fn", StateReduce::sum, zero);
+  if (options.task != Task::multiclass) decide_scores();
+  const int64_t size = is_pooled_ ? 1 : spec().classes;
+  tp_ = add_counts("tp", {size});
+  fp_ = add_counts("fp", {size});
+  tn_ = add_counts("tn", {size});
+  fn_ = add_counts("fn", {size});
 }
 
 void StatScores::update(const at::Tensor& preds, const at::Tensor& target) {
   const LabelBatch batch = label_batch(spec(), preds, target);
   begin_update(target.device());
-  if (batch.direct) {
-    count_directly(batch);
-  } else {
-    count_by_operators(batch);
+  at::Tensor out_of_range;
+  for (const Scores reading : readings(batch)) {
+    if (batch.direct) {
+      count_directly(batch, reading);
+    } else {
+      out_of_range = count_by_operators(batch, reading);
+    }
   }
+  if (!batch.on_cpu()) add_out_of_range(out_of_range);
 }
 
-void StatScores::count_directly(const LabelBatch& batch) {
-  int64_t *const tp = data(tp_), *const fp = data(fp_), *const tn = data(tn_), *const fn = data(fn_);
+void StatScores::count_directly(const LabelBatch& batch, Scores reading) {
+  int64_t *const tp = data(tp_.at(reading)), *const fp = data(fp_.at(reading)), *const tn = data(tn_.at(reading)),
+                 *const fn = data(fn_.at(reading));
   if (spec().task != Task::multiclass) {
     const bool pooled = is_pooled_;
-    for_each_label(spec(), batch, false, [=](int64_t label, int64_t truth, int64_t predicted) {
+    for_each_label(spec(), batch, reading, [=](int64_t label, int64_t truth, int64_t predicted) {
       int64_t* const counts = truth == 1 ? (predicted == 1 ? tp : fn) : (predicted == 1 ? fp : tn);
       ++counts[pooled ? 0 : label];
     });
@@ -72,7 +77,7 @@ void StatScores::count_directly(const LabelBatch& batch) {
   int64_t right = 0;
   int64_t all = 0;
   if (is_pooled_) {
-    for_each_label(spec(), batch, false, [&](int64_t, int64_t truth, int64_t predicted) {
+    for_each_label(spec(), batch, reading, [&](int64_t, int64_t truth, int64_t predicted) {
       right += truth == predicted ? 1 : 0;
       ++all;
     });
@@ -83,7 +88,7 @@ void StatScores::count_directly(const LabelBatch& batch) {
     return;
   }
   all = tp[0] + fp[0] + tn[0] + fn[0];  // the same for every class
-  for_each_label(spec(), batch, false, [&](int64_t, int64_t truth, int64_t predicted) {
+  for_each_label(spec(), batch, reading, [&](int64_t, int64_t truth, int64_t predicted) {
     ++all;
     if (truth == predicted) {
       ++tp[truth];
@@ -95,8 +100,8 @@ void StatScores::count_directly(const LabelBatch& batch) {
   for (int64_t c = 0; c < spec().classes; ++c) tn[c] = all - tp[c] - fp[c] - fn[c];
 }
 
-void StatScores::count_by_operators(const LabelBatch& batch) {
-  const FlatLabels flat = flat_labels(spec(), batch, false);
+at::Tensor StatScores::count_by_operators(const LabelBatch& batch, Scores reading) {
+  const FlatLabels flat = flat_labels(spec(), batch, reading);
   const int64_t classes = spec().classes;
   at::Tensor tp, fp, tn, fn;
   if (spec().task == Task::multiclass) {
@@ -119,16 +124,19 @@ void StatScores::count_by_operators(const LabelBatch& batch) {
     fn = cells.select(1, 2);
     tp = cells.select(1, 3);
   }
-  state(tp_) = state(tp_).add(tp);
-  state(fp_) = state(fp_).add(fp);
-  state(tn_) = state(tn_).add(tn);
-  state(fn_) = state(fn_).add(fn);
-  if (!batch.on_cpu()) add_out_of_range(flat.out_of_range);
+  const auto add = [&](const ScoreCounts& counts, const at::Tensor& count) {
+    state(counts.at(reading)) = state(counts.at(reading)).add(count);
+  };
+  add(tp_, tp);
+  add(fp_, fp);
+  add(tn_, tn);
+  add(fn_, fn);
+  return flat.out_of_range;
 }
 
 StatScores::Counts StatScores::counts() const {
-  const auto value = [this](size_t index) {
-    const at::Tensor counts = state(index).to(at::kDouble);
+  const auto value = [this](const ScoreCounts& of_scores) {
+    const at::Tensor counts = decided(of_scores).to(at::kDouble);
     return is_pooled_ ? counts.squeeze(0) : counts;
   };
   return {value(tp_), value(fp_), value(tn_), value(fn_)};
@@ -140,8 +148,10 @@ at::Tensor StatScores::averaged(const at::Tensor& numerator, const at::Tensor& d
   if (!is_pooled_ && options_.average != Average::none) {
     at::Tensor weights = counts.tp.add(counts.fn);
     if (options_.average == Average::macro) {
-      const at::Tensor seen = absent == Absent::unseen ? weights.add(counts.fp) : weights;
-      weights = spec().task == Task::multilabel ? at::ones_like(score) : seen.ne(0).to(score.scalar_type());
+      at::Tensor seen = absent == Absent::unseen ? weights.add(counts.fp) : weights;
+      if (spec().task == Task::multilabel) seen = weights.add(counts.fp).add(counts.tn);  // of all samples
+      weights = seen.ne(0).to(score.scalar_type());
+      if (const auto ignored = spec().ignored_class()) weights[*ignored].fill_(0);
     }
     score = safe_ratio(weights.mul(score).sum(), weights.sum());
   }

@@ -26,7 +26,8 @@ class StatScores : public ClassificationMetric {
   [[nodiscard]] Counts counts() const;
   [[nodiscard]] const ClassificationOptions& options() const { return options_; }
 
-  /// Which classes the average macro leaves out: those that are neither predicted nor true, or those never true.
+  /// Which classes the average macro leaves out: those that are neither predicted nor true, or those never true. It
+  /// always leaves out ignore_index where it is a class, and labels of multilabel that have no sample.
   enum class Absent { unseen, never_true };
   /// numerator / denominator (0 where that is 0) of each class, averaged, as float.
   [[nodiscard]] at::Tensor averaged(const at::Tensor& numerator, const at::Tensor& denominator, const Counts& counts,
@@ -35,13 +36,13 @@ class StatScores : public ClassificationMetric {
   [[nodiscard]] Absent absent_by_top_k() const { return spec().top_k == 1 ? Absent::unseen : Absent::never_true; }
 
  private:
-  void count_directly(const LabelBatch& batch);
-  void count_by_operators(const LabelBatch& batch);
+  void count_directly(const LabelBatch& batch, Scores reading);
+  [[nodiscard]] at::Tensor count_by_operators(const LabelBatch& batch, Scores reading);  // labels out of range
   [[nodiscard]] int64_t* data(size_t index) { return state(index).mutable_data_ptr<int64_t>(); }
 
   ClassificationOptions options_;
   bool is_pooled_;  // one count of all classes or labels
-  size_t tp_ = 0, fp_ = 0, tn_ = 0, fn_ = 0;
+  ScoreCounts tp_ = {}, fp_ = {}, tn_ = {}, fn_ = {};
 };
 
 }  // namespace levin::metrics

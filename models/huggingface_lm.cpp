@@ -12,6 +12,7 @@
 #include "levin/core/files.h"
 #include "levin/data/sets/text.h"
 #include "levin/models/huggingface/json_config.h"
+#include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -88,33 +89,49 @@ at::Tensor HuggingFaceLM::forward(const at::Tensor& ids) {
   return model()->forward({.input_ids = ids}).logits;
 }
 
-at::Tensor HuggingFaceLM::loss_of(const Batch& batch) {
+HuggingFaceLM::Loss HuggingFaceLM::loss_of(const Batch& batch) {
   if (!is_masked_) {
     auto [x, y] = batch.unpack<2>();
-    return at::cross_entropy_loss(forward(x).flatten(0, 1), y.flatten());
+    return {at::cross_entropy_loss(forward(x).flatten(0, 1), y.flatten()), {}};
   }
   const auto pad = model()->config().pad_token_id();
   const MaskedTokens masked = mask_tokens(batch[0], options_.mlm_probability, mask_token_id_, vocab_size_, pad);
   const at::Tensor logits = forward(masked.ids).flatten(0, 1).to(at::kFloat);
   const at::Tensor labels = masked.labels.flatten();
-  // A sum over a count, and not a mean: of a small batch nothing may be hidden.
+  // A sum over a count, and not a mean: in a small batch no token may be predicted.
   const at::Tensor sum =
       at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Sum, /*ignore_index=*/kIgnored);
-  return sum / labels.ne(kIgnored).sum().clamp_min(1);
+  const at::Tensor predicted = labels.ne(kIgnored).sum();
+  return {sum / predicted.clamp_min(1), predicted};
+}
+
+// A window that is one batch is the same with any weight, and a recorded step cannot have one.
+void HuggingFaceLM::weigh_by(const at::Tensor& predicted) {
+  if (!has_trainer()) return;
+  const bool is_alone = trainer().accumulate_grad_batches() == 1 && trainer().world_size() == 1;
+  if (!is_alone || trainer().plan().record_steps != RecordSteps::yes) set_loss_weight(predicted);
 }
 
 at::Tensor HuggingFaceLM::training_step(const Batch& batch, int64_t) {
-  const at::Tensor loss = loss_of(batch);
+  const auto [loss, predicted] = loss_of(batch);
+  if (predicted.defined()) weigh_by(predicted);
   log("train_loss", loss, {.prog_bar = true});
   return loss;
 }
 
+void HuggingFaceLM::log_loss(const char* name, const Batch& batch) {
+  const auto [loss, predicted] = loss_of(batch);
+  LogOptions options{.prog_bar = true, .sync_dist = true};
+  if (predicted.defined()) options.batch_size = predicted.item<int64_t>();
+  log(name, loss, options);
+}
+
 void HuggingFaceLM::validation_step(const Batch& batch, int64_t) {
-  log("val_loss", loss_of(batch), {.prog_bar = true, .sync_dist = true});
+  log_loss("val_loss", batch);
 }
 
 void HuggingFaceLM::test_step(const Batch& batch, int64_t) {
-  log("test_loss", loss_of(batch), {.prog_bar = true, .sync_dist = true});
+  log_loss("test_loss", batch);
 }
 
 }  // namespace levin

@@ -75,7 +75,8 @@ class HuggingFaceLM final : public HuggingFaceModule {
 
   /// ids: (B, T) int64; returns logits (B, T, vocabulary).
   at::Tensor forward(const at::Tensor& ids) override;
-  /// The mean cross entropy of a predicted token, in nats.
+  /// The mean cross entropy of a predicted token, in nats. A masked model's batches count by their predicted tokens, in
+  /// training (set_loss_weight) as in the means of validations and tests.
   at::Tensor training_step(const Batch& batch, int64_t batch_idx) override;
   void validation_step(const Batch& batch, int64_t batch_idx) override;
   void test_step(const Batch& batch, int64_t batch_idx) override;
@@ -84,7 +85,13 @@ class HuggingFaceLM final : public HuggingFaceModule {
   [[nodiscard]] bool is_masked() const { return is_masked_; }
 
  private:
-  at::Tensor loss_of(const Batch& batch);
+  // `predicted`: how many tokens of a masked model's batch are, () on their device; of a causal one undefined.
+  struct Loss {
+    at::Tensor mean, predicted;
+  };
+  Loss loss_of(const Batch& batch);
+  void weigh_by(const at::Tensor& predicted);
+  void log_loss(const char* name, const Batch& batch);
 
   HuggingFaceLMOptions options_;
   bool is_masked_ = false;

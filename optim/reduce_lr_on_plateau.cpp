@@ -19,10 +19,12 @@ std::vector<double> ReduceLROnPlateau::next_lr() {
   return scaled(1);
 }
 
+// PyTorch: the factor does not depend on the sign, so a negative metric that stays the same improves in each step.
 bool ReduceLROnPlateau::is_better(double metric) const {
   const double sign = options_.mode == PlateauMode::min ? -1 : 1;
+  const double away_from_0 = best_ < 0 ? -sign : sign;
   const bool relative = options_.threshold_mode == ThresholdMode::rel;
-  const double bar = relative ? best_ * (1 + sign * options_.threshold) : best_ + sign * options_.threshold;
+  const double bar = relative ? best_ * (1 + away_from_0 * options_.threshold) : best_ + sign * options_.threshold;
   return options_.mode == PlateauMode::min ? metric < bar : metric > bar;
 }
 

@@ -40,7 +40,7 @@ struct ReduceLROnPlateauOptions {
         field("patience", &ReduceLROnPlateauOptions::patience, "steps without improvement that are tolerated").min(0),
         field("threshold", &ReduceLROnPlateauOptions::threshold, "minimum improvement"),
         field("threshold_mode", &ReduceLROnPlateauOptions::threshold_mode,
-              "threshold relative to the best, or absolute"),
+              "threshold relative to the absolute value of the best, or absolute"),
         field("cooldown", &ReduceLROnPlateauOptions::cooldown, "steps after a reduction that are not counted").min(0),
         field("min_lr", &ReduceLROnPlateauOptions::min_lr, "lowest lr; one, or one per group"),
         field("eps", &ReduceLROnPlateauOptions::eps, "smaller changes of lr are ignored").min(0.0));

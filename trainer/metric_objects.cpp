@@ -2,11 +2,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <limits>
 #include <utility>
 
+#include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/metrics/metric.h"
@@ -92,8 +94,51 @@ AllStates gather_states(RankCollectives& ranks, const Packed& own) {
 
 }  // namespace
 
-void MetricStore::log(const Place& place, std::string_view name, Metric& metric, const LogOptions& options) {
-  Slot& s = slot(place, name, options);
+// What is wrong if a metric is used here and in `other`: it is reset with each, and counts the samples of both.
+void MetricStore::check_object_is_free(const Slot& s, const Metric& metric, const MetricStore* other) const {
+  const auto is_used_in = [&](const Slot& taken) { return &taken != &s && taken.object.lock().get() == &metric; };
+  const std::string about_it = about(s.name, s.hook) + ": this " + metric.name() + " is also logged as \"";
+  for (const Slot& taken : slots_) {
+    const bool same_loader =
+        taken.dataloader_idx == s.dataloader_idx || std::min(taken.dataloader_idx, s.dataloader_idx) < 0;
+    if (same_loader || !is_used_in(taken)) continue;
+    throw Error(
+        about_it + taken.name + "\" for dataloader " + std::to_string(taken.dataloader_idx) +
+        ", and its value would contain the samples of both loaders. Make a metric object for each loader, and " +
+        "choose it by dataloader_idx().");
+  }
+  if (other == nullptr) return;
+  for (const Slot& taken : other->slots_) {
+    if (!is_used_in(taken)) continue;
+    throw Error(about_it + taken.name + "\" in " + hook_name(taken.hook) +
+                ", and its values would contain the samples of both. Make one metric object for training and one for "
+                "validation.");
+  }
+}
+
+std::vector<int64_t> MetricStore::object_updates() const {
+  std::vector<int64_t> counts;
+  for (const Slot& s : slots_) {
+    const auto object = s.object.lock();
+    counts.push_back(object != nullptr ? object->update_count() : 0);
+  }
+  return counts;
+}
+
+void MetricStore::check_not_updated(const std::vector<int64_t>& before) const {
+  const std::vector<int64_t> now = object_updates();
+  for (size_t k = 0; k < now.size(); ++k) {
+    if (k >= before.size() || now[k] == before[k] || !slots_[k].used) continue;
+    throw Error(about(slots_[k].name, slots_[k].hook) + ": validation has updated this " +
+                object_of(slots_[k])->name() +
+                " too, and its value would contain the samples of both. Make one metric " +
+                "object for training and one for validation.");
+  }
+}
+
+void MetricStore::log(const Place& place, std::string_view name, Metric& metric, const LogOptions& options,
+                      const MetricStore* other) {
+  Slot& s = slot(place, name, options, other);
   if (options.reduce_fx != ReduceFx::mean) {
     throw Error(about(s.name, s.hook) + ": reduce_fx does not apply to " + metric.name() +
                 ", which accumulates by itself. Leave it out.");
@@ -106,6 +151,13 @@ void MetricStore::log(const Place& place, std::string_view name, Metric& metric,
     throw Error(about(s.name, s.hook) + ": with on_step the batch's own value is logged, and " + metric.name() +
                 ".update() does not keep it. Call the metric itself, metric(preds, target), or log it with .on_step = "
                 "false, .on_epoch = true.");
+  }
+  if (s.object.lock().get() != &metric) {
+    check_object_is_free(s, metric, other);
+    if (s.used && s.states.empty() && object_of(s).get() != &metric) {
+      throw Error(about(s.name, s.hook) + ": it was logged with a different " + metric.name() +
+                  " object before in this epoch, whose samples would be lost. Use one object for each name.");
+    }
   }
   if (!s.states.empty()) {  // what was accumulated before the checkpoint comes first
     const MetricStates since = metric.states();
@@ -136,6 +188,16 @@ double MetricStore::number_of(const Slot& slot, const at::Tensor& value) {
   return value.item().toDouble();
 }
 
+double MetricStore::object_value(const Slot& slot, bool of_batch) {
+  const auto metric = object_of(slot);
+  try {
+    return number_of(slot, of_batch ? metric->batch_value() : metric->compute());
+  } catch (const metrics::TooFewSamplesError& error) {
+    Console::instance().warn(about(slot.name, slot.hook) + ": " + error.what() + " Its value is NaN.");
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+}
+
 State MetricStore::object_state(const Slot& slot) {
   return slot.states.empty() ? object_of(slot)->state() : slot.states;
 }
@@ -144,7 +206,7 @@ State MetricStore::object_state(const Slot& slot) {
 double MetricStore::object_value_so_far(const Slot& slot) {
   if (!slot.used || slot.synced) return slot.total;
   try {
-    return number_of(slot, object_of(slot)->compute());
+    return number_of(slot, object_of(slot)->compute());  // without a warning
   } catch (const std::exception&) {
     return std::numeric_limits<double>::quiet_NaN();
   }
@@ -190,7 +252,7 @@ void MetricStore::merge_object(Slot& slot, const std::vector<StatesOfRank>& part
   metric.set_states(parts[0].first, parts[0].second);
   for (size_t k = 1; k < parts.size(); ++k) metric.merge(parts[k].first, parts[k].second);
   if (keep_states) slot.states = metric.state();
-  slot.total = keep_states ? object_value_so_far(slot) : number_of(slot, metric.compute());
+  slot.total = keep_states ? object_value_so_far(slot) : object_value(slot, /*of_batch=*/false);
   metric.set_states(own, own_updates);
   slot.synced = true;
 }

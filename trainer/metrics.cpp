@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/utf8.h"
@@ -42,8 +43,9 @@ double cpu_scalar(const at::Tensor& value) {
 
 }  // namespace
 
-void MetricStore::log(const Place& place, std::string_view name, const at::Tensor& value, const LogOptions& options) {
-  Slot& s = slot(place, name, options);
+void MetricStore::log(const Place& place, std::string_view name, const at::Tensor& value, const LogOptions& options,
+                      const MetricStore* other) {
+  Slot& s = slot(place, name, options, other);
   if (!value.defined() || value.numel() != 1) {
     const std::string seen = value.defined() ? count_of(value.numel(), "element") : "no tensor";
     throw Error(where(place, name) + ": a metric is one number, got " + seen + ". Reduce it first, e.g. value.mean().");
@@ -56,12 +58,14 @@ void MetricStore::log(const Place& place, std::string_view name, const at::Tenso
   }
 }
 
-void MetricStore::log(const Place& place, std::string_view name, double value, const LogOptions& options) {
-  Slot& s = slot(place, name, options);
+void MetricStore::log(const Place& place, std::string_view name, double value, const LogOptions& options,
+                      const MetricStore* other) {
+  Slot& s = slot(place, name, options, other);
   add(s, value, static_cast<double>(options.batch_size.value_or(place.batch_size)));
 }
 
-MetricStore::Slot& MetricStore::slot(const Place& place, std::string_view name, const LogOptions& options) {
+MetricStore::Slot& MetricStore::slot(const Place& place, std::string_view name, const LogOptions& options,
+                                     const MetricStore* other) {
   for (size_t tried = 0; tried < slots_.size(); ++tried) {
     if (cursor_ >= slots_.size()) cursor_ = 0;
     Slot& candidate = slots_[cursor_++];
@@ -70,10 +74,31 @@ MetricStore::Slot& MetricStore::slot(const Place& place, std::string_view name, 
       return candidate;
     }
   }
-  return make_slot(place, name, options);
+  return make_slot(place, name, options, other);
 }
 
-MetricStore::Slot& MetricStore::make_slot(const Place& place, std::string_view name, const LogOptions& options) {
+// Callbacks, loggers and the progress bar know a value by its name.
+void MetricStore::check_name_is_free(const Slot& s, const MetricStore* other) const {
+  const std::string full = full_name(s, false, true);
+  const std::string about = "log(\"" + s.name + "\") in " + hook_name(s.hook);
+  if (other != nullptr) {
+    for (const Slot& taken : other->slots_) {
+      if (full_name(taken, false, true) != full) continue;
+      throw Error(about + ": " + hook_name(taken.hook) + " logs this name too, and callbacks and loggers would get a " +
+                  "mixture of the values of training and of validation. Use two names, e.g. \"train_" + s.name +
+                  "\" and \"val_" + s.name + "\".");
+    }
+  }
+  for (const Slot& taken : slots_) {
+    if (taken.dataloader_idx == s.dataloader_idx || full_name(taken, false, true) != full) continue;
+    Console::instance().warn(about +
+                             ": several loaders log this name, and callbacks and loggers get the value of the " +
+                             "last one. Use a name for each loader, or set .add_dataloader_idx to true.");
+  }
+}
+
+MetricStore::Slot& MetricStore::make_slot(const Place& place, std::string_view name, const LogOptions& options,
+                                          const MetricStore* other) {
   const LogRule rule = log_rule(place.hook);
   if (!rule.allowed) {
     throw Error(where(place, name) + ": nothing can be logged there. Log in a step, a batch hook or an epoch hook.");
@@ -102,6 +127,7 @@ MetricStore::Slot& MetricStore::make_slot(const Place& place, std::string_view n
     throw Error(where(place, name) + ": on_step is not possible in this hook. Use .on_step = false, .on_epoch = true.");
   }
   s.total = starting_total(s.reduce);
+  check_name_is_free(s, other);
   slots_.push_back(std::move(s));
   cursor_ = slots_.size();
   return slots_.back();
@@ -122,7 +148,11 @@ void MetricStore::add(Slot& s, double value, double weight) {
   s.last = value;
   s.last_weight = weight;
   if (!s.on_epoch) return;
-  s.total = s.reduce == ReduceFx::mean ? s.total + value * weight : reduced(s.reduce, s.total, value);
+  if (s.reduce != ReduceFx::mean) {
+    s.total = reduced(s.reduce, s.total, value);
+  } else if (weight != 0) {  // a mean over nothing is NaN, and does not count
+    s.total += value * weight;
+  }
   s.weight += weight;
 }
 
@@ -132,7 +162,9 @@ void MetricStore::add(Slot& s, const at::Tensor& value, double weight) {
   // A copy, also of float64: detached from the graph and from later in-place changes.
   s.device_last = value.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
   if (!s.on_epoch) return;
-  const at::Tensor share = s.reduce == ReduceFx::mean ? s.device_last.mul(weight) : s.device_last;
+  const bool is_mean = s.reduce == ReduceFx::mean;
+  if (is_mean && weight == 0) return;
+  const at::Tensor share = is_mean ? s.device_last.mul(weight) : s.device_last;
   s.weight += weight;
   if (!s.device_total.defined()) {
     const bool continued = s.weight > weight;  // from a checkpoint: the sum so far is a number
@@ -149,12 +181,12 @@ void MetricStore::add(Slot& s, const at::Tensor& value, double weight) {
 }
 
 double MetricStore::step_value(const Slot& s) {
-  if (s.is_object) return number_of(s, object_of(s)->batch_value());
+  if (s.is_object) return object_value(s, /*of_batch=*/true);
   return s.device_last.defined() ? s.device_last.item().toDouble() : s.last;
 }
 
 double MetricStore::epoch_value(const Slot& s) {
-  if (s.is_object) return s.synced ? s.total : number_of(s, object_of(s)->compute());
+  if (s.is_object) return s.synced ? s.total : object_value(s, /*of_batch=*/false);
   const double total = s.device_total.defined() ? s.device_total.item().toDouble() : s.total;
   return s.reduce == ReduceFx::mean ? total / s.weight : total;
 }
@@ -166,11 +198,20 @@ std::string MetricStore::full_name(const Slot& s, bool on_step, bool plain) {
   return name;
 }
 
+std::optional<double> MetricStore::value_of(const Slot& s, bool on_step, bool failing) {
+  try {
+    return on_step ? step_value(s) : epoch_value(s);
+  } catch (const std::exception&) {
+    if (!failing) throw;
+    return std::nullopt;
+  }
+}
+
 template <class Keep>
-void MetricStore::collect(bool on_step, Metrics& metrics, Keep keep) const {
+void MetricStore::collect(bool on_step, Metrics& metrics, Keep keep, bool failing) const {
   for (const Slot& s : slots_) {
     if (!has_value(s, on_step) || !keep(s)) continue;
-    metrics[full_name(s, on_step, false)] = on_step ? step_value(s) : epoch_value(s);
+    if (const auto value = value_of(s, on_step, failing)) metrics[full_name(s, on_step, false)] = *value;
   }
 }
 
@@ -215,20 +256,22 @@ MetricStore::RowSlots MetricStore::row_slots() const {
   return row;
 }
 
-Metrics MetricStore::shown(bool on_step) const {
+Metrics MetricStore::shown(bool on_step, bool failing) const {
   Metrics metrics;
-  collect(on_step, metrics, [](const Slot& s) { return s.prog_bar; });
+  collect(
+      on_step, metrics, [](const Slot& s) { return s.prog_bar; }, failing);
   return metrics;
 }
 
-Metrics MetricStore::monitored(bool on_step, bool training) const {
+Metrics MetricStore::monitored(bool on_step, bool training, bool failing) const {
   Metrics metrics;
   if (on_step && !training) return metrics;
   for (const Slot& s : slots_) {
     if (!s.used || !(on_step ? s.on_step : s.on_epoch)) continue;
-    const double value = on_step ? step_value(s) : epoch_value(s);
-    metrics[full_name(s, on_step, true)] = value;
-    metrics[full_name(s, on_step, false)] = value;
+    const auto value = value_of(s, on_step, failing);
+    if (!value) continue;
+    metrics[full_name(s, on_step, true)] = *value;
+    metrics[full_name(s, on_step, false)] = *value;
   }
   return metrics;
 }

@@ -63,21 +63,27 @@ class MetricStore {
     int64_t num_dataloaders = 1;
   };
 
-  /// `value` must hold one element. Throws Error naming the metric, the hook and the rule that was broken.
-  void log(const Place& place, std::string_view name, const at::Tensor& value, const LogOptions& options);
-  void log(const Place& place, std::string_view name, double value, const LogOptions& options);
-  /// A metric that accumulates by itself: its value is computed when it is read, over all ranks for an epoch. The store
-  /// resets it, and refers to it weakly.
-  void log(const Place& place, std::string_view name, metrics::Metric& metric, const LogOptions& options);
+  /// `value` must hold one element. Throws Error naming the metric, the hook and the rule that was broken. `other`: the
+  /// store of the other loop of a fit, in which the name must not be logged too.
+  void log(const Place& place, std::string_view name, const at::Tensor& value, const LogOptions& options,
+           const MetricStore* other = nullptr);
+  void log(const Place& place, std::string_view name, double value, const LogOptions& options,
+           const MetricStore* other = nullptr);
+  /// A metric that accumulates by itself: its value is computed when it is read, over all ranks for an epoch; NaN, with
+  /// a warning, if it has too few samples. The store resets it, and refers to it weakly. Throws Error for a metric that
+  /// is logged for another loader or in `other` too, as each would count the other's samples.
+  void log(const Place& place, std::string_view name, metrics::Metric& metric, const LogOptions& options,
+           const MetricStore* other = nullptr);
 
   /// For the loggers: the last values of on_step metrics, or the reductions of on_epoch metrics. `only`: one loader's.
   [[nodiscard]] Metrics logged(bool on_step, std::optional<int64_t> only = std::nullopt) const;
   /// The same values of steps, sorted by name. The names are shared with the last row as long as they do not change.
   [[nodiscard]] MetricRow step_row();
-  /// For the progress bar.
-  [[nodiscard]] Metrics shown(bool on_step) const;
+  /// For the progress bar. `failing`: here and below, values that cannot be computed are left out, so that they do not
+  /// hide the error of which the run fails.
+  [[nodiscard]] Metrics shown(bool on_step, bool failing = false) const;
   /// For callbacks: plain names in addition to the _step and _epoch ones. `training`: step values count too.
-  [[nodiscard]] Metrics monitored(bool on_step, bool training) const;
+  [[nodiscard]] Metrics monitored(bool on_step, bool training, bool failing = false) const;
 
   /// With several ranks, every rank: reduces epoch values logged with sync_dist over all samples of all ranks, and
   /// replaces other epoch values by those of the first rank that has them, in one message. Values already reduced are
@@ -93,6 +99,12 @@ class MetricStore {
   void sync_step(RankCollectives& ranks);
   /// Whether a metric needs sync_step().
   [[nodiscard]] bool syncs_steps() const { return any_step_sync_; }
+
+  /// How often each metric that accumulates by itself was updated; for check_not_updated().
+  [[nodiscard]] std::vector<int64_t> object_updates() const;
+  /// After an evaluation within training, of which this is the training's store: throws Error naming a metric that the
+  /// evaluation has updated, as its value would contain the samples of both.
+  void check_not_updated(const std::vector<int64_t>& before) const;
 
   /// Forgets the values; the slots stay, for fast lookup in the next epoch.
   void reset();
@@ -136,8 +148,10 @@ class MetricStore {
     [[nodiscard]] bool lacks(size_t rank) const { return !lacking.empty() && lacking[rank]; }
   };
 
-  Slot& slot(const Place& place, std::string_view name, const LogOptions& options);
-  Slot& make_slot(const Place& place, std::string_view name, const LogOptions& options);
+  Slot& slot(const Place& place, std::string_view name, const LogOptions& options, const MetricStore* other);
+  Slot& make_slot(const Place& place, std::string_view name, const LogOptions& options, const MetricStore* other);
+  void check_name_is_free(const Slot& slot, const MetricStore* other) const;
+  void check_object_is_free(const Slot& slot, const metrics::Metric& metric, const MetricStore* other) const;
   static void check_same_options(const Slot& slot, const LogOptions& options);
   static void add(Slot& slot, double value, double weight);
   static void add(Slot& slot, const at::Tensor& value, double weight);
@@ -145,6 +159,8 @@ class MetricStore {
   static double epoch_value(const Slot& slot);
   static std::shared_ptr<metrics::Metric> object_of(const Slot& slot);
   static double number_of(const Slot& slot, const at::Tensor& value);
+  static double object_value(const Slot& slot, bool of_batch);
+  static std::optional<double> value_of(const Slot& slot, bool on_step, bool failing);
   static State object_state(const Slot& slot);
   static double object_value_so_far(const Slot& slot);
   [[nodiscard]] std::vector<Shared> waiting(bool on_step);
@@ -164,7 +180,7 @@ class MetricStore {
                           const std::exception_ptr& failed);
   static std::string full_name(const Slot& slot, bool on_step, bool plain);
   template <class Keep>
-  void collect(bool on_step, Metrics& metrics, Keep keep) const;
+  void collect(bool on_step, Metrics& metrics, Keep keep, bool failing = false) const;
 
   // Which slots a row of a step has.
   struct RowSlots {

@@ -20,6 +20,8 @@ State MetricStore::state() const {
   State all;
   ConfigNode slots = ConfigNode::list();
   for (const Slot& slot : slots_) {
+    // In a run that fails, a metric that was a variable of a step may be gone; the end of the epoch reports it.
+    const bool is_lost = slot.is_object && slot.states.empty() && slot.object.expired();
     State one;
     one.set("hook", std::string(hook_name(slot.hook)));
     one.set("name", slot.name);
@@ -31,14 +33,15 @@ State MetricStore::state() const {
     one.set("add_suffix", slot.add_suffix);
     one.set("reduce", slot.reduce);
     one.set("sync_dist", slot.sync_dist);
-    one.set("used", slot.used);
+    one.set("used", slot.used && !is_lost);
     one.set("last", slot.is_object ? 0 : step_value(slot));
     one.set("total", slot.is_object                ? object_value_so_far(slot)
                      : slot.device_total.defined() ? slot.device_total.item().toDouble()
                                                    : slot.total);
     one.set("weight", slot.weight);
     one.set("is_object", slot.is_object);
-    if (slot.is_object && slot.used) all.put("object" + std::to_string(slots.items.size()), object_state(slot));
+    if (slot.is_object && slot.used && !is_lost)
+      all.put("object" + std::to_string(slots.items.size()), object_state(slot));
     slots.items.push_back(one.values);
   }
   all.values.set("slots", slots);

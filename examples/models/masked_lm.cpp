@@ -38,23 +38,28 @@ torch::Tensor MaskedLM::forward(const torch::Tensor& ids) {
   return levin::call(decoder_, encoder_->forward(ids));
 }
 
-torch::Tensor MaskedLM::loss_of(const torch::Tensor& ids) {
+std::pair<torch::Tensor, torch::Tensor> MaskedLM::loss_of(const torch::Tensor& ids) {
+  namespace F = torch::nn::functional;
   constexpr int64_t kIgnored = -100;
   const auto hidden = torch::rand(ids.sizes(), ids.options().dtype(torch::kFloat)) < options_.masked;
   const auto logits = forward(ids.masked_fill(hidden, shape_.vocab_size - 1));
-  return torch::nn::functional::cross_entropy(logits.view({-1, shape_.vocab_size}),
-                                              ids.masked_fill(~hidden, kIgnored).view(-1),
-                                              torch::nn::functional::CrossEntropyFuncOptions().ignore_index(kIgnored));
+  const auto sum = F::cross_entropy(logits.view({-1, shape_.vocab_size}), ids.masked_fill(~hidden, kIgnored).view(-1),
+                                    F::CrossEntropyFuncOptions().ignore_index(kIgnored).reduction(torch::kSum));
+  const auto count = hidden.sum();
+  return {sum / count.clamp_min(1), count};
 }
 
+// Each batch counts by what its loss is a mean over.
 torch::Tensor MaskedLM::training_step(const levin::Batch& batch, int64_t) {
-  auto loss = loss_of(batch[0]);
+  auto [loss, count] = loss_of(batch[0]);
+  set_loss_weight(count);
   log("train_loss", loss, {.prog_bar = true});
   return loss;
 }
 
 void MaskedLM::validation_step(const levin::Batch& batch, int64_t) {
-  log("val_loss", loss_of(batch[0]), {.prog_bar = true, .sync_dist = true});
+  const auto [loss, count] = loss_of(batch[0]);
+  log("val_loss", loss, {.prog_bar = true, .batch_size = count.item<int64_t>(), .sync_dist = true});
 }
 
 levin::OptimizerConfig MaskedLM::configure_optimizers() {

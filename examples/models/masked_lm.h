@@ -47,8 +47,8 @@ class MaskedLM : public levin::LightningModule {
   [[nodiscard]] const MaskedLMOptions& options() const { return options_; }
 
  private:
-  /// Of tokens that it hides, the mean loss.
-  torch::Tensor loss_of(const torch::Tensor& ids);
+  /// The mean loss of the tokens that it hides, and how many these are: (). A small batch may have none.
+  std::pair<torch::Tensor, torch::Tensor> loss_of(const torch::Tensor& ids);
 
   MaskedLMOptions options_;
   EncoderShape shape_;

@@ -10,6 +10,7 @@
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/loggers/csv_logger.h"
+#include "levin/metrics/aggregation.h"
 #include "levin/optim/adamw.h"
 #include "levin/optim/step_schedulers.h"
 #include "levin/precision/mixed_precision.h"
@@ -43,6 +44,8 @@ struct Net : LightningModule {
   }
   at::Tensor training_step(const Batch& batch, int64_t) override {
     sizes.push_back(batch.size());
+    samples(static_cast<double>(batch.size()));
+    log("samples", samples, {.on_step = true, .on_epoch = true});
     const at::Tensor loss = F::mse_loss(net->forward(batch[0]), batch[1]);
     log("loss", loss, {.on_step = true, .on_epoch = true});
     return loss;
@@ -53,6 +56,7 @@ struct Net : LightningModule {
   }
   torch::nn::Sequential net{nullptr};
   std::vector<int64_t> sizes = {};
+  metrics::SumMetric samples{};
   int asked = 0;
 };
 
@@ -105,6 +109,7 @@ TEST(BatchSizeFinder, ThatKeepsTheConfiguredSizeLeavesNoTrace) {
     const Left with = fit({finder}, shuffled(40, 8), precision);
     EXPECT_EQ(finder->found(), 8);
     expect_same_bits(with, fit({}, shuffled(40, 8), precision));
+    EXPECT_EQ(with.metrics.at("samples_epoch"), 40) << "samples of the search were counted";
   }
 }
 

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "callbacks/quiet_trainer.h"
+#include "levin/metrics/aggregation.h"
 #include "levin/optim/cyclic_schedulers.h"
 #include "levin/optim/lbfgs.h"
 #include "levin/optim/step_schedulers.h"
@@ -69,6 +70,19 @@ TEST(LrCurve, DivergesAtAMultipleOfItsBest) {
   EXPECT_FALSE(curve.diverges(4.1));
 }
 
+// A loss of -1, as a log-likelihood may be: 4 times it would be better than it is.
+TEST(LrCurve, DivergesAsFarAboveABestBelowZero) {
+  LrCurve curve(true);
+  for (int k = 1; k <= 5; ++k) {
+    curve.add(k, -1);
+    EXPECT_FALSE(curve.diverges(4));
+  }
+  for (int k = 6; k <= 300; ++k) curve.add(k, 1.9);
+  EXPECT_FALSE(curve.diverges(4));
+  for (int k = 301; k <= 600; ++k) curve.add(k, 2.2);  // above -1 + 3
+  EXPECT_TRUE(curve.diverges(4));
+}
+
 std::shared_ptr<LearningRateFinder> finder(LearningRateFinderOptions options = {}) {
   return std::make_shared<LearningRateFinder>(std::move(options));
 }
@@ -90,6 +104,21 @@ TEST(LearningRateFinder, ThatOnlySaysWhatItFindsLeavesNoTrace) {
     EXPECT_TRUE(looking->suggestion());
     for (size_t k = 0; k < a.size(); ++k) EXPECT_TRUE(torch::equal(a[k], b[k])) << k;
   }
+}
+
+TEST(LearningRateFinder, LeavesMetricObjectsAsTheyWere) {
+  struct Counting : TinyModule {
+    at::Tensor training_step(const Batch& batch, int64_t index) override {
+      samples(static_cast<double>(batch.size()));  // logged at the end of the epoch only
+      return TinyModule::training_step(batch, index);
+    }
+    void on_train_epoch_end() override { log("samples", samples); }
+    metrics::SumMetric samples{};
+  };
+  Counting module;
+  Trainer trainer(quiet(1, {finder({.num_training = 20, .update = false})}));
+  trainer.fit(module, tiny_loader(24));
+  EXPECT_EQ(trainer.callback_metrics().at("samples"), 24);
 }
 
 TEST(LearningRateFinder, TriesRatesFromTheFirstToTheLastByAFactorOrByASum) {

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "levin/core/module_call.h"
+#include "models/masked_lm.h"
 #include "models/text_classifier.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
@@ -347,6 +349,33 @@ TEST(TextClassifier, NamesOptionsThatDoNotFit) {
                  (void)model.forward(torch::full({1, 9}, 4, torch::kLong));
                }),
                {"samples of 9 tokens", "10 positions", "enough for 8", "max_length"});
+}
+
+// In most batches of one short text no token is hidden. With weights of 0 every one of 13 tokens is equally probable.
+TEST(MaskedLM, HasALossThatDoesNotDependOnTheBatchSize) {
+  torch::manual_seed(3);
+  const auto ids =
+      std::make_shared<TensorDataset>(std::vector<torch::Tensor>{torch::randint(12, {48, 6}, torch::kLong)});
+  const auto texts = [&](int64_t batch_size) {
+    return std::make_shared<DataLoader>(ids, DataLoaderOptions{.batch_size = batch_size});
+  };
+  TrainerOptions options{.max_steps = 30, .logger = false, .enable_checkpointing = false};
+  options.enable_progress_bar = options.enable_model_summary = false;
+  MaskedLM model({.num_hidden_layers = 1,
+                  .hidden_size = 16,
+                  .num_attention_heads = 2,
+                  .intermediate_size = 24,
+                  .vocab_size = 13,
+                  .dropout = 0});
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : model.parameters()) parameter.zero_();
+  }
+  for (const int64_t batch_size : {1, 48}) {
+    EXPECT_NEAR(Trainer(options).validate(model, texts(batch_size)).at(0).at("val_loss"), std::log(13.0), 1e-5);
+  }
+  Trainer(options).fit(model, texts(1));  // whose loss was NaN in a batch without a hidden token
+  for (const auto& parameter : model.parameters()) EXPECT_TRUE(parameter.isfinite().all().item<bool>());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "levin/metrics/jaccard_index.h"
 #include "metrics/classification_cases.h"
 
 namespace levin::classification_test {
@@ -206,6 +207,67 @@ TEST(IgnoreIndex, LeavesSamplesOutWhateverTheyHold) {
   Accuracy metric({.num_classes = 3, .ignore_index = -100});
   metric.update(labels({0, -100, 7, 1}), labels({0, -100, -100, 2}));
   EXPECT_NEAR(metric.compute().item<double>(), 0.5, 1e-6);
+}
+
+// ---- what averages leave out ---------------------------------------------------------------------------------------
+
+TEST(IgnoreIndex, IsNoClassOfAMacroAverage) {
+  const at::Tensor scores = floats({0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.1, 0.9}, {4, 2});
+  const ClassificationOptions macro{.num_classes = 2, .average = Average::macro, .ignore_index = 0};
+  // Two samples of class 1 are left, and one of them is found.
+  for (const at::Tensor& preds : {scores, scores.to(at::kDouble), scores.argmax(1)}) {
+    EXPECT_EQ(value_of(Recall(macro), preds, labels({0, 0, 1, 1})), 0.5);
+    EXPECT_EQ(value_of(Accuracy(macro), preds, labels({0, 0, 1, 1})), 0.5);
+    EXPECT_EQ(value_of(Precision(macro), preds, labels({0, 0, 1, 1})), 1);
+    EXPECT_NEAR(value_of(F1Score(macro), preds, labels({0, 0, 1, 1})), 2.0 / 3, 1e-6);
+    EXPECT_NEAR(value_of(JaccardIndex({.num_classes = 2, .ignore_index = 0}), preds, labels({0, 0, 1, 1})), 0.5, 1e-6);
+  }
+  EXPECT_EQ(value_of(Specificity({.num_classes = 3, .average = Average::macro, .ignore_index = 0}),
+                     labels({1, 2, 1, 0}), labels({1, 2, 2, 0})),
+            (0.5 + 1) / 2);  // class 1: one of two others is taken for it; class 2: none
+}
+
+TEST(IgnoreIndex, IsNoClassOfACurvesMacroAverage) {
+  const at::Tensor scores = floats({0.2, 0.6, 0.2, 0.1, 0.7, 0.2, 0.1, 0.2, 0.7, 0.8, 0.1, 0.1}, {4, 3});
+  for (const std::optional<int64_t> thresholds : {std::optional<int64_t>(), std::optional<int64_t>(11)}) {
+    for (const auto average : {Average::macro, Average::weighted}) {
+      const CurveOptions options{.num_classes = 3, .thresholds = thresholds, .average = average, .ignore_index = 0};
+      EXPECT_EQ(value_of(AUROC(options), scores, labels({1, 1, 2, 0})), 1);
+      EXPECT_EQ(value_of(AveragePrecision(options), scores, labels({1, 1, 2, 0})), 1);
+    }
+  }
+}
+
+// The second label is unknown for every sample.
+TEST(IgnoreIndex, OfALabelWithoutSamplesLeavesItOutOfTheMacroAverage) {
+  const at::Tensor preds = floats({0.9, 0.2, 0.1, 0.8}, {2, 2});
+  const at::Tensor target = labels({1, -1, 0, -1}).view({2, 2});
+  const ClassificationOptions macro{
+      .task = Task::multilabel, .num_labels = 2, .average = Average::macro, .ignore_index = -1};
+  EXPECT_EQ(value_of(Accuracy(macro), preds, target), 1);
+  EXPECT_EQ(value_of(Recall(macro), preds, target), 1);
+  EXPECT_EQ(value_of(F1Score(macro), preds, target), 1);
+  EXPECT_EQ(value_of(JaccardIndex({.task = Task::multilabel, .num_labels = 2, .ignore_index = -1}), preds, target), 1);
+  for (const std::optional<int64_t> thresholds : {std::optional<int64_t>(), std::optional<int64_t>(11)}) {
+    const CurveOptions options{.task = Task::multilabel, .num_labels = 2, .thresholds = thresholds, .ignore_index = -1};
+    EXPECT_EQ(value_of(AUROC(options), preds, target), 1);
+    EXPECT_EQ(value_of(AveragePrecision(options), preds, target), 1);
+  }
+}
+
+// Pairs of a positive and a negative: one of equal scores, two in the right order.
+TEST(Auroc, WithThresholdsCountsScoresAtTheHighest) {
+  EXPECT_NEAR(value_of(AUROC({.task = Task::binary, .thresholds = 3}), floats({1, 1, 0, 0}, {4}), labels({1, 0, 0, 0})),
+              2.5 / 3, 1e-6);
+}
+
+// Accuracy 0.5 and a mean confidence of 0.75: 1 is in the bin of 0.5 if there is only one.
+TEST(CalibrationError, AConfidenceOf1IsInTheLastBin) {
+  for (const auto type : {at::kFloat, at::kDouble}) {
+    EXPECT_NEAR(
+        value_of(CalibrationError({.task = Task::binary, .n_bins = 1}), floats({1, 0.5}, {2}).to(type), labels({0, 1})),
+        0.25, 1e-6);
+  }
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <thread>
 
+#include "levin/metrics/update_undo.h"
 #include "support/error_text.h"
 
 namespace levin::metric_test {
@@ -292,6 +294,71 @@ TEST(TextMetrics, TakeOneReferenceForEachPrediction) {
               metric.update({"a", "b"}, TextMetric::Texts{"a"});
             }),
             "Matches: 2 predictions for 1 reference. Give one reference for each.");
+}
+
+// ---- undone updates
+// --------------------------------------------------------------------------------------------------
+
+TEST(UpdateUndo, PutsBackWhatMetricsHadAccumulated) {
+  Extremes metric, untouched;
+  metric(numbers({3, 1}), {});
+  feed(untouched, {8});
+  UpdateUndo undo;
+  for (int k = 0; k < 2; ++k) {
+    metric(numbers({7}), {});
+    EXPECT_EQ(contents(metric), (std::vector<double>{11, 1, 7, 3, 1, 7}));
+    undo.restore();
+    EXPECT_EQ(contents(metric), (std::vector<double>{4, 1, 3, 3, 1}));
+    EXPECT_EQ(metric.batch_value().item<double>(), 4);
+    EXPECT_EQ(metric.update_count(), 1);
+    metric.reset();
+    undo.restore();
+    EXPECT_EQ(contents(metric), (std::vector<double>{4, 1, 3, 3, 1}));
+    Extremes other;
+    feed(other, {9});
+    metric.take(other);
+    undo.restore();
+    EXPECT_EQ(contents(metric), (std::vector<double>{4, 1, 3, 3, 1}));
+  }
+  EXPECT_EQ(contents(untouched), (std::vector<double>{8, 8, 8, 8}));
+}
+
+TEST(UpdateUndo, MayBeNestedAndKeepsWhatIsNotPutBack) {
+  Extremes metric;
+  feed(metric, {1});
+  {
+    UpdateUndo outer;
+    feed(metric, {2});
+    {
+      UpdateUndo inner;
+      feed(metric, {3});
+      inner.restore();
+      EXPECT_EQ(metric.compute().item<double>(), 3);
+      feed(metric, {4});
+    }
+    EXPECT_EQ(metric.compute().item<double>(), 7);
+    outer.restore();
+    EXPECT_EQ(metric.compute().item<double>(), 1);
+    feed(metric, {5});
+  }
+  EXPECT_EQ(metric.compute().item<double>(), 6);
+}
+
+TEST(UpdateUndo, KnowsMetricsOfThreadsThatTakeItOverAndForgetsThoseThatAreGone) {
+  Extremes metric, foreign;
+  UpdateUndo undo;
+  std::thread([&, records = update_records()] {
+    exchange_update_records(records);
+    feed(metric, {3});
+  }).join();
+  std::thread([&] { feed(foreign, {3}); }).join();
+  {
+    Extremes local;
+    feed(local, {3});
+  }
+  undo.restore();
+  EXPECT_EQ(metric.update_count(), 0);
+  EXPECT_EQ(foreign.update_count(), 1) << "another thread's run is its own";
 }
 
 }  // namespace

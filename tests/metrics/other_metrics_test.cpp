@@ -174,6 +174,38 @@ TEST(R2Score, NeedsTwoSamples) {
                     {"R2Score: it was given 1 sample", "needs at least two"}));
 }
 
+// 1 - 2e-5 / 5e-6, in any unit and around any mean.
+TEST(R2Score, DoesNotDependOnTheUnitOrTheOriginOfTheTargets) {
+  const at::Tensor preds = at::tensor({4.0, 3.0, 2.0, 1.0}, at::kDouble), target = preds.flip(0);
+  for (const double unit : {1e-12, 1e-3, 1.0, 1e9}) {
+    for (const double origin : {0.0, 1e6 * unit}) {
+      R2Score whole, zero, one;
+      whole.update(preds * unit + origin, target * unit + origin);
+      zero.update(preds.slice(0, 0, 1) * unit + origin, target.slice(0, 0, 1) * unit + origin);
+      one.update(preds.slice(0, 1) * unit + origin, target.slice(0, 1) * unit + origin);
+      zero.merge(one.states(), one.update_count());
+      EXPECT_NEAR(whole.compute().item<double>(), -3, 1e-6) << unit << " " << origin;
+      EXPECT_NEAR(zero.compute().item<double>(), -3, 1e-6) << unit << " " << origin;
+    }
+  }
+  R2Score small;
+  small.update(at::tensor({0.004F, 0.003F, 0.002F, 0.001F}), at::tensor({0.001F, 0.002F, 0.003F, 0.004F}));
+  EXPECT_NEAR(small.compute().item<double>(), -3, 1e-4);
+}
+
+// 0.1 has no exact binary form: sums of its squares would leave a variation that is not 0.
+TEST(R2Score, OfTargetsThatDoNotVaryIs0UnlessPredictionsAreRight) {
+  const at::Tensor same = at::full({7}, 0.1, at::kDouble);
+  for (const double error : {0.0, 1e-9, 3.0}) {
+    R2Score r2;
+    for (int k = 0; k < 3; ++k) r2.update(same + error, same);
+    EXPECT_EQ(r2.compute().item<double>(), error == 0 ? 1 : 0) << error;
+  }
+  R2Score weighted({.multioutput = Multioutput::variance_weighted, .num_outputs = 2});
+  weighted.update(at::tensor({{0.1, 2.0}, {0.1, 2.0}}), at::tensor({{0.1, 1.0}, {0.1, 1.0}}));
+  EXPECT_EQ(weighted.compute().item<double>(), 0.5);  // 1 and 0, and no variance to weigh them by
+}
+
 TEST(R2Score, SaysWhenItCannotBeAdjusted) {
   const test::CapturedConsole console;
   R2Score r2({.adjusted = 2});

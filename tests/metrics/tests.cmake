@@ -5,6 +5,7 @@ levin_test(metrics FILES
   metrics/classification_test.cpp
   metrics/metric_collection_test.cpp
   metrics/metric_test.cpp
+  metrics/one_decision_test.cpp
   metrics/other_metrics_test.cpp
   metrics/other_reference_test.cpp
   metrics/score_loops_test.cpp)

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "callbacks/quiet_trainer.h"
+#include "levin/callbacks/lambda_callback.h"
 #include "levin/data/sets/image_folder_data.h"
 #include "levin/data/sets/text_csv.h"
 #include "levin/models/huggingface_classifier.h"
@@ -139,6 +141,52 @@ TEST(HuggingFaceRuns, CausalModelsLearnAndMaskedOnesToo) {
   const double before = loss_of(trainer, masked, data);
   trainer.fit(masked, data);
   EXPECT_LT(loss_of(trainer, masked, data), 0.6 * before);
+}
+
+// With weights of 0 every one of the 20 tokens has the same probability.
+std::shared_ptr<HuggingFaceLM> masked_model_of_zeros(double mlm_probability) {
+  auto module = std::make_shared<HuggingFaceLM>(HuggingFaceLMOptions{
+      .path = folder_of("bert_mlm"), .mlm_probability = mlm_probability, .mask_token_id = 3, .dropout = 0.0});
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : module->parameters()) parameter.zero_();
+  return module;
+}
+
+// In most batches of one short text no token is hidden.
+TEST(HuggingFaceRuns, AMaskedModelsLossDoesNotDependOnTheBatchSize) {
+  const test::TemporaryFolder folder;
+  torch::manual_seed(3);
+  const at::Tensor ids = torch::randint(4, 20, {64, 6}, torch::kLong);
+  const auto module = masked_model_of_zeros(0.15);
+  for (const int64_t batch_size : {1, 3, 64}) {
+    Trainer trainer(test::quiet(1, {}, folder.path()));
+    EXPECT_NEAR(loss_of(trainer, *module, loader({ids}, batch_size)), std::log(20.0), 1e-5) << batch_size;
+    trainer.test(*module, loader({ids}, batch_size));
+    EXPECT_NEAR(trainer.callback_metrics().at("test_loss"), std::log(20.0), 1e-5) << batch_size;
+  }
+}
+
+// Texts of five tokens 5, of one token 6, and of none; all are predicted. The gradient of a token's bias is its
+// probability less its share of the labels, 5/6 and 1/6.
+TEST(HuggingFaceRuns, AMaskedModelsBatchesCountByTheirPredictedTokens) {
+  const test::TemporaryFolder folder;
+  const at::Tensor ids = torch::tensor({{5, 5, 5, 5, 5, 0}, {6, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}}, torch::kLong);
+  for (const bool in_parts : {false, true}) {
+    const auto module = masked_model_of_zeros(1.0);
+    at::Tensor bias;
+    const LambdaCallback keeps({.on_before_optimizer_step = [&](Trainer&, LightningModule& m, Optimizer&) {
+      for (const auto& item : m.named_parameters()) {
+        if (item.key().ends_with("predictions.bias")) bias = item.value().grad().clone();
+      }
+    }});
+    TrainerOptions options = test::quiet(1, {keeps}, folder.path());
+    if (in_parts) options.micro_batch_size = 1;
+    if (!in_parts) options.accumulate_grad_batches = 3;
+    Trainer(options).fit(*module, loader({ids}, in_parts ? 3 : 1));
+    ASSERT_TRUE(bias.defined());
+    EXPECT_NEAR(bias[5].item<double>(), 0.05 - 5.0 / 6, 1e-5) << in_parts;
+    EXPECT_NEAR(bias[6].item<double>(), 0.05 - 1.0 / 6, 1e-5) << in_parts;
+  }
 }
 
 TEST(HuggingFaceRuns, MaskedTokensAreBerts) {

@@ -230,6 +230,25 @@ TEST(ComposedSchedulers, ReportAllMistakesOfTheirPartsTogether) {
       {"schedulers[0].init_args.step_size", "-1", "schedulers[1]", "StepLr", "Did you mean \"StepLR\""});
 }
 
+// A metric that stays the same does not improve, whatever its sign; one that changes by more than the threshold does.
+TEST(ReduceLROnPlateau, FollowsAMetricBelow0AsOneAbove) {
+  for (const auto mode : {PlateauMode::min, PlateauMode::max}) {
+    for (const double start : {-1.0, -1e-6, 1e-6, 1.0}) {
+      const double better = (mode == PlateauMode::min ? -1 : 1) * std::abs(start);
+      SGD optimizer = make_sgd();
+      const double lr = lr_of(optimizer);
+      ReduceLROnPlateau scheduler(optimizer, {.mode = mode, .patience = 0, .threshold = 0.01});
+      scheduler.step(start);
+      scheduler.step(start + 0.011 * better);
+      EXPECT_EQ(lr_of(optimizer), lr) << start;
+      scheduler.step(start + 0.011 * better);
+      EXPECT_NEAR(lr_of(optimizer), 0.1 * lr, 1e-12) << start;
+      scheduler.step(start + 0.015 * better);  // by less than the threshold
+      EXPECT_NEAR(lr_of(optimizer), 0.01 * lr, 1e-12) << start;
+    }
+  }
+}
+
 TEST(ReduceLROnPlateau, StopsAtItsLowestLr) {
   SGD optimizer = make_sgd();
   ReduceLROnPlateau scheduler(optimizer, {.factor = 0.1, .patience = 0, .min_lr = 0.005});

@@ -3,6 +3,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
+#include "levin/metrics/aggregation.h"
 #include "levin/optim/lbfgs.h"
 #include "levin/precision/mixed_precision.h"
 #include "levin/strategies/process/ddp.h"
@@ -185,6 +186,8 @@ struct Wide : LightningModule {
   }
   at::Tensor training_step(const Batch& batch, int64_t) override {
     passes.push_back(batch.size());
+    samples(static_cast<double>(batch.size()));
+    log("samples", samples, {.on_step = false, .on_epoch = true});
     const at::Tensor loss = F::mse_loss(net->forward(batch[0]), batch[1]);
     log("loss", loss, {.on_step = true, .on_epoch = true});
     log("passes", 1.0, {.on_step = false, .on_epoch = true, .reduce_fx = ReduceFx::sum});
@@ -194,6 +197,7 @@ struct Wide : LightningModule {
 
   torch::nn::Sequential net{nullptr};
   std::vector<int64_t> passes = {};
+  metrics::SumMetric samples{};
 };
 
 struct Left {
@@ -266,6 +270,7 @@ TEST(AutoMicroBatch, EndsWithTheBitsOfARunThatWasGivenTheSize) {
                   "here on batches are computed in parts of 16 samples."))
       << found.said;
   EXPECT_TRUE(has(found.said, "in parts of 8 samples."));
+  EXPECT_EQ(found.metrics.at("samples"), 96) << "samples of failed passes were counted";
 }
 
 TEST(AutoMicroBatch, LeavesABatchThatFitsWhole) {

@@ -7,6 +7,7 @@
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/ema_weight_averaging.h"
 #include "levin/callbacks/lambda_callback.h"
+#include "levin/metrics/aggregation.h"
 #include "levin/optim/adamw.h"
 #include "levin/recompute/chain_plan.h"
 #include "levin/recompute/memory_meter.h"
@@ -44,11 +45,14 @@ class Net : public LightningModule {
   at::Tensor training_step(const Batch& batch, int64_t) override {
     const auto loss = torch::mse_loss(layers->forward(batch[0]), batch[1]);
     log("loss", loss, {.on_step = true, .on_epoch = true});
+    samples(static_cast<double>(batch.size()));
+    log("samples", samples, {.on_step = false, .on_epoch = true});
     return loss;
   }
   OptimizerConfig configure_optimizers() override { return AdamW(parameters(), {.lr = 1e-2}); }
 
   torch::nn::Sequential layers;
+  metrics::SumMetric samples{};
 };
 
 std::shared_ptr<TensorLoader> data() {

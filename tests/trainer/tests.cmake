@@ -12,6 +12,7 @@ levin_test(trainer TORCH FILES
   trainer/fit_test.cpp
   trainer/manual_optimization_test.cpp
   trainer/metric_objects_test.cpp
+  trainer/metric_places_test.cpp
   trainer/misuse_test.cpp
   trainer/mixed_precision_test.cpp
   trainer/nonfinite_loss_test.cpp

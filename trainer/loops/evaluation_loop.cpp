@@ -185,7 +185,9 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   run_.entry.place = {Hook::none, 1, -1, 1};
   call_plain(run_, hooks.start, hooks.on_start, hooks.module_start);
   call_plain(run_, hooks.epoch_start, hooks.on_epoch_start, hooks.module_epoch_start);
+  const std::vector<int64_t> training_updates = run_.entry.train_metrics.object_updates();
   run_batches(limit);
+  run_.entry.train_metrics.check_not_updated(training_updates);
   if (run_.has_peers()) answer_together();
   run_.entry.eval_on_step = false;
   run_.entry.place = {Hook::none, 1, -1, 1};

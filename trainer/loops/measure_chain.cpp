@@ -1,6 +1,5 @@
 #include "levin/trainer/loops/measure_chain.h"
 
-#include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -22,10 +21,10 @@
 #include "levin/strategies/loss_gradient.h"
 #include "levin/trainer/loops/batch_to_measure.h"
 #include "levin/trainer/plan/rank_plan.h"
-#include "levin/trainer/random_state.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/step/automatic_step.h"
 #include "levin/trainer/step/pass.h"
+#include "levin/trainer/step/undo_scope.h"
 
 namespace levin {
 
@@ -70,20 +69,11 @@ int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
 class Restored {
  public:
   explicit Restored(Run& run)
-      : run_(run),
+      : undo_(*run.entry.module, {.saves_weights = true, .sets_gradients_aside = true, .copies_to_host = true}),
+        run_(run),
         metrics_(std::exchange(run.entry.train_metrics, MetricStore())),
         place_(run.entry.place),
-        phase_(std::exchange(run.entry.phase, Phase::train)),
-        training_(run.entry.module->is_training()) {
-    for (const at::Tensor& tensor : weights_of(*run.entry.module)) {
-      const at::Tensor own = tensor.detach();
-      // A copy on the host leaves the GPU's memory to the step.
-      copies_.emplace_back(own, own.is_cpu() ? own.clone() : own.to(at::kCPU));
-    }
-    for (at::Tensor& parameter : run.entry.module->parameters()) {
-      gradients_.emplace_back(parameter, parameter.mutable_grad());
-      parameter.mutable_grad() = at::Tensor();
-    }
+        phase_(std::exchange(run.entry.phase, Phase::train)) {
     run.entry.module->train();
   }
   /// It must not throw while another exception propagates.
@@ -97,27 +87,21 @@ class Restored {
   /// Called once, at the end; may throw.
   void restore() {
     done_ = true;
-    const at::AutoGradMode no_gradients(false);
-    for (const auto& [tensor, copy] : copies_) tensor.copy_(copy);
-    for (auto& [parameter, gradient] : gradients_) parameter.mutable_grad() = gradient;
+    undo_.end();
     run_.entry.train_metrics = std::move(metrics_);
     run_.entry.place = place_;
     run_.entry.phase = phase_;
-    run_.entry.module->train(training_);
   }
   Restored(const Restored&) = delete;
   Restored& operator=(const Restored&) = delete;
 
  private:
-  const RandomState random_ = {};
+  UndoScope undo_;
   Run& run_;
   MetricStore metrics_;
   MetricStore::Place place_;
   Phase phase_;
-  bool training_;
   bool done_ = false;
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies_ = {};
-  std::vector<std::pair<at::Tensor, at::Tensor>> gradients_ = {};
 };
 
 void drop_gradients(Run& run) {

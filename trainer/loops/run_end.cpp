@@ -71,7 +71,6 @@ bool tear_down_next(Run& run, Call call) {
 
 void report_exception(Run& run, const std::exception& error) {
   const HookScope scope(run.entry, Hook::on_exception);
-  run.entry.failing = true;
   RankStatus::instance().set_error(error.what());
   log::trainer.record(log::Level::error, error.what());  // on the console it is the last line of the program
   const bool interrupted = dynamic_cast<const Interrupted*>(&error) != nullptr;
@@ -150,6 +149,7 @@ void end_logs(Run& run, const std::string& status) {
 }
 
 void fail_run(Run& run) {
+  run.entry.failing = true;
   try {
     throw;
   } catch (const c10::OutOfMemoryError& error) {

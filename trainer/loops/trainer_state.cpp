@@ -133,7 +133,9 @@ const Metrics& Trainer::logged_metrics() const {
 
 Metrics Trainer::progress_bar_metrics() const {
   if (run_->entry.phase != Phase::idle) {
-    for (const auto& [name, value] : run_->store().shown(run_->on_step())) run_->entry.bar_metrics[name] = value;
+    for (const auto& [name, value] : run_->store().shown(run_->on_step(), run_->entry.failing)) {
+      run_->entry.bar_metrics[name] = value;
+    }
   }
   return run_->entry.bar_metrics;
 }

@@ -1,7 +1,5 @@
 #include "levin/trainer/trial_runs.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
 #include <exception>
 #include <limits>
@@ -10,7 +8,6 @@
 
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
-#include "levin/trainer/random_state.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/out_of_memory.h"
@@ -18,22 +15,12 @@
 #include "levin/trainer/step/automatic_step.h"
 #include "levin/trainer/step/micro_batching.h"
 #include "levin/trainer/step/set_up_optimizers.h"
+#include "levin/trainer/step/undo_scope.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
 
 namespace {
-
-// A tensor of the run, and its saved values.
-struct TensorCopy {
-  at::Tensor tensor;
-  at::Tensor copy;
-};
-
-struct KeptGradient {
-  at::Tensor parameter;
-  at::Tensor gradient;
-};
 
 void check_place(const Run& run, const std::string& who) {
   if (run.entry.stage != Stage::fit || run.entry.phase != Phase::idle || run.fit.optimizers.empty()) {
@@ -84,18 +71,8 @@ struct TrialRuns::SavedRun {
         logged_metrics(run.logged_metrics),
         loggers(std::exchange(run.loggers, {})),
         profiler(std::exchange(run.profiler, nullptr)),
-        random(random_state()),
-        precision(run.precision->state()) {
-    const at::NoGradGuard no_grad;
-    LightningModule& root = *entry.module;
-    for (const auto& parameter : root.parameters()) {
-      tensors.push_back({parameter, parameter.detach().clone()});
-      gradients.push_back({parameter, parameter.grad()});
-    }
-    for (const auto& buffer : root.buffers()) tensors.push_back({buffer, buffer.clone()});
-    training.emplace_back(&root, root.is_training());
-    for (const auto& module : root.modules(/*include_self=*/false))
-      training.emplace_back(module.get(), module->is_training());
+        precision(run.precision->state()),
+        undo(*entry.module, {.saves_weights = true, .sets_gradients_aside = true}) {
     begin_fit();
   }
 
@@ -122,12 +99,8 @@ struct TrialRuns::SavedRun {
     run.fit.lr_scale = LrScale::none;
   }
 
-  // The state of the module and the random numbers.
-  void restore_module() const {
-    const at::NoGradGuard no_grad;
-    for (const auto& [tensor, copy] : tensors) at::Tensor(tensor).copy_(copy);
-    for (const auto& [parameter, gradient] : gradients) parameter.mutable_grad() = at::Tensor();
-    restore_random_state(random);
+  void restore_module() {
+    undo.restore();
     run.precision->load_state(precision);
   }
 
@@ -139,9 +112,8 @@ struct TrialRuns::SavedRun {
     run.logged_metrics = std::move(logged_metrics);
     run.loggers = std::move(loggers);
     run.profiler = std::move(profiler);
-    restore_module();
-    for (const auto& [parameter, gradient] : gradients) parameter.mutable_grad() = gradient;
-    for (const auto& [module, was_training] : training) module->train(was_training);  // parents before children
+    run.precision->load_state(precision);
+    undo.end();
     if (original_batch_size > 0 && !tried.loaders.empty()) {
       tried.loaders[0]->set_batch_size(original_batch_size);  // it may be the user's own
     }
@@ -154,10 +126,8 @@ struct TrialRuns::SavedRun {
   LoggedMetrics logged_metrics;
   std::vector<std::shared_ptr<Logger>> loggers;
   std::shared_ptr<Profiler> profiler;
-  State random, precision;
-  std::vector<TensorCopy> tensors;
-  std::vector<KeptGradient> gradients;
-  std::vector<std::pair<torch::nn::Module*, bool>> training;
+  State precision;
+  UndoScope undo;
   int64_t original_batch_size = 0;
 };
 

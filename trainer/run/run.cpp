@@ -9,9 +9,9 @@ std::string Run::log_dir() const {
 
 void Run::refresh_callback_metrics() {
   if (entry.phase == Phase::idle) return;
-  for (const auto& [name, value] : store().monitored(on_step(), entry.phase == Phase::train))
+  for (const auto& [name, value] : store().monitored(on_step(), entry.phase == Phase::train, entry.failing))
     entry.callback_metrics[name] = value;
-  for (const auto& [name, value] : store().shown(on_step())) entry.bar_metrics[name] = value;
+  for (const auto& [name, value] : store().shown(on_step(), entry.failing)) entry.bar_metrics[name] = value;
 }
 
 void Run::write_metrics(const Metrics& metrics, std::optional<int64_t> step, bool with_epoch) {

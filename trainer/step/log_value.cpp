@@ -14,22 +14,31 @@
 
 namespace levin {
 
+namespace {
+
+// Of the loop that does not run: training or validation.
+const MetricStore& other_store(Run& run) {
+  return &run.store() == &run.entry.train_metrics ? run.entry.eval_metrics : run.entry.train_metrics;
+}
+
+}  // namespace
+
 void log_value(Run& run, std::string_view name, const at::Tensor& value, const LogOptions& options) {
   if (run.fit.recording != nullptr) return note_logged(run, name, value, options);
   if (StepShare* share = this_share()) return share->log(name, value, options);
-  if (run.plan.logging) run.store().log(run.entry.place, name, value, options);
+  if (run.plan.logging) run.store().log(run.entry.place, name, value, options, &other_store(run));
 }
 
 void log_value(Run& run, std::string_view name, double value, const LogOptions& options) {
   if (run.fit.recording != nullptr) refuse_logged(run, name);  // or goes on
   if (StepShare* share = this_share()) return share->log(name, value, options);
-  if (run.plan.logging) run.store().log(run.entry.place, name, value, options);
+  if (run.plan.logging) run.store().log(run.entry.place, name, value, options, &other_store(run));
 }
 
 void log_value(Run& run, std::string_view name, metrics::Metric& metric, const LogOptions& options) {
   if (run.fit.recording != nullptr) refuse_logged(run, name);  // or goes on
   if (StepShare* share = this_share()) return share->log(name, metric, options);
-  if (run.plan.logging) run.store().log(run.entry.place, name, metric, options);
+  if (run.plan.logging) run.store().log(run.entry.place, name, metric, options, &other_store(run));
 }
 
 namespace {
@@ -60,6 +69,8 @@ struct Merged {
     }
     const bool first = weight == 0;
     const bool mean = entry.options.reduce_fx == ReduceFx::mean;
+    if (first) options = entry.options;
+    if (mean && entry.weight == 0) return;
     const double factor = mean ? entry.weight : 1;
     if (entry.value.defined() && !value.defined() && !first) value = at::full_like(entry.value, number);
     if (value.defined() || entry.value.defined()) {
@@ -69,7 +80,6 @@ struct Merged {
     } else {
       number = first ? entry.number * factor : reduced(entry.options.reduce_fx, number, entry.number * factor);
     }
-    if (first) options = entry.options;
     weight += entry.weight;
   }
 
@@ -110,7 +120,8 @@ void log_shares(Run& run, const std::vector<StepShare>& shares) {
       const at::Tensor value = mean && !merged.odd ? merged.value.div(merged.weight) : merged.value;
       log_value(run, key.first, value, merged.options);  // to the enclosing share, if there is one
     } else {
-      log_value(run, key.first, mean ? merged.number / merged.weight : merged.number, merged.options);
+      log_value(run, key.first, mean && merged.weight > 0 ? merged.number / merged.weight : merged.number,
+                merged.options);
     }
   }
 }

@@ -16,7 +16,7 @@
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/step/nonfinite_loss.h"
 #include "levin/trainer/step/pass.h"
-#include "levin/trainer/step/step_state.h"
+#include "levin/trainer/step/undo_scope.h"
 
 namespace levin {
 
@@ -100,7 +100,9 @@ at::Tensor MicroBatching::step_of_size(const Batch& batch, int64_t batch_idx, co
 
 at::Tensor MicroBatching::step_that_fits(const Batch& batch, int64_t batch_idx, const WindowPart& window,
                                          bool skipped) {
-  StepState before(*run_.entry.module, run_.fit);
+  UndoScope undo(*run_.entry.module, {});
+  const LossWeights weights = run_.fit.loss_weights;
+  const WindowWeights window_weights = run_.fit.epoch.window.weights;
   std::optional<BatchParts> parts;
   while (true) {
     const int64_t tried = size_ == 0 ? batch.size() : std::min(size_, batch.size());
@@ -115,7 +117,9 @@ at::Tensor MicroBatching::step_that_fits(const Batch& batch, int64_t batch_idx, 
     const int64_t fits = agreed_size(failure.has_value(), tried);
     if (fits == kFits) break;
     parts.reset();
-    before.restore();
+    undo.restore();
+    run_.fit.loss_weights = weights;
+    run_.fit.epoch.window.weights = window_weights;
     free_cached_memory(run_.strategy->device());
     const std::string place = "epoch " + std::to_string(run_.progress.epoch) + ", batch " + std::to_string(batch_idx);
     if (fits == kNothingFits) {

@@ -15,11 +15,12 @@
 namespace levin {
 
 // Note [A micro-batch that does not fit]
-// With `auto` a batch begins as a whole. When its passes run out of memory, all their changes are undone (StepState;
-// metrics are withheld until all parts succeed), and the same batch is run in parts of half the size: bit for bit as if
-// that size had been given. Ranks must not wait for the gradients of one that has failed, so with several ranks no part
-// reduces any: after the passes the ranks exchange their outcomes, one message per batch, and when all have succeeded a
-// backward of zeros reduces the accumulated gradients. From then on all use the largest part that fits on every rank.
+// With `auto` a batch begins as a whole. When its passes run out of memory, all their changes are undone (UndoScope;
+// logged values are withheld until all parts succeed), and the same batch is run in parts of half the size: bit for bit
+// as if that size had been given. Ranks must not wait for the gradients of one that has failed, so with several ranks
+// no part reduces any: after the passes the ranks exchange their outcomes, one message per batch, and when all have
+// succeeded a backward of zeros reduces the accumulated gradients. From then on all use the largest part that fits on
+// every rank.
 
 class MicroBatching {
  public:

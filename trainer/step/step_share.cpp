@@ -37,9 +37,11 @@ StepShare* this_share() {
   return thread_share();
 }
 
-ShareScope::ShareScope(StepShare& share) : outer_(std::exchange(thread_share(), &share)) {}
+ShareScope::ShareScope(StepShare& share)
+    : outer_(std::exchange(thread_share(), &share)), outer_updates_(metrics::exchange_update_records(share.updates)) {}
 
 ShareScope::~ShareScope() {
+  metrics::exchange_update_records(std::move(outer_updates_));
   thread_share() = outer_;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/metrics/update_undo.h"
 #include "levin/strategies/device_slot.h"
 #include "levin/trainer/metrics.h"
 
@@ -25,6 +26,7 @@ struct StepShare {
   };
 
   DeviceSlot slot = {};
+  metrics::UpdateRecords updates = metrics::update_records();  // of the thread that made it
   int64_t samples = 1;
   std::vector<Logged> logged = {};
   std::vector<std::pair<std::string, at::Tensor>> outputs = {};  // of step_output, detached
@@ -48,6 +50,7 @@ class ShareScope {
 
  private:
   StepShare* outer_;
+  metrics::UpdateRecords outer_updates_;
 };
 
 }  // namespace levin
