@@ -1,6 +1,5 @@
 #include "levin/precision/grad_scaler.h"
 
-#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -62,16 +61,7 @@ at::Tensor GradScaler::unscale_(const std::vector<at::Tensor>& params) {
   // As in PyTorch, the reciprocal in double precision, so that scales other than powers of 2 are accurate enough.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   at::Tensor found_inf = at::zeros({1}, scale_.options());
-  for (const auto& grads : kinds) {
-    const at::Device device = grads[0].device();
-    if (device == scale_.device()) {
-      at::_amp_foreach_non_finite_check_and_unscale_(grads, found_inf, inverse);
-    } else {
-      at::Tensor found = at::zeros({1}, scale_.options().device(device));
-      at::_amp_foreach_non_finite_check_and_unscale_(grads, found, inverse.to(device));
-      found_inf += found.to(scale_.device());
-    }
-  }
+  scale_and_check(kinds, found_inf, inverse);
   return found_inf;
 }
 

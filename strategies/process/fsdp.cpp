@@ -3,9 +3,11 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "levin/core/console.h"
@@ -32,6 +34,40 @@ std::optional<at::ScalarType> scalar_type(ShardDtype dtype) {
   return std::nullopt;
 }
 
+// Note [Normalization layers keep their type]
+// LibTorch's normalizations take bfloat16 inputs with float32 weights and statistics, as without fsdp, but not float32
+// inputs or statistics with bfloat16 weights. So param_dtype leaves these layers out, as PyTorch's FSDP does with
+// BatchNorm. As for weight decay, their class has "Norm" in its name.
+std::set<std::string> norm_parameters(const torch::nn::Module& module) {
+  std::set<std::string> names;
+  const auto add = [&](const std::string& owner, const torch::nn::Module& layer) {
+    if (layer.name().find("Norm") == std::string::npos) return;
+    for (const auto& item : layer.named_parameters(/*recurse=*/false)) {
+      names.insert(owner.empty() ? item.key() : owner + "." + item.key());
+    }
+  };
+  for (const auto& item : module.named_modules("", /*include_self=*/false)) add(item.key(), *item.value());
+  return names;
+}
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// Units that hold either parameters of `apart` or others, in the order of their first parameters.
+std::vector<NamedTensors> units_by_type(const NamedTensors& params, const std::set<std::string>& apart, int64_t bytes) {
+  NamedTensors kinds[2];
+  std::unordered_map<std::string, size_t> position;
+  for (const auto& named : params) {
+    position.emplace(named.first, position.size());
+    kinds[apart.contains(named.first) ? 1 : 0].push_back(named);
+  }
+  std::vector<NamedTensors> units = unit_parameters(kinds[0], bytes);
+  for (auto& unit : unit_parameters(kinds[1], bytes)) units.push_back(std::move(unit));
+  std::sort(units.begin(), units.end(), [&](const NamedTensors& one, const NamedTensors& other) {
+    return position.at(one[0].first) < position.at(other[0].first);
+  });
+  return units;
+}
+
 // Note [Returning freed memory]
 // glibc maps large blocks individually and unmaps each when it is freed, but raises its threshold to the size of any
 // freed block, up to 32 MiB: from then on units, gradients and the module's first weights come from a heap that keeps
@@ -43,7 +79,8 @@ void keep_freed_memory_small() {
 }  // namespace
 
 struct FSDP::Engine {
-  Group parameters;  // separate groups, so that all_gather and reduce_scatter do not wait for each other
+  std::set<std::string> norms;  // names of the parameters of normalization layers
+  Group parameters;             // separate groups, so that all_gather and reduce_scatter do not wait for each other
   Group gradients;
   std::unique_ptr<UnitGatherer> gatherer;  // stage 3
   std::unique_ptr<ShardReducer> reducer;
@@ -70,6 +107,8 @@ std::shared_ptr<void> FSDP::model_sharded_context(bool training) {
 }
 
 void FSDP::place(torch::nn::Module& module) {
+  if (!engine_) engine_ = std::make_unique<Engine>();
+  if (options_.param_dtype != ShardDtype::same) engine_->norms = norm_parameters(module);
   if (!places_by_unit_) return ParallelStrategy::place(module);
   place_buffers(module, device());
 }
@@ -103,7 +142,7 @@ void FSDP::make_units() {
         "FSDPOptions.cpu_offload: this run is on the CPU, as is its optimizer's state, so this option has no effect.");
   }
   keep_freed_memory_small();
-  FlatUnit::Options layout{rank(), world_size(), scalar_type(options_.param_dtype), options_.stage < 3, {}};
+  FlatUnit::Options layout{rank(), world_size(), {}, options_.stage < 3, {}};
   if (options_.cpu_offload) layout.part_device = at::kCPU;
   layout.device = device();
   // One unit at a time, as each is made: no rank needs a copy of all weights to send them.
@@ -111,8 +150,11 @@ void FSDP::make_units() {
     std::vector<at::Tensor> message = {whole};
     wait_for(*engine_->parameters->broadcast(message), *engine_->parameters, "receiving the weights of rank 0");
   };
-  const auto bytes = static_cast<int64_t>(options_.unit_mb * (1 << 20));
-  for (const auto& params : unit_parameters(module_.parameters, bytes)) {
+  const std::set<std::string> norms = std::exchange(engine_->norms, {});
+  for (const auto& params :
+       units_by_type(module_.parameters, norms, static_cast<int64_t>(options_.unit_mb * (1 << 20)))) {
+    const bool keeps_type = norms.contains(params[0].first);
+    layout.compute_dtype = keeps_type ? std::nullopt : scalar_type(options_.param_dtype);
     units_.push_back(std::make_unique<FlatUnit>(params, layout));
     if (options_.stage == 3) units_.back()->free_whole();  // before the next one is made: never all at once
     for (size_t i = 0; i < params.size(); ++i) {
@@ -139,7 +181,9 @@ void FSDP::leave() {
   if (!is_sharded()) return;
   const OperatorWatch::Unseen unseen;
   const at::NoGradGuard no_grad;
-  const bool is_whole = options_.stage < 3 && units_[0]->whole().scalar_type() == units_[0]->part().scalar_type();
+  const bool is_whole = options_.stage < 3 && std::all_of(units_.begin(), units_.end(), [](const auto& unit) {
+                          return unit->whole().scalar_type() == unit->part().scalar_type();
+                        });
   for (const auto& [param, index] : index_) {
     // The gradients are parts, which could no longer be distinguished from wholes.
     if (options_.stage >= 2) units_[index.unit]->entries()[index.entry].param.mutable_grad() = at::Tensor();

@@ -111,7 +111,7 @@ at::Tensor ParallelStrategy::reduce(const at::Tensor& value, ReduceOp op) {
 }
 
 at::Tensor ParallelStrategy::sum_on_device(const at::Tensor& value) {
-  if (value.is_cpu()) return reduce(value, ReduceOp::sum);  // also of a model that is updated on the CPU
+  if (value.is_cpu()) return reduce_in_step(value, ReduceOp::sum);  // also of a model that is updated on the CPU
   std::vector<at::Tensor> sums = {value.detach().clone()};
   const Group ranks = group("gradients");
   wait_for(*ranks->allreduce(sums), *ranks, "a reduction");

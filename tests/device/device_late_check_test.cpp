@@ -7,6 +7,7 @@
 #include "device/on_test_device.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/trainer/nonfinite_loss_error.h"
+#include "support/captured_console.h"
 #include "support/temporary_folder.h"
 
 namespace levin::device_late_check_test {
@@ -16,19 +17,25 @@ using namespace test;
 
 constexpr int64_t kBatches = 12;
 
-// device_data's numbers; batch `bad` has one that is nan.
-std::shared_ptr<TensorLoader> data_with(int64_t bad) {
+// device_data's numbers; batch `bad` has a sample of nan, or of 0, where the root in the loss has a gradient of 0 / 0.
+std::shared_ptr<TensorLoader> data_with(int64_t bad, bool of_gradient = false) {
   Batch all;
   const auto whole = device_data(kBatches * 8, kBatches * 8);
   whole->start(0, 0);
   whole->next(all);
   at::Tensor inputs = all[0].clone();
-  if (bad >= 0) inputs[bad * 8].fill_(NAN);
+  if (bad >= 0) inputs[bad * 8].fill_(of_gradient ? 0 : NAN);
   return std::make_shared<TensorLoader>(std::vector<at::Tensor>{inputs, all[1]}, 8);
 }
 
 struct Validates : DeviceNet {
+  at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+    const at::Tensor loss = DeviceNet::training_step(batch, batch_idx);
+    if (!has_root) return loss;
+    return loss + (batch[0].square().flatten(1).sum(1) * (1 + last->bias.square().sum())).sqrt().mean();
+  }
   void validation_step(const Batch&, int64_t) override { ++validated; }
+  bool has_root = false;
   int64_t validated = 0;
 };
 
@@ -43,10 +50,12 @@ struct Wanted {
   bool recorded = false;
   int64_t accumulate = 1;
   std::function<void(TrainerOptions&)> options = nullptr;
+  bool has_root = false;  // a batch that is bad has a gradient of nan, and a finite loss
 };
 
 Outcome fit(const Wanted& wanted) {
   Validates module;
+  module.has_root = wanted.has_root;
   TrainerOptions options = on_test_device(1);
   options.record_steps = wanted.recorded;
   options.accumulate_grad_batches = wanted.accumulate;
@@ -55,7 +64,8 @@ Outcome fit(const Wanted& wanted) {
   Outcome result;
   seed_everything(3);
   Trainer trainer(options);
-  result.error = error_of<NonFiniteLossError>([&] { trainer.fit(module, data_with(wanted.bad), device_data(16)); });
+  result.error = error_of<NonFiniteLossError>(
+      [&] { trainer.fit(module, data_with(wanted.bad, wanted.has_root), device_data(16)); });
   for (const auto& parameter : module.parameters()) result.weights.push_back(parameter.detach().cpu());
   result.validated = module.validated;
   return result;
@@ -113,6 +123,48 @@ TEST(DeviceLateCheck, is_finished_before_a_checkpoint) {
   EXPECT_EQ(folder.names(), std::vector<std::string>{"epoch=0-step=4.ckpt"}) << "and none of step 8";
 }
 
+TEST(DeviceLateCheck, names_the_batch_of_a_gradient_that_is_not_finite) {
+  for (const char* precision : {"32-true", "bf16-mixed", "bf16-true"}) {
+    for (const bool recorded : {false, true}) {
+      for (const int64_t accumulate : {1, 2}) {
+        SCOPED_TRACE(std::string(precision) + (recorded ? ", recorded" : "") +
+                     (accumulate == 2 ? ", accumulated" : ""));
+        Wanted wanted{.bad = 8, .recorded = recorded, .accumulate = accumulate, .has_root = true};
+        wanted.options = [&](TrainerOptions& o) {
+          o.precision = precision;
+          o.gradient_clip_val = 0.5;
+        };
+        const Outcome outcome = fit(wanted);
+        EXPECT_TRUE(holds(outcome.error, {"backward: a gradient is nan or inf in epoch 0",
+                                          accumulate == 1 ? "batch 8, global step 8" : "batches 8 to 9, global step 4",
+                                          "although the loss is finite", "Nothing was updated with it"}));
+        wanted.bad = -1;
+        wanted.options = [&](TrainerOptions& o) {
+          o.precision = precision;
+          o.gradient_clip_val = 0.5;
+          o.max_steps = 8 / accumulate;
+        };
+        expect_equal(outcome.weights, fit(wanted).weights);
+      }
+    }
+  }
+  EXPECT_TRUE(has(fit({.bad = kBatches - 1, .has_root = true}).error, "batch 11, global step 11"));
+}
+
+// The host of `skip` knows of it before the next window.
+TEST(DeviceLateCheck, skips_a_gradient_that_is_not_finite) {
+  for (const bool recorded : {false, true}) {
+    Wanted wanted{.bad = 7, .recorded = recorded, .has_root = true};
+    wanted.options = [](TrainerOptions& o) { o.nonfinite_loss = NonFiniteLoss::skip; };
+    const CapturedConsole console;
+    const Outcome outcome = fit(wanted);
+    EXPECT_EQ(outcome.error, "");
+    EXPECT_TRUE(console.has("is nan in epoch 0, batch 7, global step 7, although the loss is finite. Its update is"))
+        << console.text();
+    for (const at::Tensor& weight : outcome.weights) EXPECT_TRUE(weight.isfinite().all().item<bool>());
+  }
+}
+
 // Of the device, in one step of many; copies are not counted.
 int64_t operators_a_step(NonFiniteLoss policy) {
   const auto operators = [&](int64_t steps) {
@@ -129,8 +181,9 @@ int64_t operators_a_step(NonFiniteLoss policy) {
   return (operators(12) - operators(4)) / 8;
 }
 
-TEST(DeviceLateCheck, costs_three_operators_a_step) {
-  EXPECT_EQ(operators_a_step(NonFiniteLoss::stop), operators_a_step(NonFiniteLoss::ignore) + 3);
+// One of them judges all gradients.
+TEST(DeviceLateCheck, costs_four_operators_a_step) {
+  EXPECT_EQ(operators_a_step(NonFiniteLoss::stop), operators_a_step(NonFiniteLoss::ignore) + 4);
 }
 
 // It looks at the module's own loss, and sums those of a window elsewhere.

@@ -57,6 +57,18 @@ class SameAsDdp(RanksTest):
     def test_a_loss_that_is_not_finite_is_skipped_by_all(self):
         self.check("samples=48", "batch=4", "nan=1:2", "skip_nonfinite")
 
+    def test_a_gradient_that_is_not_finite_is_skipped_by_all(self):
+        # Sample 11 is in rank 1's batch 1, in each of the two epochs.
+        self.check("samples=48", "batch=4", "nan_gradient_sample=11", "skip_nonfinite")
+        self.check("samples=48", "batch=4", "nan_gradient_sample=11", "skip_nonfinite", "clip", "accumulate=2")
+        for reports in self.train_each(*[["samples=48", "batch=4", "nan_gradient_sample=11", "skip_nonfinite",
+                                          *fsdp(stage)] for stage in FSDP_STAGES], ranks=2):
+            self.assertEqual(reports[0]["global_step"], 12 - 2)
+            self.assertNotIn(None, reports[0]["weights"])
+        status, errors = self.run_words("samples=48", "batch=4", "nan_gradient_sample=11", "devices=2", *fsdp(2))
+        self.assertNotEqual(status, 0)
+        self.assertRegex(errors, "gradient .*in epoch 0, batch 1, global step 1, although the loss is finite")
+
     def test_a_loss_that_is_not_finite_takes_all_back_to_a_checkpoint(self):
         for kind in ("full", "sharded"):
             self.check("samples=48", "batch=4", "nan=1:4", "rollback", "checkpoint", f"state_dict_type={kind}",
@@ -116,6 +128,18 @@ class Types(RanksTest):
             self.assertEqual(reports[0]["dtype"], "float")
             self.assertNotEqual(reports[0]["weights"], plain[0]["weights"])
             self.assert_close(reports[0]["weights"], plain[0]["weights"], 3e-2)
+
+    def test_normalizations_keep_their_type_beside_weights_in_bfloat16(self):
+        # A LayerNorm of float32 inputs, and a BatchNorm with statistics in float32.
+        words = ["samples=48", "batch=4", "val=7", "model=norms", "precision=bf16-mixed"]
+        plain, *stages = self.train_each(words, *[[*words, "param_dtype=bfloat16", "unit_mb=0.0001", *fsdp(stage)]
+                                                  for stage in FSDP_STAGES], ranks=2)
+        for reports in stages:
+            self.assertEqual(reports[0]["weights"], reports[1]["weights"])
+            self.assertEqual(reports[0]["dtype"], "float")
+            self.assert_close(reports[0]["weights"], plain[0]["weights"], 3e-2)
+            for name, value in plain[0]["buffers"].items():
+                self.assertAlmostEqual(reports[0]["buffers"][name], value, delta=0.05, msg=name)
 
     def test_gradients_sent_in_bfloat16_end_near_the_others(self):
         words = ["samples=48", "reduce_dtype=bfloat16"]

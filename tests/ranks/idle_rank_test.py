@@ -36,6 +36,13 @@ class IdleRank(RanksTest):
                 self.assertEqual(whole["val_samples"], 7)
                 self.assertNotIn(None, whole.values())
 
+    def test_numbers_that_one_rank_draws_in_a_validation_do_not_change_the_weights(self):
+        words = [*WORDS, "batch=8", "model=dropout"]
+        without, drawing = self.train_each(words, [*words, "val=7", "val_of=1", "val_draws"], ranks=2)
+        for one, other in zip(without, drawing):
+            self.assertEqual(one["weights"], other["weights"])
+            self.assertEqual(one["random"], other["random"])
+
     def test_two_of_four_ranks(self):
         self.check("val=7", "val_of=3", like=["val=7"], ranks=4)
 

@@ -75,8 +75,10 @@ class Net : public levin::LightningModule {
     torch::manual_seed(words.number("seed", 1) + (words.has("seed_by_rank") ? std::atoi(std::getenv("RANK")) : 0));
     wide_ = words.number("wide", 8);
     if (words.has("shape_by_rank")) wide_ = 8 + std::atoi(std::getenv("RANK"));
-    net_ = torch::nn::Sequential(torch::nn::Linear(8, wide_), torch::nn::Tanh());
-    if (kind_ == "batchnorm") net_->push_back(torch::nn::BatchNorm1d(wide_));
+    if (kind_ == "norms") net_->push_back(torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})));
+    net_->push_back(torch::nn::Linear(8, wide_));
+    net_->push_back(torch::nn::Tanh());
+    if (kind_ == "batchnorm" || kind_ == "norms") net_->push_back(torch::nn::BatchNorm1d(wide_));
     if (kind_ == "dropout") net_->push_back(torch::nn::Dropout(0.5));
     if (kind_ == "deep") {
       for (int k = 0; k < 4; ++k) {
@@ -103,6 +105,9 @@ class Net : public levin::LightningModule {
     if (kind_ == "article") return (batch[0] * article_).sum();
     auto loss = words_.has("weighted") ? token_mean(batch) : F::cross_entropy(net_->forward(batch[0]), batch[1]);
     if (is_time(words_, "nan", *this)) loss = loss * std::numeric_limits<float>::quiet_NaN();
+    // The root of a sample of zeros is 0, and its gradient 0 / 0.
+    if (words_.has("nan_gradient_sample"))
+      loss = loss + (batch[0].sum(1) * net_->parameters()[1].square().sum()).sqrt().mean();
     if (kind_ == "manual") {  // two losses, each with a forward of its own, for one update
       manual_backward(loss);
       manual_backward(net_->forward(batch[0]).square().mean());
@@ -137,6 +142,7 @@ class Net : public levin::LightningModule {
   }
   void validation_step(const levin::Batch& batch, int64_t) override {
     misbehave("validate");
+    if (words_.has("val_draws")) torch::rand({trainer().global_rank() + 3});
     log("val_loss", F::cross_entropy(net_->forward(batch[0]), batch[1]), {.sync_dist = true});
     log("val_samples", static_cast<double>(batch.size()), {.reduce_fx = levin::ReduceFx::sum, .sync_dist = true});
     if (words_.has("val_own")) log("val_own", batch[0].sum(), {.reduce_fx = levin::ReduceFx::max});

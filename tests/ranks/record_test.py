@@ -106,6 +106,17 @@ class RanksDiffer(ComparedRuns):
     def test_and_within_an_accumulation_window(self):
         self.assertEqual(self.check("nan_sample=75", "skip_nonfinite", accumulate=2)["global_step"], WINDOWS - 2)
 
+    def test_a_gradient_that_is_not_finite_skips_the_update_on_all(self):
+        for words in ((), ("clip",), ("precision=bf16-mixed",)):
+            report = self.check("nan_gradient_sample=75", "skip_nonfinite", *words, backends=BACKENDS[:1])
+            self.assertEqual(report["global_step"], WINDOWS - 2)
+        self.assertEqual(self.check("nan_gradient_sample=75", "skip_nonfinite", accumulate=2, backends=BACKENDS[:1])["global_step"],
+                         WINDOWS - 2)
+        status, errors = self.run_words("batch=4", "samples=192", "nan_gradient_sample=75", "record", "devices=2")
+        self.assertNotEqual(status, 0)
+        self.assertRegex(errors, r"the gradient of net.0.\w+ is nan in epoch 0, batch 9|"
+                                 r"a gradient is nan or inf in epoch 0, batch 9")
+
     def test_and_ends_the_run_where_the_policy_says_so(self):
         status, errors = self.run_words("batch=4", "samples=192", "nan_sample=75", "record", "devices=2")
         self.assertNotEqual(status, 0)

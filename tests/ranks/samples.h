@@ -19,6 +19,7 @@ inline Batch make_data(const Words& words) {
   const int64_t samples = words.number("samples", 8);
   auto x = torch::rand({samples, 8});
   if (words.has("nan_sample")) x[words.number("nan_sample", 0)].fill_(std::numeric_limits<float>::quiet_NaN());
+  if (words.has("nan_gradient_sample")) x[words.number("nan_gradient_sample", 0)].zero_();
   return {x, torch::arange(samples).remainder(3)};
 }
 

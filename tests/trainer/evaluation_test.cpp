@@ -116,6 +116,59 @@ TEST(Evaluation, TestsInInferenceModeAndValidatesInsideFitWithoutIt) {
   EXPECT_EQ(plain.gradients, Flags{false});
 }
 
+// Draws in every validation hook, and trains with dropout.
+struct Drawing : TinyModule {
+  at::Tensor training_step(const Batch& batch, int64_t) override {
+    return torch::mse_loss(layer->forward(torch::dropout(batch[0], 0.5, /*train=*/true)), batch[1]);
+  }
+  void validation_step(const Batch&, int64_t) override { validations.push_back(draw()); }
+  void on_validation_start() override { draw(); }
+  void on_validation_end() override { draw(); }
+  static double draw() { return torch::rand({3}).sum().item<double>(); }
+  std::vector<double> validations;
+};
+
+at::Tensor weight_after(const std::function<void(TrainerOptions&)>& change, const std::string& from = "") {
+  Drawing module;
+  TrainerOptions options = quiet(4, {});
+  change(options);
+  torch::manual_seed(5);
+  Trainer(options).fit(module, tiny_loader(24), tiny_loader(8), from);
+  return module.layer->weight.detach();
+}
+
+TEST(Evaluation, HowOftenAFitValidatesDoesNotChangeTheWeights) {
+  const at::Tensor without = weight_after([](TrainerOptions& o) { o.limit_val_batches = int64_t{0}; });
+  const std::vector<std::function<void(TrainerOptions&)>> changes = {
+      [](TrainerOptions&) {},
+      [](TrainerOptions& o) { o.num_sanity_val_steps = 0; },
+      [](TrainerOptions& o) { o.check_val_every_n_epoch = 2; },
+      [](TrainerOptions& o) { o.val_check_interval = 0.5; },
+      [](TrainerOptions& o) { o.limit_val_batches = int64_t{1}; },
+      [](TrainerOptions& o) { o.record_steps = true; }};
+  for (size_t k = 0; k < changes.size(); ++k) EXPECT_TRUE(torch::equal(weight_after(changes[k]), without)) << k;
+}
+
+// Saved in on_validation_end, which draws numbers too, and after it.
+TEST(Evaluation, AResumeAfterAValidationThatDrewNumbersIsExact) {
+  const TemporaryFolder folder;
+  const at::Tensor whole = weight_after([](TrainerOptions& o) { o.val_check_interval = 0.5; });
+  for (const bool at_once : {true, false}) {
+    const std::string path = folder / (at_once ? "at_once.ckpt" : "requested.ckpt");
+    const auto save = [&](Trainer& trainer, LightningModule&) {
+      if (trainer.sanity_checking() || trainer.seen_batches() != 9) return;
+      if (at_once) trainer.save_checkpoint(path);
+      if (!at_once) trainer.request_checkpoint({path});
+    };
+    (void)weight_after([&](TrainerOptions& o) {
+      o.val_check_interval = 0.5;
+      o.callbacks.push_back(LambdaCallback({.on_validation_end = save}));
+    });
+    const at::Tensor resumed = weight_after([](TrainerOptions& o) { o.val_check_interval = 0.5; }, path);
+    EXPECT_TRUE(torch::equal(resumed, whole)) << path;
+  }
+}
+
 TEST(Evaluation, AFailedRunLeavesNoStageBehind) {
   struct FailsOnce : MeanModule {
     void validation_step(const Batch& batch, int64_t batch_idx) override {

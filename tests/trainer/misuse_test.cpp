@@ -42,6 +42,77 @@ TEST(Misuse, WarnsOnceOfALossOverTwoShapes) {
   EXPECT_TRUE(holds(console.text(), {"training_step: mse_loss compares a tensor (4, 1) with one (4)", "squeeze(1)"}));
 }
 
+TEST(Misuse, EachWarningOfLibTorchIsShownOnceInARun) {
+  struct Warning : TinyModule {
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      if (batch_idx == 3) TORCH_WARN("another warning");
+      return torch::nn::functional::mse_loss(layer->forward(batch[0]), batch[1].squeeze(1));  // warns in each call
+    }
+    void validation_step(const Batch&, int64_t) override { TORCH_WARN("a warning of validation"); }
+  } module;
+  struct Counts : c10::WarningHandler {
+    void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
+    std::vector<std::string> texts;
+  } counts;
+  const CapturedConsole console;
+  const c10::WarningUtils::WarningHandlerGuard guard(&counts);
+  Trainer trainer(quiet(2, {}));
+  trainer.fit(module, tiny_loader(16), tiny_loader(16));
+  ASSERT_EQ(counts.texts.size(), 3U);
+  EXPECT_EQ(counts.texts[0], "a warning of validation");  // of the sanity check
+  EXPECT_TRUE(has(counts.texts[1], "is different to the input size")) << counts.texts[1];
+  EXPECT_EQ(counts.texts[2], "another warning");
+  EXPECT_EQ(c10::WarningUtils::get_warning_handler(), &counts) << "as before the fit";
+}
+
+std::string error_of_step(const std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>& loss) {
+  struct Step : TinyModule {
+    at::Tensor training_step(const Batch& batch, int64_t) override {
+      return loss(layer->forward(batch[0]).repeat({1, 3}), batch[1]);
+    }
+    std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> loss;
+  } module;
+  module.loss = loss;
+  return error_of([&] { Trainer(quiet(1, {})).fit(module, tiny_loader(16)); });
+}
+
+TEST(Misuse, ErrorsOfLibTorchAboutTypesSayWhatToDo) {
+  const char* const to_long = "convert them before the call, e.g. batch[1].to(torch::kLong).";
+  const char* const to_float = "e.g. batch[0].to(torch::kFloat)";
+  EXPECT_TRUE(holds(error_of_step([](const at::Tensor& output, const at::Tensor& target) {
+                      return torch::cross_entropy_loss(output, target.squeeze(1));
+                    }),
+                    {"training_step, epoch 0, batch 0, global step 0: ", "expected scalar type Long but found Float",
+                     to_long, "target_is_class"}));
+  EXPECT_TRUE(holds(error_of_step([](const at::Tensor& output, const at::Tensor& target) {
+                      return torch::nll_loss(output.log_softmax(1), target.squeeze(1).to(torch::kInt));
+                    }),
+                    {"expected scalar type Long but found Int", to_long}));
+  EXPECT_TRUE(holds(error_of_step([](const at::Tensor& output, const at::Tensor& target) {
+                      return torch::embedding(output, target).sum();
+                    }),
+                    {"scalar types: Long, Int", to_long}));
+  EXPECT_TRUE(holds(
+      error_of_step([](const at::Tensor& output, const at::Tensor& target) { return output.gather(1, target).sum(); }),
+      {"Expected dtype int64 for index", to_long}));
+  EXPECT_TRUE(holds(error_of_step([](const at::Tensor& output, const at::Tensor& target) {
+                      return output.sum() + torch::one_hot(target).sum();
+                    }),
+                    {"LongTensor", to_long}));
+  EXPECT_TRUE(holds(error_of_step([](const at::Tensor& output, const at::Tensor& target) {
+                      return output.sum() + output.index({target}).sum();
+                    }),
+                    {"tensors used as indices", to_long}));
+  EXPECT_TRUE(holds(error_of_step([](const at::Tensor& output, const at::Tensor&) {
+                      return torch::mm(output.t(), output.detach().to(torch::kDouble)).sum();
+                    }),
+                    {"same dtype", to_float}));
+  EXPECT_FALSE(has(error_of_step([](const at::Tensor& output, const at::Tensor&) {
+                     return output.view({7, 7}).sum();
+                   }),
+                   "torch::k"));
+}
+
 TEST(Misuse, SaysWhatAModuleWithoutParametersLacks) {
   struct Forgetful : LightningModule {
     at::Tensor training_step(const Batch& batch, int64_t) override { return layer->forward(batch[0]).mean(); }

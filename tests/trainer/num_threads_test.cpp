@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "callbacks/quiet_trainer.h"
-#include "levin/callbacks/model_checkpoint.h"
+#include "levin/callbacks/lambda_callback.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
@@ -73,7 +73,7 @@ TEST(NumThreads, AutoIsPrintedOnceWithTheTimes) {
   EXPECT_EQ(text.find("num_threads", at + 1), std::string::npos) << text;
 }
 
-TEST(NumThreads, AutoIsStoredAndNotMeasuredAgainAfterAResume) {
+TEST(NumThreads, AutoContinuesWithTheStoredNumberAndMeasuresAgain) {
   const ThreadsOf two(2);
   const TemporaryFolder folder;
   Slow module(1);
@@ -81,9 +81,14 @@ TEST(NumThreads, AutoIsStoredAndNotMeasuredAgainAfterAResume) {
   trainer.fit(module, tiny_loader(24));
   const std::string path = folder.path() + "/run.ckpt";
   trainer.save_checkpoint(path);
-  Slow resumed(1);
-  Trainer(quiet(14, {})).fit(resumed, tiny_loader(24), {}, path);
-  EXPECT_EQ(resumed.seen, std::set<int>{1});
+  Slow resumed(2);  // another machine
+  int first = 0;
+  const auto note_first = [&](Trainer&, LightningModule&, const Batch&, int64_t) {
+    if (first == 0) first = at::get_num_threads();
+  };
+  Trainer(quiet(20, {LambdaCallback({.on_train_batch_start = note_first})})).fit(resumed, tiny_loader(24), {}, path);
+  EXPECT_EQ(first, 1);
+  EXPECT_EQ(resumed.last, 2);
 }
 
 TEST(NumThreads, ANumberHoldsWhileTheRunLasts) {

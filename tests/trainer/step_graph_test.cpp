@@ -161,6 +161,41 @@ TEST(StepGraph, ABatchOfAnotherShapeRunsAsItIsAndIsToldOnce) {
   EXPECT_EQ(told, 1) << console.text();
 }
 
+// Of the shapes of the others, but the last one is a transposed tensor, or of another type.
+TEST(StepGraph, ABatchOfOtherStridesOrAnotherTypeIsNotReportedByItsShapes) {
+  for (const bool strides : {true, false}) {
+    std::vector<Batch> batches;
+    for (int64_t k = 0; k < 12; ++k) {
+      const at::Tensor x = torch::ones({4, 4}) * (0.1 * static_cast<double>(k));
+      const at::Tensor y = torch::ones({4, 1});
+      batches.push_back(
+          {k < 11 || !strides ? x : x.t().contiguous().t(), k < 11 || strides ? y : y.to(torch::kDouble)});
+    }
+    const CapturedConsole console;
+    TinyModule module;
+    TrainerOptions options = quiet(1, {});
+    options.record_steps = true;
+    struct Listed : Loader {
+      void start(int64_t, int64_t first) override { at = static_cast<size_t>(first); }
+      bool next(Batch& batch) override {
+        if (at == all.size()) return false;
+        batch = all[at++];
+        return true;
+      }
+      [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::ssize(all); }
+      std::vector<Batch> all;
+      size_t at = 0;
+    };
+    const auto loader = std::make_shared<Listed>();
+    loader->all = batches;
+    Trainer(options).fit(module, loader);
+    EXPECT_TRUE(
+        holds(console.text(), {strides ? "batch 11 has the strides (1, 4) in tensor 0 and the recorded step (4, 1)"
+                                       : "batch 11 has the type Double in tensor 1 and the recorded step Float"}));
+    EXPECT_FALSE(console.has("shapes"));
+  }
+}
+
 TEST(StepGraph, AnotherShapeInsideAWindowIsAddedToTheSameGradients) {
   const CapturedConsole console;
   const auto log = expect_the_same({.samples = 46, .epochs = 4, .options = [](TrainerOptions& o) {

@@ -15,6 +15,7 @@ levin_test(trainer TORCH FILES
   trainer/metric_places_test.cpp
   trainer/misuse_test.cpp
   trainer/mixed_precision_test.cpp
+  trainer/nonfinite_gradient_test.cpp
   trainer/nonfinite_loss_test.cpp
   trainer/optimization_test.cpp
   trainer/param_groups_test.cpp

@@ -30,10 +30,16 @@ TEST(ThreadTuner, KeepsTheFastest) {
   }
 }
 
-TEST(ThreadTuner, ChangesTheNumberOnlyForClearlyFasterSteps) {
-  ThreadTuner tuner(6);
-  EXPECT_EQ(measure(tuner, [](int threads) { return threads == 6 ? 0.01 : 0.0095; }), (std::set<int>{1, 2, 4, 6}));
-  EXPECT_EQ(tuner.threads(), 6) << "noise must not decide";
+TEST(ThreadTuner, TakesFewerThreadsWhereTimesAreEqual) {
+  ThreadTuner two(2);
+  measure(two, [](int threads) { return threads == 2 ? 0.167e-3 : 0.156e-3; });
+  EXPECT_EQ(two.threads(), 1);
+  ThreadTuner six(6);
+  EXPECT_EQ(measure(six, [](int threads) { return threads == 6 ? 0.0095 : 0.01; }), (std::set<int>{1, 2, 4, 6}));
+  EXPECT_EQ(six.threads(), 1) << "more threads gain no more than noise";
+  ThreadTuner eight(8);
+  measure(eight, [](int threads) { return threads == 1 ? 0.0115 : 0.01; });
+  EXPECT_EQ(eight.threads(), 2) << "the smallest of the numbers that are as fast as the fastest";
 }
 
 TEST(ThreadTuner, DoesNotTryOutWhatWouldTakeLong) {
@@ -89,13 +95,55 @@ TEST(ThreadTuner, SpendsLittleTimeOnMeasuring) {
   EXPECT_LT(measuring / seconds, 0.001);
 }
 
-TEST(ThreadTuner, ContinuesWithTheNumberOfAnEarlierFit) {
-  ThreadTuner tuner = ThreadTuner::continuing(8, 2);
-  for (int k = 0; k < 50; ++k) {
-    EXPECT_FALSE(tuner.add(0.01));
-    EXPECT_EQ(tuner.threads(), 2);
+TEST(ThreadTuner, NoticesWithinSecondsThatOtherProgramsTookTheCores) {
+  ThreadTuner tuner(2);
+  double seconds = 0;
+  const auto run = [&](double until, const Cost& cost) {
+    seconds = 0;
+    while (seconds < until) {
+      const double window = cost(tuner.threads());
+      seconds += window * static_cast<double>(tuner.windows());
+      (void)tuner.add(window);
+    }
+  };
+  run(30, [](int threads) { return threads == 2 ? 1e-4 : 1.6e-4; });
+  EXPECT_EQ(tuner.threads(), 2);
+  run(10, [](int threads) { return threads == 2 ? 22e-4 : 1.9e-4; });
+  EXPECT_EQ(tuner.threads(), 1);
+}
+
+// Measured while another program ran, which has ended; then one takes the cores again.
+TEST(ThreadTuner, ComparesWithTheTimesOfAQuietMachine) {
+  ThreadTuner tuner(2);
+  measure(tuner, [](int threads) { return threads == 2 ? 0.01 : 0.02; });
+  ASSERT_EQ(tuner.threads(), 2);
+  for (int k = 0; k < 100; ++k) EXPECT_FALSE(tuner.add(0.002));
+  measure(tuner, [](int threads) { return threads == 2 ? 0.01 : 0.003; });
+  EXPECT_EQ(tuner.threads(), 1);
+}
+
+TEST(ThreadTuner, SpendsLittleTimeWhereTimesVary) {
+  ThreadTuner tuner(2);
+  double measuring = 0, seconds = 0;
+  for (int k = 0; seconds < 3600; ++k) {
+    const double window = tuner.threads() == 2 ? 0.02 : k / 40 % 2 == 0 ? 0.006 : 0.012;
+    const double all = window * static_cast<double>(tuner.windows());
+    (tuner.threads() == 2 ? measuring : seconds) += all;
+    (void)tuner.add(window);
   }
-  EXPECT_EQ(ThreadTuner::continuing(2, 16).threads(), 2) << "on a smaller machine";
+  EXPECT_LT(measuring / seconds, 0.01);
+}
+
+TEST(ThreadTuner, MeasuresAgainFromTheNumberOfAnEarlierFit) {
+  ThreadTuner tuner(8, 2);
+  EXPECT_EQ(tuner.threads(), 2);
+  measure(tuner, [](int threads) { return 0.08 / threads; });
+  EXPECT_EQ(tuner.timed().front().threads, 2);
+  EXPECT_EQ(tuner.threads(), 8);
+  ThreadTuner same(8, 2);
+  measure(same, [](int threads) { return threads == 2 ? 0.01 : 0.02; });
+  EXPECT_EQ(same.threads(), 2);
+  EXPECT_EQ(ThreadTuner(2, 16).threads(), 2) << "on a smaller machine";
 }
 
 TEST(ThreadTuner, MakesTheSameChoiceFromTheSameTimes) {

@@ -9,6 +9,7 @@
 #include "levin/core/log.h"
 #include "levin/core/stop_signal.h"
 #include "levin/trainer/predict_outputs.h"
+#include "levin/trainer/random_state.h"
 #include "levin/trainer/run/averaging_optimizers.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/hook_caller.h"
@@ -170,6 +171,8 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   log::trainer.debug("{} begins", enum_word(stage_));
   const StageHooks& hooks = hooks_of(stage_);
   const bool inside_fit = run_.entry.stage == Stage::fit;
+  std::optional<RandomState> training_numbers;  // restored at the end: how often a fit validates must not change them
+  if (inside_fit) training_numbers.emplace();
   const int64_t every = run_.plan.reload_dataloaders_every_n_epochs;
   if (inside_fit && every > 0 && run_.progress.epoch - run_.fit.eval_loaded_in_epoch >= every)
     load_eval_loaders(run_, stage_);
@@ -194,6 +197,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   call_plain(run_, hooks.epoch_end, hooks.on_epoch_end, hooks.module_epoch_end);
   std::vector<Metrics> results = finish_metrics();
   if (inside_fit && !run_.entry.sanity_checking) {
+    training_numbers.emplace();  // what a checkpoint of on_validation_end holds
     run_.entry.before_validation.reset();
     run_.fit.epoch.rest = BatchRest::schedulers;
   }

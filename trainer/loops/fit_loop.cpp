@@ -100,7 +100,10 @@ void FitLoop::prepare_loaders() {
   load_train_loader(run_);
   if (run_.fit.resumed)
     run_.fit.train_loaded_in_epoch = loaded_in_epoch;  // reloads happen when they would have happened
-  if (has_validation_hooks(run_.plan, run_.entry) && !run_.entry.eval.loaded) load_eval_loaders(run_, Stage::validate);
+  if (has_validation_hooks(run_.plan, run_.entry) && !run_.entry.eval.loaded) {
+    const RandomState random_state;  // as in the sanity check, which loads them otherwise
+    load_eval_loaders(run_, Stage::validate);
+  }
   validation_.use_loader();
   warn_of_unlogged_epochs();
 }

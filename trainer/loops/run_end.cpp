@@ -16,6 +16,7 @@
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/memory_report.h"
 #include "levin/trainer/run/run_reporter.h"
+#include "levin/trainer/run/type_remedy.h"
 #include "levin/trainer/state/checkpoint.h"
 
 namespace levin {
@@ -157,7 +158,8 @@ void fail_run(Run& run) {
     report_exception(run, wrapped);
     throw wrapped;
   } catch (const c10::Error& error) {
-    const Error wrapped(failed_place(run) + ": " + error.what_without_backtrace());
+    const std::string text = error.what_without_backtrace();
+    const Error wrapped(failed_place(run) + ": " + text + type_remedy(text));
     report_exception(run, wrapped);
     throw wrapped;
   } catch (const std::exception& error) {

@@ -10,6 +10,7 @@
 #include "levin/core/log.h"
 #include "levin/core/standard_streams.h"
 #include "levin/core/stop_signal.h"
+#include "levin/core/warnings_once.h"
 #include "levin/core/write_errors.h"
 #include "levin/precision/default_dtype.h"
 #include "levin/strategies/launch/rank_process.h"
@@ -223,6 +224,7 @@ void run_entry_point(Run& run, LightningModule& module, DataModule* data, Stage 
                                .started = std::chrono::steady_clock::now(),
                                .running = true});
   const BackendSettings settings(run.plan);
+  const WarningsOnce warnings;
   const WriteErrorsScope writes;
   const StopSignalScope signals({.grace = run.options.stop_grace, .launcher_decides = launched_by_levin()});
   try {

@@ -12,8 +12,9 @@ namespace {
 constexpr double kMeasured = 0.1;      // seconds of steps with each number
 constexpr double kHopeless = 3.0;      // times the best: not measured any longer
 constexpr double kMuchSlower = 1.2;    // times the best: nothing beyond it is tried
-constexpr double kWorthIt = 0.9;       // times the present one: a change is worth it if it takes less
+constexpr double kEqual = 1.1;         // times the best: noise, so the smallest such number is taken
 constexpr double kSlowedDown = 1.5;    // times the usual: measured again
+constexpr double kLeastPatience = 10;  // times the last measurement: how long a slower step is tolerated
 constexpr double kLongestWait = 3600;  // seconds between two measurements
 
 std::vector<int> counts_up_to(int most) {
@@ -34,13 +35,6 @@ ThreadTuner::ThreadTuner(int most, int start) : counts_(counts_up_to(most)) {
   const int wanted = start > 0 ? start : most;
   const auto found = std::lower_bound(counts_.begin(), counts_.end(), wanted);
   begin(found == counts_.end() ? counts_.size() - 1 : static_cast<size_t>(found - counts_.begin()));
-}
-
-ThreadTuner ThreadTuner::continuing(int most, int chosen) {
-  ThreadTuner tuner(most, chosen);
-  if (tuner.threads() != chosen) return tuner;  // on another machine it is measured
-  tuner.phase_ = Phase::keep;
-  return tuner;
 }
 
 void ThreadTuner::begin(size_t first) {
@@ -102,35 +96,32 @@ bool ThreadTuner::next_count() {
   return true;
 }
 
-// Sums of large products differ in their last digits from one number of threads to another, so a number is kept unless
-// another one is clearly faster: then runs on one machine make the same choice.
+// Where times are equal, fewer threads leave cores to other programs, and lose less when those take them.
 void ThreadTuner::choose() {
-  const Timed& present = running_.front();
-  const Timed fastest = *std::min_element(running_.begin(), running_.end(),
-                                          [](const Timed& a, const Timed& b) { return a.seconds < b.seconds; });
-  const bool changed = fastest.seconds < kWorthIt * present.seconds;
-  const Timed chosen = changed ? fastest : present;
+  const int present = running_.front().threads;
+  Timed chosen{counts_.back() + 1, 0};
+  for (const Timed& one : running_) {
+    if (one.seconds <= kEqual * best() && one.threads < chosen.threads) chosen = one;
+  }
   at_ = static_cast<size_t>(std::lower_bound(counts_.begin(), counts_.end(), chosen.threads) - counts_.begin());
+  const bool changed = chosen.threads != present;
   again_in_ = changed ? 60 : std::min(2 * again_in_, kLongestWait);
   again_in_ = std::max(again_in_, 100 * spent_);
+  patience_ = changed ? kLeastPatience : 2 * patience_;
   usual_ = chosen.seconds;
   since_ = 0;
   slow_ = 0;
   phase_ = Phase::keep;
-  windows_ = windows_for(1, usual_, 1, 1000);
+  windows_ = windows_for(kMeasured, usual_, 1, 200);
   timed_ = std::exchange(running_, {});
 }
 
 // Measured again where steps have become slower, and from time to time: a run may have begun beside another program
 // that has ended since.
 void ThreadTuner::watch(double seconds) {
-  if (usual_ == 0) {
-    usual_ = seconds;
-    windows_ = windows_for(1, usual_, 1, 1000);
-    return;
-  }
+  if (seconds < usual_) usual_ += (seconds - usual_) / 10;
   slow_ = seconds > kSlowedDown * usual_ ? slow_ + 1 : 0;
-  const bool slower = slow_ >= 2 && since_ >= 10 * spent_;
+  const bool slower = slow_ >= 2 && since_ >= patience_ * spent_;
   if (counts_.size() > 1 && (slower || since_ >= again_in_)) begin(at_);
 }
 

@@ -16,11 +16,10 @@ class ThreadTuner {
     double seconds = 0;  // of one window
   };
 
-  /// Compares `most` threads and the powers of two below, beginning with `start` (0: `most`), and goes on to fewer and
-  /// to more as long as these are not much slower. `most`: at least 1.
+  /// Compares `most` threads and the powers of two below, beginning with `start` (the choice of an earlier fit; 0:
+  /// `most`), and continues with fewer and with more as long as these are not much slower. Of numbers with equal times
+  /// the smallest is chosen. `most`: at least 1.
   explicit ThreadTuner(int most, int start = 0);
-  /// Uses `chosen` threads, the choice of an earlier fit, and measures only when steps become slower.
-  [[nodiscard]] static ThreadTuner continuing(int most, int chosen);
 
   /// For the next windows.
   [[nodiscard]] int threads() const { return counts_[at_]; }
@@ -54,8 +53,10 @@ class ThreadTuner {
   double spent_ = 0;      // seconds of the last or running measurement
   double since_ = 0;      // seconds since it ended
   double again_in_ = 60;  // seconds until the next one, if nothing changes before
-  double usual_ = 0;      // seconds of a window with the chosen number; 0: not known yet
-  int slow_ = 0;          // times in a row that were much longer
+  double patience_ =
+      5;  // times `spent_`: how long after it slower steps begin the next one; doubled by one that changed nothing
+  double usual_ = 0;  // seconds of a window with the chosen number
+  int slow_ = 0;      // times in a row that were much longer
 };
 
 }  // namespace levin

@@ -23,6 +23,7 @@
 #include "levin/trainer/state/sharded_state.h"
 #include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/loss_weights.h"
+#include "levin/trainer/step/nonfinite_loss.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -51,7 +52,7 @@ std::vector<bool> has_gradient_on_any_rank(RankCollectives& ranks, const std::ve
 // yet; each continues with the mean, because the window's last backward averages what they hold.
 State window_gradients(Run& run) {
   State state;
-  if (run.fit.epoch.window.ended() || run.fit.epoch.batch_running) return state;
+  if (run.fit.epoch.window.ended() || run.fit.epoch.batch_running || run.fit.epoch.window.spoilt) return state;
   if (run.strategy->has_sharded_weights()) return reduced_gradients(*run.strategy, *run.entry.module);
   const auto parameters = run.entry.module->named_parameters();
   if (!run.has_peers() || run.entry.failing) {
@@ -103,6 +104,8 @@ void put_other_ranks(Run& run, State& checkpoint) {
 State run_state(Run& run) {
   // Called before gradients are averaged over ranks.
   if (!run.entry.failing && !run.fit.epoch.batch_running && !run.fit.epoch.window.ended()) agree_on_weights(run, true);
+  State gradients = window_gradients(run);
+  if (!keep_window_gradients(run, gradients)) gradients = State();
   State checkpoint;
   checkpoint.set<int64_t>("epoch", run.progress.epoch);
   checkpoint.set<int64_t>("global_step", run.progress.global_step);
@@ -124,7 +127,7 @@ State run_state(Run& run) {
   }
   checkpoint.put("precision", run.precision->state());
   if (run.entry.data != nullptr) checkpoint.put("data", run.entry.data->state());
-  checkpoint.put("gradients", window_gradients(run));
+  checkpoint.put("gradients", gradients);
   checkpoint.put("rng", random_state());
   put_other_ranks(run, checkpoint);
   return checkpoint;

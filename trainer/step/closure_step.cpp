@@ -1,9 +1,13 @@
 #include "levin/trainer/step/closure_step.h"
 
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
 
+#include <cmath>
 #include <utility>
+#include <vector>
 
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/step/nonfinite_loss.h"
@@ -14,8 +18,45 @@ namespace levin {
 
 namespace {
 
-// Thrown to leave the optimizer's step before it has changed anything.
+// Thrown to leave the optimizer's step; its changes are undone.
 struct GivenUp {};
+
+// The parameters at the start of a step, which evaluates the loss in other places too.
+class StartOfStep {
+ public:
+  explicit StartOfStep(const Optimizer& optimizer) : params_(optimizer.parameters()) {
+    for (const auto& param : params_) values_.push_back(param.detach().clone());
+  }
+  void restore() const {
+    const at::NoGradGuard no_grad;
+    if (!params_.empty()) at::_foreach_copy_(params_, values_);
+  }
+
+ private:
+  std::vector<at::Tensor> params_, values_;
+};
+
+bool searches_line(const Optimizer& optimizer) {
+  const ConfigNode options = optimizer.written_options();
+  const ConfigNode* search = options.find("line_search_fn");
+  return search != nullptr && !search->is_null();
+}
+
+// Whether the optimizer may continue with the loss and the gradients of an evaluation, the same on all ranks; applies
+// the policy otherwise. A line search tries points where the loss may be inf or nan, and returns from them.
+bool keep_evaluation(Run& run, const Optimizer& optimizer, const at::Tensor& loss) {
+  if (run.fit.nonfinite_loss == NonFiniteLoss::ignore) return true;
+  const double value = loss.defined() ? loss.item().toDouble() : 0;
+  if (!std::isfinite(value)) {
+    if (searches_line(optimizer)) return true;
+    act_on_nonfinite(run, value);
+    return false;
+  }
+  const at::Tensor found = found_nonfinite(run, optimizer);
+  if (!found.defined() || found.item().toDouble() == 0) return true;
+  act_on_nonfinite_gradient(run);
+  return false;
+}
 
 }  // namespace
 
@@ -32,6 +73,7 @@ at::Tensor loss_of_ranks(RankCollectives& ranks, const at::Tensor& loss) {
 at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx, bool skipped) {
   if (skipped && !run.has_peers()) return {};
   Optimizer& optimizer = run.fit.optimizers[0].optimizer();
+  const StartOfStep start(optimizer);
   at::Tensor first_loss;
   bool is_first = true;
   const auto judge = [&](const at::Tensor& loss) {
@@ -50,11 +92,16 @@ at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx, bo
       const at::Tensor loss = loss_of_ranks(*run.strategy, pass.loss);
       if (!loss.defined() && run.has_peers()) throw GivenUp();  // no rank has anything to compute
       is_first = false;
+      if (!keep_evaluation(run, optimizer, loss)) throw GivenUp();
       before_update(run, optimizer);
       return loss;
     });
   } catch (const GivenUp&) {
+    start.restore();
     return first_loss;
+  } catch (...) {
+    start.restore();
+    throw;
   }
   count_step(run.progress, run.fit.epoch);
   return first_loss;

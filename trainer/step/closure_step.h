@@ -14,8 +14,9 @@ class Optimizer;
 struct Run;
 
 /// Automatic optimization: a pass for each evaluation; returns the first loss, detached. `skipped`: this rank has
-/// nothing to compute. TrainerOptions::nonfinite_loss applies to the first loss, before anything is updated; later ones
-/// are trial points of a line search, which may have any value. Every rank calls it.
+/// nothing to compute. TrainerOptions::nonfinite_loss applies to the loss and the gradients of every evaluation, except
+/// to a loss at a trial point of a line search. A step that is given up, or fails, leaves the parameters as they were
+/// before it. Every rank calls it.
 [[nodiscard]] at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx, bool skipped);
 
 /// The mean of the ranks' losses, so that all of them search along the same line; gradients are means too. A

@@ -3,6 +3,7 @@
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
@@ -65,30 +66,37 @@ const at::Tensor& LateCheck::kept_flag_of_ranks(const at::Tensor& heard) {
   return flag_;
 }
 
-void LateCheck::begin(const Run& run, const at::Tensor& loss, const at::Tensor& heard) {
+void LateCheck::add_gradients(const Run& run, at::Tensor flag) const {
+  if (!checks_gradients(run)) return;
+  mark_nonfinite_gradients(flag, one_, *run.fit.optimizers[0].shared());
+  if (run.strategy->has_sharded_gradients()) flag.copy_(run.strategy->sum_on_device(flag).sign_());
+}
+
+at::Tensor LateCheck::with_flag(const at::Tensor& loss, const at::Tensor& flag) {
+  return at::stack({loss.reshape({}).to(at::kDouble), flag.to(at::kDouble)});
+}
+
+void LateCheck::begin(const Run& run, const at::Tensor& flag, const at::Tensor& loss, const at::Tensor& heard) {
   reads_notes_ = heard.defined();
-  reads_loss_ = reads_notes_ && loss.defined() && run.fit.step_graph != nullptr;
-  if (reads_loss_) {
-    loss_read_.begin(loss);
-  } else if (reads_notes_) {
-    loss_ = loss;
-  }
-  read_.begin(reads_notes_ ? heard : loss);
+  if (reads_notes_) notes_read_.begin(heard);
+  const bool reads_both = loss.defined() && loss.dim() == 1;
+  flag_read_.begin(reads_both ? loss : flag);
+  loss_ = reads_both ? at::Tensor() : loss;
   open_ = loss_place(run);
 }
 
 void LateCheck::finish() {
   if (!open_) return;
   const LossPlace place = *std::exchange(open_, std::nullopt);
-  const at::Tensor& read = read_.wait();
-  if (!reads_notes_) {
-    const auto loss = read.item<double>();
-    if (!std::isfinite(loss)) stop_for_loss(place, loss);
-    return;
-  }
-  const at::Tensor loss = reads_loss_ ? loss_read_.wait() : std::exchange(loss_, at::Tensor());
-  heard_ |= notes_of(read);
-  if (heard_.take(RankNote::nonfinite_loss)) stop_for_loss(place, loss.defined() ? loss.item().toDouble() : 0);
+  const at::Tensor& read = flag_read_.wait();
+  if (reads_notes_) heard_ |= notes_of(notes_read_.wait());
+  const at::Tensor loss = read.dim() == 1 ? read[0] : std::exchange(loss_, at::Tensor());
+  const bool found = (read.dim() == 1 ? read[1] : read).item().toDouble() != 0;
+  const bool of_loss = heard_.take(RankNote::nonfinite_loss);
+  if (!found && !of_loss) return;
+  const double value = loss.defined() ? loss.item().toDouble() : 0;
+  if (of_loss || !std::isfinite(value)) stop_for_loss(place, value);
+  stop_for_gradient(place);
 }
 
 std::string device_wait_text(const Run& run) {

@@ -1,14 +1,15 @@
-// Checks a window's loss on a device while the device computes the next window: with nonfinite_loss: stop, the host has
-// nothing to decide before that.
+// Checks a window's loss and gradients on a device while the device computes the next window: with nonfinite_loss:
+// stop, the host has nothing to decide before that.
 //
 // Note [Late checks]
-// The device itself leaves out the update of a window whose loss is not finite (Optimizer::step_unless). The host
-// learns of it before it launches the next update, or before anything is to be kept: a checkpoint, a validation, the
-// end of an epoch. So nothing is ever updated with such a loss, and no state is kept that counts its update; the error
-// comes one window later, and names the batch. With several ranks the same flag comes from what they said with their
-// gradients, and the host hears the rest of it (a stop, a signal) one window later too, all ranks at the same place.
-// A recorded window is launched as a whole, with its update, before the host reads the one before, or the device would
-// wait for that: its flag also holds the flags of all windows before, so after such a loss nothing is updated.
+// The device itself leaves out the update of a window whose loss or gradient is not finite (Optimizer::step_unless).
+// The host learns of it before it launches the next update, or before anything is to be kept: a checkpoint, a
+// validation, the end of an epoch. So nothing is ever updated with such a loss, and no state is kept that counts its
+// update; the error comes one window later, and names the batch. With several ranks the same flag comes from what they
+// said with their gradients, and the host hears the rest of it (a stop, a signal) one window later too, all ranks at
+// the same place. A recorded window is launched as a whole, with its update, before the host reads the one before, or
+// the device would wait for that: its flag also holds the flags of all windows before, so after such a loss nothing is
+// updated.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -45,9 +46,15 @@ class LateCheck {
   [[nodiscard]] static at::Tensor flag_of_ranks(const at::Tensor& heard);
   /// The same, or if it was 1 before: for recorded steps.
   [[nodiscard]] const at::Tensor& kept_flag_of_ranks(const at::Tensor& heard);
-  /// Of a window whose update was launched; `loss`: () its sum of losses; `heard`: the notes of all ranks, undefined
-  /// with a single one. Does not block. In a recorded step both are read before its next replay writes to them.
-  void begin(const Run& run, const at::Tensor& loss, const at::Tensor& heard);
+  /// Sets `flag`, one of those above, to 1 also where a gradient of the window that the policy does not ignore is not
+  /// finite, on any rank. Does not block. Every rank.
+  void add_gradients(const Run& run, at::Tensor flag) const;
+  /// Returns (2) float64: the loss and the flag of a recorded step, which begin() reads together in place of the loss.
+  [[nodiscard]] static at::Tensor with_flag(const at::Tensor& loss, const at::Tensor& flag);
+  /// Begins the check of a window whose update was launched. `flag`: what the update was given; `loss`: () the window's
+  /// sum of losses, or with_flag(), which is read before the next replay writes to it; `heard`: the notes of all ranks,
+  /// undefined with a single one. Does not block.
+  void begin(const Run& run, const at::Tensor& flag, const at::Tensor& loss, const at::Tensor& heard);
   /// Does nothing if no check is open. Blocks until the device has computed that window. Throws NonFiniteLossError.
   void finish();
   /// The other notes of windows that were finished, once.
@@ -55,10 +62,9 @@ class LateCheck {
 
  private:
   at::Tensor flag_, one_;  // of the device; made once, because each of them would be a kernel in every step
-  LateRead read_;          // of the loss, or of what all ranks said
-  at::Tensor loss_ = {};   // of the open window, if ranks said something: read if it is not finite
-  LateRead loss_read_;     // of it, where a recorded step will write to it
-  bool reads_loss_ = false;
+  LateRead flag_read_;     // or of with_flag()
+  LateRead notes_read_;    // of what all ranks said
+  at::Tensor loss_ = {};   // of the open window, not recorded: read if something in it is not finite
   bool reads_notes_ = false;
   RankNotes heard_ = {};
   std::optional<LossPlace> open_ = std::nullopt;

@@ -6,6 +6,7 @@
 #include "levin/precision/grad_scaler.h"
 #include "levin/trainer/run/run_access.h"
 #include "levin/trainer/step/closure_step.h"
+#include "levin/trainer/step/nonfinite_loss.h"
 #include "levin/trainer/step/update.h"
 
 namespace levin {
@@ -15,7 +16,9 @@ void LightningOptimizer::step(const Optimizer::Closure& closure) {
   if (closure) return step_with(closure);
   run.entry.time_split.enter(StepPart::optimizer);
   unscale_gradients();
-  const bool overflow = read_window(run, std::exchange(found_inf_, at::Tensor())) == WindowResult::overflow;
+  const bool scales = run.precision->scaler() != nullptr;
+  const at::Tensor found = scales ? std::exchange(found_inf_, at::Tensor()) : found_nonfinite(run, *optimizer_);
+  const bool overflow = read_window(run, found) == WindowResult::overflow;
   run.fit.batch_overflowed = run.fit.batch_overflowed.value_or(false) || overflow;
   stepped_in_batch_ = true;
   if (overflow) {
@@ -37,7 +40,7 @@ void LightningOptimizer::step_with(const Optimizer::Closure& closure) {
   }
   optimizer_->step([&] {
     at::Tensor loss = closure();
-    (void)read_window(run, {});
+    (void)read_window(run, found_nonfinite(run, *optimizer_));
     before_update(run, *optimizer_);
     return loss_of_ranks(*run.strategy, loss);
   });

@@ -74,16 +74,23 @@ bool has_heard(const Run& run) {
   return run.has_peers() && (run.strategy->device().is_cpu() || run.strategy->has_notes_on_device());
 }
 
+// Applies the policy to what was found in a window.
+WindowResult act_on_flags(Run& run, bool of_loss, bool of_gradient, const at::Tensor& loss) {
+  if (of_loss) act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
+  if (of_loss) return WindowResult::nonfinite;
+  if (!of_gradient) return WindowResult::good;
+  if (run.precision->scaler() != nullptr) return WindowResult::overflow;
+  act_on_nonfinite_gradient(run);
+  return WindowResult::nonfinite;
+}
+
 // For ranks that have heard. Their reduced gradients are the same, unless they are sharded.
 WindowResult read_notes(Run& run, const at::Tensor& loss, at::Tensor found_inf) {
   if (found_inf.defined() && run.strategy->has_sharded_gradients()) {
     found_inf = run.strategy->sum_on_device(found_inf);
   }
-  if (run.fit.heard.take(RankNote::nonfinite_loss)) {
-    act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
-    return WindowResult::nonfinite_loss;
-  }
-  return found_inf.defined() && found_inf.item().toDouble() != 0 ? WindowResult::overflow : WindowResult::good;
+  const bool of_loss = run.fit.heard.take(RankNote::nonfinite_loss);
+  return act_on_flags(run, of_loss, found_inf.defined() && found_inf.item().toDouble() != 0, loss);
 }
 
 }  // namespace
@@ -135,16 +142,12 @@ WindowResult judge_window(Run& run, const at::Tensor& flags, const at::Tensor& l
   if (run.fit.batches != nullptr) run.fit.batches->send_ahead();  // the device has the step to compute meanwhile
   if (run.fit.late_check != nullptr) {
     finish_late_check_and_hear(run);  // of the window before
-    run.fit.late_check->begin(run, loss, heard);
+    run.fit.late_check->begin(run, flags, loss, heard);
     return WindowResult::good;
   }
   const at::Tensor here = read_flags(run, flags);
   const auto* read = static_cast<const float*>(here.const_data_ptr());
-  if (read[0] != 0) {
-    act_on_nonfinite(run, loss.defined() ? loss.item().toDouble() : 0);
-    return WindowResult::nonfinite_loss;
-  }
-  return here.numel() > 1 && read[1] != 0 ? WindowResult::overflow : WindowResult::good;
+  return act_on_flags(run, read[0] != 0, here.numel() > 1 && read[1] != 0, loss);
 }
 
 WindowResult read_window(Run& run, const at::Tensor& found_inf) {

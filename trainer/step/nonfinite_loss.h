@@ -1,4 +1,12 @@
-// What a run does about a loss that is nan or inf: TrainerOptions::nonfinite_loss.
+// What a run does about a loss, or a gradient of a finite loss, that is nan or inf: TrainerOptions::nonfinite_loss.
+//
+// Note [A finite loss with a gradient that is not finite]
+// sqrt, norm and pow have such gradients at 0, also where where() leaves the result out, and so has a sum that
+// overflows in backward. An update with one element of nan makes the parameter nan for good, and clipping by norm all
+// parameters. So gradients are judged once per window, after they are reduced and unscaled, before
+// on_before_optimizer_step, clipping and the update. On a CPU the host reads them, once; on a device, and in a recorded
+// step, one operator sets a flag, which is read with the flag of the loss. With a loss scaler such a gradient counts as
+// an overflow.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,7 +15,7 @@
 
 namespace levin {
 
-/// Of which batches a loss is.
+/// The batches from which a loss, or a gradient, was computed.
 struct LossPlace {
   int64_t epoch = 0;
   int64_t first_batch = 0;  // of its epoch
@@ -18,6 +26,8 @@ struct LossPlace {
 [[nodiscard]] LossPlace loss_place(const Run& run);
 /// Throws NonFiniteLossError about a loss that was not used.
 [[noreturn]] void stop_for_loss(const LossPlace& place, double value);
+/// Throws NonFiniteLossError about a gradient that was not used.
+[[noreturn]] void stop_for_gradient(const LossPlace& place);
 
 /// Whether the losses (one element, or undefined: none) of all ranks are finite, or the policy is to ignore them.
 /// Otherwise applies the policy. Reads the value: waits for the device, and with several ranks for the others. Every
@@ -38,5 +48,24 @@ void mark_if_not_finite(at::Tensor flag, const at::Tensor& loss);
 
 /// Whether keep_or_note only records losses: if reading a loss makes the host wait, or gradients are read anyway.
 [[nodiscard]] bool notes_losses(const Run& run);
+
+/// Returns whether gradients are judged: unless the policy ignores them, or a loss scaler does it.
+[[nodiscard]] bool checks_gradients(const Run& run);
+
+/// Returns what read_window takes: () float32 on the run's device, 1 if a gradient of `optimizer` on this rank is nan
+/// or inf, else 0; undefined if it need not be judged. Does not block on a device.
+[[nodiscard]] at::Tensor found_nonfinite(const Run& run, const Optimizer& optimizer);
+
+/// Sets `flag`, () float32, to 1 if a gradient of `optimizer` is nan or inf; else leaves it. `one`: () float32 on the
+/// same device. Does not block.
+void mark_nonfinite_gradients(at::Tensor flag, const at::Tensor& one, const Optimizer& optimizer);
+
+/// Same as act_on_nonfinite, for a gradient.
+void act_on_nonfinite_gradient(Run& run);
+
+/// Returns whether `gradients`, of a window that is still open, are finite on all ranks, so that a checkpoint may
+/// contain them. Otherwise applies the policy now; while the run is failing the window is only marked as one without an
+/// update. Every rank, unless the run is failing.
+[[nodiscard]] bool keep_window_gradients(Run& run, const State& gradients);
 
 }  // namespace levin

@@ -73,10 +73,37 @@ std::string why_not_recorded(const Batch& batch) {
          ", which a step reads on the host, and a recorded step does so once and not at each batch";
 }
 
-std::string shapes_text(const Batch& batch) {
-  std::string text;
-  for (const auto& tensor : batch.tensors) text += (text.empty() ? "" : ", ") + shape_text(tensor.sizes());
-  return text;
+std::string difference_text(const Batch& batch, const Batch& recorded) {
+  const auto shapes = [](const Batch& of) {
+    std::string text;
+    for (const auto& tensor : of.tensors) text += (text.empty() ? "" : ", ") + shape_text(tensor.sizes());
+    return text;
+  };
+  const std::string own = shapes(batch), others = shapes(recorded);
+  if (own != others || batch.count() != recorded.count()) {
+    return "has the shapes " + own + " and the recorded step " + others +
+           " (drop_last leaves out a smaller last batch)";
+  }
+  for (size_t i = 0; i < batch.count(); ++i) {
+    const at::Tensor& one = batch.tensors[i];
+    const at::Tensor& other = recorded.tensors[i];
+    const auto differs = [i](const std::string& what, const std::string& here, const std::string& there,
+                             const std::string& advice = "") {
+      return "has " + what + ' ' + here + " in tensor " + std::to_string(i) + " and the recorded step " + there +
+             advice;
+    };
+    const std::string more = why_more_than_memory(one);
+    if (!more.empty()) return "has a tensor, " + std::to_string(i) + ", that " + more;
+    if (one.scalar_type() != other.scalar_type()) {
+      return differs("the type", at::toString(one.scalar_type()), at::toString(other.scalar_type()));
+    }
+    if (one.device() != other.device()) return differs("the device", one.device().str(), other.device().str());
+    if (one.strides() != other.strides()) {
+      return differs("the strides", shape_text(one.strides()), shape_text(other.strides()),
+                     " (contiguous() gives them the same)");
+    }
+  }
+  return "has different fields from the recorded step";
 }
 
 }  // namespace levin

@@ -30,7 +30,8 @@ class RecordedBatch {
 /// Why steps on this batch cannot be recorded, a clause; "": they can.
 [[nodiscard]] std::string why_not_recorded(const Batch& batch);
 
-/// "(32, 16), (32)"
-[[nodiscard]] std::string shapes_text(const Batch& batch);
+/// Returns in what `batch`, which does not fit, differs from the batch of the recorded step: a clause, "has the shapes
+/// …".
+[[nodiscard]] std::string difference_text(const Batch& batch, const Batch& recorded);
 
 }  // namespace levin

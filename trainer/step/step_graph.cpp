@@ -196,10 +196,9 @@ void StepGraph::stop() {
 
 at::Tensor StepGraph::run_as_it_is(const Batch& batch, int64_t batch_idx, const WindowPart& window) {
   if (!inputs_.empty() && !run_.fit.skip_batch && !inputs_.fits(batch) && !std::exchange(told_of_shape_, true)) {
-    Console::instance().warn(
-        about_recording("batch " + std::to_string(batch_idx) + " has the shapes " + shapes_text(batch) +
-                        " and the recorded step " + shapes_text(inputs_.batch()) +
-                        ", so such batches are not repeated from the recording (drop_last leaves them out)."));
+    Console::instance().warn(about_recording("batch " + std::to_string(batch_idx) + ' ' +
+                                             difference_text(batch, inputs_.batch()) +
+                                             ", so such batches are not repeated from the recording."));
   }
   return run_plain(batch, batch_idx, window);
 }

@@ -11,6 +11,7 @@
 #include "levin/trainer/run/update_scope.h"
 #include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/loss_weights.h"
+#include "levin/trainer/step/nonfinite_loss.h"
 #include "levin/trainer/step/step_notes.h"
 
 namespace levin {
@@ -42,22 +43,39 @@ void count_step(Progress& progress, Epoch& epoch) {
 
 namespace {
 
-// Of a recorded window, undefined if there is nothing to judge: 1 where it must not be updated. With a late check also
-// if that was so before.
-at::Tensor recorded_flags(Run& run, const at::Tensor& found_inf) {
-  const StepNotes& notes = *run.fit.recording;
-  LateCheck* check = run.fit.late_check.get();
-  if (check == nullptr) return window_flags(run, notes.loss, found_inf);
-  if (notes.heard.defined()) return check->kept_flag_of_ranks(notes.heard);
-  return notes.loss.defined() ? check->flag(notes.loss) : at::Tensor();
+// What read_window takes besides the losses. Unscales the gradients if there is a scaler.
+at::Tensor judged_gradients(Run& run) {
+  if (run.fit.optimizers.empty()) return {};
+  const Optimizer& optimizer = run.fit.optimizers[0].optimizer();  // automatic: one optimizer
+  GradScaler* scaler = run.precision->scaler();
+  return scaler != nullptr ? scaler->unscale_(optimizer.parameters()) : found_nonfinite(run, optimizer);
+}
+
+// Of a window that is checked late, undefined if there is nothing to judge: 1 where it must not be updated, and in a
+// recorded step also if that was so before.
+at::Tensor late_flag(Run& run, const at::Tensor& loss, const at::Tensor& heard) {
+  LateCheck& check = *run.fit.late_check;
+  at::Tensor flag;
+  if (heard.defined()) {
+    flag = run.fit.recording != nullptr ? check.kept_flag_of_ranks(heard) : LateCheck::flag_of_ranks(heard);
+  } else if (loss.defined()) {
+    flag = check.flag(loss);
+  }
+  if (flag.defined()) check.add_gradients(run, flag);
+  return flag;
 }
 
 // See Note [What a recorded step leaves to the host] in step_graph.h: the device decides here, and the host reads
 // later.
-void record_update(Run& run, const at::Tensor& found_inf) {
+void record_update(Run& run) {
   StepNotes& notes = *run.fit.recording;
   notes.loss = std::exchange(run.fit.epoch.window.unread_loss, at::Tensor());
-  notes.flags = recorded_flags(run, found_inf);
+  if (run.fit.late_check == nullptr) {
+    notes.flags = window_flags(run, notes.loss, judged_gradients(run));
+  } else {
+    notes.flags = late_flag(run, notes.loss, notes.heard);
+    if (notes.loss.defined()) notes.loss = LateCheck::with_flag(notes.loss, notes.flags);
+  }
   Optimizer& optimizer = run.fit.optimizers[0].optimizer();
   before_update(run, optimizer);
   const HookScope scope(run.entry, Hook::optimizer_step);
@@ -70,17 +88,12 @@ void record_update(Run& run, const at::Tensor& found_inf) {
 
 // See Note [Late checks] in late_check.h.
 void update_before_check(Run& run) {
-  LateCheck& check = *run.fit.late_check;
   const at::Tensor loss = std::exchange(run.fit.epoch.window.unread_loss, at::Tensor());
   const at::Tensor heard = std::exchange(run.fit.epoch.window.heard, at::Tensor());
   at::Tensor flag;
   {
     const RankWait waiting(device_wait_text(run));
-    if (heard.defined()) {
-      flag = LateCheck::flag_of_ranks(heard);
-    } else if (loss.defined()) {
-      flag = check.flag(loss);
-    }
+    flag = late_flag(run, loss, heard);
     if (run.fit.batches != nullptr) run.fit.batches->send_ahead();
     finish_late_check_and_hear(run);  // of the window before: the device has this one to compute meanwhile
   }
@@ -90,7 +103,7 @@ void update_before_check(Run& run) {
     const HookScope scope(run.entry, Hook::optimizer_step);
     step_optimizer(run, [&] { flag.defined() ? optimizer.step_unless(flag) : optimizer.step(); });
   }
-  if (flag.defined()) check.begin(run, loss, heard);
+  if (flag.defined()) run.fit.late_check->begin(run, flag, loss, heard);
   count_window(run, WindowResult::good);
 }
 
@@ -105,14 +118,9 @@ void update(Run& run, const WindowPart& window) {
     multiply_gradients(run.fit, static_cast<double>(epoch.window.size) / static_cast<double>(epoch.window.seen));
   }
   const ProfilerScope profile(run.profiler.get(), "optimizer_step");
-  GradScaler* scaler = run.precision->scaler();
-  at::Tensor found_inf;
-  if (scaler != nullptr && !run.fit.optimizers.empty()) {
-    found_inf = scaler->unscale_(run.fit.optimizers[0].optimizer().parameters());  // automatic: one optimizer
-  }
-  if (run.fit.recording != nullptr) return record_update(run, found_inf);
+  if (run.fit.recording != nullptr) return record_update(run);
   if (run.fit.late_check != nullptr) return update_before_check(run);
-  const WindowResult finding = read_window(run, found_inf);
+  const WindowResult finding = read_window(run, judged_gradients(run));
   if (finding == WindowResult::good) {
     for (auto& wrapped : run.fit.optimizers) {
       before_update(run, wrapped.optimizer());
@@ -126,7 +134,7 @@ void update(Run& run, const WindowPart& window) {
 
 // In Lightning a skipped step advances global_step and the schedulers; here they stay, because nothing was trained.
 void count_window(Run& run, WindowResult finding) {
-  if (finding == WindowResult::nonfinite_loss) return;
+  if (finding == WindowResult::nonfinite) return;
   if (finding == WindowResult::good) count_step(run.progress, run.fit.epoch);
   if (run.precision->scaler() != nullptr) move_scale(run, finding == WindowResult::overflow);
 }
