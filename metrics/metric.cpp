@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
+#include <c10/core/InferenceMode.h>
 
 #include <sstream>
 #include <utility>
@@ -49,7 +50,9 @@ size_t Metric::add_state(const std::string& name, StateReduce reduce, const at::
   return names_.size() - 1;
 }
 
+// Also where an evaluation resets it: training could not change tensors of inference mode.
 void Metric::reset() {
+  const c10::InferenceMode plain(false);
   for (size_t k = 0; k < values_.size(); ++k) {
     if (initial_[k].defined()) values_[k] = initial_[k].clone();
     pieces_[k].clear();
@@ -85,6 +88,7 @@ void Metric::begin_update(at::Device device) {
 }
 
 void Metric::move_to(at::Device device) {
+  const c10::InferenceMode plain(false);  // the initial values outlive the evaluation
   for (size_t k = 0; k < values_.size(); ++k) {
     if (initial_[k].defined() && initial_[k].device() != device) initial_[k] = initial_[k].to(device);
     if (values_[k].defined() && values_[k].device() != device) values_[k] = values_[k].to(device);

@@ -71,6 +71,7 @@ std::shared_ptr<void> FSDP::model_sharded_context(bool training) {
 
 void FSDP::place(torch::nn::Module& module) {
   if (!places_by_unit_) return ParallelStrategy::place(module);
+  keep_module(module);
   place_buffers(module, device());
 }
 
@@ -223,10 +224,12 @@ at::Tensor FSDP::finish_backward(const at::Tensor& own) {
 }
 
 void FSDP::begin_evaluation() {
+  ParallelStrategy::begin_evaluation();
   if (engine_ && engine_->gatherer) engine_->gatherer->keep_all();
 }
 
 void FSDP::end_evaluation() {
+  ParallelStrategy::end_evaluation();
   if (engine_ && engine_->gatherer) engine_->gatherer->free_all();
 }
 

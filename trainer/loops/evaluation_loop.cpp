@@ -177,6 +177,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   EvalMode eval_mode(*run_.entry.module, hooks.phase);
   const WholeWeights whole_weights(*run_.strategy);
   const AverageScope averages(run_, inside_fit);
+  RankZeroBuffers buffers(run_);
   run_.refresh_callback_metrics();
   run_.entry.phase = hooks.phase;
   run_.entry.eval_metrics.reset();
@@ -185,6 +186,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   run_.entry.place = {Hook::none, 1, -1, 1};
   call_plain(run_, hooks.start, hooks.on_start, hooks.module_start);
   call_plain(run_, hooks.epoch_start, hooks.on_epoch_start, hooks.module_epoch_start);
+  buffers.renew();
   run_batches(limit);
   if (run_.has_peers()) answer_together();
   run_.entry.eval_on_step = false;
