@@ -2,6 +2,8 @@
 
 #include <torch/nn/modules/batchnorm.h>
 
+#include "levin/strategies/rank_collectives.h"
+
 namespace levin::detail {
 
 namespace {
@@ -32,9 +34,18 @@ BatchNormRecount::BatchNormRecount(torch::nn::Module& module) {
       const auto momentum = layer.options.momentum();
       layer.options.momentum(std::nullopt);  // the mean over all batches
       layer.reset_running_stats();
+      statistics_.push_back(layer.running_mean);
+      statistics_.push_back(layer.running_var);
       restore_.push_back([child, &layer, momentum] { layer.options.momentum(momentum); });
     });
   }
+}
+
+// Each rank's statistics are a mean over its batches, and all ranks have the same number of batches.
+void BatchNormRecount::average(RankCollectives& ranks) const {
+  if (ranks.world_size() == 1) return;
+  const torch::NoGradGuard no_grad;
+  for (at::Tensor statistic : statistics_) statistic.copy_(ranks.reduce(statistic, ReduceOp::mean));
 }
 
 BatchNormRecount::~BatchNormRecount() {

@@ -1,11 +1,17 @@
 // Helpers for callbacks that handle BatchNorm layers.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <vector>
 
 namespace torch::nn {
 class Module;
+}
+
+namespace levin {
+class RankCollectives;
 }
 
 namespace levin::detail {
@@ -22,11 +28,15 @@ class BatchNormRecount {
   BatchNormRecount(const BatchNormRecount&) = delete;
   BatchNormRecount& operator=(const BatchNormRecount&) = delete;
 
+  /// Once the layers have seen their batches: makes the statistics those over all ranks' batches. Every rank.
+  void average(RankCollectives& ranks) const;
+
   /// Whether there is such a layer at all.
   [[nodiscard]] bool is_needed() const { return !restore_.empty(); }
 
  private:
   std::vector<std::function<void()>> restore_;  // restores a layer's momentum
+  std::vector<at::Tensor> statistics_;          // running mean and variance of each layer
 };
 
 }  // namespace levin::detail

@@ -6,6 +6,7 @@
 
 #include "levin/callbacks/batch_norm.h"
 #include "levin/core/console.h"
+#include "levin/strategies/strategy.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -84,7 +85,10 @@ void StochasticWeightAveraging::on_train_end(Trainer& trainer, LightningModule& 
   if (weights_.count() > 0) {
     weights_.swap_in();
     const detail::BatchNormRecount recount(module);
-    if (recount.is_needed()) trainer.forward_training_batches();
+    if (recount.is_needed()) {
+      trainer.forward_training_batches();
+      recount.average(trainer.strategy());
+    }
   }
   AveragingCallback::on_train_end(trainer, module);
 }

@@ -6,6 +6,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 
 #include <map>
 #include <mutex>
@@ -125,7 +126,9 @@ size_t Metric::add_decision(const std::string& name) {
   return decisions_.back();
 }
 
+// Also where an evaluation resets it: training could not change tensors of inference mode.
 void Metric::reset() {
+  const c10::InferenceMode plain(false);
   before_change();
   for (size_t k = 0; k < values_.size(); ++k) {
     if (initial_[k].defined()) values_[k] = initial_[k].clone();
@@ -163,6 +166,7 @@ void Metric::begin_update(at::Device device) {
 }
 
 void Metric::move_to(at::Device device) {
+  const c10::InferenceMode plain(false);  // the initial values outlive the evaluation
   for (size_t k = 0; k < values_.size(); ++k) {
     if (initial_[k].defined() && initial_[k].device() != device) initial_[k] = initial_[k].to(device);
     if (values_[k].defined() && values_[k].device() != device) values_[k] = values_[k].to(device);

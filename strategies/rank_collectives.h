@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "levin/strategies/world.h"
@@ -25,8 +26,9 @@ class RankCollectives {
   /// Reduces over all ranks; every rank gets the result. Blocks until all arrive.
   [[nodiscard]] virtual at::Tensor reduce(const at::Tensor& value, ReduceOp op) = 0;
 
-  /// The sum over all ranks of a tensor on the strategy's device. Every rank. With NCCL it is summed behind the
-  /// device's work so far, and the host does not wait; otherwise as reduce().
+  /// The sum over all ranks of a tensor of the same type and shape on each, on the device of this rank's tensor, which
+  /// may be the CPU on some ranks only. Every rank. With NCCL it is summed after the device's work so far, and the host
+  /// does not wait; otherwise as reduce().
   [[nodiscard]] virtual at::Tensor sum_on_device(const at::Tensor& value) { return reduce(value, ReduceOp::sum); }
 
   /// As reduce(), of a CPU tensor, for what ranks tell each other in every step: those of one machine through memory
@@ -46,6 +48,9 @@ class RankCollectives {
   [[nodiscard]] virtual std::string merge_lines(const std::string& text) { return text; }
   /// Rank 0's text. Blocks until all arrive.
   [[nodiscard]] virtual std::string broadcast(const std::string& text) { return text; }
+  /// Replaces the values of these tensors, which are on the strategy's device, by rank 0's, in place. Throws
+  /// ConfigError on every rank if their names, shapes or types differ between ranks. Blocks until all arrive.
+  virtual void copy_from_rank_zero(const std::vector<std::pair<std::string, at::Tensor>>& /*named*/) {}
 };
 
 }  // namespace levin

@@ -32,7 +32,7 @@ class Sharding {
   [[nodiscard]] virtual bool has_sharded_weights() const { return false; }
   /// Whether each rank writes its part to checkpoints.
   [[nodiscard]] virtual bool saves_shards() const { return false; }
-  /// In a fit: from here to end_evaluation() all weights are unsharded on every rank, and reading them needs no
+  /// In a fit: from here to end_evaluation() all weights are unsharded on every rank, and a forward pass needs no
   /// collective, because ranks may have different numbers of batches. Every rank. Blocks until all arrive.
   virtual void begin_evaluation() {}
   virtual void end_evaluation() {}

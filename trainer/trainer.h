@@ -146,9 +146,10 @@ class Trainer {
   /// beginning with `path` for a share of a run without an end.
   [[nodiscard]] Period resolve_period(const Period& period, const std::string& path) const;
 
-  /// Runs training_step on every batch of the training data once more, without gradients; nothing is counted, and
-  /// logged values are dropped. For callbacks that need the layers' statistics of the final weights. Every rank calls
-  /// it, in fit.
+  /// Runs training_step on every batch of the training data once more, without gradients. Nothing is counted, logged
+  /// values are dropped, and a running epoch continues with its next batch as if there had been no such pass; the
+  /// loader's own state is restored. For callbacks that need the layers' statistics of the final weights. Every rank
+  /// calls it, in a hook of fit. Throws Error in training_step, with manual optimization and outside of fit.
   void forward_training_batches();
 
   // ---- metrics ------------------------------------------------------------------------------------------------

@@ -192,6 +192,26 @@ void CombinedLoader::pin_memory(bool pins) {
   for (const auto& loader : loaders_) loader->pin_memory(pins);
 }
 
+bool CombinedLoader::may_be_read_ahead() const {
+  return std::all_of(loaders_.begin(), loaders_.end(), [](const auto& loader) { return loader->may_be_read_ahead(); });
+}
+
+State CombinedLoader::state() const {
+  State all;
+  for (size_t k = 0; k < loaders_.size(); ++k) {
+    const State one = loaders_[k]->state();
+    if (!one.empty()) all.put("loader_" + std::to_string(k), one);
+  }
+  return all;
+}
+
+void CombinedLoader::load_state(const State& state) {
+  for (size_t k = 0; k < loaders_.size(); ++k) {
+    const State one = state.part("loader_" + std::to_string(k));
+    if (!one.empty()) loaders_[k]->load_state(one);
+  }
+}
+
 bool CombinedLoader::shard(int64_t rank, int64_t world_size, bool padded) {
   bool all = true;
   for (const auto& loader : loaders_) all = loader->shard(rank, world_size, padded) && all;

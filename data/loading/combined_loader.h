@@ -74,6 +74,10 @@ class CombinedLoader final : public Loader {
   void stop() override;
   [[nodiscard]] std::optional<int64_t> num_batches() const override;
   void use_sequential_order() override;
+  [[nodiscard]] bool may_be_read_ahead() const override;
+  /// Those of the loaders that have one.
+  [[nodiscard]] State state() const override;
+  void load_state(const State& state) override;
   bool shard(int64_t rank, int64_t world_size, bool padded) override;
   void pin_memory(bool pins) override;
   [[nodiscard]] ConfigNode written_options() const override;

@@ -81,22 +81,25 @@ class DDP final : public ParallelStrategy {
 
  private:
   struct Engine;  // c10d's part
-  void make_reducer();
-  [[nodiscard]] bool reduces(bool sync) const;
-  [[nodiscard]] at::Tensor backward_and_reduce(const at::Tensor& loss, const at::Tensor& own);
+  struct GradientReducer;
+  [[nodiscard]] GradientReducer* find_reducer();
+  [[nodiscard]] GradientReducer* reducer_of_backward();
+  [[nodiscard]] std::unique_ptr<GradientReducer> make_reducer(const std::vector<bool>& trained) const;
+  void drop_reducers();
+  [[nodiscard]] at::Tensor backward_and_reduce(GradientReducer& own, const at::Tensor& loss, const at::Tensor& notes);
   [[nodiscard]] at::Tensor zero_loss() const;
   void with_rank_errors(c10::function_ref<void()> communicate) const;
   void backward_of(const at::Tensor& whole);
-  void finish_reduction();
+  void finish_reduction(GradientReducer& own) const;
   [[nodiscard]] std::vector<bool> trained() const;
-  [[nodiscard]] at::Tensor with_notes(const at::Tensor& loss, const at::Tensor& own);
+  [[nodiscard]] static at::Tensor with_notes(const GradientReducer& own, const at::Tensor& loss,
+                                             const at::Tensor& notes);
 
   DDPOptions options_;
   std::unique_ptr<Engine> engine_;
   ModuleTensors module_;
-  std::vector<bool> trained_;           // by parameter: requires_grad when the reducer was made
-  bool learns_graph_ = false;           // the reducer has not yet recorded a backward of its static graph
-  at::Tensor notes_;                    // (kRankNotes) zeros, one more parameter of the reducer
+  bool reduces_ = false;                // it trains on several ranks
+  bool takes_turns_ = false;            // steps freeze parameters between their forward and backward passes
   std::unique_ptr<ReplayWatch> watch_;  // of recorded steps on a GPU
 };
 

@@ -110,6 +110,7 @@ void FSDP::place(torch::nn::Module& module) {
   if (!engine_) engine_ = std::make_unique<Engine>();
   if (options_.param_dtype != ShardDtype::same) engine_->norms = norm_parameters(module);
   if (!places_by_unit_) return ParallelStrategy::place(module);
+  keep_module(module);
   place_buffers(module, device());
 }
 
@@ -267,10 +268,12 @@ at::Tensor FSDP::finish_backward(const at::Tensor& own) {
 }
 
 void FSDP::begin_evaluation() {
+  ParallelStrategy::begin_evaluation();
   if (engine_ && engine_->gatherer) engine_->gatherer->keep_all();
 }
 
 void FSDP::end_evaluation() {
+  ParallelStrategy::end_evaluation();
   if (engine_ && engine_->gatherer) engine_->gatherer->free_all();
 }
 

@@ -87,13 +87,27 @@ std::string ParallelStrategy::self() const {
   return rank_text(world_);
 }
 
+void ParallelStrategy::place(torch::nn::Module& module) {
+  keep_module(module);
+  Strategy::place(module);
+}
+
 void ParallelStrategy::set_up_batch_norm(bool training) {
   if (sync_batchnorm_ && training && world_.size > 1)
-    batch_norm_ = std::make_unique<SyncBatchNorm>(group("batch_norm"));
+    batch_norm_ = std::make_unique<SyncBatchNorm>(group("batch_norm"), *module_root_);
 }
 
 void ParallelStrategy::tear_down_batch_norm() {
   batch_norm_.reset();
+  module_root_ = nullptr;
+}
+
+void ParallelStrategy::begin_evaluation() {
+  if (batch_norm_) batch_norm_->pause();
+}
+
+void ParallelStrategy::end_evaluation() {
+  if (batch_norm_) batch_norm_->resume();
 }
 
 void ParallelStrategy::first_step_done() {
@@ -111,11 +125,12 @@ at::Tensor ParallelStrategy::reduce(const at::Tensor& value, ReduceOp op) {
 }
 
 at::Tensor ParallelStrategy::sum_on_device(const at::Tensor& value) {
-  if (value.is_cpu()) return reduce_in_step(value, ReduceOp::sum);  // also of a model that is updated on the CPU
-  std::vector<at::Tensor> sums = {value.detach().clone()};
+  if (device_.is_cpu()) return reduce_in_step(value, ReduceOp::sum);
+  // The value's own device does not decide: a rank without a gradient has made a 0 on the CPU.
+  std::vector<at::Tensor> sums = {value.detach().to(device_, /*non_blocking=*/false, /*copy=*/true)};
   const Group ranks = group("gradients");
   wait_for(*ranks->allreduce(sums), *ranks, "a reduction");
-  return sums[0];
+  return sums[0].to(value.device());
 }
 
 at::Tensor ParallelStrategy::reduce_in_step(const at::Tensor& value, ReduceOp op) {
@@ -149,6 +164,12 @@ std::string ParallelStrategy::merge_lines(const std::string& text) {
 
 std::string ParallelStrategy::broadcast(const std::string& text) {
   return collectives_->broadcast(text);
+}
+
+void ParallelStrategy::copy_from_rank_zero(const std::vector<std::pair<std::string, at::Tensor>>& named) {
+  if (world_.size == 1) return;
+  check_same_shapes({{}, named});
+  broadcast_tensors(group("gradients"), tensors_of(named));
 }
 
 bool is_process_group_backend(const std::string& name) {

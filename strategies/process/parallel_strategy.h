@@ -27,6 +27,9 @@ class ParallelStrategy : public Strategy {
   [[nodiscard]] int64_t world_size() const override { return world_.size; }
   void join(const World& world) override;
   void use_sync_batchnorm() override { sync_batchnorm_ = true; }
+  void place(torch::nn::Module& module) override;
+  void begin_evaluation() override;
+  void end_evaluation() override;
   [[nodiscard]] at::Tensor reduce(const at::Tensor& value, ReduceOp op) override;
   [[nodiscard]] at::Tensor sum_on_device(const at::Tensor& value) override;
   [[nodiscard]] at::Tensor reduce_in_step(const at::Tensor& value, ReduceOp op) override;
@@ -36,6 +39,7 @@ class ParallelStrategy : public Strategy {
   [[nodiscard]] std::vector<std::string> gather(const std::string& text) override;
   [[nodiscard]] std::string merge_lines(const std::string& text) override;
   [[nodiscard]] std::string broadcast(const std::string& text) override;
+  void copy_from_rank_zero(const std::vector<std::pair<std::string, at::Tensor>>& named) override;
 
  protected:
   using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
@@ -54,7 +58,9 @@ class ParallelStrategy : public Strategy {
   void check_same_shapes(const ModuleTensors& module);
   /// Replaces the values by rank 0's, in place.
   void broadcast_tensors(const Group& group, std::vector<at::Tensor> tensors);
-  /// Applies use_sync_batchnorm() until tear_down_batch_norm().
+  /// For set_up_batch_norm(): the module that place() is given.
+  void keep_module(torch::nn::Module& module) { module_root_ = &module; }
+  /// Applies use_sync_batchnorm() to the module that was placed, until tear_down_batch_norm().
   void set_up_batch_norm(bool training);
   void tear_down_batch_norm();
   /// How long ranks wait for each other after the first step.
@@ -77,6 +83,7 @@ class ParallelStrategy : public Strategy {
   at::Device device_ = at::kCPU;
   std::unique_ptr<Collectives> collectives_;
   std::unique_ptr<SyncBatchNorm> batch_norm_;  // null: each rank uses its own statistics
+  torch::nn::Module* module_root_ = nullptr;   // from place() to tear_down_batch_norm()
   bool sync_batchnorm_ = false;
   bool first_step_ = true;
 };

@@ -11,6 +11,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
+#include <torch/nn/module.h>
 
 #include <optional>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -28,7 +29,7 @@ namespace {
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 // Read by the training thread, and by backward's threads (which recompute segments) while it waits for them.
-const Group* active = nullptr;
+const SyncBatchNorm* active = nullptr;
 
 // Whether this thread is inside instance_norm, which is one batch_norm over all its instances' channels.
 thread_local bool in_instance_norm = false;
@@ -151,12 +152,12 @@ class Normalize : public torch::autograd::Function<Normalize> {
 at::Tensor batch_norm(const at::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
                       const MaybeTensor& running_mean, const MaybeTensor& running_var, bool training, double momentum,
                       double eps, bool cudnn_enabled) {
-  if (!training || active == nullptr || in_instance_norm) {
+  if (!training || active == nullptr || in_instance_norm || !active->applies_to(weight)) {
     return at::native::batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps,
                                   cudnn_enabled);
   }
   return Normalize::apply(input, if_defined(weight), if_defined(bias), if_defined(running_mean),
-                          if_defined(running_var), momentum, eps, *active);
+                          if_defined(running_var), momentum, eps, active->group());
 }
 
 class InstanceNormScope {
@@ -195,9 +196,20 @@ void register_kernel() {
 
 }  // namespace
 
-SyncBatchNorm::SyncBatchNorm(Group group) : group_(std::move(group)) {
+SyncBatchNorm::SyncBatchNorm(Group group, const torch::nn::Module& module) : group_(std::move(group)), module_(module) {
+  for (const auto& layer : module.modules(/*include_self=*/false)) {
+    for (const at::Tensor& parameter : layer->parameters(/*recurse=*/false)) {
+      layers_.emplace(parameter.unsafeGetTensorImpl(), layer.get());
+    }
+  }
   register_kernel();
-  active = &group_;
+  active = this;
+}
+
+bool SyncBatchNorm::applies_to(const std::optional<at::Tensor>& weight) const {
+  if (paused_) return false;
+  const auto layer = weight ? layers_.find(weight->unsafeGetTensorImpl()) : layers_.end();
+  return (layer != layers_.end() ? *layer->second : module_).is_training();
 }
 
 SyncBatchNorm::~SyncBatchNorm() {

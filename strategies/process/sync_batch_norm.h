@@ -3,29 +3,52 @@
 // so the batch_norm operator itself is replaced, for all callers.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
+
+#include <optional>
+#include <unordered_map>
 
 namespace c10d {
 class ProcessGroup;
+}
+namespace torch::nn {
+class Module;
 }
 
 namespace levin {
 
 /// During its lifetime (one at a time), every torch::batch_norm in training mode in this process normalizes by the mean
-/// and variance of all ranks' batches (N over ranks, C, …), which also update the running statistics; evaluation does
-/// not change, nor does instance_norm, which LibTorch computes by batch_norm. Every rank must call it equally often and
-/// in the same order, and its backward too: one collective each. The gradients of weight and bias are this rank's
-/// contribution, for the strategy to reduce. A rank's batch may be empty.
+/// and variance of all ranks' batches (N over ranks, C, …), which also update the running statistics; instance_norm,
+/// which LibTorch computes by batch_norm, does not change. Every rank must call it equally often and in the same order,
+/// and its backward too: one collective each. The gradients of weight and bias are this rank's contribution, for the
+/// strategy to reduce. A rank's batch may be empty.
+///
+/// As in PyTorch, a layer in eval mode does not wait for other ranks, even if it has no running statistics and
+/// normalizes by its batch. The operator is not told the mode: it is the mode of the layer that the weight belongs to,
+/// or of the whole module for calls without a weight of the module.
 class SyncBatchNorm {
  public:
-  /// `group`: a separate one, so that its collectives do not interleave with those that reduce gradients.
-  explicit SyncBatchNorm(c10::intrusive_ptr<c10d::ProcessGroup> group);
+  /// `group`: a separate one, so that its collectives do not interleave with those that reduce gradients. `module` must
+  /// outlive this.
+  SyncBatchNorm(c10::intrusive_ptr<c10d::ProcessGroup> group, const torch::nn::Module& module);
   ~SyncBatchNorm();
   SyncBatchNorm(const SyncBatchNorm&) = delete;
   SyncBatchNorm& operator=(const SyncBatchNorm&) = delete;
 
+  /// From pause() to resume() no call waits for other ranks, which may have different numbers of batches.
+  void pause() { paused_ = true; }
+  void resume() { paused_ = false; }
+
+  /// Whether a call with this weight in training mode is over all ranks' batches.
+  [[nodiscard]] bool applies_to(const std::optional<at::Tensor>& weight) const;
+  [[nodiscard]] const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
+
  private:
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  const torch::nn::Module& module_;
+  std::unordered_map<const c10::TensorImpl*, const torch::nn::Module*> layers_;  // by their parameters
+  bool paused_ = false;
 };
 
 }  // namespace levin

@@ -5,6 +5,8 @@
 #include <torch/torch.h>
 
 #include "levin/core/error.h"
+#include "levin/strategies/rank_collectives.h"
+#include "levin/trainer/state/sharded_state.h"
 
 namespace levin::clip_grad_test {
 namespace {
@@ -74,6 +76,47 @@ TEST(ClipGradValue, EqualsTorch) {
     EXPECT_TRUE(at::equal(ours[i].grad(), theirs[i].grad()));
   }
   EXPECT_THROW(clip_grad_value_(ours, -1.0), Error);
+}
+
+// What this rank sends, instead of other ranks.
+class SentNorm final : public RankCollectives {
+ public:
+  [[nodiscard]] int64_t rank() const override { return 0; }
+  [[nodiscard]] int64_t world_size() const override { return 2; }
+  at::Tensor reduce(const at::Tensor& value, ReduceOp) override { return value; }
+  at::Tensor sum_on_device(const at::Tensor& value) override {
+    sent = value;
+    return value.clone();
+  }
+  bool any(bool value) override { return value; }
+  void barrier() override {}
+  at::Tensor sent;
+};
+
+TEST(NormOverRanks, IsSentAlikeByARankWithoutGradients) {
+  // Two ranks with the same parameters, of which the first has gradients of some and the second of none.
+  for (const auto& [types, sent] :
+       std::vector<std::pair<std::vector<at::ScalarType>, at::ScalarType>>{{{at::kFloat}, at::kFloat},
+                                                                           {{at::kDouble}, at::kDouble},
+                                                                           {{at::kBFloat16, at::kFloat}, at::kFloat},
+                                                                           {{at::kBFloat16}, at::kFloat},
+                                                                           {{at::kFloat, at::kDouble}, at::kDouble}}) {
+    std::vector<at::Tensor> with, without;
+    for (const at::ScalarType type : types) {
+      with.push_back(torch::zeros({2}, type).requires_grad_());
+      without.push_back(torch::zeros({2}, type).requires_grad_());
+    }
+    with[0].mutable_grad() = torch::tensor({3.0, 4.0}).to(types[0]);
+    SentNorm one, other;
+    EXPECT_EQ(norm_over_ranks(one, with).item<double>(), 5);
+    EXPECT_EQ(norm_over_ranks(other, without).item<double>(), 0);
+    EXPECT_EQ(one.sent.scalar_type(), sent);
+    EXPECT_EQ(other.sent.scalar_type(), sent);
+  }
+  // The device is that of the parameters; meta stands in for a GPU, whose ranks have a group of their own.
+  SentNorm on_device;
+  (void)norm_over_ranks(on_device, {torch::zeros({2}, at::TensorOptions(at::kMeta))});
+  EXPECT_TRUE(on_device.sent.is_meta());
 }
 
 }  // namespace

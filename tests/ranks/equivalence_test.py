@@ -171,6 +171,27 @@ class DdpOptions(RanksTest):
         self.assertEqual(one["weights"], other["weights"])
         self.assertEqual(one["weights"], self.train("seed=1", ranks=2)[0]["weights"])
 
+    def test_layers_frozen_during_the_run_are_not_waited_for(self):
+        for when in ("epoch", "step"):
+            words = ["samples=32", "epochs=3", f"freeze_layer={when}"]
+            whole = self.train("batch=8", *words)[0]
+            one = self.train("batch=8", "strategy=ddp", *words)[0]
+            self.assertEqual(whole["weights"], one["weights"])
+            ranks = self.train(*words, ranks=2)
+            self.assertEqual(ranks[0]["weights"], ranks[1]["weights"])
+            self.assert_close(whole["weights"], ranks[0]["weights"])
+
+    def test_one_rank_has_no_others_that_wait_for_an_unused_parameter(self):
+        self.assertEqual(self.train("model=unused", "strategy=ddp")[0]["weights"], self.train("model=unused")[0]["weights"])
+
+    def test_a_layer_that_is_not_registered_is_named_by_one_rank(self):
+        for words in ([], *(fsdp(stage) for stage in FSDP_STAGES)):
+            status, errors = self.run_words("forgotten", "devices=2", *words)
+            self.assertEqual(status, 0, errors)
+            self.assertEqual(errors.count("the loss depends on 2 tensors that require gradients"), 1, errors)
+            self.assertIn("(3, 3) Float in addmm, (3) Float in addmm. They are in no checkpoint, differ between ranks and "
+                          "never trained", errors)
+
     def test_buffers_are_rank_0s(self):
         one, other = self.train("model=batchnorm", "samples=32", "epochs=1", ranks=2)
         self.assertEqual(one["weights"], other["weights"])
@@ -186,6 +207,36 @@ class DdpOptions(RanksTest):
         self.assertIn("the loss does not depend on spare.weight, spare.bias", errors)
         self.assertIn("find_unused_parameters: true", errors)
         self.train("model=unused", "find_unused", ranks=2)
+
+
+class ValidatedModel(RanksTest):
+    """A validation inside fit measures the model that a checkpoint holds: rank 0's buffers, on every rank."""
+
+    def validated(self, *words):
+        """The validation loss in the name of the best checkpoint, and that of the checkpoint itself."""
+        self.train("model=batchnorm", "samples=32", "val=7", "epochs=2", "best_of=val_loss", *words, ranks=2)
+        (best,) = sorted(pathlib.Path(self.out).rglob("*val_loss=*.ckpt"), key=self.loss_of)[:1]
+        reports = self.reports(2)
+        self.assertEqual(reports[0]["metrics"]["val_loss"], reports[1]["metrics"]["val_loss"])
+        for file in pathlib.Path(self.out).rglob("*.ckpt"):
+            file.unlink()
+        return self.loss_of(best), reports[0]["metrics"]["val_loss"]
+
+    @staticmethod
+    def loss_of(path):
+        return float(path.name.split("val_loss=")[1].removesuffix(".ckpt"))
+
+    def test_fit_logs_what_a_validation_of_the_checkpoint_gives(self):
+        for words in ([], ["ema"], *(fsdp(stage) for stage in FSDP_STAGES)):
+            with self.subTest(words=words):
+                logged, of_checkpoint = self.validated(*words)
+                self.assertAlmostEqual(logged, of_checkpoint, delta=1e-6)
+
+    def test_each_buffer_is_rank_0s_in_a_validation_and_the_ranks_own_afterwards(self):
+        for words in ([], fsdp(2)):
+            reports = self.train("rank_buffer", "val=5", *words, ranks=3)
+            self.assertEqual([report["metrics"]["val_offset"] for report in reports], [0, 0, 0])
+            self.assertEqual([report["buffers"]["offset"] for report in reports], [0, 1, 2])
 
 
 if __name__ == "__main__":

@@ -12,58 +12,15 @@
 #include <thread>
 
 #include "levin/levin.h"
+#include "ranks/gan.h"
 #include "ranks/words.h"
 
 namespace {
 
+using levin::test::Gan;
 using levin::test::Words;
 namespace F = torch::nn::functional;
 namespace nn = torch::nn;
-
-// Two optimizers that alternate within each step: each backward reaches other parameters than the one before.
-class Gan : public levin::LightningModule {
- public:
-  explicit Gan(bool toggles) : toggles_(toggles) {
-    set_automatic_optimization(false);
-    register_module("generator", generator_);
-    register_module("discriminator", discriminator_);
-  }
-
-  torch::Tensor training_step(const levin::Batch& batch, int64_t batch_idx) override {
-    const at::Tensor noise = batch[0].slice(1, 0, 4);
-    update(0, [&] { return verdict(discriminator_->forward(generator_->forward(noise)), 1); });
-    update(1, [&] {
-      const at::Tensor fake = discriminator_->forward(generator_->forward(noise).detach());
-      return verdict(discriminator_->forward(batch[0]), 1) + verdict(fake, 0);
-    });
-    if (batch_idx % 3 == 2) update(1, [&] { return discriminator_->forward(batch[0]).square().mean(); });
-    return {};
-  }
-
-  levin::OptimizerConfig configure_optimizers() override {
-    levin::OptimizerConfig both;
-    both.add(levin::Adam(generator_->parameters(), {.lr = 0.01}));
-    both.add(levin::SGD(discriminator_->parameters(), {.lr = 0.05, .momentum = 0.9}));
-    return both;
-  }
-
- private:
-  static at::Tensor verdict(const at::Tensor& logits, double truth) {
-    return F::binary_cross_entropy_with_logits(logits, torch::full_like(logits, truth));
-  }
-  void update(size_t which, const std::function<at::Tensor()>& loss) {
-    levin::LightningOptimizer& own = optimizer(which);
-    if (toggles_) toggle_optimizer(own);
-    own.zero_grad();
-    manual_backward(loss());
-    own.step();
-    if (toggles_) untoggle_optimizer(own);
-  }
-
-  bool toggles_;
-  nn::Sequential generator_ = nn::Sequential(nn::Linear(4, 8), nn::Tanh(), nn::Linear(8, 8));
-  nn::Sequential discriminator_ = nn::Sequential(nn::Linear(8, 8), nn::Tanh(), nn::Linear(8, 1));
-};
 
 // A normalization of 4 channels of 2 values between two layers.
 class Normalized : public levin::LightningModule {
@@ -85,12 +42,22 @@ class Normalized : public levin::LightningModule {
     return F::cross_entropy(forward(batch[0]), batch[1]);
   }
   void validation_step(const levin::Batch& batch, int64_t) override { (void)forward(batch[0]); }
+  // One rank alone uses the model, in eval mode.
+  void on_train_epoch_end() override {
+    if (global_rank() != 0) return;
+    eval();
+    {
+      const torch::NoGradGuard no_grad;
+      (void)forward(torch::ones({2, 8}));
+    }
+    train();
+  }
   levin::OptimizerConfig configure_optimizers() override {
     return levin::SGD(parameters(), {.lr = 0.1, .momentum = 0.9});
   }
 
  private:
-  at::Tensor forward(const at::Tensor& x) {
+  at::Tensor forward(const at::Tensor& x) override {
     at::Tensor hidden = in_->forward(x).reshape({-1, 4, 2});
     if (batch_) hidden = batch_->forward(hidden);
     if (instance_) hidden = instance_->forward(hidden);
@@ -380,9 +347,14 @@ void train(const Words& words) {
   const int64_t samples = words.number("samples", 48);
   torch::manual_seed(0);
   const std::vector<at::Tensor> data = {torch::rand({samples, 8}), torch::arange(samples).remainder(3)};
-  trainer.fit(*module, std::make_shared<levin::DataLoader>(
-                           std::make_shared<levin::TensorDataset>(data),
-                           levin::DataLoaderOptions{.batch_size = words.number("batch", 8), .shuffle = false}));
+  const auto loader = [&](int64_t count, int64_t batch) {
+    return std::make_shared<levin::DataLoader>(std::make_shared<levin::TensorDataset>(std::vector<at::Tensor>{
+                                                   data[0].slice(0, 0, count), data[1].slice(0, 0, count)}),
+                                               levin::DataLoaderOptions{.batch_size = batch});
+  };
+  levin::Loaders val;
+  if (words.has("val")) val.push_back(loader(words.number("val", 5), 2));
+  trainer.fit(*module, loader(samples, words.number("batch", 8)), val);
   write_report(words, trainer, *module, *memory, *set_up);
 }
 

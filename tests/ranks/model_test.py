@@ -27,21 +27,26 @@ class Gan(ModelTest):
     def test_three_ranks(self):
         self.assert_like_one_process("model=gan", ranks=3, more=["find_unused"])
 
-    def test_without_the_flag_the_error_names_the_parameters_and_the_flag(self):
-        status, errors = self.run_words("model=gan", "toggle", "batch=8", "devices=2")
+    def test_with_toggle_optimizer_it_needs_no_option(self):
+        self.assert_like_one_process("model=gan", "toggle")
+        self.assert_like_one_process("model=gan", "toggle", ranks=3)
+
+    def test_with_neither_the_error_names_the_parameters_and_both_remedies(self):
+        status, errors = self.run_words("model=gan", "batch=8", "devices=2")
         self.assertEqual(status, 1)
-        self.assertIn("the loss does not depend on discriminator.0.weight", errors)
+        self.assertIn("the loss does not depend on generator.0.weight", errors)
+        self.assertIn("toggle_optimizer", errors)
         self.assertIn("find_unused_parameters: true", errors)
 
     def test_every_stage_of_fsdp_trains_it(self):
         for stage in FSDP_STAGES:
             with self.subTest(stage=stage):
-                self.assert_like_one_process("model=gan", more=["strategy=fsdp", f"stage={stage}"])
+                self.assert_like_one_process("model=gan", "toggle", more=["strategy=fsdp", f"stage={stage}"])
 
 
 class SyncBatchNorm(ModelTest):
-    def check(self, norm, **more):
-        return self.assert_like_one_process("model=norm", f"norm={norm}", more=["sync_batchnorm"], **more)
+    def check(self, norm, more_words=(), **more):
+        return self.assert_like_one_process("model=norm", f"norm={norm}", *more_words, more=["sync_batchnorm"], **more)
 
     def assert_same_buffers(self, whole, parts):
         for name, values in whole["buffers"].items():
@@ -58,6 +63,11 @@ class SyncBatchNorm(ModelTest):
     def test_without_running_statistics(self):
         self.check("batch_untracked")
         self.check("batch_plain_untracked")
+
+    def test_ranks_with_different_numbers_of_validation_batches_do_not_wait_for_each_other(self):
+        for norm in ("batch_untracked", "batch_plain_untracked", "both"):  # which normalize by the batch in eval mode too
+            with self.subTest(norm=norm):
+                self.check(norm, more_words=["val=5"])
 
     def test_instance_normalization_stays_each_samples_own(self):
         for norm in ("instance", "instance_plain", "instance_untracked", "instance_plain_untracked"):

@@ -20,6 +20,7 @@
 #include "ranks/loaders.h"
 #include "ranks/named_optimizer.h"
 #include "ranks/samples.h"
+#include "ranks/use_strategy.h"
 #include "ranks/words.h"
 #include "support/limited_allocator.h"
 
@@ -95,6 +96,11 @@ class Net : public levin::LightningModule {
       save_hyperparameters(hparams);
     }
     if (kind_ == "sometimes") sometimes_ = register_module("sometimes", torch::nn::Linear(8, 1));
+    if (words.has("rank_buffer")) {
+      offset_ = register_buffer("offset", torch::zeros({1}, torch::kLong));
+      register_buffer("never", torch::zeros({0}));
+    }
+    if (words.has("forgotten")) forgotten_ = torch::nn::Linear(3, 3);
     if (kind_ == "unused") unused_ = register_module("spare", torch::nn::Linear(2, 2));
   }
 
@@ -103,7 +109,9 @@ class Net : public levin::LightningModule {
     seen_.push_back(batch[0].size(0));
     if (is_time(words_, "no_forward", *this)) return {};
     if (kind_ == "article") return (batch[0] * article_).sum();
+    if (words_.text("freeze_layer", "") == "step") freeze_layer();
     auto loss = words_.has("weighted") ? token_mean(batch) : F::cross_entropy(net_->forward(batch[0]), batch[1]);
+    if (forgotten_) loss = loss + forgotten_->forward(net_->forward(batch[0])).square().mean();
     if (is_time(words_, "nan", *this)) loss = loss * std::numeric_limits<float>::quiet_NaN();
     // The root of a sample of zeros is 0, and its gradient 0 / 0.
     if (words_.has("nan_gradient_sample"))
@@ -145,6 +153,7 @@ class Net : public levin::LightningModule {
     if (words_.has("val_draws")) torch::rand({trainer().global_rank() + 3});
     log("val_loss", F::cross_entropy(net_->forward(batch[0]), batch[1]), {.sync_dist = true});
     log("val_samples", static_cast<double>(batch.size()), {.reduce_fx = levin::ReduceFx::sum, .sync_dist = true});
+    if (offset_.defined()) log("val_offset", offset_.sum(), {.reduce_fx = levin::ReduceFx::max, .sync_dist = true});
     if (words_.has("val_own")) log("val_own", batch[0].sum(), {.reduce_fx = levin::ReduceFx::max});
     if (is_time(words_, "odd_val", *this)) log("odd", 1.0);
     if (!words_.has("metrics")) return;
@@ -158,6 +167,9 @@ class Net : public levin::LightningModule {
     per_class_(logits, batch[1]);
     log("val_per_class", per_class_);
   }
+  void on_train_epoch_start() override {
+    if (words_.text("freeze_layer", "") == "epoch") freeze_layer();
+  }
   void on_validation_epoch_end() override {
     if (words_.has("metrics")) log("val_at_end", at_end_);
   }
@@ -167,6 +179,7 @@ class Net : public levin::LightningModule {
   }
   void on_train_batch_end(const at::Tensor&, const levin::Batch&, int64_t batch_idx) override {
     reductions_.push_back(reductions - reductions_before_);
+    if (offset_.defined()) offset_.fill_(trainer().global_rank());
     if (batch_idx == words_.number("save_at", -1) && trainer().current_epoch() == 0) {
       trainer().save_checkpoint(words_.text("out", ".") + "/mid.ckpt");
     }
@@ -201,6 +214,10 @@ class Net : public levin::LightningModule {
   [[nodiscard]] const std::vector<int64_t>& reductions_seen() const { return reductions_; }
 
  private:
+  // From the second epoch on.
+  void freeze_layer() {
+    if (trainer().current_epoch() == 1) net_[0]->as<torch::nn::Linear>()->weight.set_requires_grad(false);
+  }
   void watch_memory() { most_parameters_ = std::max(most_parameters_, levin::held_memory(trainer()).parameters); }
   void misbehave(const std::string& phase) {
     if (words_.text("in", "train") != phase) return;
@@ -220,6 +237,8 @@ class Net : public levin::LightningModule {
   levin::metrics::Accuracy per_class_{{.num_classes = 3, .average = levin::metrics::Average::none}};
   torch::nn::Sequential net_;
   torch::nn::Linear unused_ = nullptr;
+  torch::nn::Linear forgotten_ = nullptr;  // not registered
+  torch::Tensor offset_;                   // of each rank its own number
   torch::nn::Linear sometimes_ = nullptr;  // rank 0's batches alone use it
   bool signalled_ = false;
   std::vector<int64_t> seen_, reductions_;
@@ -227,23 +246,6 @@ class Net : public levin::LightningModule {
   levin::HeldMemory held_;
   int64_t most_parameters_ = 0;
 };
-
-levin::ShardDtype shard_dtype(const std::string& name) {
-  return name == "bfloat16" ? levin::ShardDtype::bfloat16 : levin::ShardDtype::same;
-}
-
-levin::FSDP fsdp(const Words& words) {
-  levin::FSDPOptions options;
-  options.stage = words.number("stage", 3);
-  options.unit_mb = std::stod(words.text("unit_mb", "25"));
-  options.prefetch = !words.has("no_prefetch");
-  options.param_dtype = shard_dtype(words.text("param_dtype", ""));
-  options.reduce_dtype = shard_dtype(words.text("reduce_dtype", ""));
-  options.cpu_offload = words.has("cpu_offload");
-  options.process_group_backend = backend_of(words);
-  if (words.text("state_dict_type", "") == "sharded") options.state_dict_type = levin::StateDictType::sharded;
-  return levin::FSDP(options);
-}
 
 levin::TrainerOptions trainer_options(const Words& words) {
   levin::TrainerOptions options;
@@ -315,20 +317,7 @@ levin::TrainerOptions trainer_options(const Words& words) {
   if (words.has("batch_size_finder")) options.callbacks.push_back(levin::BatchSizeFinder({.max_val = 8}));
   if (words.has("learning_rate_finder")) options.callbacks.push_back(levin::LearningRateFinder({.min_lr = 1e-4}));
   if (words.has("ema")) options.callbacks.push_back(levin::EMAWeightAveraging({.decay = 0.5}));
-  if (words.text("strategy", "") == "fsdp") {
-    options.strategy = fsdp(words);
-  } else if (words.has("strategy") || words.number("devices", 1) > 1) {
-    levin::DDPOptions ddp;
-    ddp.find_unused_parameters = words.has("find_unused");
-    ddp.gradient_as_bucket_view = words.has("bucket_view");
-    ddp.static_graph = words.has("static_graph");
-    ddp.bucket_cap_mb = words.has("small_buckets") ? 1e-4 : 25;
-    if (words.text("hook", "") == "fp16") ddp.comm_hook = levin::CommHook::fp16_compress;
-    if (words.text("hook", "") == "bf16") ddp.comm_hook = levin::CommHook::bf16_compress;
-    ddp.process_group_backend = backend_of(words);
-    if (words.has("timeout")) ddp.timeout = levin::Seconds(static_cast<double>(words.number("timeout", 5)));
-    options.strategy = levin::DDP(ddp);
-  }
+  use_strategy(words, options);
   return options;
 }
 

@@ -10,6 +10,7 @@
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/loggers/csv_logger.h"
+#include "levin/metrics/aggregation.h"
 #include "levin/optim/sgd.h"
 #include "levin/optim/step_schedulers.h"
 #include "levin/trainer/trainer.h"
@@ -188,6 +189,55 @@ TEST(Evaluation, AFailedRunLeavesNoStageBehind) {
   EXPECT_FALSE(trainer.training());
   trainer.validate(module, constant_loaders({1.0}));
   EXPECT_EQ(trainer.logged_metrics().at("mean"), 1.0);
+}
+
+// Keeps a tensor that its first forward pass makes, like a causal mask.
+struct CachingModule : TinyModule {
+  at::Tensor forward(const at::Tensor& x) override {
+    if (!scale.defined()) scale = torch::linspace(0.5, 1.5, 1);
+    return layer->forward(x) * scale;
+  }
+  at::Tensor training_step(const Batch& batch, int64_t) override { return forward(batch[0]).square().mean(); }
+  void validation_step(const Batch& batch, int64_t) override { log("val_loss", forward(batch[0]).square().mean()); }
+  at::Tensor scale;
+};
+
+TEST(Evaluation, ATensorThatItLeavesInTheModuleIsNamedWithTheOptionWhereTrainingCannotUseIt) {
+  TrainerOptions options = quiet(1, {});
+  CachingModule module;
+  Trainer trainer(options);
+  trainer.validate(module, tiny_loader(4));
+  const std::string error = error_of([&] { trainer.fit(module, tiny_loader(4)); });
+  EXPECT_TRUE(holds(error, {"training_step, epoch 0, batch 0", "nference tensor", "made by validate, test or predict",
+                            "set TrainerOptions.inference_mode: false"}));
+  options.inference_mode = false;
+  CachingModule other;
+  Trainer without(options);
+  without.validate(other, tiny_loader(4));
+  without.fit(other, tiny_loader(4));
+  EXPECT_EQ(without.global_step(), 1);
+}
+
+TEST(Evaluation, AMetricThatItHasResetCanBeUsedInTraining) {
+  struct Measured : TinyModule {
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      mean.update(batch[1]);
+      log("mean", mean, {.on_step = false, .on_epoch = true});
+      return TinyModule::training_step(batch, batch_idx);
+    }
+    void validation_step(const Batch& batch, int64_t) override {
+      val_mean.update(batch[1]);
+      log("val_mean", val_mean);
+    }
+    void test_step(const Batch& batch, int64_t batch_idx) override { validation_step(batch, batch_idx); }
+    metrics::MeanMetric mean, val_mean;
+  } module;
+  Trainer trainer(quiet(1, {}));
+  trainer.validate(module, tiny_loader(4));
+  trainer.test(module, tiny_loader(4));
+  trainer.fit(module, tiny_loader(4), tiny_loader(4));  // targets 0, 0.2, 0.4 and 0.6
+  EXPECT_NEAR(trainer.callback_metrics().at("mean"), 0.3, 1e-6);
+  EXPECT_NEAR(trainer.callback_metrics().at("val_mean"), 0.3, 1e-6);
 }
 
 }  // namespace

@@ -23,9 +23,11 @@ levin_test(trainer TORCH FILES
   trainer/run_end_test.cpp
   trainer/run_reporter_test.cpp
   trainer/run_schedulers_test.cpp
+  trainer/running_loader_test.cpp
   trainer/scaled_manual_steps_test.cpp
   trainer/scaled_nan_test.cpp
-  trainer/trainer_test.cpp)
+  trainer/trainer_test.cpp
+  trainer/unregistered_leaves_test.cpp)
 
 # What steps take and give beyond a list of tensors and a loss.
 levin_test(named_batches TORCH FILES

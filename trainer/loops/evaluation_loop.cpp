@@ -180,6 +180,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   EvalMode eval_mode(*run_.entry.module, hooks.phase);
   const WholeWeights whole_weights(*run_.strategy);
   const AverageScope averages(run_, inside_fit);
+  RankZeroBuffers buffers(run_);
   run_.refresh_callback_metrics();
   run_.entry.phase = hooks.phase;
   run_.entry.eval_metrics.reset();
@@ -188,6 +189,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   run_.entry.place = {Hook::none, 1, -1, 1};
   call_plain(run_, hooks.start, hooks.on_start, hooks.module_start);
   call_plain(run_, hooks.epoch_start, hooks.on_epoch_start, hooks.module_epoch_start);
+  buffers.renew();
   const std::vector<int64_t> training_updates = run_.entry.train_metrics.object_updates();
   run_batches(limit);
   run_.entry.train_metrics.check_not_updated(training_updates);

@@ -4,11 +4,9 @@
 #include <tuple>
 #include <utility>
 
-#include "levin/core/console.h"
-#include "levin/core/count_of.h"
 #include "levin/core/log.h"
-#include "levin/trainer/changes_batches.h"
 #include "levin/trainer/loops/evaluation_loop.h"
+#include "levin/trainer/loops/fit_warnings.h"
 #include "levin/trainer/loops/plan_recomputation.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/averaging_optimizers.h"
@@ -17,12 +15,14 @@
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/state/checkpoint.h"
+#include "levin/trainer/state/loader_state.h"
 #include "levin/trainer/state/rollback.h"
 #include "levin/trainer/state/run_records.h"
 #include "levin/trainer/step/automatic_step.h"
 #include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/lr_schedulers.h"
 #include "levin/trainer/step/step_graph.h"
+#include "levin/trainer/step/unregistered_leaves.h"
 
 namespace levin {
 
@@ -98,26 +98,16 @@ void FitLoop::sanity_check() {
 void FitLoop::prepare_loaders() {
   const int64_t loaded_in_epoch = run_.fit.train_loaded_in_epoch;
   load_train_loader(run_);
-  if (run_.fit.resumed)
+  if (run_.fit.resumed) {
     run_.fit.train_loaded_in_epoch = loaded_in_epoch;  // reloads happen when they would have happened
+    restore_loader_state(run_);
+  }
   if (has_validation_hooks(run_.plan, run_.entry) && !run_.entry.eval.loaded) {
     const RandomState random_state;  // as in the sanity check, which loads them otherwise
     load_eval_loaders(run_, Stage::validate);
   }
   validation_.use_loader();
-  warn_of_unlogged_epochs();
-}
-
-// A user who sees no metrics of training should know why.
-void FitLoop::warn_of_unlogged_epochs() const {
-  const int64_t every = run_.plan.log_every_n_steps;
-  const int64_t batches = run_.fit.train.num_batches[0];
-  if (run_.loggers.empty() || run_.plan.fast_dev_run || batches == 0 || batches == kUnlimited) return;
-  const int64_t steps = windows_in(batches, run_.fit.accumulate_grad_batches);
-  if (steps >= every) return;
-  Console::instance().warn("TrainerOptions.log_every_n_steps: " + std::to_string(every) + " is more than the " +
-                           count_of(steps, "step") + " of an epoch: not every epoch writes its step metrics, and a " +
-                           "shorter run writes none. Set it to " + std::to_string(steps) + " or less.");
+  warn_of_unlogged_epochs(run_);
 }
 
 void FitLoop::start_epoch() {
@@ -182,7 +172,10 @@ void FitLoop::train_epoch(bool resumed) {
     run_.entry.time_split.enter(StepPart::data);
     {
       const ProfilerScope profile(run_.profiler.get(), "train_dataloader_next");
-      if (!stream.next(batch)) break;
+      if (!stream.next(batch)) {
+        end_pass();
+        break;
+      }
     }
     {
       const ProfilerScope profile(run_.profiler.get(), "run_training_batch");
@@ -205,7 +198,8 @@ WindowPart FitLoop::open_window(const BatchStream& stream) {
   if (window.ended()) {
     window = {.size = std::min(progress.accumulate, left),
               .first_batch = epoch.batch_idx,
-              .total_batches = progress.total_batches};
+              .total_batches = progress.total_batches,
+              .loader_state = stream.state_before()};
   }
   ++window.seen;
   return {window.seen == 1, window.seen == window.size || stream.is_last(), left != kUnlimited};
@@ -217,21 +211,6 @@ at::Tensor FitLoop::run_step(const Batch& batch, const WindowPart& window) {
   return run_.entry.module->automatic_optimization() ? automatic_step(run_, batch, index, window)
                                                      : manual_step(run_, batch, index);
 }
-
-namespace {
-
-// By the callbacks that change training batches, in order. Not ahead of time: their random numbers are those that a
-// checkpoint of the batch before holds.
-Batch change_batch(Run& run, Batch batch) {
-  const HookScope scope(run.entry, Hook::transfer);
-  for (const auto& callback : run.entry.callbacks) {
-    auto* changer = dynamic_cast<ChangesBatches*>(callback.get());
-    if (changer != nullptr) batch = changer->change_batch(std::move(batch));
-  }
-  return batch;
-}
-
-}  // namespace
 
 void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   Epoch& epoch = run_.fit.epoch;
@@ -256,6 +235,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   const bool automatic = run_.entry.module->automatic_optimization();
   const int64_t steps_before = progress.global_step;
   const at::Tensor loss = run_step(batch, window);
+  report_leaves(run_, batch);
   epoch.has_loss |= loss.defined();
   stream.send_ahead();  // beside the step, which a device is still computing
   roll_back_if_due(run_);
@@ -295,13 +275,44 @@ void FitLoop::finish_batch() {
   if (epoch.rest == BatchRest::metrics && window_ends) write_step_metrics();
   if (epoch.rest <= BatchRest::validation) {
     epoch.rest = BatchRest::validation;
-    if (validation_.is_due(must_stop())) validate();
+    validate_if_due();
   }
   epoch.rest = BatchRest::schedulers;
   const bool stepped = window_ends && progress.window_stepped;
   if (run_.entry.module->automatic_optimization() && stepped) step_schedulers(run_, Interval::step, true);
   if (window_ends) ++progress.windows;
   epoch.rest = BatchRest::none;
+}
+
+// A loader that may not be read ahead and does not know its length has ended, so its last batch was not known to be
+// the last: what follows the last batch of an epoch is done now.
+void FitLoop::end_pass() {
+  Epoch& epoch = run_.fit.epoch;
+  Progress& progress = run_.progress;
+  if (epoch.last_batch || epoch.next_batch == 0) return;
+  epoch.last_batch = true;
+  const bool automatic = run_.entry.module->automatic_optimization();
+  const bool window_is_open = !epoch.window.ended();
+  if (window_is_open) {
+    const int64_t steps_before = progress.global_step;
+    run_.fit.skip_batch = true;  // there is no batch, only the update
+    (void)automatic_step(run_, {}, epoch.batch_idx, {.first = false, .last = true, .size_known = false});
+    epoch.window = Window();
+    progress.window_stepped = progress.global_step > steps_before;
+    if (progress.window_stepped) step_schedulers(run_, Interval::step, false);
+  }
+  if (automatic) step_schedulers(run_, Interval::epoch, false);
+  epoch.rest = window_is_open ? BatchRest::metrics : BatchRest::validation;
+  if (window_is_open) finish_batch();
+  if (!window_is_open) validate_if_due();
+  epoch.rest = BatchRest::none;
+  border();
+}
+
+void FitLoop::validate_if_due() {
+  if (validated_after_ == run_.progress.total_batches || !validation_.is_due(must_stop())) return;
+  validated_after_ = run_.progress.total_batches;
+  validate();
 }
 
 void FitLoop::validate() {
@@ -349,22 +360,6 @@ void FitLoop::run_epoch_end_hooks() {
   }
 }
 
-// Once the ranks have agreed on whether one of them had a loss.
-void FitLoop::warn_of_missing_steps() const {
-  const Epoch& epoch = run_.fit.epoch;
-  if (run_.fit.optimizers.empty() || epoch.next_batch == 0 || run_.strategy->rank() != 0) return;
-  if (run_.entry.module->automatic_optimization()) {
-    if (epoch.has_loss) return;
-    return Console::instance().warn(
-        "no batch of the epoch had a loss, so the weights have not changed. Return the loss from training_step; an "
-        "undefined tensor skips the batch.");
-  }
-  if (run_.progress.global_step + run_.progress.skipped_steps > 0) return;
-  Console::instance().warn(
-      "manual optimization: no optimizer was stepped in an entire epoch, so the weights have not changed. Call "
-      "optimizer().step() in training_step after manual_backward(loss), or leave automatic optimization on.");
-}
-
 void FitLoop::end_epoch() {
   finish_late_check_and_hear(run_);
   Epoch& epoch = run_.fit.epoch;
@@ -391,7 +386,7 @@ void FitLoop::end_epoch() {
   ++progress.epoch;
   epoch.running = false;
   agree_on_stop(run_);
-  warn_of_missing_steps();
+  warn_of_missing_steps(run_);
   if (!is_done()) return border();
   capture_checkpoints(run_);  // nothing remains that could be stopped
 }

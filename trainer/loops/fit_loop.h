@@ -27,8 +27,6 @@ class FitLoop {
   void end_training();
   void finish_again();
   void prepare_loaders();
-  void warn_of_unlogged_epochs() const;
-  void warn_of_missing_steps() const;
   void start_epoch();
   void train_epoch(bool resumed);
   [[nodiscard]] bool epoch_must_end() const;
@@ -37,6 +35,8 @@ class FitLoop {
   [[nodiscard]] WindowPart open_window(const BatchStream& stream);
   /// What follows the update of a batch: metrics, validation, schedulers; from where Progress::rest says.
   void finish_batch();
+  void end_pass();
+  void validate_if_due();
   /// Between two batches: checkpoints, and requests from outside.
   void border();
   void end_epoch();
@@ -47,6 +47,7 @@ class FitLoop {
   Run& run_;
   OutsideRequests outside_;
   ValidationSchedule validation_;
+  int64_t validated_after_ = -1;                             // Progress::total_batches of the last validation
   std::unique_ptr<MemoryKeeping> memory_keeping_ = nullptr;  // null: malloc does as it does
   std::unique_ptr<ThreadTuning> thread_tuning_ = nullptr;    // null: the number of threads is fixed
 };

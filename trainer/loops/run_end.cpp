@@ -70,6 +70,16 @@ bool tear_down_next(Run& run, Call call) {
   return true;
 }
 
+// Tensors that an evaluation has made are those of inference mode, and training cannot use them.
+std::string inference_hint(const Run& run, const c10::Error& error) {
+  const std::string_view text = error.what_without_backtrace();
+  const auto has = [&](std::string_view part) { return text.find(part) != std::string_view::npos; };
+  if (run.entry.stage != Stage::fit || !(has("nference tensor") || has("inference mode") || has("InferenceMode")))
+    return "";
+  return "\nThe tensor was made by validate, test or predict, such as one that the module keeps from its first forward "
+         "pass. Make it in the constructor or in setup(), or set TrainerOptions.inference_mode: false.";
+}
+
 void report_exception(Run& run, const std::exception& error) {
   const HookScope scope(run.entry, Hook::on_exception);
   RankStatus::instance().set_error(error.what());
@@ -159,7 +169,7 @@ void fail_run(Run& run) {
     throw wrapped;
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    const Error wrapped(failed_place(run) + ": " + text + type_remedy(text));
+    const Error wrapped(failed_place(run) + ": " + text + type_remedy(text) + inference_hint(run, error));
     report_exception(run, wrapped);
     throw wrapped;
   } catch (const std::exception& error) {

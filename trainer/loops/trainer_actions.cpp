@@ -5,37 +5,114 @@
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/core/files.h"
+#include "levin/metrics/metric.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
+#include "levin/trainer/run/ranks.h"
 #include "levin/trainer/state/checkpoint.h"
 #include "levin/trainer/state/sharded_state.h"
+#include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
 
+namespace {
+
+// A pass over the training batches that is not part of training. However it ends, the running epoch, what was logged
+// and the loader are as they were before.
+class PassAside {
+ public:
+  explicit PassAside(Run& run)
+      : run_(run),
+        loader_state_(loader().state()),
+        place_(run.entry.place),
+        phase_(std::exchange(run.entry.phase, Phase::train)),
+        outputs_(std::exchange(run.entry.outputs, {})),
+        logged_(run.entry.train_metrics) {
+    if (run.fit.batches != nullptr) run.fit.batches->lend_loader();
+    for (const auto& metric : logged_.objects()) {
+      metrics_.push_back({metric, metric->states(), metric->update_count()});
+    }
+  }
+  ~PassAside() {
+    for (const auto& [metric, states, updates] : metrics_) metric->set_states(states, updates);
+    run_.entry.train_metrics = std::move(logged_);
+    run_.entry.outputs = std::move(outputs_);
+    run_.entry.phase = phase_;
+    run_.entry.place = place_;
+    (void)take_loss_weight(run_.fit);
+  }
+  PassAside(const PassAside&) = delete;
+  PassAside& operator=(const PassAside&) = delete;
+
+  template <class Pass>
+  void run(Pass pass) {
+    try {
+      pass(loader());
+    } catch (...) {
+      restore_loader();
+      throw;
+    }
+    restore_loader();
+  }
+
+ private:
+  struct KeptMetric {
+    std::shared_ptr<metrics::Metric> metric;
+    metrics::MetricStates states;
+    int64_t updates;
+  };
+
+  [[nodiscard]] Loader& loader() const { return *run_.fit.train.loaders[0]; }
+  void restore_loader() const {
+    if (!loader_state_.empty()) loader().load_state(loader_state_);
+  }
+
+  Run& run_;
+  State loader_state_;
+  MetricStore::Place place_;
+  Phase phase_;
+  StepOutput outputs_;
+  MetricStore logged_;
+  std::vector<KeptMetric> metrics_ = {};
+  RandomState random_state_ = {};
+  at::AutoGradMode no_gradients_{false};
+};
+
+void check_may_pass(const Run& run) {
+  const std::string who = "forward_training_batches: ";
+  if (run.fit.train.loaders.empty()) {
+    throw Error(who + "there are no training batches here. Call it in a hook of fit.");
+  }
+  if (run.entry.place.hook == Hook::training_step) {
+    throw Error(who + "it was called in training_step, which it calls itself. Call it in a hook of fit.");
+  }
+  if (!run.entry.module->automatic_optimization()) {
+    throw Error(who + "training_step of a module with manual optimization trains, so it cannot run without training.");
+  }
+}
+
+}  // namespace
+
 void Trainer::forward_training_batches() {
   Run& run = *run_;
-  if (run.fit.train.loaders.empty()) {
-    throw Error("forward_training_batches: there are no training batches here. Call it in a hook of fit.");
-  }
-  const RandomState random_state;  // the pass is not part of training
-  const at::AutoGradMode no_gradients(false);
-  const auto place = run.entry.place;
-  const Phase phase = std::exchange(run.entry.phase, Phase::train);  // logged values are dropped
-  BatchStream stream(*run.fit.train.loaders[0], run.fit.train.num_batches[0]);
-  stream.start(run.progress.epoch);
-  for (Batch fetched; stream.next(fetched);) {
-    run.entry.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
-    const Batch batch = transfer_batch(run, fetched, 0);
-    const ForwardScope forward(*run.precision, run.strategy->device().type());
-    call_module(run.entry, Hook::training_step,
-                [&](LightningModule& m) { return m.training_step(batch, stream.index()); });
-  }
-  run.entry.place = place;
-  run.entry.phase = phase;
-  run.entry.train_metrics.reset();
+  check_may_pass(run);
+  PassAside aside(run);
+  aside.run([&run](Loader& loader) {
+    BatchStream stream(loader, run.fit.train.num_batches[0]);
+    end_together(*run.strategy, stream);
+    stream.start(run.progress.epoch);
+    for (Batch fetched; stream.next(fetched);) {
+      run.entry.place = {Hook::none, std::max<int64_t>(1, fetched.size()), 0, 1};
+      const Batch batch = transfer_batch(run, fetched, 0);
+      const ForwardScope forward(*run.precision, run.strategy->device().type());
+      call_module(run.entry, Hook::training_step,
+                  [&](LightningModule& m) { return m.training_step(batch, stream.index()); });
+      (void)take_loss_weight(run.fit);
+    }
+  });
 }
 
 void Trainer::save_checkpoint(const std::string& path, bool weights_only) {

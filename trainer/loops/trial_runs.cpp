@@ -99,9 +99,11 @@ struct TrialRuns::SavedRun {
     run.fit.lr_scale = LrScale::none;
   }
 
+  // The state of the module, the random numbers and the loader.
   void restore_module() {
     undo.restore();
     run.precision->load_state(precision);
+    if (!loader_state.empty()) loader->load_state(loader_state);
   }
 
   void restore() {
@@ -126,7 +128,8 @@ struct TrialRuns::SavedRun {
   LoggedMetrics logged_metrics;
   std::vector<std::shared_ptr<Logger>> loggers;
   std::shared_ptr<Profiler> profiler;
-  State precision;
+  State precision, loader_state;
+  std::shared_ptr<Loader> loader = nullptr;  // of the trials; it may be the user's own
   UndoScope undo;
   int64_t original_batch_size = 0;
 };
@@ -137,7 +140,9 @@ TrialRuns::TrialRuns(Trainer& trainer, std::string who) : who_(std::move(who)) {
   kept_ = std::make_unique<SavedRun>(run);
   try {
     load_train_loader(run);
-    kept_->original_batch_size = run.fit.train.loaders[0]->batch_size().value_or(0);
+    kept_->loader = run.fit.train.loaders[0];
+    kept_->loader_state = kept_->loader->state();
+    kept_->original_batch_size = kept_->loader->batch_size().value_or(0);
   } catch (...) {
     try {
       kept_->restore();

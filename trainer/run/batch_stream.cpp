@@ -34,8 +34,9 @@ void receive_batch(DeviceCopier& copier, Batch& batch) {
 }  // namespace
 
 void BatchStream::start(int64_t epoch, int64_t first) {
-  loader_.pin_memory(copier_ != nullptr && copier_->uses_pinned_memory());
-  loader_.start(epoch, first);
+  epoch_ = epoch;
+  lent_.reset();
+  start_loader(first);
   index_ = first - 1;
   is_last_ = false;
   has_ahead_ = ahead_mode_ && first < limit_ && fetch_ahead();
@@ -46,8 +47,32 @@ void BatchStream::send_ahead() {
   if (!std::exchange(is_sent_, true)) send_batch(*copier_, ahead_);
 }
 
+void BatchStream::start_loader(int64_t first) {
+  loader_.pin_memory(copier_ != nullptr && copier_->uses_pinned_memory());
+  loader_.start(epoch_, first);
+}
+
+void BatchStream::lend_loader() {
+  if (!lent_) lent_ = loader_.state();
+}
+
+State BatchStream::state_after() const {
+  if (has_ahead_) return before_ahead_;
+  return lent_ ? *lent_ : loader_.state();
+}
+
+bool BatchStream::fetch(Batch& batch) {
+  if (lent_) {
+    if (!lent_->empty()) loader_.load_state(*lent_);
+    start_loader(index_ + 1);
+    lent_.reset();
+  }
+  return loader_.next(batch);
+}
+
 bool BatchStream::fetch_ahead() {
-  const bool more = loader_.next(ahead_);
+  before_ahead_ = lent_ ? *lent_ : loader_.state();
+  const bool more = fetch(ahead_);
   is_sent_ = !more || copier_ == nullptr;
   if (!defers_) send_ahead();
   return all_have_ && !sized_ ? all_have_(more) : more;
@@ -56,14 +81,17 @@ bool BatchStream::fetch_ahead() {
 bool BatchStream::next(Batch& batch) {
   if (index_ + 1 >= limit_) return false;
   if (!ahead_mode_) {
-    if (!loader_.next(batch)) return false;
+    before_ = lent_ ? *lent_ : loader_.state();
+    const bool more = fetch(batch);
+    if (!(all_have_ && !sized_ ? all_have_(more) : more)) return false;
     ++index_;
-    is_last_ = index_ + 1 >= std::min(limit_, *loader_.num_batches());
+    is_last_ = index_ + 1 >= std::min(limit_, loader_.num_batches().value_or(limit_));
     return true;
   }
   if (!has_ahead_) return false;
   send_ahead();
   batch = std::move(ahead_);
+  before_ = std::move(before_ahead_);
   if (copier_ != nullptr) receive_batch(*copier_, batch);
   ++index_;
   has_ahead_ = index_ + 1 < limit_ && fetch_ahead();
@@ -73,7 +101,7 @@ bool BatchStream::next(Batch& batch) {
 
 bool BatchStream::has_next() const {
   if (ahead_mode_) return has_ahead_;
-  return index_ + 1 < std::min(limit_, *loader_.num_batches());
+  return index_ + 1 < std::min(limit_, loader_.num_batches().value_or(limit_));
 }
 
 }  // namespace levin

@@ -13,12 +13,17 @@ namespace levin {
 
 class BatchStream {
  public:
-  /// `limit`: batches at most. A loader of unknown length is read one batch ahead.
+  /// `limit`: batches at most. A loader of unknown length is read one batch ahead, if it allows that.
   BatchStream(Loader& loader, int64_t limit)
-      : loader_(loader), limit_(limit), sized_(loader.num_batches().has_value()), ahead_mode_(!sized_) {}
+      : loader_(loader),
+        limit_(limit),
+        sized_(loader.num_batches().has_value()),
+        ahead_mode_(!sized_ && loader.may_be_read_ahead()) {}
 
-  /// Before start(): each batch is fetched, and its copy to the device begun, while the one before it is computed.
+  /// Before start(): each batch is fetched, and its copy to the device begun, while the one before it is computed. Does
+  /// nothing if the loader may not be read ahead.
   void copy_ahead(DeviceCopier& copier) {
+    if (!loader_.may_be_read_ahead()) return;
     copier_ = &copier;
     ahead_mode_ = true;
   }
@@ -42,10 +47,17 @@ class BatchStream {
 
   /// Index of the batch last returned by next().
   [[nodiscard]] int64_t index() const { return index_; }
-  /// Whether another will come.
+  /// Whether another will come; true if that is not known.
   [[nodiscard]] bool has_next() const;
-  /// Whether no batch follows it.
+  /// Whether no batch follows it; false if that is not known.
   [[nodiscard]] bool is_last() const { return is_last_; }
+
+  /// Called before somebody else begins a pass of the loader: next() then continues this pass where it was.
+  void lend_loader();
+
+  /// The loader's state before the batch last returned by next(), and after it, whether or not another was fetched.
+  [[nodiscard]] const State& state_before() const { return before_; }
+  [[nodiscard]] State state_after() const;
 
  private:
   Loader& loader_;
@@ -59,9 +71,15 @@ class BatchStream {
   bool defers_ = false;
   bool is_sent_ = true;  // there is nothing to send
   Batch ahead_ = {};
+  int64_t epoch_ = 0;
+  State before_ = {};                         // the loader's, see state_before()
+  State before_ahead_ = {};                   // before the batch ahead was fetched
+  std::optional<State> lent_ = std::nullopt;  // the loader's when it was lent; unset: it has this pass
   std::function<bool(bool)> all_have_ = nullptr;
 
   [[nodiscard]] bool fetch_ahead();
+  bool fetch(Batch& batch);
+  void start_loader(int64_t first);
 };
 
 }  // namespace levin

@@ -23,6 +23,7 @@ class BatchStream;
 class LateCheck;
 class MicroBatching;
 class StepGraph;
+class UnregisteredLeaves;
 struct StepNotes;
 
 /// What remains to be done for a training batch after its update, in this order.
@@ -80,6 +81,7 @@ struct Fit {
   // Where it continues from.
   bool resumed = false;            // from a checkpoint, before its first epoch begins
   State resumed_rng = {};          // the random numbers it continues with
+  State resumed_loader = {};       // the state of each rank's loader, until the loader is made
   int64_t resumed_world_size = 0;  // ranks of the run it continues, and the batch size of each; 0: not known
   int64_t resumed_batch_size = 0;
 
@@ -90,6 +92,8 @@ struct Fit {
   RankNotes heard = {};      // notes of any rank that have not been acted on yet
   bool told_memory = false;  // this rank's memory was printed
   bool looked_at_loss_shapes = false;
+  bool looked_at_leaves = false;                         // whether all that the loss depends on is registered
+  std::shared_ptr<UnregisteredLeaves> leaves = nullptr;  // while that is found out
 
   bool skip_batch = false;  // the running batch is skipped
   // Manual optimization with a loss scaler: whether a scaled gradient of the running batch overflowed; unset: no

@@ -8,6 +8,7 @@
 #include "levin/core/count_of.h"
 #include "levin/core/log.h"
 #include "levin/data/batch_rows.h"
+#include "levin/trainer/changes_batches.h"
 #include "levin/trainer/no_loader_error.h"
 #include "levin/trainer/plan/resolve_plan.h"
 #include "levin/trainer/run/batch_sizing.h"
@@ -111,13 +112,14 @@ void load_train_loader(Run& run) {
   if (batches == 0) {
     throw ConfigError("fit: the training loader has no batches. Check the data set's size, batch_size and drop_last.");
   }
-  check_same_batches(*run.strategy, batches);
+  const bool has_state = check_same_batches(*run.strategy, batches, !loader->state().empty());
   check_same_loaders(*run.strategy, "train_dataloader", loader);
   log::data.info("{}", loader_text("train", *loader, batches));
   run.fit.train = {};
   run.fit.train.loaders.push_back(std::move(loader));
   run.fit.train.num_batches = {batches};
   run.fit.train.loaded = true;
+  run.fit.train.has_state = has_state;
   run.fit.train_loaded_in_epoch = run.progress.epoch;
 }
 
@@ -183,6 +185,17 @@ Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx) {
   if (run.plan.channels_last) use_channels_last(batch);
   if (run.entry.data != nullptr) batch = run.entry.data->on_after_batch_transfer(std::move(batch), dataloader_idx);
   return run.entry.module->on_after_batch_transfer(std::move(batch), dataloader_idx);
+}
+
+// By the callbacks that change training batches, in order. Not ahead of time: their random numbers are those that a
+// checkpoint of the batch before holds.
+Batch change_batch(Run& run, Batch batch) {
+  const HookScope scope(run.entry, Hook::transfer);
+  for (const auto& callback : run.entry.callbacks) {
+    auto* changer = dynamic_cast<ChangesBatches*>(callback.get());
+    if (changer != nullptr) batch = changer->change_batch(std::move(batch));
+  }
+  return batch;
 }
 
 int64_t num_training_batches(const Fit& fit) {

@@ -22,6 +22,9 @@ void copy_ahead(Run& run, BatchStream& stream);
 /// The transfer hooks around the copy to the device and the conversion to the precision's dtype.
 [[nodiscard]] Batch transfer_batch(Run& run, Batch batch, int64_t dataloader_idx);
 
+/// A training batch as the callbacks that change batches leave it.
+[[nodiscard]] Batch change_batch(Run& run, Batch batch);
+
 /// Batches of an epoch; kUnlimited if the loader does not know, 0 before it is created.
 [[nodiscard]] int64_t num_training_batches(const Fit& fit);
 /// Optimizer steps of the whole fit; kUnlimited if open. Creates the training loader if necessary.

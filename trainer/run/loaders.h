@@ -12,6 +12,7 @@ struct LoaderSet {
   Loaders loaders = {};
   std::vector<int64_t> num_batches = {};
   bool loaded = false;
+  bool has_state = false;  // of training: the loader of some rank has a state of its own (Loader::state)
 };
 
 }  // namespace levin

@@ -1,6 +1,8 @@
 #include "levin/trainer/run/ranks.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/tensor.h>
 
 #include <cstdlib>
@@ -98,17 +100,19 @@ void start_ranks(Run& run) {
   if (agreed_restarts(run) > 0) run.started_again = run.auto_resume = true;
 }
 
-void check_same_batches(RankCollectives& ranks, int64_t batches) {
-  if (ranks.world_size() == 1) return;
-  const at::Tensor all = ranks.gather(at::tensor(batches, at::kLong));
+bool check_same_batches(RankCollectives& ranks, int64_t batches, bool has_state) {
+  if (ranks.world_size() == 1) return has_state;
+  const at::Tensor all = ranks.gather(at::tensor({batches, has_state ? int64_t{1} : int64_t{0}}, at::kLong));
   std::string counts;
   bool same = true;
+  bool any_has_state = false;
   for (int64_t rank = 0; rank < all.size(0); ++rank) {
-    const auto count = all.const_data_ptr<int64_t>()[rank];
+    const auto count = all.const_data_ptr<int64_t>()[2 * rank];
+    any_has_state = any_has_state || all.const_data_ptr<int64_t>()[2 * rank + 1] != 0;
     same = same && count == batches;
     counts += (rank > 0 ? ", " : "") + (count == kUnlimited ? std::string("unknown") : std::to_string(count));
   }
-  if (same) return;
+  if (same) return any_has_state;
   throw ConfigError("fit: the ranks' training loaders have different numbers of batches (rank by rank: " + counts +
                     "), so some would wait for others forever. Give every rank the same number of samples, set "
                     "limit_train_batches, or leave the sharding to use_distributed_sampler.");
@@ -177,6 +181,33 @@ void hear(EntryPoint& entry, Fit& fit, const RankNotes& said) {
 
 void cut_epoch(const RankCollectives& ranks, Epoch& epoch) {
   (ranks.world_size() > 1 ? epoch.cut_wanted : epoch.cut) = true;
+}
+
+RankZeroBuffers::RankZeroBuffers(const Run& run) : run_(run) {
+  renew();
+}
+
+void RankZeroBuffers::renew() {
+  if (!run_.has_peers()) return;
+  const at::NoGradGuard no_grad;
+  std::vector<std::pair<std::string, at::Tensor>> buffers = module_tensors(*run_.entry.module).buffers;
+  if (run_.strategy->rank() == 0) return run_.strategy->copy_from_rank_zero(buffers);
+  std::vector<std::pair<std::string, at::Tensor>> received = buffers;
+  for (auto& [name, tensor] : received) tensor = tensor.detach().clone();
+  run_.strategy->copy_from_rank_zero(received);
+  for (size_t k = 0; k < buffers.size(); ++k) {
+    const at::Tensor buffer = buffers[k].second.detach();
+    if (at::equal(buffer, received[k].second)) continue;
+    kept_.push_back({buffer, buffer.clone(), received[k].second});
+    buffer.copy_(received[k].second);
+  }
+}
+
+RankZeroBuffers::~RankZeroBuffers() {
+  const at::NoGradGuard no_grad;
+  for (auto kept = kept_.rbegin(); kept != kept_.rend(); ++kept) {
+    if (at::equal(kept->buffer, kept->received)) kept->buffer.copy_(kept->own);
+  }
 }
 
 void end_together(RankCollectives& ranks, BatchStream& stream) {

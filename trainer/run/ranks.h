@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/run/batch_stream.h"
@@ -15,8 +16,9 @@ namespace levin {
 /// have. In a rank: connects to the others.
 void start_ranks(Run& run);
 
-/// Throws ConfigError if the ranks have different numbers of training batches in an epoch.
-void check_same_batches(RankCollectives& ranks, int64_t batches);
+/// Throws ConfigError if the ranks have different numbers of training batches in an epoch. Returns whether any rank's
+/// loader has a state (`has_state`).
+[[nodiscard]] bool check_same_batches(RankCollectives& ranks, int64_t batches, bool has_state);
 
 /// The weights and buffers by name.
 [[nodiscard]] ModuleTensors module_tensors(const LightningModule& module);
@@ -39,6 +41,27 @@ void note_place(const Run& run, int64_t batch);
 void hear(EntryPoint& entry, Fit& fit, const RankNotes& said);
 /// The epoch ends after the running batch; with several ranks, after the batch at which all of them know.
 void cut_epoch(const RankCollectives& ranks, Epoch& epoch);
+/// During its lifetime the module's buffers have rank 0's values on every rank. Ranks compute running statistics from
+/// their own batches, and a checkpoint holds rank 0's: without it an evaluation would measure a model that is nowhere.
+/// Afterwards a buffer has its own value again unless it was changed meanwhile.
+class RankZeroBuffers {
+ public:
+  explicit RankZeroBuffers(const Run& run);
+  ~RankZeroBuffers();
+  RankZeroBuffers(const RankZeroBuffers&) = delete;
+  RankZeroBuffers& operator=(const RankZeroBuffers&) = delete;
+
+  /// The same again, after hooks that may have changed buffers, such as those of an average of weights. Every rank.
+  void renew();
+
+ private:
+  struct Kept {
+    at::Tensor buffer, own, received;
+  };
+  const Run& run_;
+  std::vector<Kept> kept_ = {};
+};
+
 /// Where the length of a pass is not known from the start, it ends for all ranks when it ends for one.
 void end_together(RankCollectives& ranks, BatchStream& stream);
 /// Waits for all: from here on they agree on whether to stop, whether the epoch is cut, and whether a batch of it had a

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "levin/core/state.h"
 #include "levin/trainer/run/window_weights.h"
 
 namespace levin {
@@ -18,6 +19,7 @@ struct Window {
   at::Tensor unread_loss = {};  // () the sum of the losses that are judged at its end; undefined: none
   at::Tensor heard = {};        // what all ranks said with its gradients, on the device; undefined: it has been heard
   WindowWeights weights = {};
+  State loader_state = {};  // before its first batch was fetched
 
   [[nodiscard]] bool ended() const { return seen == 0; }
 };

@@ -18,6 +18,7 @@
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/run/update_scope.h"
+#include "levin/trainer/state/loader_state.h"
 #include "levin/trainer/state/missing_state.h"
 #include "levin/trainer/state/progress_state.h"
 #include "levin/trainer/state/sharded_state.h"
@@ -130,6 +131,7 @@ State run_state(Run& run) {
   checkpoint.put("gradients", gradients);
   checkpoint.put("rng", random_state());
   put_other_ranks(run, checkpoint);
+  put_loader_state(run, checkpoint);
   return checkpoint;
 }
 
@@ -353,6 +355,7 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
   }
   run.fit.resumed = true;
   run.fit.resumed_rng = checkpoint.part("rng");
+  run.fit.resumed_loader = checkpoint.part("train_loader");
   run.newest_checkpoint = path;
   run.fit.saved_batches = run.progress.total_batches;
 }

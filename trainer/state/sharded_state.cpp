@@ -5,6 +5,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -199,7 +200,12 @@ void restore_parts(Sharding& sharding, const LightningModule& module, const Stat
 }
 
 at::Tensor norm_over_ranks(RankCollectives& ranks, const std::vector<at::Tensor>& params) {
-  const at::Tensor own = get_total_norm(params);
+  // All ranks have the same parameters, but one may have a gradient of none of them, or only of those of one type: what
+  // it sends must not depend on that.
+  const bool is_double = std::any_of(params.begin(), params.end(),
+                                     [](const at::Tensor& param) { return param.scalar_type() == at::kDouble; });
+  const at::Device device = params.empty() ? at::Device(at::kCPU) : params[0].device();
+  const at::Tensor own = get_total_norm(params).to(device, is_double ? at::kDouble : at::kFloat);
   return ranks.sum_on_device(own.square()).sqrt_();
 }
 

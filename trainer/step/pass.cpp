@@ -21,6 +21,7 @@
 #include "levin/trainer/step/nonfinite_loss.h"
 #include "levin/trainer/step/step_notes.h"
 #include "levin/trainer/step/step_share.h"
+#include "levin/trainer/step/unregistered_leaves.h"
 
 namespace levin {
 
@@ -152,6 +153,7 @@ void run_backward(Run& run, const at::Tensor& loss, bool sync, bool has_hooks) {
         [&](Callback& callback) { callback.on_before_backward(run.trainer, *run.entry.module, loss); },
         [&](LightningModule& module) { module.on_before_backward(loss); });
   }
+  note_leaves(run, loss);
   run.entry.time_split.enter(StepPart::backward);
   {
     const ProfilerScope profile(run.profiler.get(), "backward");
@@ -201,6 +203,7 @@ at::Tensor begin_piped_pass(Run& run, const Pass& pass, PassLoss& result) {
     result.loss = run.entry.module->training_step(*pass.batch, pass.batch_idx);
   }
   count(run, pass, result);
+  if (result.counted.defined()) note_leaves(run, result.counted);
   return scaled(run, result.counted);
 }
 

@@ -1,0 +1,17 @@
+// The state of the training loader in checkpoints. Each rank has a loader, so a checkpoint has a state for each rank.
+#pragma once
+
+#include "levin/core/state.h"
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+/// Puts the ranks' states into `checkpoint`, as they are where it continues: before the batch that a resumed run takes
+/// first. Every rank, unless the run is failing: then rank 0's state alone. Does nothing if no loader has a state.
+void put_loader_state(const Run& run, State& checkpoint);
+
+/// Gives this rank's state in Fit::resumed_loader to the loader that was just made. Logs a warning if the loader has a
+/// state and the checkpoint has none for this rank.
+void restore_loader_state(Run& run);
+
+}  // namespace levin

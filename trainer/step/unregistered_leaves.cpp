@@ -1,0 +1,121 @@
+#include "levin/trainer/step/unregistered_leaves.h"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "levin/core/component.h"
+#include "levin/core/console.h"
+#include "levin/core/count_of.h"
+#include "levin/core/tensor_text.h"
+#include "levin/data/batch_rows.h"
+#include "levin/trainer/lightning_module.h"
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+namespace {
+
+using torch::autograd::Node;
+
+// "AddmmBackward0" as "addmm".
+std::string operator_name(const Node& node) {
+  std::string name = node.name();
+  name = name.substr(0, name.find("Backward"));
+  if (!name.empty()) name[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(name[0])));
+  return name;
+}
+
+// Operators that only pass a weight on.
+bool passes_on(const std::string& name) {
+  static const std::set<std::string> names{"t",      "transpose", "permute", "view",  "unsafeView", "reshapeAlias",
+                                           "expand", "toCopy",    "clone",   "alias", "slice",      "select"};
+  return names.contains(name);
+}
+
+// Every node that backward of `root` runs, with the operator that reads its result.
+template <class Visit>
+void visit_graph(const at::Tensor& root, Visit visit) {
+  std::unordered_map<const Node*, std::string> readers;
+  std::vector<Node*> waiting;
+  const auto add = [&](const std::shared_ptr<Node>& node, const std::string& reader) {
+    if (node == nullptr || !readers.emplace(node.get(), reader).second) return;
+    waiting.push_back(node.get());
+  };
+  add(torch::autograd::impl::gradient_edge(root).function, "");
+  while (!waiting.empty()) {
+    Node* node = waiting.back();
+    waiting.pop_back();
+    const std::string reader = readers.at(node);
+    visit(*node, reader);
+    const std::string own = operator_name(*node);
+    for (const auto& edge : node->next_edges()) add(edge.function, passes_on(own) ? reader : own);
+  }
+}
+
+bool is_used(const LightningOptimizer& wrapped, const at::Tensor& tensor) {
+  const std::vector<at::Tensor> parameters = wrapped.shared()->parameters();
+  return std::any_of(parameters.begin(), parameters.end(), [&](const at::Tensor& p) { return p.is_same(tensor); });
+}
+
+}  // namespace
+
+void UnregisteredLeaves::add(const Run& run, const at::Tensor& loss) {
+  std::unordered_set<const c10::TensorImpl*> known;
+  for (const at::Tensor& parameter : run.entry.module->parameters()) known.insert(parameter.unsafeGetTensorImpl());
+  visit_graph(loss, [&](const Node& node, const std::string& reader) {
+    const auto* accumulates = dynamic_cast<const torch::autograd::AccumulateGrad*>(&node);
+    if (accumulates == nullptr || !known.insert(accumulates->variable.unsafeGetTensorImpl()).second) return;
+    leaves_.push_back({decltype(Leaf::tensor)(accumulates->variable.getIntrusivePtr()), reader});
+  });
+}
+
+void UnregisteredLeaves::report(const Run& run, const Batch& batch) const {
+  std::vector<at::Tensor> inputs = batch.tensors;
+  Batch values = batch;
+  visit_values(values, [&](at::Tensor& tensor) { inputs.push_back(tensor); });
+  std::vector<std::string> names;
+  bool is_trained = false;
+  for (const Leaf& leaf : leaves_) {
+    auto alive = leaf.tensor.lock();
+    if (!alive.defined()) continue;
+    const at::Tensor tensor(std::move(alive));
+    const auto shares = [&](const at::Tensor& input) { return input.defined() && input.is_alias_of(tensor); };
+    if (std::any_of(inputs.begin(), inputs.end(), shares)) continue;
+    names.push_back(shape_text(tensor.sizes()) + " " + c10::toString(tensor.scalar_type()) +
+                    (leaf.used_by.empty() ? "" : " in " + leaf.used_by));
+    for (const auto& wrapped : run.fit.optimizers) is_trained = is_trained || is_used(wrapped, tensor);
+  }
+  if (names.empty() || run.strategy->rank() != 0) return;
+  const std::string model = detail::readable_type_name(typeid(*run.entry.module));
+  const bool one = names.size() == 1;
+  Console::instance().warn(
+      "training_step: the loss depends on " + count_of(names.size(), "tensor") + " that " +
+      (one ? "requires a gradient and is" : "require gradients and are") + " not among the parameters of " + model +
+      ": " + join(names) + ". " + (one ? "It is" : "They are") + " in no checkpoint" +
+      (run.has_peers() ? ", differ" + std::string(one ? "s" : "") + " between ranks" : "") +
+      (is_trained ? "" : " and never trained") +
+      ". Register the layer, such as layer_{register_module(\"layer\", torch::nn::Linear(8, 1))}, or the tensor with "
+      "register_parameter; where it should stay as it is, turn its gradient off with set_requires_grad(false).");
+}
+
+void note_leaves(Run& run, const at::Tensor& loss) {
+  if (run.fit.looked_at_leaves || !run.fit.epoch.batch_running) return;  // a trial run is not in an epoch
+  if (run.fit.leaves == nullptr) run.fit.leaves = std::make_shared<UnregisteredLeaves>();
+  run.fit.leaves->add(run, loss);
+}
+
+void report_leaves(Run& run, const Batch& batch) {
+  const auto leaves = std::exchange(run.fit.leaves, nullptr);
+  if (leaves == nullptr) return;
+  run.fit.looked_at_leaves = true;
+  leaves->report(run, batch);
+}
+
+}  // namespace levin
