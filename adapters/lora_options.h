@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "levin/core/fields.h"
+#include "levin/core/which_checkpoint.h"
 
 namespace levin {
 
@@ -47,6 +48,7 @@ struct LoRAOptions {
   Quantize quantize = Quantize::none;
   std::string path = "";
   std::string save_to = "";
+  WhichCheckpoint save_weights = WhichCheckpoint::best;
 
   template <class = void>
   static auto fields() {
@@ -75,7 +77,10 @@ struct LoRAOptions {
         field("path", &O::path, "a folder with adapter_config.json and adapter_model.safetensors to start from")
             .ranks_may_differ(),
         field("save_to", &O::save_to, "a folder for the adapter at the end of fit, in PEFT's layout; \"\": none")
-            .ranks_may_differ());
+            .ranks_may_differ(),
+        field("save_weights", &O::save_weights,
+              "what save_to holds: best, the weights of the best checkpoint by its callback's monitor (the last ones "
+              "without a monitor), or last"));
   }
 };
 

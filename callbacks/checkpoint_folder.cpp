@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "levin/core/files.h"
+#include "levin/core/paths.h"
 #include "levin/core/tensor_text.h"
 
 namespace levin {
@@ -20,14 +21,27 @@ std::string versioned_path(const std::string& folder, const std::string& stem, i
   return (fs::path(folder) / (stem + counter + ".ckpt")).string();
 }
 
-int64_t free_version(const std::string& folder, const std::string& stem, const std::string& own) {
+int64_t free_version(const std::string& folder, const std::string& stem,
+                     const std::function<bool(const std::string& path)>& is_taken) {
   int64_t version = 0;
-  std::error_code code;
-  while (versioned_path(folder, stem, version) != own &&
-         fs::exists(fs::symlink_status(versioned_path(folder, stem, version), code))) {
-    ++version;
-  }
+  while (is_taken(versioned_path(folder, stem, version))) ++version;
   return version;
+}
+
+bool is_same_folder(const std::string& one, const std::string& other) {
+  if (one == other) return true;
+  if (!has_no_nul(one) || !has_no_nul(other)) return false;
+  std::error_code code;
+  const fs::path first = fs::weakly_canonical(one, code);
+  if (code) return false;
+  const fs::path second = fs::weakly_canonical(other, code);
+  return !code && first == second;
+}
+
+bool is_same_file(const std::string& one, const std::string& other) {
+  const fs::path first(one), second(other);
+  return first.filename() == second.filename() &&
+         is_same_folder(first.parent_path().string(), second.parent_path().string());
 }
 
 std::string name_within(const std::string& path, const std::string& folder) {

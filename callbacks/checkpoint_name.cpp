@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <regex>
 
+#include "levin/callbacks/checkpoint_folder.h"
 #include "levin/core/config_node.h"
 #include "levin/core/console.h"
 #include "levin/core/error.h"
@@ -19,6 +20,14 @@ const std::regex& spec_pattern() {
 
 bool is_whole(const std::string& metric) {
   return metric == "epoch" || metric == "step";
+}
+
+// A metric's name as a part of a file's name, without slashes and control characters.
+std::string in_file_name(std::string metric) {
+  for (char& c : metric) {
+    if (c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '_';
+  }
+  return metric;
 }
 
 std::string printed(const std::string& format, double value) {
@@ -50,9 +59,14 @@ CheckpointName::CheckpointName(const std::string& text, bool insert_names) {
     if (colon != std::string::npos) part.spec = inside.substr(colon + 1);
     if (part.metric.empty()) refuse("{} names no metric");
     if (!std::regex_match(part.spec, spec_pattern())) refuse("the format \"" + part.spec + "\" is not known");
-    if (insert_names) part.text += part.metric + "=";
+    if (insert_names) part.text += in_file_name(part.metric) + "=";
     parts_.push_back(part);
     at = close + 1;
+  }
+  std::string example;
+  for (const Part& part : parts_) example += part.text + (part.metric.empty() ? "" : "0");
+  if (name_within("/folder/" + example + ".ckpt", "/folder").empty()) {
+    refuse("it must name a file below dirpath, without \"..\", empty parts and control characters");
   }
 }
 

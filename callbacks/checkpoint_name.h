@@ -10,8 +10,9 @@ namespace levin {
 
 class CheckpointName {
  public:
-  /// `insert_names`: "{v}" becomes "v=0.4" instead of "0.4". Formats are Python's: an optional 0, a width, .precision
-  /// and one of d f e g %. Throws Error showing what is wrong with `text`.
+  /// `insert_names`: "{v}" becomes "v=0.4" instead of "0.4", and "{val/acc}" "val_acc=0.4": a metric's name makes no
+  /// folder. Formats are Python's: an optional 0, a width, .precision and one of d f e g %. Throws Error showing what
+  /// is wrong with `text`, such as "../a", which is not a name below the checkpoints' folder.
   CheckpointName(const std::string& text, bool insert_names);
 
   /// "epoch" and "step" are integers. A metric that was not logged counts as 0, with a warning.

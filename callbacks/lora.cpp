@@ -10,10 +10,10 @@
 #include "levin/adapters/saved_lora.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
-#include "levin/strategies/whole_parameter.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
+#include "levin/trainer/weights_at_end.h"
 
 namespace levin {
 
@@ -77,9 +77,9 @@ void LoRA::on_predict_batch_end(Trainer&, LightningModule& module, const at::Ten
 
 void LoRA::on_fit_end(Trainer& trainer, LightningModule& module) {
   if (options_.save_to.empty() || trainer.plan().fast_dev_run) return;
-  const auto whole = [&](const at::Tensor& parameter) { return whole_parameter(trainer.strategy(), parameter); };
-  save_lora(*inner_model(module).module, options_.save_to, whole, trainer.is_global_zero());
-  module.print("wrote " + options_.save_to + ", an adapter in PEFT's layout");
+  const WeightsAtEnd weights(trainer, module, options_.save_weights);
+  save_lora(*inner_model(module).module, options_.save_to, weights, trainer.is_global_zero());
+  module.print("wrote " + options_.save_to + ", an adapter in PEFT's layout, with " + weights.text());
 }
 
 State LoRA::weights_to_save(const LightningModule&) const {

@@ -27,8 +27,8 @@ class LoRA final : public Callback {
   void on_predict_batch_end(Trainer&, LightningModule& module, const at::Tensor&, const Batch&, int64_t,
                             int64_t) override;
 
-  /// Writes save_to: on rank 0, with the values of all ranks; after an averaging callback, the average. Nothing in a
-  /// fast_dev_run.
+  /// Writes save_to with the weights that save_weights names, and prints which they are: on rank 0, with the values of
+  /// all ranks; the last ones after an averaging callback are the average. Nothing in a fast_dev_run.
   void on_fit_end(Trainer& trainer, LightningModule& module) override;
 
   /// No weights, but the adapters' scaling: what a checkpoint of the weights alone needs besides them.

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "levin/callbacks/checkpoint_folder.h"
-#include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/core/console.h"
@@ -89,7 +88,7 @@ void ModelCheckpoint::setup(Trainer& trainer, LightningModule&, Stage) {
   // Absolute, so that a change of the working directory has no effect.
   dirpath_ = absolute_path(folder.string());
   if (dirpath_.size() > 1 && dirpath_.back() == '/') dirpath_.pop_back();
-  waits_for_validation_ = validated_ = finishes_point_ = has_saved_ = false;
+  waits_for_validation_ = validated_ = finishes_point_ = has_saved_ = failing_ = false;
 }
 
 // Expresses the period by one of the other triggers if possible.
@@ -111,7 +110,7 @@ void ModelCheckpoint::on_fit_start(Trainer& trainer, LightningModule&) {
   finish_save_point(trainer);
   // The run was killed after it had continued from a stop, but before the stop's checkpoint was removed.
   const bool got_over = trainer.auto_resumes() && !trainer.ckpt_path().empty();
-  if (got_over && trainer.ckpt_path() != interrupted_path() && may_remove(trainer, interrupted_path())) {
+  if (got_over && !is_same_file(trainer.ckpt_path(), interrupted_path()) && may_remove(trainer, interrupted_path())) {
     (void)remove_checkpoint(interrupted_path());
   }
   check_folder(trainer);
@@ -186,7 +185,8 @@ void ModelCheckpoint::on_train_end(Trainer& trainer, LightningModule&) {
   trainer.finish_checkpoints();
   save_what_would_be_lost(trainer);
   std::vector<std::string> goes;  // of a stop that the run has continued from
-  if (may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
+  const bool keeps_no_state = options_.save_weights_only && trainer.auto_resumes();  // it would start over
+  if (!keeps_no_state && may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
   const bool last_is_due = wants_last() && !last_is("with_top_k") && last_step_of_last_ != trainer.global_step();
   if (!last_is_due && !must_keep_end(trainer)) {
     for (const std::string& path : goes) (void)remove_checkpoint(path);
@@ -209,12 +209,15 @@ void ModelCheckpoint::on_exception(Trainer& trainer, LightningModule&, const std
   const bool was_training = std::exchange(training_, false);
   if (dynamic_cast<const Interrupted*>(&error) != nullptr) return;  // the stop has saved
   if (!options_.save_on_exception || !was_training || must_not_save(trainer)) return;
-  const std::string path = free_path(trainer, name_.format(metrics_of(trainer, trainer.current_epoch())), "");
+  failing_ = true;
+  const std::string name = name_.format(metrics_of(trainer, trainer.current_epoch()));
+  const std::string path = free_path(trainer, name, "", /*is_last=*/false);
+  point_ = {trainer.seen_batches(), {path}, {}};
   request(trainer, path, "", {}, [] {});
   std::string obsolete;
   if (!wants_last()) return;
-  const std::string last = choose_last(trainer, obsolete);
-  request(trainer, last, "", {}, [] {});
+  point_.written.push_back(choose_last(trainer, obsolete));
+  request(trainer, point_.written.back(), "", {}, [] {});
 }
 
 Metrics ModelCheckpoint::metrics_of(const Trainer& trainer, int64_t epoch) const {
@@ -269,10 +272,11 @@ void ModelCheckpoint::save_point(Trainer& trainer, int64_t epoch) {
   for (const std::string& path : {obsolete, obsolete_last}) {
     if (!path.empty() && may_remove(trainer, path)) point_.removed.push_back(path);
   }
-  // Obsolete files are removed after the last new file is on the disk. The checkpoint of a stop is no longer needed; it
-  // is not recorded, so that a run that was stopped saves the same as one that was not.
+  // Obsolete files are removed after the last new file is on the disk. The checkpoint of a stop is no longer needed,
+  // unless the new file holds weights only; it is not recorded, so that a run that was stopped saves the same as one
+  // that was not.
   std::vector<std::string> goes = point_.removed;
-  if (may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
+  if (!options_.save_weights_only && may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
   if (!top_k.empty()) {
     request(trainer, top_k, "", last.empty() ? goes : std::vector<std::string>{}, [this, before, step_before] {
       const std::string now = wants_last() ? saved_files_.last_path : before.last_path;
@@ -309,7 +313,7 @@ std::string ModelCheckpoint::choose_top_k(Trainer& trainer, const Metrics& metri
 std::string ModelCheckpoint::choose_newest(Trainer& trainer, const Metrics& metrics, std::string& obsolete) {
   const bool replaces = options_.save_top_k == 1;
   const std::string before = saved_files_.best_path;
-  saved_files_.best_path = free_path(trainer, name_.format(metrics), replaces ? before : "");
+  saved_files_.best_path = free_path(trainer, name_.format(metrics), replaces ? before : "", /*is_last=*/false);
   if (replaces && before != saved_files_.best_path) obsolete = before;
   return saved_files_.best_path;
 }
@@ -325,20 +329,24 @@ std::string ModelCheckpoint::choose_if_among_best(Trainer& trainer, const Metric
     replaced = worst->first;
     saved_files_.best.erase(worst);
   }
-  const std::string path = free_path(trainer, name_.format(metrics), replaced);
+  const std::string path = free_path(trainer, name_.format(metrics), replaced, /*is_last=*/false);
   std::erase_if(saved_files_.best,
                 [&](const Scored& file) { return file.first == path; });  // overwritten without a counter
   saved_files_.best.emplace_back(path, comparable(score, options_.mode));
   const auto best = best_of(saved_files_.best, options_.mode);
-  saved_files_.best_path = best->first;
-  saved_files_.best_score = best->second;
+  const bool has_best_of_others = saved_files_.best_score && name_within(saved_files_.best_path, dirpath_).empty() &&
+                                  !saved_files_.best_path.empty();
+  if (!has_best_of_others || is_better(options_.mode, best->second, *saved_files_.best_score)) {
+    saved_files_.best_path = best->first;
+    saved_files_.best_score = best->second;
+  }
   if (replaced != path) obsolete = replaced;
   return path;
 }
 
 std::string ModelCheckpoint::choose_last(Trainer& trainer, std::string& obsolete) {
   const std::string previous = saved_files_.last_path;
-  saved_files_.last_path = free_path(trainer, kLast, previous);
+  saved_files_.last_path = free_path(trainer, kLast, previous, /*is_last=*/true);
   last_step_of_last_ = trainer.global_step();
   if (previous != saved_files_.last_path) obsolete = previous;
   return saved_files_.last_path;

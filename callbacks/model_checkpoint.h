@@ -4,7 +4,8 @@
 //   trainer.fit(model, data, "last");
 //
 // Every save is collective; rank 0 names and removes files. Files are written in the background (async_save).
-// Only files that this callback wrote are removed, and only after the new file is on disk. A save that fails is
+// Only files that this callback wrote are removed, and only after the new file is on disk. A file belongs to one
+// callback: another callback of the run that wants its name takes the next one (best-v1.ckpt). A save that fails is
 // reported, the old files stay, and training continues unless on_save_error says otherwise.
 #pragma once
 
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -62,7 +64,9 @@ struct ModelCheckpointOptions {
     return levin::fields(
         field("dirpath", &O::dirpath, "folder of the files; empty: checkpoints/ in the log folder")
             .check_silently(has_no_nul, "a path without NUL bytes"),
-        field("filename", &O::filename, "name with {metric:.2f}, {epoch} and {step}; empty: {epoch}-{step}")
+        field("filename", &O::filename,
+              "name with {metric:.2f}, {epoch} and {step}; empty: {epoch}-{step}; a / makes a subfolder, and one in a "
+              "metric's name becomes _")
             .check_silently(has_no_nul, "a name without NUL bytes"),
         field("monitor", &O::monitor, "the metric by which checkpoints are compared; empty: the newest is best"),
         field("verbose", &O::verbose, "print each save"),
@@ -93,11 +97,13 @@ struct ModelCheckpointOptions {
             "save after the training epoch; false: after validation; unset: after the epoch if validation runs once at "
             "its end or not at all"),
         field("enable_version_counter", &O::enable_version_counter,
-              "add -v1 to a name that is taken; false: overwrite"),
+              "add -v1 to a name that is taken; false: overwrite, unless another callback of the run owns the file"),
         field("async_save", &O::async_save, "write in the background; false: training waits for the disk"),
         field("on_save_error", &O::on_save_error, "when a file cannot be written: warn and continue, or stop the run"));
   }
 };
+
+class RankCollectives;
 
 class ModelCheckpoint final : public Callback {
  public:
@@ -132,6 +138,8 @@ class ModelCheckpoint final : public Callback {
   [[nodiscard]] const std::string& last_model_path() const { return saved_files_.last_path; }
   /// The best files with their scores, in the order they were written.
   [[nodiscard]] const std::vector<std::pair<std::string, double>>& best_k_models() const { return saved_files_.best; }
+  /// Whether the file is this callback's: one that it keeps, or has requested and the writer may not have written yet.
+  [[nodiscard]] bool owns(const std::string& path) const;
 
  private:
   using Scored = std::pair<std::string, double>;
@@ -140,7 +148,7 @@ class ModelCheckpoint final : public Callback {
   /// and back if the save fails.
   struct SavedFiles {
     std::vector<Scored> best = {};
-    std::string best_path = "";
+    std::string best_path = "";  // may be in the folder that an earlier run saved in: it is kept, and never removed
     std::optional<double> best_score = std::nullopt;
     std::string last_path = "";
   };
@@ -161,7 +169,10 @@ class ModelCheckpoint final : public Callback {
   void use_period(const Trainer& trainer);
   [[nodiscard]] bool must_wait_for_validation(const Trainer& trainer, const Metrics& metrics) const;
   [[nodiscard]] Metrics metrics_of(const Trainer& trainer, int64_t epoch) const;
-  [[nodiscard]] std::string free_path(Trainer& trainer, const std::string& stem, const std::string& own) const;
+  [[nodiscard]] std::string free_path(Trainer& trainer, const std::string& stem, const std::string& own,
+                                      bool is_last) const;
+  [[nodiscard]] bool is_taken(const Trainer& trainer, const std::string& path, const std::string& own,
+                              bool is_last) const;
   [[nodiscard]] bool wants_last() const;
   [[nodiscard]] bool last_is(const char* word) const;
   [[nodiscard]] std::string interrupted_path() const;
@@ -181,9 +192,12 @@ class ModelCheckpoint final : public Callback {
   [[nodiscard]] bool may_remove(Trainer& trainer, const std::string& path) const;
   void finish_save_point(Trainer& trainer);
   void check_folder(Trainer& trainer) const;
-  [[nodiscard]] std::string own_path(const std::string& saved) const;
-  [[nodiscard]] std::vector<std::string> own_paths(const std::vector<std::string>& saved) const;
-  void remember_best_of_others(const State& saved, const std::string& saved_in);
+  // See Note [Claims of files].
+  [[nodiscard]] std::string own_path(const std::string& claimed) const;
+  [[nodiscard]] std::vector<std::string> own_paths(const std::vector<std::string>& claimed) const;
+  [[nodiscard]] bool was_saved_by_this_run(const std::string& path) const;
+  void find_files_of_others(const State& saved, RankCollectives* ranks);
+  void remember_best_of_others(const State& saved);
 
   ModelCheckpointOptions options_;
   CheckpointName name_;
@@ -202,8 +216,14 @@ class ModelCheckpoint final : public Callback {
   bool has_saved_ = false;          // in this fit, or in the one that it continues
   int64_t continued_batches_ = -2;  // of the checkpoint that is being loaded
   std::string continued_path_ = "";
-  bool continues_ = false;       // a fit continues with it
-  bool finishes_point_ = false;  // a save point from before a restart may be unfinished
+  RankCollectives* ranks_ = nullptr;  // from on_load_checkpoint to load_state
+  bool continues_ = false;            // a fit continues with it
+  bool finishes_point_ = false;       // a save point from before a restart may be unfinished
+  bool failing_ = false;              // an exception is propagating: the other ranks cannot be asked
+  // The folders in which this run has saved, by the names that they had; empty unless the folder was renamed or moved.
+  std::vector<std::string> former_dirpaths_ = {};
+  std::string claimed_in_ = "";          // the folder in which the checkpoint that is being loaded claims its files
+  std::set<std::string> not_ours_ = {};  // claimed names that are other runs' files in this folder
   std::chrono::steady_clock::time_point time_of_save_ = {};
 };
 

@@ -1,11 +1,13 @@
 // The file handling of ModelCheckpoint, and its state in checkpoints.
 #include <ATen/ops/scalar_tensor.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
 #include "levin/callbacks/checkpoint_folder.h"
 #include "levin/callbacks/model_checkpoint.h"
+#include "levin/callbacks/on_exception_checkpoint.h"
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/checkpoint/run_parts.h"
@@ -22,6 +24,23 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kInterrupted = "interrupted.ckpt";
+constexpr const char* kNewest = "last";  // without .ckpt
+
+bool is_on_disk(const std::string& path) {
+  std::error_code code;
+  return fs::exists(fs::symlink_status(path, code));
+}
+
+// Whether another callback of the run owns the file.
+bool is_of_another(const Trainer& trainer, const Callback& self, const std::string& path) {
+  const auto& all = trainer.callbacks();
+  return std::any_of(all.begin(), all.end(), [&](const std::shared_ptr<Callback>& one) {
+    if (one.get() == &self) return false;
+    if (const auto* other = dynamic_cast<const ModelCheckpoint*>(one.get())) return other->owns(path);
+    const auto* on_exception = dynamic_cast<const OnExceptionCheckpoint*>(one.get());
+    return on_exception != nullptr && is_same_file(on_exception->ckpt_path(), path);
+  });
+}
 
 // What a file with save_weights_only holds of a checkpoint.
 State weights_of(State whole) {
@@ -37,11 +56,36 @@ std::string ModelCheckpoint::interrupted_path() const {
   return (fs::path(dirpath_) / kInterrupted).string();
 }
 
-// Rank 0 reads it and sends it to all ranks.
-std::string ModelCheckpoint::free_path(Trainer& trainer, const std::string& stem, const std::string& own) const {
+bool ModelCheckpoint::owns(const std::string& path) const {
+  const auto is_it = [&](const std::string& mine) { return is_same_file(mine, path); };
+  const auto& best = saved_files_.best;
+  return is_it(saved_files_.best_path) || is_it(saved_files_.last_path) ||
+         std::any_of(best.begin(), best.end(), [&](const Scored& file) { return is_it(file.first); }) ||
+         (failing_ && std::any_of(point_.written.begin(), point_.written.end(), is_it));
+}
+
+// `own` will be replaced, so its name is free. Files of other callbacks count as taken before they are on the disk.
+// last.ckpt is kept for the newest state if there is to be one, and interrupted.ckpt for a stop.
+bool ModelCheckpoint::is_taken(const Trainer& trainer, const std::string& path, const std::string& own,
+                               bool is_last) const {
+  if (path == interrupted_path() || is_of_another(trainer, *this, path)) return true;
+  if (path == own) return false;
+  const bool is_mine_already =
+      is_last ? owns(path) && path != saved_files_.last_path
+              : path == saved_files_.last_path || (wants_last() && path == versioned_path(dirpath_, kNewest, 0));
+  return is_mine_already || (options_.enable_version_counter && is_on_disk(path));
+}
+
+// Rank 0 reads the folder and sends the version to all ranks; after a failure every rank is alone, and only rank 0
+// writes.
+std::string ModelCheckpoint::free_path(Trainer& trainer, const std::string& stem, const std::string& own,
+                                       bool is_last) const {
   int64_t version = 0;
-  if (options_.enable_version_counter && trainer.global_rank() == 0) version = free_version(dirpath_, stem, own);
-  if (trainer.world_size() > 1) {
+  if (trainer.global_rank() == 0) {
+    version =
+        free_version(dirpath_, stem, [&](const std::string& path) { return is_taken(trainer, path, own, is_last); });
+  }
+  if (trainer.world_size() > 1 && !failing_) {
     const at::Tensor mine = at::scalar_tensor(version, at::TensorOptions(at::kLong).device(trainer.device()));
     version = trainer.strategy().reduce(mine, ReduceOp::max).item().toLong();
   }
@@ -51,7 +95,7 @@ std::string ModelCheckpoint::free_path(Trainer& trainer, const std::string& stem
 void ModelCheckpoint::request(Trainer& trainer, const std::string& path, const std::string& link_to,
                               std::vector<std::string> obsolete, std::function<void()> undo) {
   CheckpointRequest wanted{path, options_.save_weights_only, link_to, std::move(obsolete), options_.async_save};
-  if (!name_within(path, dirpath_).empty()) wanted.folder = dirpath_;  // else .filename points elsewhere on purpose
+  wanted.folder = dirpath_;
   wanted.done = [this, &trainer, path, undo = std::move(undo)](const std::string& error) {
     if (!error.empty()) undo();
     report(trainer, path, error);
@@ -70,11 +114,12 @@ void ModelCheckpoint::report(const Trainer& trainer, const std::string& path, co
   Console::instance().error("ModelCheckpoint: " + error + " Training continues.");
 }
 
-// Neither files outside the folder nor a file that the user named to continue from may be removed.
+// Neither files outside the folder or of other callbacks nor a file that the user named to continue from may be
+// removed.
 bool ModelCheckpoint::may_remove(Trainer& trainer, const std::string& path) const {
-  if (trainer.global_rank() != 0 || !is_inside(path, dirpath_)) return false;
+  if (trainer.global_rank() != 0 || !is_inside(path, dirpath_) || !is_on_disk(path)) return false;
+  if (is_of_another(trainer, *this, path)) return false;
   std::error_code code;
-  if (!fs::exists(fs::symlink_status(path, code))) return false;
   const bool named = !trainer.auto_resumes() && !trainer.ckpt_path().empty();
   return !named || path == interrupted_path() || !fs::equivalent(path, trainer.ckpt_path(), code);
 }
@@ -129,6 +174,7 @@ void ModelCheckpoint::finish_save_point(Trainer& trainer) {
 void ModelCheckpoint::on_load_checkpoint(Trainer& trainer, LightningModule&, const State& checkpoint) {
   continues_ = trainer.stage() == Stage::fit;
   continued_path_ = trainer.ckpt_path();
+  ranks_ = &trainer.strategy();
   const State progress = checkpoint.part("progress");
   continued_batches_ = progress.has("total_batches") ? progress.get<int64_t>("total_batches") : -2;
 }
@@ -149,54 +195,115 @@ State ModelCheckpoint::state() const {
   state.set("point_batches", point_.batches);
   state.set("point_written", point_.written);
   state.set("point_removed", point_.removed);
+  if (!former_dirpaths_.empty()) state.set("former_dirpaths", former_dirpaths_);
   return state;
 }
 
-// The path in this folder of a saved one; "" and a warning if it is not in this folder.
-std::string ModelCheckpoint::own_path(const std::string& saved) const {
-  if (saved.empty()) return "";
-  const std::string name = name_within(saved, dirpath_);
-  if (!name.empty()) return (fs::path(dirpath_) / name).string();
+// The path in this folder of a file that the checkpoint claims; "" if it is not this run's, with a warning if it is not
+// in the folder.
+std::string ModelCheckpoint::own_path(const std::string& claimed) const {
+  if (claimed.empty()) return "";
+  const std::string name = name_within(claimed, claimed_in_);
+  if (!name.empty()) return not_ours_.contains(name) ? "" : (fs::path(dirpath_) / name).string();
   if (!continues_) return "";
   Console::instance().warn("ModelCheckpoint: " + continued_path_ + " names a file that is not in " + dirpath_ + ": " +
-                           cut_text(saved, 300) + ". It is left alone.");
+                           cut_text(claimed, 300) + ". It is left alone.");
   return "";
 }
 
-std::vector<std::string> ModelCheckpoint::own_paths(const std::vector<std::string>& saved) const {
+std::vector<std::string> ModelCheckpoint::own_paths(const std::vector<std::string>& claimed) const {
   std::vector<std::string> own;
-  for (const std::string& each : saved) own.push_back(own_path(each));
+  for (const std::string& each : claimed) own.push_back(own_path(each));
   std::erase(own, "");
   return own;
 }
 
-// The best file of another folder is remembered for testing, but never removed.
-void ModelCheckpoint::remember_best_of_others(const State& saved, const std::string& saved_in) {
-  const std::string best = saved.get<std::string>("best_model_path");
-  if (!is_inside(best, dirpath_)) {
-    saved_files_.best_path = best;
-    saved_files_.best_score = saved.get<std::optional<double>>("best_model_score");
+// After a folder was renamed or moved: whether a file in it may be a claimed one, because it is missing, or says that
+// it was saved in one of the folders that this run had. A file with weights alone does not say where; it counts if the
+// former folder is gone.
+bool ModelCheckpoint::was_saved_by_this_run(const std::string& path) const {
+  if (!is_on_disk(path)) return true;
+  try {
+    State values;
+    values.values = load_checkpoint_values(path);
+    const State state = values.part("callbacks." + state_key());
+    if (state.empty()) return values.get<bool>("weights_only") && !is_on_disk(claimed_in_);
+    const auto& former = former_dirpaths_;
+    return std::find(former.begin(), former.end(), state.get<std::string>("dirpath")) != former.end();
+  } catch (const Error&) {
+    return false;
   }
-  if (!continues_) return;
-  const std::string why =
-      saved_in == dirpath_
-          ? continued_path_ + " says that it was saved in " + dirpath_ + ", but it is not in that folder"
-          : "the run was saved in " + cut_text(saved_in, 300) + " and continues in " + dirpath_;
-  Console::instance().warn("ModelCheckpoint: " + why +
-                           ". The old files stay, and only the best of them is remembered.");
+}
+
+// Of a folder that was renamed or moved. Rank 0 reads the files, and all ranks learn the same.
+void ModelCheckpoint::find_files_of_others(const State& saved, RankCollectives* ranks) {
+  std::vector<std::string> claimed = saved.get<std::vector<std::string>>("point_written");
+  for (const std::string& path : saved.get<std::vector<std::string>>("point_removed")) claimed.push_back(path);
+  for (const auto& entry : saved.get<ConfigNode>("best_k_models").entries) claimed.push_back(entry.key);
+  for (const char* key : {"best_model_path", "last_model_path"}) claimed.push_back(saved.get<std::string>(key));
+  std::string others;
+  if (ranks == nullptr || ranks->rank() == 0) {
+    for (const std::string& path : claimed) {
+      const std::string name = name_within(path, claimed_in_);
+      if (!name.empty() && !was_saved_by_this_run((fs::path(dirpath_) / name).string())) others += name + "\n";
+    }
+  }
+  if (ranks != nullptr) others = ranks->broadcast(others);
+  for (size_t begin = 0; begin < others.size();) {
+    const size_t end = others.find('\n', begin);
+    not_ours_.insert(others.substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
+// The best file of another folder is remembered for tests and comparisons, but never removed. The folder of the
+// checkpoint, which may have been moved, is searched first.
+void ModelCheckpoint::remember_best_of_others(const State& saved) {
+  const std::string best = saved.get<std::string>("best_model_path");
+  const std::string name = name_within(best, claimed_in_);
+  const std::string moved = name.empty() ? "" : (fs::path(continued_path_).parent_path() / name).string();
+  for (const std::string& path : {moved, best}) {
+    if (path.empty() || is_inside(path, dirpath_) || !is_on_disk(path)) continue;
+    if (path != best && !was_saved_by_this_run(path)) continue;
+    saved_files_.best_path = path;
+    saved_files_.best_score = saved.get<std::optional<double>>("best_model_score");
+    break;
+  }
 }
 
 // Note [Claims of files]
 // The list of files in a checkpoint cannot be trusted, and these files are overwritten and removed. It is used only if
-// the checkpoint itself is in this folder, and then as names in it: no path from a checkpoint is used. Links are
-// checked when files are written or removed.
+// the checkpoint itself is in this folder, and then as names in it: no path from a checkpoint is used, so a folder may
+// be renamed, moved, or reached by a link. If its path has changed, each file must say that it is of the same run.
+// Links are checked when files are written or removed.
 void ModelCheckpoint::load_state(const State& saved) {
   saved_files_ = SavedFiles();
   point_ = SavePoint();
-  const std::string saved_in = saved.get<std::string>("dirpath");
-  if (saved_in != dirpath_ || !is_inside(continued_path_, dirpath_)) return remember_best_of_others(saved, saved_in);
-  saved_files_.best_path = own_path(saved.get<std::string>("best_model_path"));
-  saved_files_.best_score = saved.get<std::optional<double>>("best_model_score");
+  not_ours_.clear();
+  RankCollectives* const ranks = std::exchange(ranks_, nullptr);
+  claimed_in_ = saved.get<std::string>("dirpath");
+  former_dirpaths_ = saved.has("former_dirpaths") ? saved.get<std::vector<std::string>>("former_dirpaths")
+                                                  : std::vector<std::string>();
+  const bool moved = !is_same_folder(claimed_in_, dirpath_);
+  if (moved) former_dirpaths_.push_back(claimed_in_);
+  if (!is_inside(continued_path_, dirpath_)) {
+    remember_best_of_others(saved);
+    former_dirpaths_.clear();
+    if (!continues_) return;
+    const std::string why =
+        moved ? "the run was saved in " + cut_text(claimed_in_, 300) + " and continues in " + dirpath_
+              : continued_path_ + " says that it was saved in " + dirpath_ + ", but it is not in that folder";
+    return Console::instance().warn("ModelCheckpoint: " + why + ". The old files stay, and only the best of them is " +
+                                    "remembered.");
+  }
+  if (moved) find_files_of_others(saved, ranks);
+  const std::string best_path = saved.get<std::string>("best_model_path");
+  if (name_within(best_path, claimed_in_).empty() && !best_path.empty()) {
+    remember_best_of_others(saved);
+  } else {
+    saved_files_.best_path = own_path(best_path);
+    saved_files_.best_score = saved.get<std::optional<double>>("best_model_score");
+  }
   saved_files_.last_path = own_path(saved.get<std::string>("last_model_path"));
   has_saved_ = !saved_files_.best_path.empty() || !saved_files_.last_path.empty();
   last_step_saved_ = saved.get<int64_t>("last_step_saved");

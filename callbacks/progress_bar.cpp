@@ -11,6 +11,7 @@
 #include "levin/core/process_memory.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/profilers/time_split.h"
+#include "levin/trainer/plan/end_reason.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
@@ -140,14 +141,7 @@ void ProgressBar::end_evaluation(Trainer& trainer) {
 void ProgressBar::on_fit_end(Trainer& trainer, LightningModule&) {
   Console::instance().live("");
   next_draw_ = {};
-  std::string why = trainer.stop_reason();
-  if (why.empty() && trainer.global_step() >= trainer.plan().max_steps) {
-    why = "max_steps (" + std::to_string(trainer.plan().max_steps) + ") is reached";
-  } else if (why.empty() && trainer.current_epoch() >= trainer.plan().max_epochs) {
-    why = "max_epochs (" + std::to_string(trainer.plan().max_epochs) + ") is reached";
-  } else if (why.empty()) {
-    why = "there are no batches";
-  }
+  const std::string why = end_reason(trainer);
   if (!trained_) return Console::instance().print("Nothing to train: " + why + ".");
   const int64_t epochs = trainer.current_epoch() - first_epoch_;
   const int64_t steps = trainer.global_step() - first_step_;

@@ -1,6 +1,7 @@
 #include "levin/checkpoint/checkpoint_writer.h"
 
 #include <ATen/ops/empty.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -74,11 +75,20 @@ void log_written(const CheckpointRequest& request, std::chrono::steady_clock::ti
   }
 }
 
+// Removes the subfolders of `root` that a removed file leaves empty.
+void remove_empty_folders(const std::string& path, const std::string& root) {
+  const std::string start = (fs::path(root) / "").string();
+  for (fs::path at = fs::path(path).parent_path(); at.string().starts_with(start); at = at.parent_path()) {
+    if (::rmdir(at.c_str()) != 0) return;  // it is not empty, or a link
+  }
+}
+
 // Files that cannot be removed are reported and left: the new file is good.
 void remove_obsolete(const CheckpointRequest& request) {
   for (const std::string& path : request.obsolete) {
     const std::string problem = remove_checkpoint(path);
     if (!problem.empty()) Console::instance().warn("ModelCheckpoint: cannot remove " + path + ": " + problem + ".");
+    if (!request.folder.empty()) remove_empty_folders(path, request.folder);
   }
 }
 

@@ -1,20 +1,11 @@
 // Which file a path of load_for_inference means.
 #pragma once
 
-#include <array>
 #include <string>
-#include <utility>
 
-#include "levin/core/fields.h"
+#include "levin/core/which_checkpoint.h"
 
 namespace levin {
-
-/// Of a run's folder: the one that its checkpoint callback found best, or the newest.
-enum class WhichCheckpoint { best, last };
-template <>
-struct EnumNames<WhichCheckpoint> {
-  static constexpr std::array names{std::pair{"best", WhichCheckpoint::best}, std::pair{"last", WhichCheckpoint::last}};
-};
 
 struct FoundModel {
   std::string path = "";

@@ -242,6 +242,7 @@ RunRecorder::Json RunRecorder::content(const RunProgress& status) const {
           {"argv", own_command_line()},
           {"status", status.status},
           {"error", status.error},
+          {"stop_reason", status.stop_reason},
           {"started", started_},
           {"updated", status.now},
           {"ended", ended ? Json(status.now) : Json()},

@@ -30,6 +30,7 @@ struct RunProgress {
   std::string command = "fit";
   std::string status = "running";  // then "success", "failed" or "interrupted"
   std::string error = "";
+  std::string stop_reason = "";  // of a fit that has ended without an error
   std::string strategy = "";
   std::string precision = "";
   std::string device = "";

@@ -16,8 +16,8 @@ namespace levin {
 namespace {
 
 HuggingFaceSettings classifier_settings(const HuggingFaceClassifierOptions& o) {
-  return {o.path,         o.from_scratch, o.dropout, o.ignore_mismatched_sizes, o.lr, o.warmup_steps,
-          o.weight_decay, o.freeze,       o.save_to, o.max_shard_size};
+  return {o.path,         o.from_scratch, o.dropout, o.ignore_mismatched_sizes, o.lr,          o.warmup_steps,
+          o.weight_decay, o.freeze,       o.save_to, o.max_shard_size,          o.save_weights};
 }
 
 // What TextCsv's tokens need of the model. Its byte and SentencePiece tokenizers have fairseq's special tokens.

@@ -23,6 +23,7 @@ struct HuggingFaceClassifierOptions {
   std::vector<std::string> freeze = {};
   std::string save_to = "";
   ByteSize max_shard_size = {50'000'000'000};
+  WhichCheckpoint save_weights = WhichCheckpoint::best;
 
   template <class = void>
   static auto fields() {
@@ -44,7 +45,10 @@ struct HuggingFaceClassifierOptions {
         field("freeze", &O::freeze,
               "patterns of parameters that are not trained, as in a shell: \"model.bert.embeddings.*\""),
         field("save_to", &O::save_to, "a folder for save_pretrained at the end of fit; \"\": none").ranks_may_differ(),
-        field("max_shard_size", &O::max_shard_size, "of the files in save_to"));
+        field("max_shard_size", &O::max_shard_size, "of the files in save_to"),
+        field("save_weights", &O::save_weights,
+              "what save_to holds: best, the weights of the best checkpoint by its callback's monitor (the last ones "
+              "without a monitor), or last"));
   }
 };
 

@@ -22,8 +22,8 @@ namespace {
 constexpr int64_t kIgnored = -100;
 
 HuggingFaceSettings lm_settings(const HuggingFaceLMOptions& o) {
-  return {o.path,         o.from_scratch, o.dropout, o.ignore_mismatched_sizes, o.lr, o.warmup_steps,
-          o.weight_decay, o.freeze,       o.save_to, o.max_shard_size};
+  return {o.path,         o.from_scratch, o.dropout, o.ignore_mismatched_sizes, o.lr,          o.warmup_steps,
+          o.weight_decay, o.freeze,       o.save_to, o.max_shard_size,          o.save_weights};
 }
 
 // BERT's and RoBERTa's, among the tokens that tokenizer.json adds to those of its model.

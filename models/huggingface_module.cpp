@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "levin/adapters/lora.h"
 #include "levin/core/error.h"
 #include "levin/models/huggingface/load_pretrained.h"
 #include "levin/optim/adamw.h"
@@ -13,6 +12,7 @@
 #include "levin/trainer/param_groups.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
+#include "levin/trainer/weights_at_end.h"
 
 namespace levin {
 
@@ -68,9 +68,12 @@ void HuggingFaceModule::on_fit_start() {
 // A strategy that shards weights gathers each on rank 0, so all ranks come here.
 void HuggingFaceModule::save_pretrained(const std::string& folder) const {
   if (model_ == nullptr) throw Error("save_pretrained " + folder + ": the model is not made yet.");
-  const auto whole = [&](const at::Tensor& parameter) {
+  write(folder, [&](const at::Tensor& parameter) {
     return has_trainer() ? whole_parameter(trainer().strategy(), parameter) : parameter.detach();
-  };
+  });
+}
+
+void HuggingFaceModule::write(const std::string& folder, const WholeTensor& whole) const {
   const auto tensors = merged_parameters(*model_, whole);
   if (has_trainer() && !trainer().is_global_zero()) return;
   model_->save_tensors(folder, tensors, {.max_shard_size = settings_.max_shard_size});
@@ -78,8 +81,9 @@ void HuggingFaceModule::save_pretrained(const std::string& folder) const {
 
 void HuggingFaceModule::on_fit_end() {
   if (settings_.save_to.empty() || trainer().plan().fast_dev_run) return;
-  save_pretrained(settings_.save_to);
-  print("wrote " + settings_.save_to + ", a folder for from_pretrained");
+  const WeightsAtEnd weights(trainer(), *this, settings_.save_weights);
+  write(settings_.save_to, weights);
+  print("wrote " + settings_.save_to + ", a folder for from_pretrained, with " + weights.text());
 }
 
 }  // namespace levin

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "levin/adapters/lora.h"
 #include "levin/core/byte_size.h"
+#include "levin/core/which_checkpoint.h"
 #include "levin/models/huggingface/auto_model.h"
 #include "levin/trainer/lightning_module.h"
 
@@ -26,6 +28,7 @@ struct HuggingFaceSettings {
   std::vector<std::string> freeze = {};
   std::string save_to = "";
   ByteSize max_shard_size = {50'000'000'000};
+  WhichCheckpoint save_weights = WhichCheckpoint::best;
 };
 
 class HuggingFaceModule : public LightningModule {
@@ -33,8 +36,8 @@ class HuggingFaceModule : public LightningModule {
   /// AdamW in two groups, weight decay for all but biases and norms, with a linear warmup and a linear way to 0 at the
   /// run's end.
   OptimizerConfig configure_optimizers() override;
-  /// Writes `save_to`: on rank 0, with the weights of all ranks; after an averaging callback, the average.
-  /// Nothing in a fast_dev_run.
+  /// Writes `save_to` with the weights that `save_weights` names, and prints which they are: on rank 0, with the
+  /// weights of all ranks; the last ones after an averaging callback are the average. Nothing in a fast_dev_run.
   void on_fit_end() override;
   /// Throws what check_merge throws, if save_to is set.
   void on_fit_start() override;
@@ -58,6 +61,7 @@ class HuggingFaceModule : public LightningModule {
 
  private:
   void freeze_parameters();
+  void write(const std::string& folder, const WholeTensor& whole) const;
 
   HuggingFaceSettings settings_;
   std::shared_ptr<PretrainedModel> model_ = nullptr;  // registered as "model"

@@ -113,7 +113,7 @@ struct RunConfig {
         field("optimizer", &O::optimizer, "instead of the model's configure_optimizers"),
         field("lr_scheduler", &O::lr_scheduler, "schedule of the optimizer above"),
         field("weights", &O::weights, "weights to start from if there is no checkpoint: path, map, strict"),
-        field("ckpt_path", &O::ckpt_path, "checkpoint to start from: a file, \"last\" or \"best\""),
+        field("ckpt_path", &O::ckpt_path, "checkpoint to start from: a file, a run's folder, \"last\" or \"best\""),
         field("test_after_fit", &O::test_after_fit, "after fit, test the best checkpoint (or the last weights)"),
         field("plugins", &O::plugins, "shared libraries to open first: they register classes and devices")
             .ranks_may_differ());

@@ -110,6 +110,7 @@ Facts facts_of(const RunRecord& record) {
   facts.emplace_back("Folder", html_code(record.folder));
   add("Started", time_text(record.started));
   add(record.status == RunStatus::killed ? "Last seen" : "Ended", time_text(record.ended));
+  add("Stop reason", record.stop_reason);
   add("Machine", record.host);
   add("Device", record.device);
   if (record.has_record) add("Ranks", std::to_string(record.world_size));

@@ -66,6 +66,8 @@ constexpr std::array kKnownColumns{
     KnownColumn{"world_size", ColumnKind::number,
                 [](const ListedRun& run) { return count_cell(run.record.world_size); }},
     KnownColumn{"error", ColumnKind::text, [](const ListedRun& run) { return text_cell(run.record.error); }},
+    KnownColumn{"stop_reason", ColumnKind::text,
+                [](const ListedRun& run) { return text_cell(run.record.stop_reason); }},
 };
 
 bool is_in(const std::vector<std::string>& sorted, const std::string& name) {

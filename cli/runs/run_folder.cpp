@@ -99,6 +99,7 @@ void read_progress(const json& file, RunRecord& record) {
   get(file, "status", status);
   record.status = status_of(status);
   get(file, "error", record.error);
+  get(file, "stop_reason", record.stop_reason);
   get(file, "started", record.started);
   get(file, "updated", record.updated);
   get(file, "ended", record.ended);

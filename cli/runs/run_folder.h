@@ -66,6 +66,7 @@ struct RunRecord {
   std::vector<std::string> argv = {};
   RunStatus status = RunStatus::unknown;
   std::string error = "";
+  std::string stop_reason = "";  // why a fit ended that did not fail
   double started = kUnknown;
   double updated = kUnknown;
   double ended = kUnknown;

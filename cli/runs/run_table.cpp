@@ -222,6 +222,7 @@ ordered_json json_run(const ListedRun& run) {
   entry["step"] = record.step < 0 ? ordered_json() : ordered_json(record.step);
   entry["skipped_steps"] = record.skipped_steps;
   entry["error"] = record.error.empty() ? ordered_json() : ordered_json(record.error);
+  entry["stop_reason"] = record.stop_reason.empty() ? ordered_json() : ordered_json(record.stop_reason);
   entry["monitor"] = record.monitor.empty() ? ordered_json() : ordered_json(record.monitor);
   entry["best"] = json_value(best_value(record.monitor, record).first);
   entry["best_path"] = record.best_path;

@@ -7,6 +7,8 @@
 #include "levin/adapters/lora.h"
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/lora.h"
+#include "levin/callbacks/model_checkpoint.h"
+#include "levin/checkpoint/checkpoint_file.h"
 #include "levin/core/files.h"
 #include "levin/models/exported_model.h"
 #include "levin/models/huggingface_classifier.h"
@@ -84,6 +86,42 @@ TEST(LoRAOfModels, TunesABertAndWritesItMergedAndApart) {
   save_lora(*more.model(), folder / "again");
   EXPECT_EQ(read_file(folder / "again/adapter_model.safetensors"),
             read_file(folder / "adapter/adapter_model.safetensors"));
+}
+
+TEST(LoRAOfModels, TheAdaptersFolderHoldsTheBestCheckpointsWeightsOrTheLast) {
+  for (const auto which : {WhichCheckpoint::best, WhichCheckpoint::last}) {
+    const test::TemporaryFolder folder;
+    const test::CapturedConsole console;
+    torch::manual_seed(1);
+    HuggingFaceClassifier module(classifier(folder / "merged"));
+    LoRAOptions options = kBert;
+    options.save_to = folder / "adapter";
+    options.save_weights = which;
+    const ModelCheckpoint keep({.dirpath = folder / "ck",
+                                .filename = "best",
+                                .monitor = "val_loss",
+                                .save_last = true,
+                                .mode = MonitorMode::max});  // the highest loss is the first
+    Trainer(quiet(3, {LoRA(options), keep}, folder.path())).fit(module, text_loader(), text_loader());
+    const std::string word = which == WhichCheckpoint::best ? "best" : "last";
+    EXPECT_TRUE(holds(console.text(), {"an adapter in PEFT's layout, with the " + word,
+                                       "merged, a folder for from_pretrained, with the best checkpoint's weights"}));
+    HuggingFaceClassifier apart(classifier()), merged({.path = folder / "merged", .num_labels = 2});
+    Trainer adapted(quiet(1, lora({.path = folder / "adapter"}), folder.path()));
+    (void)adapted.validate(apart, text_loader());
+    const State saved = read_checkpoint(folder / "ck/" + word + ".ckpt").part("model");
+    for (const auto& item : apart.named_parameters()) {
+      if (is_adapter_parameter(item.key()) || item.key().find("classifier") != std::string::npos) {
+        EXPECT_TRUE(item.value().equal(saved.tensor(item.key()))) << item.key();
+      }
+    }
+    // W + alpha / r B A, with alpha 8 and r 4, of the best checkpoint.
+    const State best = read_checkpoint(folder / "ck/best.ckpt").part("model");
+    const std::string query = "model.bert.encoder.layer.0.attention.self.query.";
+    const at::Tensor product = best.tensor(query + "lora_B.weight").mm(best.tensor(query + "lora_A.weight"));
+    EXPECT_TRUE(
+        merged.named_parameters()[query + "weight"].allclose(best.tensor(query + "weight") + 2 * product, 1e-5, 1e-7));
+  }
 }
 
 TEST(LoRAOfModels, BlocksAreRecomputed) {

@@ -1,4 +1,5 @@
 levin_test(callbacks TORCH FILES
+  callbacks/checkpoint_owner_test.cpp
   callbacks/checkpoint_of_end_test.cpp
   callbacks/device_stats_monitor_test.cpp
   callbacks/early_stopping_test.cpp

@@ -203,6 +203,15 @@ TEST(ReportPage, HoldsNoMarkupOfItsRuns) {
   EXPECT_TRUE(test::holds(page, {"&lt;b&gt;&amp;&lt;/script&gt;", "&lt;em&gt;"}));
 }
 
+TEST(ReportPage, SaysWhyARunEnded) {
+  const test::TemporaryFolder folder;
+  folder.write("hparams.yaml", "lr: 1\n");
+  folder.write("metrics.csv", "step,loss\n0,3\n1,2\n");
+  folder.write("run.json", R"({"status": "success", "stop_reason": "val_loss < 0.1 & falling"})");
+  EXPECT_TRUE(
+      test::holds(report_page(collect_report({folder.path()})), {"Stop reason", "val_loss &lt; 0.1 &amp; falling"}));
+}
+
 TEST(ReportPage, GroupsTrainingAndValidationOfOneRun) {
   const test::TemporaryFolder folder;
   folder.write("hparams.yaml", "lr: 1\n");

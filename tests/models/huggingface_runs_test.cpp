@@ -2,11 +2,15 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
+#include "levin/callbacks/model_checkpoint.h"
+#include "levin/checkpoint/checkpoint_file.h"
 #include "levin/data/sets/image_folder_data.h"
 #include "levin/data/sets/text_csv.h"
 #include "levin/models/huggingface_classifier.h"
@@ -79,6 +83,57 @@ TEST(HuggingFaceRuns, ClassifierLearnsAndWritesAFolderThatReadsBack) {
   EXPECT_EQ(again.model()->config().num_labels(), 2) << "as its config.json says";
   const auto predictions = trainer.predict(again, loader(texts()));
   EXPECT_EQ(predictions[0][0].sizes(), at::IntArrayRef({8}));
+}
+
+// Whether the folder that save_to wrote holds a checkpoint's weights, bitwise identical.
+bool holds_weights_of(const std::string& folder, const std::string& checkpoint) {
+  const HuggingFaceClassifier module({.path = folder, .num_labels = 2});
+  const State saved = read_checkpoint(checkpoint).part("model");
+  const auto weights = module.named_parameters();
+  return std::all_of(weights.begin(), weights.end(),
+                     [&](const auto& item) { return item.value().equal(saved.tensor(item.key())); });
+}
+
+TEST(HuggingFaceRuns, SaveToHoldsTheBestCheckpointsWeightsOrTheLast) {
+  const auto train = [](const test::TemporaryFolder& folder, WhichCheckpoint which, const std::string& monitor,
+                        const std::function<void()>& before_end = {}) {
+    const test::CapturedConsole console;
+    torch::manual_seed(1);
+    HuggingFaceClassifier module({.path = folder_of("bert"),
+                                  .num_labels = 2,
+                                  .dropout = 0.0,
+                                  .ignore_mismatched_sizes = true,
+                                  .lr = 0.01,
+                                  .save_to = folder / "tuned",
+                                  .save_weights = which});
+    const ModelCheckpoint keep({.dirpath = folder / "ck",
+                                .filename = "best",
+                                .monitor = monitor,
+                                .save_last = true,
+                                .mode = MonitorMode::max});  // the highest loss is the first
+    LambdaCallback last({.on_train_end = [&](auto& trainer, auto&) {
+      trainer.finish_checkpoints();
+      if (before_end) before_end();
+    }});
+    Trainer trainer(test::quiet(3, {keep, last}, folder.path()));
+    trainer.fit(module, loader(texts()), loader(texts()));
+    return console.text();
+  };
+  const test::TemporaryFolder best, last, unmonitored, damaged;
+  std::string said = train(best, WhichCheckpoint::best, "val_loss");
+  EXPECT_TRUE(holds_weights_of(best / "tuned", best / "ck/best.ckpt"));
+  EXPECT_FALSE(holds_weights_of(best / "tuned", best / "ck/last.ckpt"));
+  EXPECT_TRUE(holds(said, {"from_pretrained, with the best checkpoint's weights (val_loss ", best / "ck/best.ckpt"}));
+  said = train(last, WhichCheckpoint::last, "val_loss");
+  EXPECT_TRUE(holds_weights_of(last / "tuned", last / "ck/last.ckpt"));
+  EXPECT_TRUE(holds(said, {"with the last weights; the best checkpoint has val_loss ", last / "ck/best.ckpt"}));
+  said = train(unmonitored, WhichCheckpoint::best, "");
+  EXPECT_TRUE(holds_weights_of(unmonitored / "tuned", unmonitored / "ck/last.ckpt"));
+  EXPECT_TRUE(holds(said, {"with the last weights"}));
+  said = train(damaged, WhichCheckpoint::best, "val_loss",
+               [&] { std::filesystem::resize_file(damaged / "ck/best.ckpt", 100); });
+  EXPECT_TRUE(holds_weights_of(damaged / "tuned", damaged / "ck/last.ckpt"));
+  EXPECT_TRUE(holds(said, {"warning: ", damaged / "ck/best.ckpt", "the last weights are taken instead"}));
 }
 
 TEST(HuggingFaceRuns, ClassifierTakesMasksAndImages) {

@@ -1,5 +1,6 @@
 """N micro-batches = one batch = N ranks, and the article's eight weights."""
 
+import json
 import pathlib
 import unittest
 
@@ -123,6 +124,59 @@ class OtherWorldSizes(RanksTest):
         self.assertNotEqual(status, 0)
         self.assertIn("trained by 2 ranks with batches of 4, and continues with 3, among which its global batches of 8 "
                       "cannot be divided. Use a number of ranks that divides 8.", errors)
+
+
+def values_of(checkpoint):
+    """What a checkpoint holds besides tensors, and the names of these."""
+    data = checkpoint.read_bytes()
+    header = json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
+    return json.loads(header["__metadata__"]["levin.values"]), set(header)
+
+
+class ImmediateSaves(RanksTest):
+    """save_checkpoint, which every rank calls, and OnExceptionCheckpoint, which calls it on each rank that fails."""
+    WORDS = ["samples=48", "batch=4", "epochs=1", "model=dropout"]
+
+    def resumed(self, *words, ranks=2, name="mid.ckpt"):
+        reports = self.train(*self.WORDS, *words, "draw", f"ckpt={self.out}/{name}", ranks=ranks)
+        for key in ("random", "drawn_at_start"):
+            self.assertEqual(len({report[key] for report in reports}), ranks, key)
+        self.assertEqual({tuple(report["weights"]) for report in reports}, {tuple(reports[0]["weights"])})
+        return reports
+
+    def test_rank_0_writes_and_every_rank_continues_with_its_own_random_numbers(self):
+        undisturbed = self.train(*self.WORDS, "save_at=2", ranks=2)
+        self.assertEqual([report["immediate_saves"] for report in undisturbed], [1, 0])
+        values, names = values_of(pathlib.Path(self.out) / "mid.ckpt")
+        self.assertTrue(values["loggers.0"])
+        self.assertIn("rng.cpu.rank1", names)
+        for one, other in zip(undisturbed, self.resumed()):
+            self.assertEqual(one["weights"], other["weights"])
+            self.assertEqual(one["random"], other["random"])
+
+    def test_ranks_that_the_checkpoint_does_not_know_draw_different_numbers(self):
+        self.train(*self.WORDS, "save_at=2")
+        self.resumed()
+
+    def test_a_save_that_fails_is_an_error_on_every_rank(self):
+        (pathlib.Path(self.out) / "mid.ckpt").mkdir()
+        status, errors = self.run_words(*self.WORDS, "save_at=2", "devices=2", timeout=40)
+        self.assertEqual(status, 1, errors)
+        self.assertIn("mid.ckpt", errors)
+
+    def test_after_a_failure_rank_0_saves(self):
+        """Of all ranks; of one, which the other notices."""
+        for fault in ["throw_everywhere=3"] + ([] if ON_GPUS else ["throw=1:3"]):
+            with self.subTest(fault):
+                status, errors = self.run_words(*self.WORDS, "on_exception", fault, "devices=2")
+                self.assertEqual(status, 1, errors)
+                path = pathlib.Path(self.out) / "on_exception.ckpt"
+                values, names = values_of(path)
+                self.assertTrue(values["loggers.0"])
+                self.assertEqual(values["global_step"], 3)
+                self.assertNotIn("rng.cpu.rank1", names)
+                self.resumed(name=path.name)
+                path.unlink(missing_ok=True)
 
 
 class DdpOptions(RanksTest):

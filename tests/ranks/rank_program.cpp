@@ -17,6 +17,7 @@
 #include "levin/levin.h"
 #include "levin/strategies/launch/launcher.h"
 #include "ranks/freezes_replay.h"
+#include "ranks/fsdp_words.h"
 #include "ranks/loaders.h"
 #include "ranks/named_optimizer.h"
 #include "ranks/samples.h"
@@ -53,6 +54,10 @@ void count_reductions() {
 std::atomic<int64_t> records_left = -1;
 // Milliseconds that the checkpoint of a stop takes to reach its place.
 std::atomic<int64_t> slow_save = 0;
+// How often this process has written mid.ckpt or on_exception.ckpt.
+std::atomic<int64_t> immediate_saves = 0;
+// What this rank drew in on_train_start.
+double drawn_at_start = 0;
 
 }  // namespace
 
@@ -60,6 +65,7 @@ std::atomic<int64_t> slow_save = 0;
 extern "C" __attribute__((visibility("default"))) int rename(const char* from, const char* to) noexcept {
   static const auto real = reinterpret_cast<int (*)(const char*, const char*)>(::dlsym(RTLD_NEXT, "rename"));
   if (std::string(to).ends_with("commit.safetensors") && records_left >= 0 && records_left-- == 0) std::raise(SIGKILL);
+  if (std::string(to).ends_with("mid.ckpt") || std::string(to).ends_with("on_exception.ckpt")) ++immediate_saves;
   if (std::string(to).ends_with("interrupted.ckpt")) std::this_thread::sleep_for(std::chrono::milliseconds(slow_save));
   return real(from, to);
 }
@@ -224,6 +230,7 @@ class Net : public levin::LightningModule {
     if (is_time(words_, "kill", *this)) std::raise(SIGKILL);
     if (is_time(words_, "freeze", *this)) std::raise(SIGSTOP);
     if (is_time(words_, "throw", *this)) throw std::runtime_error("a fault in the model");
+    if (trainer().seen_batches() == words_.number("throw_everywhere", -1)) throw std::runtime_error("a fault in all");
     if (words_.has("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(words_.number("slow", 0)));
   }
 
@@ -314,6 +321,14 @@ levin::TrainerOptions trainer_options(const Words& words) {
       if (trainer.global_step() == 1) dynamic_cast<Net&>(m).look_at_memory();
     }}));
   }
+  if (words.has("on_exception")) {
+    options.enable_checkpointing = true;
+    options.callbacks.push_back(levin::OnExceptionCheckpoint({.dirpath = words.text("out", ".")}));
+  }
+  if (words.has("draw")) {
+    options.callbacks.push_back(levin::LambdaCallback(
+        {.on_train_start = [](auto&, auto&) { drawn_at_start = torch::rand({1}).item<double>(); }}));
+  }
   if (words.has("batch_size_finder")) options.callbacks.push_back(levin::BatchSizeFinder({.max_val = 8}));
   if (words.has("learning_rate_finder")) options.callbacks.push_back(levin::LearningRateFinder({.min_lr = 1e-4}));
   if (words.has("ema")) options.callbacks.push_back(levin::EMAWeightAveraging({.decay = 0.5}));
@@ -345,6 +360,8 @@ void write_report(const Words& words, const levin::Trainer& trainer, Net& net, i
   report["world_size"] = trainer.world_size();
   report["local_rank"] = trainer.local_rank();
   report["random"] = torch::rand({1}).item<double>();
+  report["drawn_at_start"] = drawn_at_start;
+  report["immediate_saves"] = static_cast<int64_t>(immediate_saves);
   for (const auto& [name, value] : trainer.callback_metrics()) report["metrics"][name] = value;
   std::ofstream(words.text("out", ".") + "/rank" + std::to_string(trainer.global_rank()) + ".json") << report.dump();
 }

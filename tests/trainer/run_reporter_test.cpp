@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -67,6 +68,30 @@ TEST(RunReporter, WritesWhatARunIsAndWhatItHasReached) {
   EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(folder / "run") / run["checkpoints"][0]["path"]));
   EXPECT_GT(run["ranks"][0]["memory_bytes"], 1 << 20);
   EXPECT_EQ(run["clock"].back()[0], 18);
+}
+
+TEST(RunReporter, SaysWhyARunEnded) {
+  const auto ended = [](const std::function<void(TrainerOptions&)>& change, const std::string& stop = "") {
+    const TemporaryFolder folder;
+    TinyModule module;
+    TrainerOptions with = options(folder, 2);
+    change(with);
+    if (!stop.empty()) {
+      module.on_training_step = [&](int64_t batch) {
+        if (batch == 2) module.trainer().request_stop(stop);
+      };
+    }
+    Trainer(std::move(with)).fit(module, {tiny_loader(24)});
+    EXPECT_EQ(record(folder)["status"], "success");
+    const std::string log = read_file(folder / "run/run.log"),
+                      reason = record(folder)["stop_reason"].get<std::string>();
+    EXPECT_NE(log.find(": " + reason), std::string::npos) << log;
+    return reason;
+  };
+  EXPECT_EQ(ended([](TrainerOptions&) {}), "max_epochs (2) is reached");
+  EXPECT_EQ(ended([](TrainerOptions& with) { with.max_steps = 3; }), "max_steps (3) is reached");
+  EXPECT_EQ(ended([](TrainerOptions& with) { with.limit_train_batches = int64_t{0}; }), "there are no batches");
+  EXPECT_EQ(ended([](TrainerOptions&) {}, "val_loss has not improved"), "val_loss has not improved");
 }
 
 TEST(RunReporter, SaysHowARunFailed) {

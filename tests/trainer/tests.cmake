@@ -73,6 +73,7 @@ levin_test(periods TORCH FILES
   trainer/validation_period_test.cpp)
 
 levin_test(resume TORCH FILES
+  trainer/checkpoint_search_test.cpp
   trainer/incomplete_checkpoint_test.cpp
   trainer/odd_folder_test.cpp
   trainer/own_precision_test.cpp

@@ -12,6 +12,7 @@
 #include "levin/core/exception_text.h"
 #include "levin/core/log.h"
 #include "levin/core/rank_status.h"
+#include "levin/trainer/plan/end_reason.h"
 #include "levin/trainer/run/failed_place.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/memory_report.h"
@@ -155,8 +156,9 @@ void end_logs(Run& run, const std::string& status) {
     logger->finalize(status);
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - run.entry.started;
-  log::trainer.info("{} has ended after {:.1f} s, {} and {}", enum_word(*run.entry.stage), took.count(),
-                    count_of(run.progress.epoch, "epoch"), count_of(run.progress.global_step, "step"));
+  const std::string why = run.entry.stage == Stage::fit ? ": " + end_reason(run.trainer) : "";
+  log::trainer.info("{} has ended after {:.1f} s, {} and {}{}", enum_word(*run.entry.stage), took.count(),
+                    count_of(run.progress.epoch, "epoch"), count_of(run.progress.global_step, "step"), why);
 }
 
 void fail_run(Run& run) {

@@ -34,6 +34,7 @@
 #include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/state/checkpoint.h"
 #include "levin/trainer/state/checkpoint_search.h"
+#include "levin/trainer/state/model_match.h"
 #include "levin/trainer/state/run_records.h"
 #include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/loss_scaling.h"
@@ -96,7 +97,7 @@ StartingPoint set_up(Run& run) {
   std::error_code code;
   if (is_file && !std::filesystem::exists(run.entry.ckpt_path, code)) {  // before anything is created
     throw CheckpointError("ckpt_path: there is no file " + run.entry.ckpt_path +
-                          ". Give the path of a checkpoint, \"best\" or \"last\".");
+                          ". Give the path of a checkpoint or of a run's folder, \"best\" or \"last\".");
   }
   const auto weights = std::exchange(run.weights, std::nullopt);
   if (weights && run.entry.ckpt_path.empty() && !std::filesystem::exists(weights->path, code)) {
@@ -129,9 +130,8 @@ StartingPoint set_up(Run& run) {
     // First, so that saved weights are loaded in the run's precision.
     if (const auto dtype = run.precision->dtype()) run.entry.module->to(*dtype);
   }
-  const std::string asked_for = run.entry.ckpt_path;
   StartingPoint start = find_start(run);
-  check_changed_options(run, start, /*own=*/start.path != asked_for);
+  check_changed_options(run, start, /*own=*/start.continues || !is_file);
   if (start.continues) Console::instance().print("auto_resume: continuing from " + start.path + ".");
   begin_records(run);
   run.entry.ckpt_path = start.path;
@@ -169,7 +169,7 @@ void run_fit(Run& run, const StartingPoint& start) {
   if (run.fit.restore_failed) std::rethrow_exception(run.fit.restore_failed);
   record_hyper_parameters(run);
   if (!start.path.empty()) restore_training(run, start.checkpoint, start.path);
-  if (!run.fit.resumed) separate_random_numbers(*run.strategy, run.progress.global_step);
+  separate_random_numbers(*run.strategy, run.progress.global_step);  // a resumed fit's own are restored later
   if (run.reporter != nullptr) run.reporter->begin(run, run.fit.resumed);
   agree_on_stop(run);
   using M = LightningModule;
@@ -238,6 +238,8 @@ void run_entry_point(Run& run, LightningModule& module, DataModule* data, Stage 
     check_saves(run);
     run.strategy->leave();
     tear_down(run);
+    capture_checkpoints(run);  // requested in teardown
+    run.checkpoint_writer.finish();
     end_logs(run, "success");
   } catch (...) {
     fail_run(run);

@@ -94,6 +94,20 @@ void check_may_pass(const Run& run) {
   }
 }
 
+// Rank 0 alone has the loggers' positions. The others wait until the file is written, and fail if it cannot be; after a
+// failure of this rank nobody may be asked.
+void write_on_rank_zero(Run& run, const std::string& path, const State& checkpoint) {
+  const auto write = [&] {
+    write_checkpoint(path, checkpoint);
+    return std::string();
+  };
+  if (!run.entry.failing) {
+    (void)on_rank_zero(*run.strategy, write);
+  } else if (run.strategy->rank() == 0) {
+    write();
+  }
+}
+
 }  // namespace
 
 void Trainer::forward_training_batches() {
@@ -131,8 +145,8 @@ void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
   if (request.shard) {
     write_sharded_checkpoint(path, request.state, *request.shard);
     run_->strategy->barrier();  // no rank continues before the record is written
-  } else if (run_->strategy->rank() == 0 || !run_->strategy->is_sharded()) {
-    write_checkpoint(path, request.state);
+  } else {
+    write_on_rank_zero(*run_, path, request.state);
   }
   ++run_->entry.saves.good;
   if (weights_only) return;
@@ -149,6 +163,9 @@ bool Trainer::state_is_saved() const {
 }
 
 uint64_t Trainer::estimated_checkpoint_bytes() const {
+  if (run_->entry.module == nullptr) {
+    throw Error("estimated_checkpoint_bytes: there is no module yet. Call fit or an evaluation first.");
+  }
   uint64_t weights = 0;
   uint64_t trained = 0;
   for (const auto& parameter : run_->entry.module->parameters()) {

@@ -7,6 +7,7 @@
 #include "levin/core/value.h"
 #include "levin/core/wall_clock.h"
 #include "levin/loggers/run_recorder.h"
+#include "levin/trainer/plan/end_reason.h"
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/run/run_position.h"
 
@@ -88,6 +89,7 @@ void RunReporter::report(Run& run, const std::string& status, const std::string&
   RunProgress now = status_of(run);
   now.status = status;
   now.error = error;
+  if (status == "success" && run.entry.stage == Stage::fit) now.stop_reason = end_reason(run.trainer);
   send_status(run, now);
   run.log_stream->then([record = record_, now = std::move(now)] { record->write(now); });
 }

@@ -2,24 +2,23 @@
 
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/nn/module.h>
 #include <torch/version.h>
 
 #include <utility>
 
-#include "levin/core/component.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
-#include "levin/core/tensor_text.h"
 #include "levin/core/version.h"
 #include "levin/strategies/accelerator.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/averaging_optimizers.h"
 #include "levin/trainer/run/hook_caller.h"
+#include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/run/update_scope.h"
 #include "levin/trainer/state/loader_state.h"
 #include "levin/trainer/state/missing_state.h"
+#include "levin/trainer/state/model_match.h"
 #include "levin/trainer/state/progress_state.h"
 #include "levin/trainer/state/sharded_state.h"
 #include "levin/trainer/step/late_check.h"
@@ -30,13 +29,6 @@
 namespace levin {
 
 namespace {
-
-State module_state(const LightningModule& module) {
-  State state;
-  for (const auto& item : module.named_parameters()) state.tensors[item.key()] = item.value();
-  for (const auto& item : module.named_buffers()) state.tensors[item.key()] = item.value();
-  return state;
-}
 
 // Ranks whose batches used different parameters have different gradients, but every message needs all ranks.
 std::vector<bool> has_gradient_on_any_rank(RankCollectives& ranks, const std::vector<at::Tensor>& parameters) {
@@ -159,16 +151,17 @@ void put_position(Run& run, CheckpointRequest& request) {
   request.state.set("epoch", before ? before->get<int64_t>("epoch") : run.progress.epoch);
 }
 
-// What load_for_inference makes the module from. Of one that a program has created directly only the class is known,
-// and its options are the hyper-parameters.
-ClassSpec model_class(const LightningModule& module) {
-  if (!module.made_from().empty()) return module.made_from();
-  return {detail::readable_type_name(typeid(module)), {}, {}};
-}
-
 }  // namespace
 
 State gather_checkpoint(Run& run, bool weights_only) {
+  Strategy& strategy = *run.strategy;
+  const bool has_left_shards = run.has_peers() && strategy.shards_modules() && !strategy.is_sharded();
+  if (!weights_only && has_left_shards && !run.fit.optimizers.empty()) {
+    throw CheckpointError("a checkpoint of the whole state cannot be saved after the end of fit with " +
+                          strategy.name() +
+                          ": each rank is left with its part of the optimizer's state. Save in on_fit_end or before, "
+                          "or the weights alone (weights_only).");
+  }
   // A state that counts an update which a loss that is not finite has stopped is not to be kept; after a failure the
   // state is that of the window's start.
   if (!run.entry.failing) finish_late_check(run.fit);
@@ -265,36 +258,6 @@ void check_saves(Run& run) {
                            " checkpoints of this fit could not be saved. The last failure: " + saves.last_failure);
 }
 
-void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path) {
-  const State saved = checkpoint.part("model");
-  const State own = module_state(module);
-  std::vector<std::string> wrong;
-  for (const auto& [name, tensor] : own.tensors) {
-    const auto found = saved.tensors.find(name);
-    if (found == saved.tensors.end()) {
-      wrong.push_back("missing " + name + " " + shape_text(tensor.sizes()));
-    } else if (found->second.sizes() != tensor.sizes()) {
-      wrong.push_back(name + " is " + shape_text(found->second.sizes()) + " in the file and " +
-                      shape_text(tensor.sizes()) + " in the module");
-    }
-  }
-  for (const auto& [name, tensor] : saved.tensors) {
-    if (!own.tensors.contains(name)) wrong.push_back("unexpected " + name + " " + shape_text(tensor.sizes()));
-  }
-  if (!wrong.empty() && module.strict_loading()) {
-    throw CheckpointError(path + ": its weights do not fit the module: " + join(wrong) +
-                          ". Make the module with the hyper-parameters it was saved with, or let it load what fits "
-                          "(set_strict_loading(false)).");
-  }
-  if (!wrong.empty()) Console::instance().warn(path + ": these weights are left as they are: " + join(wrong) + ".");
-  const at::AutoGradMode no_grad(false);
-  for (const auto& [name, tensor] : own.tensors) {
-    const auto found = saved.tensors.find(name);
-    if (found != saved.tensors.end() && found->second.sizes() == tensor.sizes())
-      at::Tensor(tensor).copy_(found->second);
-  }
-}
-
 void restore_callbacks(Run& run, const State& checkpoint) {
   call_hook(
       run.entry, Hook::on_load_checkpoint,
@@ -370,7 +333,12 @@ void restore_training(Run& run, const State& checkpoint, const std::string& path
 void restore_random_numbers(Run& run) {
   if (run.fit.resumed_rng.tensors.empty()) return;
   const State saved = std::exchange(run.fit.resumed_rng, {});
-  naming_checkpoint(run.newest_checkpoint, [&] { restore_random_state(saved, run.strategy->rank()); });
+  const int64_t rank = run.strategy->rank();
+  naming_checkpoint(run.newest_checkpoint, [&] { restore_random_state(saved, rank); });
+  // Of fewer ranks, or saved after a failure, when rank 0 was alone: this rank has got rank 0's numbers.
+  if (!saved.tensors.contains("cpu.rank" + std::to_string(rank))) {
+    separate_random_numbers(*run.strategy, run.progress.global_step);
+  }
 }
 
 void roll_back(Run& run, const State& checkpoint, const std::string& path) {

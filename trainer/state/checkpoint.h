@@ -30,10 +30,6 @@ void capture_checkpoints(Run& run);
 /// otherwise reports how many are missing.
 void check_saves(Run& run);
 
-/// Copies the module's parameters and buffers. Throws CheckpointError listing every name that is missing, unexpected or
-/// of another shape.
-void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path);
-
 /// The callbacks' states and the data module's.
 void restore_callbacks(Run& run, const State& checkpoint);
 

@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
+#include "levin/checkpoint/sharded_record.h"
 #include "levin/core/console.h"
 #include "levin/core/paths.h"
 #include "levin/core/temporary_file.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run_folders.h"
 #include "levin/trainer/state/missing_state.h"
+#include "levin/trainer/state/model_match.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -20,61 +23,180 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kSuffix = ".ckpt";
+constexpr const char* kRunRecord = "run.json";
 
-// The folders of this run's checkpoint callbacks, and the corresponding folders of earlier runs.
-std::vector<std::string> folders_of(Run& run, bool earlier_runs) {
-  std::vector<std::string> own;
+using Folders = std::vector<std::string>;
+
+bool is_there(const fs::path& path) {
+  std::error_code code;
+  return fs::exists(path, code);
+}
+
+// The folder and those below it in which checkpoints of the same run may be: no sharded checkpoints, no folders of
+// other runs, and no links.
+Folders folders_below(const std::string& folder) {
+  Folders all{folder};
+  for (size_t k = 0; k < all.size(); ++k) {
+    for (const std::string& name : names_in(all[k])) {
+      const fs::path path = fs::path(all[k]) / name;
+      std::error_code code;
+      const bool is_folder = fs::is_directory(fs::symlink_status(path, code));
+      if (is_folder && !name.ends_with(kSuffix) && !is_there(path / kRunRecord)) all.push_back(path.string());
+    }
+  }
+  return all;
+}
+
+// The folders of this run's checkpoint callbacks.
+Folders folders_of_callbacks(Run& run) {
+  Folders own;
   for (const auto& callback : run.entry.callbacks) {
     if (!callback->is_checkpoint()) continue;
     const std::string path = callback->checkpoint_path(run.trainer, "interrupted");
     const std::string folder = fs::path(path).parent_path().string();
     if (!path.empty() && std::find(own.begin(), own.end(), folder) == own.end()) own.push_back(folder);
   }
-  std::vector<std::string> all = own;
-  if (!earlier_runs || run.loggers.empty()) return all;
-  const fs::path log_dir = absolute_path(run.trainer.log_dir());
-  for (const std::string& earlier : run.loggers[0]->earlier_log_dirs()) {
-    for (const std::string& folder : own) {
-      const fs::path below = fs::path(folder).lexically_relative(log_dir);
-      if (below.empty() || *below.begin() == "..") continue;  // a fixed folder, the same for every run
-      all.push_back(absolute_path((fs::path(earlier) / below).string()));
-    }
-  }
+  return own;
+}
+
+// The folder that the run's loggers write to; "" without one.
+std::string log_folder(const Run& run) {
+  return run.loggers.empty() ? "" : run.loggers[0]->log_dir();
+}
+
+// Where to search, run by run: this run's folders, then those of earlier runs, newest first.
+std::vector<Folders> folders_by_run(Run& run) {
+  std::vector<Folders> all{folders_of_callbacks(run)};
+  if (run.loggers.empty()) return all;
+  for (const std::string& earlier : run.loggers[0]->earlier_log_dirs()) all.push_back({absolute_path(earlier)});
   return all;
 }
 
-// A run that resumes automatically must give the same bits as an uninterrupted one; a difference would go unnoticed.
-void check_exact(const StartingPoint& start) {
-  if (has_random_state(start.checkpoint)) return;
-  throw CheckpointError(start.path +
-                        ": it holds no state of the random numbers, so that auto_resume cannot continue "
-                        "from it to the same bits. Name it as ckpt_path to continue with others.");
+// Of files with the same position in the run the one written last: last.ckpt; the file of a stop only if there is no
+// other.
+void sort_newest_first(std::vector<FoundCheckpoint>& found) {
+  const auto rank = [](const FoundCheckpoint& one) {
+    const std::string name = fs::path(one.path).filename().string();
+    return name.starts_with("last") ? 0 : name == "interrupted.ckpt" ? 2 : 1;
+  };
+  std::sort(found.begin(), found.end(), [&](const FoundCheckpoint& a, const FoundCheckpoint& b) {
+    if (a.how_far != b.how_far) return a.how_far > b.how_far;
+    return std::pair(rank(a), a.path) < std::pair(rank(b), b.path);
+  });
 }
 
-// The newest of a folder that is whole.
-StartingPoint newest_of(const std::string& folder, bool exact) {
-  for (const FoundCheckpoint& found : find_checkpoints(folder)) {
-    try {
-      StartingPoint start{found.path, load_checkpoint(found.path)};
-      if (exact) check_exact(start);
-      return start;
-    } catch (const CheckpointError& error) {
-      Console::instance().warn(std::string(error.what()) + " The newest good one before it is looked for.");
+// Every checkpoint of the folders and those below them, newest first; none of folders that have been searched before.
+std::vector<FoundCheckpoint> find_in(const Folders& folders, std::set<std::string>& searched, bool of_weights = false) {
+  std::vector<FoundCheckpoint> found;
+  for (const std::string& folder : folders) {
+    for (const std::string& each : folders_below(folder)) {
+      if (!searched.insert(each).second) continue;
+      for (FoundCheckpoint& one : find_checkpoints(each, of_weights)) found.push_back(std::move(one));
     }
   }
+  sort_newest_first(found);
+  return found;
+}
+
+// The newest of a run that is whole. `exact`: a run that resumes automatically must continue bitwise identically,
+// because a difference would go unnoticed. Throws CheckpointError if only other checkpoints are left: the run must not
+// start over while one is there.
+StartingPoint newest_of(const Folders& folders, std::set<std::string>& searched, bool exact) {
+  std::string inexact;
+  for (const FoundCheckpoint& found : find_in(folders, searched)) {
+    std::string problem;
+    try {
+      StartingPoint start{found.path, load_checkpoint(found.path)};
+      if (!exact || has_random_state(start.checkpoint)) return start;
+      problem = inexact = found.path +
+                          ": it holds no state of the random numbers, so that auto_resume cannot continue from it to "
+                          "the same bits. Name it as ckpt_path to continue with others.";
+    } catch (const CheckpointError& error) {
+      problem = error.what();
+    }
+    Console::instance().warn(problem + " The newest good one before it is looked for.");
+  }
+  if (!inexact.empty()) throw CheckpointError("auto_resume: there is no other checkpoint. " + inexact);
   return {};
 }
 
-StartingPoint newest_of_all(Run& run, bool earlier_runs, bool exact = false) {
-  for (const std::string& folder : folders_of(run, earlier_runs)) {
-    StartingPoint start = newest_of(folder, exact);
-    if (!start.path.empty()) return start;
-  }
-  return {};
+// The newest of a run; for an evaluation one with weights only if there is no other.
+StartingPoint newest_of(const Run& run, const Folders& folders) {
+  std::set<std::string> searched;
+  StartingPoint start = newest_of(folders, searched, /*exact=*/false);
+  if (!start.path.empty() || run.entry.stage == Stage::fit) return start;
+  searched.clear();
+  const auto weights = find_in(folders, searched, /*of_weights=*/true);
+  return weights.empty() ? start : StartingPoint{weights[0].path, load_checkpoint(weights[0].path)};
 }
 
 StartingPoint read_start(const std::string& path) {
   return {path, load_checkpoint(path)};
+}
+
+// What was found for "best" or "last".
+struct NewestOfModel {
+  StartingPoint start = {};
+  Folders folders = {};     // of its run
+  std::string others = "";  // newer runs of other models, as a text
+};
+
+// The newest checkpoint of the newest run that has one of this run's model. Runs of other models are reported.
+NewestOfModel newest_of_model(Run& run) {
+  std::string others;
+  for (const Folders& folders : folders_by_run(run)) {
+    StartingPoint start = newest_of(run, folders);
+    if (start.path.empty()) continue;
+    const std::string other = other_model_text(*run.entry.module, start.checkpoint);
+    if (other.empty()) return {std::move(start), folders, others};
+    const std::string text = start.path + " is of another model: " + other + ".";
+    Console::instance().warn("ckpt_path: " + text + " An earlier run is looked for.");
+    others += " " + text;
+  }
+  return {{}, {}, others};
+}
+
+size_t length_of_same_ending(const std::string& one, const std::string& other) {
+  return static_cast<size_t>(std::mismatch(one.rbegin(), one.rend(), other.rbegin(), other.rend()).first -
+                             one.rbegin());
+}
+
+// The file that a checkpoint calls the best, in the folder of its run, which may have been moved; "" if it is not
+// there.
+std::string find_saved_best(const State& callback, const Folders& folders) {
+  if (!callback.has("best_model_path") || !callback.has("dirpath")) return "";
+  const auto saved = callback.get<std::string>("best_model_path");
+  const fs::path name = fs::path(saved).lexically_relative(callback.get<std::string>("dirpath"));
+  if (name.empty() || *name.begin() == "..") return is_there(saved) ? saved : "";
+  std::string best;
+  for (const std::string& root : folders) {
+    for (const std::string& folder : folders_below(root)) {
+      const std::string path = (fs::path(folder) / name).string();
+      const bool is_nearer = best.empty() || length_of_same_ending(path, saved) > length_of_same_ending(best, saved);
+      if (is_there(path) && is_nearer) best = path;
+    }
+  }
+  return best;
+}
+
+// The best file by the state of this run's callbacks in a checkpoint, else by the state of any other callback.
+std::string saved_best(Run& run, const State& checkpoint, const Folders& folders) {
+  std::vector<std::string> keys;
+  for (const auto& callback : run.entry.callbacks) {
+    if (callback->is_checkpoint()) keys.push_back("callbacks." + callback->state_key());
+  }
+  for (const auto& entry : checkpoint.values.entries) {
+    if (entry.key.starts_with("callbacks.")) keys.push_back(entry.key);
+  }
+  for (const std::string& key : keys) {
+    if (std::string path = find_saved_best(checkpoint.part(key), folders); !path.empty()) return path;
+  }
+  return "";
+}
+
+[[noreturn]] void throw_none(const std::string& word, const std::string& others) {
+  throw CheckpointError("ckpt_path: \"" + word + "\" was asked for, but there is no checkpoint" +
+                        (others.empty() ? "." : " of this model." + others) + " Give a path, or fit first.");
 }
 
 // The best of this trainer's fit, else the one recorded in the newest checkpoint of an earlier run.
@@ -84,29 +206,45 @@ StartingPoint find_best(Run& run) {
     const std::string path = callback->checkpoint_path(run.trainer, "best");
     if (!path.empty()) return read_start(path);
   }
-  const StartingPoint newest = newest_of_all(run, true);
-  for (const auto& callback : run.entry.callbacks) {
-    if (newest.path.empty() || !callback->is_checkpoint()) continue;
-    const State saved = newest.checkpoint.part("callbacks." + callback->state_key());
-    if (!saved.has("best_model_path")) continue;
-    const auto name = fs::path(saved.get<std::string>("best_model_path")).filename();
-    const fs::path path = fs::path(newest.path).parent_path() / name;
-    std::error_code code;
-    if (!name.empty() && fs::exists(path, code)) return read_start(path.string());
-  }
-  throw CheckpointError(
-      "ckpt_path: \"best\" was asked for, but no checkpoint callback has saved one. Give a path, or fit first.");
+  const NewestOfModel newest = newest_of_model(run);
+  if (newest.start.path.empty()) throw_none("best", newest.others);
+  const std::string path = saved_best(run, newest.start.checkpoint, newest.folders);
+  if (!path.empty()) return read_start(path);
+  throw CheckpointError("ckpt_path: \"best\" was asked for, but the newest checkpoint, " + newest.start.path +
+                        ", names no best one that exists (a checkpoint of weights alone never does). Give a path, or "
+                        "\"last\".");
 }
 
 StartingPoint find_last(Run& run) {
-  StartingPoint start = newest_of_all(run, true);
-  if (!start.path.empty()) return start;
-  if (run.entry.stage == Stage::fit) {
-    Console::instance().warn(
-        "ckpt_path: last was asked for, but there is no checkpoint yet. Training starts from the beginning.");
-    return {};
+  NewestOfModel newest = newest_of_model(run);
+  if (!newest.start.path.empty()) return std::move(newest.start);
+  if (run.entry.stage != Stage::fit || !newest.others.empty()) throw_none("last", newest.others);
+  Console::instance().warn(
+      "ckpt_path: last was asked for, but there is no checkpoint yet. Training starts from the beginning.");
+  return {};
+}
+
+// A folder that is not a sharded checkpoint, finished or not.
+bool is_run_folder(const std::string& path) {
+  std::error_code code;
+  if (path.ends_with(kSuffix) || !fs::is_directory(path, code) || is_sharded_checkpoint(path)) return false;
+  const std::vector<std::string> names = names_in(path);
+  return std::none_of(names.begin(), names.end(), [](const std::string& name) { return is_shard_name(name); });
+}
+
+// Of a run's folder that was given: to continue its newest checkpoint, to evaluate the best one if it has one.
+StartingPoint start_in_folder(Run& run, const std::string& folder) {
+  StartingPoint newest = newest_of(run, {folder});
+  if (newest.path.empty()) {
+    throw CheckpointError(
+        "ckpt_path: the folder " + folder + " holds no checkpoint" +
+        (run.entry.stage == Stage::fit ? " with the state of a run" : "") +
+        " (*.ckpt, also in its subfolders). Give the path of a checkpoint, or the folder of a run that "
+        "has saved one.");
   }
-  throw CheckpointError("ckpt_path: \"last\" was asked for, but there is no checkpoint. Give a path, or fit first.");
+  if (run.entry.stage == Stage::fit) return newest;
+  const std::string best = saved_best(run, newest.checkpoint, {folder});
+  return best.empty() ? newest : read_start(best);
 }
 
 }  // namespace
@@ -122,7 +260,7 @@ bool is_unfinished(const std::string& path) {
 
 }  // namespace
 
-std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder) {
+std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder, bool of_weights) {
   std::vector<FoundCheckpoint> found;
   for (const std::string& name : names_in(folder)) {
     if (!name.ends_with(kSuffix)) continue;
@@ -133,40 +271,51 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder) {
       State all;
       all.values = values;
       naming_checkpoint(path, [&] {
-        if (!all.get<bool>("weights_only")) found.push_back({path, how_far(values)});
+        if (all.get<bool>("weights_only") != of_weights) return;
+        found.push_back(
+            {path, of_weights ? HowFar{all.get<int64_t>("global_step"), all.get<int64_t>("epoch")} : how_far(values)});
       });
     } catch (const CheckpointError& error) {
       Console::instance().warn(std::string(error.what()) + " It is left alone.");
     }
   }
-  // Of files with the same position in the run the one written last: last.ckpt; the file of a stop only if there is no
-  // other.
-  const auto rank = [](const FoundCheckpoint& one) {
-    const std::string name = fs::path(one.path).filename().string();
-    return name.starts_with("last") ? 0 : name == "interrupted.ckpt" ? 2 : 1;
-  };
-  std::sort(found.begin(), found.end(), [&](const FoundCheckpoint& a, const FoundCheckpoint& b) {
-    if (a.how_far != b.how_far) return a.how_far > b.how_far;
-    return std::pair(rank(a), a.path) < std::pair(rank(b), b.path);
-  });
+  sort_newest_first(found);
   return found;
 }
 
 namespace {
 
-// The newest checkpoint of this run's own folder, after removing the remains of a killed process.
+// A run never starts over silently: in a folder that an earlier start of it has used, the user is told.
+void warn_of_starting_over(const Run& run) {
+  const std::string folder = log_folder(run);
+  const auto& made = run.new_folders;
+  if (folder.empty() || std::find(made.begin(), made.end(), folder) != made.end()) return;
+  Console::instance().warn("auto_resume: " + folder +
+                           " is the folder of an earlier start, but it holds no checkpoint with the state of the run. "
+                           "The run starts from the beginning, and its metrics are written anew.");
+}
+
+// The newest checkpoint of this run's own folders, after removing the remains of a killed process.
 StartingPoint continue_run(Run& run) {
-  const std::vector<std::string> folders = folders_of(run, false);
+  const Folders folders = folders_of_callbacks(run);
   claim_folders(run, folders);
   for (const std::string& folder : folders) {
-    remove_leftovers(folder);
-    remove_abandoned_shards(folder);
+    for (const std::string& each : folders_below(folder)) {
+      remove_leftovers(each);
+      remove_abandoned_shards(each);
+    }
   }
   for (const auto& logger : run.loggers) {
     if (!logger->log_dir().empty()) remove_leftovers(logger->log_dir());
   }
-  StartingPoint start = newest_of_all(run, false, true);
+  std::set<std::string> searched;
+  StartingPoint start = newest_of(folders, searched, /*exact=*/true);
+  // Where the callbacks save elsewhere now, the run's folder may still hold what they saved before.
+  if (start.path.empty() && !log_folder(run).empty()) {
+    start = newest_of({absolute_path(log_folder(run))}, searched, /*exact=*/true);
+  }
   if (start.path.empty()) {
+    warn_of_starting_over(run);
     for (const auto& logger : run.loggers) logger->load_state(State());  // rows of a run that saved nothing
   }
   start.continues = !start.path.empty();
@@ -181,6 +330,7 @@ StartingPoint find_start_alone(Run& run) {
   }
   if (run.entry.ckpt_path == "best") return find_best(run);
   if (run.entry.ckpt_path == "last") return find_last(run);
+  if (is_run_folder(run.entry.ckpt_path)) return start_in_folder(run, run.entry.ckpt_path);
   if (!run.entry.ckpt_path.empty()) return read_start(run.entry.ckpt_path);
   if (!run.auto_resume || run.entry.stage != Stage::fit) return {};
   return continue_run(run);

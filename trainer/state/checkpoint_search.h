@@ -16,9 +16,9 @@ struct FoundCheckpoint {
   HowFar how_far;
 };
 
-/// Those of a folder, newest first; none if the folder does not exist. Files that cannot be read are reported as a
-/// warning and left out, files with weights only are left out.
-[[nodiscard]] std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder);
+/// Returns the checkpoints of a folder, newest first; none if the folder does not exist. Files that cannot be read are
+/// reported as a warning and left out. `of_weights`: those with weights only, by their steps, instead of whole ones.
+[[nodiscard]] std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder, bool of_weights = false);
 
 /// The path and its contents; both empty: start from scratch.
 struct StartingPoint {
@@ -27,8 +27,10 @@ struct StartingPoint {
   bool continues = false;  // in the folder of the run that saved it, by auto_resume
 };
 
-/// Resolves run.entry.ckpt_path. A damaged newest checkpoint is named in a warning, and the one before it is
-/// taken; a path that was given must be good. Throws CheckpointError where there is none.
+/// Resolves run.entry.ckpt_path: a checkpoint, "best", "last", or a run's folder, of which a fit takes the newest
+/// checkpoint and an evaluation the best. A damaged newest checkpoint is named in a warning, and the one before it is
+/// taken; a path that was given must be good. Earlier runs of other models are named in a warning and passed over.
+/// Throws CheckpointError where there is none.
 [[nodiscard]] StartingPoint find_start(Run& run);
 
 }  // namespace levin

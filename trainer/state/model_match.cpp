@@ -1,0 +1,111 @@
+#include "levin/trainer/state/model_match.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <typeinfo>
+
+#include "levin/core/component.h"
+#include "levin/core/console.h"
+#include "levin/core/tensor_text.h"
+
+namespace levin {
+
+namespace {
+
+constexpr size_t kShownDifferences = 6;  // one per layer fills a screen
+
+std::string first_of(std::vector<std::string> lines) {
+  const size_t count = lines.size();
+  lines.resize(std::min(count, kShownDifferences));
+  const std::string more = count > lines.size() ? ", and " + std::to_string(count - lines.size()) + " more" : "";
+  return join(lines) + more;
+}
+
+// "ResNet": the last part of the class's name, which a run file may give without the rest.
+std::string class_name(const ClassSpec& spec) {
+  const std::string name = spec.short_name();
+  const size_t colon = name.rfind("::");
+  return colon == std::string::npos ? name : name.substr(colon + 2);
+}
+
+std::string saved_class(const State& checkpoint) {
+  return checkpoint.has("model_class") ? class_name(checkpoint.get<ClassSpec>("model_class")) : "";
+}
+
+const ConfigNode* saved_options(const State& checkpoint) {
+  const ConfigNode* options = checkpoint.values.find("hyper_parameters");
+  return options == nullptr || options->is_null() ? nullptr : options;
+}
+
+// "it is of ResNet, and this run's model is MLP"; "" if the classes are the same, or the checkpoint does not say.
+std::string other_class_text(const LightningModule& module, const State& checkpoint) {
+  const std::string saved = saved_class(checkpoint), own = class_name(model_class(module));
+  if (saved.empty() || saved == own) return "";
+  return "it is of " + cut_text(saved, 100) + ", and this run's model is " + own;
+}
+
+}  // namespace
+
+State module_state(const LightningModule& module) {
+  State state;
+  for (const auto& item : module.named_parameters()) state.tensors[item.key()] = item.value();
+  for (const auto& item : module.named_buffers()) state.tensors[item.key()] = item.value();
+  return state;
+}
+
+ClassSpec model_class(const LightningModule& module) {
+  if (!module.made_from().empty()) return module.made_from();
+  return {detail::readable_type_name(typeid(module)), {}, {}};
+}
+
+std::vector<std::string> weight_differences(const LightningModule& module, const State& checkpoint) {
+  const State saved = checkpoint.part("model");
+  const State own = module_state(module);
+  std::vector<std::string> differences;
+  for (const auto& [name, tensor] : own.tensors) {
+    const auto found = saved.tensors.find(name);
+    if (found == saved.tensors.end()) {
+      differences.push_back("missing " + name + " " + shape_text(tensor.sizes()));
+    } else if (found->second.sizes() != tensor.sizes()) {
+      differences.push_back(name + " is " + shape_text(found->second.sizes()) + " in the file and " +
+                            shape_text(tensor.sizes()) + " in the module");
+    }
+  }
+  for (const auto& [name, tensor] : saved.tensors) {
+    if (!own.tensors.contains(name)) differences.push_back("unexpected " + name + " " + shape_text(tensor.sizes()));
+  }
+  return differences;
+}
+
+std::string other_model_text(const LightningModule& module, const State& checkpoint) {
+  std::vector<std::string> differences = weight_differences(module, checkpoint);
+  if (differences.empty() || !module.strict_loading()) return "";
+  if (std::string text = other_class_text(module, checkpoint); !text.empty()) return text;
+  std::erase_if(differences, [](const std::string& line) { return line.starts_with("unexpected "); });  // adapters
+  const ConfigNode* options = saved_options(checkpoint);
+  if (differences.empty() || (options != nullptr && options->same_as(module.hparams()))) return "";
+  return "it is of a " + saved_class(checkpoint) + " with other options: " + first_of(std::move(differences));
+}
+
+void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path) {
+  const std::vector<std::string> differences = weight_differences(module, checkpoint);
+  if (!differences.empty() && module.strict_loading()) {
+    const std::string other = other_class_text(module, checkpoint);
+    throw CheckpointError(path + ": its weights do not fit the module" + (other.empty() ? "" : " (" + other + ")") +
+                          ": " + first_of(differences) +
+                          ". Make the module with the hyper-parameters it was saved with, or let it load what fits "
+                          "(set_strict_loading(false)).");
+  }
+  if (!differences.empty())
+    Console::instance().warn(path + ": these weights are left as they are: " + join(differences) + ".");
+  const State saved = checkpoint.part("model");
+  const at::AutoGradMode no_grad(false);
+  for (const auto& [name, tensor] : module_state(module).tensors) {
+    const auto found = saved.tensors.find(name);
+    if (found != saved.tensors.end() && found->second.sizes() == tensor.sizes())
+      at::Tensor(tensor).copy_(found->second);
+  }
+}
+
+}  // namespace levin

@@ -1,0 +1,32 @@
+// Whether the weights of a checkpoint fit a module, and what to say where they do not.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "levin/core/registry.h"
+#include "levin/core/state.h"
+#include "levin/trainer/lightning_module.h"
+
+namespace levin {
+
+/// Returns the module's parameters and buffers by name. They share the module's storage.
+[[nodiscard]] State module_state(const LightningModule& module);
+
+/// Returns what load_for_inference makes the module from: the class and options of the run file, or for a module that a
+/// program has created the class alone.
+[[nodiscard]] ClassSpec model_class(const LightningModule& module);
+
+/// Returns one line for each weight that is missing in the checkpoint, has another shape there, or is unknown to the
+/// module.
+[[nodiscard]] std::vector<std::string> weight_differences(const LightningModule& module, const State& checkpoint);
+
+/// Returns why the checkpoint is of another model ("it is of ResNet, and this run's model is MLP"), or "". A module
+/// that lacks weights only because its callbacks have not adapted it yet is the same model.
+[[nodiscard]] std::string other_model_text(const LightningModule& module, const State& checkpoint);
+
+/// Copies the module's parameters and buffers. Throws CheckpointError that names the classes if they differ, and the
+/// first weights that are missing, unexpected or of another shape.
+void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path);
+
+}  // namespace levin

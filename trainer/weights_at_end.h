@@ -1,0 +1,44 @@
+// The weights that a fit hands over when it ends, such as those that save_to writes: the best checkpoint's, or those
+// that the module has.
+//
+//   void on_fit_end() override {
+//     const WeightsAtEnd weights(trainer(), *this, WhichCheckpoint::best);
+//     save_lora(*model_, "adapter", weights, trainer().is_global_zero());
+//     print("wrote adapter with " + weights.text());
+//   }
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+
+#include "levin/core/which_checkpoint.h"
+
+namespace levin {
+
+class LightningModule;
+class Trainer;
+
+class WeightsAtEnd {
+ public:
+  /// For on_fit_end, on every rank. Waits until the checkpoints are on the disk. Without a checkpoint callback that
+  /// monitors a metric, or if its best file cannot be read (a warning names it), the weights are the module's.
+  WeightsAtEnd(Trainer& trainer, const LightningModule& module, WhichCheckpoint which);
+
+  /// Returns the whole value of one of the module's parameters; on ranks other than 0 it may be undefined. Every rank
+  /// calls it for the same parameters. Throws CheckpointError if the best checkpoint does not hold the parameter.
+  at::Tensor operator()(const at::Tensor& parameter) const;
+
+  /// Returns which weights they are: "the best checkpoint's weights (val_loss 0.25, runs/best.ckpt)".
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  struct Saved;
+
+  Trainer* trainer_;
+  std::shared_ptr<const Saved> best_ = nullptr;  // null: the module's weights
+  std::string text_ = "the last weights";
+};
+
+}  // namespace levin
