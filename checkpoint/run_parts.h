@@ -7,9 +7,9 @@
 
 namespace levin {
 
-inline constexpr std::array<std::string_view, 11> kRunParts{"callbacks", "current_model", "data",    "gradients",
-                                                            "loggers",   "lr_schedulers", "metrics", "optimizers",
-                                                            "precision", "progress",      "rng"};
+inline constexpr std::array<std::string_view, 12> kRunParts{"callbacks", "current_model", "data",     "gradients",
+                                                            "loggers",   "lr_schedulers", "metrics",  "optimizers",
+                                                            "options",   "precision",     "progress", "rng"};
 
 /// Whether a value or a tensor of this name belongs to one of kRunParts, as optimizers.0.0.exp_avg does.
 [[nodiscard]] inline bool is_in_run_part(std::string_view name) {
