@@ -85,6 +85,14 @@ std::string CheckpointName::number(const Part& part, double value) {
   return printed(flags + precision + "g", value);
 }
 
+std::vector<std::string> CheckpointName::metrics() const {
+  std::vector<std::string> names;
+  for (const Part& part : parts_) {
+    if (!part.metric.empty() && !is_whole(part.metric)) names.push_back(part.metric);
+  }
+  return names;
+}
+
 std::string CheckpointName::format(const Metrics& metrics) const {
   std::string name;
   for (const Part& part : parts_) {

@@ -17,6 +17,8 @@ class CheckpointName {
 
   /// "epoch" and "step" are integers. A metric that was not logged counts as 0, with a warning.
   [[nodiscard]] std::string format(const Metrics& metrics) const;
+  /// The metrics in the name, without "epoch" and "step".
+  [[nodiscard]] std::vector<std::string> metrics() const;
 
  private:
   struct Part {

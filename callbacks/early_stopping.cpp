@@ -2,10 +2,12 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/short_number.h"
+#include "levin/trainer/measured_metrics.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
@@ -31,37 +33,53 @@ bool EarlyStopping::checks_on_train_epoch_end(const Trainer& trainer) const {
   return options_.check_on_train_epoch_end.value_or(trainer.validates_only_at_epoch_end() || !trainer.has_validation());
 }
 
+void EarlyStopping::on_sanity_check_end(Trainer& trainer, LightningModule&) {
+  const std::string problem = missed_by_sanity_check(trainer, "EarlyStopping", options_.monitor);
+  if (!problem.empty() && options_.strict) {
+    throw ConfigError(problem + " Set .monitor to a name that is logged, or .strict to false.");
+  }
+}
+
 void EarlyStopping::on_validation_end(Trainer& trainer, LightningModule&) {
   if (!trainer.sanity_checking() && !checks_on_train_epoch_end(trainer)) check(trainer);
 }
 
+// A metric of training epochs has its value here, also where validations run within the epoch.
 void EarlyStopping::on_train_epoch_end(Trainer& trainer, LightningModule&) {
-  if (checks_on_train_epoch_end(trainer)) check(trainer);
+  if (checks_on_train_epoch_end(trainer) || !options_.check_on_train_epoch_end) check(trainer);
 }
 
+// Lightning judges the value that there is, also again where it was not measured since.
 void EarlyStopping::check(Trainer& trainer) {
   if (trainer.plan().fast_dev_run || trainer.stage() != Stage::fit) return;
-  const Metrics metrics = trainer.callback_metrics();
-  const auto found = metrics.find(options_.monitor);
-  if (found == metrics.end()) {
-    const std::string what = missing_metric_text("EarlyStopping", options_.monitor, trainer, metrics);
-    if (options_.strict) {
-      throw Error(what + " Call log(\"" + options_.monitor +
-                  "\", …) in validation_step, set .monitor, or set .strict to false.");
-    }
-    Console::instance().warn(what + " It is not checked.");
-    return;
-  }
-  const double best_before = best_score_;
-  std::string reason = judge(found->second);
-  if (options_.verbose && best_score_ != best_before && trainer.global_rank() == 0) {
-    Console::instance().print("EarlyStopping: " + options_.monitor + " improved to " + shown(best_score_) + ".");
-  }
+  std::string reason = check_value(trainer);
   if (!trainer.strategy().any(!reason.empty())) return;
   if (reason.empty()) reason = "EarlyStopping: another rank asked to stop";
   stopped_epoch_ = trainer.current_epoch();
   trainer.request_stop(reason);
   if (options_.verbose) Console::instance().print(reason + ".");
+}
+
+// Returns why the run must end, or "" if it continues or the metric has no new value.
+std::string EarlyStopping::check_value(const Trainer& trainer) {
+  const auto measured = measured_at(trainer, options_.monitor);
+  if (!measured) {
+    if (may_still_be_measured(trainer)) return "";
+    const std::string what = missing_metric_text(trainer, "EarlyStopping", options_.monitor);
+    if (options_.strict) {
+      throw Error(what + " Call log(\"" + options_.monitor +
+                  "\", …) in validation_step, set .monitor, or set .strict to false.");
+    }
+    Console::instance().warn(what + " It is not checked.");
+    return "";
+  }
+  if (std::exchange(judged_at_, *measured) == *measured) return "";
+  const double best_before = best_score_;
+  std::string reason = judge(trainer.callback_metrics().at(options_.monitor));
+  if (options_.verbose && best_score_ != best_before && trainer.global_rank() == 0) {
+    Console::instance().print("EarlyStopping: " + options_.monitor + " improved to " + shown(best_score_) + ".");
+  }
+  return reason;
 }
 
 std::string EarlyStopping::judge(double value) {
@@ -92,6 +110,7 @@ State EarlyStopping::state() const {
   state.set("best_score", best_score_);
   state.set("wait_count", wait_count_);
   state.set("stopped_epoch", stopped_epoch_);
+  state.set("judged_at", judged_at_);
   return state;
 }
 
@@ -99,6 +118,7 @@ void EarlyStopping::load_state(const State& saved) {
   best_score_ = saved.get<double>("best_score");
   wait_count_ = saved.get<int64_t>("wait_count");
   stopped_epoch_ = saved.get<int64_t>("stopped_epoch");
+  judged_at_ = saved.has("judged_at") ? saved.get<int64_t>("judged_at") : -1;
 }
 
 std::string EarlyStopping::state_key() const {

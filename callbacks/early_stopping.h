@@ -2,6 +2,7 @@
 //
 //   .callbacks = {levin::EarlyStopping({.monitor = "val_loss", .patience = 3})}
 //
+// A value is judged once: an epoch or a validation in which the metric was not measured does not count.
 // Every rank checks; all stop as soon as one decides to.
 #pragma once
 
@@ -39,10 +40,10 @@ struct EarlyStoppingOptions {
         field("check_finite", &O::check_finite, "stop when the metric is NaN or infinite"),
         field("stopping_threshold", &O::stopping_threshold, "stop once the metric is better than this"),
         field("divergence_threshold", &O::divergence_threshold, "stop once the metric is worse than this"),
-        field(
-            "check_on_train_epoch_end", &O::check_on_train_epoch_end,
-            "check after each training epoch; false: after each validation; unset: after the epoch if validation runs "
-            "once at its end or not at all"));
+        field("check_on_train_epoch_end", &O::check_on_train_epoch_end,
+              "check after each training epoch; false: after each validation; unset: wherever the metric has a new "
+              "value, "
+              "of validation at the end of the epoch if it runs there only"));
   }
 };
 
@@ -51,6 +52,8 @@ class EarlyStopping final : public Callback {
   using Options = EarlyStoppingOptions;
   explicit EarlyStopping(EarlyStoppingOptions options);
 
+  /// Throws ConfigError if validation does not log the monitored metric.
+  void on_sanity_check_end(Trainer& trainer, LightningModule&) override;
   void on_validation_end(Trainer& trainer, LightningModule&) override;
   void on_train_epoch_end(Trainer& trainer, LightningModule&) override;
   [[nodiscard]] bool is_monitoring() const override { return true; }
@@ -68,7 +71,9 @@ class EarlyStopping final : public Callback {
 
  private:
   [[nodiscard]] bool checks_on_train_epoch_end(const Trainer& trainer) const;
+  /// Judges the metric if it was measured since the last check.
   void check(Trainer& trainer);
+  std::string check_value(const Trainer& trainer);
   /// Processes one value; returns why the run must end, or "".
   std::string judge(double value);
   [[nodiscard]] bool is_better(double value, double other, double margin = 0) const;
@@ -77,6 +82,7 @@ class EarlyStopping final : public Callback {
   double best_score_;
   int64_t wait_count_ = 0;
   int64_t stopped_epoch_ = 0;
+  int64_t judged_at_ = -1;  // training batches done when the value judged last was measured
 };
 
 }  // namespace levin

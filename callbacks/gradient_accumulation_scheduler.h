@@ -6,6 +6,7 @@
 #include <map>
 
 #include "levin/core/fields.h"
+#include "levin/trainer/accumulation_schedule.h"
 #include "levin/trainer/callback.h"
 
 namespace levin {
@@ -32,7 +33,7 @@ struct GradientAccumulationSchedulerOptions {
   }
 };
 
-class GradientAccumulationScheduler final : public Callback {
+class GradientAccumulationScheduler final : public Callback, public AccumulationSchedule {
  public:
   using Options = GradientAccumulationSchedulerOptions;
   explicit GradientAccumulationScheduler(GradientAccumulationSchedulerOptions options);
@@ -41,8 +42,7 @@ class GradientAccumulationScheduler final : public Callback {
   void on_train_start(Trainer& trainer, LightningModule& module) override;
   void on_train_epoch_start(Trainer& trainer, LightningModule&) override;
 
-  /// Batches per optimizer step in `epoch`.
-  [[nodiscard]] int64_t factor(int64_t epoch) const;
+  [[nodiscard]] int64_t factor(int64_t epoch) const override;
 
  private:
   GradientAccumulationSchedulerOptions options_;

@@ -9,6 +9,7 @@
 #include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/core/console.h"
+#include "levin/trainer/measured_metrics.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
 
@@ -88,7 +89,7 @@ void ModelCheckpoint::setup(Trainer& trainer, LightningModule&, Stage) {
   // Absolute, so that a change of the working directory has no effect.
   dirpath_ = absolute_path(folder.string());
   if (dirpath_.size() > 1 && dirpath_.back() == '/') dirpath_.pop_back();
-  waits_for_validation_ = validated_ = finishes_point_ = has_saved_ = failing_ = false;
+  waits_for_validation_ = finishes_point_ = has_saved_ = failing_ = false;
 }
 
 // Expresses the period by one of the other triggers if possible.
@@ -116,7 +117,8 @@ void ModelCheckpoint::on_fit_start(Trainer& trainer, LightningModule&) {
   check_folder(trainer);
 }
 
-void ModelCheckpoint::on_train_start(Trainer&, LightningModule&) {
+void ModelCheckpoint::on_train_start(Trainer& trainer, LightningModule&) {
+  step_seen_ = trainer.global_step();
   time_of_save_ = std::chrono::steady_clock::now();
   training_ = true;
 }
@@ -134,17 +136,15 @@ bool ModelCheckpoint::epoch_is_due(const Trainer& trainer) const {
   return every_n_epochs_ > 0 && (trainer.current_epoch() + 1) % every_n_epochs_ == 0;
 }
 
-// A monitor that only validation logs is missing or stale if the step is due just before a validation.
-bool ModelCheckpoint::must_wait_for_validation(const Trainer& trainer, const Metrics& metrics) const {
-  if (options_.monitor.empty() || !trainer.has_validation()) return false;
-  if (!metrics.contains(options_.monitor)) return true;
-  const auto& every = trainer.plan().check_val_every_n_epoch;
-  return trainer.is_last_batch() && (!every || (trainer.current_epoch() + 1) % *every == 0);
+// Whether checkpoints can be compared now: the monitor has a value for the weights that would be saved. Lightning
+// compares by the value that there is, which may be of earlier weights.
+bool ModelCheckpoint::can_judge(Trainer& trainer) const {
+  return options_.monitor.empty() || options_.save_top_k == 0 || are_measured_now(trainer, {options_.monitor});
 }
 
-bool ModelCheckpoint::batch_is_due(Trainer& trainer) {
+bool ModelCheckpoint::batch_is_due(Trainer& trainer, bool stepped) {
   if (period_) return trainer.completes(*period_);
-  if (!train_time_interval_) return trainer.global_step() % every_n_train_steps_ == 0;
+  if (!train_time_interval_) return stepped && trainer.global_step() % every_n_train_steps_ == 0;
   const auto now = std::chrono::steady_clock::now();
   const bool due = trainer.strategy().any(now - time_of_save_ >= *train_time_interval_);
   if (due) time_of_save_ = now;
@@ -153,30 +153,66 @@ bool ModelCheckpoint::batch_is_due(Trainer& trainer) {
 
 void ModelCheckpoint::on_train_batch_end(Trainer& trainer, LightningModule&, const at::Tensor&, const Batch&, int64_t) {
   if (every_n_train_steps_ == 0 && !train_time_interval_ && !period_) return;
-  if (must_not_save(trainer) || !batch_is_due(trainer)) return;
-  if (must_wait_for_validation(trainer, trainer.callback_metrics())) {
+  const bool stepped = std::exchange(step_seen_, trainer.global_step()) != trainer.global_step();
+  if (must_not_save(trainer)) return;
+  const bool due = batch_is_due(trainer, stepped);
+  if (!due && !waits_for_validation_) return;
+  const bool follows = validation_follows(trainer);
+  std::vector<std::string> shown = name_.metrics();
+  if (!options_.monitor.empty()) shown.push_back(options_.monitor);
+  if (follows && !are_measured_now(trainer, shown)) {
     waits_for_validation_ = true;
-    return;
+  } else {
+    save_or_wait(trainer, /*saves_last=*/due && !follows);
   }
-  save_point(trainer, trainer.current_epoch());
+}
+
+void ModelCheckpoint::on_sanity_check_end(Trainer& trainer, LightningModule&) {
+  if (options_.save_top_k == 0) return;
+  const std::string problem = missed_by_sanity_check(trainer, "ModelCheckpoint", options_.monitor);
+  if (!problem.empty()) throw ConfigError(problem + " Set .monitor to a name that is logged.");
 }
 
 void ModelCheckpoint::on_validation_end(Trainer& trainer, LightningModule&) {
-  if (trainer.stage() != Stage::fit || trainer.sanity_checking()) return;
-  validated_ = true;
   if (must_not_save(trainer)) return;
-  if (std::exchange(waits_for_validation_, false)) {
-    save_point(trainer, trainer.current_epoch());
-  } else if (!saves_on_train_epoch_end(trainer) && epoch_is_due(trainer)) {
-    save_point(trainer, trainer.current_epoch());
-  }
+  const bool due = !saves_on_train_epoch_end(trainer) && epoch_is_due(trainer);
+  if (due || waits_for_validation_) save_or_wait(trainer, /*saves_last=*/due);
 }
 
 void ModelCheckpoint::on_train_epoch_end(Trainer& trainer, LightningModule&) {
   if (must_not_save(trainer)) return;
-  const bool waited_in_vain = std::exchange(waits_for_validation_, false);
-  if (waited_in_vain || (saves_on_train_epoch_end(trainer) && epoch_is_due(trainer)))
-    save_point(trainer, trainer.current_epoch());
+  const bool due = saves_on_train_epoch_end(trainer) && epoch_is_due(trainer);
+  if (due || waits_for_validation_) save_or_wait(trainer, /*saves_last=*/true);
+}
+
+// A save that is due waits until the monitor is measured for the weights of that moment, which are then saved; the
+// newest state is saved meanwhile.
+void ModelCheckpoint::save_or_wait(Trainer& trainer, bool saves_last) {
+  waits_for_validation_ = !can_judge(trainer);
+  if (!waits_for_validation_) return save_point(trainer, trainer.current_epoch());
+  if (!measured_at(trainer, options_.monitor) && !may_still_be_measured(trainer)) {
+    throw Error(missing_metric_text(trainer, "ModelCheckpoint", options_.monitor) + " Call log(\"" + options_.monitor +
+                "\", …) in validation_step or training_step, or set .monitor.");
+  }
+  const bool last_is_due = wants_last() && !last_is("with_top_k") && last_step_of_last_ != trainer.global_step();
+  if (!saves_last || !last_is_due) return;
+  trainer.finish_checkpoints();
+  request_last(trainer, {});
+}
+
+// Writes last.ckpt, and then removes `obsolete` and the file that it replaces.
+void ModelCheckpoint::request_last(Trainer& trainer, std::vector<std::string> obsolete) {
+  std::string replaced;
+  const int64_t before = last_step_of_last_;
+  const std::string previous = saved_files_.last_path;
+  const std::string path = choose_last(trainer, replaced);
+  point_ = {trainer.seen_batches(), {path}, {}};
+  if (!replaced.empty() && may_remove(trainer, replaced)) point_.removed = {replaced};
+  obsolete.insert(obsolete.end(), point_.removed.begin(), point_.removed.end());
+  request(trainer, path, "", std::move(obsolete), [this, before, previous] {
+    last_step_of_last_ = before;
+    saved_files_.last_path = previous;
+  });
 }
 
 void ModelCheckpoint::on_train_end(Trainer& trainer, LightningModule&) {
@@ -192,17 +228,7 @@ void ModelCheckpoint::on_train_end(Trainer& trainer, LightningModule&) {
     for (const std::string& path : goes) (void)remove_checkpoint(path);
     return;
   }
-  std::string obsolete;
-  const int64_t before = last_step_of_last_;
-  const std::string previous = saved_files_.last_path;
-  const std::string path = choose_last(trainer, obsolete);
-  point_ = {trainer.seen_batches(), {path}, {}};
-  if (!obsolete.empty() && may_remove(trainer, obsolete)) point_.removed = {obsolete};
-  goes.insert(goes.end(), point_.removed.begin(), point_.removed.end());
-  request(trainer, path, "", goes, [this, before, previous] {
-    last_step_of_last_ = before;
-    saved_files_.last_path = previous;
-  });
+  request_last(trainer, std::move(goes));
 }
 
 void ModelCheckpoint::on_exception(Trainer& trainer, LightningModule&, const std::exception& error) {
@@ -231,13 +257,14 @@ Metrics ModelCheckpoint::metrics_of(const Trainer& trainer, int64_t epoch) const
 void ModelCheckpoint::save_what_would_be_lost(Trainer& trainer) {
   const bool wants_files = options_.save_top_k != 0 || wants_last();
   if (has_saved_ || !wants_files || must_not_save(trainer) || trainer.seen_batches() == 0) return;
-  if (options_.monitor.empty() || trainer.callback_metrics().contains(options_.monitor)) {
+  if (can_judge(trainer)) {
     return save_point(trainer, std::max<int64_t>(0, trainer.current_epoch() - 1));  // the one that has just ended
   }
   std::string obsolete;
   const std::string path = choose_last(trainer, obsolete);
-  Console::instance().warn("ModelCheckpoint: the run ended before \"" + options_.monitor +
-                           "\" was logged, so its only checkpoint is " + path + ".");
+  const char* never = measured_at(trainer, options_.monitor) ? "\" was measured again" : "\" was logged";
+  Console::instance().warn("ModelCheckpoint: the run ended before \"" + options_.monitor + never +
+                           ", so its only checkpoint is " + path + ".");
   request(trainer, path, "", {}, [] {});
 }
 
@@ -300,13 +327,6 @@ std::string ModelCheckpoint::choose_top_k(Trainer& trainer, const Metrics& metri
   if (const auto found = metrics.find(options_.monitor); found != metrics.end()) {
     return choose_if_among_best(trainer, metrics, found->second, obsolete);
   }
-  const std::string what =
-      missing_metric_text("ModelCheckpoint", options_.monitor, trainer, trainer.callback_metrics());
-  if (validated_ || !trainer.has_validation()) {
-    throw Error(what + " Call log(\"" + options_.monitor +
-                "\", …) in validation_step or training_step, or set .monitor.");
-  }
-  Console::instance().warn(what + " Nothing is saved until it is.");
   return "";
 }
 

@@ -114,6 +114,8 @@ class ModelCheckpoint final : public Callback {
   void on_fit_start(Trainer& trainer, LightningModule&) override;
   void on_train_start(Trainer& trainer, LightningModule&) override;
   void on_train_batch_end(Trainer& trainer, LightningModule&, const at::Tensor&, const Batch&, int64_t) override;
+  /// Throws ConfigError if validation does not log the monitored metric.
+  void on_sanity_check_end(Trainer& trainer, LightningModule&) override;
   void on_validation_end(Trainer& trainer, LightningModule&) override;
   void on_train_epoch_end(Trainer& trainer, LightningModule&) override;
   void on_train_end(Trainer& trainer, LightningModule&) override;
@@ -165,9 +167,9 @@ class ModelCheckpoint final : public Callback {
   [[nodiscard]] bool saves_on_train_epoch_end(const Trainer& trainer) const;
   [[nodiscard]] bool must_not_save(const Trainer& trainer) const;
   [[nodiscard]] bool epoch_is_due(const Trainer& trainer) const;
-  [[nodiscard]] bool batch_is_due(Trainer& trainer);
+  [[nodiscard]] bool batch_is_due(Trainer& trainer, bool stepped);
   void use_period(const Trainer& trainer);
-  [[nodiscard]] bool must_wait_for_validation(const Trainer& trainer, const Metrics& metrics) const;
+  [[nodiscard]] bool can_judge(Trainer& trainer) const;
   [[nodiscard]] Metrics metrics_of(const Trainer& trainer, int64_t epoch) const;
   [[nodiscard]] std::string free_path(Trainer& trainer, const std::string& stem, const std::string& own,
                                       bool is_last) const;
@@ -177,6 +179,9 @@ class ModelCheckpoint final : public Callback {
   [[nodiscard]] bool last_is(const char* word) const;
   [[nodiscard]] std::string interrupted_path() const;
 
+  /// Saves, or waits for the monitor's next value; `saves_last`: meanwhile last.ckpt is written.
+  void save_or_wait(Trainer& trainer, bool saves_last);
+  void request_last(Trainer& trainer, std::vector<std::string> obsolete);
   /// One point in time at which files may be written.
   void save_point(Trainer& trainer, int64_t epoch);
   void save_what_would_be_lost(Trainer& trainer);
@@ -208,10 +213,10 @@ class ModelCheckpoint final : public Callback {
   std::string dirpath_ = "";
   SavedFiles saved_files_;
   SavePoint point_;
-  int64_t last_step_saved_ = 0;    // global step of the newest file
-  int64_t last_step_of_last_ = 0;  // global step of last.ckpt
-  bool waits_for_validation_ = false;
-  bool validated_ = false;  // a validation has run in this fit
+  int64_t last_step_saved_ = 0;        // global step of the newest file
+  int64_t last_step_of_last_ = 0;      // global step of last.ckpt
+  int64_t step_seen_ = 0;              // global step at the last batch: it is due once, not in each batch of a window
+  bool waits_for_validation_ = false;  // a save was due, and the monitor is not measured for its weights yet
   bool training_ = false;
   bool has_saved_ = false;          // in this fit, or in the one that it continues
   int64_t continued_batches_ = -2;  // of the checkpoint that is being loaded

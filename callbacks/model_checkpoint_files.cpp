@@ -191,7 +191,6 @@ State ModelCheckpoint::state() const {
   state.set("last_step_saved", last_step_saved_);
   state.set("last_step_of_last", last_step_of_last_);
   state.set("waits_for_validation", waits_for_validation_);
-  state.set("validated", validated_);
   state.set("point_batches", point_.batches);
   state.set("point_written", point_.written);
   state.set("point_removed", point_.removed);
@@ -309,7 +308,6 @@ void ModelCheckpoint::load_state(const State& saved) {
   last_step_saved_ = saved.get<int64_t>("last_step_saved");
   last_step_of_last_ = saved.get<int64_t>("last_step_of_last");
   waits_for_validation_ = saved.get<bool>("waits_for_validation");
-  validated_ = saved.get<bool>("validated");
   point_ = {saved.get<int64_t>("point_batches"), own_paths(saved.get<std::vector<std::string>>("point_written")),
             own_paths(saved.get<std::vector<std::string>>("point_removed"))};
   finishes_point_ = point_.batches == continued_batches_;

@@ -1,9 +1,11 @@
 #include "levin/callbacks/monitor.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
 
+#include "levin/trainer/measured_metrics.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -38,12 +40,12 @@ Metrics metrics_of_rank_zero(Trainer& trainer, Metrics own) {
   return from_text(trainer.strategy().broadcast(trainer.global_rank() == 0 ? to_text(own) : ""));
 }
 
-std::string missing_metric_text(const std::string& who, const std::string& monitor, const Trainer& trainer,
-                                const Metrics& logged) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : logged) names.push_back(name);
-  return who + ": metric \"" + monitor + "\" was never logged by epoch " + std::to_string(trainer.current_epoch()) +
-         ". Logged: " + join(names) + "." + did_you_mean(monitor, names);
+bool are_measured_now(Trainer& trainer, const std::vector<std::string>& metrics) {
+  const bool own = std::all_of(metrics.begin(), metrics.end(), [&](const std::string& metric) {
+    return measured_at(trainer, metric) == trainer.seen_batches();
+  });
+  if (trainer.world_size() == 1 || metrics.empty()) return own;
+  return !trainer.strategy().broadcast(trainer.global_rank() == 0 && own ? "yes" : "").empty();
 }
 
 }  // namespace levin

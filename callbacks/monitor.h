@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "levin/core/value.h"
 #include "levin/trainer/metrics.h"
@@ -28,8 +29,8 @@ struct EnumNames<MonitorMode> {
 /// rank they are `own`. Values keep every bit.
 [[nodiscard]] Metrics metrics_of_rank_zero(Trainer& trainer, Metrics own);
 
-/// `who: metric "x" was never logged by epoch 0. Logged: a, b. Did you mean "b"?`
-[[nodiscard]] std::string missing_metric_text(const std::string& who, const std::string& monitor,
-                                              const Trainer& trainer, const Metrics& logged);
+/// Whether rank 0 has values of all these metrics that were measured since the last training batch. Every rank calls
+/// it.
+[[nodiscard]] bool are_measured_now(Trainer& trainer, const std::vector<std::string>& metrics);
 
 }  // namespace levin

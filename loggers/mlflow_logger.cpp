@@ -184,8 +184,10 @@ void MLFlowLogger::make_outbox() {
       });
 }
 
-// MLflow takes letters, digits and "_-. :/"; a name that looks like a path must be a plain one.
+// MLflow takes letters, digits and "_-. :/"; a name that looks like a path must be a plain one. Two names that become
+// the same are told apart by a number.
 std::string MLFlowLogger::allowed_name(const std::string& name) {
+  if (const auto known = sent_as_.find(name); known != sent_as_.end()) return known->second;
   std::string allowed;
   for (const char c : whole_characters(name, kMostNameBytes)) {
     const auto byte = static_cast<unsigned char>(c);
@@ -198,7 +200,18 @@ std::string MLFlowLogger::allowed_name(const std::string& name) {
   if (fs::path(allowed).lexically_normal().string() != allowed || allowed.starts_with("..") || allowed == ".")
     std::replace(allowed.begin(), allowed.end(), '/', '_');
   if (allowed.empty() || allowed == "." || allowed == "..") allowed = "_";
-  if (allowed != name && renamed_.insert(name).second)
+  const std::string wished = allowed;
+  for (int64_t number = 2; taken_.contains(allowed); ++number) {  // a different name became the same
+    const std::string suffix = "_" + std::to_string(number);
+    const std::string tried = whole_characters(allowed, kMostNameBytes - suffix.size()) + suffix;
+    if (!taken_.contains(tried)) allowed = tried;
+  }
+  sent_as_[name] = allowed;
+  taken_.insert(allowed);
+  if (wished == name && allowed != name)
+    Console::instance().warn("MLFlowLogger: another name is sent as \"" + cut_text(wished) + "\"; \"" + cut_text(name) +
+                             "\" is sent as \"" + cut_text(allowed) + "\".");
+  if (wished != name)
     Console::instance().warn("MLFlowLogger: MLflow does not take the name \"" + cut_text(name) +
                              "\"; it is sent as \"" + cut_text(allowed) + "\".");
   return allowed;
@@ -304,12 +317,15 @@ State MLFlowLogger::state() const {
   State state;
   state.set("run", run_.uuid);
   state.set("events", outbox_ == nullptr ? int64_t{0} : outbox_->last_number());
+  state.set("names", sent_as_);
   return state;
 }
 
 void MLFlowLogger::load_state(const State& saved) {
   if (outbox_ == nullptr) return;
   if (!saved.empty() && saved.get<std::string>("run") != run_.uuid) return;  // another run's checkpoint
+  if (saved.has("names")) sent_as_ = saved.get<std::map<std::string, std::string>>("names");
+  for (const auto& [name, sent] : sent_as_) taken_.insert(sent);
   const int64_t number = saved.empty() ? 0 : saved.get<int64_t>("events");
   outbox_->cut(number, [](const SpilledEvent& event) {
     const Json json = Json::parse(event.line, nullptr, false);

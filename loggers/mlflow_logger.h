@@ -130,7 +130,8 @@ class MLFlowLogger final : public Logger {
   std::unique_ptr<MlflowClient> client_ = nullptr;
   std::unique_ptr<Outbox> outbox_ = nullptr;             // after the client, which its thread uses
   std::map<std::string, std::string> checkpoints_ = {};  // that go to the server at the end: names there, paths
-  std::set<std::string> renamed_ = {};
+  std::map<std::string, std::string> sent_as_ = {};      // the names at the server, by the run's
+  std::set<std::string> taken_ = {};                     // those
   int64_t copies_ = 0;
   bool is_open_ = false;  // the server has been sent, or will be, that the run is active
 };

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "levin/core/console.h"
 #include "levin/core/error.h"
@@ -36,20 +37,35 @@ OrderedJson or_null(const std::optional<double>& value) {
   return value ? number_or_null(*value) : OrderedJson();
 }
 
+// What is absent or of another form is the fallback: one value must not cost the rest of a record.
+template <class T>
+T read_or(const OrderedJson& object, const char* key, T fallback) {
+  try {
+    return object.at(key).get<T>();
+  } catch (const std::exception&) {
+    return fallback;
+  }
+}
+
+// nan was written as null.
+double read_number(const OrderedJson& object, const char* key) {
+  return read_or(object, key, std::numeric_limits<double>::quiet_NaN());
+}
+
 std::string record_path(const std::string& folder) {
   return (fs::path(folder) / "run.json").string();
 }
 
 // A session that says it is running was killed: another one has the folder now. It ended when it last wrote.
 void close_killed(OrderedJson& sessions, const OrderedJson& updated) {
-  if (sessions.empty() || sessions.back().value("status", "") != "running") return;
+  if (sessions.empty() || read_or<std::string>(sessions.back(), "status", "") != "running") return;
   sessions.back()["status"] = "killed";
   sessions.back()["ended"] = updated;
 }
 
 // The objects of a list which have a text of that name; what is of another form counts as absent.
 OrderedJson objects_in(const OrderedJson& record, const char* key, const char* text) {
-  const OrderedJson list = record.value(key, OrderedJson::array());
+  const OrderedJson list = read_or(record, key, OrderedJson::array());
   OrderedJson objects = OrderedJson::array();
   for (const OrderedJson& item : list) {
     if (list.is_array() && item.is_object() && item.contains(text) && item[text].is_string()) objects.push_back(item);
@@ -127,19 +143,20 @@ void RunRecorder::begin(const RunProgress& status, bool continues) {
 void RunRecorder::read_earlier(const RunProgress& status) {
   try {
     const Json earlier = parse_json<Json>(read_file(record_path(folder_), kMostBytes));
-    writes_ = status.command == "fit" || earlier.value("command", "") != "fit";
-    started_ = earlier.value("started", started_);
+    writes_ = status.command == "fit" || read_or<std::string>(earlier, "command", "") != "fit";
+    started_ = read_or(earlier, "started", started_);
     sessions_ = objects_in(earlier, "sessions", "status");
-    close_killed(sessions_, earlier.value("updated", Json()));
+    close_killed(sessions_, read_or(earlier, "updated", Json()));
     checkpoints_ = objects_in(earlier, "checkpoints", "path");
-    trained_before_ = earlier.value("trained_seconds", 0.0);
-    split_before_ = earlier.value("time_split", std::map<std::string, double>());
-    clock_ = earlier.value("clock", clock_);
-    const Json metrics = earlier.value("metrics", Json::object());  // items() refers to it
+    trained_before_ = read_or(earlier, "trained_seconds", 0.0);
+    split_before_ = read_or(earlier, "time_split", std::map<std::string, double>());
+    clock_ = read_or(earlier, "clock", clock_);
+    const Json metrics = read_or(earlier, "metrics", Json::object());  // items() refers to it
     for (const auto& [name, seen] : metrics.items()) {
-      metrics_[name] = {seen.value("last", 0.0), seen.value("last_step", int64_t{0}),
-                        seen.value("min", 0.0),  seen.value("min_step", int64_t{0}),
-                        seen.value("max", 0.0),  seen.value("max_step", int64_t{0})};
+      if (!seen.is_object()) continue;
+      metrics_[name] = {read_number(seen, "last"), read_or(seen, "last_step", int64_t{0}),
+                        read_number(seen, "min"),  read_or(seen, "min_step", int64_t{0}),
+                        read_number(seen, "max"),  read_or(seen, "max_step", int64_t{0})};
     }
   } catch (const std::exception&) {
     sessions_ = checkpoints_ = Json::array();

@@ -54,6 +54,10 @@ void ComposedScheduler::load_state(const State& saved) {
   for (size_t i = 0; i < schedulers_.size(); ++i) schedulers_[i]->load_state(saved.part(part_key(i)));
 }
 
+bool ComposedScheduler::counts_steps() const {
+  return std::any_of(schedulers_.begin(), schedulers_.end(), [](const auto& part) { return part->counts_steps(); });
+}
+
 bool ComposedScheduler::wants_total_steps() const {
   return std::any_of(schedulers_.begin(), schedulers_.end(),
                      [](const auto& part) { return part->wants_total_steps(); });

@@ -19,6 +19,7 @@ class ComposedScheduler : public LRScheduler {
   [[nodiscard]] const Schedulers& schedulers() const { return schedulers_; }
   [[nodiscard]] State state() const override;
   void load_state(const State& saved) override;
+  [[nodiscard]] bool counts_steps() const override;
   [[nodiscard]] bool wants_total_steps() const override;
   /// Those of the parts.
   [[nodiscard]] ConfigNode written_options() const override;

@@ -89,8 +89,10 @@ void CosineWithWarmup::prepare() {
   warmup_ = share != nullptr ? std::llround(share->amount() * static_cast<double>(total))
                              : std::get<int64_t>(options_.warmup);
   if (warmup_ > total) {
-    throw ConfigError("CosineWithWarmup.warmup: " + std::to_string(warmup_) + " steps are more than the " +
-                      std::to_string(total) + " of the run. Shorten it, or write a share such as 0.05dur.");
+    throw ConfigError("CosineWithWarmup.warmup: " + std::to_string(warmup_) + " is more than the " +
+                      std::to_string(total) +
+                      " times that the schedule moves: after each optimizer step, or after each epoch with interval: "
+                      "epoch. Shorten it, or write a share such as 0.05dur.");
   }
   total_steps_ = total;
 }

@@ -117,7 +117,8 @@ struct CosineWithWarmupOptions {
 };
 
 /// Increases lr along a line, and decreases it to eta_min along half a cosine that ends with the run; it stays there.
-/// In a run file it is moved after each optimizer step unless `interval` says otherwise.
+/// A trainer moves it after each optimizer step unless `interval` says otherwise: its warm-up may be shorter than an
+/// epoch.
 class CosineWithWarmup final : public LRScheduler {
  public:
   using Options = CosineWithWarmupOptions;
@@ -131,6 +132,7 @@ class CosineWithWarmup final : public LRScheduler {
 
   [[nodiscard]] std::string name() const override { return "CosineWithWarmup"; }
   [[nodiscard]] ConfigNode written_options() const override { return write_options(options_); }
+  [[nodiscard]] bool counts_steps() const override { return true; }
   [[nodiscard]] bool wants_total_steps() const override { return !options_.total_steps.has_value(); }
   void fill_total_steps(int64_t steps) override { total_steps_ = steps; }
 

@@ -49,6 +49,9 @@ class LRScheduler {
   void step(double metric) { advance(metric); }
   [[nodiscard]] virtual bool wants_metric() const { return false; }
 
+  /// Whether a trainer moves it after each optimizer step, and not after each epoch, unless it is told otherwise.
+  [[nodiscard]] virtual bool counts_steps() const { return false; }
+
   /// Whether it needs the total number of steps and its options do not give it; then fill_total_steps() must be called
   /// before attach(). The trainer does that with the steps of the fit.
   [[nodiscard]] virtual bool wants_total_steps() const { return false; }

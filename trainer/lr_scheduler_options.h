@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,16 +19,18 @@ struct EnumNames<Interval> {
 
 /// When a scheduler is stepped.
 struct LRSchedulerOptions {
-  Interval interval = Interval::epoch;  // step: optimizer steps
-  int64_t frequency = 1;                // every n epochs or steps
-  std::string monitor = "";             // the metric a plateau scheduler watches
-  bool strict = true;                   // an absent metric is an error; false: a warning, and the scheduler waits
-  std::string name = "";                // the name LearningRateMonitor logs it under
+  std::optional<Interval> interval = std::nullopt;  // step: optimizer steps; unset: the scheduler's own, mostly epochs
+  int64_t frequency = 1;                            // every n epochs or steps
+  std::string monitor = "";                         // the metric a plateau scheduler watches
+  bool strict = true;     // an absent metric is an error; false: a warning, and the scheduler waits
+  std::string name = "";  // the name LearningRateMonitor logs it under
 
   template <class = void>
   static auto fields() {
     using O = LRSchedulerOptions;
-    return levin::fields(field("interval", &O::interval, "move after each epoch or each optimizer step"),
+    return levin::fields(field("interval", &O::interval,
+                               "move after each epoch or each optimizer step; unset: steps for CosineWithWarmup, else "
+                               "epochs"),
                          field("frequency", &O::frequency, "move after every n of them").min(1),
                          field("monitor", &O::monitor, "the metric ReduceLROnPlateau watches"),
                          field("strict", &O::strict, "an absent monitor is an error; false: a warning"),

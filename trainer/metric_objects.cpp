@@ -207,7 +207,9 @@ double MetricStore::object_value(const Slot& slot, bool of_batch) {
 }
 
 State MetricStore::object_state(const Slot& slot) {
-  return slot.states.empty() ? object_of(slot)->state() : slot.states;
+  // Ranks other than 0 have dropped what a checkpoint held of a metric that they have not logged since.
+  const bool is_restored = slot.synced && slot.object.expired();
+  return !slot.states.empty() || is_restored ? slot.states : object_of(slot)->state();
 }
 
 // Some metrics have no value yet within an epoch (a variance of one sample).

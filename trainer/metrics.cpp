@@ -10,6 +10,7 @@
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/utf8.h"
+#include "levin/loggers/counter_names.h"
 
 namespace levin {
 
@@ -109,6 +110,12 @@ MetricStore::Slot& MetricStore::make_slot(const Place& place, std::string_view n
                 ": the name holds a line end or another control character, which no table can show. Choose another "
                 "name.");
   }
+  if (is_counter_name(name)) {
+    throw Error(
+        where(place, name) + ": " + std::string(name) +
+        " is the name of the counter in the rows of the loggers, and monitors and file names of checkpoints read "
+        "the counter. Choose another name.");
+  }
   if (name.find("/dataloader_idx_") != std::string_view::npos) {
     throw Error(where(place, name) + ": names with /dataloader_idx_ are made by Levin itself. Choose another name.");
   }
@@ -181,7 +188,8 @@ void MetricStore::add(Slot& s, const at::Tensor& value, double weight) {
 }
 
 double MetricStore::step_value(const Slot& s) {
-  if (s.is_object) return object_value(s, /*of_batch=*/true);
+  // Restored from a checkpoint and not logged since: the saved value.
+  if (s.is_object && !(s.synced && s.object.expired())) return object_value(s, /*of_batch=*/true);
   return s.device_last.defined() ? s.device_last.item().toDouble() : s.last;
 }
 

@@ -34,7 +34,8 @@ State MetricStore::state() const {
     one.set("reduce", slot.reduce);
     one.set("sync_dist", slot.sync_dist);
     one.set("used", slot.used && !is_lost);
-    one.set("last", slot.is_object ? 0 : step_value(slot));
+    one.set("last", slot.on_step && slot.used && !is_lost ? step_value(slot) : slot.last);
+    one.set("last_weight", slot.last_weight);
     one.set("total", slot.is_object                ? object_value_so_far(slot)
                      : slot.device_total.defined() ? slot.device_total.item().toDouble()
                                                    : slot.total);
@@ -67,6 +68,7 @@ void MetricStore::load_state(const State& saved) {
     any_step_sync_ = any_step_sync_ || (slot.on_step && slot.sync_dist);
     slot.used = one.get<bool>("used");
     slot.last = one.get<double>("last");
+    slot.last_weight = one.has("last_weight") ? one.get<double>("last_weight") : 1;
     slot.total = one.get<double>("total");
     slot.weight = one.get<double>("weight");
     slot.is_object = one.has("is_object") && one.get<bool>("is_object");

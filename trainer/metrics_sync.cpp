@@ -51,7 +51,7 @@ std::vector<MetricStore::Shared> MetricStore::waiting(bool on_step) {
   std::vector<Shared> shared;
   for (Slot& s : slots_) {
     if (!s.used || !(on_step ? s.on_step && s.sync_dist : s.on_epoch && !s.synced)) continue;
-    shared.push_back({&s, s.is_object ? object_of(s)->reductions().size() : 0});
+    shared.push_back({&s, s.is_object && !s.object.expired() ? object_of(s)->reductions().size() : 0});
   }
   return shared;
 }

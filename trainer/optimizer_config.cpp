@@ -17,6 +17,7 @@ OptimizerConfig& OptimizerConfig::schedule_shared(std::shared_ptr<LRScheduler> s
                       " needs a metric to watch. Set .monitor to a name that you log, e.g. \"val_loss\".");
   }
   options = checked(std::move(options), "LRSchedulerOptions");
+  if (!options.interval) options.interval = scheduler->counts_steps() ? Interval::step : Interval::epoch;
   schedulers_.push_back({std::move(scheduler), std::move(options), optimizers_.size() - 1});
   return *this;
 }

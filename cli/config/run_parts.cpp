@@ -7,9 +7,8 @@ namespace levin {
 
 namespace {
 
-LRSchedulerOptions schedule_options(const LrSchedulerSpec& config, const LRScheduler& scheduler) {
-  const bool counts_steps = scheduler.name() == "CosineWithWarmup";  // its warm-up may be shorter than an epoch
-  return {.interval = config.interval.value_or(counts_steps ? Interval::step : Interval::epoch),
+LRSchedulerOptions schedule_options(const LrSchedulerSpec& config) {
+  return {.interval = config.interval,
           .frequency = config.frequency,
           .monitor = config.monitor.value_or(""),
           .strict = config.strict,
@@ -37,7 +36,7 @@ void override_optimizers(LightningModule& module, const RunConfig& config) {
     }
     if (config.lr_scheduler) {
       const auto scheduler = Registry<LRScheduler>::instance().make(config.lr_scheduler->spec(), "lr_scheduler");
-      result.schedule_shared(scheduler, schedule_options(*config.lr_scheduler, *scheduler));
+      result.schedule_shared(scheduler, schedule_options(*config.lr_scheduler));
     }
     return result;
   });

@@ -80,7 +80,13 @@ TEST(EarlyStopping, NanWithoutCheckFiniteCountsAsNoImprovement) {
 
 TEST(EarlyStopping, NamesAMetricThatWasNeverLogged) {
   TinyModule module;
-  Trainer trainer(quiet(2, EarlyStopping({.monitor = "val_los"})));
+  TrainerOptions options = quiet(2, EarlyStopping({.monitor = "val_los"}));
+  const std::string early = error_of([&] { Trainer(options).fit(module, tiny_loader(8), tiny_loader(8)); });
+  EXPECT_TRUE(has(early, "\"val_los\" was not logged by the validation of the sanity check. Logged: val_loss.") &&
+              has(early, "Did you mean \"val_loss\"?") && has(early, ".strict"))
+      << early;
+  options.num_sanity_val_steps = 0;
+  Trainer trainer(options);
   const std::string error = error_of([&] { trainer.fit(module, tiny_loader(8), tiny_loader(8)); });
   EXPECT_TRUE(has(error, "\"val_los\"") && has(error, "Logged: train_loss, val_loss") && has(error, "epoch 0") &&
               has(error, "Did you mean \"val_loss\"?") && has(error, ".strict"))
@@ -103,6 +109,40 @@ TEST(EarlyStopping, ChecksAfterEachValidationWhenThereAreSeveral) {
   trainer.fit(module, tiny_loader(24), tiny_loader(16));  // 6 batches: validations after 2, 4 and 6
   EXPECT_EQ(trainer.global_step(), 4 + 0);
   EXPECT_EQ(callback->stopped_epoch(), 0);
+}
+
+// Numbers from counting by hand: a validation in every second epoch.
+TEST(EarlyStopping, DoesNotCountEpochsInWhichItsMetricWasNotMeasured) {
+  const auto epochs = [](std::vector<double> values, std::optional<bool> after_epochs) {
+    TinyModule module;
+    module.table = std::move(values);
+    TrainerOptions options =
+        quiet(12, EarlyStopping({.monitor = "v", .patience = 2, .check_on_train_epoch_end = after_epochs}));
+    options.check_val_every_n_epoch = 2;
+    options.num_sanity_val_steps = 0;
+    Trainer trainer(options);
+    trainer.fit(module, tiny_loader(8), tiny_loader(8));
+    return trainer.current_epoch();
+  };
+  for (const std::optional<bool> when :
+       {std::optional<bool>(true), std::optional<bool>(false), std::optional<bool>()}) {
+    EXPECT_EQ(epochs({9, 8, 7, 6, 5, 4, 3, 2, 1, 0, -1, -2}, when), 12);
+    EXPECT_EQ(epochs({1}, when), 6);  // validations of epochs 1, 3 and 5: the last two without improvement
+  }
+}
+
+TEST(EarlyStopping, CountsATrainingMetricOnceAnEpochWhereValidationsRunWithin) {
+  struct Losses : TinyModule {
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      log("mean", 1.0, {.on_step = false, .on_epoch = true});
+      return TinyModule::training_step(batch, batch_idx);
+    }
+  } module;
+  TrainerOptions options = quiet(8, EarlyStopping({.monitor = "mean", .patience = 2}));
+  options.val_check_interval = 0.5;
+  Trainer trainer(options);
+  trainer.fit(module, tiny_loader(16), tiny_loader(8));
+  EXPECT_EQ(trainer.current_epoch(), 3);
 }
 
 TEST(EarlyStopping, WatchesATrainingMetricWithoutValidation) {

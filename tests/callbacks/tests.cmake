@@ -6,6 +6,7 @@ levin_test(callbacks TORCH FILES
   callbacks/finetuning_test.cpp
   callbacks/forged_checkpoint_test.cpp
   callbacks/model_checkpoint_test.cpp
+  callbacks/monitored_checkpoints_test.cpp
   callbacks/on_exception_checkpoint_test.cpp
   callbacks/other_callbacks_test.cpp
   callbacks/prediction_writer_test.cpp

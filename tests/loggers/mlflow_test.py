@@ -28,7 +28,7 @@ class Whole(MlflowTest):
         logger = self.logger(run_name="first", tags={"team": "vision"}, log_model="all", prefix="fold1")
         logger("own")
         logger("hparams", {"lr": 0.1, "model": {"layers": [64, 32], "name": "mlp"}, "none": None, "long": "x" * 7000})
-        logger("metrics", 0, {"loss": 0.5, "val/acc": 0.25, "acc@5": 0.75})
+        logger("metrics", 0, {"loss": 0.5, "val/acc": 0.25, "acc@5": 0.75, "acc|5": 0.5})
         logger("metrics", 1, {"loss": "nan"})
         logger("metrics", 2, {"loss": "inf"})
         logger("flood", 10, 250)
@@ -49,7 +49,7 @@ class Whole(MlflowTest):
         self.assertIn('the value of "long" is cut to MLflow\'s limit of 6000 bytes', logger.said)
         history = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
         self.assertEqual(sorted(history), sorted(
-            ["fold1-loss", "fold1-val/acc", "fold1-acc_5", "system/memory", *(f"fold1-metric_{k}" for k in range(10))]))
+            ["fold1-loss", "fold1-val/acc", "fold1-acc_5", "fold1-acc_5_2", "system/memory", *(f"fold1-metric_{k}" for k in range(10))]))
         self.assertIn('MLflow does not take the name "fold1-acc@5"; it is sent as "fold1-acc_5"', logger.said)
         loss = {metric.step: metric.value for metric in history["fold1-loss"]}
         self.assertEqual(loss[0], 0.5)

@@ -163,6 +163,26 @@ TEST(Outbox, NamesAFolderWithoutOne) {
                 "MLFlowLogger.");
 }
 
+TEST(MLFlowLogger, KeepsNamesApartThatBecomeTheSame) {
+  const TemporaryFolder folder;
+  const test::CapturedConsole console;
+  State saved;
+  const auto log = [&](const MetricList& metrics, const State& from) {
+    MLFlowLogger logger({.tracking_uri = "http://127.0.0.1:1", .save_dir = folder.path()});
+    logger.start(folder.path(), /*resume=*/!from.empty());
+    if (!from.empty()) logger.load_state(from);
+    logger.log_metrics(metrics, {1, 1.0});
+    saved = logger.state();
+  };
+  log({{"a,b", 1}, {"a;b", 2}, {"a_b", 3}}, {});
+  EXPECT_TRUE(console.has("\"a,b\"; it is sent as \"a_b\"")) << console.text();
+  EXPECT_TRUE(console.has("\"a;b\"; it is sent as \"a_b_2\"")) << console.text();
+  EXPECT_TRUE(console.has("another name is sent as \"a_b\"; \"a_b\" is sent as \"a_b_3\"")) << console.text();
+  EXPECT_EQ(saved.get<ConfigNode>("names").find("a;b")->text, "a_b_2");
+  log({{"a;b", 5}}, saved);  // the run continues, and logs the second one first
+  EXPECT_EQ(saved.get<ConfigNode>("names").find("a;b")->text, "a_b_2");
+}
+
 TEST(LoggerOptions, ListEveryField) {
   EXPECT_EQ(levin::testing::field_count<MLFlowLoggerOptions>(), field_names<MLFlowLoggerOptions>().size());
   EXPECT_EQ(levin::testing::field_count<SQLiteLoggerOptions>(), field_names<SQLiteLoggerOptions>().size());

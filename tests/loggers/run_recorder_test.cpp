@@ -32,6 +32,37 @@ TEST(RunRecorder, GoesOnWithWhatItCanUse) {
   EXPECT_EQ(record["checkpoints"].size(), 1U);
 }
 
+// JSON has no nan: it is written as null.
+TEST(RunRecorder, KeepsSessionsAndMetricsOfARunThatHasSeenANan) {
+  const Json record = continued(R"({"command": "fit", "started": 100, "updated": 150, "trained_seconds": null,
+      "time_split": {"data": null}, "clock": null, "checkpoints": null,
+      "sessions": [{"started": 50, "status": "success"}, {"started": 100, "status": "running"}],
+      "metrics": {"a": 1,
+                  "b": {"last": null, "last_step": 7, "min": null, "min_step": 5, "max": 2.5, "max_step": 6},
+                  "c": {"last": 1.5, "last_step": 7, "min": 0.5, "min_step": 3, "max": 2.5, "max_step": 6}}})");
+  ASSERT_EQ(record["sessions"].size(), 3U);
+  EXPECT_EQ(record["sessions"][0]["status"], "success");
+  EXPECT_EQ(record["sessions"][1]["status"], "killed");
+  EXPECT_EQ(record["metrics"]["b"], Json::parse(R"({"last": null, "last_step": 7, "min": null, "min_step": 5,
+                                                    "max": 2.5, "max_step": 6})"));
+  EXPECT_EQ(record["metrics"]["c"]["min"], 0.5);
+  EXPECT_FALSE(record["metrics"].contains("a"));
+}
+
+TEST(RunRecorder, TakesTheSmallestNumberAfterANan) {
+  const TemporaryFolder folder;
+  folder.write("run.json", R"({"command": "fit", "sessions": [],
+      "metrics": {"loss": {"last": null, "last_step": 7, "min": null, "min_step": 5, "max": null, "max_step": 5}}})");
+  RunRecorder recorder(folder.path());
+  const RunProgress status{.started = 200, .now = 210, .step = 4};
+  recorder.begin(status, /*continues=*/true);
+  recorder.log_metrics({{"loss", 3.0}}, {8, 0});
+  recorder.write(status);
+  const Json loss = Json::parse(read_file(folder / "run.json"))["metrics"]["loss"];
+  EXPECT_EQ(loss,
+            Json::parse(R"({"last": 3.0, "last_step": 8, "min": 3.0, "min_step": 8, "max": 3.0, "max_step": 8})"));
+}
+
 TEST(RunRecorder, CountsWhatIsOfAnotherFormAsAbsent) {
   const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   for (const std::string& text :

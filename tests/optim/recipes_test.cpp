@@ -233,7 +233,7 @@ TEST(CosineWithWarmup, RefusesAWarmupItCannotMeasure) {
                             {"CosineWithWarmupOptions.warmup", "0.05dur"});
   expect_error<ConfigError>([&] { CosineWithWarmup(optimizer, {}); }, {"CosineWithWarmup.total_steps", "Set it"});
   expect_error<ConfigError>([&] { CosineWithWarmup(optimizer, {.warmup = 11, .total_steps = 10}); },
-                            {"CosineWithWarmup.warmup: 11 steps", "the 10 of the run"});
+                            {"CosineWithWarmup.warmup: 11 is more than the 10 times", "interval: epoch"});
 }
 
 }  // namespace

@@ -51,13 +51,12 @@ TEST(MetricObjects, GiveTheBatchsOwnValueForAStep) {
 }
 
 // The value of an epoch of three batches that a run continued from the checkpoint after batch `saved_after`.
-double continued_share(int64_t saved_after) {
+double continued_share(int64_t saved_after, const LogOptions& how) {
   const TemporaryFolder folder;
-  const LogOptions epoch_only{.on_step = false, .on_epoch = true};
   const std::string path = folder / "mid.ckpt";
   {
     Module module;
-    module.train_options = epoch_only;
+    module.train_options = how;
     TrainerOptions with = options(folder);
     with.callbacks = {LambdaCallback(
         {.on_train_batch_end = [&](Trainer& t, LightningModule&, const at::Tensor&, const Batch&, int64_t index) {
@@ -67,18 +66,27 @@ double continued_share(int64_t saved_after) {
     trainer.fit(module, {tiny_loader(11, 4)});
   }
   Module module;
-  module.train_options = epoch_only;
+  module.train_options = how;
   Trainer trainer(options(folder));
   trainer.fit(module, Loaders{tiny_loader(11, 4)}, Loaders{}, path);
+  if (how.on_step == true) {
+    EXPECT_DOUBLE_EQ(trainer.callback_metrics().at("train_share_step"), share_of(8, 11));
+    EXPECT_DOUBLE_EQ(trainer.callback_metrics().at("train_share_epoch"), trainer.callback_metrics().at("train_share"));
+  }
   return trainer.callback_metrics().at("train_share");
 }
 
+constexpr LogOptions kEpochOnly{.on_step = false, .on_epoch = true};
+constexpr LogOptions kBoth{.on_step = true, .on_epoch = true};
+
 TEST(MetricObjects, ContinueFromACheckpointInsideAnEpoch) {
-  EXPECT_DOUBLE_EQ(continued_share(1), share_of(0, 11));
+  EXPECT_DOUBLE_EQ(continued_share(1, kEpochOnly), share_of(0, 11));
+  EXPECT_DOUBLE_EQ(continued_share(1, kBoth), share_of(0, 11));
 }
 
 TEST(MetricObjects, KeepTheirValueWhereTheEpochHadNoBatchLeft) {
-  EXPECT_DOUBLE_EQ(continued_share(2), share_of(0, 11));
+  EXPECT_DOUBLE_EQ(continued_share(2, kEpochOnly), share_of(0, 11));
+  EXPECT_DOUBLE_EQ(continued_share(2, kBoth), share_of(0, 11));
 }
 
 TEST(MetricObjects, OfReplicasAreTakenTogether) {

@@ -272,6 +272,11 @@ TEST(MetricStore, AMetricIsOneNumber) {
 TEST(MetricStore, RefusesBadNames) {
   EXPECT_TRUE(has(error_of(training(), ""), "a metric needs a name"));
   EXPECT_TRUE(has(error_of(training(), "a/dataloader_idx_1"), "made by Levin itself"));
+  for (const char* counter : {"step", "epoch"}) {  // columns of every logger
+    EXPECT_TRUE(has(error_of(training(), counter), std::string("log(\"") + counter + "\") in training_step: "));
+    EXPECT_TRUE(has(error_of(training(), counter), "is the name of the counter in the rows of the loggers"));
+  }
+  EXPECT_EQ(error_of(training(), "steps"), "");
 }
 
 TEST(MetricStore, RefusesOtherOptionsUnderTheSameName) {

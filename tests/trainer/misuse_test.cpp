@@ -1,6 +1,8 @@
 // Mistakes in the first hour with one's own module, and their messages.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "callbacks/quiet_trainer.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/optim/sgd.h"
@@ -166,6 +168,27 @@ TEST(Misuse, SaysWhichOptionsChangeNothing) {
                                      "TrainerOptions.sync_batchnorm changes nothing: there is one rank",
                                      "TrainerOptions.gradient_clip_algorithm changes nothing: nothing is clipped",
                                      "TrainerOptions.benchmark changes nothing"}));
+}
+
+TEST(Misuse, AMetricWithTheNameOfACounterIsRefused) {
+  for (const std::string name : {"step", "epoch"}) {
+    const auto error = [&](const std::function<void(TinyModule&)>& log) {
+      struct Logging : TinyModule {
+        void on_train_batch_end(const at::Tensor&, const Batch&, int64_t) override { log_it(*this); }
+        std::function<void(TinyModule&)> log_it;
+      } module;
+      module.log_it = log;
+      return error_of([&] { Trainer(quiet(1, {})).fit(module, tiny_loader(8)); });
+    };
+    const std::string what = "(\"" + name + "\")";
+    const std::string why = name + " is the name of the counter in the rows of the loggers";
+    const std::string logged = error([&](TinyModule& m) { m.log(name, 1.0); });
+    EXPECT_TRUE(has(logged, "log" + what + " in on_train_batch_end") && has(logged, why)) << logged;
+    const std::string row = error([&](TinyModule& m) { m.trainer().log_now({{name, 1.0}}, 0); });
+    EXPECT_TRUE(has(row, "log_now" + what) && has(row, why)) << row;
+    const std::string system = error([&](TinyModule& m) { m.trainer().log_system({{name, 1.0}}, 0); });
+    EXPECT_TRUE(has(system, "log_system" + what) && has(system, why)) << system;
+  }
 }
 
 TEST(Misuse, TellsItsRankAndPrints) {

@@ -1,19 +1,24 @@
 // When the schedulers of a run are stepped, and with which metric.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "callbacks/quiet_trainer.h"
+#include "levin/callbacks/gradient_accumulation_scheduler.h"
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/optim/adamw.h"
 #include "levin/optim/composed_schedulers.h"
+#include "levin/optim/cosine_schedulers.h"
 #include "levin/optim/cyclic_schedulers.h"
 #include "levin/optim/lbfgs.h"
 #include "levin/optim/reduce_lr_on_plateau.h"
 #include "levin/optim/step_schedulers.h"
 #include "support/captured_console.h"
 #include "support/paths.h"
+#include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 #include "trainer/two_players.h"
 
@@ -84,8 +89,10 @@ TEST(Schedulers, PlateauWatchesItsMetric) {
 
 TEST(Schedulers, PlateauWithoutItsMetricIsAnErrorUnlessToldOtherwise) {
   TinyModule module;
+  TrainerOptions unchecked = quiet(1, {});
+  unchecked.num_sanity_val_steps = 0;
   const std::string error =
-      error_of([&] { Trainer(quiet(1, {})).fit(watching(module, "val_los", true), tiny_loader(8), tiny_loader(8)); });
+      error_of([&] { Trainer(unchecked).fit(watching(module, "val_los", true), tiny_loader(8), tiny_loader(8)); });
   EXPECT_TRUE(error.starts_with("lr_scheduler_step, epoch 0, ")) << error;
   EXPECT_TRUE(has(error, ": ReduceLROnPlateau: metric \"val_los\" was never logged by epoch 0")) << error;
   EXPECT_TRUE(has(error, "Logged: train_loss, v, val_loss")) << error;
@@ -97,6 +104,84 @@ TEST(Schedulers, PlateauWithoutItsMetricIsAnErrorUnlessToldOtherwise) {
   EXPECT_DOUBLE_EQ(learning_rate(trainer), 1.0);
   EXPECT_TRUE(console.has("\"val_los\" was never logged"));
   EXPECT_TRUE(console.has("The learning rate stays as it is."));
+}
+
+TEST(Schedulers, TheSanityCheckFindsAWrongMonitorBeforeTraining) {
+  TinyModule module;
+  module.on_training_step = [](int64_t) { ADD_FAILURE() << "trained"; };
+  const std::string error =
+      error_of([&] { Trainer(quiet(1, {})).fit(watching(module, "val_los", true), tiny_loader(8), tiny_loader(8)); });
+  EXPECT_TRUE(has(error, "ReduceLROnPlateau: metric \"val_los\" was not logged by the validation of the sanity check"))
+      << error;
+  EXPECT_TRUE(has(error, "Logged: v, val_loss. Did you mean \"val_loss\"?")) << error;
+  EXPECT_TRUE(has(error, "num_sanity_val_steps")) << error;
+}
+
+/// The learning rate after a fit whose validations, one after the other, log these values as "v".
+double rate_after(TrainerOptions options, std::vector<double> values, ReduceLROnPlateauOptions plateau,
+                  LRSchedulerOptions when) {
+  struct Scripted : TinyModule {
+    void validation_step(const Batch&, int64_t) override { log("v", values.at(std::min(done, values.size() - 1))); }
+    void on_validation_epoch_end() override { ++done; }
+    std::vector<double> values;
+    size_t done = 0;
+  } module;
+  module.values = std::move(values);
+  module.make_optimizers = [&](TinyModule& m) {
+    return OptimizerConfig(SGD(m.parameters(), {.lr = 1.0}), ReduceLROnPlateau(plateau), when);
+  };
+  options.num_sanity_val_steps = 0;
+  Trainer trainer(options);
+  trainer.fit(module, tiny_loader(24), tiny_loader(8));  // 6 batches
+  return learning_rate(trainer);
+}
+
+TEST(Schedulers, PlateauMovesWhereItsMetricHasANewValue) {
+  const ReduceLROnPlateauOptions at_once{.factor = 0.5, .patience = 0};
+  TrainerOptions rarely = quiet(15, {});
+  rarely.check_val_every_n_epoch = 5;
+  EXPECT_DOUBLE_EQ(rate_after(rarely, {3, 2, 1}, at_once, {.monitor = "v"}), 1.0);  // every validation improves
+  EXPECT_DOUBLE_EQ(rate_after(rarely, {1, 2, 3}, at_once, {.monitor = "v"}), 0.25);
+  EXPECT_DOUBLE_EQ(rate_after(rarely, {1, 2, 3}, at_once, {.frequency = 5, .monitor = "v"}), 0.25);
+  const LRSchedulerOptions by_steps{.interval = Interval::step, .monitor = "v"};
+  EXPECT_DOUBLE_EQ(rate_after(quiet(4, {}), {4, 3, 2, 1}, at_once, by_steps), 1.0);
+  EXPECT_DOUBLE_EQ(rate_after(quiet(4, {}), {1, 2, 3, 4}, at_once, by_steps), 0.125);
+  TrainerOptions in_windows = quiet(2, {});  // validations after batches 2, 4 and 6; steps after batches 4 and 6
+  in_windows.val_check_interval = int64_t{2};
+  in_windows.accumulate_grad_batches = 4;
+  EXPECT_DOUBLE_EQ(rate_after(in_windows, {9, 8, 7, 6, 5, 4}, at_once, by_steps), 1.0);
+}
+
+TEST(Schedulers, PlateauCountsATrainingMetricWhereItIsLogged) {
+  struct Sparse : TinyModule {
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      if (batch_idx % 3 == 0) log("rare", 9.0 - static_cast<double>(batch_idx));
+      return TinyModule::training_step(batch, batch_idx);
+    }
+  } module;
+  module.make_optimizers = [](TinyModule& m) {
+    return OptimizerConfig(SGD(m.parameters(), {.lr = 1.0}), ReduceLROnPlateau({.factor = 0.5, .patience = 0}),
+                           {.interval = Interval::step, .monitor = "rare"});
+  };
+  Trainer trainer(quiet(1, {}));
+  trainer.fit(module, tiny_loader(40));  // 9, 6, 3 and 0 after batches 0, 3, 6 and 9
+  EXPECT_DOUBLE_EQ(learning_rate(trainer), 1.0);
+}
+
+TEST(Schedulers, PlateauRemembersWhichValueItHasUsed) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "end.ckpt";
+  TrainerOptions rarely = quiet(3, {});
+  rarely.check_val_every_n_epoch = 2;
+  TinyModule first;
+  Trainer before(rarely);
+  before.fit(watching(first, "v", true), tiny_loader(8), tiny_loader(8));
+  before.save_checkpoint(path);
+  rarely.max_epochs = 4;  // the second validation, after epoch 3, is worse than the first
+  TinyModule second;
+  Trainer after(rarely);
+  after.fit(watching(second, "v", true), tiny_loader(8), tiny_loader(8), path);
+  EXPECT_DOUBLE_EQ(moves(after), 1);
 }
 
 TEST(Schedulers, PlateauNeedsAMonitor) {
@@ -165,6 +250,91 @@ TEST(OneCycleInARun, CountsWindowsEpochsAndFrequency) {
         options, [&] { return one_cycle({.max_lr = 0.5, .total_steps = one.expected}); }, one.when, 40);
     EXPECT_EQ(filled, given) << one.expected;
   }
+}
+
+std::shared_ptr<LRScheduler> warm_cosine(std::optional<int64_t> total_steps = {}) {
+  return std::make_shared<CosineWithWarmup>(CosineWithWarmupOptions{.warmup = int64_t{2}, .total_steps = total_steps});
+}
+
+TEST(ScheduleOfARun, EndsWithTheRunWhereTheAccumulationChangesFromEpochToEpoch) {
+  struct Case {
+    std::map<int64_t, int64_t> scheduling;
+    LRSchedulerOptions when;
+    int64_t expected;
+  };
+  // 4 epochs of 10 batches.
+  const std::vector<Case> cases = {{{{0, 4}}, {.interval = Interval::step}, 4 * 3},
+                                   {{{0, 1}, {2, 4}}, {.interval = Interval::step}, 10 + 10 + 3 + 3},
+                                   {{{1, 3}}, {.interval = Interval::step, .frequency = 2}, 5 + 2 + 2 + 2},
+                                   {{{0, 4}}, {}, 4},
+                                   {{{0, 4}}, {.frequency = 2}, 2}};
+  for (const auto& one : cases) {
+    const auto options = [&] { return quiet(4, {GradientAccumulationScheduler({.scheduling = one.scheduling})}); };
+    const auto filled = rates_of(
+        options(), [] { return one_cycle(); }, one.when, 40);
+    const auto given = rates_of(
+        options(), [&] { return one_cycle({.max_lr = 0.5, .total_steps = one.expected}); }, one.when, 40);
+    EXPECT_EQ(filled, given) << one.expected;
+    const auto cosine = rates_of(
+        options(), [] { return warm_cosine(); }, one.when, 40);
+    EXPECT_EQ(cosine, rates_of(
+                          options(), [&] { return warm_cosine(one.expected); }, one.when, 40))
+        << one.expected;
+  }
+  TrainerOptions by_steps = quiet(-1, {GradientAccumulationScheduler({.scheduling = {{0, 1}, {2, 4}}})});
+  by_steps.max_steps = 22;
+  const auto rates = rates_of(
+      by_steps, [] { return warm_cosine(); }, {.interval = Interval::step}, 40);
+  EXPECT_NEAR(rates.back(), 0.1 * (1 + std::cos(M_PI * 19 / 20)) / 2, 1e-12);  // the last step, 2 of 22 are the warm-up
+}
+
+TEST(ScheduleOfARun, OfACosineWithWarmupCountsStepsUnlessToldOtherwise) {
+  const auto rates = rates_of(
+      quiet(2, {}), [] { return warm_cosine(); }, {}, 40);
+  ASSERT_EQ(rates.size(), 20U);
+  EXPECT_EQ(rates, rates_of(
+                       quiet(2, {}), [] { return warm_cosine(20); }, {.interval = Interval::step}, 40));
+  EXPECT_DOUBLE_EQ(rates[2], 0.1);  // the warm-up of 2 steps is over
+  const auto epochs = rates_of(
+      quiet(4, {}), [] { return warm_cosine(); }, {.interval = Interval::epoch}, 40);
+  EXPECT_DOUBLE_EQ(epochs[9], epochs[0]);
+  EXPECT_DOUBLE_EQ(epochs[20], 0.1);
+}
+
+TEST(ScheduleOfARun, IsKnownToConfigureOptimizers) {
+  TinyModule module;
+  int64_t steps = 0;
+  module.make_optimizers = [&](TinyModule& m) {
+    steps = m.trainer().estimated_stepping_batches();
+    return OptimizerConfig(SGD(m.parameters(), {.lr = 0.1}));
+  };
+  Trainer trainer(quiet(3, {GradientAccumulationScheduler({.scheduling = {{1, 4}}})}));
+  trainer.fit(module, tiny_loader(40, 4));
+  EXPECT_EQ(steps, 10 + 3 + 3);
+  EXPECT_EQ(trainer.global_step(), steps);
+}
+
+TEST(ScheduleOfARun, WarnsOfACallbackThatChangesItsLength) {
+  const auto warned = [](int64_t batches) {
+    const CapturedConsole console;
+    (void)rates_of(
+        quiet(2, {LambdaCallback(
+                     {.on_train_epoch_start =
+                          [=](Trainer& trainer, LightningModule&) { trainer.set_accumulate_grad_batches(batches); }})}),
+        [] { return one_cycle(); }, {.interval = Interval::step}, 40);
+    return console.has("set_accumulate_grad_batches(" + std::to_string(batches) + ")") &&
+           console.has("AccumulationSchedule");
+  };
+  EXPECT_TRUE(warned(4));
+  EXPECT_FALSE(warned(1));
+}
+
+TEST(ScheduleOfARun, HasNoSingleScaleWhereTheAccumulationChanges) {
+  TinyModule module;
+  TrainerOptions options = quiet(1, {GradientAccumulationScheduler({.scheduling = {{0, 2}}})});
+  options.lr_scale = LrScale::linear;
+  const std::string error = error_of([&] { Trainer(options).fit(module, tiny_loader(8)); });
+  EXPECT_TRUE(has(error, "TrainerOptions.lr_scale: linear has no single factor")) << error;
 }
 
 TEST(OneCycleInARun, TakesItsShareOfASequence) {

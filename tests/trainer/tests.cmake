@@ -22,6 +22,7 @@ levin_test(trainer TORCH FILES
   trainer/replaced_parts_test.cpp
   trainer/run_end_test.cpp
   trainer/run_reporter_test.cpp
+  trainer/resumed_options_test.cpp
   trainer/run_schedulers_test.cpp
   trainer/running_loader_test.cpp
   trainer/scaled_manual_steps_test.cpp

@@ -202,6 +202,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
     training_numbers.emplace();  // what a checkpoint of on_validation_end holds
     run_.entry.before_validation.reset();
     run_.fit.epoch.rest = BatchRest::schedulers;
+    ++run_.entry.validations;
   }
   call_plain(run_, hooks.end, hooks.on_end, hooks.module_end);
   run_.entry.eval_metrics.reset();
@@ -315,6 +316,13 @@ void EvaluationLoop::write_step_metrics(int64_t loader_idx) {
   if (!metrics.empty()) run_.write_metrics(metrics, step);
 }
 
+// What has values of batches and none of the evaluation cannot be monitored.
+void EvaluationLoop::note_batch_only() {
+  for (const auto& [name, value] : run_.entry.eval_metrics.logged(true)) {
+    if (!run_.entry.callback_metrics.contains(name)) run_.entry.batch_only.insert(name);
+  }
+}
+
 std::vector<Metrics> EvaluationLoop::finish_metrics() {
   sync_epoch_metrics(*run_.strategy, run_.entry.eval_metrics, idle_loaders_);
   const Metrics of_the_epoch = run_.entry.eval_metrics.logged(false, -1);
@@ -324,6 +332,7 @@ std::vector<Metrics> EvaluationLoop::finish_metrics() {
     results.back().insert(of_the_epoch.begin(), of_the_epoch.end());
   }
   run_.refresh_callback_metrics();
+  note_batch_only();
   if (!run_.entry.sanity_checking) run_.write_metrics(run_.entry.eval_metrics.logged(false));
   return results;
 }

@@ -30,6 +30,7 @@ class EvaluationLoop {
   void answer_outside();
   void answer_together();
   void write_step_metrics(int64_t loader_idx);
+  void note_batch_only();
   [[nodiscard]] std::vector<Metrics> finish_metrics();
 
   Run& run_;

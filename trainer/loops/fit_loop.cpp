@@ -79,8 +79,8 @@ void FitLoop::sanity_check() {
       !has_validation_hooks(run_.plan, run_.entry))
     return;
   const RandomState random_state;  // restored at the end, because training must not depend on the check
-  const auto logged =
-      std::tuple(run_.entry.callback_metrics, run_.logged_metrics, run_.entry.bar_metrics, run_.eval_batches_seen);
+  const auto logged = std::tuple(std::exchange(run_.entry.callback_metrics, {}), run_.entry.measured_at,
+                                 run_.logged_metrics, run_.entry.bar_metrics, run_.eval_batches_seen);
   run_.entry.sanity_checking = true;
   run_.entry.before_validation = run_state(run_);
   call_callbacks(run_.entry, Hook::on_sanity_check_start,
@@ -89,8 +89,10 @@ void FitLoop::sanity_check() {
   EvaluationLoop(run_, Stage::validate, &outside_).run(run_.plan.num_sanity_val_steps);
   call_callbacks(run_.entry, Hook::on_sanity_check_end,
                  [&](Callback& callback) { callback.on_sanity_check_end(run_.trainer, *run_.entry.module); });
+  check_monitors(run_);
   run_.entry.eval_metrics.reset();
-  std::tie(run_.entry.callback_metrics, run_.logged_metrics, run_.entry.bar_metrics, run_.eval_batches_seen) = logged;
+  std::tie(run_.entry.callback_metrics, run_.entry.measured_at, run_.logged_metrics, run_.entry.bar_metrics,
+           run_.eval_batches_seen) = logged;
   run_.entry.before_validation.reset();
   run_.entry.sanity_checking = false;
 }
@@ -251,6 +253,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   run_.has_trained = true;
   epoch.batch_running = false;
   epoch.rest = BatchRest::metrics;
+  epoch.validation_follows = validation_.is_known_to_be_due();
   run_.entry.outputs.set_loss(loss);
   run_.entry.time_split.enter(StepPart::callbacks);
   call_hook(

@@ -35,6 +35,7 @@
 #include "levin/trainer/state/checkpoint.h"
 #include "levin/trainer/state/checkpoint_search.h"
 #include "levin/trainer/state/model_match.h"
+#include "levin/trainer/state/progress_state.h"
 #include "levin/trainer/state/run_records.h"
 #include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/loss_scaling.h"
@@ -163,6 +164,7 @@ StartingPoint set_up(Run& run) {
 
 void run_fit(Run& run, const StartingPoint& start) {
   run.fit = Fit(run.plan);
+  expect_batches_of(run.fit, start.checkpoint);
   set_up_optimizers(run);
   check_same_optimizers(*run.strategy, run.fit);
   call_plain(run, Hook::on_fit_start, &Callback::on_fit_start, &LightningModule::on_fit_start);

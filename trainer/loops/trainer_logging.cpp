@@ -6,6 +6,7 @@
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/utf8.h"
+#include "levin/loggers/counter_names.h"
 #include "levin/loggers/histogram.h"
 #include "levin/loggers/image.h"
 #include "levin/trainer/run/run.h"
@@ -21,6 +22,14 @@ void check_name(const char* call, std::string_view name) {
   throw Error(std::string(call) + "(\"" + cut_text(std::string(name)) +
               "\"): the name holds a line end or another control character, which no table can show. Choose another "
               "name.");
+}
+
+// Rows of every logger have their counters under these names.
+void check_metric_name(const char* call, std::string_view name) {
+  check_name(call, name);
+  if (!is_counter_name(name)) return;
+  throw Error(std::string(call) + "(\"" + std::string(name) + "\"): " + std::string(name) +
+              " is the name of the counter in the rows of the loggers. Choose another name.");
 }
 
 // Whether a value of this kind is written; the user hears of it once where no logger takes it.
@@ -39,16 +48,16 @@ const StepOutput& Trainer::step_output() const {
 }
 
 void Trainer::log_now(const Metrics& metrics, int64_t step) {
-  for (const auto& [name, value] : metrics) check_name("log_now", name);
-  for (const auto& [name, value] : metrics) run_->entry.callback_metrics[name] = value;
+  for (const auto& [name, value] : metrics) check_metric_name("log_now", name);
+  for (const auto& [name, value] : metrics) run_->set_callback_metric(name, value, run_->batches_done());
   run_->write_metrics(metrics, step);
 }
 
 void Trainer::log_system(const Metrics& figures, int64_t step) {
-  for (const auto& [name, value] : figures) check_name("log_system", name);
+  for (const auto& [name, value] : figures) check_metric_name("log_system", name);
   for (const auto& [name, value] : figures) {
     run_->logged_metrics.set(name, value);
-    run_->entry.callback_metrics[name] = value;
+    run_->set_callback_metric(name, value, run_->batches_done());
   }
   if (run_->writes_logs()) run_->log_stream->log_system({figures.begin(), figures.end()}, step);
 }

@@ -1,5 +1,6 @@
 // Getters of Trainer: counters, metrics, parts.
 #include <algorithm>
+#include <utility>
 
 #include "levin/core/console.h"
 #include "levin/core/error.h"
@@ -15,6 +16,23 @@
 #include "levin/trainer/trainer.h"
 
 namespace levin {
+
+namespace {
+
+// A schedule that ends with the run has counted its steps by then.
+void warn_of_other_length(Run& run, int64_t batches) {
+  const auto& filled = run.fit.total_steps;
+  const bool is_expected = accumulation_schedule(run) != nullptr || batches == run.fit.accumulate_grad_batches;
+  if (is_expected || std::none_of(filled.begin(), filled.end(), [](int64_t steps) { return steps > 0; })) return;
+  if (std::exchange(run.fit.warned_of_total_steps, true)) return;
+  Console::instance().warn("set_accumulate_grad_batches(" + std::to_string(batches) +
+                           "): the learning-rate schedule ends with the run, and its length was computed for " +
+                           std::to_string(run.fit.accumulate_grad_batches) +
+                           " batches per step. Derive the callback from AccumulationSchedule too, which gives the "
+                           "trainer the numbers in advance, or set the scheduler's total_steps.");
+}
+
+}  // namespace
 
 int64_t Trainer::current_epoch() const {
   return run_->progress.epoch;
@@ -97,6 +115,7 @@ int64_t Trainer::accumulate_grad_batches() const {
   return run_->progress.accumulate;
 }
 void Trainer::set_accumulate_grad_batches(int64_t batches) {
+  warn_of_other_length(*run_, batches);
   run_->progress.accumulate = batches;
 }
 

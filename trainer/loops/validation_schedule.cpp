@@ -59,6 +59,11 @@ bool ValidationSchedule::is_due(bool must_stop) {
   return false;
 }
 
+bool ValidationSchedule::is_known_to_be_due() {
+  const auto* period = std::get_if<Period>(&run_.plan.val_check_interval);
+  return (period == nullptr || period->unit() != PeriodUnit::time) && is_due(/*must_stop=*/false);
+}
+
 // A loader that knows its length is checked before training.
 void ValidationSchedule::warn_of_short_epoch(int64_t batches) {
   if (std::exchange(warned_, true)) return;

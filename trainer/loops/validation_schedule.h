@@ -15,6 +15,8 @@ class ValidationSchedule {
   void use_loader();
   /// After each training batch, on every rank: whether a validation follows. `must_stop`: the run ends with this batch.
   [[nodiscard]] bool is_due(bool must_stop);
+  /// The same without asking other ranks and the clock: false for periods of time.
+  [[nodiscard]] bool is_known_to_be_due();
   /// Starts a period of time: when training begins, and after each validation.
   void restart_clock() { since_ = std::chrono::steady_clock::now(); }
 

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <typeinfo>
 #include <vector>
@@ -71,6 +74,10 @@ struct EntryPoint {
   bool eval_on_step = true;
   int64_t eval_batch_idx = -1;  // of the running evaluation batch, in its loader
   Metrics callback_metrics = {};
+  std::map<std::string, int64_t> measured_at = {};  // by name in callback_metrics: training batches done then
+  std::map<std::string, int64_t, std::less<>> logged_at = {};  // the same for each name that training has logged
+  std::set<std::string> batch_only = {};                       // logged by evaluations for single batches only
+  int64_t validations = 0;                                     // of this fit that have ended
   Metrics bar_metrics = {};
   TimeSplit time_split = {};  // of its training steps
   int64_t samples = 0;        // of training batches, on this rank

@@ -45,10 +45,11 @@ struct Epoch {
   int64_t next_batch = 0;  // where a resumed epoch continues
   BatchRest rest = BatchRest::none;
   Window window = {};
-  bool last_batch = false;  // the running batch is the last
-  bool cut = false;         // skip_rest_of_epoch was called
-  bool cut_wanted = false;  // with several ranks: the same, not yet known to the others
-  bool logs_steps = true;   // false once the last batch is over
+  bool last_batch = false;          // the running batch is the last
+  bool validation_follows = false;  // after the running batch, as far as that is known before its last hook
+  bool cut = false;                 // skip_rest_of_epoch was called
+  bool cut_wanted = false;          // with several ranks: the same, not yet known to the others
+  bool logs_steps = true;           // false once the last batch is over
 };
 
 struct Fit {
@@ -84,6 +85,14 @@ struct Fit {
   State resumed_loader = {};       // the state of each rank's loader, until the loader is made
   int64_t resumed_world_size = 0;  // ranks of the run it continues, and the batch size of each; 0: not known
   int64_t resumed_batch_size = 0;
+
+  // When the values that plateau schedulers were stepped with were measured, by scheduler; see measured_metrics.h.
+  std::vector<int64_t> metrics_used = {};
+  ConfigNode configured = {};             // see Note [Options of a resumed run]; of the optimizers and schedulers
+  double lr_factor = 1;                   // by which the configured learning rates were multiplied
+  std::vector<int64_t> total_steps = {};  // that the run has filled in, by scheduler; 0: none
+  bool warned_of_total_steps = false;
+  bool printed_batches = false;
 
   int64_t saved_batches = -1;  // Progress::total_batches of the newest state that was saved whole, or requested
 

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <typeinfo>
+#include <utility>
 
 #include "levin/core/component.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/log.h"
 #include "levin/data/batch_rows.h"
+#include "levin/trainer/accumulation_schedule.h"
 #include "levin/trainer/changes_batches.h"
 #include "levin/trainer/no_loader_error.h"
 #include "levin/trainer/plan/resolve_plan.h"
@@ -54,7 +56,7 @@ void share_out(Run& run, Loader& loader, bool padded) {
 
 // A run that resumes with another number of ranks keeps its global batches, and so its position: each rank's batches
 // become larger or smaller, unless batch_size was changed too.
-void keep_global_batches(const Fit& fit, int64_t now, Loader& loader) {
+void keep_global_batches(Fit& fit, int64_t now, Loader& loader) {
   const int64_t before = fit.resumed_world_size;
   const int64_t global = before * fit.resumed_batch_size;
   if (global == 0 || before == now || loader.batch_size() != fit.resumed_batch_size) return;
@@ -70,6 +72,7 @@ void keep_global_batches(const Fit& fit, int64_t now, Loader& loader) {
                              "global batches are others from here on.");
     return;
   }
+  if (std::exchange(fit.printed_batches, true)) return;
   Console::instance().print("Because " + seen + ", each of them takes batches of " + std::to_string(global / now) +
                             ": the global batches stay " + std::to_string(global) + ".");
 }
@@ -208,7 +211,26 @@ int64_t estimated_stepping_batches(Run& run) {
   const int64_t batches = num_training_batches(run.fit);
   const RunPlan& plan = run.plan;
   if (batches == kUnlimited || plan.max_epochs == kUnlimited) return plan.max_steps;
-  return std::min(plan.max_steps, windows_in(batches, run.progress.accumulate) * plan.max_epochs);
+  if (accumulation_schedule(run) == nullptr) {
+    return std::min(plan.max_steps, windows_in(batches, accumulated_batches(run, 0)) * plan.max_epochs);
+  }
+  int64_t steps = 0;
+  for (int64_t epoch = 0; epoch < plan.max_epochs && steps < plan.max_steps; ++epoch) {
+    steps += windows_in(batches, accumulated_batches(run, epoch));
+  }
+  return std::min(plan.max_steps, steps);
+}
+
+const AccumulationSchedule* accumulation_schedule(const Run& run) {
+  for (const auto& callback : run.entry.callbacks) {
+    if (const auto* schedule = dynamic_cast<const AccumulationSchedule*>(callback.get())) return schedule;
+  }
+  return nullptr;
+}
+
+int64_t accumulated_batches(const Run& run, int64_t epoch) {
+  if (const AccumulationSchedule* schedule = accumulation_schedule(run)) return schedule->factor(epoch);
+  return run.fit.epoch.running ? run.progress.accumulate : run.fit.accumulate_grad_batches;
 }
 
 }  // namespace levin

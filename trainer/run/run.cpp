@@ -2,6 +2,18 @@
 
 namespace levin {
 
+namespace {
+
+// A metric that is logged for steps and epochs has the name of its steps ("loss_step") too.
+int64_t batches_when_logged(const Run& run, std::string_view name) {
+  auto found = run.entry.logged_at.find(name);
+  if (found == run.entry.logged_at.end() && name.ends_with("_step"))
+    found = run.entry.logged_at.find(name.substr(0, name.size() - std::string_view("_step").size()));
+  return found == run.entry.logged_at.end() ? run.batches_done() : found->second;
+}
+
+}  // namespace
+
 std::string Run::log_dir() const {
   const std::string own = loggers.empty() ? "" : loggers[0]->log_dir();
   return own.empty() ? plan.root_dir : own;
@@ -9,9 +21,25 @@ std::string Run::log_dir() const {
 
 void Run::refresh_callback_metrics() {
   if (entry.phase == Phase::idle) return;
-  for (const auto& [name, value] : store().monitored(on_step(), entry.phase == Phase::train, entry.failing))
-    entry.callback_metrics[name] = value;
+  const bool is_step = entry.phase == Phase::train && on_step();
+  for (const auto& [name, value] : store().monitored(on_step(), entry.phase == Phase::train, entry.failing)) {
+    set_callback_metric(name, value, is_step ? batches_when_logged(*this, name) : batches_done());
+  }
   for (const auto& [name, value] : store().shown(on_step(), entry.failing)) entry.bar_metrics[name] = value;
+}
+
+void Run::set_callback_metric(const std::string& name, double value, int64_t batches) {
+  entry.callback_metrics[name] = value;
+  entry.measured_at[name] = batches;
+}
+
+void Run::note_logged(std::string_view name) {
+  const auto found = entry.logged_at.find(name);
+  if (found != entry.logged_at.end()) {
+    found->second = batches_done();
+  } else {
+    entry.logged_at.emplace(name, batches_done());
+  }
 }
 
 void Run::write_metrics(const Metrics& metrics, std::optional<int64_t> step, bool with_epoch) {

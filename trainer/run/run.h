@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -95,6 +96,18 @@ struct Run {
   [[nodiscard]] std::string log_dir() const;
   /// Copies what the running loop has logged so far to callback_metrics and bar_metrics.
   void refresh_callback_metrics();
+  /// Replaces a value of callback_metrics, measured after `batches` training batches.
+  void set_callback_metric(const std::string& name, double value, int64_t batches);
+  /// Training batches done, including the running one.
+  [[nodiscard]] int64_t batches_done() const { return progress.total_batches + (fit.epoch.batch_running ? 1 : 0); }
+  /// Remembers that training has logged the metric now.
+  void note_logged(std::string_view name);
+  template <class Value>
+  void log_metric(std::string_view name, Value& value, const LogOptions& how) {
+    const bool trains = &store() == &entry.train_metrics;
+    store().log(entry.place, name, value, how, trains ? &entry.eval_metrics : &entry.train_metrics);
+    if (entry.phase == Phase::train) note_logged(name);
+  }
   /// Waits until the loggers have everything that was logged: before they are used directly.
   void drain_logs() const;
   /// One row to every logger: at the window count with an `epoch` column, or at `step` without one unless `with_epoch`.

@@ -1,5 +1,6 @@
 #include "levin/trainer/state/checkpoint.h"
 
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/version.h>
@@ -8,6 +9,8 @@
 
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/core/seed.h"
+#include "levin/core/tensor_text.h"
 #include "levin/core/version.h"
 #include "levin/strategies/accelerator.h"
 #include "levin/trainer/random_state.h"
@@ -21,6 +24,7 @@
 #include "levin/trainer/state/model_match.h"
 #include "levin/trainer/state/progress_state.h"
 #include "levin/trainer/state/sharded_state.h"
+#include "levin/trainer/state/training_options.h"
 #include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/nonfinite_loss.h"
@@ -62,16 +66,6 @@ State window_gradients(Run& run) {
     state.tensors[parameters[k].key()] = run.strategy->reduce(own, ReduceOp::mean);
   }
   return state;
-}
-
-void restore_optimizers(Sharding& sharding, Fit& fit, const State& checkpoint) {
-  const UpdateScope update(sharding);
-  for (size_t i = 0; i < fit.optimizers.size(); ++i) {
-    Optimizer& optimizer = fit.optimizers[i].optimizer();
-    State saved = checkpoint.part("optimizers." + std::to_string(i));
-    if (sharding.is_sharded()) saved = optimizer_parts(sharding, optimizer, saved);
-    optimizer.load_state(saved);
-  }
 }
 
 // The state that only the other ranks have: their random numbers, including those of their GPUs.
@@ -118,6 +112,9 @@ State run_state(Run& run) {
     const State state = callback->state();
     if (!state.empty()) checkpoint.put("callbacks." + callback->state_key(), state);
   }
+  State options;
+  options.values = run.fit.configured;
+  checkpoint.put("options", options);
   checkpoint.put("precision", run.precision->state());
   if (run.entry.data != nullptr) checkpoint.put("data", run.entry.data->state());
   checkpoint.put("gradients", gradients);
@@ -275,13 +272,18 @@ void restore_callbacks(Run& run, const State& checkpoint) {
 
 namespace {
 
-// The state of an optimizer or a scheduler, which the checkpoint must contain.
-State state_of(const State& checkpoint, const std::string& key, const std::string& name, const std::string& path) {
-  State state = checkpoint.part(key);
-  if (!state.empty()) return state;
-  throw CheckpointError(path + ": it has no state of " + name + " (" + key +
-                        "), so it is of a run without that. Continue with what that run had, or start a new fit from "
-                        "its weights (weights.path).");
+// A file holds tensors row by row; the gradients of the next batches have the layout of the parameter.
+at::Tensor laid_out_as(const at::Tensor& parameter, const at::Tensor& saved) {
+  at::Tensor gradient = saved.to(parameter.options());
+  if (gradient.sizes() != parameter.sizes() || gradient.strides() == parameter.strides()) return gradient;
+  return at::empty_like(parameter.detach()).copy_(gradient);
+}
+
+void print_other_seed(const std::string& path, bool was_set, uint64_t given) {
+  if (!was_set || given == default_seed()) return;
+  Console::instance().print("Continuing from " + path + ": the seed of this start, " + std::to_string(given) +
+                            ", is not used; the order of the data follows the run's own, " +
+                            std::to_string(default_seed()) + ".");
 }
 
 void restore_run(Run& run, const State& checkpoint, const std::string& path) {
@@ -290,7 +292,10 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
                           ": it holds weights only, so training cannot continue from it. Use a full checkpoint, or "
                           "load the weights and start a new fit.");
   }
+  const bool seed_was_set = seed_is_set();
+  const uint64_t given_seed = default_seed();
   load_progress(run, checkpoint.part("progress"));
+  print_other_seed(path, seed_was_set, given_seed);
   // A run that had decided to stop does so when it resumes automatically; a user who names a checkpoint wants to
   // continue.
   if (!run.auto_resume && !run.fit.epoch.running) run.entry.stop = false;
@@ -299,12 +304,8 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
                           ", and TrainerOptions.max_epochs is " + std::to_string(run.plan.max_epochs) +
                           ". Raise max_epochs to continue.");
   }
-  restore_optimizers(*run.strategy, run.fit, checkpoint);
+  restore_optimization(run, checkpoint, path);
   restore_trained_weights(run, checkpoint);
-  for (size_t i = 0; i < run.fit.schedulers.size(); ++i) {
-    run.fit.schedulers[i].scheduler->load_state(
-        state_of(checkpoint, "lr_schedulers." + std::to_string(i), run.fit.schedulers[i].scheduler->name(), path));
-  }
   run.precision->load_state(checkpoint.part("precision"));
   load_metrics(run, checkpoint.part("metrics"));
   run.drain_logs();
@@ -314,7 +315,7 @@ void restore_run(Run& run, const State& checkpoint, const std::string& path) {
   const State gradients = checkpoint.part("gradients");
   for (auto& item : run.entry.module->named_parameters()) {
     const auto found = gradients.tensors.find(item.key());
-    if (found != gradients.tensors.end()) item.value().mutable_grad() = found->second.to(item.value().options());
+    if (found != gradients.tensors.end()) item.value().mutable_grad() = laid_out_as(item.value(), found->second);
   }
   run.fit.resumed = true;
   run.fit.resumed_rng = checkpoint.part("rng");
@@ -347,7 +348,18 @@ void roll_back(Run& run, const State& checkpoint, const std::string& path) {
   if (!training.empty()) weights.put("model", training);
   run.strategy->is_sharded() ? restore_parts(*run.strategy, *run.entry.module, weights)
                              : restore_weights(*run.entry.module, weights, path);
+  // The schedules continue from their present positions, and so do the numbers that they have set.
+  std::vector<std::vector<Optimizer::Group>> now;
+  for (auto& wrapped : run.fit.optimizers) now.push_back(wrapped.optimizer().groups());
   restore_optimizers(*run.strategy, run.fit, checkpoint);
+  for (size_t i = 0; i < now.size(); ++i) {
+    auto& groups = run.fit.optimizers[i].optimizer().groups();
+    for (size_t k = 0; k < groups.size(); ++k) {
+      groups[k].lr = now[i][k].lr;
+      groups[k].momentum = now[i][k].momentum;
+      groups[k].weight_decay = now[i][k].weight_decay;
+    }
+  }
 }
 
 }  // namespace levin

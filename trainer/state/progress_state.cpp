@@ -44,6 +44,7 @@ State progress_state(const Run& run) {
   state.set("stop", run.entry.stop);
   state.set("stop_reason", run.entry.stop_reason);
   state.set("eval_batches_seen", run.eval_batches_seen);
+  state.set("metrics_used", run.fit.metrics_used);
   return state;
 }
 
@@ -78,8 +79,6 @@ void load_progress(Run& run, const State& saved) {
   }
   p.accumulate = saved.get<int64_t>("accumulate");
   p.num_threads = saved.has("num_threads") ? saved.get<int64_t>("num_threads") : 0;
-  run.fit.resumed_world_size = saved.get<int64_t>("world_size");
-  run.fit.resumed_batch_size = saved.get<int64_t>("batch_size");
   epoch.window.first_batch = epoch.next_batch - epoch.window.seen;
   epoch.window.total_batches = p.total_batches - epoch.window.seen;
   run.fit.train_loaded_in_epoch = saved.get<int64_t>("train_loaded_in_epoch");
@@ -88,6 +87,14 @@ void load_progress(Run& run, const State& saved) {
   run.entry.stop = saved.get<bool>("stop");
   run.entry.stop_reason = saved.get<std::string>("stop_reason");
   run.eval_batches_seen = saved.get<std::vector<int64_t>>("eval_batches_seen");
+  if (saved.has("metrics_used")) run.fit.metrics_used = saved.get<std::vector<int64_t>>("metrics_used");
+}
+
+void expect_batches_of(Fit& fit, const State& checkpoint) {
+  const State progress = checkpoint.part("progress");
+  if (!progress.has("batch_size") || !progress.has("world_size")) return;  // weights only
+  fit.resumed_world_size = progress.get<int64_t>("world_size");
+  fit.resumed_batch_size = progress.get<int64_t>("batch_size");
 }
 
 namespace {
@@ -123,6 +130,7 @@ State metrics_state(const Run& run) {
     state.put("train", together ? state_of_all_ranks(run) : run.entry.train_metrics.state());
   }
   state.values.set("callback_metrics", metrics_node(run.entry.callback_metrics));
+  state.set("measured_at", run.entry.measured_at);
   state.values.set("logged_metrics", metrics_node(run.logged_metrics.values()));
   state.values.set("progress_bar_metrics", metrics_node(run.entry.bar_metrics));
   return state;
@@ -134,6 +142,7 @@ void load_metrics(Run& run, const State& saved) {
     if (run.strategy->rank() != 0) run.entry.train_metrics.drop_totals();  // rank 0 has those of all
   }
   run.entry.callback_metrics = read_metrics(saved, "callback_metrics");
+  if (saved.has("measured_at")) run.entry.measured_at = saved.get<std::map<std::string, int64_t>>("measured_at");
   run.logged_metrics = read_metrics(saved, "logged_metrics");
   run.entry.bar_metrics = read_metrics(saved, "progress_bar_metrics");
 }

@@ -14,31 +14,22 @@
 
 namespace levin {
 
-namespace {
-
-// Of the loop that does not run: training or validation.
-const MetricStore& other_store(Run& run) {
-  return &run.store() == &run.entry.train_metrics ? run.entry.eval_metrics : run.entry.train_metrics;
-}
-
-}  // namespace
-
 void log_value(Run& run, std::string_view name, const at::Tensor& value, const LogOptions& options) {
   if (run.fit.recording != nullptr) return note_logged(run, name, value, options);
   if (StepShare* share = this_share()) return share->log(name, value, options);
-  if (run.plan.logging) run.store().log(run.entry.place, name, value, options, &other_store(run));
+  if (run.plan.logging) run.log_metric(name, value, options);
 }
 
 void log_value(Run& run, std::string_view name, double value, const LogOptions& options) {
   if (run.fit.recording != nullptr) refuse_logged(run, name);  // or goes on
   if (StepShare* share = this_share()) return share->log(name, value, options);
-  if (run.plan.logging) run.store().log(run.entry.place, name, value, options, &other_store(run));
+  if (run.plan.logging) run.log_metric(name, value, options);
 }
 
 void log_value(Run& run, std::string_view name, metrics::Metric& metric, const LogOptions& options) {
   if (run.fit.recording != nullptr) refuse_logged(run, name);  // or goes on
   if (StepShare* share = this_share()) return share->log(name, metric, options);
-  if (run.plan.logging) run.store().log(run.entry.place, name, metric, options, &other_store(run));
+  if (run.plan.logging) run.log_metric(name, metric, options);
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/short_number.h"
+#include "levin/trainer/accumulation_schedule.h"
 #include "levin/trainer/optimizer_config.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/run.h"
@@ -62,10 +63,16 @@ void refuse_own_rates(const Run& run, const OptimizerConfig& config) {
 }  // namespace
 
 void scale_learning_rates(Run& run, const OptimizerConfig& config) {
+  if (run.fit.lr_scale != LrScale::none && accumulation_schedule(run) != nullptr) {
+    throw ConfigError("TrainerOptions.lr_scale: " + enum_word(run.fit.lr_scale) +
+                      " has no single factor where GradientAccumulationScheduler changes the samples of a step from "
+                      "epoch to epoch. Leave it at none, or set accumulate_grad_batches and drop the callback.");
+  }
   if (run.fit.lr_scale != LrScale::none && !run.fit.train.loaded) load_train_loader(run);
   const double ratio = run.fit.lr_scale == LrScale::none ? 1 : size_ratio(run);
   const double scale = factor_for(run.fit.lr_scale, ratio);
   const double factor = scale * run.fit.tuning.lr_factor;
+  run.fit.lr_factor = factor;
   if (factor == 1) return;
   refuse_own_rates(run, config);
   if (scale != 1) say_scale(run, ratio, scale);

@@ -8,6 +8,7 @@
 #include "levin/optim/whole_tensors.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
+#include "levin/trainer/step/configured_training.h"
 #include "levin/trainer/step/loss_scaling.h"
 #include "levin/trainer/step/lr_scaling.h"
 #include "levin/trainer/step/lr_schedulers.h"
@@ -72,11 +73,13 @@ void set_up_optimizers(Run& run) {
                       " needs all of them in one step. Use ddp, or another optimizer.");
   }
   check_scaling(*run.precision, config.optimizers());
+  const ConfigNode numbers = configured_numbers(config);
   scale_learning_rates(run, config);
   run.fit.optimizers.clear();
   for (const auto& optimizer : config.optimizers()) run.fit.optimizers.emplace_back(run.trainer, optimizer);
   run.fit.schedulers = config.schedulers();
   attach_schedulers(run);
+  run.fit.configured = configured_training(run, numbers);
   run.fit.micro_batching = run.plan.micro_batch_size != 0 ? std::make_shared<MicroBatching>(run) : nullptr;
 }
 

@@ -369,6 +369,7 @@ void StepGraph::take_notes(const Part& part, const WindowPart& window) {
     MetricStore::Place place = run_.entry.place;
     place.hook = value.hook;
     run_.entry.train_metrics.log(place, value.name, value.value, value.options);
+    run_.note_logged(value.name);
   }
   give_outputs_again(run_, part.notes);
   if (!window.last) return;

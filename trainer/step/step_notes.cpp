@@ -25,7 +25,7 @@ void note_logged(Run& run, std::string_view name, const at::Tensor& value, const
   if (!run.plan.logging) return;
   if (!value.defined() || value.device() != run.strategy->device()) {
     refuse_logged(run, name);
-    return run.store().log(run.entry.place, name, value, options);
+    return run.log_metric(name, value, options);
   }
   // A copy, made at this place in the step: what the tensor holds now is logged, and the step may go on to change it.
   run.fit.recording->logged.push_back({run.entry.place.hook, std::string(name), value.detach().clone(), options});

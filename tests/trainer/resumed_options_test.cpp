@@ -1,0 +1,315 @@
+// What a resume restores, and what it takes from the options of the run that continues.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "callbacks/quiet_trainer.h"
+#include "levin/callbacks/lambda_callback.h"
+#include "levin/callbacks/model_checkpoint.h"
+#include "levin/core/seed.h"
+#include "levin/optim/adam.h"
+#include "levin/optim/composed_schedulers.h"
+#include "levin/optim/cosine_schedulers.h"
+#include "levin/optim/cyclic_schedulers.h"
+#include "levin/optim/reduce_lr_on_plateau.h"
+#include "levin/optim/step_schedulers.h"
+#include "support/captured_console.h"
+#include "support/temporary_folder.h"
+#include "support/tiny_module.h"
+
+namespace levin::resumed_options_test {
+namespace {
+
+using namespace test;
+using Make = std::function<OptimizerConfig(TinyModule&)>;
+
+struct Resumed {
+  double lr = 0;  // of the first step after the resume, group by group
+  double momentum = 0;
+  double weight_decay = 0;
+  std::string said = "";
+};
+
+constexpr int64_t kSavedAfter = 3;  // epochs of 2 steps
+
+/// Trains 3 epochs with `before`, and continues from their checkpoint with `now`.
+Resumed resume(const Make& before, const Make& now, int64_t epochs = kSavedAfter + 1,
+               const std::function<void(TrainerOptions&)>& change = {}) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "saved.ckpt";
+  const auto value_of_epoch = [](TinyModule& module) { module.table = {1, 2, 2, 2}; };  // one reduction by epoch 2
+  {
+    TinyModule module;
+    value_of_epoch(module);
+    module.make_optimizers = before;
+    Trainer trainer(quiet(kSavedAfter, {}));
+    trainer.fit(module, tiny_loader(8), tiny_loader(4));
+    trainer.save_checkpoint(path);
+  }
+  const CapturedConsole console;
+  TinyModule module;
+  value_of_epoch(module);
+  module.make_optimizers = now;
+  TrainerOptions options = quiet(epochs, {});
+  if (change) change(options);
+  Trainer trainer(options);
+  Resumed seen;
+  module.on_training_step = [&](int64_t) {
+    if (seen.lr != 0) return;
+    const Optimizer::Group& group = trainer.optimizers()[0].optimizer().groups()[0];
+    seen = {group.lr, group.momentum, group.weight_decay, ""};
+  };
+  trainer.fit(module, Loaders{tiny_loader(8)}, Loaders{tiny_loader(4)}, path);
+  seen.said = console.text();
+  return seen;
+}
+
+using MakeSchedule = std::function<std::shared_ptr<LRScheduler>()>;
+
+template <class Scheduler>
+MakeSchedule a(typename Scheduler::Options options) {
+  return [=] { return std::make_shared<Scheduler>(options); };
+}
+
+Make sgd(SGDOptions options, const MakeSchedule& schedule = {}, const LRSchedulerOptions& when = {}) {
+  return [=](TinyModule& m) {
+    OptimizerConfig config(SGD(m.parameters(), options));
+    if (schedule) config.schedule_shared(schedule(), when);
+    return config;
+  };
+}
+
+TEST(ResumedOptions, OfTheOptimizerAreThoseOfTheRunThatContinues) {
+  const Make base = sgd(SGDOptions{.lr = 0.1, .momentum = 0.9});
+  const Resumed lr = resume(base, sgd(SGDOptions{.lr = 0.001, .momentum = 0.9}));
+  EXPECT_EQ(lr.lr, 0.001);
+  EXPECT_TRUE(has(lr.said,
+                  "saved.ckpt: SGD.lr was 0.1 and is 0.001 now. Training continues with the present options; "
+                  "the learning rate is 0.001 instead of 0.1."))
+      << lr.said;
+  const Resumed momentum = resume(base, sgd(SGDOptions{.lr = 0.1, .momentum = 0.5}));
+  EXPECT_EQ(momentum.momentum, 0.5);
+  EXPECT_TRUE(has(momentum.said, "SGD.momentum was 0.9 and is 0.5 now")) << momentum.said;
+  EXPECT_TRUE(has(momentum.said, "the learning rate is still 0.1")) << momentum.said;
+  EXPECT_EQ(resume(sgd(SGDOptions{.lr = 0.1}), sgd(SGDOptions{.lr = 0.1, .momentum = 0.5})).momentum, 0.5);
+  const Resumed decay = resume(base, sgd(SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.5}));
+  EXPECT_EQ(decay.weight_decay, 0.5);
+  EXPECT_EQ(decay.momentum, 0.9);
+  EXPECT_TRUE(has(decay.said, "SGD.weight_decay was 0.0 and is 0.5 now") ||
+              has(decay.said, "SGD.weight_decay was 0 and is 0.5 now"))
+      << decay.said;
+
+  const auto adam = [](AdamOptions options) {
+    return [=](TinyModule& m) { return OptimizerConfig(Adam(m.parameters(), options)); };
+  };
+  const Resumed betas = resume(adam({.lr = 0.1}), adam({.lr = 0.1, .betas = {0.5, 0.99}}));
+  EXPECT_EQ(betas.momentum, 0.5);
+  EXPECT_TRUE(has(betas.said, "Adam.betas[0] was 0.9 and is 0.5 now")) << betas.said;
+  const auto torch_sgd = [](double rate) {
+    return [=](TinyModule& m) {
+      return OptimizerConfig(torch::optim::SGD(m.parameters(), torch::optim::SGDOptions(rate)));
+    };
+  };
+  EXPECT_EQ(resume(torch_sgd(0.1), torch_sgd(0.01)).lr, 0.01);
+}
+
+TEST(ResumedOptions, OfOneGroupAreFound) {
+  const auto groups = [](double rate) {
+    return [=](TinyModule& m) {
+      auto optimizer = std::make_shared<SGD>(SGDOptions{.lr = 0.1});
+      optimizer->add_param_group({.params = {m.layer->weight}, .lr = rate});
+      optimizer->add_param_group({.params = {m.layer->bias}});
+      return OptimizerConfig(optimizer);
+    };
+  };
+  const Resumed seen = resume(groups(0.2), groups(0.4));
+  EXPECT_EQ(seen.lr, 0.4);
+  EXPECT_TRUE(has(seen.said, "SGD.groups[0].lr was 0.2 and is 0.4 now")) << seen.said;
+}
+
+TEST(ResumedOptions, ThatAreTheSameSayNothing) {
+  const Make base = sgd({.lr = 0.1, .momentum = 0.9}, a<StepLR>({.step_size = 1, .gamma = 0.3}));
+  const Resumed seen = resume(base, base);
+  EXPECT_FALSE(has(seen.said, "Continuing from")) << seen.said;
+  EXPECT_NEAR(seen.lr, 0.1 * std::pow(0.3, 3), 1e-15);
+}
+
+// A rate that a hook has changed is part of the state, in the proportion in which it was changed.
+TEST(ResumedOptions, KeepWhatAHookHasMadeOfTheRate) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "saved.ckpt";
+  TinyModule first;
+  first.make_optimizers = sgd({.lr = 0.8});
+  Trainer before(quiet(1, {}));
+  before.fit(first, tiny_loader(8));
+  before.optimizers()[0].optimizer().groups()[0].lr /= 2;
+  before.save_checkpoint(path);
+  for (const auto& [rate, expected] : {std::pair(0.8, 0.4), std::pair(0.2, 0.1)}) {
+    const CapturedConsole console;
+    TinyModule second;
+    second.make_optimizers = sgd({.lr = rate});
+    Trainer after(quiet(2, {}));
+    after.fit(second, Loaders{tiny_loader(8)}, Loaders{}, path);
+    EXPECT_DOUBLE_EQ(after.optimizers()[0].optimizer().groups()[0].lr, expected);
+  }
+}
+
+// The closed forms of the schedules after 3 epochs.
+TEST(ResumedOptions, OfASchedulePutItWhereItWouldBeWithThem) {
+  const SGDOptions low{.lr = 0.1};
+  const SGDOptions high{.lr = 0.2};
+  const auto decay = [](double gamma) { return a<StepLR>({.step_size = 1, .gamma = gamma}); };
+  EXPECT_NEAR(resume(sgd(low, decay(0.5)), sgd(high, decay(0.5))).lr, 0.2 / 8, 1e-15);
+  const Resumed gamma = resume(sgd(low, decay(0.5)), sgd(low, decay(0.1)));
+  EXPECT_NEAR(gamma.lr, 0.1 / 1000, 1e-15);
+  EXPECT_TRUE(has(gamma.said, "StepLR.gamma was 0.5 and is 0.1 now")) << gamma.said;
+  const auto cosine = [](double eta_min) { return a<CosineAnnealingLR>({.T_max = 10, .eta_min = eta_min}); };
+  const double way = (1 + std::cos(M_PI * 3 / 10)) / 2;
+  EXPECT_NEAR(resume(sgd(low, cosine(0.01)), sgd(high, cosine(0.01))).lr, 0.01 + 0.19 * way, 1e-12);
+  EXPECT_NEAR(resume(sgd(low, cosine(0.01)), sgd(low, cosine(0.05))).lr, 0.05 + 0.05 * way, 1e-12);
+  const auto restarts = [](int64_t first) { return a<CosineAnnealingWarmRestarts>({.T_0 = first}); };
+  EXPECT_NEAR(resume(sgd(low, restarts(4)), sgd(low, restarts(3))).lr, 0.1, 1e-12);  // restarted after 3
+  const MakeSchedule root = [] {
+    return std::make_shared<LambdaLR>([](int64_t step) { return 1 / std::sqrt(1.0 + static_cast<double>(step)); });
+  };
+  EXPECT_NEAR(resume(sgd(low, root), sgd(high, root)).lr, 0.2 / 2, 1e-15);
+  const auto sequence = [](const char* rate) {
+    SequentialLROptions parts{.milestones = {1}};
+    ConfigNode constant = ConfigNode::map();
+    constant.set("factor", ConfigNode::scalar("1.0"));
+    parts.schedulers.push_back({"ConstantLR", constant, {}});
+    ConfigNode args = ConfigNode::map();
+    args.set("gamma", ConfigNode::scalar(rate));
+    parts.schedulers.push_back({"ExponentialLR", args, {}});
+    return a<SequentialLR>(parts);
+  };
+  EXPECT_NEAR(resume(sgd(low, sequence("0.5")), sgd(low, sequence("0.2"))).lr, 0.1 * 0.2 * 0.2, 1e-15);
+  // One that follows a metric keeps what it has made of the rate.
+  const LRSchedulerOptions watch{.monitor = "v"};
+  const MakeSchedule plateau = a<ReduceLROnPlateau>({.factor = 0.5, .patience = 1});
+  EXPECT_DOUBLE_EQ(resume(sgd(low, plateau, watch), sgd(low, plateau, watch)).lr, 0.05);
+  EXPECT_DOUBLE_EQ(resume(sgd(low, plateau, watch), sgd(high, plateau, watch)).lr, 0.1);
+}
+
+TEST(ResumedOptions, ALongerRunMovesAScheduleOfItsLengthAndSaysSo) {
+  const auto check = [](const MakeSchedule& schedule, const std::string& name) {
+    const Make make = sgd({.lr = 0.1, .momentum = 0.9}, schedule, {.interval = Interval::step});
+    double uninterrupted = 0;  // at step 6 of a run of 8 epochs
+    TinyModule module;
+    module.make_optimizers = make;
+    Trainer trainer(quiet(8, {}));
+    module.on_training_step = [&](int64_t) {
+      if (trainer.global_step() == 2 * kSavedAfter) {
+        uninterrupted = trainer.optimizers()[0].optimizer().groups()[0].lr;
+      }
+    };
+    trainer.fit(module, tiny_loader(8));
+    const Resumed seen = resume(make, make, 8);
+    EXPECT_DOUBLE_EQ(seen.lr, uninterrupted);
+    EXPECT_TRUE(has(seen.said, name + ".total_steps was 6 and is 16 now")) << seen.said;
+    EXPECT_TRUE(has(seen.said, "the learning rate is ") && has(seen.said, " instead of ")) << seen.said;
+  };
+  check(a<OneCycleLR>({.max_lr = 0.5}), "OneCycleLR");
+  check(a<CosineWithWarmup>({}), "CosineWithWarmup");
+}
+
+TEST(ResumedOptions, OfTheTrainerAreReportedToo) {
+  const Make base = sgd(SGDOptions{.lr = 0.1});
+  const Resumed seen = resume(base, base, kSavedAfter + 1, [](TrainerOptions& options) {
+    options.accumulate_grad_batches = 2;
+    options.callbacks = {LambdaCallback({.on_train_end = [](Trainer& trainer, LightningModule&) {
+      EXPECT_EQ(trainer.global_step(), 2 * kSavedAfter + 1);  // the last epoch is one step of two batches
+    }})};
+  });
+  EXPECT_TRUE(has(seen.said, "TrainerOptions.accumulate_grad_batches was 1 and is 2 now")) << seen.said;
+
+  const uint64_t seed = default_seed();
+  set_default_seed(seed + 1);
+  const Resumed first = resume(base, base);
+  EXPECT_FALSE(has(first.said, "the seed of this start"));
+  const Resumed other = resume(
+      [&](TinyModule& m) {
+        set_default_seed(41);
+        return base(m);
+      },
+      [&](TinyModule& m) {
+        set_default_seed(42);
+        return base(m);
+      });
+  EXPECT_TRUE(has(other.said, "the seed of this start, 42, is not used")) << other.said;
+  EXPECT_EQ(default_seed(), 41U);
+  set_default_seed(seed);
+}
+
+// After a rollback the schedule continues from its present position, whose rate is not the checkpoint's.
+TEST(ResumedOptions, ARollbackLeavesTheRateToTheSchedule) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  struct Poisoned : TinyModule {
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      const at::Tensor loss = TinyModule::training_step(batch, batch_idx);
+      return batch_idx == 3 ? loss * NAN : loss;
+    }
+  } module;
+  module.make_optimizers = sgd({.lr = 0.1}, a<StepLR>({.step_size = 1, .gamma = 0.5}), {.interval = Interval::step});
+  TrainerOptions options =
+      quiet(1, {ModelCheckpoint({.dirpath = folder.path(), .save_top_k = -1, .every_n_train_steps = 2})});
+  options.nonfinite_loss = NonFiniteLoss::rollback;
+  Trainer trainer(options);
+  trainer.fit(module, tiny_loader(24));  // 6 batches; the rate has moved once after the checkpoint of step 2
+  EXPECT_NEAR(trainer.optimizers()[0].optimizer().groups()[0].lr,
+              0.1 * std::pow(0.5, static_cast<double>(trainer.lr_schedulers()[0].scheduler->last_epoch)), 1e-15);
+}
+
+// Weights, and so their gradients, in the order of channels_last: 2 of 4 batches of a window are saved.
+TEST(ResumedOptions, GradientsOfAWindowKeepTheirMemoryFormat) {
+  struct Images : TinyModule {
+    Images() {
+      unregister_module("layer");
+      torch::manual_seed(3);
+      conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)));
+    }
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      if (on_training_step) on_training_step(batch_idx);
+      return conv->forward(batch[0].repeat({1, 48}).reshape({-1, 3, 8, 8}).contiguous(at::MemoryFormat::ChannelsLast))
+          .square()
+          .mean();
+    }
+    OptimizerConfig configure_optimizers() override { return SGD(parameters(), {.lr = 0.1}); }
+    torch::nn::Conv2d conv{nullptr};
+  };
+  const TemporaryFolder folder;
+  const std::string path = folder / "window.ckpt";
+  const auto run = [&](Images& module, const std::string& from, bool saves) {
+    TrainerOptions options = quiet(1, {});
+    options.accumulate_grad_batches = 4;
+    options.gradient_clip_val = 0.01;
+    options.channels_last = true;
+    if (saves) {
+      options.callbacks = {LambdaCallback(
+          {.on_train_batch_end = [&](Trainer& t, LightningModule&, const at::Tensor&, const Batch&, int64_t index) {
+            if (index == 1) t.save_checkpoint(path);
+          }})};
+    }
+    Trainer(options).fit(module, Loaders{tiny_loader(16)}, Loaders{}, from);
+  };
+  Images whole;
+  run(whole, "", true);
+  Images rest;
+  bool first = true;
+  rest.on_training_step = [&](int64_t) {
+    if (!std::exchange(first, false)) return;
+    const at::Tensor& weight = rest.conv->weight;
+    ASSERT_TRUE(weight.is_contiguous(at::MemoryFormat::ChannelsLast));
+    EXPECT_EQ(weight.grad().strides(), weight.strides());
+  };
+  run(rest, path, false);
+  EXPECT_FALSE(first);
+  EXPECT_TRUE(torch::equal(whole.conv->weight, rest.conv->weight));
+}
+
+}  // namespace
+}  // namespace levin::resumed_options_test

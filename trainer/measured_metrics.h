@@ -1,0 +1,37 @@
+// When the metrics in Trainer::callback_metrics were measured: for callbacks that decide by a metric, so that no value
+// is judged twice or taken for the value of later weights.
+//
+//   if (levin::measured_at(trainer, "val_loss") == trainer.seen_batches()) …  // measured for the present weights
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace levin {
+
+class Trainer;
+
+/// Training batches done (Trainer::seen_batches) when the metric got its value in callback_metrics(); unset: it has
+/// none. A value that a training step logs belongs to the state after its batch, an epoch's value to the epoch's end.
+[[nodiscard]] std::optional<int64_t> measured_at(const Trainer& trainer, const std::string& metric);
+
+/// Whether a metric without a value may still get one: neither an epoch nor, if there is validation, a validation of
+/// this fit has ended yet.
+[[nodiscard]] bool may_still_be_measured(const Trainer& trainer);
+
+/// In on_train_batch_end: whether a validation follows the batch. False for validations after a period of time, which
+/// are not known in advance.
+[[nodiscard]] bool validation_follows(const Trainer& trainer);
+
+/// `who: metric "x" was never logged by epoch 0. Logged: a, b. Did you mean "b"?`, or, for a metric that validation
+/// logs for single batches only, that the validation as a whole has no value.
+[[nodiscard]] std::string missing_metric_text(const Trainer& trainer, const std::string& who,
+                                              const std::string& metric);
+
+/// In on_sanity_check_end: what is wrong with a monitored metric that the sanity check should have logged; "" if it
+/// has, or if training may log it. Metrics whose names begin with "val" are expected of validations.
+[[nodiscard]] std::string missed_by_sanity_check(const Trainer& trainer, const std::string& who,
+                                                 const std::string& metric);
+
+}  // namespace levin

@@ -1,0 +1,18 @@
+// What a resumed run makes of the options in a checkpoint: see Note [Options of a resumed run].
+#pragma once
+
+#include <string>
+
+#include "levin/core/state.h"
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+/// Restores the optimizers and schedulers of a fit, and prints which options have changed and what follows.
+/// Throws CheckpointError if the checkpoint is of other optimizers, schedulers or parameters.
+void restore_optimization(Run& run, const State& checkpoint, const std::string& path);
+
+/// Restores the optimizers alone, exactly as they were saved.
+void restore_optimizers(Sharding& sharding, Fit& fit, const State& checkpoint);
+
+}  // namespace levin
