@@ -32,10 +32,12 @@
 #include "levin/core/duration.h"
 #include "levin/core/log.h"
 #include "levin/core/main_guard.h"
+#include "levin/core/stop_signal.h"
 #include "levin/core/version.h"
 #include "levin/core/write_errors.h"
 #include "levin/strategies/launch/cluster_environment.h"
 #include "levin/strategies/launch/init_method.h"
+#include "levin/strategies/launch/rank_process.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/plan/run_plan.h"
 #include "levin/trainer/trainer.h"
@@ -88,6 +90,8 @@ void run_stage(Command command, ResolvedRun run) {
   if (command != Command::fit) warn_of_initial_weights(command_word(command), run.config);
   LightningModule& model = *parts.model;
   DataModule* data = parts.data.get();  // null: the model's own loaders
+  // A signal that arrives between the fit and its test is for the test.
+  const StopSignalScope signals({.grace = run.trainer.stop_grace, .launcher_decides = launched_by_levin()});
   switch (command) {
     case Command::fit: try { fit(trainer, parts, ckpt_path);
       } catch (const Interrupted&) {
@@ -109,6 +113,7 @@ void run_stage(Command command, ResolvedRun run) {
       break;
     default: predict(trainer, model, data, ckpt_path);
   }
+  ignore_stop_signals();
 }
 
 // "--output FILE" as a callback of the run, in one line, as an override is written.

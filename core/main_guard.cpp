@@ -7,6 +7,7 @@
 #include "levin/core/error.h"
 #include "levin/core/exception_text.h"
 #include "levin/core/rank_status.h"
+#include "levin/core/stop_signal.h"
 
 namespace levin::detail {
 
@@ -24,7 +25,9 @@ void report_end(const std::string& text, const std::vector<std::string>& lines) 
 
 int guarded_main(const std::function<int()>& body) {
   try {
-    return body();
+    const int status = body();
+    ignore_stop_signals();
+    return status;
   } catch (const ConfigError& error) {
     report_end(error.what(), error.problems());
     return kExitBadConfig;

@@ -17,8 +17,7 @@ namespace {
 }  // namespace
 
 bool SqliteError::is_passing() const {
-  return code_ == SQLITE_BUSY || code_ == SQLITE_LOCKED || code_ == SQLITE_FULL || code_ == SQLITE_IOERR ||
-         code_ == SQLITE_CANTOPEN || code_ == SQLITE_PROTOCOL || code_ == SQLITE_READONLY;
+  return is_busy() || code_ == SQLITE_FULL || code_ == SQLITE_IOERR || code_ == SQLITE_PROTOCOL;
 }
 
 bool SqliteError::is_busy() const {
@@ -144,8 +143,12 @@ int64_t SqliteFile::changes() const {
   return sqlite3_changes(connection_);
 }
 
-SqliteTransaction::SqliteTransaction(SqliteFile& file) : file_(file) {
-  file_.execute("BEGIN IMMEDIATE");
+std::pair<int64_t, int64_t> SqliteFile::version() {
+  return {integer_of("PRAGMA data_version").value_or(0), sqlite3_total_changes(connection_)};
+}
+
+SqliteTransaction::SqliteTransaction(SqliteFile& file, bool only_reads) : file_(file) {
+  file_.execute(only_reads ? "BEGIN" : "BEGIN IMMEDIATE");
 }
 
 SqliteTransaction::~SqliteTransaction() {

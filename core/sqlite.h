@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "levin/core/duration.h"
 #include "levin/core/error.h"
@@ -80,6 +81,8 @@ class SqliteFile {
   [[nodiscard]] std::optional<std::string> text_of(const std::string& sql);
   [[nodiscard]] int64_t last_row() const;
   [[nodiscard]] int64_t changes() const;  // rows that the last INSERT, UPDATE or DELETE changed
+  /// Changes when the content does, through this connection or another one; costs much less than reading it.
+  [[nodiscard]] std::pair<int64_t, int64_t> version();
   void set_patience(Seconds patience);
 
  private:
@@ -87,10 +90,11 @@ class SqliteFile {
   sqlite3* connection_ = nullptr;
 };
 
-/// BEGIN IMMEDIATE, so that it is here that it waits for other writers; rolled back unless commit() was called.
+/// A transaction that waits for other writers where it begins (BEGIN IMMEDIATE); with `only_reads` it sees one state of
+/// the content and waits for nobody. It is rolled back unless commit() was called.
 class SqliteTransaction {
  public:
-  explicit SqliteTransaction(SqliteFile& file);
+  explicit SqliteTransaction(SqliteFile& file, bool only_reads = false);
   ~SqliteTransaction();
   SqliteTransaction(const SqliteTransaction&) = delete;
   SqliteTransaction& operator=(const SqliteTransaction&) = delete;

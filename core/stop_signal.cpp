@@ -31,6 +31,8 @@ constexpr int64_t kNanoseconds = 1'000'000'000;
 struct Handled {
   std::atomic<int64_t> first_at = 0;  // nanoseconds of the monotonic clock; 0: not yet
   bool installed = false;
+  bool passes_on = false;               // to the program's own handler, which decides what a repeated signal does
+  struct sigaction before {};           // what the signal did before
   std::atomic<bool> has_timer = false;  // false while the timer is made or deleted
   timer_t timer = {};
   std::array<char, 256> text = {};  // the beginning of the message when the grace time is over
@@ -80,11 +82,15 @@ int64_t monotonic_now() {
   return now.tv_sec * kNanoseconds + now.tv_nsec;
 }
 
-void handle(Handled& one, const Watched& watched, bool is_timer) {
-  if (is_timer) return end_of_grace(one, watched.number);
+void handle(Handled& one, const Watched& watched, siginfo_t* info, void* context) {
+  if (info->si_code == SI_TIMER) return end_of_grace(one, watched.number);
   int none = 0;
   received.compare_exchange_strong(none, watched.number);
   RankStatus::instance().note_stop(watched.number);
+  if (one.passes_on) {
+    const bool takes_info = (one.before.sa_flags & SA_SIGINFO) != 0;
+    return takes_info ? one.before.sa_sigaction(watched.number, info, context) : one.before.sa_handler(watched.number);
+  }
   if (!repeats_count.load()) return;
   int64_t first_at = 0;
   const int64_t now = monotonic_now();
@@ -96,10 +102,10 @@ void handle(Handled& one, const Watched& watched, bool is_timer) {
   if (asks_again && watched.number != SIGUSR1) end_process(watched.number);  // a scheduler repeats its warning
 }
 
-extern "C" void note_stop_signal(int number, siginfo_t* info, void*) {
+extern "C" void note_stop_signal(int number, siginfo_t* info, void* context) {
   const int saved = errno;
   for (size_t k = 0; k < kWatched.size(); ++k) {
-    if (kWatched[k].number == number) handle(handled[k], kWatched[k], info->si_code == SI_TIMER);
+    if (kWatched[k].number == number) handle(handled[k], kWatched[k], info, context);
   }
   errno = saved;
 }
@@ -108,8 +114,8 @@ bool is_ours(const struct sigaction& action) {
   return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == note_stop_signal;
 }
 
-bool is_default(const struct sigaction& action) {
-  return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
+bool does(const struct sigaction& action, void (*handler)(int)) {
+  return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == handler;
 }
 
 void make_timer(Handled& one, int number) {
@@ -124,17 +130,28 @@ void make_timer(Handled& one, int number) {
   one.has_timer = is_made;
 }
 
+// Also where the program has a handler of its own for a signal that asks it to end: Python's for Ctrl-C only sets a
+// flag that nobody reads before the fit returns.
 void install(Handled& one, const Watched& watched) {
   struct sigaction current {};
-  one.installed = ::sigaction(watched.number, nullptr, &current) == 0 && (is_default(current) || is_ours(current));
+  one.installed = ::sigaction(watched.number, nullptr, &current) == 0 && !does(current, SIG_IGN);
+  if (!is_ours(current)) one.before = current;
+  one.passes_on = !does(one.before, SIG_DFL);
+  one.installed = one.installed && (!one.passes_on || watched.number == SIGINT || watched.number == SIGTERM);
   if (!one.installed) return;
   one.first_at = 0;
-  if (watched.has_grace && grace_time.load() > 0) make_timer(one, watched.number);
+  if (watched.has_grace && !one.passes_on && grace_time.load() > 0) make_timer(one, watched.number);
   struct sigaction action {};
   action.sa_sigaction = note_stop_signal;
   action.sa_flags = SA_RESTART | SA_SIGINFO;  // interrupted reads and writes continue
   sigemptyset(&action.sa_mask);
   ::sigaction(watched.number, &action, nullptr);
+}
+
+void restore(const Handled& one, const Watched& watched) {
+  struct sigaction current {};
+  const bool replaced = ::sigaction(watched.number, nullptr, &current) != 0 || !is_ours(current);
+  if (one.installed && !replaced) ::sigaction(watched.number, &one.before, nullptr);
 }
 
 }  // namespace
@@ -159,7 +176,15 @@ StopSignalScope::~StopSignalScope() {
   const bool stays = !repeats_count && received != 0;
   for (size_t k = 0; k < kWatched.size(); ++k) {
     if (handled[k].has_timer.exchange(false)) ::timer_delete(handled[k].timer);
-    if (handled[k].installed && !stays) std::signal(kWatched[k].number, SIG_DFL);
+    if (!stays) restore(handled[k], kWatched[k]);
+  }
+}
+
+void ignore_stop_signals() {
+  for (const Watched& watched : kWatched) {
+    struct sigaction current {};
+    const bool known = ::sigaction(watched.number, nullptr, &current) == 0;
+    if (known && (does(current, SIG_DFL) || is_ours(current))) std::signal(watched.number, SIG_IGN);
   }
 }
 

@@ -16,9 +16,11 @@ struct StopSignalRules {
   bool launcher_decides = false;
 };
 
-/// Records stop signals during its lifetime, on any thread; the outermost scope restores the old handlers. Signals that
-/// the program handles itself, or ignores (nohup), are not touched. Within half a second the same signal counts once,
-/// because a process group and a launcher may both have forwarded it.
+/// Records stop signals during its lifetime, on any thread; the outermost scope restores the old handlers. A SIGINT or
+/// SIGTERM that the program handles itself, as Python handles Ctrl-C, is recorded and passed on to that handler, which
+/// decides what a second one does. A SIGHUP or SIGUSR1 that the program handles, and ignored signals (nohup), are not
+/// touched. Within half a second the same signal counts once, because a process group and a launcher may both have
+/// forwarded it.
 class StopSignalScope {
  public:
   explicit StopSignalScope(const StopSignalRules& rules = {});
@@ -26,6 +28,10 @@ class StopSignalScope {
   StopSignalScope(const StopSignalScope&) = delete;
   StopSignalScope& operator=(const StopSignalScope&) = delete;
 };
+
+/// From here to the end of the process stop signals change nothing: the run has finished, and its exit status stands.
+/// Signals that the program handles itself are not touched.
+void ignore_stop_signals();
 
 /// The first stop signal since the outermost scope began; 0: none.
 [[nodiscard]] int stop_signal();

@@ -48,9 +48,13 @@ void AppendFile::drop_excess() {
   size_t count = 0;
   size_t bytes = 0;
   while (waiting_.size() - bytes > kMostWaiting / 4 * 3) bytes += lengths_[count++];
+  forget_first(count, bytes);
+  patience_.add_lost(static_cast<int64_t>(count));
+}
+
+void AppendFile::forget_first(size_t count, size_t bytes) {
   waiting_.erase(0, bytes);
   lengths_.erase(lengths_.begin(), lengths_.begin() + static_cast<ptrdiff_t>(count));
-  patience_.add_lost(static_cast<int64_t>(count));
 }
 
 void AppendFile::drop_waiting() {
@@ -108,12 +112,25 @@ void AppendFile::append() {
   const std::string& text = opens ? opened : waiting_;
   if (!write_all(file.get(), text)) {
     const int cause = errno;
-    torn_ = ::ftruncate(file.get(), info.st_size) != 0;
+    keep_what_fits(file.get(), in_file_, opens ? opening_.size() : 0);
     fail("write", cause);
   }
   in_file_ += text.size();
   torn_ = false;
   drop_waiting();
+}
+
+// After a failed write: the whole records that the disk has taken stay, and a part of another one is removed.
+void AppendFile::keep_what_fits(int fd, uint64_t size_before, size_t opening_bytes) {
+  struct stat info {};
+  const bool known = ::fstat(fd, &info) == 0;
+  const uint64_t taken = known ? static_cast<uint64_t>(info.st_size) - size_before : 0;
+  size_t count = 0;
+  size_t bytes = 0;
+  while (count < lengths_.size() && opening_bytes + bytes + lengths_[count] <= taken) bytes += lengths_[count++];
+  if (count > 0) in_file_ = size_before + opening_bytes + bytes;
+  torn_ = ::ftruncate(fd, static_cast<off_t>(in_file_)) != 0;
+  forget_first(count, bytes);
 }
 
 void AppendFile::finish() {

@@ -39,6 +39,8 @@ class AppendFile {
 
  private:
   void append();
+  void keep_what_fits(int fd, uint64_t size_before, size_t opening_bytes);
+  void forget_first(size_t count, size_t bytes);
   int open_file();
   void drop_excess();
 

@@ -118,8 +118,33 @@ void MetricsFile::note_change() {
 void MetricsFile::write(bool all) {
   if (waiting_.empty()) return;
   note_change();
-  if (appendable_ && !lacks_columns()) return append();
-  if (all || !appendable_ || is_affordable() || waiting_cells_ > kMostWaitingCells) rewrite();
+  if (appendable_ && !lacks_columns()) return append(waiting_.size());
+  if (all || !appendable_ || is_affordable() || waiting_cells_ > kMostWaitingCells) rewrite_what_fits();
+}
+
+// Where the disk has no room for all rows, the first ones are written: under all columns if there is room for those,
+// else the rows that need no new column.
+void MetricsFile::rewrite_what_fits() {
+  try {
+    return rewrite(waiting_.size());
+  } catch (const Error&) {
+    if (waiting_.size() == 1) throw;
+  }
+  try {
+    rewrite(1);
+  } catch (const Error&) {
+    append(rows_before_a_new_column());
+    throw;
+  }
+  append(waiting_.size());
+}
+
+size_t MetricsFile::rows_before_a_new_column() const {
+  if (!appendable_) return 0;
+  const auto first = std::find_if(waiting_.begin(), waiting_.end(), [this](const Row& row) {
+    return std::any_of(row.begin(), row.end(), [this](const auto& cell) { return place_[cell.first] == kNowhere; });
+  });
+  return static_cast<size_t>(first - waiting_.begin());
 }
 
 uint64_t MetricsFile::expected_size() const {
@@ -156,25 +181,39 @@ void MetricsFile::forget_first(size_t count) {
 }
 
 // In pieces; if one fails the file is truncated to its last complete row.
-void MetricsFile::append() {
+void MetricsFile::append(size_t most_rows) {
+  if (most_rows == 0) return;
   const FileDescriptor file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   const auto fail = [this] { throw Error("cannot write " + path_ + ": " + system_error_text(errno) + "."); };
   if (!file) fail();
-  while (!waiting_.empty()) {
+  while (most_rows > 0) {
     std::string text;
     size_t count = 0;
-    while (count < waiting_.size() && text.size() < kPiece) append_row(waiting_[count++], text);
+    while (count < most_rows && text.size() < kPiece) append_row(waiting_[count++], text);
     if (!write_all(file.get(), text)) {
       const int cause = errno;
-      if (::ftruncate(file.get(), left_.size) != 0) appendable_ = false;
-      remember(file.get());
+      keep_what_fits(file.get(), text);
       errno = cause;
       fail();
     }
     remember(file.get());
     rows_in_file_ += static_cast<int64_t>(count);
     forget_first(count);
+    most_rows -= count;
   }
+}
+
+// After a failed write: the whole rows of the text that the disk has taken stay, and a part of another one is removed.
+void MetricsFile::keep_what_fits(int fd, std::string_view text) {
+  struct stat info {};
+  const bool known = ::fstat(fd, &info) == 0 && info.st_size > left_.size;
+  const size_t taken = known ? static_cast<size_t>(info.st_size - left_.size) : 0;
+  const std::string_view rows = text.substr(0, text.substr(0, taken).rfind('\n') + 1);
+  if (::ftruncate(fd, left_.size + static_cast<off_t>(rows.size())) != 0) appendable_ = false;
+  remember(fd);
+  const auto count = std::count(rows.begin(), rows.end(), '\n');
+  rows_in_file_ += count;
+  forget_first(static_cast<size_t>(count));
 }
 
 void MetricsFile::set_header() {
@@ -186,15 +225,15 @@ void MetricsFile::set_header() {
   }
 }
 
-// The old rows with all columns, and the waiting ones.
-void MetricsFile::rewrite() {
+// The old rows with all columns, and the first of the waiting ones.
+void MetricsFile::rewrite(size_t row_count) {
   const std::vector<uint32_t> header_before = header_;
   const std::vector<size_t> place_before = place_;
   try {
     const CsvTable table = read_csv_table(path_);
     std::string text = csv_text(table, static_cast<size_t>(rows_in_file_), columns());
     set_header();
-    for (const Row& row : waiting_) append_row(row, text);
+    for (size_t k = 0; k < row_count; ++k) append_row(waiting_[k], text);
     rewritten_ += text.size();
     write_file_durably(path_, text);
   } catch (...) {
@@ -205,8 +244,8 @@ void MetricsFile::rewrite() {
   const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   appendable_ = true;
   remember(file.get());
-  rows_in_file_ += waiting();
-  (void)drop_waiting();
+  rows_in_file_ += static_cast<int64_t>(row_count);
+  forget_first(row_count);
 }
 
 int64_t MetricsFile::drop_excess() {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -36,8 +37,9 @@ class MetricsFile {
 
   /// Reads how much is in the file, if it has not been read yet. Throws Error.
   void look();
-  /// Writes the waiting rows; without `all`, not those whose new columns are too expensive now. Throws Error; rows that
-  /// could not be written keep waiting, and the file has only complete rows. A file that was removed or changed by
+  /// Writes the waiting rows; without `all`, not those whose new columns are too expensive now. Throws Error if not all
+  /// of them can be written: a full disk takes the first rows, the others keep waiting, and the file has only complete
+  /// rows. A file that was removed or changed by
   /// another program is used as it is, with a warning.
   void write(bool all);
   /// Drops waiting rows beyond the memory limit, the oldest first; returns their number.
@@ -63,8 +65,11 @@ class MetricsFile {
   [[nodiscard]] uint64_t expected_size() const;
   void read(int64_t most_rows);
   void note_change();
-  void append();
-  void rewrite();
+  void append(size_t most_rows);
+  void keep_what_fits(int fd, std::string_view text);
+  void rewrite(size_t row_count);
+  void rewrite_what_fits();
+  [[nodiscard]] size_t rows_before_a_new_column() const;
   void append_row(const Row& row, std::string& text) const;
   void set_header();
   void forget_first(size_t count);

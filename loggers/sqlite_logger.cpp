@@ -48,12 +48,12 @@ std::string json_text(const nlohmann::json& json) {
 SQLiteLogger::SQLiteLogger(SQLiteLoggerOptions options)
     : options_(checked(std::move(options), "SQLiteLoggerOptions")), timer_([this] {
         const std::lock_guard lock(mutex_);
-        if (!waiting_.empty()) write_now();
+        if (is_waiting()) write_now();
       }) {}
 
 SQLiteLogger::~SQLiteLogger() {
   timer_.stop();
-  if (store_ != nullptr && !waiting_.empty()) write_now();
+  if (is_waiting()) write_now();
 }
 
 uint32_t SQLiteLogger::takes() const {
@@ -68,9 +68,11 @@ void SQLiteLogger::start(const std::string& default_root_dir, bool resume) {
   may_continue_ = resume;
   uuid_ = new_uuid();
   if (const std::string parent = fs::path(path_).parent_path().string(); !parent.empty()) make_folder(parent);
+  const std::lock_guard lock(mutex_);
   try {
     store_ = std::make_unique<SqliteStore>(path_, options_.busy_timeout);
   } catch (const SqliteError& error) {
+    if (error.is_passing()) return report_failure(error.what());
     throw Error(std::string("SQLiteLogger: cannot open ") + error.what() +
                 " Check the path, the disk and who else uses the file, or choose another path.");
   }
@@ -86,10 +88,14 @@ void SQLiteLogger::own_folder() {
 }
 
 void SQLiteLogger::open_run() {
-  if (is_open_) return;
-  store_->mark_killed(folder_);
-  store_->open_run(uuid_, options_.name, folder_);
-  is_open_ = true;
+  if (store_ == nullptr) store_ = std::make_unique<SqliteStore>(path_, options_.busy_timeout);
+  if (!is_open_) {
+    store_->mark_killed(folder_);
+    store_->open_run(uuid_, options_.name, folder_);
+    is_open_ = true;
+  }
+  if (continued_) continue_run(*continued_);
+  continued_.reset();
 }
 
 void SQLiteLogger::add(SqliteRow row) {
@@ -105,16 +111,37 @@ void SQLiteLogger::add(SqliteRow row) {
   if (is_full && (!failing_ || std::chrono::steady_clock::now() >= next_)) write_now();
 }
 
-// Tries; rows that cannot be written keep waiting, and the next attempt is due after a pause that doubles.
+bool SQLiteLogger::is_waiting() const {
+  return !waiting_.empty() || !hparams_.empty() || !final_metrics_.empty() || continued_.has_value();
+}
+
+// A disk without room for all rows may have room for some of them.
+void SQLiteLogger::write_rows() {
+  for (size_t count = waiting_.size(); !waiting_.empty();) {
+    count = std::min(count, waiting_.size());
+    try {
+      store_->write(waiting_, count);
+      waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(count));
+    } catch (const SqliteError& error) {
+      if (error.is_busy() || !error.is_passing() || count == 1) throw;
+      count /= 2;
+    }
+  }
+}
+
+// Tries; what cannot be written keeps waiting, and the next attempt is due after a pause that doubles.
 void SQLiteLogger::write_now() {
   const auto count = static_cast<int64_t>(waiting_.size());
   try {
     open_run();
-    store_->write(waiting_);
+    if (!hparams_.empty()) store_->write_hparams(hparams_);
+    hparams_.clear();
+    write_rows();
+    if (!final_metrics_.empty()) store_->write_final_metrics(final_metrics_);
+    final_metrics_.clear();
   } catch (const Error& error) {
     return report_failure(error.what());
   }
-  waiting_.clear();
   pause_ = Seconds(0);
   if (!std::exchange(failing_, false)) return;
   Console::instance().print(
@@ -131,16 +158,6 @@ void SQLiteLogger::report_failure(const std::string& what) {
   if (std::exchange(failing_, true)) return;
   Console::instance().error("SQLiteLogger: cannot write " + what +
                             " Rows are kept in memory until they can be written; training continues.");
-}
-
-// What is no row: reported if it cannot be written, as nothing keeps it.
-void SQLiteLogger::write_aside(const std::string& what, const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    Console::instance().error("SQLiteLogger: cannot write " + what + " to " + error.what() +
-                              " It is not in the file; training continues.");
-  }
 }
 
 void SQLiteLogger::log_metrics(const MetricList& metrics, const LogPoint& at) {
@@ -179,19 +196,18 @@ void SQLiteLogger::log_histogram(const std::string& name, const Histogram& histo
 
 void SQLiteLogger::log_hyperparams(const ConfigNode& hparams) {
   const std::lock_guard lock(mutex_);
-  write_aside("the hyperparameters", [&] {
-    open_run();
-    store_->write_hparams(flat_options(hparams));
-  });
+  hparams_ = flat_options(hparams);
+  if (!failing_) write_now();
 }
 
 void SQLiteLogger::log_final_metrics(const MetricList& metrics, const LogPoint&) {
   const std::lock_guard lock(mutex_);
-  write_aside("the final metrics", [&] { store_->write_final_metrics(metrics); });
+  final_metrics_ = metrics;
 }
 
 State SQLiteLogger::state() const {
   const std::lock_guard lock(mutex_);
+  if (continued_ && !continued_->empty()) return *continued_;
   State state;
   state.set("run", uuid_);
   if (store_ != nullptr) state.put("rows", store_->position());
@@ -200,41 +216,52 @@ State SQLiteLogger::state() const {
 
 void SQLiteLogger::load_state(const State& saved) {
   const std::lock_guard lock(mutex_);
-  if (store_ == nullptr) return;
+  if (path_.empty()) return;
   waiting_.clear();
-  write_aside("the resumed run", [&] {
-    const std::string run = saved.empty() ? uuid_ : saved.get<std::string>("run");
-    if (run != uuid_) {
-      if (!may_continue_ || !store_->has_run(run, folder_)) return;
-      store_->remove_run();  // the one that was begun before it was known which one is continued
-      uuid_ = run;
-      store_->open_run(uuid_, options_.name, folder_);
-    }
-    store_->cut(saved.part("rows"));
-  });
+  continued_ = saved;
+  write_now();
+}
+
+void SQLiteLogger::continue_run(const State& saved) {
+  const std::string run = saved.empty() ? uuid_ : saved.get<std::string>("run");
+  if (run != uuid_) {
+    if (!may_continue_ || !store_->has_run(run, folder_)) return;
+    store_->remove_run();  // the one that was begun before it was known which one is continued
+    uuid_ = run;
+    store_->open_run(uuid_, options_.name, folder_);
+  }
+  store_->cut(saved.part("rows"));
 }
 
 void SQLiteLogger::save() {
   const std::lock_guard lock(mutex_);
-  if (store_ != nullptr && !waiting_.empty()) write_now();
+  if (is_waiting()) write_now();
 }
 
-// The last chance for waiting rows.
+// The last chance for what waits.
 void SQLiteLogger::finalize(const std::string& status) {
   timer_.stop();
   const std::lock_guard lock(mutex_);
-  if (store_ == nullptr) return;
-  if (!waiting_.empty()) write_now();
+  if (path_.empty()) return;
+  if (is_waiting() || failing_) write_now();
   if (failing_) {
     lost_ += static_cast<int64_t>(waiting_.size());
+    const std::string also = std::string(hparams_.empty() ? "" : ", and the hyperparameters") +
+                             (final_metrics_.empty() ? "" : ", and the final metrics");
     waiting_.clear();
-    Console::instance().error("SQLiteLogger: " + count_of(std::exchange(lost_, 0), "row is", "rows are") +
-                              " lost: " + cause_);
+    hparams_.clear();
+    final_metrics_.clear();
+    Console::instance().error("SQLiteLogger: " + count_of(std::exchange(lost_, 0), "row is", "rows are") + " lost" +
+                              also + ": " + cause_);
     failing_ = false;
   }
-  if (!is_open_) return;
-  is_open_ = false;
-  write_aside("the run's end", [&] { store_->end_run(status); });
+  if (!std::exchange(is_open_, false)) return;
+  try {
+    store_->end_run(status);
+  } catch (const Error& error) {
+    Console::instance().error(std::string("SQLiteLogger: cannot write the run's end to ") + error.what() +
+                              " Its status stays \"running\"; training is not affected.");
+  }
 }
 
 }  // namespace levin

@@ -2,20 +2,21 @@
 //
 // Note [One file, many writers]
 // The file is in WAL mode: readers never wait, and writers take turns. Rows wait in memory and are written in one
-// transaction for many, so that runs share the file without waiting for each other; one that finds it locked for longer
-// than the busy timeout keeps its rows, as CSVLogger does when a disk is full. A process that is killed has lost the
-// rows that waited, and the file stays valid. WAL needs memory shared between processes: the file must be on a disk of
-// this machine, not on a network file system.
+// transaction for many, so that runs share the file without waiting for each other. A run that finds the file locked
+// for longer than the busy timeout, even at its start, keeps everything that it has to write and tries again later, as
+// CSVLogger does when a disk is full. A process that is killed has lost the rows that waited, and the file stays valid.
+// WAL needs memory shared between processes: the file must be on a disk of this machine, not on a network file system.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "levin/core/duration.h"
 #include "levin/core/fields.h"
@@ -56,7 +57,8 @@ class SQLiteLogger final : public Logger {
   SQLiteLogger(SQLiteLogger&& other) noexcept : SQLiteLogger(std::move(other.options_)) {}
 
   [[nodiscard]] uint32_t takes() const override;
-  /// Throws Error if the file is not a database, belongs to another program, or was written by a newer Levin.
+  /// Throws Error if the file is not a database, belongs to another program, or was written by a newer Levin. A file
+  /// that is locked, or on a full disk, is opened later.
   void start(const std::string& default_root_dir, bool resume) override;
   void own_folder() override;
   void log_metrics(const MetricList& metrics, const LogPoint& at) override;
@@ -79,8 +81,10 @@ class SQLiteLogger final : public Logger {
  private:
   void add(SqliteRow row);
   void open_run();
+  void continue_run(const State& saved);
+  void write_rows();
   void write_now();
-  void write_aside(const std::string& what, const std::function<void()>& body);
+  [[nodiscard]] bool is_waiting() const;
   void report_failure(const std::string& what);
 
   SQLiteLoggerOptions options_;
@@ -88,9 +92,12 @@ class SQLiteLogger final : public Logger {
   std::string folder_ = "";  // of the run: what tells runs of one command apart from others
   std::string uuid_ = "";
   bool may_continue_ = false;
-  bool is_open_ = false;      // the run is in the file, and marked as running
-  mutable std::mutex mutex_;  // the timer's thread writes too
-  std::unique_ptr<SqliteStore> store_;
+  bool is_open_ = false;                           // the run is in the file, and marked as running
+  mutable std::mutex mutex_;                       // the timer's thread writes too
+  std::unique_ptr<SqliteStore> store_;             // null until the file can be opened
+  std::optional<State> continued_ = std::nullopt;  // a checkpoint's state that is not restored in the file yet
+  std::vector<std::pair<std::string, std::string>> hparams_ = {};  // waiting, as the next two are
+  MetricList final_metrics_ = {};
   std::deque<SqliteRow> waiting_ = {};
   bool failing_ = false;
   std::string cause_ = "";

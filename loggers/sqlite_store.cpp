@@ -139,11 +139,11 @@ int64_t SqliteStore::number_of(const std::string& name) {
   return names_[name] = find.integer(0);
 }
 
-void SqliteStore::write(const std::deque<SqliteRow>& rows) {
+void SqliteStore::write(const std::deque<SqliteRow>& rows, size_t count) {
   const auto last_rows = last_rows_;
   try {
     SqliteTransaction transaction(file_);
-    for (const SqliteRow& row : rows) insert(row);
+    for (size_t k = 0; k < count; ++k) insert(rows[k]);
     transaction.commit();
   } catch (...) {  // what was rolled back is known no more
     last_rows_ = last_rows;

@@ -37,8 +37,8 @@ class SqliteStore {
   /// Runs of the folder that are "running" but whose process on this machine has ended become "killed".
   void mark_killed(const std::string& folder);
 
-  /// All of the rows, or none. Throws SqliteError.
-  void write(const std::deque<SqliteRow>& rows);
+  /// Writes the first `count` rows in one transaction: all of them, or none. Throws SqliteError.
+  void write(const std::deque<SqliteRow>& rows, size_t count);
   void write_hparams(const std::vector<std::pair<std::string, std::string>>& hparams);
   void write_final_metrics(const MetricList& metrics);
   void end_run(const std::string& status);

@@ -21,7 +21,7 @@ namespace levin {
 namespace {
 
 struct ListRunsWords {
-  std::string folder = "";
+  std::vector<std::string> folders = {};
   std::vector<std::string> metrics = {};
   std::vector<std::string> filters = {};
   std::string sort = "-started";
@@ -83,13 +83,11 @@ ListRunsWords read_list_runs_words(const std::vector<std::string>& words, Proble
       const std::vector<std::string> known{"--metrics", "--sort", "--filter", "--limit", "--json"};
       problems.add({}, "\"" + cut_text(word) + "\"",
                    "unknown option." + did_you_mean(name, known) + " Known: " + join(known) + ".");
-    } else if (!read.folder.empty()) {
-      problems.add({}, "\"" + cut_text(word) + "\"", "a second folder; levin runs lists one folder and all below it.");
     } else {
-      read.folder = word;
+      read.folders.push_back(word);
     }
   }
-  if (read.folder.empty()) read.folder = ".";
+  if (read.folders.empty()) read.folders = {"."};
   return read;
 }
 
@@ -116,9 +114,9 @@ std::vector<ListedRun> chosen_runs(std::vector<ListedRun> runs, const ListRunsWo
 }  // namespace
 
 std::string list_runs_usage(int width) {
-  std::string out = "levin runs [FOLDER] [options]\nlevin runs send [FOLDER]\n\n" +
+  std::string out = "levin runs [FOLDER…] [options]\nlevin runs send [FOLDER…]\n\n" +
                     wrapped(
-                        "All runs at or below FOLDER (default: the current one), one line each: what they were "
+                        "All runs at or below each FOLDER (default: the current one), one line each: what they were "
                         "called, how they ended, in which hyperparameters they differ, and what came of them.",
                         width) +
                     "\n";
@@ -144,16 +142,23 @@ int run_list_runs(const std::vector<std::string>& words, int width) {
                            count_of(static_cast<int64_t>(problems.size()), "problem") + ". See levin runs --help.");
   }
   try {
-    const FoundRuns found = find_run_folders(read.folder);
+    FoundRuns found;
+    for (const auto& folder : read.folders) {
+      const FoundRuns here = find_run_folders(folder);
+      found.folders.insert(found.folders.end(), here.folders.begin(), here.folders.end());
+      found.unreadable.insert(found.unreadable.end(), here.unreadable.begin(), here.unreadable.end());
+    }
     for (const auto& line : found.unreadable) console.warn(cut_text(line, 400) + ". Runs in it are not listed.");
-    const size_t all = found.folders.size();
-    std::vector<ListedRun> runs = read_runs(found.folders, read.folder);
+    const std::vector<std::string> folders = distinct_folders(found.folders);
+    const size_t all = folders.size();
+    // Names are relative to the folder; among several they begin with it.
+    std::vector<ListedRun> runs = read_runs(folders, read.folders.size() == 1 ? read.folders[0] : "");
     for (const auto& run : runs) warn_about(run);
     if (all > 0) runs = chosen_runs(std::move(runs), read);
     if (read.json) {
       console.print(runs_as_json(runs));
     } else if (runs.empty()) {
-      console.print(all == 0 ? "No runs below " + cut_text(read.folder, 200) +
+      console.print(all == 0 ? "No runs below " + cut_text(join(read.folders), 200) +
                                    ". A run's folder has run.json, or metrics.csv and hparams.yaml."
                              : "No run matches; there are " + std::to_string(all) + ".");
     } else {

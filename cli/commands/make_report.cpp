@@ -1,8 +1,5 @@
 #include "levin/cli/commands/make_report.h"
 
-#include <algorithm>
-#include <filesystem>
-
 #include "levin/cli/commands/help_text.h"
 #include "levin/cli/commands/report.h"
 #include "levin/cli/runs/report_data.h"
@@ -77,15 +74,7 @@ std::vector<std::string> report_folders(const std::vector<std::string>& words, P
       problems.add({}, "", error.what());
     }
   }
-  std::vector<std::string> once;
-  std::vector<std::filesystem::path> seen;
-  for (const auto& folder : folders) {
-    std::error_code code;
-    const auto real = std::filesystem::weakly_canonical(folder, code);
-    if (std::find(seen.begin(), seen.end(), real) != seen.end()) continue;
-    seen.push_back(real);
-    once.push_back(folder);
-  }
+  std::vector<std::string> once = distinct_folders(folders);
   if (once.size() > kMostReportRuns) {
     problems.add({}, "report",
                  count_of(static_cast<int64_t>(once.size()), "run") + " are more than a page can show; name at most " +

@@ -2,6 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "levin/cli/runs/metrics_reader.h"
+#include "levin/cli/sweep/trial_result.h"
+#include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/core/variables.h"
 #include "levin/trainer/plan/stop_after.h"
@@ -10,15 +13,41 @@ namespace levin {
 
 namespace {
 
-std::string checkpoint_to_name(Trainer& trainer, bool stopped) {
+using nlohmann::json;
+
+// A run that was complete when it was started again has logged nothing in this process: its file has all values.
+void add_metrics(Trainer& trainer, json& result) {
+  Metrics metrics = trainer.callback_metrics();
+  MetricsReader reader(trainer.log_dir());
+  try {
+    reader.update();
+  } catch (const Error&) {
+    // the fit was successful all the same: its last values are those of its end
+  }
+  result["steps"] = json::object();
+  for (const auto& [name, series] : reader.series()) {
+    if (series.values.empty()) continue;
+    metrics.emplace(name, series.values.back());
+    result["steps"][name] = series.steps.back();
+  }
+  result["metrics"] = metrics;
+}
+
+void add_checkpoints(Trainer& trainer, bool stopped, json& result) {
+  result["checkpoints"] = json::object();
+  result["best"] = json::array();
   for (const auto& callback : trainer.callbacks()) {
     if (!callback->is_checkpoint()) continue;
-    for (const char* which : {"best", "last"}) {
-      if (const std::string path = callback->checkpoint_path(trainer, which); !path.empty()) return path;
+    for (const char* which : {"best", "last", "interrupted"}) {
+      const std::string path = callback->checkpoint_path(trainer, which);
+      if (path.empty() || (which == std::string("interrupted") && !stopped)) continue;
+      if (const int64_t step = step_of_checkpoint(path); step >= 0) result["checkpoints"][path] = step;
     }
-    if (stopped) return callback->checkpoint_path(trainer, "interrupted");
+    const BestCheckpoint best = callback->best_checkpoint();
+    if (best.monitor.empty() || !best.score) continue;
+    result["best"].push_back(
+        {{"monitor", best.monitor}, {"mode", best.mode}, {"value", *best.score}, {"checkpoint", best.path}});
   }
-  return "";
 }
 
 }  // namespace
@@ -28,13 +57,12 @@ void write_result_file(Trainer& trainer, bool stopped) {
   if (!path || !trainer.is_global_zero()) return;
   const bool paused =
       stopped && stop_after(process_variables()).is_reached(trainer.current_epoch(), trainer.global_step());
-  nlohmann::json result;
+  json result;
   result["status"] = paused ? "paused" : stopped ? "interrupted" : "success";
-  result["epoch"] = trainer.current_epoch();
-  result["step"] = trainer.global_step();
-  result["metrics"] = trainer.callback_metrics();
-  result["checkpoint"] = checkpoint_to_name(trainer, stopped);
-  write_file_durably(*path, result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  result["logging_step"] = trainer.logging_step();
+  add_metrics(trainer, result);
+  add_checkpoints(trainer, stopped, result);
+  write_file_durably(*path, result.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 }  // namespace levin

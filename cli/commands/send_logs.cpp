@@ -1,6 +1,7 @@
 #include "levin/cli/commands/send_logs.h"
 
 #include "levin/cli/commands/help_text.h"
+#include "levin/cli/runs/run_folder.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
@@ -14,9 +15,10 @@ namespace {
 constexpr Seconds kPatience = Seconds(60);  // of each run
 
 std::string send_logs_usage(int width) {
-  return "levin runs send [FOLDER]\n\n" +
+  return "levin runs send [FOLDER…]\n\n" +
          wrapped(
-             "Sends what runs at or below FOLDER (default: the current one) logged and could not send, because their "
+             "Sends what runs at or below each FOLDER (default: the current one) logged and could not send, because "
+             "their "
              "server did not answer: values of MLFlowLogger. Credentials come from the environment, as in a run.",
              width);
 }
@@ -40,14 +42,19 @@ int run_send_logs(const std::vector<std::string>& words, int width) {
     console.print(send_logs_usage(width));
     return kExitOk;
   }
-  if (words.size() > 1 || (!words.empty() && words[0].starts_with("-"))) {
-    console.error("levin runs send: takes one folder, got \"" + cut_text(words.back()) +
-                  "\". See levin runs send --help.");
+  for (const std::string& word : words) {
+    if (!word.starts_with("-")) continue;
+    console.error("levin runs send: takes folders only, got \"" + cut_text(word) + "\". See levin runs send --help.");
     return kExitBadConfig;
   }
   try {
     bool is_done = true;
-    const std::vector<std::string> folders = outbox_folders(words.empty() ? "." : words[0]);
+    std::vector<std::string> found;
+    for (const std::string& word : words.empty() ? std::vector<std::string>{"."} : words) {
+      const std::vector<std::string> here = outbox_folders(word);
+      found.insert(found.end(), here.begin(), here.end());
+    }
+    const std::vector<std::string> folders = distinct_folders(found);
     for (const std::string& folder : folders) is_done = send_one(folder) && is_done;
     if (folders.empty()) console.print("Nothing waits to be sent.");
     return is_done ? kExitOk : kExitPartly;

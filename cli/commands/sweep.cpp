@@ -24,8 +24,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::array kSweepHelp{
-    std::pair{"FILE [--folder FOLDER]",
-              "run the sweep of this file, or go on with it; the folder is named like the file"},
+    std::pair{"FILE [--folder FOLDER] [overrides…]",
+              "run the sweep of this file, or continue it; the folder is named like the file. An override is of a key "
+              "of the file (--max_trials=40, --search.method=sobol) or of the run (--trainer.max_epochs=5)"},
     std::pair{"FILE --prepare", "check everything and make the folder, and run nothing"},
     std::pair{"FILE --slurm [--slurm-option NAME=VALUE]",
               "run the trials as tasks of a Slurm array (grid, random, sobol)"},
@@ -79,8 +80,10 @@ int submit_to_slurm(SweepStore& store, const SweepWords& words) {
     return kExitBadConfig;
   }
   const int64_t total = make_searcher(store.options(), store.space(), 0)->total();
-  for (int64_t id = std::ssize(store.trials()); id < total; ++id) {
-    store.add(parameters_of(store.options(), store.space(), id));
+  while (store.add([&](int64_t id) {
+    return id < total ? std::optional(SweepStore::NewTrial{parameters_of(store.options(), store.space(), id)})
+                      : std::nullopt;
+  })) {
   }
   SubmitJob job;
   job.name = store.plan().name;
@@ -113,7 +116,7 @@ int submit_to_slurm(SweepStore& store, const SweepWords& words) {
 
 int sweep_file(const SweepWords& words, const std::string& again) {
   Problems problems;
-  const auto store = open_sweep(words.names[0], words.folder, problems);
+  const auto store = open_sweep(words, problems);
   if (!problems.empty()) {
     return report_problems(problems, count_of(static_cast<int64_t>(problems.size()), "problem") +
                                          "; nothing was run. See levin sweep --help.");
@@ -156,6 +159,9 @@ int run_sweep_tool(const std::vector<std::string>& words, int width) {
     problems.add({}, "levin sweep", "expected a sweep file, or status, best, report, ask, tell, wait.");
   if (!problems.empty()) return report_problems(problems, conclusion);
   if (const auto* command = find_sweep_folder_command(read.names[0])) {
+    for (const Override& change : read.changes) problems.add({}, change.str(), "this command takes no overrides.");
+    for (const auto& word : read.run_words) problems.add({}, cut_text(word), "unknown option.");
+    if (!problems.empty()) return report_problems(problems, conclusion);
     if (read.names.size() != command->names) {
       problems.add(
           {}, std::string("levin sweep ") + command->word,

@@ -33,24 +33,25 @@ int64_t trial_number(const std::string& text) {
 }
 
 int ask(SweepStore& store, const SweepWords& words) {
-  const int64_t count = std::ssize(store.trials());
-  Parameters parameters;
-  if (words.params.empty()) {
-    parameters = parameters_of(store.options(), store.space(), count);
-  } else {
+  Parameters chosen;
+  if (!words.params.empty()) {
     Problems problems;
-    parameters = read_parameters(words.params, store.space(), problems);
+    chosen = read_parameters(words.params, store.space(), problems);
     if (!problems.empty()) return report_problems(problems, "no trial was added.");
   }
-  if (store.options().max_trials && count >= *store.options().max_trials) {
-    Console::instance().error("sweep: all " + count_of(*store.options().max_trials, "trial") +
+  const auto& most = store.options().max_trials;
+  const auto id = store.add([&](int64_t count) -> std::optional<SweepStore::NewTrial> {
+    if (most && count >= *most) return std::nullopt;
+    return SweepStore::NewTrial{words.params.empty() ? parameters_of(store.options(), store.space(), count) : chosen};
+  });
+  if (!id) {
+    Console::instance().error("sweep: all " + count_of(*most, "trial") +
                               " were asked for (max_trials). Raise it in the sweep file and call levin sweep again.");
     return kExitRunFailed;
   }
-  const int64_t id = store.add(parameters);
-  const Trial trial = store.trial(id);
+  const Trial trial = store.trial(*id);
   Console::instance().print(words.json ? trial_json(store, trial).dump()
-                                       : "trial " + std::to_string(id) + ": " + parameters_text(trial.parameters));
+                                       : "trial " + std::to_string(*id) + ": " + parameters_text(trial.parameters));
   return kExitOk;
 }
 

@@ -1,10 +1,38 @@
 #include "levin/cli/commands/sweep_words.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "levin/cli/commands/command_words.h"
+#include "levin/cli/sweep/sweep_options.h"
 
 namespace levin {
+
+namespace {
+
+// "--search.method=asha" or "--slots 4". Keys of `space` contain dots themselves, so they stand in the file only.
+void split_overrides(const std::vector<std::string>& words, SweepWords& read, Problems& problems) {
+  const std::vector<std::string> keys = field_names<SweepOptions>();
+  size_t k = 0;
+  while (k < words.size() && !words[k].starts_with("-")) read.names.push_back(words[k++]);
+  for (; k < words.size(); ++k) {
+    const std::string& word = words[k];
+    const size_t equals = std::min(word.find('='), word.size());
+    const std::string path = word.starts_with("--") ? word.substr(2, equals - 2) : "";
+    const std::string key = path.substr(0, path.find('.'));
+    if (key == "space" || std::find(keys.begin(), keys.end(), key) == keys.end()) {
+      read.run_words.push_back(word);
+    } else if (equals < word.size()) {
+      read.changes.push_back({path, word.substr(equals + 1)});
+    } else if (k + 1 < words.size()) {
+      read.changes.push_back({path, words[++k]});
+    } else {
+      problems.add({}, word, "no value follows. Write " + word + "=VALUE.");
+    }
+  }
+}
+
+}  // namespace
 
 SweepWords read_sweep_words(std::vector<std::string> words, bool& help, Problems& problems) {
   SweepWords read;
@@ -32,7 +60,7 @@ SweepWords read_sweep_words(std::vector<std::string> words, bool& help, Problems
     const ConfigNode* node = given.options.find(name);
     return node == nullptr ? std::string() : node->text;
   };
-  read.names = given.run;
+  split_overrides(given.run, read, problems);
   read.folder = text("folder");
   read.params = text("params");
   read.value = text("value");
@@ -42,10 +70,6 @@ SweepWords read_sweep_words(std::vector<std::string> words, bool& help, Problems
   read.prepare = text("prepare") == "true";
   read.slurm = text("slurm") == "true";
   help = given.help;
-  for (const auto& name : read.names) {
-    if (name.starts_with("--"))
-      problems.add({}, cut_text(name), "unknown option." + did_you_mean(name.substr(2), known));
-  }
   return read;
 }
 

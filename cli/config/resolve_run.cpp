@@ -90,11 +90,15 @@ void require_model(const ResolvedRun& run, Problems& problems) {
         "no model was given. Write model: {class_path: NAME} in a config file, or --model=NAME. Known: " + known + ".");
 }
 
-FitWords resolve_fit_words(const std::vector<std::string>& words, RunPlace place, Problems& problems) {
+std::vector<ConfigSource> read_fit_words(const std::vector<std::string>& words, Problems& problems) {
   std::vector<std::string> fit = {"fit"};
   fit.insert(fit.end(), words.begin(), words.end());
+  return parse_arguments(fit, field_names<TrainerOptions>(), problems).sources;
+}
+
+FitWords resolve_fit_words(const std::vector<std::string>& words, RunPlace place, Problems& problems) {
   FitWords result;
-  result.sources = parse_arguments(fit, field_names<TrainerOptions>(), problems).sources;
+  result.sources = read_fit_words(words, problems);
   if (!problems.empty()) return result;
   result.run = resolve_run(result.sources, place, problems);
   require_model(result.run, problems);

@@ -28,6 +28,9 @@ enum class RunPlace { here, elsewhere, before };
 /// A run needs a model: its absence is a problem, unless a file could not be read.
 void require_model(const ResolvedRun& run, Problems& problems);
 
+/// The files and overrides that "levin fit" would read from these words.
+[[nodiscard]] std::vector<ConfigSource> read_fit_words(const std::vector<std::string>& words, Problems& problems);
+
 struct FitWords {
   std::vector<ConfigSource> sources = {};  // the files and overrides, as written
   ResolvedRun run = {};

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 
 #include "levin/cli/runs/run_alive.h"
@@ -309,6 +310,16 @@ FoundRuns find_run_folders(const std::string& folder) {
   search(fs::path(folder), 0, found);
   std::sort(found.folders.begin(), found.folders.end(), natural_less);
   return found;
+}
+
+std::vector<std::string> distinct_folders(const std::vector<std::string>& folders) {
+  std::vector<std::string> once;
+  std::set<fs::path> seen;
+  for (const auto& folder : folders) {
+    std::error_code code;
+    if (seen.insert(fs::weakly_canonical(folder, code)).second) once.push_back(folder);
+  }
+  return once;
 }
 
 RunRecord read_run_record(const std::string& folder) {

@@ -112,6 +112,9 @@ struct FoundRuns {
 /// followed. Throws Error if `folder` does not exist.
 [[nodiscard]] FoundRuns find_run_folders(const std::string& folder);
 
+/// Without folders that an earlier path already names.
+[[nodiscard]] std::vector<std::string> distinct_folders(const std::vector<std::string>& folders);
+
 /// Whether `folder` itself is one.
 [[nodiscard]] bool is_run_folder(const std::string& folder);
 

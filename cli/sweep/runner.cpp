@@ -1,10 +1,11 @@
 #include "levin/cli/sweep/runner.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <map>
 #include <set>
-#include <thread>
 
 #include "levin/cli/sweep/make_searcher.h"
 #include "levin/cli/sweep/sweep_lock.h"
@@ -20,6 +21,7 @@
 #include "levin/core/short_number.h"
 #include "levin/core/stop_signal.h"
 #include "levin/core/wall_clock.h"
+#include "levin/strategies/launch/launcher_signals.h"
 
 namespace levin {
 
@@ -27,7 +29,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenSweepLooks(30);
+using Clock = std::chrono::steady_clock;
+
+// The end of a trial is noticed at once, by its signal; what other processes add or end, after this time.
+constexpr std::chrono::milliseconds kBetweenSweepLooks(200);
+constexpr std::chrono::seconds kBetweenNotes(5);  // of the time that the sweep has run
 constexpr size_t kErrorLines = 8;
 
 class Runner {
@@ -43,14 +49,21 @@ class Runner {
  private:
   void recover();
   void settle(const Trial& trial, std::optional<int> status);
+  void take_value(const Trial& trial, const TrialOutcome& outcome, double now);
   void fail(const Trial& trial, const std::string& error, bool may_retry);
   void note_unlogged(const Trial& trial, const std::string& error);
   [[nodiscard]] std::vector<Trial> running_trials();
   void settle_ended();
+  void end_overdue();
+  [[nodiscard]] std::string time_limit_text() const;
+  [[nodiscard]] std::optional<Clock::time_point> end_of_grace() const;
   [[nodiscard]] bool fill_slots();
   [[nodiscard]] bool begin_next(const std::vector<Trial>& trials);
-  void start(const Trial& waiting, int64_t slot);
-  void stop_all(const std::string& reason);
+  void start(int64_t id, int64_t slot);
+  void wait();
+  void stop_all(int signal_number, const std::string& reason);
+  void pass_on(int signal_number);
+  void kill_all(const std::string& reason);
   void show();
   void say(const Trial& trial, const std::string& what);
   [[nodiscard]] bool out_of_time() const;
@@ -59,14 +72,19 @@ class Runner {
   std::string program_;
   int64_t only_;
   std::unique_ptr<Searcher> searcher_;
+  LauncherSignals signals_;
+  StopRequests stops_;
+  int signal_number_ = 0;            // the first that asks to stop
   std::set<int64_t> children_ = {};  // process ids; other running trials were begun by an earlier sweep
+  // Trials that have reached max_trial_time, and when they are killed; unset: never.
+  std::map<int64_t, std::optional<Clock::time_point>> overdue_ = {};
   int64_t failures_in_a_row_ = 0;
   std::string last_problem_ = "";
   std::string unlogged_ = "";  // no trial can be ranked: why
   bool stopping_ = false;
   double elapsed_before_ = 0;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point noted_ = begin_;
+  Clock::time_point begin_ = Clock::now();
+  Clock::time_point noted_ = begin_;
   double elapsed_ = 0;
 };
 
@@ -106,43 +124,70 @@ void Runner::fail(const Trial& trial, const std::string& error, bool may_retry) 
 void Runner::note_unlogged(const Trial& trial, const std::string& error) {
   if (any_has_value(store_.trials())) return fail(trial, error, /*may_retry=*/false);
   unlogged_ = "trial " + std::to_string(trial.id) + ": " + error;
-  store_.put_back(trial.id);
+  store_.put_back(trial.id, seconds_since_1970());
+}
+
+// When a trial ended that an earlier sweep had started: when it last wrote to its output.
+double last_sign_of_life(const Trial& trial, const std::string& output) {
+  std::error_code code;
+  const auto written = fs::last_write_time(output, code);
+  if (code) return trial.launched;
+  const auto ago = fs::file_time_type::clock::now() - written;
+  return seconds_since_1970() - std::chrono::duration<double>(ago).count();
+}
+
+std::string Runner::time_limit_text() const {
+  return readable_duration(*store_.options().max_trial_time) + " (max_trial_time)";
+}
+
+void Runner::take_value(const Trial& trial, const TrialOutcome& outcome, double now) {
+  const bool higher = trial.target > 0 && trial.target < store_.plan().max_resource;
+  store_.record_result(trial.id, {trial.target, outcome.value, outcome.checkpoint, outcome.checkpoint_step},
+                       outcome.finished, higher, now);
+  failures_in_a_row_ = 0;
+  if (Console::instance().is_terminal()) return;
+  const std::string what = store_.options().metric + " " + short_number(outcome.value);
+  const std::string unit = store_.options().search.resource == Resource::epochs ? "epoch" : "step";
+  say(trial, trial.target > 0 ? what + " after " + count_of(trial.target, unit) : what);
 }
 
 void Runner::settle(const Trial& trial, std::optional<int> status) {
-  const TrialOutcome outcome = read_outcome(store_, trial);
+  const bool overdue = overdue_.erase(trial.id) > 0;
+  const std::string output = (fs::path(store_.trial_folder(trial.id)) / "output.log").string();
+  const double now = status ? seconds_since_1970() : last_sign_of_life(trial, output);
+  const TrialOutcome outcome = read_outcome(store_, trial, /*ends=*/overdue);
   switch (outcome.kind) {
-    case TrialOutcome::Kind::value: {
-      const bool higher = trial.target > 0 && trial.target < store_.plan().max_resource;
-      store_.record_result(trial.id, {trial.target, outcome.value}, outcome.finished, higher, seconds_since_1970());
-      failures_in_a_row_ = 0;
-      if (Console::instance().is_terminal()) return;
-      const std::string what = store_.options().metric + " " + short_number(outcome.value);
-      const std::string unit = store_.options().search.resource == Resource::epochs ? "epoch" : "step";
-      return say(trial, trial.target > 0 ? what + " after " + count_of(trial.target, unit) : what);
-    }
-    case TrialOutcome::Kind::stopped: return store_.put_back(trial.id);
-    case TrialOutcome::Kind::failed: return fail(trial, outcome.error, /*may_retry=*/true);
-    case TrialOutcome::Kind::unlogged: return note_unlogged(trial, outcome.error);
+    case TrialOutcome::Kind::value: return take_value(trial, outcome, now);
+    case TrialOutcome::Kind::stopped: return store_.put_back(trial.id, now);
+    case TrialOutcome::Kind::failed: return fail(trial, outcome.error, /*may_retry=*/!overdue);
+    case TrialOutcome::Kind::unlogged:
+      if (!overdue) return note_unlogged(trial, outcome.error);
+      return fail(trial, "it was stopped after " + time_limit_text() + ": " + outcome.error, /*may_retry=*/false);
     case TrialOutcome::Kind::lost: break;
   }
-  if (!status) return store_.put_back(trial.id);
-  const bool stopped_early = *status == kExitInterrupted || *status == kExitTerminated || *status == kExitHangup;
-  if (stopped_early && (stopping_ || stop_signal() != 0)) return store_.put_back(trial.id);  // before its first batch
-  const std::string output = (fs::path(store_.trial_folder(trial.id)) / "output.log").string();
+  if (overdue && !stopping_) {
+    return fail(trial, "it has no result after " + time_limit_text() + "; its output is in " + output,
+                /*may_retry=*/false);
+  }
+  const bool by_stop_signal =
+      status && (*status == kExitInterrupted || *status == kExitTerminated || *status == kExitHangup);
+  for (int k = 0; by_stop_signal && signal_number_ == 0 && k < 3; ++k)
+    wait();  // it may be on its way to this process too
+  if (!status || stopping_ || (by_stop_signal && signal_number_ != 0)) return store_.put_back(trial.id, now);
   std::string error;
   for (const auto& line : last_lines(output, kErrorLines)) error += line + "\n";
-  if (*status > 128 && !stopped_early) error += "killed by signal " + std::to_string(*status - 128) + "\n";
+  if (*status > 128 && !by_stop_signal) error += "killed by signal " + std::to_string(*status - 128) + "\n";
   error += "exit status " + std::to_string(*status) + "; its output is in " + output;
   fail(trial, error, *status != kExitBadConfig);
 }
 
 // Those that this runner is for.
 std::vector<Trial> Runner::running_trials() {
-  std::vector<Trial> trials = store_.trials();
-  std::erase_if(trials, [&](const Trial& trial) {
-    return trial.state != TrialState::running || (only_ >= 0 && trial.id != only_);
-  });
+  std::vector<Trial> trials;
+  for (const Trial& trial : store_.trials()) {
+    const bool is_mine = only_ < 0 || trial.id == only_;
+    if (trial.state == TrialState::running && is_mine) trials.push_back(trial);
+  }
   return trials;
 }
 
@@ -159,12 +204,36 @@ void Runner::settle_ended() {
   }
 }
 
-void Runner::start(const Trial& waiting, int64_t slot) {
-  if (!store_.take(waiting.id, slot, seconds_since_1970())) return;
-  const Trial trial = store_.trial(waiting.id);
-  make_folder(store_.trial_folder(trial.id));
-  const int64_t pid = start_trial(trial_command(store_, program_, trial, only_ >= 0),
-                                  [&](int64_t id, const std::string& name) { store_.set_process(trial.id, id, name); });
+std::optional<Clock::time_point> Runner::end_of_grace() const {
+  const double grace = store_.plan().stop_grace.count();
+  if (grace <= 0) return std::nullopt;
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(std::min(grace, 1e9)));
+}
+
+// Stops trials that have run for max_trial_time, and kills those that do not end then.
+void Runner::end_overdue() {
+  const auto& limit = store_.options().max_trial_time;
+  if (!limit) return;
+  const double now = seconds_since_1970();
+  for (const Trial& trial : running_trials()) {
+    if (trial.pid <= 0 || trial.ran + now - trial.launched < limit->count()) continue;
+    const auto [known, is_new] = overdue_.try_emplace(trial.id, end_of_grace());
+    if (is_new) {
+      say(trial, "is stopped after " + time_limit_text());
+      ::kill(static_cast<pid_t>(trial.pid), SIGTERM);
+    } else if (known->second && Clock::now() >= *known->second) {
+      kill_trial(trial.pid);
+    }
+  }
+}
+
+void Runner::start(int64_t id, int64_t slot) {
+  if (!store_.take(id, slot, seconds_since_1970())) return;
+  const Trial trial = store_.trial(id);
+  make_folder(store_.trial_folder(id));
+  const int64_t pid =
+      start_trial(trial_command(store_, program_, trial, only_ >= 0),
+                  [&](int64_t process, const std::string& name) { store_.set_process(id, process, name); });
   children_.insert(pid);
 }
 
@@ -172,14 +241,22 @@ void Runner::start(const Trial& waiting, int64_t slot) {
 bool Runner::begin_next(const std::vector<Trial>& trials) {
   const SearchStep step = searcher_->next(trials);
   switch (step.kind) {
-    case SearchStep::Kind::begin: store_.add(step.parameters, step.target, step.bracket); return true;
+    case SearchStep::Kind::begin: {
+      const auto number = std::ssize(trials);  // another process may have added a trial meanwhile: decide again
+      (void)store_.add([&](int64_t id) {
+        return id == number ? std::optional(SweepStore::NewTrial{step.parameters, step.target, step.bracket})
+                            : std::nullopt;
+      });
+      return true;
+    }
     case SearchStep::Kind::continue_: {
       const Trial& trial = trials[static_cast<size_t>(step.trial)];
       if (!trial.finished) {
         store_.go_on(step.trial, step.target);
       } else {  // it has ended by itself, so more resources change nothing
-        store_.record_result(step.trial, {step.target, *trial.value()}, true, step.target < store_.plan().max_resource,
-                             seconds_since_1970());
+        RungResult same = trial.rungs.back();
+        same.resource = step.target;
+        store_.record_result(step.trial, same, true, step.target < store_.plan().max_resource, seconds_since_1970());
       }
       return true;
     }
@@ -190,18 +267,18 @@ bool Runner::begin_next(const std::vector<Trial>& trials) {
 // False if nothing runs and nothing is left to do.
 bool Runner::fill_slots() {
   while (true) {
-    const std::vector<Trial> trials = store_.trials();
+    const std::vector<Trial>& trials = store_.trials();
     std::set<int64_t> used;
-    const Trial* waiting = nullptr;
+    std::optional<int64_t> waiting;
     for (const Trial& trial : trials) {
       if (only_ >= 0 && trial.id != only_) continue;
       if (trial.state == TrialState::running) used.insert(trial.slot);
-      if (trial.state == TrialState::waiting && waiting == nullptr) waiting = &trial;
+      if (trial.state == TrialState::waiting && !waiting) waiting = trial.id;
     }
     const bool ends = out_of_time() || failures_in_a_row_ >= store_.options().max_failures;
     const int64_t slots = only_ >= 0 ? 1 : store_.options().slots;
     if (ends || std::ssize(used) >= slots) return !used.empty();
-    if (waiting != nullptr) {
+    if (waiting) {
       int64_t slot = 0;
       while (used.contains(slot)) ++slot;
       start(*waiting, slot);
@@ -212,28 +289,55 @@ bool Runner::fill_slots() {
   }
 }
 
-void Runner::stop_all(const std::string& reason) {
+void Runner::wait() {
+  const auto number = signals_.wait(kBetweenSweepLooks);
+  if (number && *number != SIGCHLD) pass_on(*number);
+}
+
+// To the running trials: once for every signal; one that is repeated kills them.
+void Runner::pass_on(int signal_number) {
+  if (signal_number_ == 0) signal_number_ = signal_number;
+  const StopRequests::Kind kind = stops_.note(signal_number);
+  if (kind == StopRequests::Kind::again && signal_number != SIGUSR1) {  // a scheduler repeats its warning
+    return kill_all(stop_signal_name(signal_number) + " came again");
+  }
+  if (kind != StopRequests::Kind::first) return;
+  for (const Trial& trial : running_trials()) {
+    if (is_alive(trial.pid, trial.process)) ::kill(static_cast<pid_t>(trial.pid), signal_number);
+  }
+}
+
+void Runner::kill_all(const std::string& reason) {
+  for (const Trial& trial : running_trials()) {
+    if (!children_.contains(trial.pid) && !is_alive(trial.pid, trial.process)) continue;
+    say(trial, "is killed, as " + reason + "; it continues from its last checkpoint");
+    kill_trial(trial.pid);
+  }
+}
+
+// Returns when no trial runs: those that do not end within stop_grace are killed.
+void Runner::stop_all(int signal_number, const std::string& reason) {
   stopping_ = true;
-  std::vector<Trial> running = running_trials();
-  if (!running.empty()) {
+  if (!running_trials().empty()) {
     Console::instance().print("Stopping the running trials at a checkpoint (" + reason + ") …");
   }
-  for (const Trial& trial : running) {
-    if (is_alive(trial.pid, trial.process)) ::kill(static_cast<pid_t>(trial.pid), SIGINT);
-  }
-  while (!running.empty()) {
-    settle_ended();
-    running = running_trials();
-    if (!running.empty()) std::this_thread::sleep_for(kBetweenSweepLooks);
+  if (signal_number_ == 0) pass_on(signal_number);  // otherwise it has been passed on
+  auto deadline = end_of_grace();
+  for (settle_ended(); !running_trials().empty(); settle_ended()) {
+    wait();
+    if (!deadline || Clock::now() < *deadline) continue;
+    kill_all("it has not stopped within " + readable_duration(store_.plan().stop_grace) + " (trainer.stop_grace)");
+    deadline.reset();
   }
 }
 
 void Runner::show() {
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = Clock::now();
   elapsed_ = elapsed_before_ + std::chrono::duration<double>(now - begin_).count();
-  if (now - noted_ < std::chrono::seconds(1)) return;
-  noted_ = now;
-  if (only_ < 0) store_.set_elapsed(elapsed_);
+  if (only_ < 0 && now - noted_ >= kBetweenNotes) {
+    noted_ = now;
+    store_.set_elapsed(elapsed_);
+  }
   if (!Console::instance().is_terminal()) return;
   Console::instance().live(progress_text(store_, store_.trials(), searcher_->total(), elapsed_));
 }
@@ -241,22 +345,23 @@ void Runner::show() {
 SweepResult Runner::run() {
   std::optional<SweepLock> lock;
   if (only_ < 0) lock.emplace(store_.folder());
-  const StopSignalScope signals;
-  elapsed_before_ = store_.elapsed();
+  elapsed_ = elapsed_before_ = store_.elapsed();
   recover();
   SweepResult result;
   while (true) {
-    if (const int number = stop_signal(); number != 0) {
-      stop_all(stop_signal_name(number));
-      result = {SweepEnd::stopped, number, ""};
+    if (signal_number_ != 0) {
+      stop_all(signal_number_, stop_signal_name(signal_number_));
+      result = {SweepEnd::stopped, signal_number_, ""};
       break;
     }
     settle_ended();
     if (!unlogged_.empty()) {
-      stop_all("the metric is not logged");
+      stop_all(SIGTERM, "the metric is not logged");
       result = {SweepEnd::unlogged_metric, 0, unlogged_};
       break;
     }
+    if (signal_number_ != 0) continue;  // no trial starts any more
+    end_overdue();
     if (!fill_slots()) {
       if (failures_in_a_row_ >= store_.options().max_failures) {
         result = {SweepEnd::too_many_failures, 0, last_problem_};
@@ -266,7 +371,7 @@ SweepResult Runner::run() {
       break;
     }
     show();
-    std::this_thread::sleep_for(kBetweenSweepLooks);
+    wait();
   }
   Console::instance().live("");
   if (only_ < 0) store_.set_elapsed(elapsed_);

@@ -19,6 +19,12 @@ std::string lock_file(const std::string& folder) {
   return folder + "/sweep.lock";
 }
 
+int open_lock(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) throw Error("sweep: cannot write " + path + ": " + system_error_text(errno) + ".");
+  return fd;
+}
+
 // A child that has not begun its program yet holds a copy of the lock for a moment.
 bool lock_within_a_second(int fd) {
   for (int attempt = 0; attempt < 20; ++attempt) {
@@ -32,8 +38,7 @@ bool lock_within_a_second(int fd) {
 
 SweepLock::SweepLock(const std::string& folder) {
   const std::string path = lock_file(folder);
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd_ < 0) throw Error("sweep: cannot write " + path + ": " + system_error_text(errno) + ".");
+  fd_ = open_lock(path);
   if (!lock_within_a_second(fd_)) {
     ::close(fd_);
     std::string holder;
@@ -44,6 +49,12 @@ SweepLock::SweepLock(const std::string& folder) {
   const std::string text = std::to_string(::getpid()) + "\n";
   (void)!::ftruncate(fd_, 0);
   (void)!::write(fd_, text.data(), text.size());
+}
+
+std::unique_ptr<SweepLock> SweepLock::try_take(const std::string& folder) {
+  const int fd = open_lock(lock_file(folder));
+  std::unique_ptr<SweepLock> lock(new SweepLock(fd));  // closes it in any case
+  return ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? std::move(lock) : nullptr;
 }
 
 SweepLock::~SweepLock() {

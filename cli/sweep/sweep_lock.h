@@ -2,6 +2,7 @@
 // process ends, however it ends.
 #pragma once
 
+#include <memory>
 #include <string>
 
 namespace levin {
@@ -10,6 +11,8 @@ class SweepLock {
  public:
   /// Throws Error naming the process that runs the sweep.
   explicit SweepLock(const std::string& folder);
+  /// Null if another process holds it.
+  [[nodiscard]] static std::unique_ptr<SweepLock> try_take(const std::string& folder);
   ~SweepLock();
   SweepLock(const SweepLock&) = delete;
   SweepLock& operator=(const SweepLock&) = delete;
@@ -18,6 +21,7 @@ class SweepLock {
   [[nodiscard]] static bool is_held(const std::string& folder);
 
  private:
+  explicit SweepLock(int fd) : fd_(fd) {}
   int fd_ = -1;
 };
 

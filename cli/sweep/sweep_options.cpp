@@ -59,8 +59,10 @@ SweepFile read_sweep_node(const ConfigNode& node, const std::string& name, Probl
 
 }  // namespace
 
-SweepFile read_sweep_file(const std::string& path, Problems& problems) {
-  const ConfigNode node = read_yaml_file(path, problems);
+SweepFile read_sweep_file(const std::string& path, const std::vector<Override>& changes, Problems& problems) {
+  ConfigNode node = read_yaml_file(path, problems);
+  if (!problems.empty()) return {};
+  for (const Override& change : changes) apply_override(node, change, problems);
   if (!problems.empty()) return {};
   return read_sweep_node(node, std::filesystem::path(path).stem().string(), problems);
 }

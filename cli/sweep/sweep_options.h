@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "levin/cli/config/merge.h"
 #include "levin/cli/sweep/range.h"
 #include "levin/core/duration.h"
 #include "levin/core/fields.h"
@@ -21,6 +23,7 @@ namespace levin {
 enum class SearchMethod { grid, random, sobol, asha, hyperband, ask };
 enum class SweepMode { min, max };
 enum class Resource { epochs, steps };
+enum class RankBy { last, best };
 
 template <>
 struct EnumNames<SearchMethod> {
@@ -36,6 +39,11 @@ struct EnumNames<SweepMode> {
 template <>
 struct EnumNames<Resource> {
   static constexpr std::array names{std::pair{"epochs", Resource::epochs}, std::pair{"steps", Resource::steps}};
+};
+
+template <>
+struct EnumNames<RankBy> {
+  static constexpr std::array names{std::pair{"last", RankBy::last}, std::pair{"best", RankBy::best}};
 };
 
 struct SearchOptions {
@@ -66,8 +74,10 @@ struct SweepOptions {
   std::string folder = "";
   std::string metric = "";
   SweepMode mode = SweepMode::min;
+  RankBy rank_by = RankBy::last;
   std::optional<int64_t> max_trials = std::nullopt;
   std::optional<Seconds> max_time = std::nullopt;
+  std::optional<Seconds> max_trial_time = std::nullopt;
   int64_t slots = 1;
   int64_t cores_per_slot = 0;
   int64_t gpus_per_slot = 0;
@@ -85,8 +95,14 @@ struct SweepOptions {
         field("folder", &O::folder, "where the sweep keeps its files; empty: the sweep file's name"),
         field("metric", &O::metric, "logged metric that ranks the trials").not_empty(),
         field("mode", &O::mode, "min or max: which value of the metric is best"),
+        field("rank_by", &O::rank_by,
+              "which value of the metric ranks a trial: last, the one at its end; or best, whose weights a "
+              "ModelCheckpoint of the run has saved"),
         field("max_trials", &O::max_trials, "trials in total; null: all points of a grid, all brackets of hyperband"),
         field("max_time", &O::max_time, "no trial begins after this time; null: no limit"),
+        field("max_trial_time", &O::max_trial_time,
+              "a trial that has run this long is stopped at a checkpoint, and its value counts; null: no limit")
+            .check([](const std::optional<Seconds>& time) { return !time || time->count() > 0; }, "> 0"),
         field("slots", &O::slots, "trials that run at the same time").min(1).max(1024),
         field("cores_per_slot", &O::cores_per_slot, "cores of each trial; 0: the usable ones divided by the slots")
             .min(0),
@@ -104,8 +120,10 @@ struct SweepFile {
   std::string name = "";  // the file's, without its ending
 };
 
-/// Reads the file and checks all that concerns it alone; everything wrong becomes a problem.
-[[nodiscard]] SweepFile read_sweep_file(const std::string& path, Problems& problems);
+/// Reads the file, applies `changes` to its keys, and checks all that concerns it alone; everything wrong becomes a
+/// problem.
+[[nodiscard]] SweepFile read_sweep_file(const std::string& path, const std::vector<Override>& changes,
+                                        Problems& problems);
 
 /// The same from its text.
 [[nodiscard]] SweepFile read_sweep_text(const std::string& text, const std::string& name, Problems& problems);

@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kFormat = "1";
+constexpr const char* kFormat = "2";
+constexpr const char* kFirstFormat = "1";  // without kNewColumns
 
 // Several processes may use one sweep: each waits this long for another.
 constexpr Seconds kPatience{30};
@@ -36,6 +37,17 @@ CREATE TABLE attempts (
   trial INTEGER NOT NULL REFERENCES trials(id), number INTEGER NOT NULL, pid INTEGER NOT NULL, process TEXT NOT NULL,
   result TEXT NOT NULL DEFAULT '', PRIMARY KEY (trial, number));
 )";
+
+constexpr const char* kNewColumns = R"(
+ALTER TABLE trials ADD COLUMN launched REAL NOT NULL DEFAULT 0;
+ALTER TABLE trials ADD COLUMN ran REAL NOT NULL DEFAULT 0;
+ALTER TABLE rungs ADD COLUMN checkpoint TEXT NOT NULL DEFAULT '';
+ALTER TABLE rungs ADD COLUMN checkpoint_step INTEGER NOT NULL DEFAULT -1;
+)";
+
+// Adds the time since the launch of a running trial.
+constexpr const char* kAddTime =
+    "ran = ran + CASE WHEN state = 'running' AND launched > 0 THEN max(0, ? - launched) ELSE 0 END";
 
 constexpr std::array kStates{TrialState::waiting, TrialState::running, TrialState::paused, TrialState::completed,
                              TrialState::failed};
@@ -104,11 +116,13 @@ SweepStore SweepStore::create(const std::string& folder, const Plan& plan) {
     SqliteFile database(unfinished, kPatience);
     SqliteTransaction all(database);
     database.execute(kSchema);
+    database.execute(kNewColumns);
     put(database, "format", kFormat);
     put(database, "name", plan.name);
     put(database, "sweep", plan.sweep);
     put(database, "working_folder", plan.working_folder);
     put(database, "max_resource", std::to_string(plan.max_resource));
+    put(database, "stop_grace", number_text(plan.stop_grace.count()));
     put(database, "elapsed", "0");
     all.commit();
   }
@@ -125,7 +139,18 @@ SweepStore::SweepStore(const std::string& folder) : folder_(folder) {
   }
   database_ = std::make_shared<SqliteFile>(file_of(folder), kPatience);
   database_->execute("PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL;");
+  upgrade();
   read_plan();
+}
+
+// A sweep of an earlier version continues; which checkpoints its values belong to was not recorded.
+void SweepStore::upgrade() {
+  if (get(*database_, "format") != kFirstFormat) return;
+  SqliteTransaction all(*database_);
+  if (get(*database_, "format") != kFirstFormat) return;  // another process was faster
+  database_->execute(kNewColumns);
+  put(*database_, "format", kFormat);
+  all.commit();
 }
 
 void SweepStore::read_plan() {
@@ -141,6 +166,8 @@ void SweepStore::read_plan() {
   if (!detail::parse_int(most, plan_.max_resource)) {
     refuse_damaged(folder_, "its max_resource is \"" + cut_text(most) + "\", which is no whole number");
   }
+  double grace = 0;
+  if (detail::parse_double(ConfigNode::scalar(get(*database_, "stop_grace")), grace)) plan_.stop_grace = Seconds(grace);
   Problems problems;
   const SweepFile file = read_sweep_text(plan_.sweep, plan_.name, problems);
   problems.throw_if_any();
@@ -159,54 +186,55 @@ std::string SweepStore::trial_folder(int64_t id) const {
   return (fs::path(folder_) / "trials" / name.data()).string();
 }
 
-std::vector<Trial> SweepStore::read_trials(const std::string& condition) {
-  std::vector<Trial> trials;
-  SqliteStatement row =
-      query(*database_,
-            "SELECT id, state, bracket, target, finished, slot, launches, failures, error, pid, process, "
-            "started, ended FROM trials " +
-                condition + " ORDER BY id");
+void SweepStore::read_trials() {
+  trials_.clear();
+  SqliteStatement row = query(*database_,
+                              "SELECT id, state, bracket, target, finished, slot, launches, failures, error, pid, "
+                              "process, started, ended, launched, ran FROM trials ORDER BY id");
   while (row.step()) {
-    trials.push_back({.id = row.integer(0),
-                      .state = state_of(row.text(1)),
-                      .bracket = row.integer(2),
-                      .target = row.integer(3),
-                      .finished = row.integer(4) != 0,
-                      .slot = row.integer(5),
-                      .launches = row.integer(6),
-                      .failures = row.integer(7),
-                      .error = row.text(8),
-                      .pid = row.integer(9),
-                      .process = row.text(10),
-                      .started = row.number(11),
-                      .ended = row.number(12)});
+    if (row.integer(0) != std::ssize(trials_)) {
+      refuse_damaged(folder_, "it has no trial " + std::to_string(trials_.size()));
+    }
+    trials_.push_back({.id = row.integer(0),
+                       .state = state_of(row.text(1)),
+                       .bracket = row.integer(2),
+                       .target = row.integer(3),
+                       .finished = row.integer(4) != 0,
+                       .slot = row.integer(5),
+                       .launches = row.integer(6),
+                       .failures = row.integer(7),
+                       .error = row.text(8),
+                       .pid = row.integer(9),
+                       .process = row.text(10),
+                       .started = row.number(11),
+                       .ended = row.number(12),
+                       .launched = row.number(13),
+                       .ran = row.number(14)});
   }
-  return trials;
+  SqliteStatement parameter = query(*database_, "SELECT trial, path, value FROM parameters ORDER BY trial, position");
+  while (parameter.step()) {
+    trial_of(trials_, folder_, parameter.integer(0)).parameters.emplace_back(parameter.text(1), parameter.text(2));
+  }
+  SqliteStatement rung =
+      query(*database_, "SELECT trial, resource, value, checkpoint, checkpoint_step FROM rungs ORDER BY trial, rung");
+  while (rung.step()) {
+    trial_of(trials_, folder_, rung.integer(0))
+        .rungs.push_back({rung.integer(1), rung.number(2), rung.text(3), rung.integer(4)});
+  }
 }
 
-std::vector<Trial> SweepStore::trials() {
-  // One transaction, so that all tables are of the same moment.
-  database_->execute("BEGIN");
-  std::vector<Trial> trials = read_trials("");
-  for (int64_t k = 0; k < std::ssize(trials); ++k) {
-    if (trials[static_cast<size_t>(k)].id != k) refuse_damaged(folder_, "it has no trial " + std::to_string(k));
-  }
-  {
-    SqliteStatement row = query(*database_, "SELECT trial, path, value FROM parameters ORDER BY trial, position");
-    while (row.step()) {
-      trial_of(trials, folder_, row.integer(0)).parameters.emplace_back(row.text(1), row.text(2));
-    }
-    SqliteStatement rungs = query(*database_, "SELECT trial, resource, value FROM rungs ORDER BY trial, rung");
-    while (rungs.step()) {
-      trial_of(trials, folder_, rungs.integer(0)).rungs.push_back({rungs.integer(1), rungs.number(2)});
-    }
-  }
-  database_->execute("COMMIT");
-  return trials;
+const std::vector<Trial>& SweepStore::trials() {
+  if (read_version_ == database_->version()) return trials_;
+  SqliteTransaction same_moment(*database_, /*only_reads=*/true);
+  read_version_.reset();
+  read_trials();
+  read_version_ = database_->version();
+  same_moment.commit();
+  return trials_;
 }
 
 Trial SweepStore::trial(int64_t id) {
-  const auto all = trials();
+  const std::vector<Trial>& all = trials();
   if (id < 0 || id >= std::ssize(all)) {
     throw Error("sweep: there is no trial " + std::to_string(id) + " in " + folder_ + ", which has " +
                 (all.empty() ? "none yet." : "0 to " + std::to_string(all.size() - 1) + "."));
@@ -214,13 +242,16 @@ Trial SweepStore::trial(int64_t id) {
   return all[static_cast<size_t>(id)];
 }
 
-int64_t SweepStore::add(const Parameters& parameters, int64_t target, int64_t bracket) {
+std::optional<int64_t> SweepStore::add(const std::function<std::optional<NewTrial>(int64_t id)>& propose) {
   SqliteTransaction all(*database_);
   const int64_t id = database_->integer_of("SELECT count(*) FROM trials").value_or(0);
-  query(*database_, "INSERT INTO trials (id, state, bracket, target) VALUES (?, 'waiting', ?, ?)", id, bracket, target)
+  const std::optional<NewTrial> trial = propose(id);
+  if (!trial) return std::nullopt;
+  query(*database_, "INSERT INTO trials (id, state, bracket, target) VALUES (?, 'waiting', ?, ?)", id, trial->bracket,
+        trial->target)
       .run();
   int64_t position = 0;
-  for (const auto& [path, value] : parameters) {
+  for (const auto& [path, value] : trial->parameters) {
     query(*database_, "INSERT INTO parameters VALUES (?, ?, ?, ?)", id, position++, path, value).run();
   }
   all.commit();
@@ -236,8 +267,8 @@ bool SweepStore::take(int64_t id, int64_t slot, double now) {
   SqliteTransaction all(*database_);
   query(*database_,
         "UPDATE trials SET state = 'running', slot = ?, launches = launches + 1, pid = 0, process = '', "
-        "started = CASE WHEN started = 0 THEN ? ELSE started END WHERE id = ? AND state = 'waiting'",
-        slot, now, id)
+        "launched = ?, started = CASE WHEN started = 0 THEN ? ELSE started END WHERE id = ? AND state = 'waiting'",
+        slot, now, now, id)
       .run();
   if (database_->changes() == 0) return false;
   query(*database_, "INSERT INTO attempts SELECT id, launches, 0, '', '' FROM trials WHERE id = ?", id).run();
@@ -256,21 +287,29 @@ void SweepStore::set_process(int64_t id, int64_t pid, const std::string& process
   all.commit();
 }
 
-void SweepStore::put_back(int64_t id) {
+void SweepStore::put_back(int64_t id, double now) {
   SqliteTransaction all(*database_);
   note_result(*database_, id, "stopped");
-  query(*database_, "UPDATE trials SET state = 'waiting', pid = 0 WHERE id = ? AND state = 'running'", id).run();
+  query(
+      *database_,
+      std::string("UPDATE trials SET ") + kAddTime + ", state = 'waiting', pid = 0 WHERE id = ? AND state = 'running'",
+      now, id)
+      .run();
   all.commit();
 }
 
 void SweepStore::record_result(int64_t id, const RungResult& result, bool finished, bool higher, double now) {
   SqliteTransaction all(*database_);
-  query(*database_, "INSERT INTO rungs SELECT ?, (SELECT count(*) FROM rungs WHERE trial = ?), ?, ?, ?", id, id,
-        result.resource, result.value, now)
+  query(*database_,
+        "INSERT INTO rungs (trial, rung, resource, value, ended, checkpoint, checkpoint_step) "
+        "SELECT ?, (SELECT count(*) FROM rungs WHERE trial = ?), ?, ?, ?, ?, ?",
+        id, id, result.resource, result.value, now, result.checkpoint, result.checkpoint_step)
       .run();
   note_result(*database_, id, "value");
-  query(*database_, "UPDATE trials SET state = ?, finished = ?, pid = 0, error = '', ended = ? WHERE id = ?",
-        std::string(word(higher ? TrialState::paused : TrialState::completed)), int64_t{finished}, now, id)
+  query(*database_,
+        std::string("UPDATE trials SET ") + kAddTime +
+            ", state = ?, finished = ?, pid = 0, error = '', ended = ? WHERE id = ?",
+        now, std::string(word(higher ? TrialState::paused : TrialState::completed)), int64_t{finished}, now, id)
       .run();
   all.commit();
 }
@@ -278,8 +317,10 @@ void SweepStore::record_result(int64_t id, const RungResult& result, bool finish
 void SweepStore::record_failure(int64_t id, const std::string& error, bool again, double now) {
   SqliteTransaction all(*database_);
   note_result(*database_, id, error);
-  query(*database_, "UPDATE trials SET state = ?, failures = failures + 1, error = ?, pid = 0, ended = ? WHERE id = ?",
-        std::string(word(again ? TrialState::waiting : TrialState::failed)), error, now, id)
+  query(*database_,
+        std::string("UPDATE trials SET ") + kAddTime +
+            ", state = ?, failures = failures + 1, error = ?, pid = 0, ended = ? WHERE id = ?",
+        now, std::string(word(again ? TrialState::waiting : TrialState::failed)), error, now, id)
       .run();
   all.commit();
 }
@@ -292,7 +333,8 @@ bool SweepStore::tell(int64_t id, double value, double now) {
         now, now, id)
       .run();
   if (database_->changes() == 0) return false;
-  query(*database_, "INSERT INTO rungs VALUES (?, 0, 0, ?, ?)", id, value, now).run();
+  query(*database_, "INSERT INTO rungs (trial, rung, resource, value, ended) VALUES (?, 0, 0, ?, ?)", id, value, now)
+      .run();
   all.commit();
   return true;
 }

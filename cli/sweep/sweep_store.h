@@ -1,8 +1,11 @@
 // The state of a sweep, in FOLDER/sweep.sqlite. Every change is one transaction.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "levin/cli/sweep/sweep_options.h"
@@ -16,9 +19,16 @@ class SweepStore {
   /// What a sweep was begun with.
   struct Plan {
     std::string name = "";
-    std::string sweep = "";           // the sweep's file, as YAML; without `run`
-    std::string working_folder = "";  // of the trials
-    int64_t max_resource = 0;         // of asha and hyperband
+    std::string sweep = "";            // the sweep's file, as YAML; without `run`
+    std::string working_folder = "";   // of the trials
+    int64_t max_resource = 0;          // of asha and hyperband
+    Seconds stop_grace = Seconds(25);  // how long a trial that is asked to stop may take; 0: no limit
+  };
+  /// A trial that is to be added.
+  struct NewTrial {
+    Parameters parameters = {};
+    int64_t target = 0;
+    int64_t bracket = 0;
   };
 
   /// Whether the folder holds a sweep.
@@ -40,20 +50,22 @@ class SweepStore {
   /// FOLDER/trials/0007
   [[nodiscard]] std::string trial_folder(int64_t id) const;
 
-  /// All trials, by id.
-  [[nodiscard]] std::vector<Trial> trials();
+  /// All trials, by id. The database is read only if it has changed since the last call.
+  [[nodiscard]] const std::vector<Trial>& trials();
   /// Throws Error if there is none of this id.
   [[nodiscard]] Trial trial(int64_t id);
 
-  /// A new trial, waiting; its id is the number of trials before it.
-  int64_t add(const Parameters& parameters, int64_t target = 0, int64_t bracket = 0);
+  /// Adds a waiting trial, whose id is the number of trials before it: `propose` makes it from that number, or refuses.
+  /// Counting, proposing and adding are one transaction. Returns the id; unset if it was refused.
+  std::optional<int64_t> add(const std::function<std::optional<NewTrial>(int64_t id)>& propose);
   /// A paused trial waits to go on.
   void go_on(int64_t id, int64_t target);
   /// A waiting trial becomes running; false if it does not wait (any more). Its process starts once `pid` is set.
   [[nodiscard]] bool take(int64_t id, int64_t slot, double now);
   void set_process(int64_t id, int64_t pid, const std::string& process);
-  /// A running trial waits again, because it was stopped or its process was lost.
-  void put_back(int64_t id);
+  /// A running trial waits again, because it was stopped or its process was lost; it ran until `now`, as in the next
+  /// two functions.
+  void put_back(int64_t id, double now);
   /// `higher`: there are rungs above this one.
   void record_result(int64_t id, const RungResult& result, bool finished, bool higher, double now);
   /// A trial failed: it waits again, or it has failed for good.
@@ -66,11 +78,14 @@ class SweepStore {
   void set_elapsed(double seconds);
 
  private:
-  std::vector<Trial> read_trials(const std::string& condition);
+  void read_trials();
   void read_plan();
+  void upgrade();
 
   std::string folder_;
   std::shared_ptr<SqliteFile> database_;
+  std::vector<Trial> trials_ = {};
+  std::optional<std::pair<int64_t, int64_t>> read_version_ = std::nullopt;  // of the database, when trials_ was read
   Plan plan_ = {};
   SweepOptions options_ = {};
   Space space_ = {};

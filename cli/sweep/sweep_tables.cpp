@@ -21,6 +21,10 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kNoCheckpoint =
+    "none holds the weights of this value. With rank_by: best and a ModelCheckpoint that monitors the metric, trials "
+    "keep them.";
+
 // A value of JSON as one of the range's values; as it is if it is none of them.
 std::string range_value(const json& value, const Range& range) {
   if (value.is_number_float()) {
@@ -32,13 +36,13 @@ std::string range_value(const json& value, const Range& range) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// The newest file of this name in the folder, "" if there is none.
-std::string newest_file(const std::string& folder, const std::string& name) {
+// The newest config.yaml below the folder, "" if there is none.
+std::string newest_config(const std::string& folder) {
   std::string newest;
   fs::file_time_type time = {};
   std::error_code code;
   for (fs::recursive_directory_iterator at(folder, code), end; at != end && !code; at.increment(code)) {
-    if (at->path().filename() != name && !(name == ".ckpt" && at->path().extension() == name)) continue;
+    if (at->path().filename() != "config.yaml") continue;
     const auto written = at->last_write_time(code);
     if (!newest.empty() && written < time) continue;
     newest = at->path().string();
@@ -47,16 +51,14 @@ std::string newest_file(const std::string& folder, const std::string& name) {
   return newest;
 }
 
-std::string checkpoint_of_trial(const SweepStore& store, const Trial& trial) {
+// The file that holds the weights of the trial's value; "" if none does, or none does any more.
+std::string checkpoint_of_trial(const Trial& trial) {
+  if (trial.rungs.empty()) return "";
+  const RungResult& last = trial.rungs.back();
   std::error_code code;
-  const std::string path = result_file(store, trial);
-  if (trial.launches > 0 && fs::exists(path, code)) {
-    const json result = parse_json(read_file(path));
-    if (result.is_object()) {
-      if (std::string named = result.value("checkpoint", ""); fs::exists(named, code)) return named;
-    }
-  }
-  return newest_file(store.trial_folder(trial.id), ".ckpt");
+  if (last.checkpoint.empty() || !fs::exists(last.checkpoint, code)) return "";
+  const bool is_same = last.checkpoint_step < 0 || step_of_checkpoint(last.checkpoint) == last.checkpoint_step;
+  return is_same ? last.checkpoint : "";
 }
 
 std::vector<std::string> overrides_of(const Trial& trial) {
@@ -110,8 +112,8 @@ json trial_json(const SweepStore& store, const Trial& trial) {
   }
   result["overrides"] = overrides_of(trial);
   result["folder"] = store.trial_folder(trial.id);
-  result["config"] = newest_file(store.trial_folder(trial.id), "config.yaml");
-  result["checkpoint"] = checkpoint_of_trial(store, trial);
+  result["config"] = newest_config(store.trial_folder(trial.id));
+  result["checkpoint"] = checkpoint_of_trial(trial);
   result["error"] = trial.error;
   return result;
 }
@@ -124,7 +126,8 @@ std::string best_text(const SweepStore& store, const std::vector<Trial>& trials)
   for (const auto& override_word : overrides_of(*best)) text += "  " + override_word + "\n";
   const json all = trial_json(store, *best);
   text += "configuration: " + all["config"].get<std::string>() + "\n";
-  return text + "checkpoint: " + all["checkpoint"].get<std::string>();
+  const auto checkpoint = all["checkpoint"].get<std::string>();
+  return text + "checkpoint: " + (checkpoint.empty() ? kNoCheckpoint : checkpoint);
 }
 
 std::string progress_text(const SweepStore& store, const std::vector<Trial>& trials, int64_t total, double elapsed) {

@@ -15,7 +15,7 @@ namespace levin {
 [[nodiscard]] Parameters read_parameters(const std::string& text, const Space& space, Problems& problems);
 
 /// {"trial": 7, "state": "completed", "value": 0.3, "parameters": {…}, "overrides": […], "folder", "config",
-/// "checkpoint", "error"}
+/// "checkpoint", "error"}; the checkpoint holds the weights that the value was measured with, "" if none does.
 [[nodiscard]] nlohmann::json trial_json(const SweepStore& store, const Trial& trial);
 
 /// The best trial, its overrides, its configuration and its checkpoint.

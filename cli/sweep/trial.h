@@ -23,6 +23,8 @@ using Parameters = std::vector<std::pair<std::string, std::string>>;
 struct RungResult {
   int64_t resource = 0;  // epochs or steps; 0: the whole run
   double value = 0;
+  std::string checkpoint = "";   // holds the weights that the value was measured with; "": no file does
+  int64_t checkpoint_step = -1;  // logging step of that file: a later state may replace it under the same name
 };
 
 struct Trial {
@@ -40,6 +42,8 @@ struct Trial {
   int64_t pid = 0;                // of its process, 0: none was started
   std::string process = "";       // start time and boot of that process
   double started = 0, ended = 0;  // seconds since 1970, 0: not yet
+  double launched = 0;            // when its process was started last
+  double ran = 0;                 // seconds of all launches before
 
   /// The value at its highest rung.
   [[nodiscard]] std::optional<double> value() const {

@@ -13,6 +13,7 @@
 #include "levin/cli/runs/process_stat.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/strategies/launch/launcher_signals.h"
 
 extern char** environ;
 
@@ -53,7 +54,7 @@ struct Prepared {
 
 [[noreturn]] void become_trial(const Prepared& prepared) {
   ::setpgid(0, 0);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGPIPE}) {
     ::signal(number, SIG_DFL);  // a shell's background job ignores Ctrl-C, and a trial is stopped by it
   }
   sigset_t none;
@@ -101,13 +102,18 @@ int64_t start_trial(const TrialCommand& command, const std::function<void(int64_
   const int output = ::open(command.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   const int problem = errno;
   pid_t pid = -1;
-  if (output >= 0) pid = ::fork();
-  if (pid == 0) {
-    ::close(ends[1]);  // else the child would wait for itself
-    become_trial({word_pointers.data(), variable_pointers.data(), command.folder.c_str(), output, ends[0],
-                  command.cores.empty() ? nullptr : &cores});
+  int fork_problem = 0;
+  {
+    const BlockedSignals blocked;  // the child has this process's handlers until it restores the default ones
+    if (output >= 0) pid = ::fork();
+    if (pid == 0) {
+      ::close(ends[1]);  // else the child would wait for itself
+      become_trial({word_pointers.data(), variable_pointers.data(), command.folder.c_str(), output, ends[0],
+                    command.cores.empty() ? nullptr : &cores});
+    }
+    fork_problem = errno;
+    if (pid > 0) ::setpgid(pid, pid);  // as the child does: whichever comes first
   }
-  const int fork_problem = errno;
   ::close(ends[0]);
   if (output >= 0) ::close(output);
   if (pid < 0) {
@@ -127,6 +133,10 @@ int64_t start_trial(const TrialCommand& command, const std::function<void(int64_
   (void)!::write(ends[1], &byte, 1);
   ::close(ends[1]);
   return pid;
+}
+
+void kill_trial(int64_t pid) {
+  ::kill(-static_cast<pid_t>(pid), SIGKILL);
 }
 
 std::optional<int> ended_child(int64_t pid) {

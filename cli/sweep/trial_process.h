@@ -29,6 +29,9 @@ struct TrialCommand {
 /// meanwhile, or `registered` throws, the program never begins. Returns the id; throws Error.
 int64_t start_trial(const TrialCommand& command, const std::function<void(int64_t, const std::string&)>& registered);
 
+/// Ends the trial and all processes that it has started, at once.
+void kill_trial(int64_t pid);
+
 /// The exit status of a child that has ended (128 + N if signal N ended it); unset if it runs.
 [[nodiscard]] std::optional<int> ended_child(int64_t pid);
 

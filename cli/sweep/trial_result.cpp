@@ -1,15 +1,15 @@
 #include "levin/cli/sweep/trial_result.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <optional>
 #include <vector>
 
+#include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/core/error.h"
 #include "levin/core/files.h"
+#include "levin/core/state.h"
 
 namespace levin {
 
@@ -18,38 +18,6 @@ namespace fs = std::filesystem;
 namespace {
 
 using nlohmann::json;
-
-// The last value of a column in the run's newest metrics.csv: for a run that was complete when it was started again,
-// and so has no metrics of its own.
-std::optional<double> last_logged(const std::string& folder, const std::string& metric) {
-  std::string newest;
-  fs::file_time_type time = {};
-  std::error_code code;
-  for (fs::recursive_directory_iterator at(folder, code), end; at != end && !code; at.increment(code)) {
-    if (at->path().filename() != "metrics.csv") continue;
-    const auto written = at->last_write_time(code);
-    if (!newest.empty() && written < time) continue;
-    newest = at->path().string();
-    time = written;
-  }
-  std::ifstream file(newest);
-  std::string line;
-  std::optional<double> value;
-  size_t column = std::string::npos;
-  while (!newest.empty() && std::getline(file, line)) {
-    std::vector<std::string> cells;
-    std::istringstream row(line);
-    for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
-    if (column == std::string::npos) {
-      const auto at = std::find(cells.begin(), cells.end(), metric);
-      if (at == cells.end()) return std::nullopt;
-      column = static_cast<size_t>(at - cells.begin());
-    } else if (column < cells.size() && !cells[column].empty()) {
-      value = std::strtod(cells[column].c_str(), nullptr);
-    }
-  }
-  return value;
-}
 
 // nlohmann-json writes nan as null.
 std::optional<double> metric_in(const json& result, const std::string& metric) {
@@ -68,32 +36,78 @@ std::string unlogged_text(const json& result, const std::string& metric) {
          ". Set metric in the sweep file to one of them.";
 }
 
+// The value at the end of the run, and a checkpoint of the step at which it was measured. A value of validation is
+// logged at the last step before it; the checkpoint counts that step as completed.
+bool take_last(const json& result, const std::string& metric, TrialOutcome& outcome) {
+  const auto value = metric_in(result, metric);
+  if (!value) return false;
+  outcome.value = *value;
+  const int64_t end = result.value("logging_step", int64_t{-1});
+  const auto steps = result.value("steps", json::object());
+  const int64_t measured = steps.is_object() ? steps.value(metric, end) : end;
+  for (const auto& [path, step] : result.value("checkpoints", json::object()).items()) {
+    const int64_t saved = step.is_number_integer() ? step.get<int64_t>() : -1;
+    if (saved < 0 || (saved != measured && saved != measured + 1)) continue;
+    outcome.checkpoint = path;
+    outcome.checkpoint_step = saved;
+    if (saved == measured + 1) break;
+  }
+  return true;
+}
+
+// The best value that a checkpoint callback has saved, and its file.
+bool take_best(const json& result, const std::string& metric, const std::string& mode, TrialOutcome& outcome) {
+  for (const json& best : result.value("best", json::array())) {
+    if (best.value("monitor", "") != metric || best.value("mode", "") != mode) continue;
+    const auto value = best.find("value");
+    outcome.value = value != best.end() && value->is_number() ? value->get<double>() : std::nan("");
+    outcome.checkpoint = best.value("checkpoint", "");
+    outcome.checkpoint_step = step_of_checkpoint(outcome.checkpoint);
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string result_file(const SweepStore& store, const Trial& trial) {
   return (fs::path(store.trial_folder(trial.id)) / ("result-" + std::to_string(trial.launches) + ".json")).string();
 }
 
-TrialOutcome read_outcome(const SweepStore& store, const Trial& trial) {
+int64_t step_of_checkpoint(const std::string& path) {
+  try {
+    State all;
+    all.values = load_checkpoint_values(path);
+    const State progress = all.part("progress");
+    return progress.has("windows") ? progress.get<int64_t>("windows") : -1;
+  } catch (const Error&) {
+    return -1;
+  }
+}
+
+TrialOutcome read_outcome(const SweepStore& store, const Trial& trial, bool ends) {
   std::error_code code;
   const std::string path = result_file(store, trial);
   if (!fs::exists(path, code)) return {};
   const json result = json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
   if (!result.is_object()) return {};
   const std::string status = result.value("status", "");
-  if (status == "interrupted") return {.kind = TrialOutcome::Kind::stopped};
-  TrialOutcome outcome{.kind = TrialOutcome::Kind::value, .finished = status == "success"};
-  const std::string& metric = store.options().metric;
-  auto value = metric_in(result, metric);
-  if (!value) value = last_logged(store.trial_folder(trial.id), metric);
-  if (!value) {
+  if (status == "interrupted" && !ends) return {.kind = TrialOutcome::Kind::stopped};
+  TrialOutcome outcome{.kind = TrialOutcome::Kind::value, .finished = status == "success" || ends};
+  const SweepOptions& options = store.options();
+  const std::string& metric = options.metric;
+  const std::string mode = ValueType<SweepMode>::write(options.mode).text;
+  const bool by_best = options.rank_by == RankBy::best;
+  if (by_best ? !take_best(result, metric, mode, outcome) : !take_last(result, metric, outcome)) {
     outcome.kind = TrialOutcome::Kind::unlogged;
-    outcome.error = unlogged_text(result, metric);
-  } else if (!std::isfinite(*value)) {
+    outcome.error =
+        by_best && metric_in(result, metric)
+            ? "no checkpoint callback of the run monitors \"" + metric + "\" with mode " + mode +
+                  ", which rank_by: best needs. Add ModelCheckpoint to trainer.callbacks, or set rank_by: last."
+            : unlogged_text(result, metric);
+  } else if (!std::isfinite(outcome.value)) {
     outcome.kind = TrialOutcome::Kind::failed;
-    outcome.error = metric + " is " + number_text(*value) + ".";
-  } else {
-    outcome.value = *value;
+    outcome.error = metric + " is " + number_text(outcome.value) + ".";
   }
   return outcome;
 }

@@ -20,13 +20,19 @@ struct TrialOutcome {
   };
   Kind kind = Kind::lost;
   double value = 0;
-  bool finished = false;   // the run can go no further
-  std::string error = "";  // failed, unlogged
+  std::string checkpoint = "";   // of the state that the value was measured in; "": no file holds it
+  int64_t checkpoint_step = -1;  // its logging step
+  bool finished = false;         // the run can go no further
+  std::string error = "";        // failed, unlogged
 };
 
 /// FOLDER/result-3.json of the trial's third launch.
 [[nodiscard]] std::string result_file(const SweepStore& store, const Trial& trial);
 
-[[nodiscard]] TrialOutcome read_outcome(const SweepStore& store, const Trial& trial);
+/// `ends`: a trial that was stopped is not continued, so that its value counts.
+[[nodiscard]] TrialOutcome read_outcome(const SweepStore& store, const Trial& trial, bool ends);
+
+/// The logging step at which a checkpoint was saved; -1 if it cannot be read, or holds weights alone.
+[[nodiscard]] int64_t step_of_checkpoint(const std::string& path);
 
 }  // namespace levin

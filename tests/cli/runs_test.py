@@ -69,6 +69,18 @@ class Runs(unittest.TestCase):
             self.assertEqual([run["hparams"]["lr"] for run in json.loads(output)["runs"]], expected, words)
         self.assertEqual(levin(self.root, "runs", "--filter", "lr>1")[1], "No run matches; there are 2.\n")
 
+    def test_the_runs_of_several_folders_are_one_table(self):
+        logs = self.root / "levin_logs"
+        status, output = levin(self.root, "runs", "levin_logs/version_1", "levin_logs", str(logs / "version_0"), "--sort", "lr",
+                               "--json")
+        self.assertEqual(status, 0, output)
+        self.assertEqual([(run["name"], run["hparams"]["lr"]) for run in json.loads(output)["runs"]],
+                         [("levin_logs/version_0", "0.001"), ("levin_logs/version_1", "0.01")])
+        self.assertEqual(levin(self.root, "runs", "send", "levin_logs", str(logs)), (0, "Nothing waits to be sent.\n"))
+        status, output = levin(self.root, "runs", "send", "levin_logs", "--all")
+        self.assertEqual(status, 2)
+        self.assertIn('levin runs send: takes folders only, got "--all"', output)
+
     def test_mistakes_are_named(self):
         for words, message in ((["--sort", "val_los"], '--sort: no run has a column "val_los". Did you mean "val_loss"?'),
                                (["--metrics", "nothing"], '--metrics: no run has a column "metrics.nothing".'),
@@ -76,8 +88,8 @@ class Runs(unittest.TestCase):
                                (["--limit", "x"], '--limit: "x" is no number of runs. Write --limit 20.'),
                                (["--sorted"], '"--sorted": unknown option. Did you mean "--sort"?'),
                                (["--filter"], "--filter: no value follows. Write --filter=VALUE."),
-                               (["a", "b"], '"b": a second folder; levin runs lists one folder and all below it.'),
-                               (["nowhere"], "nowhere: there is no such folder.")):
+                               (["nowhere"], "nowhere: there is no such folder."),
+                               ([".", "nowhere"], "nowhere: there is no such folder.")):
             status, output = levin(self.root, "runs", *words)
             self.assertEqual(status, 2, output)
             self.assertIn(message, output)

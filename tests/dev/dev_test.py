@@ -173,6 +173,52 @@ class Dev(ScriptTest):
         # Processor time, which other work on the machine does not lengthen.
         self.assertLess(end.children_user + end.children_system - start.children_user - start.children_system, 0.2)
 
+    def test_two_builds_in_one_tree_take_turns(self):
+        self.pretend_to_build()
+        os.mkfifo(self.root / "go")
+        self.program("ninja", f"#!/bin/sh\necho start >> {self.calls}\nread word < {self.root}/go\necho end >> {self.calls}\n")
+
+        def start():
+            process = subprocess.Popen([self.checkout / "dev", "build"], env=self.environment, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.addCleanup(process.stdout.close)
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            return process
+
+        def expect_to_wait(process):
+            for line in process.stdout:
+                self.assertNotIn("[4/4]", line)
+                if line == "build/release: waiting for another call of ./dev in this tree\n":
+                    return
+            self.fail("it has ended")
+
+        def ninjas():
+            return [word for word in self.calls.read_text().split() if word in ("start", "end")]
+
+        def let_ninja_end():
+            ended = ninjas().count("end")
+            with open(self.root / "go", "w") as go:  # waits for a ninja that reads
+                go.write("go\n")
+            while ninjas().count("end") == ended:
+                time.sleep(0.01)
+
+        first = start()
+        while not ninjas():
+            time.sleep(0.01)
+        second = start()
+        expect_to_wait(second)
+        self.assertEqual(ninjas(), ["start"])
+        first.kill()  # its ninja goes on, and still writes the folder
+        first.wait()
+        third = start()
+        expect_to_wait(third)
+        self.assertEqual(ninjas(), ["start"])
+        for _ in range(3):
+            let_ninja_end()
+        self.assertEqual([second.wait(60), third.wait(60)], [0, 0])
+        self.assertEqual(ninjas(), ["start", "end"] * 3)
+
     def test_a_failed_build_shows_the_first_error(self):
         self.pretend_to_build()
         self.program("ninja", "#!/bin/sh\necho '[1/90] fine'\necho 'FAILED: a.o'\necho 'a.cpp:1: error: no'\n"

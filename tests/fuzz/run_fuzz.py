@@ -9,6 +9,7 @@
 Prints what was executed and, with a finding, the file and how to run it again. Exit status: 1 with a finding.
 """
 import argparse
+import fcntl
 import os
 import re
 import shutil
@@ -34,11 +35,15 @@ def build(torch):
         print(f"fuzz: {COMPILER} is not installed (apt packages clang-14 and libclang-rt-14-dev), nothing was fuzzed.")
         return SKIPPED
     configure = ["cmake", "--preset", "fuzz"] + ([f"-DLEVIN_TORCH_DIR={torch}"] if torch else [])
-    for command in (configure, ["cmake", "--build", "--preset", "fuzz"]):
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        if done.returncode != 0:
-            print(f"fuzz: failed: {' '.join(command)}\n{done.stdout}{done.stderr}")
-            return 1
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with open(BUILD / ".build.lock", "w") as lock:  # ./dev fuzz and ctest may both build here at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for command in (configure, ["cmake", "--build", "--preset", "fuzz"]):
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                                  pass_fds=[lock.fileno()])  # a compiler that outlives this script still holds the lock
+            if done.returncode != 0:
+                print(f"fuzz: failed: {' '.join(command)}\n{done.stdout}{done.stderr}")
+                return 1
     return 0
 
 

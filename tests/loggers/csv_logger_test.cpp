@@ -1,11 +1,9 @@
 #include "levin/loggers/csv_logger.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -13,12 +11,14 @@
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "support/captured_console.h"
+#include "support/file_size_limit.h"
 #include "support/temporary_folder.h"
 
 namespace levin::csv_logger_test {
 namespace {
 
 using test::CapturedConsole;
+using test::FileSizeLimit;
 using test::TemporaryFolder;
 
 CSVLoggerOptions in(const TemporaryFolder& folder, int64_t flush = 1) {
@@ -314,17 +314,14 @@ TEST(CSVLogger, TriesAFullDiskLessAndLessOften) {
   CSVLogger logger(in(folder));
   logger.start("", false);
   for (int64_t step = 0; step < 1000; ++step) logger.log_metrics({{"b", 0.125}}, step);
-  const rlim_t size = std::filesystem::file_size(logger.metrics_path());
-  struct rlimit before {};
-  ::getrlimit(RLIMIT_FSIZE, &before);
-  const struct rlimit full = {size + 5, before.rlim_max};  // the next row does not fit
-  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
-  ::setrlimit(RLIMIT_FSIZE, &full);
-  const Work start = work_so_far();
-  for (int64_t step = 1000; step < 11000; ++step) logger.log_metrics({{"b", 0.125}}, step);
-  const Work end = work_so_far();
-  ::setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, handler);
+  const uint64_t size = std::filesystem::file_size(logger.metrics_path());
+  Work start, end;
+  {
+    const FileSizeLimit full(size + 5);  // the next row does not fit
+    start = work_so_far();
+    for (int64_t step = 1000; step < 11000; ++step) logger.log_metrics({{"b", 0.125}}, step);
+    end = work_so_far();
+  }
   EXPECT_LT(end.calls - start.calls, 100u);
   EXPECT_LT(end.bytes - start.bytes, 1000u) << "the file is not written anew";
   EXPECT_EQ(std::filesystem::file_size(logger.metrics_path()), size) << "no half row stays";
@@ -332,6 +329,72 @@ TEST(CSVLogger, TriesAFullDiskLessAndLessOften) {
   const std::string text = read_file(logger.metrics_path());
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 11001);
   EXPECT_TRUE(text.ends_with("0.125,10999\n"));
+}
+
+// Rows "0.125,STEP" of steps from `first` up to `end`.
+void log_steps(CSVLogger& logger, int64_t first, int64_t end) {
+  for (int64_t step = first; step < end; ++step) logger.log_metrics({{"b", 0.125}}, step);
+}
+
+std::string rows_of_steps(int64_t first, int64_t end) {
+  std::string text;
+  for (int64_t step = first; step < end; ++step) text += "0.125," + std::to_string(step) + "\n";
+  return text;
+}
+
+TEST(CSVLogger, AFullDiskTakesTheRowsThatFit) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  CSVLogger logger(in(folder, 1000));
+  logger.start("", false);
+  log_steps(logger, 0, 1);
+  logger.save();
+  log_steps(logger, 1, 101);
+  {
+    // 9 rows of 8 bytes, 5 of 9 bytes, and a part of the next one.
+    const FileSizeLimit full(std::filesystem::file_size(logger.metrics_path()) + 9 * 8 + 5 * 9 + 4);
+    logger.finalize("success");
+  }
+  EXPECT_EQ(read_file(logger.metrics_path()), "b,step\n" + rows_of_steps(0, 15));
+  EXPECT_TRUE(console.has("error: CSVLogger: 86 rows of metrics are lost: ")) << console.text();
+}
+
+TEST(CSVLogger, AFullDiskTakesTheRowsOfANewFileThatFit) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  CSVLogger logger(in(folder, 1000));
+  logger.start("", false);
+  log_steps(logger, 0, 101);
+  {
+    const FileSizeLimit full(7 + 10 * 8 + 12 * 9 + 3);
+    logger.finalize("success");
+  }
+  EXPECT_EQ(read_file(logger.metrics_path()), "b,step\n" + rows_of_steps(0, 22));
+  EXPECT_TRUE(console.has("error: CSVLogger: 79 rows of metrics are lost: ")) << console.text();
+}
+
+TEST(CSVLogger, AFullDiskTakesTheRowsBeforeANewColumnForWhichItHasNoRoom) {
+  const TemporaryFolder folder;
+  const CapturedConsole console;
+  CSVLogger logger(in(folder, 1000));
+  logger.start("", false);
+  log_steps(logger, 0, 200);
+  logger.save();
+  log_steps(logger, 200, 210);
+  for (int64_t step = 210; step < 215; ++step) logger.log_metrics({{"b", 0.125}, {"c", 1.0}}, step);
+  {
+    // Room for ten rows, but not for a comma in each of the 200 rows that are there.
+    const FileSizeLimit full(std::filesystem::file_size(logger.metrics_path()) + 10 * 10);
+    logger.save();
+    EXPECT_EQ(read_file(logger.metrics_path()), "b,step\n" + rows_of_steps(0, 210));
+  }
+  logger.finalize("success");
+  const std::string text = read_file(logger.metrics_path());
+  EXPECT_TRUE(text.starts_with("b,c,step\n0.125,,0\n") &&
+              text.ends_with("0.125,,209\n0.125,1.0,210\n0.125,1.0,211\n"
+                             "0.125,1.0,212\n0.125,1.0,213\n0.125,1.0,214\n"))
+      << text;
+  EXPECT_FALSE(console.has("lost")) << console.text();
 }
 
 TEST(CSVLogger, WritesManyColumnsThatComeOneByOneAtTheCostOfAFewFiles) {

@@ -4,6 +4,7 @@ that are killed, a locked file, a full disk.
 
 import math
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -206,14 +207,85 @@ class Sqlite(LoggerTest):
         logger.kill()
         self.assertEqual(self.read("PRAGMA integrity_check"), [("ok",)])
 
-    def limited(self, kibibytes):
+    def test_a_full_disk_takes_the_rows_that_fit(self):
+        logger = self.limited(128, flush_logs_every_n_rows=100000, flush_every="1h")
+        logger("own")
+        logger("flood", 0, 400)
+        logger("finalize", "success")
+        logger.end()
+        (lost,) = re.findall(r"SQLiteLogger: (\d+) rows are lost: ", logger.said)
+        rows = self.read("SELECT step, name FROM metrics ORDER BY id")
+        self.assertEqual(len(rows) + int(lost), 4000)
+        self.assertGreater(len(rows), 400, "one transaction of all rows takes more than the 128 KiB")
+        self.assertEqual([step for step, _ in rows], [k // 10 for k in range(len(rows))])
+
+    def locked(self):
+        """A file of an earlier run that another program has locked."""
+        first = self.logger()
+        first("own")
+        first("metrics", 0, {"loss": 1})
+        first("save")
+        state = first("state")
+        first("metrics", 1, {"loss": 2})
+        first("save")
+        first.kill()
+        lock = sqlite3.connect(self.path, isolation_level=None)
+        self.addCleanup(lock.close)
+        lock.execute("BEGIN IMMEDIATE")
+        return state, lock
+
+    def test_a_file_that_is_locked_at_the_start_is_opened_later(self):
+        _, lock = self.locked()
+        logger = self.logger(busy_timeout="0.1s")
+        self.assertEqual(logger.started, "started")
+        logger("own")
+        logger("hparams", {"lr": 0.1})
+        logger("metrics", 5, {"loss": 0.5})
+        self.assertIn(f"SQLiteLogger: cannot write {self.path}: database is locked. Rows are kept in memory until they can be "
+                      "written; training continues.", logger.said)
+        lock.execute("ROLLBACK")
+        logger("final", 5, {"loss": 0.5})
+        logger("finalize", "success")
+        self.assertEqual(logger.end(), 0)
+        self.assertIn("can be written again. It has the 1 row that waited.", logger.said)
+        run, = self.read("SELECT id FROM runs WHERE status = 'success'")
+        self.assertEqual(self.read("SELECT step, value FROM metrics WHERE run = ?", *run), [(5, 0.5)])
+        self.assertEqual(self.read("SELECT key, value FROM hparams WHERE run = ?", *run), [("lr", "0.1")])
+        self.assertEqual(self.read("SELECT name, value FROM final_metrics WHERE run = ?", *run), [("loss", 0.5)])
+
+    def test_a_run_is_resumed_once_the_file_is_no_longer_locked(self):
+        state, lock = self.locked()
+        logger = self.logger(resume=True, busy_timeout="0.1s")
+        logger("own")
+        logger("load", state)
+        self.assertEqual(logger("state"), state, "a checkpoint that is saved meanwhile")
+        logger("metrics", 1, {"loss": 3})
+        lock.execute("ROLLBACK")
+        logger("finalize", "success")
+        logger.end()
+        self.assertEqual(self.read("SELECT uuid, status FROM runs"), [(state["run"], "success")])
+        self.assertEqual(self.read("SELECT step, value FROM curves ORDER BY step"), [(0, 1.0), (1, 3.0)])
+
+    def test_what_a_file_that_stays_locked_never_gets_is_named(self):
+        self.locked()
+        logger = self.logger(busy_timeout="0.1s")
+        logger("own")
+        logger("hparams", {"lr": 0.1})
+        logger("metrics", 5, {"loss": 0.5})
+        logger("final", 5, {"loss": 0.5})
+        logger("finalize", "success")
+        self.assertEqual(logger.end(), 0)
+        self.assertIn(f"SQLiteLogger: 1 row is lost, and the hyperparameters, and the final metrics: {self.path}: database is "
+                      "locked.", logger.said)
+
+    def limited(self, kibibytes, **options):
         program = driven.PROGRAM
         launcher = self.folder / "limited.sh"
         launcher.write_text(f"#!/bin/bash\nulimit -f {kibibytes}\nexec {program} \"$@\"\n")
         launcher.chmod(0o755)
         driven.PROGRAM = str(launcher)
         try:
-            return self.logger(flush_logs_every_n_rows=100)
+            return self.logger(**{"flush_logs_every_n_rows": 100, **options})
         finally:
             driven.PROGRAM = program
 

@@ -1,4 +1,5 @@
 levin_test(loggers FILES
+  loggers/append_file_test.cpp
   loggers/csv_logger_test.cpp
   loggers/event_records_test.cpp
   loggers/histogram_test.cpp

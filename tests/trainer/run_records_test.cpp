@@ -51,6 +51,24 @@ void fit(LightningModule& module, const TrainerOptions& options) {
   trainer.fit(module, tiny_loader(24), {tiny_loader(16)});
 }
 
+TEST(RunRecords, AreWrittenForLoggersWithoutAFolderWhereDefaultRootDirDoesNotExist) {
+  const TemporaryFolder folder;
+  const std::vector<std::shared_ptr<Logger>> loggers = {
+      std::make_shared<SQLiteLogger>(SQLiteLoggerOptions{.path = folder / "all.sqlite"}),
+      std::make_shared<PrometheusLogger>(PrometheusLoggerOptions{.path = folder / "run.prom"})};
+  for (size_t k = 0; k < loggers.size(); ++k) {
+    TrainerOptions options = options_in(folder / ("new/" + std::to_string(k)));
+    options.logger = loggers[k];
+    WithHparams module(0.1);
+    Trainer trainer(options);
+    ConfigNode config = ConfigNode::map();
+    config.set("seed_everything", ConfigNode::scalar("1"));
+    trainer.keep_config({config, {}});
+    trainer.fit(module, tiny_loader(24), {});
+    EXPECT_EQ(read_file(options.default_root_dir + "/config.yaml"), to_yaml(config));
+  }
+}
+
 TEST(ChangedOptions, AreFoundWhereverTheyStand) {
   ConfigNode before = ConfigNode::map();
   before.set("same", ConfigNode::scalar("1"));

@@ -246,7 +246,7 @@ void EvaluationLoop::answer_outside() {
 // Ranks may have different numbers of batches, so they ask each other once, at the end.
 void EvaluationLoop::answer_together() {
   if (outside_ != nullptr) return outside_->answer_together();
-  if (run_.strategy->any(stop_signal() != 0)) throw Interrupted(stop_signal());
+  if (const int number = agreed_signal(*run_.strategy, stop_signal()); number != 0) throw Interrupted(number);
 }
 
 void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loader_idx) {

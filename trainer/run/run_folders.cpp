@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "levin/core/files.h"
 #include "levin/core/log.h"
 #include "levin/core/temporary_file.h"
 #include "levin/loggers/logger_folder.h"
@@ -113,6 +114,7 @@ void start_loggers(Run& run) {
       claim_folders(run, {logger->log_dir()});
       logger->own_folder();
     }
+    if (!run.loggers.empty()) make_folder(run.log_dir());  // not every logger has a folder of its own
     return run.loggers.empty() ? std::string() : run.loggers[0]->log_dir();
   });
   for (const auto& logger : run.loggers) {
