@@ -1,6 +1,20 @@
 #include "levin/core/gradients.h"
 
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
 namespace levin {
+
+std::vector<at::Tensor> distinct(std::vector<at::Tensor> tensors) {
+  std::vector<const c10::TensorImpl*> sorted;
+  for (const auto& tensor : tensors) sorted.push_back(tensor.unsafeGetTensorImpl());
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end()) return tensors;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  std::erase_if(tensors, [&](const at::Tensor& tensor) { return !seen.insert(tensor.unsafeGetTensorImpl()).second; });
+  return tensors;
+}
 
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& params) {
   std::vector<at::Tensor> grads;
@@ -9,7 +23,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& params) {
     const at::Tensor& grad = param.unsafeGetTensorImpl()->grad();
     if (grad.defined()) grads.push_back(grad);
   }
-  return grads;
+  return distinct(std::move(grads));
 }
 
 std::vector<std::vector<at::Tensor>> gradients_by_kind(const std::vector<at::Tensor>& params) {
