@@ -8,6 +8,8 @@ namespace levin {
 
 namespace {
 
+constexpr int64_t kAnyLength = 1'000'000'000;
+
 // Frequency counts optimizer steps within the epoch, or epochs. Lightning tests the batch index, so accumulation can
 // starve a scheduler; here optimizer steps are counted, because a step interval means steps.
 bool is_due(const Run& run, const LRSchedulerOptions& options, Interval interval) {
@@ -54,6 +56,7 @@ void fill_total_steps(Run& run, LRScheduler& scheduler, const LRSchedulerOptions
                       "TrainerOptions.max_steps, or max_epochs with a training loader of known length.");
   }
   if (steps > 0) scheduler.fill_total_steps(steps);
+  if (estimated_stepping_batches(run) == 0) scheduler.fill_total_steps(kAnyLength);  // nothing is trained
 }
 
 }  // namespace
