@@ -33,7 +33,8 @@ struct R2ScoreOptions {
 class R2Score : public TensorMetric {
  public:
   using Options = R2ScoreOptions;
-  explicit R2Score(R2ScoreOptions options = {});
+  explicit R2Score(Defaults = {}) : R2Score(R2ScoreOptions()) {}
+  explicit R2Score(R2ScoreOptions options);
   void update(const at::Tensor& preds, const at::Tensor& target) override;
   /// Throws Error for less than two samples.
   [[nodiscard]] at::Tensor compute() const override;

@@ -72,7 +72,7 @@ struct Tied : LightningModule {
 TEST(ParamGroups, ATiedLayerIsTrainedOnce) {
   const std::vector<std::function<OptimizerConfig(Tied&)>> ways = {
       [](Tied& m) { return OptimizerConfig(SGD(m.parameters(), {.lr = 0.1})); },
-      [](Tied& m) { return OptimizerConfig(SGD(param_groups(m, {}), {.lr = 0.1})); },
+      [](Tied& m) { return OptimizerConfig(SGD(param_groups(m), {.lr = 0.1})); },
       [](Tied& m) { return OptimizerConfig(SGD(param_groups(m, {{.params = {"right.*"}, .lr = 0.1}}))); },
       [](Tied& m) { return OptimizerConfig(SGD(param_groups(m, {}, true), {.lr = 0.1, .weight_decay = 0.5})); },
       [](Tied& m) { return OptimizerConfig(torch::optim::SGD(m.parameters(), 0.1)); },
@@ -182,6 +182,30 @@ TEST(ParamGroups, ReachTheUpdate) {
   for (const auto& entry : net.named_parameters()) {
     EXPECT_TRUE(torch::allclose(entry.value(), expected[entry.key()], 1e-6, 1e-7)) << entry.key();
   }
+}
+
+// g++ finds X({}) ambiguous where {} could also be a default-constructed X to copy.
+TEST(EmptyBraces, AreTheDefaultOptions) {
+  const auto same = [](const auto& braces, const auto& defaults) {
+    EXPECT_EQ(to_yaml(braces.written_options()), to_yaml(defaults.written_options()));
+  };
+  same(ReduceLROnPlateau({}), ReduceLROnPlateau());
+  same(ConstantLR({}), ConstantLR());
+  same(LinearLR({}), LinearLR());
+  same(PolynomialLR({}), PolynomialLR());
+  same(CosineWithWarmup({}), CosineWithWarmup());
+  const OptimizerConfig config(SGD({torch::zeros({1})}, {.lr = 0.1}), ReduceLROnPlateau({}), {.monitor = "val_loss"});
+  EXPECT_EQ(config.schedulers().size(), 1U);
+  EXPECT_EQ(ModelCheckpoint({}).state_key(), ModelCheckpoint().state_key());
+  EXPECT_EQ(BatchSizeFinder({}).found(), std::nullopt);
+  const Callbacks callbacks = {ModelSummary({}),      ProgressBar({}),     LearningRateMonitor({}), Timer({}),
+                               ThroughputMonitor({}), WeightAveraging({}), DeviceStatsMonitor({})};
+  EXPECT_EQ(callbacks.size(), 7U);
+  EXPECT_EQ(metrics::MeanMetric({}).name(), "MeanMetric");
+  TrainerOptions options = test::quiet(1, {});
+  options.logger = CSVLogger({});
+  options.precision = MixedPrecision({});
+  EXPECT_TRUE(DDP({}).is_distributed());
 }
 
 }  // namespace
