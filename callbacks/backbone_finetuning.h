@@ -53,8 +53,9 @@ class BackboneFinetuning final : public BaseFinetuning {
   using LambdaFunc = std::function<double(int64_t epoch)>;
   static double multiplicative(int64_t /*epoch*/) { return 2.0; }
 
+  explicit BackboneFinetuning(Defaults = {}) : BackboneFinetuning(BackboneFinetuningOptions()) {}
   /// `lambda_func`: the growth factor of the backbone's lr in each epoch; C++ only.
-  explicit BackboneFinetuning(BackboneFinetuningOptions options = {}, LambdaFunc lambda_func = multiplicative);
+  explicit BackboneFinetuning(BackboneFinetuningOptions options, LambdaFunc lambda_func = multiplicative);
 
   void setup(Trainer& trainer, LightningModule& module, Stage stage) override;
   /// Throws ConfigError if there are several optimizers.

@@ -50,7 +50,8 @@ struct BatchSizeFinderOptions {
 class BatchSizeFinder final : public Callback {
  public:
   using Options = BatchSizeFinderOptions;
-  explicit BatchSizeFinder(BatchSizeFinderOptions options = {});
+  explicit BatchSizeFinder(Defaults = {}) : BatchSizeFinder(BatchSizeFinderOptions()) {}
+  explicit BatchSizeFinder(BatchSizeFinderOptions options);
 
   /// Throws ConfigError for a stage that does not train, unless a fit came before it.
   void setup(Trainer& trainer, LightningModule&, Stage stage) override;

@@ -36,7 +36,8 @@ struct DeviceStatsMonitorOptions {
 class DeviceStatsMonitor final : public Callback {
  public:
   using Options = DeviceStatsMonitorOptions;
-  explicit DeviceStatsMonitor(DeviceStatsMonitorOptions options = {});
+  explicit DeviceStatsMonitor(Defaults = {}) : DeviceStatsMonitor(DeviceStatsMonitorOptions()) {}
+  explicit DeviceStatsMonitor(DeviceStatsMonitorOptions options);
 
   /// Throws ConfigError if the trainer has no logger.
   void setup(Trainer& trainer, LightningModule&, Stage stage) override;

@@ -38,7 +38,8 @@ struct EMAWeightAveragingOptions {
 class EMAWeightAveraging : public WeightAveraging {
  public:
   using Options = EMAWeightAveragingOptions;
-  explicit EMAWeightAveraging(EMAWeightAveragingOptions options = {});
+  explicit EMAWeightAveraging(Defaults = {}) : EMAWeightAveraging(EMAWeightAveragingOptions()) {}
+  explicit EMAWeightAveraging(EMAWeightAveragingOptions options);
 
   [[nodiscard]] bool should_update(std::optional<int64_t> step_idx, std::optional<int64_t> epoch_idx) const override;
   [[nodiscard]] std::string state_key() const override { return "EMAWeightAveraging"; }

@@ -23,7 +23,8 @@ struct GradientCentralizationOptions {
 class GradientCentralization final : public Callback {
  public:
   using Options = GradientCentralizationOptions;
-  explicit GradientCentralization(GradientCentralizationOptions options = {});
+  explicit GradientCentralization(Defaults = {}) : GradientCentralization(GradientCentralizationOptions()) {}
+  explicit GradientCentralization(GradientCentralizationOptions options);
 
   /// Throws ConfigError if ranks have parts of the gradients (fsdp).
   void on_fit_start(Trainer& trainer, LightningModule&) override;

@@ -52,7 +52,8 @@ struct LearningRateFinderOptions {
 class LearningRateFinder final : public Callback {
  public:
   using Options = LearningRateFinderOptions;
-  explicit LearningRateFinder(LearningRateFinderOptions options = {});
+  explicit LearningRateFinder(Defaults = {}) : LearningRateFinder(LearningRateFinderOptions()) {}
+  explicit LearningRateFinder(LearningRateFinderOptions options);
 
   /// Throws ConfigError for a stage that does not train, unless a fit came before it.
   void setup(Trainer& trainer, LightningModule&, Stage stage) override;

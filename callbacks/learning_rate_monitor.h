@@ -38,7 +38,8 @@ struct LearningRateMonitorOptions {
 class LearningRateMonitor final : public Callback {
  public:
   using Options = LearningRateMonitorOptions;
-  explicit LearningRateMonitor(LearningRateMonitorOptions options = {});
+  explicit LearningRateMonitor(Defaults = {}) : LearningRateMonitor(LearningRateMonitorOptions()) {}
+  explicit LearningRateMonitor(LearningRateMonitorOptions options);
 
   void setup(Trainer&, LightningModule&, Stage) override { resumed_ = false; }
   /// Throws ConfigError if the trainer has no logger, and CheckpointError if a checkpoint is of other optimizers.

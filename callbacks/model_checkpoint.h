@@ -108,7 +108,8 @@ class RankCollectives;
 class ModelCheckpoint final : public Callback {
  public:
   using Options = ModelCheckpointOptions;
-  explicit ModelCheckpoint(ModelCheckpointOptions options = {});
+  explicit ModelCheckpoint(Defaults = {}) : ModelCheckpoint(ModelCheckpointOptions()) {}
+  explicit ModelCheckpoint(ModelCheckpointOptions options);
 
   void setup(Trainer& trainer, LightningModule&, Stage stage) override;
   void on_fit_start(Trainer& trainer, LightningModule&) override;

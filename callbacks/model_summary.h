@@ -24,7 +24,8 @@ struct ModelSummaryOptions {
 class ModelSummary final : public Callback {
  public:
   using Options = ModelSummaryOptions;
-  explicit ModelSummary(ModelSummaryOptions options = {});
+  explicit ModelSummary(Defaults = {}) : ModelSummary(ModelSummaryOptions()) {}
+  explicit ModelSummary(ModelSummaryOptions options);
 
   [[nodiscard]] std::string default_for() const override { return "summary"; }
   void on_fit_start(Trainer& trainer, LightningModule& module) override;

@@ -66,8 +66,8 @@ void ProgressBar::on_train_epoch_start(Trainer& trainer, LightningModule&) {
 void ProgressBar::start_training_pass(Trainer& trainer) {
   const int64_t epochs = trainer.plan().max_epochs;
   train_ = {};
-  train_.title = "Epoch " + std::to_string(trainer.current_epoch() + 1);
-  if (epochs != kUnlimited) train_.title += "/" + std::to_string(epochs);
+  train_.title = "Epoch " + std::to_string(trainer.current_epoch());  // from 0, as in checkpoints, logs and errors
+  if (epochs != kUnlimited) train_.title += "/" + std::to_string(epochs - 1);
   if (trainer.num_training_batches() != kUnlimited) train_.total = trainer.num_training_batches();
   train_.started = Clock::now();
   if (next_draw_ == Clock::time_point()) schedule_next(train_.started);
@@ -141,8 +141,8 @@ void ProgressBar::end_evaluation(Trainer& trainer) {
 void ProgressBar::on_fit_end(Trainer& trainer, LightningModule&) {
   Console::instance().live("");
   next_draw_ = {};
+  if (!trained_) return;  // the trainer reports it
   const std::string why = end_reason(trainer);
-  if (!trained_) return Console::instance().print("Nothing to train: " + why + ".");
   const int64_t epochs = trainer.current_epoch() - first_epoch_;
   const int64_t steps = trainer.global_step() - first_step_;
   Console::instance().print("Trained " + count_of(epochs, "epoch") + ", " + count_of(steps, "step") + ", in " +

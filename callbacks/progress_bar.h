@@ -36,7 +36,8 @@ struct ProgressBarOptions {
 class ProgressBar final : public Callback {
  public:
   using Options = ProgressBarOptions;
-  explicit ProgressBar(ProgressBarOptions options = {});
+  explicit ProgressBar(Defaults = {}) : ProgressBar(ProgressBarOptions()) {}
+  explicit ProgressBar(ProgressBarOptions options);
 
   [[nodiscard]] std::string default_for() const override { return "progress_bar"; }
   /// So that the epoch's line shows values logged at the end of the epoch.

@@ -49,7 +49,8 @@ struct SpikeDetectionOptions {
 class SpikeDetection final : public Callback {
  public:
   using Options = SpikeDetectionOptions;
-  explicit SpikeDetection(SpikeDetectionOptions options = {});
+  explicit SpikeDetection(Defaults = {}) : SpikeDetection(SpikeDetectionOptions()) {}
+  explicit SpikeDetection(SpikeDetectionOptions options);
 
   /// Reads the file of batches to skip, if it exists; throws ConfigError if it is invalid.
   void setup(Trainer& trainer, LightningModule&, Stage stage) override;

@@ -53,9 +53,10 @@ class ThroughputMonitor final : public Callback {
   using Options = ThroughputMonitorOptions;
   using BatchCount = std::function<int64_t(const Batch&)>;
 
+  explicit ThroughputMonitor(Defaults = {}) : ThroughputMonitor(ThroughputMonitorOptions()) {}
   /// `batch_size_fn`: samples of a batch, instead of Batch::size(). `length_fn`: items in one of its samples, instead
   /// of length_dim.
-  explicit ThroughputMonitor(ThroughputMonitorOptions options = {}, BatchCount batch_size_fn = nullptr,
+  explicit ThroughputMonitor(ThroughputMonitorOptions options, BatchCount batch_size_fn = nullptr,
                              BatchCount length_fn = nullptr);
 
   /// Throws ConfigError if a fit has no logger.

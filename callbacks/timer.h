@@ -37,7 +37,8 @@ struct TimerOptions {
 class Timer final : public Callback {
  public:
   using Options = TimerOptions;
-  explicit Timer(TimerOptions options = {});
+  explicit Timer(Defaults = {}) : Timer(TimerOptions()) {}
+  explicit Timer(TimerOptions options);
 
   void on_fit_start(Trainer& trainer, LightningModule&) override;
   void on_train_start(Trainer&, LightningModule&) override { start(Stage::fit); }

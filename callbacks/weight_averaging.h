@@ -43,7 +43,8 @@ struct WeightAveragingOptions {
 class WeightAveraging : public AveragingCallback {
  public:
   using Options = WeightAveragingOptions;
-  explicit WeightAveraging(WeightAveragingOptions options = {});
+  explicit WeightAveraging(Defaults = {}) : WeightAveraging(WeightAveragingOptions()) {}
+  explicit WeightAveraging(WeightAveragingOptions options);
 
   void setup(Trainer& trainer, LightningModule& module, Stage stage) override;
   void on_fit_start(Trainer& trainer, LightningModule& module) override;

@@ -2,8 +2,7 @@
 """tidy_database.py BUILD OUT: writes OUT/compile_commands.json, BUILD's commands in a form that clang-tidy can use.
 
 clang does not support gcc's flags for precompiled headers and cannot read gcc's .gch files: each such header is included
-as text instead, from a copy in another folder without a .gch file. clang before 16 lacks std::source_location, for which
-a replacement is included.
+as text instead, from a copy in another folder without a .gch file.
 """
 import json
 import re
@@ -11,7 +10,6 @@ import shlex
 import sys
 from pathlib import Path
 
-SOURCE_LOCATION = (Path(__file__).parent / "source_location_stand_in.h").read_text(encoding="utf-8")
 GCC_ONLY = {"-fpch-preprocess", "-Winvalid-pch"}
 
 
@@ -31,14 +29,12 @@ def clang_command(command, out):
                 kept += ["-include", str(copy)]
             continue
         kept.append(word)
-    kept[1:1] = ["-include", str(out / "source_location_stand_in.h")]
     return shlex.join(kept)
 
 
 def main():
     build, out = Path(sys.argv[1]), Path(sys.argv[2]).resolve()
     out.mkdir(parents=True, exist_ok=True)
-    (out / "source_location_stand_in.h").write_text(SOURCE_LOCATION, encoding="utf-8")
     commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
     # The generated precompiled headers are not sources of the project.
     commands = [dict(entry, command=clang_command(entry["command"], out)) for entry in commands

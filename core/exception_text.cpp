@@ -1,5 +1,6 @@
 #include "levin/core/exception_text.h"
 
+#include <ATen/core/Tensor.h>
 #include <cxxabi.h>
 
 #include "levin/core/component.h"
@@ -19,7 +20,8 @@ std::string exception_text(const std::exception_ptr& error) {
 }
 
 std::string exception_text(const std::exception& error) {
-  std::string text = error.what();
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
   if (text.ends_with("map::at"))
     text += ": a map was asked for a key that it does not hold, e.g. for a metric that was not logged.";
   return text;

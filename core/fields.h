@@ -25,6 +25,10 @@
 
 namespace levin {
 
+/// The parameter of constructors that use the default options. With it X({}) means X(): otherwise g++ would reject the
+/// call as ambiguous, because {} could be the options or an X to copy.
+enum class Defaults {};
+
 /// One line of help for an option.
 struct FieldInfo {
   std::string name;

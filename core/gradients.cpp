@@ -7,9 +7,12 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <unordered_set>
+#include <utility>
 
 namespace levin {
 
@@ -36,6 +39,16 @@ bool any_nonfinite(const void* data, int64_t count, Word exponent) {
 
 }  // namespace
 
+std::vector<at::Tensor> distinct(std::vector<at::Tensor> tensors) {
+  std::vector<const c10::TensorImpl*> sorted;
+  for (const auto& tensor : tensors) sorted.push_back(tensor.unsafeGetTensorImpl());
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end()) return tensors;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  std::erase_if(tensors, [&](const at::Tensor& tensor) { return !seen.insert(tensor.unsafeGetTensorImpl()).second; });
+  return tensors;
+}
+
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& params) {
   std::vector<at::Tensor> grads;
   for (const auto& param : params) {
@@ -43,7 +56,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& params) {
     const at::Tensor& grad = param.unsafeGetTensorImpl()->grad();
     if (grad.defined()) grads.push_back(grad);
   }
-  return grads;
+  return distinct(std::move(grads));
 }
 
 std::vector<std::vector<at::Tensor>> gradients_by_kind(const std::vector<at::Tensor>& params) {

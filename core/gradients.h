@@ -7,7 +7,11 @@
 
 namespace levin {
 
-/// The gradients of those parameters that have one, in order.
+/// `tensors` in order, each once. LibTorch's parameters() lists the tensors of a layer that has two names (a tied
+/// layer) twice; PyTorch's lists them once.
+[[nodiscard]] std::vector<at::Tensor> distinct(std::vector<at::Tensor> tensors);
+
+/// The gradients of those parameters that have one, in order, each once.
 [[nodiscard]] std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& params);
 
 /// The same, grouped by device and type.

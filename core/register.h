@@ -10,8 +10,7 @@
 
 #define LEVIN_REGISTER(Interface, Class, doc)                                                               \
   [[maybe_unused]] static const bool levin_registered_##Class = [] {                                        \
-    ::levin::Registry<::levin::Interface>::instance().template add<Class>(#Class, doc,                      \
-                                                                          std::source_location::current()); \
+    ::levin::Registry<::levin::Interface>::instance().template add<Class>(#Class, doc, __FILE__, __LINE__); \
     return true;                                                                                            \
   }()
 

@@ -9,7 +9,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <source_location>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -89,15 +88,16 @@ class Registry {
     return registry;
   }
 
-  /// Adds T under `name`; throws Error naming both places if the name is taken.
+  /// Adds T under `name`; throws Error naming both places if the name is taken. clang has std::source_location from
+  /// version 16 on only.
   template <class T>
-  void add(const std::string& name, const std::string& doc,
-           std::source_location where = std::source_location::current()) {
+  void add(const std::string& name, const std::string& doc, const char* file = __builtin_FILE(),
+           int line = __builtin_LINE()) {
     static_assert(std::derived_from<T, Interface>,
                   "levin: a registered class must derive publicly from the interface that the macro names: "
                   "LightningModule for LEVIN_REGISTER_MODEL, DataModule for _DATA, Callback for _CALLBACK, Logger, "
                   "Precision, Optimizer or LRScheduler for the others");
-    if constexpr (std::derived_from<T, Interface>) add_class<T>(name, doc, where);
+    if constexpr (std::derived_from<T, Interface>) add_class<T>(name, doc, file, line);
   }
 
   [[nodiscard]] const Entry* find(const std::string& name) const {
@@ -147,7 +147,7 @@ class Registry {
 
  private:
   template <class T>
-  void add_class(const std::string& name, const std::string& doc, const std::source_location& where) {
+  void add_class(const std::string& name, const std::string& doc, const char* file, int line) {
     using Options = typename detail::OptionsOf<T>::type;
     static_assert(std::is_same_v<Options, NoOptions> || HasFields<Options>,
                   "levin: the Options of a registered class must be a struct with a static function fields()");
@@ -158,8 +158,8 @@ class Registry {
     Entry entry;
     entry.name = name;
     entry.doc = doc;
-    entry.file = where.file_name();
-    entry.line = static_cast<int>(where.line());
+    entry.file = file;
+    entry.line = line;
     entry.describe = &describe_options<Options>;
     entry.resolve = &detail::resolve_options<T>;
     entry.make = [](const ConfigNode& init_args, const std::string& path) -> std::shared_ptr<Interface> {

@@ -32,6 +32,7 @@ int main() {
     levin::Trainer trainer(levin::TrainerOptions{
         .max_epochs = 3, .callbacks = {levin::EarlyStopping({.monitor = "val_acc", .mode = levin::MonitorMode::max})}});
     trainer.fit(model, data);
-    for (const auto& [name, value] : trainer.test(model, data, "best")[0]) std::cout << name << " " << value << "\n";
+    const std::vector<levin::Metrics> results = trainer.test(model, data, "best");  // one map per loader
+    for (const auto& [name, value] : results[0]) std::cout << name << " " << value << "\n";
   });
 }

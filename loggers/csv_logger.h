@@ -34,7 +34,8 @@ struct CSVLoggerOptions {
 class CSVLogger final : public Logger {
  public:
   using Options = CSVLoggerOptions;
-  explicit CSVLogger(CSVLoggerOptions options = {});
+  explicit CSVLogger(Defaults = {}) : CSVLogger(CSVLoggerOptions()) {}
+  explicit CSVLogger(CSVLoggerOptions options);
   ~CSVLogger() override;
 
   void start(const std::string& default_root_dir, bool resume) override;

@@ -39,7 +39,8 @@ struct JSONLinesLoggerOptions {
 class JSONLinesLogger final : public Logger {
  public:
   using Options = JSONLinesLoggerOptions;
-  explicit JSONLinesLogger(JSONLinesLoggerOptions options = {});
+  explicit JSONLinesLogger(Defaults = {}) : JSONLinesLogger(JSONLinesLoggerOptions()) {}
+  explicit JSONLinesLogger(JSONLinesLoggerOptions options);
   ~JSONLinesLogger() override;
 
   /// Everything but images.

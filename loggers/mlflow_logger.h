@@ -83,7 +83,8 @@ struct MLFlowLoggerOptions {
 class MLFlowLogger final : public Logger {
  public:
   using Options = MLFlowLoggerOptions;
-  explicit MLFlowLogger(MLFlowLoggerOptions options = {});
+  explicit MLFlowLogger(Defaults = {}) : MLFlowLogger(MLFlowLoggerOptions()) {}
+  explicit MLFlowLogger(MLFlowLoggerOptions options);
   ~MLFlowLogger() override;
   /// Before start().
   MLFlowLogger(MLFlowLogger&& other) noexcept : MLFlowLogger(std::move(other.options_)) {}

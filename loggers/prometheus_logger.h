@@ -42,7 +42,8 @@ struct PrometheusLoggerOptions {
 class PrometheusLogger final : public Logger {
  public:
   using Options = PrometheusLoggerOptions;
-  explicit PrometheusLogger(PrometheusLoggerOptions options = {});
+  explicit PrometheusLogger(Defaults = {}) : PrometheusLogger(PrometheusLoggerOptions()) {}
+  explicit PrometheusLogger(PrometheusLoggerOptions options);
   ~PrometheusLogger() override;
   /// Before start().
   PrometheusLogger(PrometheusLogger&& other) noexcept : PrometheusLogger(std::move(other.options_)) {}

@@ -51,7 +51,8 @@ struct SQLiteLoggerOptions {
 class SQLiteLogger final : public Logger {
  public:
   using Options = SQLiteLoggerOptions;
-  explicit SQLiteLogger(SQLiteLoggerOptions options = {});
+  explicit SQLiteLogger(Defaults = {}) : SQLiteLogger(SQLiteLoggerOptions()) {}
+  explicit SQLiteLogger(SQLiteLoggerOptions options);
   ~SQLiteLogger() override;
   /// Before start().
   SQLiteLogger(SQLiteLogger&& other) noexcept : SQLiteLogger(std::move(other.options_)) {}

@@ -53,7 +53,8 @@ struct TensorBoardLoggerOptions {
 class TensorBoardLogger final : public Logger {
  public:
   using Options = TensorBoardLoggerOptions;
-  explicit TensorBoardLogger(TensorBoardLoggerOptions options = {});
+  explicit TensorBoardLogger(Defaults = {}) : TensorBoardLogger(TensorBoardLoggerOptions()) {}
+  explicit TensorBoardLogger(TensorBoardLoggerOptions options);
   ~TensorBoardLogger() override;
 
   [[nodiscard]] uint32_t takes() const override;

@@ -77,7 +77,8 @@ class AggregationMetric : public Metric {
 class MeanMetric : public AggregationMetric {
  public:
   using Options = AggregationOptions;
-  explicit MeanMetric(AggregationOptions options = {});
+  explicit MeanMetric(Defaults = {}) : MeanMetric(AggregationOptions()) {}
+  explicit MeanMetric(AggregationOptions options);
   using AggregationMetric::update;
   using AggregationMetric::operator();
   /// `weight`: a number, or a tensor that is broadcast to the shape of `value`.
@@ -100,7 +101,8 @@ class MeanMetric : public AggregationMetric {
 class SumMetric : public AggregationMetric {
  public:
   using Options = AggregationOptions;
-  explicit SumMetric(AggregationOptions options = {});
+  explicit SumMetric(Defaults = {}) : SumMetric(AggregationOptions()) {}
+  explicit SumMetric(AggregationOptions options);
   [[nodiscard]] at::Tensor compute() const override;
   [[nodiscard]] std::string name() const override { return "SumMetric"; }
 
@@ -113,7 +115,8 @@ class SumMetric : public AggregationMetric {
 class MinMetric : public AggregationMetric {
  public:
   using Options = AggregationOptions;
-  explicit MinMetric(AggregationOptions options = {});
+  explicit MinMetric(Defaults = {}) : MinMetric(AggregationOptions()) {}
+  explicit MinMetric(AggregationOptions options);
   [[nodiscard]] at::Tensor compute() const override;
   [[nodiscard]] std::string name() const override { return "MinMetric"; }
 
@@ -126,7 +129,8 @@ class MinMetric : public AggregationMetric {
 class MaxMetric : public AggregationMetric {
  public:
   using Options = AggregationOptions;
-  explicit MaxMetric(AggregationOptions options = {});
+  explicit MaxMetric(Defaults = {}) : MaxMetric(AggregationOptions()) {}
+  explicit MaxMetric(AggregationOptions options);
   [[nodiscard]] at::Tensor compute() const override;
   [[nodiscard]] std::string name() const override { return "MaxMetric"; }
 

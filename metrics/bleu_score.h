@@ -29,7 +29,8 @@ struct BLEUScoreOptions {
 class BLEUScore : public TextMetric {
  public:
   using Options = BLEUScoreOptions;
-  explicit BLEUScore(BLEUScoreOptions options = {});
+  explicit BLEUScore(Defaults = {}) : BLEUScore(BLEUScoreOptions()) {}
+  explicit BLEUScore(BLEUScoreOptions options);
   using TextMetric::update;
   void update(const Texts& preds, const std::vector<Texts>& references) override;
   [[nodiscard]] at::Tensor compute() const override;

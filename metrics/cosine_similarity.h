@@ -24,7 +24,8 @@ struct CosineSimilarityOptions {
 class CosineSimilarity : public TensorMetric {
  public:
   using Options = CosineSimilarityOptions;
-  explicit CosineSimilarity(CosineSimilarityOptions options = {});
+  explicit CosineSimilarity(Defaults = {}) : CosineSimilarity(CosineSimilarityOptions()) {}
+  explicit CosineSimilarity(CosineSimilarityOptions options);
   void update(const at::Tensor& preds, const at::Tensor& target) override;
   [[nodiscard]] at::Tensor compute() const override;
   [[nodiscard]] std::string name() const override { return "CosineSimilarity"; }

@@ -32,7 +32,8 @@ struct EditDistanceOptions {
 class EditDistance : public TextMetric {
  public:
   using Options = EditDistanceOptions;
-  explicit EditDistance(EditDistanceOptions options = {});
+  explicit EditDistance(Defaults = {}) : EditDistance(EditDistanceOptions()) {}
+  explicit EditDistance(EditDistanceOptions options);
   using TextMetric::update;
   /// Throws Error for a prediction with more than one reference.
   void update(const Texts& preds, const std::vector<Texts>& references) override;

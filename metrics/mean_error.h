@@ -37,7 +37,8 @@ struct MeanSquaredErrorOptions {
 class MeanAbsoluteError : public TensorMetric {
  public:
   using Options = MeanAbsoluteErrorOptions;
-  explicit MeanAbsoluteError(MeanAbsoluteErrorOptions options = {});
+  explicit MeanAbsoluteError(Defaults = {}) : MeanAbsoluteError(MeanAbsoluteErrorOptions()) {}
+  explicit MeanAbsoluteError(MeanAbsoluteErrorOptions options);
   void update(const at::Tensor& preds, const at::Tensor& target) override;
   [[nodiscard]] at::Tensor compute() const override;
   [[nodiscard]] std::string name() const override { return "MeanAbsoluteError"; }
@@ -50,7 +51,8 @@ class MeanAbsoluteError : public TensorMetric {
 class MeanSquaredError : public TensorMetric {
  public:
   using Options = MeanSquaredErrorOptions;
-  explicit MeanSquaredError(MeanSquaredErrorOptions options = {});
+  explicit MeanSquaredError(Defaults = {}) : MeanSquaredError(MeanSquaredErrorOptions()) {}
+  explicit MeanSquaredError(MeanSquaredErrorOptions options);
   void update(const at::Tensor& preds, const at::Tensor& target) override;
   [[nodiscard]] at::Tensor compute() const override;
   [[nodiscard]] std::string name() const override { return "MeanSquaredError"; }

@@ -43,7 +43,8 @@ class MetricCollection {
     Metric& metric;
   };
 
-  explicit MetricCollection(MetricCollectionOptions options = {});
+  explicit MetricCollection(Defaults = {}) : MetricCollection(MetricCollectionOptions()) {}
+  explicit MetricCollection(MetricCollectionOptions options);
   MetricCollection(MetricCollection&&) = default;
   MetricCollection& operator=(MetricCollection&& other) noexcept;
 

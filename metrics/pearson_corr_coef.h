@@ -24,7 +24,8 @@ struct PearsonCorrCoefOptions {
 class PearsonCorrCoef : public TensorMetric {
  public:
   using Options = PearsonCorrCoefOptions;
-  explicit PearsonCorrCoef(PearsonCorrCoefOptions options = {});
+  explicit PearsonCorrCoef(Defaults = {}) : PearsonCorrCoef(PearsonCorrCoefOptions()) {}
+  explicit PearsonCorrCoef(PearsonCorrCoefOptions options);
   void update(const at::Tensor& preds, const at::Tensor& target) override;
   void merge(const MetricStates& other, int64_t updates) override;
   [[nodiscard]] at::Tensor compute() const override;

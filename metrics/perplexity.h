@@ -24,7 +24,8 @@ struct PerplexityOptions {
 class Perplexity : public TensorMetric {
  public:
   using Options = PerplexityOptions;
-  explicit Perplexity(PerplexityOptions options = {});
+  explicit Perplexity(Defaults = {}) : Perplexity(PerplexityOptions()) {}
+  explicit Perplexity(PerplexityOptions options);
   void update(const at::Tensor& preds, const at::Tensor& target) override;
   [[nodiscard]] at::Tensor compute() const override;
   [[nodiscard]] std::string name() const override { return "Perplexity"; }

@@ -35,7 +35,8 @@ struct R2ScoreOptions {
 class R2Score : public TensorMetric {
  public:
   using Options = R2ScoreOptions;
-  explicit R2Score(R2ScoreOptions options = {});
+  explicit R2Score(Defaults = {}) : R2Score(R2ScoreOptions()) {}
+  explicit R2Score(R2ScoreOptions options);
   void update(const at::Tensor& preds, const at::Tensor& target) override;
   void merge(const MetricStates& other, int64_t updates) override;
   /// Throws TooFewSamplesError for less than two samples.

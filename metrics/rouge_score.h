@@ -43,7 +43,8 @@ struct ROUGEScoreOptions {
 class ROUGEScore : public TextMetric {
  public:
   using Options = ROUGEScoreOptions;
-  explicit ROUGEScore(ROUGEScoreOptions options = {});
+  explicit ROUGEScore(Defaults = {}) : ROUGEScore(ROUGEScoreOptions()) {}
+  explicit ROUGEScore(ROUGEScoreOptions options);
   using TextMetric::update;
   void update(const Texts& preds, const std::vector<Texts>& references) override;
   [[nodiscard]] at::Tensor compute() const override;

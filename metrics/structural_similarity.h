@@ -51,7 +51,9 @@ struct StructuralSimilarityIndexMeasureOptions {
 class StructuralSimilarityIndexMeasure : public TensorMetric {
  public:
   using Options = StructuralSimilarityIndexMeasureOptions;
-  explicit StructuralSimilarityIndexMeasure(StructuralSimilarityIndexMeasureOptions options = {});
+  explicit StructuralSimilarityIndexMeasure(Defaults = {})
+      : StructuralSimilarityIndexMeasure(StructuralSimilarityIndexMeasureOptions()) {}
+  explicit StructuralSimilarityIndexMeasure(StructuralSimilarityIndexMeasureOptions options);
   void update(const at::Tensor& preds, const at::Tensor& target) override;
   [[nodiscard]] at::Tensor compute() const override;
   [[nodiscard]] std::string name() const override { return "StructuralSimilarityIndexMeasure"; }

@@ -29,8 +29,9 @@ class CosineAnnealingLR final : public LRScheduler {
  public:
   using Options = CosineAnnealingLROptions;
 
+  explicit CosineAnnealingLR(Defaults = {}) : CosineAnnealingLR(CosineAnnealingLROptions()) {}
   /// Attached later.
-  explicit CosineAnnealingLR(CosineAnnealingLROptions options = {})
+  explicit CosineAnnealingLR(CosineAnnealingLROptions options)
       : options_(checked(std::move(options), "CosineAnnealingLROptions")) {}
   CosineAnnealingLR(Optimizer& optimizer, CosineAnnealingLROptions options) : CosineAnnealingLR(std::move(options)) {
     attach(optimizer);
@@ -65,8 +66,10 @@ class CosineAnnealingWarmRestarts final : public LRScheduler {
  public:
   using Options = CosineAnnealingWarmRestartsOptions;
 
+  explicit CosineAnnealingWarmRestarts(Defaults = {})
+      : CosineAnnealingWarmRestarts(CosineAnnealingWarmRestartsOptions()) {}
   /// Attached later.
-  explicit CosineAnnealingWarmRestarts(CosineAnnealingWarmRestartsOptions options = {})
+  explicit CosineAnnealingWarmRestarts(CosineAnnealingWarmRestartsOptions options)
       : options_(checked(std::move(options), "CosineAnnealingWarmRestartsOptions")) {}
   CosineAnnealingWarmRestarts(Optimizer& optimizer, CosineAnnealingWarmRestartsOptions options)
       : CosineAnnealingWarmRestarts(std::move(options)) {
@@ -123,8 +126,9 @@ class CosineWithWarmup final : public LRScheduler {
  public:
   using Options = CosineWithWarmupOptions;
 
+  explicit CosineWithWarmup(Defaults = {}) : CosineWithWarmup(CosineWithWarmupOptions()) {}
   /// Attached later.
-  explicit CosineWithWarmup(CosineWithWarmupOptions options = {})
+  explicit CosineWithWarmup(CosineWithWarmupOptions options)
       : options_(checked(std::move(options), "CosineWithWarmupOptions")) {}
   CosineWithWarmup(Optimizer& optimizer, CosineWithWarmupOptions options) : CosineWithWarmup(std::move(options)) {
     attach(optimizer);

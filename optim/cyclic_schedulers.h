@@ -80,8 +80,9 @@ class OneCycleLR final : public LRScheduler {
  public:
   using Options = OneCycleLROptions;
 
+  explicit OneCycleLR(Defaults = {}) : OneCycleLR(OneCycleLROptions()) {}
   /// Attached later.
-  explicit OneCycleLR(OneCycleLROptions options = {}) : options_(checked(std::move(options), "OneCycleLROptions")) {}
+  explicit OneCycleLR(OneCycleLROptions options) : options_(checked(std::move(options), "OneCycleLROptions")) {}
   OneCycleLR(Optimizer& optimizer, OneCycleLROptions options) : OneCycleLR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "OneCycleLR"; }
@@ -140,8 +141,9 @@ class CyclicLR final : public LRScheduler {
  public:
   using Options = CyclicLROptions;
 
+  explicit CyclicLR(Defaults = {}) : CyclicLR(CyclicLROptions()) {}
   /// Attached later.
-  explicit CyclicLR(CyclicLROptions options = {}) : options_(checked(std::move(options), "CyclicLROptions")) {}
+  explicit CyclicLR(CyclicLROptions options) : options_(checked(std::move(options), "CyclicLROptions")) {}
   CyclicLR(Optimizer& optimizer, CyclicLROptions options) : CyclicLR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "CyclicLR"; }

@@ -4,10 +4,11 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "levin/core/count_of.h"
 #include "levin/core/fields.h"
+#include "levin/core/gradients.h"
 
 namespace levin {
 
@@ -49,9 +50,9 @@ void Optimizer::check_group(const ParamGroup& group) const {
     throw Error(where +
                 " has no tensors. Pass the model's parameters(); layers count once the model's "
                 "constructor has called register_module(\"name\", layer).");
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& known : groups_) {
-    for (const auto& param : known.params) seen.insert(param.unsafeGetTensorImpl());
+  std::unordered_map<const c10::TensorImpl*, size_t> owners;
+  for (size_t k = 0; k < groups_.size(); ++k) {
+    for (const auto& param : groups_[k].params) owners.emplace(param.unsafeGetTensorImpl(), k);
   }
   for (size_t i = 0; i < group.params.size(); ++i) {
     const at::Tensor& param = group.params[i];
@@ -66,8 +67,9 @@ void Optimizer::check_group(const ParamGroup& group) const {
       throw Error(what + " is of type " + std::string(param.dtype().name()) +
                   ". Only real floating point tensors can be optimized.");
     }
-    if (!seen.insert(param.unsafeGetTensorImpl()).second) {
-      throw Error(what + " is already in this optimizer. Pass every tensor once.");
+    if (const auto owner = owners.find(param.unsafeGetTensorImpl()); owner != owners.end()) {
+      throw Error(what + " is already in parameter group " + std::to_string(owner->second) +
+                  ". Give each tensor to one group only, even if its layer has two names (tied weights).");
     }
   }
   auto check = [&](const char* key, const std::optional<double>& value, bool supported) {
@@ -84,7 +86,7 @@ void Optimizer::check_group(const ParamGroup& group) const {
 void Optimizer::add_param_group(ParamGroup group) {
   check_group(group);
   Group added = defaults_;
-  added.params = std::move(group.params);
+  added.params = distinct(std::move(group.params));
   added.lr = group.lr.value_or(defaults_.lr);
   added.initial_lr = added.lr;
   added.weight_decay = group.weight_decay.value_or(defaults_.weight_decay);

@@ -55,14 +55,15 @@ class Optimizer {
   /// The options it was created with, as in a run file; null: unknown. Ranks compare them.
   [[nodiscard]] virtual ConfigNode written_options() const { return {}; }
 
-  /// Throws Error if the group is empty, holds a non-leaf, complex or undefined tensor or one that was already added,
-  /// or sets a number that is negative, not finite, or that this optimizer does not have.
+  /// A tensor that the group lists twice, of a layer with two names, counts once. Throws Error if the group is empty,
+  /// holds a non-leaf, complex or undefined tensor or one of another group, or sets a number that is negative, not
+  /// finite, or that this optimizer does not have.
   void add_param_group(ParamGroup group);
 
   [[nodiscard]] std::vector<Group>& groups() { return groups_; }
   [[nodiscard]] const std::vector<Group>& groups() const { return groups_; }
 
-  /// All tensors, group after group: the order in which state() numbers them.
+  /// All tensors, each once, group after group: the order in which state() numbers them.
   [[nodiscard]] std::vector<at::Tensor> parameters() const;
 
   /// Drops the gradients, or fills them with zeros (needed where gradients are views of communication buckets).

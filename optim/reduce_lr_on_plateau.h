@@ -52,8 +52,9 @@ class ReduceLROnPlateau final : public LRScheduler {
  public:
   using Options = ReduceLROnPlateauOptions;
 
+  explicit ReduceLROnPlateau(Defaults = {}) : ReduceLROnPlateau(ReduceLROnPlateauOptions()) {}
   /// Attached later.
-  explicit ReduceLROnPlateau(ReduceLROnPlateauOptions options = {})
+  explicit ReduceLROnPlateau(ReduceLROnPlateauOptions options)
       : options_(checked(std::move(options), "ReduceLROnPlateauOptions")) {}
   ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options) : ReduceLROnPlateau(std::move(options)) {
     attach(optimizer);

@@ -26,8 +26,9 @@ class StepLR final : public LRScheduler {
  public:
   using Options = StepLROptions;
 
+  explicit StepLR(Defaults = {}) : StepLR(StepLROptions()) {}
   /// Attached later.
-  explicit StepLR(StepLROptions options = {}) : options_(checked(std::move(options), "StepLROptions")) {}
+  explicit StepLR(StepLROptions options) : options_(checked(std::move(options), "StepLROptions")) {}
   StepLR(Optimizer& optimizer, StepLROptions options) : StepLR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "StepLR"; }
@@ -59,8 +60,9 @@ class MultiStepLR final : public LRScheduler {
  public:
   using Options = MultiStepLROptions;
 
+  explicit MultiStepLR(Defaults = {}) : MultiStepLR(MultiStepLROptions()) {}
   /// Attached later.
-  explicit MultiStepLR(MultiStepLROptions options = {}) : options_(checked(std::move(options), "MultiStepLROptions")) {}
+  explicit MultiStepLR(MultiStepLROptions options) : options_(checked(std::move(options), "MultiStepLROptions")) {}
   MultiStepLR(Optimizer& optimizer, MultiStepLROptions options) : MultiStepLR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "MultiStepLR"; }
@@ -91,8 +93,9 @@ class ConstantLR final : public LRScheduler {
  public:
   using Options = ConstantLROptions;
 
+  explicit ConstantLR(Defaults = {}) : ConstantLR(ConstantLROptions()) {}
   /// Attached later.
-  explicit ConstantLR(ConstantLROptions options = {}) : options_(checked(std::move(options), "ConstantLROptions")) {}
+  explicit ConstantLR(ConstantLROptions options) : options_(checked(std::move(options), "ConstantLROptions")) {}
   ConstantLR(Optimizer& optimizer, ConstantLROptions options) : ConstantLR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "ConstantLR"; }
@@ -124,8 +127,9 @@ class LinearLR final : public LRScheduler {
  public:
   using Options = LinearLROptions;
 
+  explicit LinearLR(Defaults = {}) : LinearLR(LinearLROptions()) {}
   /// Attached later.
-  explicit LinearLR(LinearLROptions options = {}) : options_(checked(std::move(options), "LinearLROptions")) {}
+  explicit LinearLR(LinearLROptions options) : options_(checked(std::move(options), "LinearLROptions")) {}
   LinearLR(Optimizer& optimizer, LinearLROptions options) : LinearLR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "LinearLR"; }
@@ -152,8 +156,9 @@ class ExponentialLR final : public LRScheduler {
  public:
   using Options = ExponentialLROptions;
 
+  explicit ExponentialLR(Defaults = {}) : ExponentialLR(ExponentialLROptions()) {}
   /// Attached later.
-  explicit ExponentialLR(ExponentialLROptions options = {})
+  explicit ExponentialLR(ExponentialLROptions options)
       : options_(checked(std::move(options), "ExponentialLROptions")) {}
   ExponentialLR(Optimizer& optimizer, ExponentialLROptions options) : ExponentialLR(std::move(options)) {
     attach(optimizer);
@@ -185,9 +190,9 @@ class PolynomialLR final : public LRScheduler {
  public:
   using Options = PolynomialLROptions;
 
+  explicit PolynomialLR(Defaults = {}) : PolynomialLR(PolynomialLROptions()) {}
   /// Attached later.
-  explicit PolynomialLR(PolynomialLROptions options = {})
-      : options_(checked(std::move(options), "PolynomialLROptions")) {}
+  explicit PolynomialLR(PolynomialLROptions options) : options_(checked(std::move(options), "PolynomialLROptions")) {}
   PolynomialLR(Optimizer& optimizer, PolynomialLROptions options) : PolynomialLR(std::move(options)) {
     attach(optimizer);
   }

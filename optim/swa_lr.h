@@ -27,8 +27,9 @@ class SWALR final : public LRScheduler {
  public:
   using Options = SWALROptions;
 
+  explicit SWALR(Defaults = {}) : SWALR(SWALROptions()) {}
   /// Attached later.
-  explicit SWALR(SWALROptions options = {}) : options_(checked(std::move(options), "SWALROptions")) {}
+  explicit SWALR(SWALROptions options) : options_(checked(std::move(options), "SWALROptions")) {}
   SWALR(Optimizer& optimizer, SWALROptions options) : SWALR(std::move(options)) { attach(optimizer); }
 
   [[nodiscard]] std::string name() const override { return "SWALR"; }

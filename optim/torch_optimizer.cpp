@@ -14,6 +14,9 @@
 #include <deque>
 #include <set>
 #include <type_traits>
+#include <utility>
+
+#include "levin/core/gradients.h"
 
 namespace levin {
 
@@ -219,13 +222,19 @@ bool fits(const at::Tensor& saved, const at::Tensor& param, int64_t flat_size) {
 
 TorchOptimizer::TorchOptimizer(std::shared_ptr<optim::Optimizer> inner)
     : Optimizer(read_settings(inner->defaults())), inner_(std::move(inner)) {
-  for (const auto& group : inner_->param_groups()) {
+  for (auto& group : inner_->param_groups()) {
+    group.params() = distinct(std::move(group.params()));  // LibTorch would update a tensor that is listed twice twice
     groups_.push_back(read_settings(group.has_options() ? group.options() : inner_->defaults()));
     groups_.back().params = group.params();
     if (std::isfinite(groups_.back().lr)) continue;
     throw Error(name() + ": parameter group " + std::to_string(groups_.size() - 1) + ".lr: must be finite, got " +
                 number_text(groups_.back().lr) + ".");
   }
+  const auto all = parameters();
+  if (distinct(all).size() == all.size()) return;
+  throw Error(name() +
+              ": two parameter groups have a tensor in common, which LibTorch would update twice. Give each "
+              "tensor to one group only, even if its layer has two names (tied weights).");
 }
 
 std::string TorchOptimizer::name() const {

@@ -45,7 +45,8 @@ class GradScaler {
  public:
   using Options = GradScalerOptions;
 
-  explicit GradScaler(GradScalerOptions options = {});
+  explicit GradScaler(Defaults = {}) : GradScaler(GradScalerOptions()) {}
+  explicit GradScaler(GradScalerOptions options);
 
   /// The loss times the scale, in float32 at least.
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss);

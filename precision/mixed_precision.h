@@ -35,7 +35,8 @@ class MixedPrecision : public Precision {
  public:
   using Options = MixedPrecisionOptions;
 
-  explicit MixedPrecision(MixedPrecisionOptions options = {});
+  explicit MixedPrecision(Defaults = {}) : MixedPrecision(MixedPrecisionOptions()) {}
+  explicit MixedPrecision(MixedPrecisionOptions options);
 
   [[nodiscard]] std::string name() const final;
   [[nodiscard]] std::shared_ptr<void> enter_forward(at::DeviceType device) final;

@@ -31,7 +31,8 @@ struct NvtxProfilerOptions {
 class NvtxProfiler final : public Profiler {
  public:
   using Options = NvtxProfilerOptions;
-  explicit NvtxProfiler(NvtxProfilerOptions options = {});
+  explicit NvtxProfiler(Defaults = {}) : NvtxProfiler(NvtxProfilerOptions()) {}
+  explicit NvtxProfiler(NvtxProfilerOptions options);
   ~NvtxProfiler() override;
 
   /// Throws ConfigError if there is no NVTX.

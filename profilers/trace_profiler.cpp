@@ -10,6 +10,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
+#include "levin/core/exception_text.h"
 #include "levin/core/files.h"
 #include "levin/profilers/operator_table.h"
 
@@ -85,10 +86,8 @@ template <class Action>
 void TraceProfiler::guarded(Action action) {
   try {
     action();
-  } catch (const c10::Error& error) {
-    give_up(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    give_up(error.what());
+    give_up(exception_text(error));
   }
 }
 

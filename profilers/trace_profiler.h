@@ -53,7 +53,8 @@ struct TraceProfilerOptions {
 class TraceProfiler final : public Profiler {
  public:
   using Options = TraceProfilerOptions;
-  explicit TraceProfiler(TraceProfilerOptions options = {});
+  explicit TraceProfiler(Defaults = {}) : TraceProfiler(TraceProfilerOptions()) {}
+  explicit TraceProfiler(TraceProfilerOptions options);
   ~TraceProfiler() override;
 
   void begin(const ProfiledRun& run) override;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/core/gradients.h"
 
 namespace levin {
 
@@ -21,7 +22,7 @@ double median(std::vector<double> values) {
 
 int64_t parameter_bytes(const torch::nn::Module& module) {
   int64_t bytes = 0;
-  for (const at::Tensor& parameter : module.parameters()) bytes += static_cast<int64_t>(parameter.nbytes());
+  for (const at::Tensor& parameter : distinct(module.parameters())) bytes += static_cast<int64_t>(parameter.nbytes());
   return bytes;
 }
 

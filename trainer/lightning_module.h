@@ -40,7 +40,7 @@ class Trainer;
 class LightningModule : public torch::nn::Module {
  public:
   LightningModule() = default;
-  /// Detaches the module from its trainer.
+  /// Detaches the module from its trainers.
   ~LightningModule() override;
   LightningModule(const LightningModule&) = delete;
   LightningModule& operator=(const LightningModule&) = delete;
@@ -131,7 +131,8 @@ class LightningModule : public torch::nn::Module {
   virtual void lr_scheduler_step(LRScheduler& scheduler, std::optional<double> metric);
 
   // ---- for the steps to call -------------------------------------------------------------------------------------
-  /// Logs one number (docs/logging.md). Never waits for a GPU. Throws Error where the hook forbids it.
+  /// Logs one number (docs/logging.md). Never waits for a GPU. Throws Error where the hook forbids it. A module without
+  /// a trainer, such as a submodule of the module that is trained, drops the value and warns once.
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
   void log(std::string_view name, double value, const LogOptions& options = {});
   /// A metric that accumulates by itself, a member of the module (docs/metrics.md): its value over the epoch and all
@@ -217,7 +218,7 @@ class LightningModule : public torch::nn::Module {
   void print(const std::string& text) const;
 
   [[nodiscard]] bool has_trainer() const { return trainer_ != nullptr; }
-  /// Throws Error if the module is not attached to one.
+  /// The last of the existing trainers that ran the module. Throws Error if there is none.
   [[nodiscard]] Trainer& trainer() const;
   [[nodiscard]] int64_t current_epoch() const;
   [[nodiscard]] int64_t global_step() const;

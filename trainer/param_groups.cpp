@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 
 namespace levin {
 
 namespace {
 
 struct NamedParameter {
-  std::string name;
+  std::vector<std::string> names;  // several if its layer is registered more than once
   at::Tensor value;
   bool decays = true;  // neither a bias nor a normalization layer's
 };
@@ -22,35 +23,44 @@ bool is_bias(const std::string& name) {
 
 std::vector<NamedParameter> all_parameters(const torch::nn::Module& module) {
   std::vector<NamedParameter> list;
-  for (const auto& entry : module.named_parameters()) list.push_back({entry.key(), entry.value(), true});
-  const auto mark = [&](const std::string& owner, const torch::nn::Module& layer) {
+  std::unordered_map<const c10::TensorImpl*, size_t> indices;
+  for (const auto& entry : module.named_parameters()) {
+    const auto [known, is_new] = indices.emplace(entry.value().unsafeGetTensorImpl(), list.size());
+    if (is_new) list.push_back({{}, entry.value()});
+    list[known->second].names.push_back(entry.key());
+  }
+  const auto mark = [&](const torch::nn::Module& layer) {
     const bool is_norm = layer.name().find("Norm") != std::string::npos;
     for (const auto& entry : layer.named_parameters(/*recurse=*/false)) {
-      const std::string name = owner.empty() ? entry.key() : owner + "." + entry.key();
-      const auto found = std::find_if(list.begin(), list.end(), [&](const auto& p) { return p.name == name; });
-      if (found != list.end() && (is_norm || is_bias(entry.key()))) found->decays = false;
+      if (is_norm || is_bias(entry.key())) list[indices.at(entry.value().unsafeGetTensorImpl())].decays = false;
     }
   };
-  mark("", module);
-  for (const auto& entry : module.named_modules("", /*include_self=*/false)) mark(entry.key(), *entry.value());
+  mark(module);
+  for (const auto& layer : module.modules(/*include_self=*/false)) mark(*layer);
   return list;
 }
 
-bool matches(const std::string& pattern, const std::string& name) {
-  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+bool matches(const std::string& pattern, const NamedParameter& parameter) {
+  return std::any_of(parameter.names.begin(), parameter.names.end(),
+                     [&](const auto& name) { return fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
+}
+
+// The index of the first wanted group that takes the parameter; their number if none does.
+size_t group_of(const NamedParameter& parameter, const std::vector<ParamGroupOptions>& wanted) {
+  const auto found = std::find_if(wanted.begin(), wanted.end(), [&](const auto& group) {
+    return std::any_of(group.params.begin(), group.params.end(),
+                       [&](const auto& pattern) { return matches(pattern, parameter); });
+  });
+  return static_cast<size_t>(found - wanted.begin());
 }
 
 // The group that holds the first parameter that `pattern` of group `own` matches, if all of them are in earlier ones.
-std::optional<size_t> taken_by(const std::vector<std::string>& names, const std::vector<ParamGroupOptions>& wanted,
-                               size_t own, const std::string& pattern) {
+std::optional<size_t> taken_by(const std::vector<NamedParameter>& parameters,
+                               const std::vector<ParamGroupOptions>& wanted, size_t own, const std::string& pattern) {
   std::optional<size_t> first;
-  for (const auto& name : names) {
-    if (!matches(pattern, name)) continue;
-    const auto found =
-        std::find_if(wanted.begin(), wanted.begin() + static_cast<ptrdiff_t>(own), [&](const auto& group) {
-          return std::any_of(group.params.begin(), group.params.end(), [&](const auto& p) { return matches(p, name); });
-        });
-    const auto group = static_cast<size_t>(found - wanted.begin());
+  for (const auto& parameter : parameters) {
+    if (!matches(pattern, parameter)) continue;
+    const size_t group = group_of(parameter, wanted);
     if (group == own) return std::nullopt;
     first = first.value_or(group);
   }
@@ -61,19 +71,20 @@ std::optional<size_t> taken_by(const std::vector<std::string>& names, const std:
 void check_patterns(const std::vector<NamedParameter>& parameters, const std::vector<ParamGroupOptions>& wanted,
                     const std::string& path) {
   std::vector<std::string> names;
-  for (const auto& parameter : parameters) names.push_back(parameter.name);
+  for (const auto& parameter : parameters) names.insert(names.end(), parameter.names.begin(), parameter.names.end());
   Problems problems;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const std::string here = detail::index_path(path, i);
     check_options(wanted[i], here, problems);
     for (const auto& pattern : wanted[i].params) {
-      if (const auto earlier = taken_by(names, wanted, i, pattern)) {
+      if (const auto earlier = taken_by(parameters, wanted, i, pattern)) {
         problems.add({}, here + ".params",
                      "all that \"" + pattern + "\" matches is in " + detail::index_path(path, *earlier) +
                          " already: the first group that matches counts. Write the narrower pattern first.");
         continue;
       }
-      if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return matches(pattern, name); })) continue;
+      const auto is_match = [&](const auto& parameter) { return matches(pattern, parameter); };
+      if (std::any_of(parameters.begin(), parameters.end(), is_match)) continue;
       problems.add({}, here + ".params",
                    "no parameter's name matches \"" + pattern + "\"." + did_you_mean(pattern, names) +
                        " Parameters: " + join(names) + ".");
@@ -100,11 +111,7 @@ std::vector<ParamGroup> param_groups(const torch::nn::Module& module, const std:
   }
   for (const auto& parameter : parameters) {
     if (!parameter.value.requires_grad()) continue;  // parameters frozen by a callback are added when unfrozen
-    const auto found = std::find_if(wanted.begin(), wanted.end(), [&](const auto& group) {
-      return std::any_of(group.params.begin(), group.params.end(),
-                         [&](const auto& pattern) { return matches(pattern, parameter.name); });
-    });
-    const auto index = static_cast<size_t>(found - wanted.begin());
+    const size_t index = group_of(parameter, wanted);
     const bool own_decay = index < wanted.size() && wanted[index].weight_decay.has_value();
     const bool decays = parameter.decays || !no_decay || own_decay;
     groups[2 * index + (decays ? 0 : 1)].params.push_back(parameter.value);

@@ -40,13 +40,14 @@ struct ParamGroupOptions {
 };
 
 /// The parameters of `module` that require gradients, in groups. Each belongs to the first of `wanted` with a pattern
-/// that matches its name (as in named_parameters()), the others to a group with the optimizer's settings. `no_decay`:
+/// that matches its name (as in named_parameters(); one of its names if its layer has several), the others to a group
+/// with the optimizer's settings. `no_decay`:
 /// biases and the parameters of normalization layers (those with "Norm" in their class's name) get weight decay 0,
 /// unless a matching group sets it. Groups come in the order of `wanted`, the rest last; within each, those with weight
 /// decay come first; empty groups are left out. Throws ConfigError, below `path`, for a pattern that matches no
 /// parameter, and if nothing can be trained.
 [[nodiscard]] std::vector<ParamGroup> param_groups(const torch::nn::Module& module,
-                                                   const std::vector<ParamGroupOptions>& wanted, bool no_decay = false,
-                                                   const std::string& path = "param_groups");
+                                                   const std::vector<ParamGroupOptions>& wanted = {},
+                                                   bool no_decay = false, const std::string& path = "param_groups");
 
 }  // namespace levin

@@ -38,8 +38,9 @@ using Predictions = std::vector<std::vector<at::Tensor>>;
 
 class Trainer {
  public:
+  explicit Trainer(Defaults = {}) : Trainer(TrainerOptions()) {}
   /// Throws ConfigError naming every option that is not possible.
-  explicit Trainer(TrainerOptions options = {});
+  explicit Trainer(TrainerOptions options);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -52,7 +53,7 @@ class Trainer {
   /// With the module's own loaders.
   void fit(LightningModule& module, const std::string& ckpt_path = "");
 
-  /// One map of metrics per loader.
+  /// One map of metrics per loader; none if a limit of 0 batches leaves nothing to evaluate.
   std::vector<Metrics> validate(LightningModule& module, DataModule& data, const std::string& ckpt_path = "");
   std::vector<Metrics> validate(LightningModule& module, DataModule&& data, const std::string& ckpt_path = "");
   std::vector<Metrics> validate(LightningModule& module, Loaders loaders, const std::string& ckpt_path = "");
@@ -140,7 +141,8 @@ class Trainer {
   [[nodiscard]] bool validates_only_at_epoch_end() const;
   [[nodiscard]] bool has_validation() const;
   /// In on_train_batch_end: whether the batch is the last of a period of batches, epochs or the run, such as "500ba",
-  /// "0.5ep" or "0.1dur": the same on every rank and after a resume. Throws Error for a period of time.
+  /// "0.5ep" or "0.1dur": the same on every rank and after a resume. Throws Error for a period of time, and outside of
+  /// a fit.
   [[nodiscard]] bool completes(const Period& period) const;
   /// The period resolved for this run: a share of a run that only max_time limits becomes a time. Throws ConfigError
   /// beginning with `path` for a share of a run without an end.
@@ -215,7 +217,7 @@ class Trainer {
   [[nodiscard]] const TimeSplit& time_split() const;
   /// The loader of the running fit; null outside of it.
   [[nodiscard]] std::shared_ptr<Loader> train_dataloader() const;
-  /// The module of the running or last entry point; null before.
+  /// The module of the running or last entry point; null before, and when the module was destroyed.
   [[nodiscard]] LightningModule* module() const;
   /// The data module of the running entry point; null outside of one. Loaders passed to an entry point are wrapped in a
   /// data module.

@@ -5,6 +5,7 @@
 
 #include "levin/cli/config/run_config.h"
 #include "levin/core/error.h"
+#include "levin/core/exception_text.h"
 #include "levin/core/shared_library.h"
 
 namespace levin {
@@ -28,7 +29,7 @@ void open_plugin(const std::string& path, Problems& problems) {
     SharedLibrary(file, "plugins", kFix).keep();
     opened.insert(file);
   } catch (const std::exception& error) {  // of the loader, or of a constructor in the library
-    std::string text = error.what();
+    std::string text = exception_text(error);
     if (text.starts_with("plugins: ")) text.erase(0, 9);
     problems.add({}, "plugins", text);
   }

@@ -2,12 +2,13 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <exception>
 #include <string>
 
 #include "levin/core/error.h"
+#include "levin/core/exception_text.h"
 #include "levin/core/seed.h"
 #include "levin/data/batch_memory.h"
 #include "levin/data/loading/sample_generator.h"
@@ -21,19 +22,6 @@ constexpr uint64_t kSampleStream = 1;
 constexpr uint64_t kBatchStream = 2;
 
 constexpr const char* kNotABatch = "the batch could not be made of its samples";
-
-// The text of the current exception, without LibTorch's stack.
-std::string cause_in_flight() {
-  try {
-    throw;
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
 
 }  // namespace
 
@@ -120,7 +108,7 @@ uint64_t BatchFetcher::pass_seed() const {
 
 void BatchFetcher::fail(const std::string& what, int64_t batch_idx) const {
   throw DataError("DataLoader: " + what + " (batch " + std::to_string(batch_idx) + " of epoch " +
-                  std::to_string(pass_.epoch) + "): " + cause_in_flight());
+                  std::to_string(pass_.epoch) + "): " + exception_text(std::current_exception()));
 }
 
 }  // namespace levin

@@ -111,13 +111,15 @@ class MnistModule : public DataModule {
 class Mnist final : public detail::MnistModule {
  public:
   using Options = MnistOptions;
-  explicit Mnist(MnistOptions options = {});
+  explicit Mnist(Defaults = {}) : Mnist(MnistOptions()) {}
+  explicit Mnist(MnistOptions options);
 };
 
 class FashionMnist final : public detail::MnistModule {
  public:
   using Options = MnistOptions;
-  explicit FashionMnist(MnistOptions options = {});
+  explicit FashionMnist(Defaults = {}) : FashionMnist(MnistOptions()) {}
+  explicit FashionMnist(MnistOptions options);
   /// The names of predicted classes, (batch) int64.
   std::vector<std::string> prediction_text(const at::Tensor& prediction) const override;
   /// "T-shirt/top", "Trouser", … in the order of the labels.

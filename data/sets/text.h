@@ -67,7 +67,8 @@ struct TextFileOptions {
 class TextFile final : public DataModule {
  public:
   using Options = TextFileOptions;
-  explicit TextFile(TextFileOptions options = {});
+  explicit TextFile(Defaults = {}) : TextFile(TextFileOptions()) {}
+  explicit TextFile(TextFileOptions options);
 
   void setup(Stage stage) override;
   void teardown(Stage stage) override;

@@ -75,7 +75,8 @@ struct TextCsvOptions {
 class TextCsv final : public DataModule {
  public:
   using Options = TextCsvOptions;
-  explicit TextCsv(TextCsvOptions options = {});
+  explicit TextCsv(Defaults = {}) : TextCsv(TextCsvOptions()) {}
+  explicit TextCsv(TextCsvOptions options);
 
   /// Throws DataError with file:line:column for a row that cannot be used: another number of fields than the first
   /// row's, a quote that is not closed, no text, no class or, in test_path, one that is not known.

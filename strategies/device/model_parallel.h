@@ -59,8 +59,9 @@ struct ModelParallelOptions {
 class ModelParallel final : public MultiDeviceStrategy {
  public:
   using Options = ModelParallelOptions;
+  explicit ModelParallel(Defaults = {}) : ModelParallel(ModelParallelOptions()) {}
   /// Throws ConfigError for a pipeline without a placement.
-  explicit ModelParallel(ModelParallelOptions options = {});
+  explicit ModelParallel(ModelParallelOptions options);
   ModelParallel(ModelParallel&&) noexcept;  // before it is used, so that options can be given in place
   ~ModelParallel() override;
 

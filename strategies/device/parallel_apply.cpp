@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "levin/core/error.h"
+#include "levin/core/exception_text.h"
 #include "levin/core/seed.h"
 #include "levin/strategies/device/op_threads.h"
 #include "levin/strategies/device/random_scope.h"
@@ -68,10 +69,8 @@ void ParallelApply::rethrow(const std::vector<std::exception_ptr>& errors) const
       std::rethrow_exception(errors[k]);
     } catch (const Interrupted&) {
       throw;
-    } catch (const c10::Error& error) {
-      throw Error(place + error.what_without_backtrace());
     } catch (const std::exception& error) {
-      throw Error(place + error.what());
+      throw Error(place + exception_text(error));
     }
   }
 }

@@ -41,10 +41,11 @@ class StashedGradients {
   explicit StashedGradients(const std::vector<at::Tensor>& parameters)
       : parameters_(parameters), gradients_(take_gradients(parameters)), hooks_(parameters.size()) {
     after_.resize(parameters.size());
-    swap_hooks();
+    for (size_t p = 0; p < parameters_.size(); ++p) swap_hooks(p);
   }
   ~StashedGradients() {
-    swap_hooks();
+    // In reverse: of a tensor that is listed twice, the first entry has the hooks.
+    for (size_t p = parameters_.size(); p > 0; --p) swap_hooks(p - 1);
     for (size_t p = 0; p < parameters_.size(); ++p) {
       if (is_trained(parameters_[p])) parameters_[p].mutable_grad().reset();
     }
@@ -56,12 +57,10 @@ class StashedGradients {
   StashedGradients& operator=(const StashedGradients&) = delete;
 
  private:
-  void swap_hooks() {
-    for (size_t p = 0; p < parameters_.size(); ++p) {
-      if (!is_trained(parameters_[p])) continue;
-      std::swap(torch::autograd::impl::hooks(parameters_[p]), hooks_[p]);
-      std::swap(torch::autograd::impl::post_acc_grad_hooks(parameters_[p]), after_[p]);
-    }
+  void swap_hooks(size_t p) {
+    if (!is_trained(parameters_[p])) return;
+    std::swap(torch::autograd::impl::hooks(parameters_[p]), hooks_[p]);
+    std::swap(torch::autograd::impl::post_acc_grad_hooks(parameters_[p]), after_[p]);
   }
 
   const std::vector<at::Tensor>& parameters_;

@@ -60,7 +60,8 @@ class ReplayWatch;
 class DDP final : public ParallelStrategy {
  public:
   using Options = DDPOptions;
-  explicit DDP(DDPOptions options = {});
+  explicit DDP(Defaults = {}) : DDP(DDPOptions()) {}
+  explicit DDP(DDPOptions options);
   DDP(DDP&&) noexcept;  // before it is used, so that options can be given in place
   ~DDP() override;
 

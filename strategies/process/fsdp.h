@@ -80,7 +80,8 @@ struct FSDPOptions {
 class FSDP final : public ParallelStrategy {
  public:
   using Options = FSDPOptions;
-  explicit FSDP(FSDPOptions options = {});
+  explicit FSDP(Defaults = {}) : FSDP(FSDPOptions()) {}
+  explicit FSDP(FSDPOptions options);
   FSDP(FSDP&&) noexcept;  // before it is used, so that options can be given in place
   ~FSDP() override;
 

@@ -227,6 +227,8 @@ TEST(BatchSizeFinderErrors, SayWhatIsInTheWay) {
   };
   EXPECT_TRUE(has(refusal([](TrainerOptions& o) { o.micro_batch_size = "auto"; }, shuffled(40, 8)),
                   "BatchSizeFinder: with micro_batch_size: auto every batch fits, in parts. Drop one of the two."));
+  EXPECT_TRUE(has(refusal([](TrainerOptions& o) { o.limit_train_batches = int64_t{0}; }, shuffled(40, 8)),
+                  "BatchSizeFinder: limit_train_batches is 0, so there are no batches to try."));
   EXPECT_TRUE(has(refusal(nullptr, shuffled(40, 8), {.init_val = 64}),
                   "BatchSizeFinderOptions.init_val: 64 samples are more than the training data have."));
   EXPECT_TRUE(

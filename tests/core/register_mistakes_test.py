@@ -3,6 +3,7 @@
   register_mistakes_test.py COMPILER INCLUDE_FOLDER [unittest's arguments]
 """
 
+import shutil
 import subprocess
 import sys
 import unittest
@@ -24,13 +25,18 @@ LEVIN_REGISTER(Greeter, Mine, "a greeter");
 
 
 class RegisterMistakes(unittest.TestCase):
-    def errors(self, text):
-        done = subprocess.run([COMPILER, "-std=c++20", "-fsyntax-only", "-I", INCLUDES, "-x", "c++", "-"],
+    def errors(self, text, compiler=COMPILER):
+        done = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-I", INCLUDES, "-x", "c++", "-"],
                               input=PROGRAM.format(text), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return [line for line in done.stdout.splitlines() if " error: " in line]
 
     def test_a_class_without_mistakes_compiles(self):
         self.assertEqual(self.errors("struct Mine : levin::Greeter { int greet() override { return 1; } };"), [])
+
+    @unittest.skipUnless(shutil.which("clang++-14"), "clang++-14 is not installed")
+    def test_it_compiles_with_clang_14_which_lacks_std_source_location(self):
+        good = "struct Mine : levin::Greeter { int greet() override { return 1; } };"
+        self.assertEqual(self.errors(good, "clang++-14"), [])
 
     def test_a_class_of_another_kind_is_one_error(self):
         found = self.errors("struct Mine { int greet() { return 1; } };")

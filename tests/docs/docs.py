@@ -112,6 +112,29 @@ def check_yaml(root, path):
             yield f"{path.relative_to(root)}:{number}: the block differs from {named.group(1)}, which it names."
 
 
+def loop_ranges(text):
+    """The position of each range-based for in a text, and the expression it iterates over."""
+    for match in re.finditer(r"\bfor \(", text):
+        end = depth = 0
+        for end in range(match.end() - 1, len(text)):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            if depth == 0:
+                break
+        head = text[match.end():end]
+        if ";" not in head and " : " in head:
+            yield match.start(), head.split(" : ", 1)[1].strip()
+
+
+def check_loops(root, path):
+    """No loop over an element of what a function returns: before C++23 the rest of the result is destroyed first."""
+    text = path.read_text(encoding="utf-8")
+    of_result = r"\(.*\)\s*(\[[^\[\]]*\]|\.(at|front|back|value)\([^()]*\))"
+    for start, over in loop_ranges(text):
+        if re.fullmatch(r"[\w:.>-]+" + of_result, over, re.DOTALL):
+            yield (f"{path.relative_to(root)}:{line_of(text, start)}: the loop iterates over an element of a temporary "
+                   f"({' '.join(over.split())}). Keep the result in a variable.")
+
+
 def enabled(root, what):
     """The files that tests/docs/enabled.txt names for a kind of check."""
     file = root / "tests/docs/enabled.txt"
@@ -143,8 +166,11 @@ def findings_of(root):
     for path in sorted(p for p in root.rglob("*.md") if not {"build", ".git"} & set(p.relative_to(root).parts)):
         yield from check_links(root, path)
         yield from check_dev_words(root, path, known)
+        yield from check_loops(root, path)
         if path.relative_to(root).as_posix() in enabled(root, "yaml"):
             yield from check_yaml(root, path)
+    for path in sorted((root / "examples").rglob("*.cpp")) + sorted((root / "examples").rglob("*.h")):
+        yield from check_loops(root, path)
 
 
 def program_of(path):

@@ -81,6 +81,14 @@ class Docs(unittest.TestCase):
         self.write("configs/a.yaml", "a: 1\nb: {c: 3}\n")
         self.assert_found("README.md:2", "differs")
 
+    def test_a_loop_over_an_element_of_a_temporary_is_named(self):
+        self.write("README.md", "```cpp\nfor (auto x : all()) {}\nconst auto r = t.test(m);\nfor (auto& [n, v] : r[0]) {}\n"
+                                "for (int k = 0; k < t.test(m)[0].size(); ++k) {}\nfor (auto b : all_of(t.test(m)[0])) {}\n```\n")
+        self.assertEqual(self.check()[0], 0, self.check()[1])
+        for over in ("trainer.test(model, data)[0]", "t.test(m).at(0)", "run().front()", "f(\n  x)[i]"):
+            self.write("examples/a.cpp", f"int x;\nfor (const auto& [n, v] : {over}) use(n);\n")
+            self.assert_found("examples/a.cpp:2", "an element of a temporary", " ".join(over.split()))
+
     def test_the_program_is_the_first_block_with_main(self):
         source = self.write("README.md", "```cpp\nint x;\n```\n```sh\nint main\n```\n```cpp\nint main() {}\n```\n")
         out = self.root / "out.cpp"

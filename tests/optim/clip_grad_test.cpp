@@ -37,6 +37,18 @@ TEST(ClipGradNorm, EqualsTorchForEveryNorm) {
   }
 }
 
+// A layer with two names: PyTorch's parameters() lists its tensors once.
+TEST(ClipGrad, CountsATensorThatIsListedTwiceOnce) {
+  const auto make = [] { return std::vector<at::Tensor>{torch::zeros({1}), torch::zeros({1})}; };
+  auto params = make();
+  params[0].mutable_grad() = torch::tensor({3.0F});
+  params[1].mutable_grad() = torch::tensor({4.0F});
+  const at::Tensor norm = clip_grad_norm_({params[0], params[1], params[0]}, 1.0);
+  EXPECT_NEAR(norm.item<double>(), 5, 1e-6);  // sqrt(3² + 4²), and not sqrt(2 · 3² + 4²)
+  EXPECT_NEAR(params[0].grad().item<double>(), 0.6, 1e-5);
+  EXPECT_NEAR(params[1].grad().item<double>(), 0.8, 1e-5);
+}
+
 TEST(ClipGradNorm, TakesMixedTypes) {
   auto params = with_gradients();
   auto half = with_gradients(at::kBFloat16);

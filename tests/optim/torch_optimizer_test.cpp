@@ -31,6 +31,20 @@ void expect_equal(Ours make_ours, Theirs make_theirs) {
 using Params = std::vector<at::Tensor>;
 namespace optim = torch::optim;
 
+// By itself LibTorch updates a tensor twice that is listed twice; PyTorch's parameters() lists it once.
+TEST(TorchOptimizer, UpdatesATensorThatIsListedTwiceOnce) {
+  const at::Tensor weight = torch::zeros({1});
+  weight.mutable_grad() = torch::ones({1});
+  TorchOptimizer optimizer(optim::SGD(std::vector<at::Tensor>{weight, weight}, 0.1));
+  optimizer.step();
+  EXPECT_NEAR(weight.item<double>(), -0.1, 1e-7);
+  EXPECT_EQ(optimizer.parameters().size(), 1U);
+  std::vector<optim::OptimizerParamGroup> groups;
+  for (int k = 0; k < 2; ++k) groups.emplace_back(std::vector<at::Tensor>{weight});
+  expect_error<Error>([&] { TorchOptimizer refused(optim::SGD(groups, optim::SGDOptions(0.1))); },
+                      {"torch.SGD: two parameter groups have a tensor in common", "to one group only"});
+}
+
 TEST(TorchParity, SGD) {
   expect_equal(
       [](const Params& p) { return SGD(p, {.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true}); },

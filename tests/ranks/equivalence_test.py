@@ -72,6 +72,9 @@ class Equivalence(RanksTest):
     def test_adamw(self):
         self.check("optimizer=adamw")
 
+    def test_a_layer_with_two_names_is_trained_once(self):
+        self.check("model=tied", "optimizer=adamw", "clip")
+
     def test_shuffled_and_clipped(self):
         self.check("shuffle", "clip")
 

@@ -87,15 +87,14 @@ class Net : public levin::LightningModule {
     net_->push_back(torch::nn::Tanh());
     if (kind_ == "batchnorm" || kind_ == "norms") net_->push_back(torch::nn::BatchNorm1d(wide_));
     if (kind_ == "dropout") net_->push_back(torch::nn::Dropout(0.5));
-    if (kind_ == "deep") {
-      for (int k = 0; k < 4; ++k) {
-        net_->push_back(torch::nn::Linear(wide_, wide_));
-        net_->push_back(torch::nn::Tanh());
-      }
+    for (int k = 0; k < (kind_ == "deep" ? 4 : 0); ++k) {
+      net_->push_back(torch::nn::Linear(wide_, wide_));
+      net_->push_back(torch::nn::Tanh());
     }
     net_->push_back(torch::nn::Linear(wide_, 3));
     register_module("net", net_);
-    if (kind_ == "manual") set_automatic_optimization(false);
+    if (kind_ == "tied") register_module("again", net_);
+    set_automatic_optimization(kind_ != "manual");
     if (words.has("hparam")) {
       levin::ConfigNode hparams = levin::ConfigNode::map();
       hparams.set("temperature", levin::ConfigNode::scalar(words.text("hparam", "")));

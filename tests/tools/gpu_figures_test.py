@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(sys.argv.pop(1)).resolve() / "tools"))
 import gpu_figures as figures
 from gpu_figures import Unreadable
 
-FIT = """epoch 8/8: 860 batches in 1.4 s (603 it/s), train_loss 0.09285, val_acc 0.8976, val_loss 0.2986
+FIT = """epoch 7/7: 860 batches in 1.4 s (603 it/s), train_loss 0.09285, val_acc 0.8976, val_loss 0.2986
 Trained 8 epochs, 6880 steps, in 11.1 s: max_epochs (8) is reached.
 logs:        ./levin_logs/version_0
 test metrics:

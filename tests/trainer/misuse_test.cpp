@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 
 #include "callbacks/quiet_trainer.h"
+#include "levin/checkpoint/checkpoint_file.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/optim/sgd.h"
 #include "support/captured_console.h"
 #include "support/error_text.h"
+#include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
 namespace levin::misuse_test {
@@ -30,6 +33,87 @@ TEST(Misuse, ALoaderMayBeMadeInTheCall) {
                     another.fit(module, Loaders{tiny_loader(4), tiny_loader(4)});
                   }),
                   "fit: 2 training loaders were given"));
+}
+
+// Every order in which two trainers and their module end.
+TEST(TwoTrainers, OfOneModuleEndInAnyOrder) {
+  auto first = std::make_unique<Trainer>(quiet(1, {}));
+  auto second = std::make_unique<Trainer>(quiet(1, {}));
+  auto module = std::make_unique<TinyModule>();
+  first->fit(*module, tiny_loader(8));
+  second->fit(*module, tiny_loader(8));
+  EXPECT_EQ(first->module(), module.get()) << "as in Lightning: both refer to it";
+  EXPECT_EQ(second->module(), module.get());
+  EXPECT_EQ(&module->trainer(), second.get());
+  module.reset();
+  EXPECT_EQ(first->module(), nullptr);
+  EXPECT_EQ(second->module(), nullptr);
+  TinyModule another;
+  first->fit(another, tiny_loader(8));
+  EXPECT_EQ(first->module(), &another);
+  second->validate(another, tiny_loader(8));
+  second.reset();
+  EXPECT_EQ(&another.trainer(), first.get()) << "the last existing trainer that ran it";
+  first.reset();
+  EXPECT_FALSE(another.has_trainer());
+}
+
+TEST(TwoTrainers, LogInTheSecondIsNotLostWhenTheFirstEnds) {
+  auto first = std::make_unique<Trainer>(quiet(1, {}));
+  Trainer second(quiet(1, {}));
+  TinyModule module;
+  first->fit(module, tiny_loader(8));
+  module.on_training_step = [&](int64_t) { first.reset(); };  // before the step logs
+  second.fit(module, tiny_loader(8));
+  EXPECT_EQ(second.callback_metrics().count("train_loss"), 1U);
+  EXPECT_EQ(&module.trainer(), &second);
+}
+
+TEST(TwoTrainers, TheFirstWithAnotherModuleLeavesTheSecondItsOwn) {
+  Trainer first(quiet(1, {}));
+  Trainer second(quiet(1, {}));
+  TinyModule module, other;
+  first.fit(module, tiny_loader(8));
+  second.fit(module, tiny_loader(8));
+  first.fit(other, tiny_loader(8));
+  EXPECT_EQ(&module.trainer(), &second);
+  EXPECT_EQ(&other.trainer(), &first);
+}
+
+TEST(TwoTrainers, TheFirstSavesAfterTheSecondHasTested) {
+  const TemporaryFolder folder;
+  TinyModule module;
+  Trainer first(quiet(1, {}));
+  first.fit(module, tiny_loader(8));
+  (void)Trainer(quiet(1, {})).test(module, tiny_loader(8));
+  EXPECT_EQ(&module.trainer(), &first);
+  first.save_checkpoint(folder.path() + "/a.ckpt");
+  const State saved = load_checkpoint(folder.path() + "/a.ckpt");
+  EXPECT_TRUE(saved.tensor("model.layer.weight").equal(module.layer->weight));
+}
+
+TEST(Misuse, WarnsOfLogsOfAModuleWithoutATrainer) {
+  struct Inner : LightningModule {
+    torch::Tensor forward(const torch::Tensor& x) override {
+      log("inner_mean", x.mean());
+      return x;
+    }
+  };
+  struct Outer : TinyModule {
+    torch::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      (void)inner->forward(batch[0]);
+      return TinyModule::training_step(batch, batch_idx);
+    }
+    std::shared_ptr<Inner> inner{register_module("inner", std::make_shared<Inner>())};
+  } module;
+  const CapturedConsole console;
+  Trainer trainer(quiet(1, {}));
+  trainer.fit(module, tiny_loader(4));
+  EXPECT_TRUE(holds(console.text(), {"log(\"inner_mean\") of ",
+                                     "Inner: this module is not attached to a Trainer, so its "
+                                     "values are dropped. Log them in the module that is given to fit"}))
+      << console.text();
+  EXPECT_EQ(trainer.callback_metrics().count("train_loss"), 1U);
 }
 
 TEST(Misuse, WarnsOnceOfALossOverTwoShapes) {

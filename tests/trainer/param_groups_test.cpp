@@ -6,8 +6,10 @@
 
 #include <map>
 
+#include "callbacks/quiet_trainer.h"
 #include "levin/levin.h"
 #include "support/error_text.h"
+#include "support/tiny_module.h"
 
 namespace levin::param_groups_test {
 namespace {
@@ -53,6 +55,54 @@ TEST(ParamGroups, NoDecaySetsBiasesAndNormalizationLayersApart) {
   EXPECT_FALSE(groups[0].weight_decay);
   EXPECT_EQ(names_of(net, groups[1]), (Names{"encoder.0.bias", "encoder.1.weight", "encoder.1.bias", "head.bias"}));
   EXPECT_EQ(groups[1].weight_decay, 0.0);
+}
+
+// A layer with two names. Its bias has the gradient 1, so that two steps of 0.1 change it by -0.2.
+struct Tied : LightningModule {
+  Tied() {
+    register_module("left", shared);
+    register_module("right", shared);
+  }
+  at::Tensor training_step(const Batch&, int64_t) override { return shared->bias.sum(); }
+  OptimizerConfig configure_optimizers() override { return make(*this); }
+  nn::Linear shared{4, 4};
+  std::function<OptimizerConfig(Tied&)> make = nullptr;
+};
+
+TEST(ParamGroups, ATiedLayerIsTrainedOnce) {
+  const std::vector<std::function<OptimizerConfig(Tied&)>> ways = {
+      [](Tied& m) { return OptimizerConfig(SGD(m.parameters(), {.lr = 0.1})); },
+      [](Tied& m) { return OptimizerConfig(SGD(param_groups(m), {.lr = 0.1})); },
+      [](Tied& m) { return OptimizerConfig(SGD(param_groups(m, {{.params = {"right.*"}, .lr = 0.1}}))); },
+      [](Tied& m) { return OptimizerConfig(SGD(param_groups(m, {}, true), {.lr = 0.1, .weight_decay = 0.5})); },
+      [](Tied& m) { return OptimizerConfig(torch::optim::SGD(m.parameters(), 0.1)); },
+      [](Tied& m) { return OptimizerConfig(Lookahead(SGD(m.parameters(), {.lr = 0.1}), {.k = 9})); }};
+  for (size_t k = 0; k < ways.size(); ++k) {
+    for (const double clip : {0.0, 100.0}) {
+      Tied module;
+      module.make = ways[k];
+      const at::Tensor before = module.shared->bias.detach().clone();
+      TrainerOptions options = test::quiet(1, {});
+      if (clip > 0) options.gradient_clip_val = clip;
+      Trainer(options).fit(module, test::tiny_loader(8));
+      EXPECT_TRUE(at::allclose(module.shared->bias, before - 0.2)) << "way " << k << ", clip " << clip;
+    }
+  }
+}
+
+TEST(ParamGroups, ATiedLayerBelongsToTheFirstGroupThatMatchesOneOfItsNames) {
+  const Tied net;
+  const auto groups = param_groups(net, {{.params = {"right.weight"}, .lr = 0.5}}, true);
+  ASSERT_EQ(groups.size(), 2U);
+  ASSERT_EQ(groups[0].params.size(), 1U);
+  EXPECT_TRUE(groups[0].params[0].is_same(net.shared->weight));
+  ASSERT_EQ(groups[1].params.size(), 1U);
+  EXPECT_TRUE(groups[1].params[0].is_same(net.shared->bias));
+  EXPECT_EQ(groups[1].weight_decay, 0.0);
+  EXPECT_TRUE(test::has(error_of([&] {
+                          (void)param_groups(net, {{.params = {"left.*"}}, {.params = {"right.*"}}});
+                        }),
+                        "all that \"right.*\" matches is in param_groups[0] already"));
 }
 
 TEST(ParamGroups, TheFirstPatternThatMatchesCounts) {
@@ -132,6 +182,30 @@ TEST(ParamGroups, ReachTheUpdate) {
   for (const auto& entry : net.named_parameters()) {
     EXPECT_TRUE(torch::allclose(entry.value(), expected[entry.key()], 1e-6, 1e-7)) << entry.key();
   }
+}
+
+// g++ finds X({}) ambiguous where {} could also be a default-constructed X to copy.
+TEST(EmptyBraces, AreTheDefaultOptions) {
+  const auto same = [](const auto& braces, const auto& defaults) {
+    EXPECT_EQ(to_yaml(braces.written_options()), to_yaml(defaults.written_options()));
+  };
+  same(ReduceLROnPlateau({}), ReduceLROnPlateau());
+  same(ConstantLR({}), ConstantLR());
+  same(LinearLR({}), LinearLR());
+  same(PolynomialLR({}), PolynomialLR());
+  same(CosineWithWarmup({}), CosineWithWarmup());
+  const OptimizerConfig config(SGD({torch::zeros({1})}, {.lr = 0.1}), ReduceLROnPlateau({}), {.monitor = "val_loss"});
+  EXPECT_EQ(config.schedulers().size(), 1U);
+  EXPECT_EQ(ModelCheckpoint({}).state_key(), ModelCheckpoint().state_key());
+  EXPECT_EQ(BatchSizeFinder({}).found(), std::nullopt);
+  const Callbacks callbacks = {ModelSummary({}),      ProgressBar({}),     LearningRateMonitor({}), Timer({}),
+                               ThroughputMonitor({}), WeightAveraging({}), DeviceStatsMonitor({})};
+  EXPECT_EQ(callbacks.size(), 7U);
+  EXPECT_EQ(metrics::MeanMetric({}).name(), "MeanMetric");
+  TrainerOptions options = test::quiet(1, {});
+  options.logger = CSVLogger({});
+  options.precision = MixedPrecision({});
+  EXPECT_TRUE(DDP({}).is_distributed());
 }
 
 }  // namespace

@@ -161,6 +161,17 @@ TEST(RunPlan, RefusesMoreRanksThanCoresUnlessTheyAreMeant) {
   EXPECT_TRUE(problems_of({.devices = int64_t{999}, .oversubscribe = true}).empty());
 }
 
+// LibTorch would end the process, or work with thousands of threads.
+TEST(RunPlan, RefusesThousandsOfThreads) {
+  for (const int64_t threads : {int64_t{1025}, int64_t{5000}, int64_t{100000}, int64_t{1} << 40}) {
+    EXPECT_TRUE(refuses({.num_threads = threads},
+                        {"TrainerOptions.num_threads", "must be <= 1024, got", "or auto", std::to_string(threads)}));
+    EXPECT_TRUE(refuses({.accelerator = "cpu", .devices = threads, .strategy = "dp"},
+                        {"TrainerOptions.devices", std::to_string(threads), "Use at most 1024"}));
+  }
+  EXPECT_TRUE(problems_of({.num_threads = int64_t{1024}}).empty());
+}
+
 TEST(RunPlan, AShareOfAnEpochCannotBeCountedAcrossEpochs) {
   EXPECT_TRUE(refuses({.val_check_interval = 0.5, .check_val_every_n_epoch = std::nullopt},
                       {"TrainerOptions.val_check_interval", "(0.5)", "across epochs", "check_val_every_n_epoch"}));

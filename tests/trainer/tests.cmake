@@ -17,6 +17,7 @@ levin_test(trainer TORCH FILES
   trainer/mixed_precision_test.cpp
   trainer/nonfinite_gradient_test.cpp
   trainer/nonfinite_loss_test.cpp
+  trainer/nothing_to_train_test.cpp
   trainer/optimization_test.cpp
   trainer/param_groups_test.cpp
   trainer/replaced_parts_test.cpp

@@ -13,6 +13,7 @@
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/ranks.h"
+#include "levin/trainer/run/run_position.h"
 #include "levin/trainer/run/run_reporter.h"
 #include "levin/trainer/state/checkpoint.h"
 #include "levin/trainer/state/loader_state.h"
@@ -30,8 +31,7 @@ void FitLoop::run() {
   sanity_check();
   prepare_loaders();
   const bool inside_epoch = run_.fit.epoch.running;  // an epoch that has begun is completed, whatever the limits are
-  if (run_.fit.train.num_batches[0] == 0) return keep_averages(run_);
-  if (is_done() && !inside_epoch) return finish_again();
+  if (run_.fit.train.loaders.empty() || (is_done() && !inside_epoch)) return train_nothing();
   if (!run_.fit.resumed) run_.progress.accumulate = run_.fit.accumulate_grad_batches;
   if (!plan_recomputation(run_)) return;
   renew_records(run_);
@@ -59,9 +59,10 @@ void FitLoop::end_training() {
 
 // A run that was killed after its last epoch, but before on_train_end was done (a last checkpoint, an average of
 // weights): when it resumes automatically, it does that. Lightning does nothing.
-void FitLoop::finish_again() {
+void FitLoop::train_nothing() {
+  Console::instance().print("Nothing to train: " + why_nothing_is_trained(run_));
   keep_averages(run_);
-  if (!run_.fit.resumed || !run_.auto_resume) return;
+  if (run_.fit.train.loaders.empty() || !run_.fit.resumed || !run_.auto_resume) return;
   restore_random_numbers(run_);
   end_training();
 }
@@ -108,6 +109,7 @@ void FitLoop::prepare_loaders() {
     const RandomState random_state;  // as in the sanity check, which loads them otherwise
     load_eval_loaders(run_, Stage::validate);
   }
+  if (run_.fit.train.loaders.empty()) return;
   validation_.use_loader();
   warn_of_unlogged_epochs(run_);
 }

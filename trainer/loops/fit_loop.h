@@ -25,7 +25,7 @@ class FitLoop {
   [[nodiscard]] bool is_done() const;
   [[nodiscard]] bool must_stop() const;
   void end_training();
-  void finish_again();
+  void train_nothing();
   void prepare_loaders();
   void start_epoch();
   void train_epoch(bool resumed);

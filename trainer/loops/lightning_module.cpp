@@ -3,7 +3,9 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "levin/core/component.h"
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/data/batch_rows.h"
@@ -28,12 +30,37 @@ namespace {
   throw Error(std::string(entry) + " needs " + step + ": override it in your LightningModule.");
 }
 
+// A segment that is recomputed in backward has already logged.
+bool is_logged(const Trainer* trainer, const LightningModule& module, std::string_view name) {
+  if (is_recomputing()) return false;
+  if (trainer != nullptr) return true;
+  Console::instance().warn(
+      "log(\"" + std::string(name) + "\") of " + detail::readable_type_name(typeid(module)) +
+      ": this module is not attached to a Trainer, so its values are dropped. Log them in the module that is given to "
+      "fit, validate, test or predict.");
+  return false;
+}
+
 }  // namespace
 
 LightningModule::~LightningModule() {
-  if (trainer_ == nullptr) return;
-  Run& run = RunAccess::of(*trainer_);
-  if (run.entry.module == this) run.entry.module = nullptr;
+  Trainer* trainer = trainer_;
+  while (trainer != nullptr && RunAccess::of(*trainer).entry.module == this) {  // a replica is no trainer's module
+    Run& run = RunAccess::of(*trainer);
+    run.entry.module = nullptr;
+    trainer = std::exchange(run.earlier, nullptr);
+  }
+}
+
+void RunAccess::attach(LightningModule& module, Trainer& trainer) {
+  if (LightningModule* before = of(trainer).entry.module) detach(*before, trainer);
+  of(trainer).earlier = std::exchange(module.trainer_, &trainer);
+}
+
+void RunAccess::detach(LightningModule& module, Trainer& trainer) {
+  Trainer** link = &module.trainer_;
+  while (*link != nullptr && *link != &trainer) link = &of(**link).earlier;
+  if (*link != nullptr) *link = std::exchange(of(trainer).earlier, nullptr);
 }
 
 at::Tensor LightningModule::training_step(const Batch&, int64_t) {
@@ -104,17 +131,16 @@ void LightningModule::lr_scheduler_step(LRScheduler& scheduler, std::optional<do
   if (!metric) scheduler.step();
 }
 
-// A segment that is recomputed in backward has already logged.
 void LightningModule::log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
-  if (trainer_ != nullptr && !is_recomputing()) trainer_->log(name, value, options);
+  if (is_logged(trainer_, *this, name)) trainer_->log(name, value, options);
 }
 
 void LightningModule::log(std::string_view name, double value, const LogOptions& options) {
-  if (trainer_ != nullptr && !is_recomputing()) trainer_->log(name, value, options);
+  if (is_logged(trainer_, *this, name)) trainer_->log(name, value, options);
 }
 
 void LightningModule::log(std::string_view name, metrics::Metric& metric, const LogOptions& options) {
-  if (trainer_ != nullptr && !is_recomputing()) trainer_->log(name, metric, options);
+  if (is_logged(trainer_, *this, name)) trainer_->log(name, metric, options);
 }
 
 void LightningModule::log_dict(const std::map<std::string, at::Tensor>& values, const LogOptions& options) {
@@ -130,23 +156,23 @@ void LightningModule::log_dict(metrics::MetricCollection& metrics, const LogOpti
 }
 
 void LightningModule::log_histogram(std::string_view name, const at::Tensor& values) {
-  if (trainer_ != nullptr && !is_recomputing()) trainer_->log_histogram(name, values);
+  if (is_logged(trainer_, *this, name)) trainer_->log_histogram(name, values);
 }
 
 void LightningModule::log_image(std::string_view name, const at::Tensor& image) {
-  if (trainer_ != nullptr && !is_recomputing()) trainer_->log_image(name, image);
+  if (is_logged(trainer_, *this, name)) trainer_->log_image(name, image);
 }
 
 void LightningModule::log_text(std::string_view name, std::string_view text) {
-  if (trainer_ != nullptr && !is_recomputing()) trainer_->log_text(name, text);
+  if (is_logged(trainer_, *this, name)) trainer_->log_text(name, text);
 }
 
 void LightningModule::log_table(std::string_view name, LogTable table) {
-  if (trainer_ != nullptr && !is_recomputing()) trainer_->log_table(name, std::move(table));
+  if (is_logged(trainer_, *this, name)) trainer_->log_table(name, std::move(table));
 }
 
 void LightningModule::log_artifact(const std::string& path, std::string_view name) {
-  if (trainer_ != nullptr && !is_recomputing()) trainer_->log_artifact(path, name);
+  if (is_logged(trainer_, *this, path)) trainer_->log_artifact(path, name);
 }
 
 void LightningModule::set_loss_weight(double weight) {

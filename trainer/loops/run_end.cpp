@@ -24,24 +24,14 @@ namespace levin {
 
 namespace {
 
-std::string failure_text() {
-  try {
-    throw;
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (...) {
-    return exception_text(std::current_exception());
-  }
-}
-
 // Runs `task` in a run that has failed already: its exceptions become warnings that name `what`.
 template <class Task>
 void although_failing(const std::string& what, Task task) {
   try {
     task();
   } catch (...) {
-    Console::instance().warn(what + " failed while the run was ending with an error: " + failure_text() +
-                             ". The run ends with its first error.");
+    Console::instance().warn(what + " failed while the run was ending with an error: " +
+                             exception_text(std::current_exception()) + ". The run ends with its first error.");
   }
 }
 

@@ -254,6 +254,9 @@ std::vector<Metrics> evaluate(Run& run, LightningModule& module, DataModule* dat
   std::vector<Metrics> results;
   run_entry_point(run, module, data, stage, ckpt_path, [&](const StartingPoint&) {
     load_eval_loaders(run, stage);
+    if (run.entry.eval.loaders.empty()) {
+      Console::instance().print("Nothing to " + enum_word(stage) + ": the limit of its batches is 0.");
+    }
     if (run.reporter != nullptr) run.reporter->begin(run, false);
     EvaluationLoop loop(run, stage);
     if (predictions == nullptr) loop.keep_no_predictions();
@@ -271,7 +274,7 @@ Trainer::Trainer(TrainerOptions options) : run_(make_run(*this, with_builtins(st
 
 Trainer::~Trainer() {
   remove_unused_folders(*run_);
-  if (run_->entry.module != nullptr) RunAccess::trainer_of(*run_->entry.module) = nullptr;
+  if (run_->entry.module != nullptr) RunAccess::detach(*run_->entry.module, *this);
 }
 
 namespace {
@@ -285,16 +288,13 @@ void attach(Trainer& trainer, LightningModule& module, Stage stage) {
                 enum_word(*run.entry.stage) +
                 ". Call it after that has returned, or use another Trainer with another module.");
   }
-  Trainer*& owner = RunAccess::trainer_of(module);
-  if (owner != nullptr && RunAccess::of(*owner).entry.running) {
-    const Run& other = RunAccess::of(*owner);
+  if (module.has_trainer() && RunAccess::of(module.trainer()).entry.running) {
+    const Run& other = RunAccess::of(module.trainer());
     throw Error(call + " was called in " + calling_hook(other.entry) + ", for a module that another trainer runs " +
                 enum_word(*other.entry.stage) +
                 " with. Call it after that has returned, or give it a module of its own.");
   }
-  LightningModule* before = run.entry.module;
-  if (before != nullptr && before != &module) RunAccess::trainer_of(*before) = nullptr;
-  owner = &trainer;
+  RunAccess::attach(module, trainer);
 }
 
 }  // namespace

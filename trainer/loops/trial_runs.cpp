@@ -51,7 +51,7 @@ class TrialStream {
     Batch batch;
     if (stream_.next(batch)) return batch;
     stream_.start(++epoch_);
-    (void)stream_.next(batch);
+    if (!stream_.next(batch)) throw DataError("fit: the training loader gave no batch.");
     return batch;
   }
   [[nodiscard]] int64_t index() const { return stream_.index(); }
@@ -140,6 +140,11 @@ TrialRuns::TrialRuns(Trainer& trainer, std::string who) : who_(std::move(who)) {
   kept_ = std::make_unique<SavedRun>(run);
   try {
     load_train_loader(run);
+    if (run.fit.train.loaders.empty()) {
+      throw ConfigError(who_ +
+                        ": limit_train_batches is 0, so there are no batches to try. Raise it, or drop the "
+                        "callback.");
+    }
     kept_->loader = run.fit.train.loaders[0];
     kept_->loader_state = kept_->loader->state();
     kept_->original_batch_size = kept_->loader->batch_size().value_or(0);

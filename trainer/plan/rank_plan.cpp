@@ -13,6 +13,8 @@ namespace levin {
 
 namespace {
 
+constexpr int64_t kMaxCpuSlots = 1024;
+
 void add_contradiction(int64_t per_node, int64_t nodes, const std::string& started, Problems& problems) {
   problems.add({}, "TrainerOptions.devices",
                count_of(per_node, "device") + " x " + count_of(nodes, "node") +
@@ -159,6 +161,12 @@ void resolve_ranks(const TrainerOptions& o, RunPlan& plan, Problems& problems) {
       }
       if (strategy->takes_several_devices()) {
         check_one_process(o, world, plan, problems);
+        if (plan.device == "cpu" && devices.value_or(1) > kMaxCpuSlots) {
+          problems.add({}, "TrainerOptions.devices",
+                       std::to_string(*devices) + " parts of one CPU need a thread and a replica each. Use at most " +
+                           std::to_string(kMaxCpuSlots) + ".");
+          return;
+        }
         plan.slots = slots_of(plan, devices);
         return;
       }

@@ -13,6 +13,8 @@ namespace levin {
 
 namespace {
 
+constexpr int64_t kMaxThreads = 1024;  // OpenMP ends the process where it cannot start them
+
 bool is_on(const std::variant<bool, int64_t>& fast_dev_run) {
   const auto* flag = std::get_if<bool>(&fast_dev_run);
   return flag != nullptr ? *flag : std::get<int64_t>(fast_dev_run) > 0;
@@ -179,6 +181,11 @@ RunPlan resolve_plan(const TrainerOptions& o) {
   resolve_accelerator(o, plan, problems);
   resolve_ranks(o, plan, problems);
   if (const auto* threads = std::get_if<int64_t>(&o.num_threads)) plan.num_threads = *threads;
+  if (plan.num_threads > kMaxThreads) {
+    problems.add({}, "TrainerOptions.num_threads",
+                 "must be <= " + std::to_string(kMaxThreads) + ", got " + std::to_string(plan.num_threads) +
+                     ". More threads than cores make operators slower: use their number, or auto.");
+  }
   plan.use_distributed_sampler = o.use_distributed_sampler;
   resolve_precision(o, plan, problems);
   problems.throw_if_any();

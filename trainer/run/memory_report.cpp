@@ -71,7 +71,7 @@ Users find_users(const Run& run) {
   std::unordered_map<const c10::TensorImpl*, std::string> layers;
   for (const auto& item : run.entry.module->named_parameters()) {
     const std::string layer = layer_of(item.key());
-    layers[item.value().unsafeGetTensorImpl()] = layer;
+    if (!layers.emplace(item.value().unsafeGetTensorImpl(), layer).second) continue;  // a layer with two names
     users.parameters[layer] += item.value().nbytes();
     const at::Tensor& gradient = item.value().grad();
     if (gradient.defined()) users.gradients[layer] += gradient.nbytes();

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <unordered_set>
 #include <utility>
 
 #include "levin/core/console.h"
@@ -53,7 +54,7 @@ Outcome attempt(const std::function<std::string()>& task) {
   try {
     outcome.text += task();
   } catch (const std::exception& error) {
-    outcome.text = kFailed + std::string(error.what());
+    outcome.text = kFailed + exception_text(error);
     outcome.error = std::current_exception();
   } catch (...) {  // the others must learn of it
     outcome.error = std::current_exception();
@@ -120,8 +121,14 @@ bool check_same_batches(RankCollectives& ranks, int64_t batches, bool has_state)
 
 ModuleTensors module_tensors(const LightningModule& module) {
   ModuleTensors all;
-  for (const auto& item : module.named_parameters()) all.parameters.emplace_back(item.key(), item.value());
-  for (const auto& item : module.named_buffers()) all.buffers.emplace_back(item.key(), item.value());
+  std::unordered_set<const c10::TensorImpl*> seen;  // a layer that is registered twice has its first name
+  const auto is_new = [&](const at::Tensor& tensor) { return seen.insert(tensor.unsafeGetTensorImpl()).second; };
+  for (const auto& item : module.named_parameters()) {
+    if (is_new(item.value())) all.parameters.emplace_back(item.key(), item.value());
+  }
+  for (const auto& item : module.named_buffers()) {
+    if (is_new(item.value())) all.buffers.emplace_back(item.key(), item.value());
+  }
   return all;
 }
 

@@ -80,8 +80,9 @@ struct Run {
   std::optional<KeptConfig> kept_config = std::nullopt;
   std::vector<std::vector<PredictedBatch>>* taken_outputs = nullptr;  // of predict_outputs, while it runs
 
-  EntryPoint entry = {};  // the running or last one
-  Fit fit;                // the running or last one
+  EntryPoint entry = {};       // the running or last one
+  Trainer* earlier = nullptr;  // another trainer that has run its module, and whose module() it still is
+  Fit fit;                     // the running or last one
 
   [[nodiscard]] bool has_peers() const { return strategy->world_size() > 1; }
   /// Whether a stop was requested and agreed by every rank.

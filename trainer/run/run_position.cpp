@@ -64,7 +64,23 @@ std::optional<double> share_done(const Run& run) {
                                     static_cast<double>(run.progress.epoch) + within));
 }
 
+// Limits count over all fits of a trainer, as in Lightning, where a second fit with the same limit trains nothing too.
+std::string why_nothing_is_trained(const Run& run) {
+  if (run.fit.train.loaders.empty()) return "limit_train_batches is 0.";
+  const bool by_steps = run.progress.global_step >= run.plan.max_steps;
+  if (!by_steps && run.progress.epoch < run.plan.max_epochs) return run.entry.stop_reason + ".";
+  const std::string limit = by_steps ? "max_steps (" + std::to_string(run.plan.max_steps) + ") is reached."
+                                     : "max_epochs (" + std::to_string(run.plan.max_epochs) + ") is reached.";
+  if (!run.has_trained) return limit;
+  return limit +
+         " It counts over all fits of this Trainer: set a larger one, or fit with a new Trainer. To train on data in "
+         "parts, return one part per epoch from train_dataloader(), with reload_dataloaders_every_n_epochs: 1.";
+}
+
 bool completes(const Run& run, const Period& period) {
+  if (run.fit.train.loaders.empty()) {
+    throw Error("completes: no training batch is running. Call it in on_train_batch_end.");
+  }
   switch (period.unit()) {
     case PeriodUnit::batches:
       return period.ends_between(static_cast<double>(run.progress.total_batches - 1),

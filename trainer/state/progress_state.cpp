@@ -36,8 +36,7 @@ State progress_state(const Run& run) {
   set("accumulate", p.accumulate);
   set("num_threads", p.num_threads);
   set("world_size", run.strategy->world_size());
-  set("batch_size",
-      run.fit.train.loaders.empty() ? 0 : run.fit.train.loaders[0]->batch_size().value_or(0));  // of each rank
+  set("batch_size", run.fit.train.loaders.empty() ? 0 : run.fit.train.loaders[0]->batch_size().value_or(0));
   set("train_loaded_in_epoch", run.fit.train_loaded_in_epoch);
   set("seed", static_cast<int64_t>(default_seed()));
   state.set("epoch_cut", epoch.cut && !epoch_is_over);

@@ -9,6 +9,8 @@ namespace levin {
 
 namespace {
 
+constexpr int64_t kAnyLength = 1'000'000'000;
+
 // Frequency counts optimizer steps within the epoch, or epochs. Lightning tests the batch index, so accumulation can
 // starve a scheduler; here optimizer steps are counted, because a step interval means steps.
 bool is_due(const Run& run, const LRSchedulerOptions& options, Interval interval) {
@@ -69,6 +71,7 @@ void fill_total_steps(Run& run, size_t index) {
                       ".total_steps: it is unset, and the length of the fit is not known either. Set total_steps, or "
                       "TrainerOptions.max_steps, or max_epochs with a training loader of known length.");
   }
+  if (estimated_stepping_batches(run) == 0) return scheduler.fill_total_steps(kAnyLength);  // nothing is trained
   if (steps <= 0) return;
   scheduler.fill_total_steps(steps);
   run.fit.total_steps[index] = steps;
