@@ -164,7 +164,7 @@ void FitLoop::train_epoch(bool resumed) {
     epoch.logs_steps = true;
     epoch.has_loss = true;  // not known: a batch before the restart may have had one
     run_.entry.place = {Hook::none, 1, -1, 1};
-    epoch.last_batch = !stream.has_next();  // all were processed before the restart
+    epoch.last_batch = epoch.pass_ended || !stream.has_next();  // all were processed before the restart
     if (epoch.rest != BatchRest::none) {
       finish_batch();
       border();
@@ -295,7 +295,7 @@ void FitLoop::end_pass() {
   Epoch& epoch = run_.fit.epoch;
   Progress& progress = run_.progress;
   if (epoch.last_batch || epoch.next_batch == 0) return;
-  epoch.last_batch = true;
+  epoch.last_batch = epoch.pass_ended = true;
   const bool automatic = run_.entry.module->automatic_optimization();
   const bool window_is_open = !epoch.window.ended();
   if (window_is_open) {

@@ -45,6 +45,7 @@ struct Epoch {
   int64_t next_batch = 0;  // where a resumed epoch continues
   BatchRest rest = BatchRest::none;
   Window window = {};
+  bool pass_ended = false;          // the loader has ended, and what follows the epoch's last batch was begun
   bool last_batch = false;          // the running batch is the last
   bool validation_follows = false;  // after the running batch, as far as that is known before its last hook
   bool cut = false;                 // skip_rest_of_epoch was called

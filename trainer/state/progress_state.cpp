@@ -40,6 +40,7 @@ State progress_state(const Run& run) {
   set("train_loaded_in_epoch", run.fit.train_loaded_in_epoch);
   set("seed", static_cast<int64_t>(default_seed()));
   state.set("epoch_cut", epoch.cut && !epoch_is_over);
+  state.set("pass_ended", epoch.pass_ended && !epoch_is_over);
   state.set("stop", run.entry.stop);
   state.set("stop_reason", run.entry.stop_reason);
   state.set("eval_batches_seen", run.eval_batches_seen);
@@ -83,6 +84,7 @@ void load_progress(Run& run, const State& saved) {
   run.fit.train_loaded_in_epoch = saved.get<int64_t>("train_loaded_in_epoch");
   set_default_seed(static_cast<uint64_t>(saved.get<int64_t>("seed")));
   epoch.cut = saved.get<bool>("epoch_cut");
+  epoch.pass_ended = saved.has("pass_ended") && saved.get<bool>("pass_ended");
   run.entry.stop = saved.get<bool>("stop");
   run.entry.stop_reason = saved.get<std::string>("stop_reason");
   run.eval_batches_seen = saved.get<std::vector<int64_t>>("eval_batches_seen");

@@ -5,7 +5,9 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cctype>
 #include <set>
+#include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
