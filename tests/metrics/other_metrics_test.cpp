@@ -202,7 +202,8 @@ TEST(R2Score, OfTargetsThatDoNotVaryIs0UnlessPredictionsAreRight) {
     EXPECT_EQ(r2.compute().item<double>(), error == 0 ? 1 : 0) << error;
   }
   R2Score weighted({.multioutput = Multioutput::variance_weighted, .num_outputs = 2});
-  weighted.update(at::tensor({{0.1, 2.0}, {0.1, 2.0}}), at::tensor({{0.1, 1.0}, {0.1, 1.0}}));
+  weighted.update(at::tensor({0.1, 2.0, 0.1, 2.0}, at::kDouble).view({2, 2}),
+                  at::tensor({0.1, 1.0, 0.1, 1.0}, at::kDouble).view({2, 2}));
   EXPECT_EQ(weighted.compute().item<double>(), 0.5);  // 1 and 0, and no variance to weigh them by
 }
 
