@@ -154,7 +154,9 @@ void MetricStore::log(const Place& place, std::string_view name, Metric& metric,
   }
   if (s.object.lock().get() != &metric) {
     check_object_is_free(s, metric, other);
-    if (s.used && s.states.empty() && object_of(s).get() != &metric) {
+    // On ranks other than 0 a metric that was restored has no states and no object yet.
+    const bool is_restored = s.synced && s.object.expired();
+    if (s.used && s.states.empty() && !is_restored && object_of(s).get() != &metric) {
       throw Error(about(s.name, s.hook) + ": it was logged with a different " + metric.name() +
                   " object before in this epoch, whose samples would be lost. Use one object for each name.");
     }
