@@ -113,7 +113,7 @@ TEST(CheckpointOwner, AFileOfOnExceptionCheckpointIsItsOwn) {
   const auto newest = saver({.dirpath = folder.path(), .filename = "state", .save_last = true});
   fit({OnExceptionCheckpoint({.dirpath = folder.path(), .filename = "state"}), newest}, {}, 2);
   EXPECT_EQ(folder.names(), (Names{"last.ckpt", "state-v1.ckpt"}));
-  const auto last = saver({.dirpath = folder.path(), .save_top_k = 0, .save_last = true});
+  const auto last = saver({.dirpath = folder.path(), .save_last = true, .save_top_k = 0});
   fit({OnExceptionCheckpoint({.dirpath = folder.path(), .filename = "on"}), last}, {}, 1);
   EXPECT_TRUE(fs::exists(last->last_model_path()));
 }

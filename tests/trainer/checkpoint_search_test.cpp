@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/core/files.h"
 #include "levin/levin.h"
 #include "support/captured_console.h"
@@ -320,7 +321,7 @@ TEST(CheckpointSearch, SavesInTheLastHooksAreWholeAndNoneIsLost) {
     void on_fit_end() override { trainer().save_checkpoint(folder / "fit_end.ckpt"); }
     void teardown(Stage stage) override {
       trainer().save_checkpoint(folder / (enum_word(stage) + ".ckpt"));
-      trainer().request_checkpoint({folder / (enum_word(stage) + "-requested.ckpt")});
+      trainer().request_checkpoint(CheckpointRequest{folder / (enum_word(stage) + "-requested.ckpt")});
     }
     TemporaryFolder folder;
   };
