@@ -36,7 +36,7 @@ bool all_begin_alike(const at::Tensor& all) {
 }
 
 // Of a total and the samples behind it.
-double value_of(ReduceFx reduce, const double* pair) {
+double value_of_pair(ReduceFx reduce, const double* pair) {
   return reduce == ReduceFx::mean ? pair[0] / pair[1] : pair[0];
 }
 
@@ -114,11 +114,11 @@ void MetricStore::sync_epoch(RankCollectives& ranks, bool keep_states, const std
       if (std::exchange(first, false)) {
         s.total = pair[0];
         s.weight = pair[1];
-        first_value = value_of(s.reduce, pair);
+        first_value = value_of_pair(s.reduce, pair);
       } else if (s.sync_dist) {
         s.total = reduced(s.reduce, s.total, pair[0]);
         s.weight += pair[1];
-      } else if (!s.is_object && !is_same(first_value, value_of(s.reduce, pair))) {
+      } else if (!s.is_object && !is_same(first_value, value_of_pair(s.reduce, pair))) {
         s.differs = true;
       }
     }

@@ -16,6 +16,7 @@
 
 #include "levin/levin.h"
 #include "levin/strategies/launch/launcher.h"
+#include "ranks/count_reductions.h"
 #include "ranks/freezes_replay.h"
 #include "ranks/fsdp_words.h"
 #include "ranks/loaders.h"
@@ -37,17 +38,6 @@ bool is_time(const Words& words, const std::string& key, const levin::LightningM
   const auto& trainer = module.trainer();
   return trainer.global_rank() == std::stoll(when) &&
          trainer.seen_batches() == std::stoll(when.substr(when.find(':') + 1)) && levin::restarts_so_far() == 0;
-}
-
-// All-reduces of this process, as LibTorch's own records tell them: nothing of Levin's counts itself.
-std::atomic<int64_t> reductions = 0;
-
-void count_reductions() {
-  at::addGlobalCallback(
-      at::RecordFunctionCallback([](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
-        if (std::string(call.name()).find(":all_reduce") != std::string::npos) ++reductions;
-        return nullptr;
-      }).scopes({at::RecordScope::USER_SCOPE}));
 }
 
 // How often the commit record of a sharded checkpoint may still be put in its place before this process is killed.

@@ -5,7 +5,7 @@
 
 #include "levin/checkpoint/checkpoint_file.h"
 #include "levin/core/files.h"
-#include "levin/metrics/metric.h"
+#include "levin/metrics/update_undo.h"
 #include "levin/trainer/random_state.h"
 #include "levin/trainer/run/batch_stream.h"
 #include "levin/trainer/run/hook_caller.h"
@@ -32,12 +32,9 @@ class PassAside {
         outputs_(std::exchange(run.entry.outputs, {})),
         logged_(run.entry.train_metrics) {
     if (run.fit.batches != nullptr) run.fit.batches->lend_loader();
-    for (const auto& metric : logged_.objects()) {
-      metrics_.push_back({metric, metric->states(), metric->update_count()});
-    }
   }
   ~PassAside() {
-    for (const auto& [metric, states, updates] : metrics_) metric->set_states(states, updates);
+    metrics_.restore();
     run_.entry.train_metrics = std::move(logged_);
     run_.entry.outputs = std::move(outputs_);
     run_.entry.phase = phase_;
@@ -59,12 +56,6 @@ class PassAside {
   }
 
  private:
-  struct KeptMetric {
-    std::shared_ptr<metrics::Metric> metric;
-    metrics::MetricStates states;
-    int64_t updates;
-  };
-
   [[nodiscard]] Loader& loader() const { return *run_.fit.train.loaders[0]; }
   void restore_loader() const {
     if (!loader_state_.empty()) loader().load_state(loader_state_);
@@ -76,7 +67,7 @@ class PassAside {
   Phase phase_;
   StepOutput outputs_;
   MetricStore logged_;
-  std::vector<KeptMetric> metrics_ = {};
+  metrics::UpdateUndo metrics_ = {};
   RandomState random_state_ = {};
   at::AutoGradMode no_gradients_{false};
 };
