@@ -61,10 +61,11 @@ def written_value(value):
     return {"shape": list(value.shape), "values": [number(v) for v in value.double().reshape(-1).tolist()]}
 
 
-def case(metric, options, batches, made, value=lambda values: values):
-    """`made` is torchmetrics' metric; `value` takes what is compared out of what it computes."""
+def case(metric, options, batches, made, value=lambda values: values, at_once=False):
+    """`made` is torchmetrics' metric; `value` takes what is compared out of what it computes. `at_once`: torchmetrics gets all
+    batches as one, because it decides for each batch whether scores are logits."""
     made = made.set_dtype(torch.double)
-    for batch in batches:
+    for batch in [[torch.cat(parts) for parts in zip(*batches)]] if at_once else batches:
         made.update(*[part.clone() if isinstance(part, torch.Tensor) else part for part in batch])
     return {"metric": metric, "options": options, "batches": [[written_input(part) for part in batch] for batch in batches],
             "value": written_value(value(made.compute()))}
@@ -229,7 +230,7 @@ def masks(inputs):
             yield case("JaccardIndex", options, labels, torchmetrics.JaccardIndex(**options))
         options = {"task": "multilabel", "num_labels": 3, "average": average, "threshold": 0.25}
         made = [(inputs.uniform(4, 3), inputs.integers(0, 2, (4, 3))), (scores(2, 3), inputs.integers(0, 2, (2, 3)))]
-        yield case("JaccardIndex", options, made, torchmetrics.JaccardIndex(**options))
+        yield case("JaccardIndex", options, made, torchmetrics.JaccardIndex(**options), at_once=True)
     for ignored in (None, 0, -1):
         for made in ([(inputs.uniform(3, 4), inputs.integers(0, 2, (3, 4)))], [(scores(9), inputs.integers(0, 2, (9,)))],
                      [(inputs.integers(0, 2, (9,)), inputs.integers(0, 2, (9,)))]):
