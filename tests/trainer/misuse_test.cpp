@@ -180,7 +180,7 @@ TEST(Misuse, ErrorsOfLibTorchAboutTypesSayWhatToDo) {
                     {"scalar types: Long, Int", to_long}));
   EXPECT_TRUE(holds(
       error_of_step([](const at::Tensor& output, const at::Tensor& target) { return output.gather(1, target).sum(); }),
-      {"Expected dtype int64 for index", to_long}));
+      {"for index", to_long}));
   EXPECT_TRUE(holds(error_of_step([](const at::Tensor& output, const at::Tensor& target) {
                       return output.sum() + torch::one_hot(target).sum();
                     }),

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "callbacks/quiet_trainer.h"
@@ -12,6 +13,7 @@
 #include "levin/optim/lbfgs.h"
 #include "levin/optim/rmsprop.h"
 #include "levin/optim/sam.h"
+#include "levin/trainer/nonfinite_loss_error.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
@@ -116,7 +118,7 @@ TEST(NonFiniteGradient, OneInfiniteElementOfManyIsFound) {
           return changed;
         });
       }
-      return Root::training_step(batch, batch_idx) + used.sum().to(at::kFloat);
+      return Root::training_step(batch, batch_idx) + used.to(at::kFloat).mean();
     }
     at::Tensor wide;
   };
@@ -136,7 +138,7 @@ TEST(NonFiniteGradient, TheLargestFiniteGradientsAreFinite) {
       return (layer->weight * std::numeric_limits<float>::max()).sum() * 0.5 +
              (layer->bias * std::numeric_limits<float>::denorm_min()).sum();
     }
-    OptimizerConfig configure_optimizers() override { return SGD(parameters(), {.lr = 1e-38}); }
+    OptimizerConfig configure_optimizers() override { return SGD(parameters(), {.lr = 1e-40}); }
   } module;
   EXPECT_EQ(error_of([&] { Trainer(quiet(1, {})).fit(module, tiny_loader(24)); }), "");
 }
@@ -227,7 +229,9 @@ TEST(NonFiniteGradient, NoCheckpointHoldsIt) {
         module.make_optimizer = [](Root& m) { return AdamW(m.parameters(), {.lr = 0.01}); };
       });
       EXPECT_FALSE(folder.names().empty());
-      for (const std::string& name : folder.names()) expect_finite(folder / name);
+      for (const std::string& name : folder.names()) {
+        if (name.ends_with(".ckpt")) expect_finite(folder / name);
+      }
     }
   }
 }
@@ -313,7 +317,7 @@ TEST(NonFiniteGradient, OptimizersWithAClosureGiveUpTheStep) {
 TEST(NonFiniteGradient, ALaterEvaluationLeavesTheParametersAsTheyWere) {
   struct Later : Root {
     at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
-      const at::Tensor loss = Root::training_step(batch, batch_idx);
+      const at::Tensor loss = (weight * batch[0] - 1).square().mean() + 0 * bias.sum();
       if (batch_idx != 5 || ++evaluations != 2) return loss;
       return of_loss ? loss * NAN : loss + (0 * weight).sqrt().sum();
     }

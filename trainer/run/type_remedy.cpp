@@ -9,11 +9,11 @@ namespace levin {
 namespace {
 
 // Parts of messages of losses, embeddings, one_hot, gather and scatter, and indexing.
-constexpr std::array<std::string_view, 6> kWantIntegers{
-    "expected scalar type Long", "scalar types: Long, Int",      "tensor of type LongTensor",
-    "Expected dtype int64",      "used as indices must be long", "expected target dtype to be Long"};
+constexpr std::array<std::string_view, 5> kWantIntegers{"expected scalar type Long", "scalar types: Long, Int",
+                                                        "tensor of type LongTensor", "for index",
+                                                        "used as indices must be long"};
 constexpr std::array<std::string_view, 4> kWantFloats{"expected scalar type Float", "but expected Float",
-                                                      "must have the same dtype", "should be the same"};
+                                                      "have the same dtype", "should be the same"};
 
 template <size_t N>
 bool has_one_of(const std::string& text, const std::array<std::string_view, N>& parts) {
