@@ -9,6 +9,7 @@
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
+#include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/loggers/csv_logger.h"
 #include "levin/metrics/aggregation.h"
 #include "levin/optim/sgd.h"
@@ -159,7 +160,7 @@ TEST(Evaluation, AResumeAfterAValidationThatDrewNumbersIsExact) {
     const auto save = [&](Trainer& trainer, LightningModule&) {
       if (trainer.sanity_checking() || trainer.seen_batches() != 9) return;
       if (at_once) trainer.save_checkpoint(path);
-      if (!at_once) trainer.request_checkpoint({path});
+      if (!at_once) trainer.request_checkpoint(CheckpointRequest{path});
     };
     (void)weight_after([&](TrainerOptions& o) {
       o.val_check_interval = 0.5;

@@ -220,10 +220,10 @@ TEST(NonFiniteGradient, NoCheckpointHoldsIt) {
       const CapturedConsole console;
       (void)fit({5, kBatches - 1}, [&](TrainerOptions& options, Root& module) {
         options = quiet(1, {ModelCheckpoint({.dirpath = folder.path(),
-                                             .save_top_k = -1,
                                              .save_last = true,
-                                             .every_n_train_steps = 1,
-                                             .save_on_exception = true})});
+                                             .save_top_k = -1,
+                                             .save_on_exception = true,
+                                             .every_n_train_steps = 1})});
         options.nonfinite_loss = policy;
         options.accumulate_grad_batches = accumulate;
         module.make_optimizer = [](Root& m) { return AdamW(m.parameters(), {.lr = 0.01}); };

@@ -7,6 +7,7 @@
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/model_checkpoint.h"
+#include "levin/optim/lbfgs.h"
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
