@@ -247,8 +247,8 @@ TEST(CheckpointOwner, ASubfolderThatLosesItsLastFileGoes) {
 TEST(CheckpointOwner, AMetricsNameMakesNoFolder) {
   const Metrics metrics{{"val/acc", 0.5}, {"../up", 1}, {"a\nb", 2}};
   EXPECT_EQ(CheckpointName("{val/acc:.2f}", true).format(metrics), "val_acc=0.50");
-  EXPECT_EQ(CheckpointName("{../up}", true).format(metrics), ".._up=1");
-  EXPECT_EQ(CheckpointName("{a\nb}", true).format(metrics), "a_b=2");
+  EXPECT_EQ(CheckpointName("{../up}", true).format(metrics), ".._up=1.0");
+  EXPECT_EQ(CheckpointName("{a\nb}", true).format(metrics), "a_b=2.0");
   EXPECT_EQ(CheckpointName("{val/acc:.2f}", false).format(metrics), "0.50");
   EXPECT_EQ(CheckpointName("val/{val/acc:.2f}", false).format(metrics), "val/0.50");
 }

@@ -17,7 +17,6 @@
 #include "levin/strategies/launch/launcher.h"
 #include "ranks/count_reductions.h"
 #include "ranks/freezes_replay.h"
-#include "ranks/fsdp_words.h"
 #include "ranks/loaders.h"
 #include "ranks/named_optimizer.h"
 #include "ranks/samples.h"

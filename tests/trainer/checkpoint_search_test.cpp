@@ -91,13 +91,6 @@ std::vector<std::string> epochs_in_csv(const TemporaryFolder& folder) {
   return epochs;
 }
 
-std::vector<std::string> entries_of(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 TEST(CheckpointSearch, ARunWithAMetricsSlashInItsNamesIsContinued) {
   // The metric's own name; a subfolder that the user wrote.
   for (const auto& [filename, first, last] :
