@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "levin/core/console.h"
 #include "levin/core/log.h"
 #include "levin/trainer/loops/evaluation_loop.h"
 #include "levin/trainer/loops/fit_warnings.h"
