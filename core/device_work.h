@@ -37,9 +37,8 @@ class Recording {
   /// The memory that replay() changes and that was there before the step, as tensors of bytes. Only if the recorder
   /// runs_step().
   [[nodiscard]] virtual std::vector<at::Tensor> changed_memory() const { return {}; }
-  /// The memory that the step has made and that is still in use after it: results that its caller keeps. Tensors of
-  /// bytes; only if the recorder runs_step().
-  [[nodiscard]] virtual std::vector<at::Tensor> left_memory() const { return {}; }
+  /// How many references to the memory of `tensor` it holds.
+  [[nodiscard]] virtual size_t references_to(const at::Tensor& /*tensor*/) const { return 0; }
   /// The states of the random number generators that it draws from besides LibTorch's default ones, as tensors of
   /// bytes.
   [[nodiscard]] virtual std::vector<at::Tensor> own_random_state() const { return {}; }

@@ -50,6 +50,7 @@ class Adagrad final : public BatchedOptimizer {
   std::vector<std::string> state_names() const override { return {"sum"}; }
   double initial_state() const override { return options_.initial_accumulator_value; }
   bool has_step_tensor() const override { return true; }
+  bool rounds_learning_rate() const override { return false; }  // CUDA's kernel divides it in float64
   void update(Batch& batch, const Group& group) override;
 
   AdagradOptions options_;

@@ -118,6 +118,11 @@ void BatchedOptimizer::make_recordable() {
   stale_ = recordable_ = true;
 }
 
+bool BatchedOptimizer::records_learning_rates() const {
+  return recordable_ &&
+         std::any_of(batches_.begin(), batches_.end(), [](const Batch& batch) { return !batch.lr.defined(); });
+}
+
 void BatchedOptimizer::send_learning_rates() {
   const at::NoGradGuard no_grad;
   for (auto& batch : batches_) send_learning_rate(batch);
@@ -271,7 +276,9 @@ BatchedOptimizer::Batch& BatchedOptimizer::batch_for(const Slot& slot, const at:
   batch->had_momentum = groups_[slot.group].momentum != 0;
   batch->state.resize(slot.state.size());
   if (packed) batch->pack.emplace();
-  if (recordable_) batch->lr = at::scalar_tensor(0.0, param.options().dtype(param.is_cpu() ? at::kDouble : at::kFloat));
+  if (recordable_ && (param.is_cpu() || (rounds_learning_rate() && param.scalar_type() != at::kDouble))) {
+    batch->lr = at::scalar_tensor(0.0, param.options().dtype(param.is_cpu() ? at::kDouble : at::kFloat));
+  }
   return *batch;
 }
 

@@ -23,6 +23,10 @@ class BatchedOptimizer : public Optimizer {
   void send_learning_rates() final;
   [[nodiscard]] int64_t version() const final { return version_; }
   void step_unless(const at::Tensor& found_inf) final;
+  /// Whether updates that are recorded hold the learning rates as numbers, so that a changed rate needs a new
+  /// recording. A GPU's kernels read rates from tensors in float32; where they compute with a rate in float64, a rate
+  /// such as 0.01 would give other weights than it does without recordings.
+  [[nodiscard]] bool records_learning_rates() const;
 
  protected:
   using Tensors = std::vector<at::Tensor>;
@@ -46,7 +50,7 @@ class BatchedOptimizer : public Optimizer {
     std::optional<detail::TensorPack> pack = {};
     // Of recordable updates.
     at::Tensor lr = {};  // () on the device, float32 on a GPU and float64 on a CPU, to be used in place of the group's;
-                         // or undefined
+                         // undefined: the group's is used (records_learning_rates)
     double sent_lr = -1;                       // what it holds
     std::optional<at::Tensor> found_inf = {};  // the update is to do nothing if it is 1
   };
@@ -70,6 +74,9 @@ class BatchedOptimizer : public Optimizer {
   /// Whether update() treats every number separately, whatever its tensor: then small tensors on a CPU are packed and
   /// updated as one. For foreach kernels; fused ones gain nothing.
   [[nodiscard]] virtual bool packs_small_tensors() const { return false; }
+  /// Whether a GPU's kernels round the learning rate to the precision in which they compute: float32, or float64 for
+  /// float64 parameters.
+  [[nodiscard]] virtual bool rounds_learning_rate() const { return true; }
   /// The saved name of Batch::product, or "".
   [[nodiscard]] virtual std::string product_name() const { return ""; }
   /// The type in which it is saved; update() rounds it likewise.

@@ -139,6 +139,20 @@ def cuda_graph(run):
     expect(eager.metrics() == graph.metrics(), f"test metrics differ: {eager.metrics()} and {graph.metrics()}")
 
 
+RANDOM_RUNS = "1000:150"
+
+
+@step(180, "random runs end bitwise identical with and without CUDA graphs")
+def recorded(run):
+    """LEVIN_RANDOM_RUNS=FIRST:COUNT draws other runs."""
+    runs = os.environ.get("LEVIN_RANDOM_RUNS", RANDOM_RUNS)
+    output = run.command([run.levin.program("cuda_test"), "--gtest_filter=GpuRecorded.*"],
+                         environment={"LEVIN_RANDOM_RUNS": runs})
+    passed, failed, skipped = figures.gtest_counts(output)
+    run.figures.update({"seeds": runs, "passed": passed, "failed": failed, "skipped": skipped})
+    expect(passed == 1, f"the comparison was not made: {output[-1000:]}")
+
+
 # Without validation, and without the checkpoint of the best one.
 UNWATCHED = ("--trainer.limit_val_batches=0", "--trainer.callbacks=[]")
 

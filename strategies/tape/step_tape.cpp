@@ -193,6 +193,13 @@ void StepTape::note_generator(const RecordedArgument& argument) {
   if (!is_default && !is_known) own_generators_.push_back(generator);
 }
 
+size_t StepTape::references_to(const at::Tensor& tensor) const {
+  const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  size_t count = memory_.references_to(storage);
+  for (const RecordedStorage& known : recorded_.memory.storages()) count += known.held.get() == storage ? 1 : 0;
+  return count;
+}
+
 std::vector<at::Tensor> StepTape::own_random_state() const {
   std::vector<at::Tensor> state;
   for (const at::Generator& generator : own_generators_) state.push_back(generator_state(generator));

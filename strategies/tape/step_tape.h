@@ -24,7 +24,7 @@ class StepTape final : public Recording {
   void replay() override;
   void replay_beside() override;
   [[nodiscard]] std::vector<at::Tensor> changed_memory() const override { return memory_.changed(); }
-  [[nodiscard]] std::vector<at::Tensor> left_memory() const override { return memory_.left(); }
+  [[nodiscard]] size_t references_to(const at::Tensor& tensor) const override;
   [[nodiscard]] std::vector<at::Tensor> own_random_state() const override;
   void set_own_random_state(const std::vector<at::Tensor>& state) override;
   [[nodiscard]] std::string run_beside(const std::function<void()>& step) override;

@@ -41,8 +41,7 @@ TapeMemory::TapeMemory(const RecordedCalls& recorded, TapeBlock& block) : pieces
     if (known.held != nullptr) {
       piece.storage = c10::Storage(known.held);
     } else if (auto alive = known.known.lock()) {
-      piece.storage = c10::Storage(std::move(alive));
-      piece.is_left = true;
+      piece.storage = c10::Storage(std::move(alive));  // it is in use after the step
     }
   }
   find_makers(recorded);
@@ -117,23 +116,22 @@ std::vector<c10::StorageImpl*> TapeMemory::released_after(size_t call) const {
   return released;
 }
 
-template <class Which>
-std::vector<at::Tensor> TapeMemory::bytes_of(Which which) const {
+std::vector<at::Tensor> TapeMemory::changed() const {
   std::vector<at::Tensor> found;
   for (const Piece& piece : pieces_) {
-    if (!which(piece) || piece.storage.nbytes() == 0) continue;
+    if (!piece.is_changed || piece.storage.nbytes() == 0) continue;
     const auto bytes = static_cast<int64_t>(piece.storage.nbytes());
     found.push_back(tensor_of(piece.storage, {.sizes = {bytes}, .strides = {1}, .type = at::kByte}));
   }
   return found;
 }
 
-std::vector<at::Tensor> TapeMemory::changed() const {
-  return bytes_of([](const Piece& piece) { return piece.is_changed; });
-}
-
-std::vector<at::Tensor> TapeMemory::left() const {
-  return bytes_of([](const Piece& piece) { return piece.is_left; });
+size_t TapeMemory::references_to(const c10::StorageImpl* storage) const {
+  size_t count = 0;
+  for (const Piece& piece : pieces_) {
+    if (piece.storage.unsafeGetStorageImpl() == storage) count += 1 + piece.tensors.size();
+  }
+  return count;
 }
 
 }  // namespace levin

@@ -36,14 +36,13 @@ class TapeMemory {
   [[nodiscard]] std::vector<c10::StorageImpl*> released_after(size_t call) const;
   /// The memory from before the step that it changes, as tensors of bytes.
   [[nodiscard]] std::vector<at::Tensor> changed() const;
-  /// The memory that the step has made and left behind, as tensors of bytes.
-  [[nodiscard]] std::vector<at::Tensor> left() const;
+  /// How many references to the storage the pieces hold.
+  [[nodiscard]] size_t references_to(const c10::StorageImpl* storage) const;
   [[nodiscard]] size_t block_bytes() const { return block_bytes_; }
 
  private:
   struct Piece {
     c10::Storage storage = {};
-    bool is_left = false;    // made by the step, and in use after it
     bool is_handed = false;  // allocated by its operator
     bool is_constant = false;
     bool is_changed = false;  // was there before the step, and is written by it
@@ -51,8 +50,6 @@ class TapeMemory {
     std::vector<std::pair<TensorPlace, at::Tensor>> tensors = {};
   };
 
-  template <class Which>
-  [[nodiscard]] std::vector<at::Tensor> bytes_of(Which which) const;
   void find_makers(const RecordedCalls& recorded);
   void place_in_block(const RecordedCalls& recorded, TapeBlock& block);
 

@@ -7,6 +7,7 @@ levin_test(cuda TORCH LABEL cuda FILES
   cuda/gpu_graph_test.cpp
   cuda/gpu_memory_test.cpp
   cuda/gpu_ranks_test.cpp
+  cuda/gpu_recorded_test.cpp
   cuda/gpu_training_test.cpp)
 add_dependencies(cuda_test levin_cuda levin_stand_in_nvidia)
 

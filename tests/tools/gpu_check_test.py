@@ -22,7 +22,7 @@ import gpu_runs
 import gpu_steps
 from gpu_runs import Failed, Run, Skipped
 
-ORDER = ["device", "tests", "fit", "cuda_graph", "copies_ahead", "resume", "out_of_memory", "nvml", "nccl", "fsdp", "dp",
+ORDER = ["device", "tests", "fit", "cuda_graph", "recorded", "copies_ahead", "resume", "out_of_memory", "nvml", "nccl", "fsdp", "dp",
          "options", "recompute", "planner", "overhead", "loader", "gpt", "gpt_124m", "xlmr", "sanitizer"]
 
 

@@ -23,6 +23,7 @@ struct Evaluated : TinyModule {
     factor = batch_idx < halved_from ? 1 : 0.5;
     const at::Tensor error = error_of_batch(batch);
     if (on_validation_step) on_validation_step(*this, error, batch_idx);
+    if (on_validation_of) on_validation_of(*this, batch);
     log("val_loss", error);
     log("val_most", error, {.on_step = true, .reduce_fx = ReduceFx::max});
   }
@@ -32,7 +33,12 @@ struct Evaluated : TinyModule {
   }
   at::Tensor predict_step(const Batch& batch, int64_t) override {
     ++calls;
-    return outputs(batch);
+    at::Tensor prediction = outputs(batch);
+    if (on_predict_step) on_predict_step(*this, batch, prediction);
+    return prediction;
+  }
+  void on_validation_batch_start(const Batch&, int64_t batch_idx, int64_t) override {
+    if (before_validation_batch) before_validation_batch(*this, batch_idx);
   }
   at::Tensor outputs(const Batch& batch) {
     const at::Tensor hidden = torch::relu(wide->forward(batch[0]));
@@ -44,6 +50,10 @@ struct Evaluated : TinyModule {
   torch::nn::Linear head{register_module("head", torch::nn::Linear(16, 1))};
   torch::nn::Dropout dropout{register_module("dropout", torch::nn::Dropout(0.25))};
   std::function<void(Evaluated&, const at::Tensor&, int64_t)> on_validation_step = nullptr;
+  std::function<void(Evaluated&, const Batch&)> on_validation_of = nullptr;
+  std::function<void(Evaluated&, const Batch&, const at::Tensor&)> on_predict_step = nullptr;
+  std::function<void(Evaluated&, int64_t)> before_validation_batch = nullptr;
+  std::vector<at::Tensor> kept = {};
   double factor = 1;
   int64_t halved_from = 1000;  // a batch
   int calls = 0;
@@ -186,6 +196,74 @@ TEST(RecordedEvaluation, SaysWhatCannotBeRecordedAndRunsStepsAsTheyAre) {
     EXPECT_TRUE(console.has(". These steps are not recorded, and run as they are.")) << console.text();
     EXPECT_TRUE(kept.empty() || kept.size() == 24) << kept.size();
     EXPECT_TRUE(mean.update_count() == 0 || mean.update_count() == 24) << mean.update_count();
+  }
+}
+
+void expect_same_kept(const std::vector<at::Tensor>& plain, const std::vector<at::Tensor>& recorded) {
+  ASSERT_EQ(plain.size(), 20U);
+  ASSERT_EQ(recorded.size(), plain.size());
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(torch::equal(plain[i], recorded[i])) << "batch " << i;
+}
+
+TEST(RecordedEvaluation, WhatAStepKeepsHasTheNumbersOfItsBatch) {
+  struct Kind {
+    std::function<at::Tensor(const Batch&, const at::Tensor& prediction)> kept;
+    const char* text;
+  };
+  const std::vector<Kind> kinds = {
+      {[](const Batch& b, const at::Tensor&) { return b[1]; }, "predict_step keeps a tensor of its batch"},
+      {[](const Batch& b, const at::Tensor&) { return b[1].detach(); }, "predict_step keeps a tensor of its batch"},
+      {[](const Batch&, const at::Tensor& p) { return p; }, "predict_step keeps its prediction"},
+      {[](const Batch&, const at::Tensor& p) { return p.view({-1}); }, "predict_step keeps its prediction"}};
+  for (const Kind& kind : kinds) {
+    std::vector<at::Tensor> kept[2];
+    const CapturedConsole console;
+    for (const bool record : {false, true}) {
+      torch::manual_seed(3);
+      Evaluated module;
+      module.on_predict_step = [&](Evaluated& m, const Batch& batch, const at::Tensor& prediction) {
+        m.kept.push_back(kind.kept(batch, prediction));
+      };
+      (void)Trainer(recording(record)).predict(module, {tiny_loader(80)});
+      kept[record] = module.kept;
+    }
+    expect_same_kept(kept[0], kept[1]);
+    EXPECT_TRUE(console.has(std::string("TrainerOptions.record_steps: ") + kind.text)) << console.text();
+  }
+}
+
+TEST(RecordedEvaluation, ABatchOrAnOutputThatAValidationKeepsHasItsNumbers) {
+  for (const bool keeps_output : {false, true}) {
+    std::vector<at::Tensor> kept[2];
+    const CapturedConsole console;
+    for (const bool record : {false, true}) {
+      const Change change = [&](TrainerOptions&, Evaluated& m) {
+        m.on_validation_of = [&, record](Evaluated& module, const Batch& batch) {
+          const at::Tensor output = module.outputs(batch);
+          module.step_output("output", output);
+          kept[record].push_back(keeps_output ? output : batch[1].detach());
+        };
+      };
+      (void)validate(record, change, 80);
+    }
+    expect_same_kept(kept[0], kept[1]);
+    EXPECT_TRUE(console.has(keeps_output ? "validation_step keeps the output \"output\""
+                                         : "validation_step keeps a tensor of its batch"))
+        << console.text();
+  }
+}
+
+TEST(RecordedEvaluation, FollowsWhatHooksChangeBetweenTwoBatches) {
+  const std::vector<std::function<void(Evaluated&, int64_t)>> changes = {
+      [](Evaluated& m, int64_t batch_idx) {
+        if (batch_idx == 13) m.wide->weight.set_data(m.wide->weight.detach() * 2);
+      },
+      [](Evaluated& m, int64_t batch_idx) { m.dropout->train(batch_idx >= 13 && batch_idx < 17); }};
+  for (const auto& act : changes) {
+    const Change change = [&](TrainerOptions&, Evaluated& m) { m.before_validation_batch = act; };
+    const Outcome plain = validate(false, change), recorded = validate(true, change);
+    EXPECT_EQ(plain.metrics, recorded.metrics);
+    EXPECT_LT(recorded.calls, 24);
   }
 }
 

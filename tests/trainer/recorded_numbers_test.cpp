@@ -21,6 +21,9 @@ struct Net : TinyModule {
   void on_train_epoch_start() override {
     if (on_epoch) on_epoch(*this);
   }
+  void on_train_batch_start(const Batch&, int64_t batch_idx) override {
+    if (before_batch) before_batch(*this, batch_idx);
+  }
   void on_train_batch_end(const at::Tensor&, const Batch&, int64_t) override {
     if (after_batch) after_batch(*this);
   }
@@ -34,7 +37,9 @@ struct Net : TinyModule {
   };
   std::function<void(Net&, const Batch&)> on_validation = nullptr;
   std::function<void(Net&)> on_epoch = nullptr;
+  std::function<void(Net&, int64_t)> before_batch = nullptr;
   std::function<void(Net&)> after_batch = nullptr;
+  int64_t accumulate = 1;
   std::function<Batch(Net&, Batch)> transfer = nullptr;
   torch::nn::Linear teacher{register_module("teacher", torch::nn::Linear(4, 1))};  // not trained
   at::Tensor scale{register_buffer("scale", torch::ones({1}))};
@@ -63,6 +68,7 @@ Outcome run(bool record, const std::function<void(Net&)>& change) {
   TrainerOptions options = quiet(3, {});
   options.num_sanity_val_steps = 0;
   options.record_steps = record;
+  options.accumulate_grad_batches = module.accumulate;
   Trainer trainer(options);
   trainer.fit(module, tiny_loader(96), tiny_loader(48));
   Outcome outcome{.metrics = trainer.callback_metrics(), .seen = module.seen};
@@ -140,6 +146,80 @@ TEST(RecordedNumbers, ATensorThatAStepKeepsForLaterEndsItsRecording) {
                   "TrainerOptions.record_steps: training_step keeps its loss, which the next replay would "
                   "overwrite; keep a clone of it"))
       << listed;
+}
+
+// What is kept shares the memory of what the run has, but is another tensor.
+TEST(RecordedNumbers, ViewsOfWhatAStepHasAreKeptAsTheyWere) {
+  struct Kind {
+    std::function<at::Tensor(const Batch&, const at::Tensor& output)> kept;
+    const char* text;
+  };
+  const std::vector<Kind> kinds = {
+      {[](const Batch& b, const at::Tensor&) { return b[1].detach(); }, "training_step keeps a tensor of its batch"},
+      {[](const Batch& b, const at::Tensor&) { return b[0].slice(0, 1, 3); },
+       "training_step keeps a tensor of its batch"},
+      {[](const Batch&, const at::Tensor& output) { return output; }, "training_step keeps the output \"output\""},
+      {[](const Batch&, const at::Tensor& output) { return output.detach().view({-1}); },
+       "training_step keeps the output \"output\""}};
+  for (const Kind& kind : kinds) {
+    const std::string said = expect_same_numbers([&](Net& m) {
+      m.step = [&kind](Net& net, const Batch& batch, int64_t) {
+        const at::Tensor output = net.layer->forward(batch[0]).detach();
+        net.step_output("output", output);
+        net.list.push_back(kind.kept(batch, output));
+        return net.loss_of(batch[0], batch[1]);
+      };
+      m.after_batch = [](Net& net) {
+        for (const at::Tensor& kept : net.list) net.seen.push_back(kept.sum().item<double>());
+      };
+    });
+    EXPECT_TRUE(has(said, kind.text)) << kind.text << "\n" << said;
+  }
+}
+
+TEST(RecordedNumbers, AGradientThatIsKeptAfterItsWindowKeepsItsNumbers) {
+  for (const int64_t accumulate : {1, 3}) {
+    const std::string said = expect_same_numbers([=](Net& m) {
+      m.accumulate = accumulate;
+      m.after_batch = [](Net& net) {
+        if (net.trainer().batch_idx() % 3 == 2) net.list.push_back(net.layer->weight.grad());
+        for (const at::Tensor& kept : net.list) net.seen.push_back(kept.sum().item<double>());
+      };
+    });
+    EXPECT_TRUE(has(said, "the gradient of parameter 0 is kept after its window")) << said;
+  }
+}
+
+// ---- what changes inside an accumulation window ---------------------------------------------------------------------
+
+TEST(RecordedNumbers, WhatChangesInsideAWindowIsFollowed) {
+  struct Kind {
+    const char* name;
+    std::function<void(Net&, bool)> change;  // and back
+  };
+  const std::vector<Kind> kinds = {
+      {"a frozen parameter", [](Net& m, bool there) { m.layer->bias.set_requires_grad(!there); }},
+      {"weights in other memory",
+       [](Net& m, bool there) {
+         if (there) m.layer->weight.set_data(m.layer->weight.detach() * 2);
+       }},
+      {"a layer in another mode", [](Net& m, bool there) { m.teacher->train(!there); }},
+      {"another gradient", [](Net& m, bool there) {
+         if (there && m.layer->weight.grad().defined()) m.layer->weight.mutable_grad() = m.layer->weight.grad() * 3;
+       }}};
+  for (const Kind& kind : kinds) {
+    SCOPED_TRACE(kind.name);
+    const std::string said = expect_same_numbers([&](Net& m) {
+      m.accumulate = 4;
+      m.step = [](Net& net, const Batch& batch, int64_t) {
+        return net.loss_of(batch[0], batch[1]) * (net.teacher->is_training() ? 1 : 2);
+      };
+      m.before_batch = [&kind](Net& net, int64_t batch_idx) {
+        if (batch_idx == 18 || batch_idx == 21) kind.change(net, batch_idx == 18);  // windows begin at 16 and 20
+      };
+    });
+    EXPECT_EQ(said, "");
+  }
 }
 
 TEST(RecordedNumbers, TheBatchBeforeIsReadAsItWas) {

@@ -60,6 +60,7 @@ levin_test(gpu_paths TORCH FILES
   trainer/recorded_numbers_test.cpp
   trainer/recorded_batch_test.cpp
   trainer/recorded_evaluation_test.cpp
+  trainer/recorded_random_test.cpp
   trainer/replay_agreement_test.cpp
   trainer/step_graph_refusals_test.cpp
   trainer/step_graph_test.cpp)

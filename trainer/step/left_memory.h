@@ -1,23 +1,55 @@
-// Memory that a recorded step has made and that is still in use after it. Internal.
+// Memory that a recorded step finds and makes. What something keeps of it would be overwritten by replays, and what is
+// gone could not be read by them. Internal.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
-#include "levin/core/device_work.h"
+#include "levin/dispatch/below_autograd.h"
+#include "levin/trainer/step/check_replay.h"
 
 namespace levin {
 
-/// Why the step cannot be replayed: `who` (a hook) keeps a tensor of its batch that is none of `known`, and each replay
-/// would overwrite it. A clause; "" if it keeps none.
-[[nodiscard]] std::string problem_of_left_memory(const Recording& recording, const std::vector<at::Tensor>& known,
-                                                 std::string_view who);
+/// Sees the memory of the operators that the calling thread runs during its lifetime. Storages are known by weak
+/// references, as in Note [Identity of tensors].
+class StepMemory final : public OperatorObserver {
+ public:
+  using Storage = c10::intrusive_ptr<c10::StorageImpl>;
 
-/// Whether another tensor than those of `known`, among which `result` is, has the memory of `result`. While the step is
-/// recorded: a recording has its memory too.
-[[nodiscard]] bool is_kept_elsewhere(const at::Tensor& result, const std::vector<at::Tensor>& known);
+  /// `holds`: memory that the step finds is held, because the recording does not hold it.
+  explicit StepMemory(bool holds) : holds_(holds) {}
+  void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, OperatorStack& stack) override;
+
+  [[nodiscard]] bool has_made(const at::Tensor& tensor) const;
+  /// Memory that was there before the step and that its operators use; empty unless it is held.
+  [[nodiscard]] std::vector<Storage> take_found() { return std::move(found_); }
+
+  /// Why the step, which has ended, cannot be replayed: `who` (a hook) keeps a tensor of its batch, and each replay
+  /// would overwrite it. A clause; "" if it keeps none. `results` are what users are given copies of, `known` all
+  /// tensors that the run itself has of the step.
+  [[nodiscard]] std::string problem(const StepResults& results, const std::vector<at::Tensor>& known,
+                                    std::string_view who) const;
+
+ private:
+  struct Seen {
+    c10::weak_intrusive_ptr<c10::StorageImpl> known;
+    bool is_made = false;
+  };
+  void note(const at::Tensor& tensor, bool is_made);
+
+  bool holds_;
+  std::vector<Seen> seen_;
+  std::unordered_map<const c10::StorageImpl*, size_t> indices_;
+  std::vector<Storage> found_;
+};
+
+/// The number of tensors among `known`, each counted once, that have this storage.
+[[nodiscard]] size_t count_sharing(const c10::StorageImpl* storage, const std::vector<at::Tensor>& known);
 
 }  // namespace levin

@@ -59,11 +59,13 @@ at::Tensor joined(const std::string& name, const std::vector<StepShare>& shares)
 }  // namespace
 
 void publish_output(Run& run, std::string_view name, const at::Tensor& value) {
-  at::Tensor detached = value.defined() && value.requires_grad() ? value.detach() : value;
-  if (run.fit.recording != nullptr) {
+  if (run.fit.recording != nullptr) {  // a tensor of its own, so that one that the step keeps is noticed
     check_name(run.fit.recording->outputs, name);
-    run.fit.recording->outputs.emplace_back(name, std::move(detached));
-  } else if (StepShare* share = this_share()) {
+    run.fit.recording->outputs.emplace_back(name, value.defined() ? value.detach() : value);
+    return;
+  }
+  at::Tensor detached = value.defined() && value.requires_grad() ? value.detach() : value;
+  if (StepShare* share = this_share()) {
     check_name(share->outputs, name);
     share->outputs.emplace_back(name, std::move(detached));
   } else {

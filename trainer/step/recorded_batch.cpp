@@ -6,6 +6,7 @@
 
 #include "levin/core/tensor_text.h"
 #include "levin/data/batch_rows.h"
+#include "levin/trainer/step/left_memory.h"
 
 namespace levin {
 
@@ -36,11 +37,18 @@ at::DataPtr memory_of(const at::Tensor& tensor) {
 void RecordedBatch::make(const Batch& batch) {
   for (const auto& tensor : batch.tensors) batch_.tensors.push_back(tensor.clone());
   batch_.set_structure(batch.structure());
+  versions_.assign(batch_.count(), 0);
+  changed_.assign(batch_.count(), false);
 }
 
 bool RecordedBatch::fits(const Batch& batch) const {
   return have_same_fields(batch, batch_) && std::equal(batch.tensors.begin(), batch.tensors.end(),
                                                        batch_.tensors.begin(), batch_.tensors.end(), same_kind);
+}
+
+bool RecordedBatch::has(const c10::StorageImpl& storage) const {
+  return std::any_of(batch_.tensors.begin(), batch_.tensors.end(),
+                     [&](const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl() == &storage; });
 }
 
 void RecordedBatch::take(const Batch& batch) {
@@ -51,13 +59,47 @@ void RecordedBatch::take(const Batch& batch) {
       own.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(memory_of(batch.tensors[i]));
     } else {
       own.copy_(batch.tensors[i], /*non_blocking=*/true);
+      versions_[i] = own._version();
     }
   }
 }
 
-bool RecordedBatch::is_kept() const {
-  return std::any_of(batch_.tensors.begin(), batch_.tensors.end(),
-                     [](const at::Tensor& tensor) { return tensor.use_count() > 1; });
+Batch RecordedBatch::lent() const {
+  Batch lent = batch_;
+  for (at::Tensor& tensor : lent.tensors) tensor = tensor.detach();
+  return lent;
+}
+
+void RecordedBatch::note_changes() {
+  for (size_t i = 0; i < batch_.count(); ++i) {
+    const at::Tensor& own = batch_.tensors[i];
+    if (!own.is_cpu() && own._version() != versions_[i]) changed_[i] = true;
+  }
+}
+
+void RecordedBatch::give_back(const Batch& batch) const {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < batch.count(); ++i) {
+    if (changed_[i]) at::Tensor(batch.tensors[i]).copy_(batch_.tensors[i], /*non_blocking=*/true);
+  }
+}
+
+BatchUses::BatchUses(const RecordedBatch& inputs) : inputs_(inputs) {
+  for (const at::Tensor& tensor : inputs.batch().tensors) before_.push_back(tensor.storage().use_count());
+}
+
+bool BatchUses::have_grown(const std::vector<at::Tensor>& known, const Recording* made) const {
+  for (size_t i = 0; i < before_.size(); ++i) {
+    const at::Tensor& tensor = inputs_.batch().tensors[i];
+    const size_t accounted =
+        count_sharing(tensor.storage().unsafeGetStorageImpl(), known) + (made ? made->references_to(tensor) : 0);
+    if (tensor.storage().use_count() > before_[i] + accounted) return true;
+  }
+  return false;
+}
+
+std::string kept_batch_text(std::string_view who) {
+  return std::string(who) + " keeps a tensor of its batch, whose memory the next batch replaces; keep a clone of it";
 }
 
 std::string why_not_recorded(const Batch& batch) {

@@ -39,22 +39,8 @@ RecordedEvaluation::RecordedEvaluation(Run& run, std::shared_ptr<StepRecorder> r
 }
 
 void RecordedEvaluation::begin_pass() {
-  if (gave_up_) return;
   const bool fitted = std::exchange(replays_of_pass_, 0) > 0;
-  if (recording_ == nullptr) return;
-  Settings now = settings();
-  if (now == settings_ && fitted) return;
-  forget();
-}
-
-RecordedEvaluation::Settings RecordedEvaluation::settings() const {
-  Settings now;
-  const LightningModule& whole = *run_.entry.module;
-  for (const auto& tensor : whole.parameters()) now.tensors.push_back(tensor.const_data_ptr());
-  for (const auto& tensor : whole.buffers()) now.tensors.push_back(tensor.const_data_ptr());
-  now.modes.push_back(whole.is_training());
-  for (const auto& module : whole.modules(/*include_self=*/false)) now.modes.push_back(module->is_training());
-  return now;
+  if (!gave_up_ && recording_ != nullptr && !fitted) forget();
 }
 
 void RecordedEvaluation::forget() {
@@ -99,6 +85,10 @@ at::Tensor RecordedEvaluation::step(const Batch& batch, int64_t batch_idx, Step 
     return step(batch);
   }
   if (!inputs_.empty() && !inputs_.fits(batch)) return step(batch);
+  if (recording_ != nullptr && reader_->read() != settings_) {  // hooks may change them between two batches
+    forget();
+    return step(batch);
+  }
   const bool is_timed = trial_ && replays_ >= 2 && replays_of_pass_ > 0;
   const auto start = std::chrono::steady_clock::now();
   const bool runs = is_timed && !trial_->replays_next();
@@ -128,7 +118,8 @@ void RecordedEvaluation::time(double seconds) {
 at::Tensor RecordedEvaluation::repeat(const Batch& batch, int64_t batch_idx, Step step) {
   const bool is_new = recording_ == nullptr;
   if (is_new) {
-    settings_ = settings();
+    reader_.emplace(*run_.entry.module);
+    settings_ = reader_->read();
     inputs_.make(batch);
   }
   inputs_.take(batch);
@@ -154,36 +145,47 @@ at::Tensor RecordedEvaluation::repeat(const Batch& batch, int64_t batch_idx, Ste
 }
 
 std::string RecordedEvaluation::record(Step step) {
+  const BatchUses uses(inputs_);
   recording_ = recorder_->record([this, step] { run_recorded(recorded_, step); });
   if (!recorded_.notes.refusal.empty()) return recorded_.notes.refusal;
   if (recording_ == nullptr) return recorder_->refusal();
-  // What a step keeps besides its results is kept for its batch, as in a list of all batches' outputs.
-  return problem_of_left_memory(*recording_, known_results(), hook_name(run_.entry.place.hook));
+  if (!recorded_.problem.empty()) return recorded_.problem;
+  if (!uses.have_grown(known_results(recorded_), recording_.get())) return "";
+  return kept_batch_text(hook_name(run_.entry.place.hook));
 }
 
-std::vector<at::Tensor> RecordedEvaluation::known_results() const {
-  std::vector<at::Tensor> known = {recorded_.prediction};
-  recorded_.notes.add_results(known);
+std::vector<at::Tensor> RecordedEvaluation::known_results(const Result& result) {
+  std::vector<at::Tensor> known = {result.prediction};
+  result.notes.add_results(known);
   return known;
 }
 
 std::string RecordedEvaluation::check(int64_t batch_idx, Step step) {
   Result own;
+  const BatchUses uses(inputs_);
   std::string problem = check_replay(*recording_, {.step = [&] { run_recorded(own, step); },
                                                    .of_step = [&] { return results_of(own); },
                                                    .of_replay = [&] { return results_of(recorded_); }});
+  const std::string name(hook_name(run_.entry.place.hook));
   if (problem.empty()) problem = own.notes.refusal;
+  if (problem.empty()) problem = own.problem;
+  if (problem.empty() && uses.have_grown(known_results(own), nullptr)) problem = kept_batch_text(name);
   if (problem.empty()) return "";
   recorded_ = std::move(own);
-  return std::string(hook_name(run_.entry.place.hook)) + " of batch " + std::to_string(batch_idx) +
-         " differs from the recorded step: " + problem;
+  return name + " of batch " + std::to_string(batch_idx) + " differs from the recorded step: " + problem;
 }
 
 void RecordedEvaluation::run_recorded(Result& result, Step step) {
   result.notes = StepNotes{.step_runs = true};
   const RecordingScope scope(run_, result.notes);
-  result.prediction = step(inputs_.batch());
+  StepMemory memory(/*holds=*/false);
+  result.prediction = step(inputs_.lent());
+  // A tensor of its own, so that one that the step keeps is noticed.
+  if (result.prediction.defined()) result.prediction = result.prediction.detach();
   scope.check_metrics();
+  StepResults results = {{"its prediction", result.prediction}};
+  for (const auto& [name, value] : result.notes.outputs) results.emplace_back("the output \"" + name + "\"", value);
+  result.problem = memory.problem(results, known_results(result), hook_name(run_.entry.place.hook));
 }
 
 StepResults RecordedEvaluation::results_of(const Result& result) {

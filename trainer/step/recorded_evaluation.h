@@ -16,6 +16,7 @@
 #include "levin/data/batch.h"
 #include "levin/trainer/step/check_replay.h"
 #include "levin/trainer/step/recorded_batch.h"
+#include "levin/trainer/step/recording_settings.h"
 #include "levin/trainer/step/recording_trial.h"
 #include "levin/trainer/step/step_notes.h"
 
@@ -47,14 +48,8 @@ class RecordedEvaluation {
   struct Result {
     StepNotes notes = {};
     at::Tensor prediction = {};
+    std::string problem = "";  // what the step keeps, a clause
   };
-  /// What a recording depends on besides the batch's shape.
-  struct Settings {
-    std::vector<const void*> tensors = {};  // where weights and buffers are
-    std::vector<bool> modes = {};           // which modules are in training mode
-    bool operator==(const Settings&) const = default;
-  };
-
   RecordedEvaluation(Run& run, std::shared_ptr<StepRecorder> recorder);
 
   [[nodiscard]] at::Tensor repeat(const Batch& batch, int64_t batch_idx, Step step);
@@ -62,11 +57,10 @@ class RecordedEvaluation {
   [[nodiscard]] std::string record(Step step);
   [[nodiscard]] std::string check(int64_t batch_idx, Step step);
   void run_recorded(Result& result, Step step);
-  [[nodiscard]] std::vector<at::Tensor> known_results() const;
+  [[nodiscard]] static std::vector<at::Tensor> known_results(const Result& result);
   [[nodiscard]] static StepResults results_of(const Result& result);
   void log_again(const StepNotes& notes);
   void time(double seconds);
-  [[nodiscard]] Settings settings() const;
   void forget();
   void give_up(const std::string& why);
   void give_up_if_unrecordable(const Batch& batch);
@@ -74,8 +68,9 @@ class RecordedEvaluation {
 
   Run& run_;
   std::shared_ptr<StepRecorder> recorder_;
-  std::optional<RecordingTrial> trial_;  // record_steps: auto, until it is decided
-  Settings settings_;
+  std::optional<RecordingTrial> trial_;   // record_steps: auto, until it is decided
+  std::optional<SettingsReader> reader_;  // of the recording
+  RecordingSettings settings_;
   RecordedBatch inputs_;
   std::unique_ptr<Recording> recording_;
   Result recorded_;  // what each replay writes

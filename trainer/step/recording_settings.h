@@ -12,30 +12,37 @@ class Module;
 
 namespace levin {
 
-struct Run;
+class LightningModule;
+class Optimizer;
 
 struct RecordingSettings {
-  int64_t window_size = 0;
+  int64_t window_size = 1;
   int64_t optimizer_version = 0;
-  std::vector<double> numbers = {};       // momentum and weight decay of each group
+  std::vector<double> numbers = {};       // of each group: momentum, weight decay, a learning rate that is recorded
   std::vector<const void*> tensors = {};  // where they are
-  std::vector<bool> flags = {};           // which parameters are trained, which modules are in training mode
+  std::vector<int64_t> layouts = {};      // their offsets, sizes and strides
+  std::vector<bool> flags = {};           // which of them require gradients, which modules are in training mode
   bool operator==(const RecordingSettings&) const = default;
+
+  /// Whether a window that ran eagerly with `other` has prepared what is recorded with these settings.
+  [[nodiscard]] bool is_prepared_by(const RecordingSettings& other) const {
+    return optimizer_version == other.optimizer_version && tensors == other.tensors && flags == other.flags;
+  }
 };
 
-/// Reads them before each window. Made once the optimizers are set up; the module keeps its layers meanwhile.
+/// Reads them before each batch. The module keeps its layers meanwhile.
 class SettingsReader {
  public:
-  explicit SettingsReader(const Run& run);
+  /// `trained`: parameters of the optimizer, which the module need not have registered.
+  explicit SettingsReader(const LightningModule& module, const std::vector<at::Tensor>& trained = {});
 
-  /// `with_update`: the recordings contain the updates.
-  [[nodiscard]] RecordingSettings read(bool with_update) const;
+  /// `optimizer`: the recordings contain its updates; null: they contain none.
+  [[nodiscard]] RecordingSettings read(const Optimizer* optimizer = nullptr, int64_t window_size = 1) const;
   /// What is trained, and the module's other parameters and buffers.
   [[nodiscard]] const std::vector<at::Tensor>& tensors() const { return tensors_; }
 
  private:
-  const Run& run_;
-  std::vector<at::Tensor> parameters_;  // the optimizer's
+  const LightningModule& module_;
   std::vector<at::Tensor> tensors_;
   std::vector<const torch::nn::Module*> modules_;  // the module's own
 };

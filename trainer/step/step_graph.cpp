@@ -1,13 +1,9 @@
 #include "levin/trainer/step/step_graph.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty_like.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "levin/core/console.h"
@@ -17,42 +13,25 @@
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/step/automatic_step.h"
+#include "levin/trainer/step/capture_step.h"
 #include "levin/trainer/step/check_recordable.h"
 #include "levin/trainer/step/late_check.h"
-#include "levin/trainer/step/left_memory.h"
 #include "levin/trainer/step/publish_output.h"
 #include "levin/trainer/step/recording_scope.h"
 #include "levin/trainer/step/replay_agreement.h"
+#include "levin/trainer/step/step_state.h"
 #include "levin/trainer/step/update.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
-
-namespace {
-
-// Without a graph; a replayed step has none. For a number of the host an operator would take longer than this.
-at::Tensor copy_of(const at::Tensor& loss) {
-  if (!loss.defined()) return loss;
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (!loss.is_cpu() || loss.numel() != 1 || loss.is_neg()) return loss.clone();
-  at::Tensor copy = at::empty_like(loss);
-  std::memcpy(copy.mutable_data_ptr(), loss.const_data_ptr(), loss.element_size());
-  return copy;
-}
-
-size_t part_index(const WindowPart& window) {
-  return (window.first ? 0U : 1U) + (window.last ? 0U : 2U);
-}
-
-}  // namespace
 
 StepGraph::StepGraph(Run& run, RecordSteps record)
     : run_(run),
       recorder_(recorder_for(run, record)),
       leaves_updates_(leaves_updates(run)),
       optimizer_(run.fit.optimizers[0].optimizer()),
-      parameters_(optimizer_.parameters()),
-      reader_(run),
+      reader_(*run.entry.module, optimizer_.parameters()),
+      gradients_(optimizer_.parameters()),
       asks_others_(run.strategy->replays_together()) {
   if (!run.strategy->device().is_cpu()) {
     recorder_->warm_up([this] { stays_on_stream_ = run_.strategy->use_recorder_stream(); });
@@ -82,7 +61,12 @@ at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const WindowPa
   const bool cut = window.last && run_.fit.epoch.window.seen < run_.fit.epoch.window.size;
   // A batch of the window that ran as it is may have had a loss that is not finite.
   const bool may_repeat_now = !run_.fit.skip_batch && !cut && !run_.fit.epoch.window.spoilt;
-  bool repeats = window_repeats_ && may_repeat_now && inputs_.fits(batch);
+  bool repeats = window_repeats_ && may_repeat_now && inputs_.fits(batch) && (window.first || is_unchanged());
+  const std::string problem = repeats ? problem_before_replay(window) : "";
+  if (!problem.empty()) {
+    give_up(problem);
+    repeats = false;
+  }
   if (window.last && asks_others_) repeats = do_all_repeat(repeats, window);
   window_is_plain_ = window_is_plain_ && (repeats || (!window_repeats_ && trial_ && trial_runs_plain_));
   at::Tensor loss = repeats ? repeat(batch, batch_idx, window) : run_as_it_is(batch, batch_idx, window);
@@ -90,35 +74,55 @@ at::Tensor StepGraph::step(const Batch& batch, int64_t batch_idx, const WindowPa
   return loss;
 }
 
-// Checked once per window: all its batches must use the same memory for gradients. Later ones may still differ in
-// shape.
+RecordingSettings StepGraph::settings_now() const {
+  return reader_.read(leaves_updates_ ? nullptr : &optimizer_, run_.progress.accumulate);
+}
+
+// Of a window's first batch: all must use the same memory for gradients. Later ones may still differ in shape, or find
+// other settings.
 bool StepGraph::may_repeat(const Batch& batch) {
   warms_up_ = warm_up_left_ > 0;
   trial_runs_plain_ = false;
   if (warms_up_) {
     --warm_up_left_;
+    settings_ = settings_now();
     return false;
   }
   // A window shortened by the end of an epoch divides its losses by another number.
   if (run_.fit.epoch.window.size != run_.progress.accumulate) return false;
-  RecordingSettings now = reader_.read(/*with_update=*/!leaves_updates_);
-  if (inputs_.empty()) {
+  RecordingSettings now = settings_now();
+  // The optimizer makes its state, and takes in what is trained now, in a window that runs eagerly.
+  const bool is_new = inputs_.empty();
+  if (is_new ? !now.is_prepared_by(settings_) : now != settings_) {
+    record_anew(now);
+    return false;
+  }
+  if (is_new) {
     settings_ = std::move(now);
     inputs_.make(batch);
     return true;
-  }
-  if (now != settings_) {
-    record_anew(now);
-    return false;
   }
   if (!inputs_.fits(batch)) return false;
   trial_runs_plain_ = trial_ && is_checked_twice() && !trial_->replays_next();
   return !trial_runs_plain_;
 }
 
+// Of a window's later batches: what callbacks change between two of them is not in the recordings.
+bool StepGraph::is_unchanged() const {
+  return gradients_.are_in_place() && settings_now() == settings_;
+}
+
+std::string StepGraph::problem_before_replay(const WindowPart& window) const {
+  if (std::any_of(found_.begin(), found_.end(), [](const auto& one) { return one.use_count() == 1; })) {
+    return "training_step reads a tensor that was replaced after the step was recorded, and replays would read the old "
+           "one; copy new numbers into it with copy_()";
+  }
+  return window.first ? gradients_.problem() : "";
+}
+
 // See Note [Ranks that replay together].
 bool StepGraph::do_all_repeat(bool repeats, const WindowPart& window) {
-  Part& part = parts_[part_index(window)];
+  Part& part = parts_[Part::index(window)];
   const ReplayVote all =
       agree_on_replay(run_, {.replays = repeats, .is_recorded = part.recording != nullptr, .goes_on = !gave_up_});
   if (!all.goes_on) {
@@ -157,12 +161,18 @@ void StepGraph::time_window(const WindowPart& window, double seconds) {
 void StepGraph::record_anew(const RecordingSettings& now) {
   if (now.numbers != settings_.numbers && ++moves_ >= kMostMoves) leaves_updates_ = true;
   forget();
+  settings_ = settings_now();
 }
 
-void StepGraph::forget() {
+void StepGraph::drop_recordings() {
   parts_ = {};
   inputs_ = RecordedBatch();
   gradients_.clear();
+  found_.clear();
+}
+
+void StepGraph::forget() {
+  drop_recordings();
   warm_up_left_ = 1;
   if (++changes_ <= kMostChanges) return;
   Console::instance().warn(about_recording(
@@ -188,9 +198,7 @@ void StepGraph::give_up_if_unrecordable(const Batch& batch) {
 void StepGraph::stop() {
   gave_up_ = true;
   warms_up_ = window_repeats_ = false;
-  parts_ = {};
-  inputs_ = RecordedBatch();
-  gradients_.clear();
+  drop_recordings();
   trial_.reset();
 }
 
@@ -217,53 +225,81 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
     optimizer_.send_learning_rates();
   }
   if (window.last) say_notes();
-  if (window.first) hold_gradients();
-  Part& part = parts_[part_index(window)];
+  if (window.first) gradients_.hold();
+  Part& part = parts_[Part::index(window)];
   run_.entry.time_split.enter(StepPart::forward);  // the entire step, whose parts the host cannot distinguish
   std::string problem;
   const bool is_new = part.recording == nullptr;
-  if (is_new) problem = record(part, batch_idx, window);
+  if (is_new) {
+    // A run that has replayed steps continues eagerly if it cannot record them again.
+    std::optional<StepState> before;
+    if (recorded_ > 0 && !recorder_->runs_step() && !asks_others_) before.emplace(*run_.entry.module, run_.fit);
+    const at::Tensor unread_loss = run_.fit.epoch.window.unread_loss;
+    try {
+      problem = record(part, batch_idx, window);
+    } catch (const CannotCapture& error) {
+      if (!before) throw;
+      before->restore();
+      run_.fit.epoch.window.unread_loss = unread_loss;
+      give_up(error.why());
+      return run_as_it_is(batch, batch_idx, window);
+    }
+  }
   const bool has_run = is_new && recorder_->runs_step();
-  if (!has_run) problem = replay(part, batch_idx, window);
+  if (!has_run) {
+    // Also if there is a problem: what was captured has not run, and what the step keeps gets its numbers.
+    const std::string difference = replay(part, batch_idx, window);
+    if (problem.empty()) problem = difference;
+    inputs_.give_back(batch);
+  }
+  if (window.first) gradients_.take();
+  if (is_new && problem.empty()) problem = prepare_replays();
   window_is_plain_ = window_is_plain_ && !has_run && !part.is_checked;
   run_.fit.epoch.window.unread_loss = part.unread_loss;
   take_notes(part, window);
-  const at::Tensor loss = copy_of(part.loss);  // the next replay writes to its memory
+  const at::Tensor loss = part.copy_of_loss();
   if (!problem.empty()) give_up(problem);
   return loss;
 }
 
 std::string StepGraph::record(Part& part, int64_t batch_idx, const WindowPart& window) {
+  const BatchUses uses(inputs_);
   {
     const ProfilerScope profile(run_.profiler.get(), "record_step");
-    part.recording = capture([this, &part, batch_idx, window] { run_recorded(part, batch_idx, window); });
+    part.recording =
+        capture_step(*recorder_, [this, &part, batch_idx, window] { run_recorded(part, batch_idx, window); });
   }
   if (!part.notes.refusal.empty()) return part.notes.refusal;
   if (part.recording == nullptr) return recorder_->refusal();
   ++recorded_;
   part.checks.record_in(run_.progress.epoch);
-  if (window.first) gradients_ = gradients_now();
-  if (!recorder_->runs_step()) return "";
+  inputs_.note_changes();
   // The optimizer has made its state in this step, whose recording is not used again (settings).
   if (!leaves_updates_ && optimizer_.version() != settings_.optimizer_version) return "";
-  return problem_of_left_memory(*part.recording, known_results(part), "training_step");
+  if (!part.problem.empty()) return part.problem;
+  if (uses.have_grown(known_results(part), part.recording.get())) return kept_batch_text("training_step");
+  if (window.first || gradients_.are_in_place()) return "";
+  return "a batch within a window trains a parameter that the window's first batch does not train";
+}
+
+// Once a new recording has run: what replays will find must stay where it is.
+std::string StepGraph::prepare_replays() {
+  gradients_.note_references([this](const at::Tensor& gradient) {
+    size_t count = 0;
+    for (const Part& part : parts_) count += part.recording ? part.recording->references_to(gradient) : 0;
+    return count;
+  });
+  return problem_before_replay({.first = false});
 }
 
 std::vector<at::Tensor> StepGraph::known_results(const Part& part) const {
-  std::vector<at::Tensor> known = {part.loss, part.unread_loss};
-  part.notes.add_results(known);
+  std::vector<at::Tensor> known;
+  part.add_tensors(known);
   for (const auto& tensor : reader_.tensors()) {
     known.push_back(tensor);
     known.push_back(tensor.grad());
   }
   return known;
-}
-
-std::vector<at::Tensor> StepGraph::gradients_now() const {
-  std::vector<at::Tensor> gradients;
-  gradients.reserve(parameters_.size());
-  for (const auto& parameter : parameters_) gradients.push_back(parameter.grad());
-  return gradients;
 }
 
 // The recorded step reads them from `said_`.
@@ -272,21 +308,6 @@ void StepGraph::say_notes() {
   const auto numbers = levin::take_notes(run_.entry, run_.fit, /*sync=*/true).numbers();
   if (!said_.defined()) said_ = notes_tensor({});
   std::copy(numbers.begin(), numbers.end(), said_.mutable_data_ptr<double>());
-}
-
-std::unique_ptr<Recording> StepGraph::capture(const std::function<void()>& step) {
-  try {
-    return recorder_->record(step);
-  } catch (const c10::OutOfMemoryError&) {
-    throw;
-  } catch (const c10::Error& error) {
-    if (recorder_->runs_step()) throw;  // an error of the step
-    const std::string text = error.what_without_backtrace();
-    throw Error(about_recording(
-        "the step cannot be recorded, because something in it waits for the GPU (item(), cpu(), a branch on a tensor's "
-        "value, or a copy from the host): " +
-        text.substr(0, text.find('\n'))));
-  }
 }
 
 std::string StepGraph::replay(Part& part, int64_t batch_idx, const WindowPart& window) {
@@ -304,15 +325,19 @@ std::string StepGraph::replay(Part& part, int64_t batch_idx, const WindowPart& w
 std::string StepGraph::check(Part& part, int64_t batch_idx, const WindowPart& window) {
   const ProfilerScope profile(run_.profiler.get(), "check_recorded_step");
   Part own;
+  const BatchUses uses(inputs_);
   auto results = [&](const Part& of, const std::vector<at::Tensor>& gradients) {
-    return results_of(of, window.first ? gradients : std::vector<at::Tensor>());
+    return of.compared(window.first ? gradients : std::vector<at::Tensor>());
   };
-  std::string problem = check_replay(*part.recording, {.step = [&] { run_recorded(own, batch_idx, window); },
-                                                       .of_step = [&] { return results(own, gradients_now()); },
-                                                       .of_replay = [&] { return results(part, gradients_); }});
+  std::string problem =
+      check_replay(*part.recording, {.step = [&] { run_recorded(own, batch_idx, window); },
+                                     .of_step = [&] { return results(own, gradients_.now()); },
+                                     .of_replay = [&] { return results(part, gradients_.recorded()); }});
   if (problem.empty()) problem = own.notes.refusal;
+  if (problem.empty()) problem = own.problem;
+  if (problem.empty() && uses.have_grown(known_results(own), nullptr)) problem = kept_batch_text("training_step");
   if (problem.empty()) {
-    if (window.first) hold_gradients();
+    if (window.first) gradients_.hold();
     // The step and the copies that it is compared with take memory that replays do not need. Not while steps are timed:
     // the next one fetches some of it again.
     if (!trial_) return_freed_memory();
@@ -324,44 +349,25 @@ std::string StepGraph::check(Part& part, int64_t batch_idx, const WindowPart& wi
   return "batch " + std::to_string(batch_idx) + " differs from the recorded step: " + problem;
 }
 
-// What the two must agree in besides the memory that both change.
-StepResults StepGraph::results_of(const Part& part, const std::vector<at::Tensor>& gradients) {
-  StepResults results = {{"the loss", part.loss}, {"the sum of losses", part.unread_loss}};
-  for (const auto& value : part.notes.logged)
-    results.emplace_back("the logged value \"" + value.name + "\"", value.value);
-  for (const auto& [name, value] : part.notes.outputs) results.emplace_back("the output \"" + name + "\"", value);
-  results.emplace_back("whether losses and gradients are finite", part.notes.flags);
-  results.emplace_back("what other ranks say", part.notes.heard);
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    results.emplace_back("the gradient of parameter " + std::to_string(i), gradients[i]);
-  }
-  return results;
-}
-
 void StepGraph::run_recorded(Part& part, int64_t batch_idx, const WindowPart& window) {
   part.notes = StepNotes{.leaves_update = leaves_updates_, .step_runs = recorder_->runs_step()};
   if (window.last) part.notes.said = said_;
   const RecordingScope scope(run_, part.notes);
-  part.loss = automatic_step(run_, inputs_.batch(), batch_idx, window);
+  StepMemory memory(/*holds=*/!recorder_->runs_step());
+  part.loss = automatic_step(run_, inputs_.lent(), batch_idx, window);
   if (!part.loss.defined()) {
     refuse_recording(run_, "training_step returned no loss for batch " + std::to_string(batch_idx) +
                                ", and whether a batch counts cannot be decided inside a recorded step");
   }
   scope.check_metrics();
   part.unread_loss = run_.fit.epoch.window.unread_loss;
-  if (recorder_->runs_step() && inputs_.is_kept()) {
-    refuse_recording(run_,
-                     "training_step keeps a tensor of its batch, whose memory the next batch replaces; keep a "
-                     "clone of it");
+  part.problem = memory.problem(part.handed_out(), known_results(part), "training_step");
+  if (window.first) gradients_.note_made(memory);
+  for (auto& storage : memory.take_found()) {
+    if (!inputs_.has(*storage) && std::find(found_.begin(), found_.end(), storage) == found_.end()) {
+      found_.push_back(std::move(storage));
+    }
   }
-  if (recorder_->runs_step() && is_kept_elsewhere(part.loss, known_results(part))) {
-    refuse_recording(run_, "training_step keeps its loss, which the next replay would overwrite; keep a clone of it");
-  }
-}
-
-// A step that ran as it is has put other tensors there, and a validation none.
-void StepGraph::hold_gradients() {
-  for (size_t i = 0; i < gradients_.size(); ++i) parameters_[i].mutable_grad() = gradients_[i];
 }
 
 void StepGraph::take_notes(const Part& part, const WindowPart& window) {

@@ -12,7 +12,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,12 +22,12 @@
 #include "levin/trainer/metrics.h"
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/run/window.h"
-#include "levin/trainer/step/check_replay.h"
-#include "levin/trainer/step/check_schedule.h"
+#include "levin/trainer/step/left_memory.h"
 #include "levin/trainer/step/recorded_batch.h"
+#include "levin/trainer/step/recorded_gradients.h"
+#include "levin/trainer/step/recorded_part.h"
 #include "levin/trainer/step/recording_settings.h"
 #include "levin/trainer/step/recording_trial.h"
-#include "levin/trainer/step/step_notes.h"
 
 namespace levin {
 
@@ -51,7 +50,8 @@ class StepGraph {
   /// Windows that run as they are before the first is recorded: PyTorch's number; by then loss scaling, momentum and
   /// libraries have done their initial work.
   static constexpr int64_t kWarmUpWindows = 3;
-  /// Steps are recorded again if frozen layers, momentum or the like change; at most this often.
+  /// Steps are recorded again if frozen layers, momentum or the like change; at most this often. The rest of a window
+  /// in which they change runs eagerly.
   static constexpr int64_t kMostChanges = 8;
   /// A momentum that has moved so often is moved by a schedule: from then on the host performs the update.
   static constexpr int64_t kMostMoves = 2;
@@ -70,20 +70,14 @@ class StepGraph {
   [[nodiscard]] int64_t recorded() const { return recorded_; }
 
  private:
-  /// Of a window: its only batch, its first, one between, its last.
-  struct Part {
-    std::unique_ptr<Recording> recording = nullptr;
-    StepNotes notes = {};
-    at::Tensor loss = {};
-    at::Tensor unread_loss = {};  // Window::unread_loss after it
-    int64_t replays = 0;
-    CheckSchedule checks = {};
-    bool is_checked = false;  // its last replay was
-  };
+  using Part = RecordedPart;
 
   StepGraph(Run& run, RecordSteps record);
 
+  [[nodiscard]] RecordingSettings settings_now() const;
   [[nodiscard]] bool may_repeat(const Batch& batch);
+  [[nodiscard]] bool is_unchanged() const;
+  [[nodiscard]] std::string problem_before_replay(const WindowPart& window) const;
   [[nodiscard]] bool do_all_repeat(bool repeats, const WindowPart& window);
   [[nodiscard]] at::Tensor run_as_it_is(const Batch& batch, int64_t batch_idx, const WindowPart& window);
   [[nodiscard]] at::Tensor run_plain(const Batch& batch, int64_t batch_idx, const WindowPart& window);
@@ -93,18 +87,16 @@ class StepGraph {
   [[nodiscard]] std::string replay(Part& part, int64_t batch_idx, const WindowPart& window);
   [[nodiscard]] std::string check(Part& part, int64_t batch_idx, const WindowPart& window);
 
-  [[nodiscard]] std::unique_ptr<Recording> capture(const std::function<void()>& step);
+  [[nodiscard]] std::string prepare_replays();
   [[nodiscard]] std::vector<at::Tensor> known_results(const Part& part) const;
-  [[nodiscard]] static StepResults results_of(const Part& part, const std::vector<at::Tensor>& gradients);
-  [[nodiscard]] std::vector<at::Tensor> gradients_now() const;
   void run_recorded(Part& part, int64_t batch_idx, const WindowPart& window);
-  void hold_gradients();
   void take_notes(const Part& part, const WindowPart& window);
   void say_notes();
   void act_on_notes(const at::Tensor& heard);
   [[nodiscard]] bool is_checked_twice() const;
   void time_window(const WindowPart& window, double seconds);
   void record_anew(const RecordingSettings& now);
+  void drop_recordings();
   void forget();
   void give_up(const std::string& why);
   void give_up_if_unrecordable(const Batch& batch);
@@ -114,13 +106,13 @@ class StepGraph {
   std::shared_ptr<StepRecorder> recorder_;
   bool leaves_updates_;  // so from then on, if it becomes true
   Optimizer& optimizer_;
-  std::vector<at::Tensor> parameters_;
   SettingsReader reader_;
-  std::array<Part, 4> parts_;
-  RecordingSettings settings_;
-  RecordedBatch inputs_;               // what the recordings read
-  std::vector<at::Tensor> gradients_;  // what they write, by parameter
-  at::Tensor said_;                    // this rank's notes, which they read on a CPU
+  std::array<Part, Part::kCount> parts_;
+  RecordingSettings settings_;              // of the recordings, or of the window that prepares them
+  RecordedBatch inputs_;                    // what the recordings read
+  RecordedGradients gradients_;             // what they write
+  std::vector<StepMemory::Storage> found_;  // other memory that they use on a device
+  at::Tensor said_;                         // this rank's notes, which they read on a CPU
   int64_t warm_up_left_ = kWarmUpWindows;
   int64_t changes_ = 0;
   int64_t moves_ = 0;  // changes of Settings::numbers

@@ -77,7 +77,7 @@ c10::DataPtr DeviceMemory::allocate(size_t bytes, c10::Device device) {
   if (bytes == 0) return {nullptr, device};
   const size_t size = rounded(bytes);
   const std::lock_guard lock(mutex_);
-  auto& free = free_[size];
+  auto& free = free_[{pool_, size}];
   size_t offset = used_;
   if (free.empty()) {
     TORCH_CHECK(used_ + size <= kReserved, "testdev out of memory: ", bytes, " bytes");
@@ -86,7 +86,7 @@ c10::DataPtr DeviceMemory::allocate(size_t bytes, c10::Device device) {
     offset = free.back();
     free.pop_back();
   }
-  blocks_[offset] = size;
+  blocks_[offset] = {size, pool_};
   std::memset(kernels_ + offset, 0xff, bytes);
   char* address = tensors_ + offset;
   return {address, address, &release, device};
@@ -96,8 +96,26 @@ void DeviceMemory::release(void* context) {
   DeviceMemory& memory = instance();
   const std::lock_guard lock(memory.mutex_);
   const auto block = memory.blocks_.find(static_cast<size_t>(static_cast<char*>(context) - memory.tensors_));
-  memory.free_[block->second].push_back(block->first);
+  memory.free_[{block->second.pool, block->second.bytes}].push_back(block->first);
   memory.blocks_.erase(block);
+}
+
+void DeviceMemory::use_pool(const void* pool) {
+  const std::lock_guard lock(mutex_);
+  pool_ = pool;
+}
+
+void DeviceMemory::drop_pool(const void* pool) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [offset, block] : blocks_) {
+    if (block.pool == pool) block.pool = nullptr;
+  }
+  for (auto& [key, offsets] : free_) {
+    if (key.first != pool) continue;
+    auto& common = free_[{nullptr, key.second}];
+    common.insert(common.end(), offsets.begin(), offsets.end());
+    offsets.clear();
+  }
 }
 
 char* DeviceMemory::for_kernels(const void* address) const {
@@ -110,15 +128,15 @@ char* DeviceMemory::for_kernels(const void* address) const {
 int64_t DeviceMemory::bytes() const {
   const std::lock_guard lock(mutex_);
   size_t sum = 0;
-  for (const auto& [offset, size] : blocks_) sum += size;
+  for (const auto& [offset, block] : blocks_) sum += block.bytes;
   return static_cast<int64_t>(sum);
 }
 
 DeviceMemory::Snapshot DeviceMemory::snapshot() const {
   const std::lock_guard lock(mutex_);
   Snapshot saved;
-  for (const auto& [offset, size] : blocks_) {
-    saved.blocks[offset].assign(kernels_ + offset, kernels_ + offset + size);
+  for (const auto& [offset, block] : blocks_) {
+    saved.blocks[offset].assign(kernels_ + offset, kernels_ + offset + block.bytes);
   }
   return saved;
 }

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace levin::test {
@@ -23,6 +24,10 @@ class DeviceMemory {
   /// Where kernels find what tensors have at `address`.
   [[nodiscard]] char* for_kernels(const void* address) const;
   [[nodiscard]] int64_t bytes() const;
+
+  /// Memory that is allocated from now on belongs to `pool`; null: to none. What it frees is used again for it alone.
+  void use_pool(const void* pool);
+  void drop_pool(const void* pool);
 
   /// The contents of all blocks now.
   struct Snapshot {
@@ -40,8 +45,13 @@ class DeviceMemory {
   char* tensors_;  // not readable
   char* kernels_;
   size_t used_ = 0;
-  std::map<size_t, size_t> blocks_;             // offset: bytes, rounded up
-  std::map<size_t, std::vector<size_t>> free_;  // bytes: offsets
+  struct Block {
+    size_t bytes;  // rounded up
+    const void* pool;
+  };
+  const void* pool_ = nullptr;
+  std::map<size_t, Block> blocks_;                                      // by offset
+  std::map<std::pair<const void*, size_t>, std::vector<size_t>> free_;  // pool and bytes: offsets
 };
 
 /// The allocator of LibTorch for the device type: on the calling thread's device.

@@ -51,6 +51,14 @@ at::Tensor tensor_on(c10::Storage storage, c10::DispatchKey key, const at::Tenso
 
 }  // namespace
 
+at::Tensor unowned(const at::Tensor& tensor) {
+  if (!is_ours(tensor)) return tensor;
+  c10::Storage storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(),
+                       c10::DataPtr(const_cast<void*>(tensor.storage().data()), tensor.device()), &device_allocator(),
+                       /*resizable=*/false);
+  return tensor_on(std::move(storage), c10::DispatchKey::PrivateUse1, tensor);
+}
+
 at::Tensor OnCpu::alias(const at::Tensor& tensor) {
   if (!is_ours(tensor)) return tensor;
   TORCH_CHECK(seen_.empty() || tensor.device() == device(),

@@ -35,6 +35,9 @@ class OnCpu {
   std::unordered_map<c10::StorageImpl*, c10::Storage> storages_;
 };
 
+/// A tensor of the device over the same memory, which it does not keep; others are returned unchanged.
+[[nodiscard]] at::Tensor unowned(const at::Tensor& tensor);
+
 /// Replaces the tensors among the last `count` values of the stack, in lists too.
 void replace_tensors(torch::jit::Stack& stack, size_t count, const std::function<at::Tensor(const at::Tensor&)>& by);
 

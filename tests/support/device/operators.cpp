@@ -182,7 +182,9 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
                        c10::IntArrayRef stride, c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
                        c10::IntArrayRef output_padding, int64_t groups) {
   const at::AutoDispatchBelowADInplaceOrView below;
-  return run_recorded([=, stride = stride.vec(), padding = padding.vec(), dilation = dilation.vec(),
+  const auto bias_for_replays = bias ? std::optional(for_replays(*bias)) : std::nullopt;
+  return run_recorded([=, input = for_replays(input), weight = for_replays(weight), bias = bias_for_replays,
+                       stride = stride.vec(), padding = padding.vec(), dilation = dilation.vec(),
                        output_padding = output_padding.vec()](OnCpu& cpu) -> std::vector<at::Tensor> {
     const auto own_bias = bias && bias->defined() ? std::optional(cpu.alias(*bias)) : std::nullopt;
     return {at::convolution(cpu.alias(input), cpu.alias(weight), own_bias, stride, padding, dilation, transposed,
@@ -196,7 +198,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
                                                                     bool transposed, c10::IntArrayRef output_padding,
                                                                     int64_t groups, std::array<bool, 3> wanted) {
   const at::AutoDispatchBelowADInplaceOrView below;
-  auto results = run_recorded([=, stride = stride.vec(), padding = padding.vec(), dilation = dilation.vec(),
+  auto results = run_recorded([=, grad = for_replays(grad), input = for_replays(input), weight = for_replays(weight),
+                               stride = stride.vec(), padding = padding.vec(), dilation = dilation.vec(),
                                output_padding = output_padding.vec()](OnCpu& cpu) -> std::vector<at::Tensor> {
     const std::vector<int64_t> bias_sizes{transposed ? weight.size(1) * groups : weight.size(0)};
     auto [x, w, b] = at::convolution_backward(cpu.alias(grad), cpu.alias(input), cpu.alias(weight), bias_sizes, stride,

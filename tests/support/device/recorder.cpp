@@ -15,7 +15,7 @@ namespace {
 
 std::atomic<int64_t> made = 0, replayed = 0;
 
-// What one replay does, in order. It owns all tensors of the step, so their memory is not used for anything else.
+// What one replay does, in order.
 using Tape = std::vector<std::function<void()>>;
 
 // Operators come from the training thread and from the engine's thread of the device.
@@ -54,9 +54,15 @@ std::vector<at::Tensor> tensors_of(const torch::jit::Stack& stack, size_t count)
   return all;
 }
 
+std::vector<at::Tensor> unowned(std::vector<at::Tensor> tensors) {
+  for (at::Tensor& tensor : tensors) tensor = levin::test::unowned(tensor);
+  return tensors;
+}
+
 class TestRecording final : public Recording {
  public:
-  explicit TestRecording(Tape tape) : tape_(std::move(tape)) {}
+  ~TestRecording() override { DeviceMemory::instance().drop_pool(this); }
+  [[nodiscard]] Tape& tape() { return tape_; }
   void replay() override {
     const at::NoGradGuard no_grad;
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -71,16 +77,18 @@ class TestRecording final : public Recording {
 // Ends the recording, and undoes what the step did to memory and generators that were there before it.
 class CaptureScope {
  public:
-  explicit CaptureScope(Tape& tape) : memory_(DeviceMemory::instance().snapshot()) {
+  explicit CaptureScope(TestRecording& recording) : memory_(DeviceMemory::instance().snapshot()) {
+    DeviceMemory::instance().use_pool(&recording);
     for (c10::DeviceIndex k = 0; k < kTestDevices; ++k) generators_.push_back(device_generator(k).get_state());
     const std::lock_guard lock(mutex);
-    current = &tape;
+    current = &recording.tape();
   }
   ~CaptureScope() {
     {
       const std::lock_guard lock(mutex);
       current = nullptr;
     }
+    DeviceMemory::instance().use_pool(nullptr);
     DeviceMemory::instance().restore(memory_);
     for (c10::DeviceIndex k = 0; k < kTestDevices; ++k) {
       at::Generator generator = device_generator(k);
@@ -98,13 +106,13 @@ class CaptureScope {
 }  // namespace
 
 std::unique_ptr<Recording> TestRecorder::record(const std::function<void()>& step) {
-  Tape tape;
+  auto recording = std::make_unique<TestRecording>();
   {
-    const CaptureScope scope(tape);
+    const CaptureScope scope(*recording);
     step();
   }
   ++made;
-  return std::make_unique<TestRecording>(std::move(tape));
+  return recording;
 }
 
 void refuse_while_recording(const char* why) {
@@ -118,14 +126,14 @@ RecordedCall::RecordedCall(const c10::OperatorHandle& op, const torch::jit::Stac
   const size_t count = op.schema().arguments().size();
   arguments_.assign(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
   replace_tensors(arguments_, count, [](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.is_cpu() ? tensor.clone() : tensor;
+    return tensor.defined() && tensor.is_cpu() ? tensor.clone() : unowned(tensor);
   });
 }
 
 void RecordedCall::done(const torch::jit::Stack& stack) const {
   if (!recording_) return;
   const size_t count = op_.schema().returns().size();
-  note([op = op_, arguments = arguments_, count, results = tensors_of(stack, count)] {
+  note([op = op_, arguments = arguments_, count, results = unowned(tensors_of(stack, count))] {
     torch::jit::Stack again = arguments;
     run_on_cpu(op, again);
     const auto computed = tensors_of(again, count);
@@ -135,10 +143,14 @@ void RecordedCall::done(const torch::jit::Stack& stack) const {
 
 void record_copy(const at::Tensor& from, const at::Tensor& to) {
   if (!is_recording()) return;
-  note([from, to] {
+  note([from = unowned(from), to = unowned(to)] {
     OnCpu one, other;
     other.alias(to).copy_(one.alias(from));
   });
+}
+
+at::Tensor for_replays(const at::Tensor& tensor) {
+  return is_recording() ? unowned(tensor) : tensor;
 }
 
 std::vector<at::Tensor> run_recorded(std::function<std::vector<at::Tensor>(OnCpu&)> kernel) {
@@ -150,7 +162,7 @@ std::vector<at::Tensor> run_recorded(std::function<std::vector<at::Tensor>(OnCpu
   };
   const auto results = run(kernel);
   if (is_recording()) {
-    note([run, kernel = std::move(kernel), results] {
+    note([run, kernel = std::move(kernel), results = unowned(results)] {
       const auto computed = run(kernel);
       for (size_t k = 0; k < results.size(); ++k) {
         if (computed[k].defined()) copy_memory(computed[k], results[k]);

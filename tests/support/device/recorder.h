@@ -1,5 +1,6 @@
-// Recordings of the test device, as strict as a CUDA graph: a recorded step has not run, its memory is kept, a replay
-// calls its operators on that memory, and what waits for the device or reads the host's memory cannot be recorded.
+// Recordings of the test device, as strict as a CUDA graph: a recorded step has not run, a replay calls its operators
+// on the same memory, and what waits for the device or reads the host's memory cannot be recorded. As with a graph's
+// private pool, memory that the step has allocated is used for nothing else, and what it only reads is not kept.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,6 +36,9 @@ class RecordedCall {
   bool recording_;
   torch::jit::Stack arguments_;
 };
+
+/// While a step is recorded, the tensor without its ownership of the memory, for what a replay does; else the tensor.
+[[nodiscard]] at::Tensor for_replays(const at::Tensor& tensor);
 
 /// Notes a copy to the device or within it.
 void record_copy(const at::Tensor& from, const at::Tensor& to);

@@ -74,6 +74,17 @@ Stack drop_out(const Stack& arguments, const at::Generator& generator) {
   return {kept > 0 ? input * mask / kept : at::zeros_like(input), mask};
 }
 
+// CUDA's fused kernels, all but Adagrad's, round the learning rate to the precision in which they compute.
+void round_rate(const c10::FunctionSchema& schema, Stack& arguments) {
+  const std::string& name = schema.name();
+  if (name.rfind("aten::_fused_adam", 0) != 0 && name.rfind("aten::_fused_sgd", 0) != 0) return;
+  if (arguments[0].toTensorVector()[0].scalar_type() == at::kDouble) return;
+  const auto index = schema.argumentIndexWithName("lr");
+  if (!index || !arguments[static_cast<size_t>(*index)].isDouble()) return;
+  c10::IValue& rate = arguments[static_cast<size_t>(*index)];
+  rate = static_cast<double>(static_cast<float>(rate.toDouble()));
+}
+
 struct Call {
   OperatorHandle op;
   Random random;
@@ -137,7 +148,8 @@ Stack sized_results(const Stack& given, const Call& call, cudaStream_t stream) {
 void compute(const OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const auto& schema = op.schema();
   const size_t count = schema.arguments().size();
-  const Stack given(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  Stack given(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  round_rate(schema, given);
   const bool writes = writes_arguments(schema);
   if (settings().only_small && !is_small(given)) {
     originals().find(op.operator_name())->second.callBoxed(op, keys, stack);
