@@ -19,7 +19,7 @@
 #include "levin/trainer/step/publish_output.h"
 #include "levin/trainer/step/recording_scope.h"
 #include "levin/trainer/step/replay_agreement.h"
-#include "levin/trainer/step/step_state.h"
+#include "levin/trainer/step/undo_scope.h"
 #include "levin/trainer/step/update.h"
 #include "levin/trainer/trainer.h"
 
@@ -232,14 +232,20 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
   const bool is_new = part.recording == nullptr;
   if (is_new) {
     // A run that has replayed steps continues eagerly if it cannot record them again.
-    std::optional<StepState> before;
-    if (recorded_ > 0 && !recorder_->runs_step() && !asks_others_) before.emplace(*run_.entry.module, run_.fit);
+    std::optional<UndoScope> before;
+    if (recorded_ > 0 && !recorder_->runs_step() && !asks_others_) {
+      before.emplace(*run_.entry.module, UndoScope::Options{});
+    }
+    const LossWeights weights = run_.fit.loss_weights;
+    const WindowWeights window_weights = run_.fit.epoch.window.weights;
     const at::Tensor unread_loss = run_.fit.epoch.window.unread_loss;
     try {
       problem = record(part, batch_idx, window);
     } catch (const CannotCapture& error) {
       if (!before) throw;
       before->restore();
+      run_.fit.loss_weights = weights;
+      run_.fit.epoch.window.weights = window_weights;
       run_.fit.epoch.window.unread_loss = unread_loss;
       give_up(error.why());
       return run_as_it_is(batch, batch_idx, window);
