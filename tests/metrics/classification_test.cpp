@@ -255,12 +255,6 @@ TEST(IgnoreIndex, OfALabelWithoutSamplesLeavesItOutOfTheMacroAverage) {
   }
 }
 
-// Pairs of a positive and a negative: one of equal scores, two in the right order.
-TEST(Auroc, WithThresholdsCountsScoresAtTheHighest) {
-  EXPECT_NEAR(value_of(AUROC({.task = Task::binary, .thresholds = 3}), floats({1, 1, 0, 0}, {4}), labels({1, 0, 0, 0})),
-              2.5 / 3, 1e-6);
-}
-
 // Accuracy 0.5 and a mean confidence of 0.75: 1 is in the bin of 0.5 if there is only one.
 TEST(CalibrationError, AConfidenceOf1IsInTheLastBin) {
   for (const auto type : {at::kFloat, at::kDouble}) {
