@@ -11,12 +11,17 @@ namespace {
 
 constexpr int64_t kAnyLength = 1'000'000'000;
 
+// Unset for a scheduler that a callback has put in the place of the configured one.
+Interval interval_of(const LRSchedulerConfig& config) {
+  return config.options.interval.value_or(config.scheduler->counts_steps() ? Interval::step : Interval::epoch);
+}
+
 // Frequency counts optimizer steps within the epoch, or epochs. Lightning tests the batch index, so accumulation can
 // starve a scheduler; here optimizer steps are counted, because a step interval means steps.
-bool is_due(const Run& run, const LRSchedulerOptions& options, Interval interval) {
-  if (options.interval != interval) return false;
+bool is_due(const Run& run, const LRSchedulerConfig& config, Interval interval) {
+  if (interval_of(config) != interval) return false;
   const int64_t count = interval == Interval::step ? run.fit.epoch.steps : run.progress.epoch + 1;
-  return count % options.frequency == 0;
+  return count % config.options.frequency == 0;
 }
 
 // The metric's value if it was measured since the scheduler has used it last. Lightning: any value that there is, so
@@ -38,12 +43,13 @@ std::optional<double> new_value(Run& run, size_t index) {
 }
 
 // How often the entire fit steps a scheduler; kUnlimited if that is not known.
-int64_t scheduled_steps(Run& run, const LRSchedulerOptions& options) {
+int64_t scheduled_steps(Run& run, const LRSchedulerConfig& config) {
+  const Interval interval = interval_of(config);
   const int64_t steps = estimated_stepping_batches(run);
   const int64_t batches = num_training_batches(run.fit);
-  const int64_t every = options.frequency;
+  const int64_t every = config.options.frequency;
   if (batches == kUnlimited || batches == 0) {
-    const int64_t count = options.interval == Interval::step ? steps : run.plan.max_epochs;
+    const int64_t count = interval == Interval::step ? steps : run.plan.max_epochs;
     return count == kUnlimited ? kUnlimited : count / every;
   }
   if (steps == kUnlimited) return kUnlimited;
@@ -51,12 +57,12 @@ int64_t scheduled_steps(Run& run, const LRSchedulerOptions& options) {
   int64_t left = steps;
   if (accumulation_schedule(run) == nullptr) {  // every epoch is the same
     const int64_t an_epoch = windows_in(batches, accumulated_batches(run, 0));
-    if (options.interval == Interval::epoch) return windows_in(steps, an_epoch) / every;
+    if (interval == Interval::epoch) return windows_in(steps, an_epoch) / every;
     return steps / an_epoch * (an_epoch / every) + steps % an_epoch / every;
   }
   for (int64_t epoch = 0; left > 0; ++epoch) {
     const int64_t an_epoch = std::min(left, windows_in(batches, accumulated_batches(run, epoch)));
-    count += options.interval == Interval::step ? an_epoch / every : ((epoch + 1) % every == 0 ? 1 : 0);
+    count += interval == Interval::step ? an_epoch / every : ((epoch + 1) % every == 0 ? 1 : 0);
     left -= an_epoch;
   }
   return count;
@@ -65,7 +71,7 @@ int64_t scheduled_steps(Run& run, const LRSchedulerOptions& options) {
 void fill_total_steps(Run& run, size_t index) {
   LRScheduler& scheduler = *run.fit.schedulers[index].scheduler;
   if (!scheduler.wants_total_steps() || !run.entry.module->automatic_optimization()) return;
-  const int64_t steps = scheduled_steps(run, run.fit.schedulers[index].options);
+  const int64_t steps = scheduled_steps(run, run.fit.schedulers[index]);
   if (steps == kUnlimited) {
     throw ConfigError(scheduler.name() +
                       ".total_steps: it is unset, and the length of the fit is not known either. Set total_steps, or "
@@ -101,7 +107,7 @@ void check_monitors(Run& run) {
 void step_schedulers(Run& run, Interval interval, bool plateau) {
   for (size_t i = 0; i < run.fit.schedulers.size(); ++i) {
     const LRSchedulerConfig& config = run.fit.schedulers[i];
-    if (config.scheduler->wants_metric() != plateau || !is_due(run, config.options, interval)) continue;
+    if (config.scheduler->wants_metric() != plateau || !is_due(run, config, interval)) continue;
     const HookScope scope(run.entry, Hook::lr_scheduler_step);
     std::optional<double> metric;
     if (plateau) {
