@@ -45,7 +45,8 @@ bool take_last(const json& result, const std::string& metric, TrialOutcome& outc
   const int64_t end = result.value("logging_step", int64_t{-1});
   const auto steps = result.value("steps", json::object());
   const int64_t measured = steps.is_object() ? steps.value(metric, end) : end;
-  for (const auto& [path, step] : result.value("checkpoints", json::object()).items()) {
+  const json checkpoints = result.value("checkpoints", json::object());
+  for (const auto& [path, step] : checkpoints.items()) {
     const int64_t saved = step.is_number_integer() ? step.get<int64_t>() : -1;
     if (saved < 0 || (saved != measured && saved != measured + 1)) continue;
     outcome.checkpoint = path;

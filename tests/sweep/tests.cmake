@@ -3,9 +3,12 @@ levin_test(sweep FILES
   sweep/searcher_test.cpp
   sweep/sweep_options_test.cpp)
 if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)
-  foreach(case whole stopped asked pages)
-    add_test(NAME sweep.${case} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/sweep_test.py"
-      $<TARGET_FILE:levin_tool> ${case})
-    set_tests_properties(sweep.${case} PROPERTIES LABELS examples TIMEOUT 600 COST 60 SKIP_RETURN_CODE 77)
+  foreach(case sweep.whole sweep.stopped sweep.asked sweep.pages trials.ranked trials.ended trials.shared)
+    string(REPLACE "." ";" parts "${case}")
+    list(GET parts 0 file)
+    list(GET parts 1 name)
+    add_test(NAME sweep.${name} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/${file}_test.py"
+      $<TARGET_FILE:levin_tool> ${name})
+    set_tests_properties(sweep.${name} PROPERTIES LABELS examples TIMEOUT 600 COST 60 SKIP_RETURN_CODE 77)
   endforeach()
 endif()

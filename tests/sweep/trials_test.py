@@ -1,0 +1,242 @@
+"""levin sweep: which value and which checkpoint a trial has, its time limit, signals, several processes in one sweep,
+overrides.
+
+  trials_test.py LEVIN ranked|ended|shared [unittest's arguments]
+"""
+import csv
+import glob
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import sweeps
+from sweeps import RUN, Base
+
+# The learning rate grows by a factor of 8 each epoch: the first trial's best value is not its last one.
+GROWING = RUN.replace("gamma: 0.7", "gamma: 8").replace(", save_last: true", ', filename: "{epoch}"')
+GROWING_SPACE = "space: {optimizer.lr: {grid: [0.1, 0.002]}}"
+LONG = RUN.replace("max_epochs: 4", "max_epochs: 1000000")
+
+
+def values_of(trial, metric="val_loss"):
+    """The values of a metric by epoch, as the trial logged them."""
+    (path,) = glob.glob(f"{glob.escape(trial['folder'])}/**/metrics.csv", recursive=True)
+    with open(path, newline="", encoding="utf-8") as file:
+        return {int(row["epoch"]): float(row[metric]) for row in csv.DictReader(file) if row.get(metric)}
+
+
+def is_alive(pid):
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+class Ranked(Base):
+    def test_last_values_and_checkpoints_of_the_same_epoch(self):
+        self.write("run.yaml", GROWING)
+        self.sweep_file(search="{method: grid}", space=GROWING_SPACE)
+        said = self.sweep("s.yaml")
+        trials = self.state()["trials"]
+        epochs = [values_of(trial) for trial in trials]
+        self.assertLess(min(epochs[0].values()), epochs[0][3], "the best epoch of the first trial is not its last")
+        for trial, values in zip(trials, epochs):
+            self.assertAlmostEqual(trial["value"], values[3], delta=1e-6 * abs(values[3]))
+            saved = min(values, key=values.get)  # save_top_k is 1: only the file of the best epoch is there
+            self.assertEqual(os.path.basename(trial["checkpoint"]), "epoch=3.ckpt" if saved == 3 else "", values)
+        self.assertEqual(self.best()["trial"], min((0, 1), key=lambda k: epochs[k][3]))
+        self.assertIn("checkpoint: ", said)
+
+    def test_best_values_and_their_checkpoints(self):
+        self.write("run.yaml", GROWING)
+        self.sweep_file("rank_by: best", search="{method: grid}", space=GROWING_SPACE)
+        self.sweep("s.yaml")
+        trials = self.state()["trials"]
+        for trial in trials:
+            values = values_of(trial)
+            epoch = min(values, key=values.get)
+            self.assertAlmostEqual(trial["value"], values[epoch], places=6)
+            self.assertEqual(os.path.basename(trial["checkpoint"]), f"epoch={epoch}.ckpt")
+            self.assertTrue(os.path.isfile(trial["checkpoint"]))
+        self.assertNotEqual(os.path.basename(trials[0]["checkpoint"]), "epoch=3.ckpt")
+        self.assertEqual(self.best()["value"], min(trial["value"] for trial in trials))
+
+    def test_the_last_checkpoint_belongs_to_the_last_value(self):
+        self.write("run.yaml", GROWING.replace('filename: "{epoch}"', "save_last: true"))
+        self.sweep_file(search="{method: grid}", space="space: {optimizer.lr: {grid: [0.1]}}")
+        self.sweep("s.yaml")
+        (trial,) = self.state()["trials"]
+        self.assertEqual(os.path.basename(trial["checkpoint"]), "last.ckpt")
+        said = self.levin("validate", "--config", trial["config"], f"--ckpt_path={trial['checkpoint']}",
+                          "--trainer.default_root_dir=again", "--trainer.logger.class_path=CSVLogger")
+        again = {"folder": str(self.folder / "again")}
+        (value,) = values_of(again).values()
+        self.assertAlmostEqual(value, trial["value"], delta=1e-6 * abs(value), msg=said)
+
+    def test_best_needs_a_callback_that_saves_the_best(self):
+        for callback in ("{monitor: val_loss, mode: max}", "{monitor: train_loss}", "{monitor: val_loss, save_top_k: 0}"):
+            with self.subTest(callback):
+                self.write("run.yaml", RUN.replace("{monitor: val_loss, save_last: true}", callback))
+                self.sweep_file("max_trials: 1\nrank_by: best")
+                self.assertIn("rank_by: best needs a checkpoint of the best value, and no callback of the run saves one. Add "
+                              "{class_path: ModelCheckpoint, init_args: {monitor: val_loss, mode: min}}",
+                              self.sweep("s.yaml", status=2))
+
+    def test_metric_files_are_read_by_their_columns(self):
+        self.sweep_file("max_trials: 1")
+        good = (self.folder / "s.yaml").read_text()
+        self.write("s.yaml", good.replace("metric: val_loss", "metric: val_los"))
+        self.sweep("s.yaml", status=1)
+        (trial,) = self.state()["trials"]
+        values = values_of(trial)
+        (path,) = glob.glob(f"{glob.escape(trial['folder'])}/**/metrics.csv", recursive=True)
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.reader(file))
+        with open(path, "w", newline="", encoding="utf-8") as file:  # as if the model had logged a metric with a comma
+            csv.writer(file, lineterminator="\n").writerows(
+                [row[:2] + ["top 1, 5" if k == 0 else "0.5"] + row[2:] for k, row in enumerate(rows)])
+        self.write("s.yaml", good)
+        self.sweep("s.yaml")  # the run is complete, so its value is read from the file
+        self.assertAlmostEqual(self.best()["value"], values[3], places=6)
+
+
+class Ended(Base):
+    def begin(self, head="", run=LONG):
+        """A sweep whose trials have saved a checkpoint and never end by themselves."""
+        self.write("run.yaml", run)
+        self.sweep_file("max_trials: 2\nslots: 2\n" + head)
+        process = self.start("s.yaml")
+        self.until(lambda: len(list(self.folder.glob("s/trials/*/**/last.ckpt"))) == 2)
+        pids = [trial["pid"] for trial in self.state()["trials"]]
+        self.addCleanup(self.kill_trials)
+        return process, pids
+
+    def until(self, is_so, seconds=120):
+        deadline = time.monotonic() + seconds
+        while not is_so():
+            self.assertLess(time.monotonic(), deadline, "it did not happen")
+            time.sleep(0.05)
+
+    def expect_end(self, process, pids, status):
+        said = process.stdout.read()
+        self.assertEqual(process.wait(), status, said)
+        self.assertEqual([pid for pid in pids if is_alive(pid)], [], "no trial is left behind")
+        self.assertEqual([trial["state"] for trial in self.state()["trials"]], ["waiting", "waiting"])
+        return said
+
+    def test_sigterm_is_passed_on_as_sigterm(self):
+        process, pids = self.begin()
+        process.send_signal(signal.SIGTERM)
+        self.expect_end(process, pids, 143)
+        for output in self.folder.glob("s/trials/*/output.log"):
+            self.assertIn("fit was stopped by SIGTERM", output.read_text())
+
+    def test_a_second_ctrl_c_leaves_no_trial_behind(self):
+        process, pids = self.begin()
+        for pid in pids:
+            os.killpg(pid, signal.SIGSTOP)  # they do not react to the first one
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)  # what comes within half a second is the same request
+            time.sleep(0.1)
+        self.assertIn("is killed, as Ctrl-C came again; it continues from its last checkpoint",
+                      self.expect_end(process, pids, 130))
+
+    def test_trials_that_do_not_stop_are_ended_after_stop_grace(self):
+        process, pids = self.begin(run=LONG.replace("trainer:\n", "trainer:\n  stop_grace: 0.5s\n"))
+        for pid in pids:
+            os.killpg(pid, signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        self.assertIn("(trainer.stop_grace)", self.expect_end(process, pids, 130))
+
+    def test_the_value_of_a_trial_that_ran_too_long_counts(self):
+        self.write("run.yaml", LONG)
+        self.sweep_file("max_trials: 1\nmax_trial_time: 6s")
+        said = self.sweep("s.yaml")
+        self.assertIn("trial 0: is stopped after 6.0 s (max_trial_time)", said)
+        (trial,) = self.state()["trials"]
+        values = values_of(trial)
+        self.assertEqual(trial["state"], "completed", trial["error"])
+        self.assertAlmostEqual(trial["value"], values[max(values)], places=5)
+
+    def test_a_trial_that_ran_too_long_and_hangs_has_failed(self):
+        self.write("run.yaml", LONG.replace("trainer:\n", "trainer:\n  stop_grace: 0.5s\n"))
+        self.sweep_file("max_trials: 1\nmax_trial_time: 2s\nmax_retries: 0")
+        self.sweep("s.yaml", "--prepare")
+        process = self.start("s.yaml")
+        self.until(lambda: any(trial["pid"] > 0 for trial in self.state()["trials"]))
+        (pid,) = [trial["pid"] for trial in self.state()["trials"]]
+        os.killpg(pid, signal.SIGSTOP)
+        said = process.stdout.read()
+        self.assertEqual(process.wait(), 1, said)
+        self.assertFalse(is_alive(pid))
+        (trial,) = self.state()["trials"]
+        self.assertEqual(trial["state"], "failed")
+        self.assertIn("it has no result after 2.0 s (max_trial_time)", trial["error"])
+
+
+class Shared(Base):
+    def together(self, count, *words):
+        """The statuses and outputs of several calls that run at the same time."""
+        all_of_them = [self.start(*words) for _ in range(count)]
+        said = [process.stdout.read() for process in all_of_them]
+        return [process.wait() for process in all_of_them], said
+
+    def test_several_processes_begin_one_sweep(self):
+        self.sweep_file("max_trials: 1")
+        statuses, said = self.together(6, "s.yaml", "--prepare")
+        self.assertEqual(statuses, [0] * 6, said)
+        statuses, said = self.together(4, "s.yaml")
+        for status, text in zip(statuses, said):  # one runs it, and the others are refused or find it complete
+            self.assertTrue(status == 0 or (status == 1 and "is being run by process" in text), text)
+        self.assertIn(0, statuses)
+        (trial,) = self.state()["trials"]
+        self.assertEqual((trial["state"], trial["launches"]), ("completed", 1))
+
+    def test_trials_that_several_processes_ask_for(self):
+        self.sweep_file("max_trials: 4", search="{method: ask}")
+        self.sweep("s.yaml", "--prepare")
+        statuses, said = self.together(7, "ask", "s", "--json")
+        asked = [json.loads(text)["trial"] for status, text in zip(statuses, said) if status == 0]
+        self.assertEqual(sorted(asked), [0, 1, 2, 3], said)
+        refused = [text for status, text in zip(statuses, said) if status != 0]
+        for text in refused:
+            self.assertIn("all 4 trials were asked for (max_trials)", text)
+        parameters = [json.dumps(trial["parameters"]) for trial in self.state()["trials"]]
+        self.assertEqual(len(set(parameters)), 4, "each was drawn for its own number")
+
+    def test_overrides_of_the_sweep_and_of_the_run(self):
+        self.sweep_file("max_trials: 9")
+        self.sweep("s.yaml", "--max_trials=2", "--search.method", "sobol", "--trainer.max_epochs=1")
+        trials = self.state()["trials"]
+        self.assertEqual([sorted(values_of(trial)) for trial in trials], [[0], [0]])
+        with_file = [trial["parameters"] for trial in trials]
+        self.sweep_file("max_trials: 2", search="{method: sobol}", name="other.yaml")
+        self.sweep("other.yaml", "--prepare")
+        self.assertIn("2", self.sweep("status", "other"))
+        self.sweep("other.yaml", "--trainer.max_epochs=2", status=2)  # another run
+        self.sweep("other.yaml")
+        self.assertEqual([trial["parameters"] for trial in self.state("other")["trials"]], with_file)
+
+    def test_overrides_that_cannot_be_are_named(self):
+        self.sweep_file("max_trials: 1")
+        for words, part in ((("s.yaml", "--max_trials=none"), "max_trials"),
+                            (("s.yaml", "--slots"), "--slots: no value follows. Write --slots=VALUE."),
+                            (("s.yaml", "--search.method=sobbol"), "sobol"),
+                            (("s.yaml", "--trainer.max_epoch=1"), "max_epochs"),
+                            (("s.yaml", "--optimizer.lr=1"),
+                             "every trial has a value of its own, so --optimizer.lr=1 would change nothing.")):
+            with self.subTest(words):
+                self.assertIn(part, self.sweep(*words, status=2))
+                self.assertFalse((self.folder / "s").exists())
+        self.sweep("s.yaml", "--prepare")
+        self.assertIn("--max_trials=3: this command takes no overrides.",
+                      self.sweep("status", "s", "--max_trials=3", status=2))
+
+
+if __name__ == "__main__":
+    sweeps.main({"ranked": Ranked, "ended": Ended, "shared": Shared})
