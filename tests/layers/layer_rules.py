@@ -50,7 +50,7 @@ MAY_INCLUDE = {
     ".": [*BELOW_TRAINER, "adapters", "trainer", "trainer/plan", "callbacks", *MODELS, "inference"],
     "cli/config": [*BELOW_TRAINER, "yaml", *TRAINER, "callbacks", *MODELS, "."],
     "cli/runs": [*BELOW_TRAINER, "yaml", "cli/config"],
-    "cli/sweep": ["core", "yaml", "cli/config", "cli/runs"],
+    "cli/sweep": [*BELOW_TRAINER, "yaml", "cli/config", "cli/runs"],
     "cli/commands": [*BELOW_TRAINER, "yaml", "adapters", *TRAINER, "callbacks", *MODELS, ".", "cli/config", "cli/runs", "cli/sweep"],
     "cli": [*BELOW_TRAINER, *TRAINER, "callbacks", *MODELS, ".", "cli/config", "cli/runs", "cli/commands"],
 }

@@ -1,5 +1,6 @@
 levin_test(loggers FILES
   loggers/append_file_test.cpp
+  loggers/csv_full_disk_test.cpp
   loggers/csv_logger_test.cpp
   loggers/event_records_test.cpp
   loggers/histogram_test.cpp
