@@ -1,8 +1,12 @@
 // When a fit goes on and when it ends, and what runs around the training batches.
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <thread>
+
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
+#include "levin/core/error.h"
 #include "support/captured_console.h"
 #include "support/tiny_module.h"
 
@@ -127,6 +131,39 @@ TEST(Fit, TheFirstReasonToStopIsKept) {
   };
   fit.run();
   EXPECT_EQ(fit.trainer.stop_reason(), "first");
+}
+
+TEST(Fit, AnotherThreadMayRequestAStop) {
+  Fit fit(quiet(3, {}));
+  fit.after_batch = [](Trainer& t, int64_t batch_idx) {
+    if (batch_idx != 2) return;
+    std::thread([&t] {
+      t.request_stop("asked from another thread");
+      t.request_stop("second");
+    }).join();
+    EXPECT_FALSE(t.should_stop());  // the training thread handles it between two batches
+  };
+  fit.run();
+  EXPECT_EQ(fit.trainer.global_step(), 3);
+  EXPECT_EQ(fit.validations, 1);
+  EXPECT_EQ(fit.trainer.stop_reason(), "asked from another thread");
+}
+
+volatile std::sig_atomic_t handled_by_host = 0;
+
+TEST(Fit, CtrlCStopsItInAProgramThatHandlesCtrlC) {
+  handled_by_host = 0;
+  const auto before = std::signal(SIGINT, [](int) { handled_by_host = handled_by_host + 1; });
+  Fit fit(quiet(3, {}));
+  fit.after_batch = [](Trainer&, int64_t batch_idx) {
+    if (batch_idx == 2) std::raise(SIGINT);
+  };
+  EXPECT_THROW(fit.run(), Interrupted);
+  EXPECT_EQ(fit.trainer.global_step(), 3);
+  EXPECT_EQ(handled_by_host, 1);
+  std::raise(SIGINT);
+  EXPECT_EQ(handled_by_host, 2) << "the program's handler is in its place again";
+  std::signal(SIGINT, before);
 }
 
 TEST(Fit, MinEpochsHoldsAStopBack) {

@@ -1,6 +1,10 @@
 #include "levin/trainer/loops/outside_requests.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "levin/checkpoint/save_in_progress.h"
 #include "levin/core/console.h"
@@ -18,6 +22,10 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::chrono::seconds kBetweenLooks(1);
+
+// The fits of this process, which other threads may ask to stop.
+std::mutex fits_mutex;
+std::vector<OutsideRequests*> fits;
 
 // Where the checkpoint of a stop goes; "" without a checkpoint callback.
 std::string interrupted_path(const Run& run) {
@@ -43,6 +51,36 @@ std::string stopped_at(const Run& run) {
 
 }  // namespace
 
+OutsideRequests::OutsideRequests(Run& run) : run_(run), stop_after_(stop_after(process_variables())) {
+  const std::lock_guard lock(fits_mutex);
+  fits.push_back(this);
+}
+
+OutsideRequests::~OutsideRequests() {
+  const std::lock_guard lock(fits_mutex);
+  std::erase(fits, this);
+}
+
+bool OutsideRequests::keep_stop(const Run& run, const std::string& reason) {
+  const std::lock_guard lock(fits_mutex);
+  const auto found = std::find_if(fits.begin(), fits.end(), [&](const auto* fit) { return &fit->run_ == &run; });
+  if (found == fits.end() || (*found)->training_thread_ == std::this_thread::get_id()) return false;
+  if (!(*found)->stop_is_kept_) (*found)->kept_reason_ = reason;
+  (*found)->stop_is_kept_ = true;
+  return true;
+}
+
+void OutsideRequests::take_stop() {
+  if (!stop_is_kept_) return;
+  std::string reason;
+  {
+    const std::lock_guard lock(fits_mutex);
+    reason = std::exchange(kept_reason_, "");
+    stop_is_kept_ = false;
+  }
+  run_.trainer.request_stop(reason);
+}
+
 bool OutsideRequests::file_is_there(const char* name) {
   const std::string folder = run_folder(run_);
   std::error_code code;
@@ -50,6 +88,7 @@ bool OutsideRequests::file_is_there(const char* name) {
 }
 
 OutsideRequests::Requests OutsideRequests::look() {
+  take_stop();
   Requests requests{stop_signal()};
   const auto now = std::chrono::steady_clock::now();
   if (now < next_look_ || run_.strategy->rank() != 0) return requests;

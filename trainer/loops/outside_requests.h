@@ -1,10 +1,13 @@
 // Requests to a fit from outside: to stop (Ctrl-C, SIGTERM, SIGHUP, SIGUSR1, a file called "stop" in the run's
 // folder) or to save (a file called "save"). Handled between two batches, on the training thread of every rank. In a
-// job of Slurm SIGUSR1 also has the job started again (auto_requeue.h).
+// job of Slurm SIGUSR1 also has the job started again (auto_requeue.h). Trainer::request_stop of another thread is
+// handled at the same place.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <string>
+#include <thread>
 
 #include "levin/trainer/plan/stop_after.h"
 #include "levin/trainer/run/run.h"
@@ -13,7 +16,14 @@ namespace levin {
 
 class OutsideRequests {
  public:
-  explicit OutsideRequests(Run& run) : run_(run), stop_after_(stop_after(process_variables())) {}
+  explicit OutsideRequests(Run& run);
+  ~OutsideRequests();
+  OutsideRequests(const OutsideRequests&) = delete;
+  OutsideRequests& operator=(const OutsideRequests&) = delete;
+
+  /// Keeps a stop that another thread than the training thread requests of the run's fit, until it is handled between
+  /// two batches. False if this is the training thread, or if no fit runs: then the caller may change the run.
+  [[nodiscard]] static bool keep_stop(const Run& run, const std::string& reason);
 
   /// Between two epochs, or with `inside_epoch` between two batches: stops like a file called stop if LEVIN_STOP_AFTER
   /// says so. All ranks come here together and decide the same.
@@ -35,6 +45,7 @@ class OutsideRequests {
     bool save_file = false;
   };
   [[nodiscard]] Requests look();
+  void take_stop();
   void act(bool save_asked, bool stop_asked, int signal_number);
   void save();
   /// Every rank, after the same batch; `own_signal`: what this one has received.
@@ -44,6 +55,9 @@ class OutsideRequests {
 
   Run& run_;
   StopAfter stop_after_;
+  std::thread::id training_thread_ = std::this_thread::get_id();
+  std::atomic<bool> stop_is_kept_ = false;
+  std::string kept_reason_ = "";
   std::chrono::steady_clock::time_point next_look_ = {};
 };
 

@@ -5,6 +5,7 @@
 #include "levin/core/console.h"
 #include "levin/core/error.h"
 #include "levin/core/utf8.h"
+#include "levin/trainer/loops/outside_requests.h"
 #include "levin/trainer/plan/resolve_period.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/ranks.h"
@@ -78,6 +79,7 @@ bool Trainer::should_stop() const {
 }
 
 void Trainer::request_stop(const std::string& reason) {
+  if (OutsideRequests::keep_stop(*run_, reason)) return;
   if (!run_->entry.stop) run_->entry.stop_reason = reason;
   run_->entry.stop = true;
 }
