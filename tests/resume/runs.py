@@ -81,6 +81,13 @@ def wait_until(condition, what, run=None, seconds=60.0):
         time.sleep(0.001)
 
 
+def catches(pid, number):
+    """Whether a process has a handler for a signal."""
+    caught = next((line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+                   if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 class Run:
     """The tool at work, in a process group of its own that ends with the `with` block."""
 
@@ -114,9 +121,7 @@ class Run:
 
     def catches(self, number):
         """Whether the process would be told of the signal now, instead of ended by it."""
-        caught = next((line.split()[1] for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-                       if line.startswith("SigCgt:")), "0")
-        return bool(int(caught, 16) >> (number - 1) & 1)
+        return catches(self.process.pid, number)
 
     def send(self, number):
         self.process.send_signal(number)

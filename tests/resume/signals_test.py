@@ -14,7 +14,7 @@ import time
 import unittest
 from pathlib import Path
 
-from runs import (ENVIRONMENT, KEEP_BEST, LEVIN, Run, checkpoints_in, differences, files_below, global_step, levin, run_file, wait_until)
+from runs import (ENVIRONMENT, KEEP_BEST, LEVIN, Run, catches, checkpoints_in, differences, files_below, global_step, levin, run_file, wait_until)
 
 SLOW = dict(arch="cnn", hidden=32, batch=64)  # some 15 ms a batch on one core
 
@@ -298,6 +298,25 @@ class OtherCommands(Case):
 
     def test_predict(self):
         self.interrupt("predict", signal.SIGTERM, 143)
+
+    def test_an_evaluation_of_which_one_rank_is_asked(self):
+        """The other rank names the signal too, and ends with its status."""
+        self.config.write_text(run_file(self.folder, arch="cnn", hidden=256, batch=1))
+        with Run("test", "--config", self.config, "--trainer.devices=2", "--trainer.strategy=ddp",
+                 "--trainer.oversubscribe=true") as run:
+            launcher = run.process.pid
+            ranks = []
+
+            def both_catch_it():
+                ranks[:] = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+                return (self.log / "config.yaml").is_file() and len(ranks) == 2 and all(
+                    catches(rank, signal.SIGTERM) for rank in ranks)
+
+            wait_until(both_catch_it, "the loop", run)
+            os.kill(int(ranks[1]), signal.SIGTERM)
+            self.assertEqual(run.status(), 143, run.report())
+            self.assertIn("interrupted by Terminated", run.said())
+            self.assertNotIn("Unknown signal", run.said())
 
 
 if __name__ == "__main__":
