@@ -25,7 +25,7 @@ body { margin: 0 auto; max-width: 1060px; padding: 16px; background: var(--page)
   font: 15px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 h1 { font-size: 1.5rem; margin: 0 0 4px; } h2 { font-size: 1.1rem; margin: 28px 0 6px; }
 p { margin: 4px 0; } .soft { color: var(--soft); } code { font-size: .9em; overflow-wrap: anywhere; }
-svg { display: block; width: 100%; height: auto; } .wide { overflow-x: auto; } .wide svg { min-width: 640px; }
+svg { display: block; width: 100%; height: auto; } .wide { overflow-x: auto; }
 svg text { fill: var(--soft); font-size: 12px; } svg .name { fill: var(--ink); }
 svg .axis { stroke: var(--line); } svg .bar { fill: var(--accent); } svg .dot { fill: var(--soft); }
 svg .trial { fill: none; stroke-width: 1.5; } svg .best { stroke: var(--best); stroke-width: 3; fill: none; }
@@ -41,10 +41,13 @@ std::string px(double value) {
   return text.data();
 }
 
+// On a screen that is narrower than the chart, the chart keeps its size and scrolls, so that its text can be read.
 std::string svg_open(double width, double height, const std::string& what) {
-  return "<svg viewBox=\"0 0 " + px(width) + " " + px(height) + "\" role=\"img\" aria-label=\"" + html_text(what) +
-         "\">\n";
+  return "<div class=\"wide\"><svg style=\"min-width:" + px(width) + "px\" viewBox=\"0 0 " + px(width) + " " +
+         px(height) + "\" role=\"img\" aria-label=\"" + html_text(what) + "\">\n";
 }
+
+constexpr const char* kSvgEnd = "</svg></div>\n";
 
 std::string svg_text(double x, double y, const std::string& text, const char* anchor, const char* kind = "") {
   return "<text x=\"" + px(x) + "\" y=\"" + px(y) + "\" text-anchor=\"" + anchor + "\" class=\"" + kind + "\">" +
@@ -183,7 +186,7 @@ std::string parallel_coordinates(const Shown& shown) {
       svg += svg_text(x_of(k) + (last ? 6 : -6), y_of(at) + 4, text, last ? "start" : "end");
     }
   }
-  return svg + "</svg>\n";
+  return svg + kSvgEnd;
 }
 
 std::string best_so_far(const Shown& shown) {
@@ -215,7 +218,7 @@ std::string best_so_far(const Shown& shown) {
   }
   svg += polyline(points, "far", "", "best so far");
   svg += svg_text((kLeft + kWidth - kRight) / 2, kHeight - 8, "trials, in the order of their ends", "middle");
-  return svg + "</svg>\n";
+  return svg + kSvgEnd;
 }
 
 std::string importance_bars(const Shown& shown) {
@@ -233,7 +236,7 @@ std::string importance_bars(const Shown& shown) {
         "<rect class=\"bar\" x=\"" + px(kLeft) + "\" y=\"" + px(y) + "\" width=\"" + px(width) + "\" height=\"18\"/>\n";
     svg += svg_text(kLeft + width + 8, y + 14, short_number(all[k].second), "start");
   }
-  return svg + "</svg>\n";
+  return svg + kSvgEnd;
 }
 
 std::string table_of(const Shown& shown) {
@@ -290,9 +293,9 @@ std::string sweep_html(const SweepStore& store, const std::vector<Trial>& trials
   if (!shown.valued.empty()) {
     html += "<h2>Best so far</h2>\n" + best_so_far(shown) +
             "<h2>All trials</h2>\n<p class=\"soft\">A line is a trial, from violet for the worst to green for the "
-            "better ones; the best is orange and thick.</p>\n<div class=\"wide\">" +
+            "better ones; the best is orange and thick.</p>\n" +
             parallel_coordinates(shown) +
-            "</div>\n<h2>Importance</h2>\n<p class=\"soft\">Absolute rank correlation (Spearman) of each key with the "
+            "<h2>Importance</h2>\n<p class=\"soft\">Absolute rank correlation (Spearman) of each key with the "
             "metric; for words, the correlation ratio of its ranks. It shows single keys, not how keys work "
             "together.</p>\n" +
             importance_bars(shown);

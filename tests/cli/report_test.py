@@ -75,7 +75,7 @@ class Report(unittest.TestCase):
         self.assertEqual(status, 0, output)
         return (self.root / "report.html").read_text()
 
-    def dom(self, script="", javascript=True):
+    def dom(self, script="", javascript=True, width=1280):
         """The page's elements after `script` ran in it, and what the console said."""
         if CHROMIUM is None:
             self.skipTest("there is no Chromium here")
@@ -90,7 +90,7 @@ class Report(unittest.TestCase):
             text = text.replace("</body>", f"<script>addEventListener('load', () => {{{script}}});</script></body>")
         (self.root / "shown.html").write_text(text)
         done = subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0",
-                               f"--user-data-dir={self.root}/profile", "--virtual-time-budget=3000", "--window-size=1280,2000",
+                               f"--user-data-dir={self.root}/profile", "--virtual-time-budget=3000", f"--window-size={width},2000",
                                "--dump-dom", f"file://{self.root}/shown.html"], text=True, timeout=240,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -124,6 +124,15 @@ class Report(unittest.TestCase):
         self.assertEqual(console, [])
         self.assertIn('data-ready="true"', dom)
         self.assertEqual(len(re.findall(r'<path class="smooth" d="M[^"]{50,}"', dom)), 4)
+
+    def test_tables_fit_a_narrow_screen(self):
+        self.page("logs")
+        dom, _ = self.dom("document.title = [document.documentElement.scrollWidth - innerWidth, "
+                          "...[...document.querySelectorAll('.scroll')].map((s) => s.scrollWidth - s.clientWidth)].join(' ');",
+                          width=500)  # Chromium's narrowest window
+        (title,) = re.findall(r"<title>(.*?)</title>", dom)
+        self.assertGreater(len(title.split()), 3, title)
+        self.assertEqual([n for n in title.split() if int(n) > 0], [], title)
 
     def test_a_legend_key_hides_its_curves(self):
         self.page("logs")
