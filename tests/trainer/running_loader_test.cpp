@@ -17,12 +17,12 @@ using test::holds;
 using test::TemporaryFolder;
 
 TrainerOptions quiet(int64_t epochs) {
-  return {.max_epochs = epochs,
-          .num_sanity_val_steps = 0,
-          .logger = false,
-          .enable_progress_bar = false,
-          .enable_model_summary = false,
-          .enable_checkpointing = false};
+  TrainerOptions options;
+  options.max_epochs = epochs;
+  options.num_sanity_val_steps = 0;
+  options.logger = false;
+  options.enable_progress_bar = options.enable_model_summary = options.enable_checkpointing = false;
+  return options;
 }
 
 // Batches 0, 1, 2, … of one number each: their own index.
@@ -295,7 +295,7 @@ TEST(LoaderState, IsThatOfEachLoaderOfACombination) {
 TEST(LoaderState, IsLeftAsItWasByTrials) {
   Counting module;
   TrainerOptions options = quiet(1);
-  options.callbacks = {LearningRateFinder({.min_lr = 1e-4, .num_training = 5, .update_attr = false})};
+  options.callbacks = {LearningRateFinder({.min_lr = 1e-4, .num_training = 5, .update = false})};
   Trainer(options).fit(module, std::make_shared<CountingStream>(8, true));
   EXPECT_EQ(std::vector<double>(module.trained.end() - 8, module.trained.end()), kEight);
 }

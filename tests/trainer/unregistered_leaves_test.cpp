@@ -43,7 +43,8 @@ class Forgetful : public LightningModule {
 // The warnings about gradients of a run of 4 batches and 2 epochs.
 std::vector<std::string> warnings(Forgetful& module, TrainerOptions options = {}) {
   options.max_epochs = 2;
-  options.logger = options.enable_progress_bar = options.enable_model_summary = options.enable_checkpointing = false;
+  options.logger = false;
+  options.enable_progress_bar = options.enable_model_summary = options.enable_checkpointing = false;
   const CapturedConsole console;
   Trainer(options).fit(module, test::classes(16, 4));
   std::vector<std::string> found;
