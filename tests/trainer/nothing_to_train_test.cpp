@@ -6,6 +6,7 @@
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/checkpoint/checkpoint_file.h"
+#include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/optim/cosine_schedulers.h"
 #include "levin/optim/cyclic_schedulers.h"
 #include "support/captured_console.h"
