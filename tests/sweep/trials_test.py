@@ -9,15 +9,14 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
-import sys
+import sqlite3
 import time
 
 import sweeps
 from sweeps import RUN, Base
 
 # The learning rate grows by a factor of 8 each epoch: the first trial's best value is not its last one.
-GROWING = RUN.replace("gamma: 0.7", "gamma: 8").replace(", save_last: true", ', filename: "{epoch}"')
+GROWING = RUN.replace("gamma: 0.7", "gamma: 8").replace("save_last: true", 'save_last: false, filename: "{epoch}"')
 GROWING_SPACE = "space: {optimizer.lr: {grid: [0.1, 0.002]}}"
 LONG = RUN.replace("max_epochs: 4", "max_epochs: 1000000")
 
@@ -47,8 +46,8 @@ class Ranked(Base):
         self.assertLess(min(epochs[0].values()), epochs[0][3], "the best epoch of the first trial is not its last")
         for trial, values in zip(trials, epochs):
             self.assertAlmostEqual(trial["value"], values[3], delta=1e-6 * abs(values[3]))
-            saved = min(values, key=values.get)  # save_top_k is 1: only the file of the best epoch is there
-            self.assertEqual(os.path.basename(trial["checkpoint"]), "epoch=3.ckpt" if saved == 3 else "", values)
+            saved = min(values, key=values.get)  # save_top_k is 1, and auto_resume keeps the last state
+            self.assertEqual(os.path.basename(trial["checkpoint"]), "epoch=3.ckpt" if saved == 3 else "last.ckpt", values)
         self.assertEqual(self.best()["trial"], min((0, 1), key=lambda k: epochs[k][3]))
         self.assertIn("checkpoint: ", said)
 
@@ -67,13 +66,13 @@ class Ranked(Base):
         self.assertEqual(self.best()["value"], min(trial["value"] for trial in trials))
 
     def test_the_last_checkpoint_belongs_to_the_last_value(self):
-        self.write("run.yaml", GROWING.replace('filename: "{epoch}"', "save_last: true"))
+        self.write("run.yaml", GROWING.replace("save_last: false", "save_last: true"))
         self.sweep_file(search="{method: grid}", space="space: {optimizer.lr: {grid: [0.1]}}")
         self.sweep("s.yaml")
         (trial,) = self.state()["trials"]
         self.assertEqual(os.path.basename(trial["checkpoint"]), "last.ckpt")
         said = self.levin("validate", "--config", trial["config"], f"--ckpt_path={trial['checkpoint']}",
-                          "--trainer.default_root_dir=again", "--trainer.logger.class_path=CSVLogger")
+                          "--trainer.default_root_dir=again", "--trainer.logger=CSVLogger")
         again = {"folder": str(self.folder / "again")}
         (value,) = values_of(again).values()
         self.assertAlmostEqual(value, trial["value"], delta=1e-6 * abs(value), msg=said)
@@ -165,18 +164,21 @@ class Ended(Base):
 
     def test_a_trial_that_ran_too_long_and_hangs_has_failed(self):
         self.write("run.yaml", LONG.replace("trainer:\n", "trainer:\n  stop_grace: 0.5s\n"))
-        self.sweep_file("max_trials: 1\nmax_trial_time: 2s\nmax_retries: 0")
+        self.sweep_file("max_trials: 1\nmax_trial_time: 4s\nmax_retries: 0")
         self.sweep("s.yaml", "--prepare")
         process = self.start("s.yaml")
-        self.until(lambda: any(trial["pid"] > 0 for trial in self.state()["trials"]))
-        (pid,) = [trial["pid"] for trial in self.state()["trials"]]
+        database = sqlite3.connect(self.folder / "s" / "sweep.sqlite")
+        self.addCleanup(database.close)
+        pids = []
+        self.until(lambda: pids.extend(database.execute("SELECT pid FROM trials WHERE pid > 0")) or pids)
+        pid = pids[0][0]
         os.killpg(pid, signal.SIGSTOP)
         said = process.stdout.read()
         self.assertEqual(process.wait(), 1, said)
         self.assertFalse(is_alive(pid))
         (trial,) = self.state()["trials"]
         self.assertEqual(trial["state"], "failed")
-        self.assertIn("it has no result after 2.0 s (max_trial_time)", trial["error"])
+        self.assertIn("it has no result after 4.0 s (max_trial_time)", trial["error"])
 
 
 class Shared(Base):
