@@ -266,8 +266,8 @@ TEST(ScheduleOfARun, EndsWithTheRunWhereTheAccumulationChangesFromEpochToEpoch) 
   const std::vector<Case> cases = {{{{0, 4}}, {.interval = Interval::step}, 4 * 3},
                                    {{{0, 1}, {2, 4}}, {.interval = Interval::step}, 10 + 10 + 3 + 3},
                                    {{{1, 3}}, {.interval = Interval::step, .frequency = 2}, 5 + 2 + 2 + 2},
-                                   {{{0, 4}}, {}, 4},
-                                   {{{0, 4}}, {.frequency = 2}, 2}};
+                                   {{{0, 4}}, {.interval = Interval::epoch}, 4},
+                                   {{{0, 4}}, {.interval = Interval::epoch, .frequency = 2}, 2}};
   for (const auto& one : cases) {
     const auto options = [&] { return quiet(4, {GradientAccumulationScheduler({.scheduling = one.scheduling})}); };
     const auto filled = rates_of(
