@@ -32,6 +32,10 @@ std::string mistakes_in(const std::string& text) {
   return all;
 }
 
+std::optional<int64_t> add_trial(SweepStore& store, const Parameters& parameters, int64_t target = 0) {
+  return store.add([&](int64_t) { return std::optional(SweepStore::NewTrial{parameters, target}); });
+}
+
 Range range_of(const std::string& text) {
   Problems problems;
   const SweepFile file = read_sweep_text(kHead + ("space: {model.x: " + text + "}"), "s", problems);
@@ -137,8 +141,8 @@ TEST(SweepStore, HoldsTrialsWithTheirRungsAndStates) {
   const std::string text = std::string(kHead) + "space: {model.x: {uniform: [0, 1]}}\n";
   {
     SweepStore store = SweepStore::create(place, {"s", text, "/", 9});
-    EXPECT_EQ(store.add({{"model.x", "0.5"}}, 1), 0);
-    EXPECT_EQ(store.add({{"model.x", "0.25"}}), 1);
+    EXPECT_EQ(add_trial(store, {{"model.x", "0.5"}}, 1), 0);
+    EXPECT_EQ(add_trial(store, {{"model.x", "0.25"}}), 1);
     EXPECT_TRUE(store.take(0, 1, 10.0));
     EXPECT_FALSE(store.take(0, 0, 10.0)) << "it runs already";
     store.set_process(0, 4711, "1@boot");
@@ -167,7 +171,7 @@ TEST(SweepStore, SaysWhatIsDamaged) {
   {
     SweepStore store =
         SweepStore::create(place, {"s", std::string(kHead) + "space: {model.x: {choice: [1, 2]}}\n", "/", 9});
-    EXPECT_EQ(store.add({{"model.x", "1"}}), 0);
+    EXPECT_EQ(add_trial(store, {{"model.x", "1"}}), 0);
   }
   const auto change = [&](const std::string& sql) { SqliteFile(place + "/sweep.sqlite", Seconds{1}).execute(sql); };
   const auto message = [&] {
