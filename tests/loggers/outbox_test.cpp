@@ -170,6 +170,7 @@ TEST(MLFlowLogger, KeepsNamesApartThatBecomeTheSame) {
   const auto log = [&](const MetricList& metrics, const State& from) {
     MLFlowLogger logger({.tracking_uri = "http://127.0.0.1:1", .save_dir = folder.path()});
     logger.start(folder.path(), /*resume=*/!from.empty());
+    logger.own_folder();
     if (!from.empty()) logger.load_state(from);
     logger.log_metrics(metrics, {1, 1.0});
     saved = logger.state();
