@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 
 #include "levin/core/gradients.h"
+#include "levin/precision/nonfinite.h"
 
 namespace levin {
 

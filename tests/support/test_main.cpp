@@ -1,21 +1,27 @@
 // main() of every test program: GoogleTest's, with the number of threads that CTest sets too (with num_threads: auto a
 // trainer would choose it by time), and with a fixed seed for every test.
-#include <ATen/Context.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 
 namespace {
 
-// Seeds LibTorch's generators before each test, so that a test draws the same numbers alone, after others, and in every
-// process. LEVIN_TEST_SEED selects a different seed; a failed test names the one that it was run with.
+// Seeds the CPU's generator before each test (a GPU may not be touched before Levin's component is opened), so that a
+// test draws the same numbers alone, after others, and in every process. LEVIN_TEST_SEED selects a different seed; a
+// failed test names the one that it was run with.
 class SeedListener : public testing::EmptyTestEventListener {
  public:
   explicit SeedListener(uint64_t seed) : seed_(seed) {}
 
-  void OnTestStart(const testing::TestInfo&) override { at::manual_seed(seed_); }
+  void OnTestStart(const testing::TestInfo&) override {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard lock(generator.mutex());
+    generator.set_current_seed(seed_);
+  }
 
   void OnTestEnd(const testing::TestInfo& test) override {
     if (test.result()->Failed()) std::printf("The seed was %" PRIu64 " (LEVIN_TEST_SEED=%" PRIu64 ").\n", seed_, seed_);

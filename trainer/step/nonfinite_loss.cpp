@@ -12,6 +12,7 @@
 
 #include "levin/core/console.h"
 #include "levin/core/gradients.h"
+#include "levin/precision/nonfinite.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/nonfinite_loss_error.h"
 

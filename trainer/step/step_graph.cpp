@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <tuple>
 #include <utility>
 
 #include "levin/core/console.h"
@@ -233,19 +234,16 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
   if (is_new) {
     // A run that has replayed steps continues eagerly if it cannot record them again.
     std::optional<UndoScope> before;
-    if (recorded_ > 0 && !recorder_->runs_step() && !asks_others_) {
-      before.emplace(*run_.entry.module, UndoScope::Options{});
-    }
-    const LossWeights weights = run_.fit.loss_weights;
-    const WindowWeights window_weights = run_.fit.epoch.window.weights;
+    const bool may_give_up = recorded_ > 0 && !recorder_->runs_step() && !asks_others_;
+    if (may_give_up) before.emplace(*run_.entry.module, UndoScope::Options{});
+    const std::pair weights(run_.fit.loss_weights, run_.fit.epoch.window.weights);
     const at::Tensor unread_loss = run_.fit.epoch.window.unread_loss;
     try {
       problem = record(part, batch_idx, window);
     } catch (const CannotCapture& error) {
       if (!before) throw;
       before->restore();
-      run_.fit.loss_weights = weights;
-      run_.fit.epoch.window.weights = window_weights;
+      std::tie(run_.fit.loss_weights, run_.fit.epoch.window.weights) = weights;
       run_.fit.epoch.window.unread_loss = unread_loss;
       give_up(error.why());
       return run_as_it_is(batch, batch_idx, window);
@@ -301,10 +299,7 @@ std::string StepGraph::prepare_replays() {
 std::vector<at::Tensor> StepGraph::known_results(const Part& part) const {
   std::vector<at::Tensor> known;
   part.add_tensors(known);
-  for (const auto& tensor : reader_.tensors()) {
-    known.push_back(tensor);
-    known.push_back(tensor.grad());
-  }
+  for (const auto& tensor : reader_.tensors()) known.insert(known.end(), {tensor, tensor.grad()});
   return known;
 }
 

@@ -1,4 +1,4 @@
-#include "levin/core/warnings_once.h"
+#include "levin/trainer/run/warnings_once.h"
 
 namespace levin {
 
