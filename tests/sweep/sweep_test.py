@@ -124,7 +124,8 @@ class Whole(Base):
         self.assertIn("expected a sweep file, or status", self.sweep(status=2))
         self.assertIn("there is no sweep in", self.sweep("status", "nowhere", status=1))
         self.assertIn("expected a sweep's folder and a trial's number", self.sweep("tell", "s", status=2))
-        self.assertIn("unknown option.", self.sweep("s.yaml", "--prepar", status=2))
+        self.sweep_file("max_trials: 1")
+        self.assertIn("--prepar: unknown option.", self.sweep("s.yaml", "--prepar", status=2))
         self.assertIn("levin sweep", self.sweep("--help"))
 
 
