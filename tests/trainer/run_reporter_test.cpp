@@ -90,7 +90,6 @@ TEST(RunReporter, SaysWhyARunEnded) {
   };
   EXPECT_EQ(ended([](TrainerOptions&) {}), "max_epochs (2) is reached");
   EXPECT_EQ(ended([](TrainerOptions& with) { with.max_steps = 3; }), "max_steps (3) is reached");
-  EXPECT_EQ(ended([](TrainerOptions& with) { with.limit_train_batches = int64_t{0}; }), "there are no batches");
   EXPECT_EQ(ended([](TrainerOptions&) {}, "val_loss has not improved"), "val_loss has not improved");
 }
 
