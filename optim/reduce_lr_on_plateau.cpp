@@ -1,5 +1,6 @@
 #include "levin/optim/reduce_lr_on_plateau.h"
 
+#include <cmath>
 #include <limits>
 
 namespace levin {
@@ -19,11 +20,13 @@ std::vector<double> ReduceLROnPlateau::next_lr() {
   return scaled(1);
 }
 
+// The first metric is always an improvement, also with a threshold above 1.
 // PyTorch: the factor does not depend on the sign, so a negative metric that stays the same improves in each step.
 bool ReduceLROnPlateau::is_better(double metric) const {
   const double sign = options_.mode == PlateauMode::min ? -1 : 1;
   const double away_from_0 = best_ < 0 ? -sign : sign;
   const bool relative = options_.threshold_mode == ThresholdMode::rel;
+  if (std::isinf(best_)) return options_.mode == PlateauMode::min ? metric < best_ : metric > best_;
   const double bar = relative ? best_ * (1 + away_from_0 * options_.threshold) : best_ + sign * options_.threshold;
   return options_.mode == PlateauMode::min ? metric < bar : metric > bar;
 }
