@@ -103,6 +103,10 @@ struct TrialRuns::SavedRun {
   void restore_module() {
     undo.restore();
     run.precision->load_state(precision);
+    restore_loader();
+  }
+
+  void restore_loader() const {
     if (!loader_state.empty()) loader->load_state(loader_state);
   }
 
@@ -116,6 +120,7 @@ struct TrialRuns::SavedRun {
     run.profiler = std::move(profiler);
     run.precision->load_state(precision);
     undo.end();
+    restore_loader();
     if (original_batch_size > 0 && !tried.loaders.empty()) {
       tried.loaders[0]->set_batch_size(original_batch_size);  // it may be the user's own
     }

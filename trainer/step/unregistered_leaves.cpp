@@ -71,6 +71,7 @@ bool is_used(const LightningOptimizer& wrapped, const at::Tensor& tensor) {
 void UnregisteredLeaves::add(const Run& run, const at::Tensor& loss) {
   std::unordered_set<const c10::TensorImpl*> known;
   for (const at::Tensor& parameter : run.entry.module->parameters()) known.insert(parameter.unsafeGetTensorImpl());
+  for (const Leaf& leaf : leaves_) known.insert(leaf.tensor._unsafe_get_target());  // of another pass of the batch
   visit_graph(loss, [&](const Node& node, const std::string& reader) {
     const auto* accumulates = dynamic_cast<const torch::autograd::AccumulateGrad*>(&node);
     if (accumulates == nullptr || !known.insert(accumulates->variable.unsafeGetTensorImpl()).second) return;
