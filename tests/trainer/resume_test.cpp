@@ -66,7 +66,7 @@ class Net : public LightningModule {
   OptimizerConfig configure_optimizers() override {
     OptimizerConfig config = setup_.optimizer == "Adam"
                                  ? OptimizerConfig(Adam(parameters(), {.lr = 0.01}))
-                                 : OptimizerConfig(SGD(parameters(), {.lr = 0.05, .momentum = 0.9}));
+                                 : OptimizerConfig(SGD(parameters(), {.lr = 0.01, .momentum = 0.9}));
     if (setup_.one_cycle) {
       config.schedule(OneCycleLR({.max_lr = {0.02}, .total_steps = kEpochs * kBatches}), {.interval = Interval::step});
     }
