@@ -246,8 +246,8 @@ class DdpOptions(RanksTest):
             status, errors = self.run_words("forgotten", "devices=2", *words)
             self.assertEqual(status, 0, errors)
             self.assertEqual(errors.count("the loss depends on 2 tensors that require gradients"), 1, errors)
-            self.assertIn("(3, 3) Float in addmm, (3) Float in addmm. They are in no checkpoint, differ between ranks and "
-                          "never trained", errors)
+            self.assertIn("(3, 3) Float in addmm, (3) Float in addmm. They are in no checkpoint and never trained, and "
+                          "ranks have different values of them", errors)
 
     def test_buffers_are_rank_0s(self):
         one, other = self.train("model=batchnorm", "samples=32", "epochs=1", ranks=2)

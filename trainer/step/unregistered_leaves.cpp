@@ -102,8 +102,8 @@ void UnregisteredLeaves::report(const Run& run, const Batch& batch) const {
       "training_step: the loss depends on " + count_of(names.size(), "tensor") + " that " +
       (one ? "requires a gradient and is" : "require gradients and are") + " not among the parameters of " + model +
       ": " + join(names) + ". " + (one ? "It is" : "They are") + " in no checkpoint" +
-      (run.has_peers() ? ", differ" + std::string(one ? "s" : "") + " between ranks" : "") +
       (is_trained ? "" : " and never trained") +
+      (run.has_peers() ? ", and ranks have different values of " + std::string(one ? "it" : "them") : "") +
       ". Register the layer, such as layer_{register_module(\"layer\", torch::nn::Linear(8, 1))}, or the tensor with "
       "register_parameter; where it should stay as it is, turn its gradient off with set_requires_grad(false).");
 }
