@@ -107,7 +107,8 @@ TEST(ResumedOptions, OfTheOptimizerAreThoseOfTheRunThatContinues) {
   };
   const Resumed betas = resume(adam({.lr = 0.1}), adam({.lr = 0.1, .betas = {0.5, 0.99}}));
   EXPECT_EQ(betas.momentum, 0.5);
-  EXPECT_TRUE(has(betas.said, "Adam.betas[0] was 0.9 and is 0.5, Adam.betas[1] was 0.999 and is 0.99 now")) << betas.said;
+  EXPECT_TRUE(has(betas.said, "Adam.betas[0] was 0.9 and is 0.5, Adam.betas[1] was 0.999 and is 0.99 now"))
+      << betas.said;
   const auto torch_sgd = [](double rate) {
     return [=](TinyModule& m) {
       return OptimizerConfig(torch::optim::SGD(m.parameters(), torch::optim::SGDOptions(rate)));
