@@ -24,12 +24,15 @@ bool has_one_of(const std::string& text, const std::array<std::string_view, N>& 
 }  // namespace
 
 std::string type_remedy(const std::string& text) {
+  const std::string end = text.ends_with('.') ? " " : ". ";
   if (has_one_of(text, kWantIntegers)) {
-    return " Class indices, token ids and indices are int64: give them so in the data (CsvData: target_is_class), or "
+    return end +
+           "Class indices, token ids and indices are int64: give them so in the data (CsvData: target_is_class), or "
            "convert them before the call, e.g. batch[1].to(torch::kLong).";
   }
   if (has_one_of(text, kWantFloats)) {
-    return " Inputs and targets must have the type of the weights: give them so in the data, convert them before the "
+    return end +
+           "Inputs and targets must have the type of the weights: give them so in the data, convert them before the "
            "call, e.g. batch[0].to(torch::kFloat), or choose the weights' type with TrainerOptions.precision.";
   }
   return "";
