@@ -189,11 +189,7 @@ TEST(StepGraph, ABatchOfOtherStridesOrAnotherTypeIsNotReportedByItsShapes) {
     };
     const auto loader = std::make_shared<Listed>();
     loader->all = batches;
-    if (strides) {
-      Trainer(options).fit(module, loader);
-    } else {
-      EXPECT_NE(error_of([&] { Trainer(options).fit(module, loader); }).find("Double"), std::string::npos);
-    }
+    Trainer(options).fit(module, loader);
     EXPECT_TRUE(
         holds(console.text(), {strides ? "batch 11 has the strides (1, 4) in tensor 0 and the recorded step (4, 1)"
                                        : "batch 11 has the type Double in tensor 2 and the recorded step Float"}));
