@@ -266,6 +266,14 @@ class DdpOptions(RanksTest):
         self.train("model=unused", "find_unused", ranks=2)
 
 
+class AveragedStatistics(RanksTest):
+    def test_of_an_average_of_weights_are_those_of_all_ranks_batches(self):
+        # The weights are equal on all ranks, and each rank sees other samples.
+        one, other = self.train("model=batchnorm", "swa", "samples=32", "epochs=3", ranks=2)
+        self.assertEqual(one["weights"], other["weights"])
+        self.assertEqual(one["buffers"], other["buffers"])
+
+
 class ValidatedModel(RanksTest):
     """A validation inside fit measures the model that a checkpoint holds: rank 0's buffers, on every rank."""
 

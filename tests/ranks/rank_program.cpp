@@ -319,6 +319,7 @@ levin::TrainerOptions trainer_options(const Words& words) {
   if (words.has("batch_size_finder")) options.callbacks.push_back(levin::BatchSizeFinder({.max_val = 8}));
   if (words.has("learning_rate_finder")) options.callbacks.push_back(levin::LearningRateFinder({.min_lr = 1e-4}));
   if (words.has("ema")) options.callbacks.push_back(levin::EMAWeightAveraging({.decay = 0.5}));
+  if (words.has("swa")) options.callbacks.push_back(levin::StochasticWeightAveraging({.swa_lrs = 0.05}));
   use_strategy(words, options);
   return options;
 }
