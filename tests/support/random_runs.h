@@ -55,7 +55,7 @@ struct RandomPlan {
     policy = pick(3);
     averages = pick(6) == 0;
     batch_size = 4 + pick(5);
-    samples = batch_size * (10 + pick(10)) + (pick(3) == 0 ? 1 + pick(3) : 0);
+    samples = batch_size * (10 + pick(10)) + (pick(3) == 0 ? 2 + pick(2) : 0);  // BatchNorm needs two samples
     epochs = 2 + pick(2);
     bad_sample = policy == 1 && pick(2) == 0 ? pick(samples) : -1;
     change = static_cast<Change>(pick(kChanges));

@@ -1,5 +1,7 @@
 #include "levin/trainer/step/recorded_gradients.h"
 
+#include <algorithm>
+
 #include "levin/trainer/step/left_memory.h"
 
 namespace levin {
@@ -45,6 +47,20 @@ void RecordedGradients::note_references(const std::function<size_t(const at::Ten
   for (size_t i = 0; i < recorded_.size(); ++i) {
     if (recorded_[i].defined() && recorded_[i].has_storage()) references_[i] = count(recorded_[i]);
   }
+}
+
+std::vector<size_t> RecordedGradients::uses() const {
+  std::vector<size_t> uses;
+  for (const auto& gradient : recorded_) {
+    uses.push_back(gradient.defined() && gradient.has_storage() ? gradient.storage().use_count() : 1);
+  }
+  return uses;
+}
+
+void RecordedGradients::note_references(const std::vector<size_t>& before) {
+  references_.resize(recorded_.size());
+  const std::vector<size_t> now = uses();
+  for (size_t i = 0; i < now.size(); ++i) references_[i] += now[i] - std::min(now[i], before[i]);
 }
 
 std::string RecordedGradients::problem() const {

@@ -30,8 +30,13 @@ class RecordedGradients {
 
   /// Remembers which of them the step that `memory` saw has made: others are views of buckets, say.
   void note_made(const StepMemory& memory);
+  /// How many references there are on the memory of each.
+  [[nodiscard]] std::vector<size_t> uses() const;
   /// Remembers how many references recordings hold on each; `count` returns the number for one.
   void note_references(const std::function<size_t(const at::Tensor&)>& count);
+  /// The same for a recording that was just captured and does not know its references: what was added to `before`, the
+  /// uses() before it.
+  void note_references(const std::vector<size_t>& before);
   /// A clause about one that something keeps, though the next replay would overwrite it; "" if nothing does.
   [[nodiscard]] std::string problem() const;
 

@@ -231,6 +231,7 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
   run_.entry.time_split.enter(StepPart::forward);  // the entire step, whose parts the host cannot distinguish
   std::string problem;
   const bool is_new = part.recording == nullptr;
+  const std::vector<size_t> uses = gradients_.uses();
   if (is_new) {
     // A run that has replayed steps continues eagerly if it cannot record them again.
     std::optional<UndoScope> before;
@@ -257,7 +258,7 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
     inputs_.give_back(batch);
   }
   if (window.first) gradients_.take();
-  if (is_new && problem.empty()) problem = prepare_replays();
+  if (is_new && problem.empty()) problem = prepare_replays(uses);
   window_is_plain_ = window_is_plain_ && !has_run && !part.is_checked;
   run_.fit.epoch.window.unread_loss = part.unread_loss;
   take_notes(part, window);
@@ -287,12 +288,16 @@ std::string StepGraph::record(Part& part, int64_t batch_idx, const WindowPart& w
 }
 
 // Once a new recording has run: what replays will find must stay where it is.
-std::string StepGraph::prepare_replays() {
-  gradients_.note_references([this](const at::Tensor& gradient) {
-    size_t count = 0;
-    for (const Part& part : parts_) count += part.recording ? part.recording->references_to(gradient) : 0;
-    return count;
-  });
+std::string StepGraph::prepare_replays(const std::vector<size_t>& uses_before) {
+  if (recorder_->runs_step()) {
+    gradients_.note_references([this](const at::Tensor& gradient) {
+      size_t count = 0;
+      for (const Part& part : parts_) count += part.recording ? part.recording->references_to(gradient) : 0;
+      return count;
+    });
+  } else {
+    gradients_.note_references(uses_before.empty() ? gradients_.uses() : uses_before);
+  }
   return problem_before_replay({.first = false});
 }
 

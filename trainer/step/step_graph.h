@@ -87,7 +87,7 @@ class StepGraph {
   [[nodiscard]] std::string replay(Part& part, int64_t batch_idx, const WindowPart& window);
   [[nodiscard]] std::string check(Part& part, int64_t batch_idx, const WindowPart& window);
 
-  [[nodiscard]] std::string prepare_replays();
+  [[nodiscard]] std::string prepare_replays(const std::vector<size_t>& uses_before);
   [[nodiscard]] std::vector<at::Tensor> known_results(const Part& part) const;
   void run_recorded(Part& part, int64_t batch_idx, const WindowPart& window);
   void take_notes(const Part& part, const WindowPart& window);
