@@ -49,6 +49,8 @@ class SGD final : public BatchedOptimizer {
   bool uses_state(size_t, const Group& group, size_t) const override { return group.momentum != 0; }
   bool counts_steps() const override { return false; }
   void update(Batch& batch, const Group& group) override;
+  void update(const Tensors& params, const Tensors& grads, const Tensors& momenta, const Batch& batch,
+              const Group& group) const;
 
   SGDOptions options_;
 };

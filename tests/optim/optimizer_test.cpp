@@ -139,6 +139,49 @@ TEST(Optimizer, UpdatesBfloat16AndFloat32Together) {
   }
 }
 
+// Tensors that are long enough for vectorised kernels, with the same gradients in float64.
+TEST(Optimizer, UpdatesLongTensorsInReducedPrecisionAsInDouble) {
+  std::vector<std::pair<std::string, nlohmann::json>> settings;
+  for (const auto& name : batched()) settings.push_back({name, {{"lr", 0.1}}});
+  settings.push_back({"SGD", {{"lr", 0.1}, {"momentum", 0.9}, {"nesterov", true}, {"weight_decay", 0.1}}});
+  settings.push_back({"SGD", {{"lr", 0.1}, {"momentum", 0.9}, {"dampening", 0.5}, {"maximize", true}}});
+  settings.push_back({"Adam", {{"lr", 0.1}, {"amsgrad", true}, {"weight_decay", 0.1}}});
+  settings.push_back({"Adagrad", {{"lr", 0.1}, {"lr_decay", 0.1}, {"weight_decay", 0.1}}});
+  settings.push_back({"RMSprop", {{"lr", 0.1}, {"momentum", 0.5}, {"centered", true}}});
+  for (const auto& [type, tolerance] : {std::pair{at::kBFloat16, 0.03}, std::pair{at::kHalf, 0.004}}) {
+    for (const auto& [name, init_args] : settings) {
+      for (const bool recordable : {false, true}) {
+        std::vector<at::Tensor> reduced, doubles;
+        for (const int64_t rows : {1, 3, 7}) {
+          const at::Tensor start = at::arange(rows * 33, at::kDouble).mul_(0.7).sin_().view({rows, 33}).to(type);
+          reduced.push_back(start.clone().requires_grad_(true));
+          doubles.push_back(start.to(at::kDouble).requires_grad_(true));
+        }
+        const auto optimizer = testing::make<Optimizer>(name, init_args);
+        const auto expected = testing::make<Optimizer>(name, init_args);
+        optimizer->add_param_group({.params = reduced});
+        expected->add_param_group({.params = doubles});
+        if (recordable && !optimizer->is_recordable()) continue;
+        if (recordable) optimizer->make_recordable();
+        for (int step = 0; step < 3; ++step) {
+          for (size_t i = 0; i < reduced.size(); ++i) {
+            const at::Tensor gradient =
+                at::arange(reduced[i].numel(), at::kDouble).add_(step).cos_().view_as(reduced[i]).to(type);
+            reduced[i].mutable_grad() = gradient;
+            doubles[i].mutable_grad() = gradient.to(at::kDouble);
+          }
+          optimizer->step();
+          expected->step();
+        }
+        for (size_t i = 0; i < reduced.size(); ++i) {
+          const double most = (reduced[i].detach().to(at::kDouble) - doubles[i].detach()).abs().max().item<double>();
+          EXPECT_LT(most, tolerance) << name << " " << init_args << " in " << type << ", tensor " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(Optimizer, TakesAnyMemoryLayout) {
   for (const auto& name : batched()) {
     auto params = make_params();

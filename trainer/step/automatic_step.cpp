@@ -25,8 +25,10 @@ at::Tensor run_whole_batch(Run& run, const Batch& batch, int64_t batch_idx, cons
                      .sync = window.last,
                      .opens_window = window.first,
                      .judge = [&run](const at::Tensor& loss) { return !loss.defined() || keep_or_note(run, loss); }});
-  if (!pass.counted.defined()) return {};
-  if (!pass.weight.defined()) return pass.counted.variable_data();  // detached, past the dispatcher
+  if (!pass.loss.defined()) return {};
+  if (pass.counted.defined() && !pass.weight.defined()) {
+    return pass.counted.variable_data();  // detached, past the dispatcher
+  }
   return pass.loss.detach() / run.fit.epoch.window.size;
 }
 

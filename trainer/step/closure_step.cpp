@@ -78,8 +78,8 @@ at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx, bo
   bool is_first = true;
   const auto judge = [&](const at::Tensor& loss) {
     if (!is_first) return true;
-    if (!keep_if_finite(run, loss)) throw GivenUp();  // all ranks alike
     first_loss = loss.defined() ? loss.detach() : loss;
+    if (!keep_if_finite(run, loss)) throw GivenUp();  // all ranks alike
     return true;
   };
   try {

@@ -93,9 +93,8 @@ BatchParts MicroBatching::cut(const Batch& batch) const {
 
 at::Tensor MicroBatching::step_of_size(const Batch& batch, int64_t batch_idx, const WindowPart& window, bool skipped) {
   BatchParts parts = cut(batch);
-  const bool counts = run_passes(parts, batch_idx, window.last, skipped);
-  const at::Tensor mean = finish_parts(run_, parts);
-  return counts ? mean : at::Tensor();
+  run_passes(parts, batch_idx, window.last, skipped);
+  return finish_parts(run_, parts);
 }
 
 at::Tensor MicroBatching::step_that_fits(const Batch& batch, int64_t batch_idx, const WindowPart& window,
@@ -109,7 +108,7 @@ at::Tensor MicroBatching::step_that_fits(const Batch& batch, int64_t batch_idx, 
     parts.emplace(cut(batch));
     std::optional<std::string> failure;
     try {
-      (void)run_passes(*parts, batch_idx, /*sync=*/false, skipped);
+      run_passes(*parts, batch_idx, /*sync=*/false, skipped);
     } catch (const std::exception& error) {
       if (!is_out_of_memory(error)) throw;
       failure = error.what();
@@ -132,7 +131,7 @@ at::Tensor MicroBatching::step_that_fits(const Batch& batch, int64_t batch_idx, 
                               "); from here on batches are computed in parts of " + samples_text(size_) + ".");
   }
   const at::Tensor mean = finish_parts(run_, *parts);
-  if (!judge(*parts)) return {};
+  if (!judge(*parts)) return mean;
   // Reduces the gradients accumulated by the passes, with a backward of zeros.
   if (run_.has_peers() && window.last) (void)run_pass(run_, {.batch_idx = batch_idx});
   return mean;
@@ -153,10 +152,9 @@ int64_t MicroBatching::agreed_size(bool failed, int64_t largest) {
   return static_cast<int64_t>(run_.strategy->reduce(number, ReduceOp::min).item().toDouble());
 }
 
-// A pass for each part; gradients of the last are reduced if `sync`. Without `auto` false where the batch's loss is not
-// finite: the last pass has no backward then.
-bool MicroBatching::run_passes(BatchParts& parts, int64_t batch_idx, bool sync, bool skipped) {
-  bool counts = true;
+// A pass for each part; gradients of the last are reduced if `sync`. Without `auto`, the last pass has no backward where
+// the batch's loss is not finite.
+void MicroBatching::run_passes(BatchParts& parts, int64_t batch_idx, bool sync, bool skipped) {
   for (size_t k = 0; k < parts.count(); ++k) {
     const bool last = k + 1 == parts.count();
     Pass pass{.batch = skipped ? nullptr : &parts.batches[k],
@@ -168,12 +166,10 @@ bool MicroBatching::run_passes(BatchParts& parts, int64_t batch_idx, bool sync, 
               .part = &parts.shares[k]};
     pass.judge = [&](const at::Tensor& loss) {
       if (loss.defined()) parts.losses[k] = loss.detach();
-      counts = automatic_ || !last || judge(parts);
-      return counts;
+      return automatic_ || !last || judge(parts);
     };
     (void)run_pass(run_, pass);
   }
-  return counts;
 }
 
 }  // namespace levin

@@ -41,7 +41,7 @@ class MicroBatching {
   [[nodiscard]] at::Tensor step_of_size(const Batch& batch, int64_t batch_idx, const WindowPart& window, bool skipped);
   [[nodiscard]] at::Tensor step_that_fits(const Batch& batch, int64_t batch_idx, const WindowPart& window,
                                           bool skipped);
-  [[nodiscard]] bool run_passes(BatchParts& parts, int64_t batch_idx, bool sync, bool skipped);
+  void run_passes(BatchParts& parts, int64_t batch_idx, bool sync, bool skipped);
   [[nodiscard]] bool judge(const BatchParts& parts);
   [[nodiscard]] int64_t agreed_size(bool failed, int64_t largest);
 

@@ -97,10 +97,10 @@ void count(Run& run, const Pass& pass, PassLoss& result) {
   check_result(run, result.loss);
   if (pass.closure != nullptr && result.weight.defined()) refuse_weight(*pass.closure);
   result.loss = weigh(run, result.loss, result.weight, pass.parts);
-  if (pass.judge && !pass.judge(result.loss)) result.loss = at::Tensor();
+  const bool counts = !pass.judge || pass.judge(result.loss);
   if (pass.opens_window) zero_gradients(run);
   agree_on_weights(run, pass.sync);
-  if (result.loss.defined()) result.counted = counted_loss(run.fit, result.loss, result.weight, pass.share);
+  if (result.loss.defined() && counts) result.counted = counted_loss(run.fit, result.loss, result.weight, pass.share);
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ struct Pass {
 };
 
 struct PassLoss {
-  at::Tensor loss;     // () as training_step returned it; undefined: none, or it does not count
+  at::Tensor loss;     // () as training_step returned it; undefined: none
   at::Tensor weight;   // () what set_loss_weight said; undefined: nothing
-  at::Tensor counted;  // () the root of backward, before scaling: divided by the window
+  at::Tensor counted;  // () the root of backward, before scaling: divided by the window; undefined: it does not count
 };
 
 /// before_forward, training_step, its checks, its weight, the check of the loss, zero_grad if the pass opens a window,
