@@ -2,6 +2,8 @@
 nothing here: one short round each, on whatever else the machine does.
 
   bench_test.py BIN [unittest options]      BIN holds bench_overhead and the others
+
+Bench holds what is tested of benchmarks; EachAlone, a nightly test, runs each of them once.
 """
 import json
 import os
@@ -79,7 +81,7 @@ done
 """
 
 
-class Bench(unittest.TestCase):
+class Benchmarks(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -134,6 +136,8 @@ class Bench(unittest.TestCase):
             self.assertIn(f"/{name}.py ", self.calls.read_text())
         return out
 
+
+class Bench(Benchmarks):
     def test_loader_asks_its_peer_for_each_number_of_workers(self):
         out = self.check_with_peers("loader")
         self.assertEqual([line.split()[1] for line in self.calls.read_text().splitlines()], ["0", "1", "2"])
@@ -261,16 +265,22 @@ echo '{{"ms": 3, "without": 2, "mib": 100}}'
         self.assertIn("--rounds", done.stderr)
 
 
-def add_test(name, check, bench):
+class EachAlone(Benchmarks):
+    pass
+
+
+def add_test(case, name, check, bench):
     def test(self):
         check(self, bench)
-    setattr(Bench, name, test)
+    setattr(case, name, test)
 
 
 for each in OWN:
-    add_test(f"test_{each}_writes_its_ratios", Bench.check_alone, each)
+    often = each in ("overhead", "startup", "recorded", "token_batches")
+    add_test(Bench if often else EachAlone, f"test_{each}_writes_its_ratios", Benchmarks.check_alone, each)
 for each in ("overhead", "checkpoint", "gpt", "images", "metrics"):
-    add_test(f"test_{each}_writes_the_ratios_to_its_peers", Bench.check_with_peers, each)
+    often = each in ("overhead", "gpt")
+    add_test(Bench if often else EachAlone, f"test_{each}_writes_the_ratios_to_its_peers", Benchmarks.check_with_peers, each)
 
 
 if __name__ == "__main__":

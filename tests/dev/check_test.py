@@ -56,8 +56,17 @@ class Calls(ScriptTest):
     def test_a_list_of_the_tests_has_no_summary(self):
         status, said = self.dev("check", "-N")
         self.assertEqual(status, 0, said)
-        self.assertEqual(self.calls.read_text().splitlines()[-1], "ctest --preset release -N")
+        self.assertEqual(self.calls.read_text().splitlines()[-1], "ctest --preset release -N -LE nightly")
         self.assertNotIn("passed", said)
+
+    def test_nightly_tests_run_where_they_are_asked_for(self):
+        for words, given in (([], "-LE nightly"), (["--nightly"], ""), (["--label", "nightly"], "-L nightly"),
+                             (["--label=unit"], "-L unit -LE nightly"), (["-R", "bench"], "-R bench"),
+                             (["-LE", "slurm"], "-LE slurm|nightly"), (["--nightly", "-LE", "slurm"], "-LE slurm"),
+                             (["-LE", "slurm", "-R", "bench"], "-R bench -LE slurm")):
+            status, said = self.dev("check", "-N", *words)
+            self.assertEqual(status, 0, said)
+            self.assertEqual(self.calls.read_text().splitlines()[-1], f"ctest --preset release -N {given}".strip())
 
     def test_what_tests_need_is_installed_where_it_is_root(self):
         self.program("dpkg-query", ALL_INSTALLED.replace("-*|", "clang-14|iproute2|munge|slurmctld|slurmd|-*|"))

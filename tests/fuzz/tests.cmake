@@ -1,17 +1,35 @@
-# A short run of each fuzz target, from its seeds; `./dev fuzz` runs them for longer. They are built by clang in a tree
-# of their own (preset `fuzz`), because libFuzzer does not come with gcc.
+# What the fuzz targets say of any input, of their seeds and of fixed changes to them, in this build.
+set(fuzz_targets checkpoint exported tokenizer yaml)
+add_executable(fuzz_seeds fuzz/fuzz_seeds.cpp)
+add_executable(replay_checkpoint fuzz/replay.cpp fuzz/fuzz_checkpoint.cpp fuzz/forge.cpp)
+foreach(target IN LISTS fuzz_targets)
+  if(NOT TARGET replay_${target})
+    add_executable(replay_${target} fuzz/replay.cpp fuzz/fuzz_${target}.cpp)
+  endif()
+  add_test(NAME fuzz.replayed_${target} COMMAND replay_${target} "${CMAKE_CURRENT_BINARY_DIR}/fuzz_seeds/${target}")
+  set_tests_properties(fuzz.replayed_${target} PROPERTIES LABELS fuzz FIXTURES_REQUIRED fuzz_seeds TIMEOUT 120)
+endforeach()
+foreach(program fuzz_seeds replay_checkpoint replay_exported replay_tokenizer replay_yaml)
+  target_link_libraries(${program} PRIVATE levin_test_options PkgConfig::xxhash ZLIB::ZLIB)
+  target_precompile_headers(${program} REUSE_FROM levin_test_module_pch)
+endforeach()
+add_test(NAME fuzz.seeds COMMAND fuzz_seeds "${CMAKE_CURRENT_BINARY_DIR}/fuzz_seeds")
+set_tests_properties(fuzz.seeds PROPERTIES LABELS fuzz FIXTURES_SETUP fuzz_seeds TIMEOUT 60)
+
+# A short run of each target under libFuzzer and the sanitizers; `./dev fuzz` runs them for longer. They are built by
+# clang in a tree of their own (preset `fuzz`), because libFuzzer does not come with gcc, and that takes minutes.
 if(LEVIN_SANITIZE)
   return()  # the targets bring their own sanitizers: once is enough
 endif()
 set(fuzz_script "${CMAKE_CURRENT_LIST_DIR}/run_fuzz.py")
+set(fuzz_tests fuzz.build)
 add_test(NAME fuzz.build COMMAND Python3::Interpreter -B "${fuzz_script}" build --torch "${LEVIN_TORCH_ROOT}")
 set_tests_properties(fuzz.build PROPERTIES FIXTURES_SETUP fuzz_targets TIMEOUT 1200 COST 100)
-foreach(target checkpoint exported tokenizer yaml)
+foreach(target IN LISTS fuzz_targets)
   add_test(NAME fuzz.${target} COMMAND Python3::Interpreter -B "${fuzz_script}" run ${target} 12 --fresh)
   add_test(NAME fuzz.${target}_finds_what_is_planted COMMAND Python3::Interpreter -B "${fuzz_script}" planted ${target})
   set_tests_properties(fuzz.${target} fuzz.${target}_finds_what_is_planted PROPERTIES FIXTURES_REQUIRED fuzz_targets
     TIMEOUT 200)
+  list(APPEND fuzz_tests fuzz.${target} fuzz.${target}_finds_what_is_planted)
 endforeach()
-set_tests_properties(fuzz.build fuzz.checkpoint fuzz.exported fuzz.tokenizer fuzz.yaml
-  fuzz.checkpoint_finds_what_is_planted fuzz.exported_finds_what_is_planted fuzz.tokenizer_finds_what_is_planted
-  fuzz.yaml_finds_what_is_planted PROPERTIES LABELS fuzz SKIP_RETURN_CODE 77)
+set_tests_properties(${fuzz_tests} PROPERTIES LABELS "fuzz;nightly" SKIP_RETURN_CODE 77)

@@ -139,10 +139,14 @@ TEST(Optimizer, UpdatesBfloat16AndFloat32Together) {
   }
 }
 
-// Tensors that are long enough for vectorised kernels, with the same gradients in float64.
+// Tensors that are long enough for vectorised kernels, with the same gradients in float64. In float16 the fused kernels
+// alone, which compute in float32: the others lose squares and epsilons to its range, as PyTorch's do. Not Muon, whose
+// iterations are in bfloat16 for either.
 TEST(Optimizer, UpdatesLongTensorsInReducedPrecisionAsInDouble) {
   std::vector<std::pair<std::string, nlohmann::json>> settings;
-  for (const auto& name : batched()) settings.push_back({name, {{"lr", 0.1}}});
+  for (const auto& name : batched()) {
+    if (name != "Muon") settings.push_back({name, {{"lr", 0.1}}});
+  }
   settings.push_back({"SGD", {{"lr", 0.1}, {"momentum", 0.9}, {"nesterov", true}, {"weight_decay", 0.1}}});
   settings.push_back({"SGD", {{"lr", 0.1}, {"momentum", 0.9}, {"dampening", 0.5}, {"maximize", true}}});
   settings.push_back({"Adam", {{"lr", 0.1}, {"amsgrad", true}, {"weight_decay", 0.1}}});
@@ -150,6 +154,8 @@ TEST(Optimizer, UpdatesLongTensorsInReducedPrecisionAsInDouble) {
   settings.push_back({"RMSprop", {{"lr", 0.1}, {"momentum", 0.5}, {"centered", true}}});
   for (const auto& [type, tolerance] : {std::pair{at::kBFloat16, 0.03}, std::pair{at::kHalf, 0.004}}) {
     for (const auto& [name, init_args] : settings) {
+      const bool is_fused = name == "SGD" || name == "Adam" || name == "AdamW" || name == "Adagrad";
+      if (type == at::kHalf && !is_fused) continue;
       for (const bool recordable : {false, true}) {
         std::vector<at::Tensor> reduced, doubles;
         for (const int64_t rows : {1, 3, 7}) {
