@@ -81,7 +81,8 @@ class Optimizer {
   // ---- updates that are recorded and replayed (TrainerOptions::record_steps) ----------------------------------------
   /// Whether an update may be captured: everything that changes between updates is read from tensors on the device.
   [[nodiscard]] virtual bool is_recordable() const { return false; }
-  /// From the next step on the learning rates are read from tensors, on a GPU in float32. Requires is_recordable().
+  /// From the next step on the learning rates are read from tensors, on a GPU in the precision of its kernels. Requires
+  /// is_recordable().
   virtual void make_recordable() {}
   /// Writes the groups' learning rates into those tensors. Called before an update is captured or replayed.
   virtual void send_learning_rates() {}

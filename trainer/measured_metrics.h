@@ -30,7 +30,8 @@ class Trainer;
                                               const std::string& metric);
 
 /// In on_sanity_check_end: what is wrong with a monitored metric that the sanity check should have logged; "" if it
-/// has, or if training may log it. Metrics whose names begin with "val" are expected of validations.
+/// has, or if training may log it. Metrics with val, valid, validation, eval or dev in their names are expected of
+/// validations; of others that differ by a few letters from a logged one it warns.
 [[nodiscard]] std::string missed_by_sanity_check(const Trainer& trainer, const std::string& who,
                                                  const std::string& metric);
 

@@ -180,14 +180,6 @@ std::shared_ptr<Metric> MetricStore::object_of(const Slot& slot) {
               "of the step.");
 }
 
-std::vector<std::shared_ptr<Metric>> MetricStore::objects() const {
-  std::vector<std::shared_ptr<Metric>> all;
-  for (const Slot& slot : slots_) {
-    if (auto object = slot.object.lock()) all.push_back(std::move(object));
-  }
-  return all;
-}
-
 double MetricStore::number_of(const Slot& slot, const at::Tensor& value) {
   if (value.numel() != 1) {
     throw Error(about(slot.name, slot.hook) + ": " + object_of(slot)->name() + " gives " +

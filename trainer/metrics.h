@@ -112,8 +112,6 @@ class MetricStore {
   /// What was logged since the last reset. A value that was on a device is a number afterwards; a device value that
   /// follows is added to it there.
   [[nodiscard]] State state() const;
-  /// The logged metrics that accumulate by themselves, as far as they still exist.
-  [[nodiscard]] std::vector<std::shared_ptr<metrics::Metric>> objects() const;
   /// Resets the sums, but not which metrics were logged.
   void drop_totals();
   void load_state(const State& saved);

@@ -118,7 +118,8 @@ class Trainer {
   /// Why the run ends early; "" if no stop was requested.
   [[nodiscard]] const std::string& stop_reason() const;
   [[nodiscard]] bool should_stop() const;
-  /// Ends the run after this batch, once min_epochs and min_steps are met.
+  /// Ends the run after this batch, once min_epochs and min_steps are met. May be called on another thread while a fit
+  /// runs; the first request's reason counts.
   void request_stop(const std::string& reason);
   /// Skips the running batch: its training_step is not called. For on_train_batch_start.
   void skip_batch();

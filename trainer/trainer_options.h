@@ -283,10 +283,9 @@ struct TrainerOptions {
                 "true, false or warn"),
         field("auto_requeue", &O::auto_requeue,
               "in a Slurm job: SIGUSR1 saves and requeues the job, and a requeued job continues"),
-        field(
-            "nonfinite_loss", &O::nonfinite_loss,
-            "a loss that is nan or inf: stop before the update, skip the update, roll back to the last checkpoint, or "
-            "ignore"),
+        field("nonfinite_loss", &O::nonfinite_loss,
+              "a loss or a gradient that is nan or inf: stop before the update, skip the update, roll back to the last "
+              "checkpoint, or ignore"),
         field("deterministic", &O::deterministic, "true: only deterministic algorithms; warn: warn where there is none")
             .check(
                 [](const std::variant<bool, std::string>& v) {

@@ -4,8 +4,8 @@
 //   if (trials.try_batch_size(64, 3) == TrialRuns::Outcome::fits) …
 //
 // Its destructor restores the run bit for bit: weights and buffers, gradients, optimizers, random numbers, the loss
-// scale, metric objects, logged metrics, counters and the loader's batch size. Meanwhile no callback is called, nothing is logged, and losses
-// that are not finite are ignored.
+// scale, metric objects, logged metrics, counters and the loader's batch size. Meanwhile no callback is called, nothing
+// is logged, and losses that are not finite are ignored.
 #pragma once
 
 #include <cstdint>

@@ -142,7 +142,7 @@ TopLine rates_line(const RunRecord& run) {
   if (!std::isnan(run.samples_per_second)) add(line, grouped(run.samples_per_second) + " samples/s");
   if (run.skipped_steps > 0) add(line, count_of(run.skipped_steps, "skipped step"), TopStyle::bad);
   if (run.nonfinite_losses > 0)
-    add(line, count_of(run.nonfinite_losses, "loss", "losses") + " not finite", TopStyle::bad);
+    add(line, count_of(run.nonfinite_losses, "loss or gradient", "losses or gradients") + " not finite", TopStyle::bad);
   if (!run.monitor.empty() && !std::isnan(run.monitor_best)) {
     add(line, "best " + run.monitor + " " + short_number(run.monitor_best), TopStyle::good);
   }

@@ -240,8 +240,9 @@ class Health {
     const std::string text =
         grouped_number(record_.skipped_steps) + " of " + grouped_number(record_.step) + " steps were skipped" +
         (record_.skipped_steps > 0 ? " (" + percent(share) + ")" : "") +
-        (record_.nonfinite_losses > 0 ? "; " + count_of(record_.nonfinite_losses, "loss", "losses") + " not finite"
-                                      : "") +
+        (record_.nonfinite_losses > 0
+             ? "; " + count_of(record_.nonfinite_losses, "loss or gradient", "losses or gradients") + " not finite"
+             : "") +
         ".";
     const HealthLevel level = share > 0.1                                    ? HealthLevel::bad
                               : share > 0.01 || record_.nonfinite_losses > 0 ? HealthLevel::watch

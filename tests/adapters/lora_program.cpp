@@ -23,6 +23,7 @@
 #include "levin/checkpoint/safetensors.h"
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/core/main_guard.h"
+#include "levin/core/process_end.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/models/exported/exported_program.h"
 #include "levin/models/huggingface_classifier.h"
@@ -186,5 +187,6 @@ int run(const std::vector<std::string>& all) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  levin::leave_static_objects();
   return levin::main_guard([&] { return run({argv + 1, argv + argc}); });
 }

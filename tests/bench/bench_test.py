@@ -276,10 +276,10 @@ def add_test(case, name, check, bench):
 
 
 for each in OWN:
-    often = each in ("overhead", "startup", "recorded", "token_batches")
+    often = each in ("overhead", "startup")
     add_test(Bench if often else EachAlone, f"test_{each}_writes_its_ratios", Benchmarks.check_alone, each)
 for each in ("overhead", "checkpoint", "gpt", "images", "metrics"):
-    often = each in ("overhead", "gpt")
+    often = each == "overhead"
     add_test(Bench if often else EachAlone, f"test_{each}_writes_the_ratios_to_its_peers", Benchmarks.check_with_peers, each)
 
 

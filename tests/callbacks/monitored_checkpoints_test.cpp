@@ -7,6 +7,7 @@
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/model_checkpoint.h"
 #include "levin/checkpoint/checkpoint_file.h"
+#include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
 
@@ -169,6 +170,38 @@ TEST(MonitoredCheckpoint, TheSanityCheckFindsAWrongMonitorBeforeTraining) {
   EXPECT_TRUE(has(error, "ModelCheckpoint: metric \"val_los\" was not logged by the validation of the sanity check"))
       << error;
   EXPECT_TRUE(has(error, "Logged: val_loss. Did you mean \"val_loss\"?")) << error;
+}
+
+// Of other names a validation is not expected to log the metric: training may.
+TEST(MonitoredCheckpoint, TheSanityCheckExpectsWhatIsNamedAfterAValidation) {
+  for (const std::string monitor : {"acc_val", "Val_Loss", "loss/valid", "eval-f1", "validation_loss", "dev.acc"}) {
+    TinyModule module;
+    module.on_training_step = [](int64_t) { ADD_FAILURE() << "trained"; };
+    const TemporaryFolder folder;
+    Trainer trainer(quiet(1, {ModelCheckpoint({.dirpath = folder.path(), .monitor = monitor})}));
+    const std::string error = error_of([&] { trainer.fit(module, tiny_loader(8), tiny_loader(8)); });
+    EXPECT_TRUE(has(error, "was not logged by the validation of the sanity check")) << monitor << ": " << error;
+  }
+}
+
+TEST(MonitoredCheckpoint, TheSanityCheckWarnsOfANameThatIsLikeOneOfValidation) {
+  const CapturedConsole console;
+  Scripted module;
+  module.values = {0.9};
+  const TemporaryFolder folder;
+  Trainer trainer(quiet(1, {ModelCheckpoint({.dirpath = folder.path(), .monitor = "train_loss"})}));
+  EXPECT_EQ(error_of([&] { trainer.fit(module, tiny_loader(8), tiny_loader(8)); }), "");
+  EXPECT_FALSE(console.has("sanity check")) << console.text();
+
+  TinyModule other;
+  const TemporaryFolder place;
+  Trainer second(quiet(1, {ModelCheckpoint({.dirpath = place.path(), .monitor = "al_loss"})}));
+  const std::string error = error_of([&] { second.fit(other, tiny_loader(8), tiny_loader(8)); });
+  EXPECT_TRUE(has(error, "never logged by epoch 0")) << error;
+  EXPECT_TRUE(
+      console.has("metric \"al_loss\" was not logged by the validation of the sanity check. Logged: val_loss. "
+                  "Did you mean \"val_loss\"?"))
+      << console.text();
 }
 
 }  // namespace

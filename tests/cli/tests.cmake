@@ -3,48 +3,35 @@ levin_test(cli FILES
   cli/builtins_test.cpp
   cli/help_text_test.cpp
   cli/hostile_yaml_test.cpp
+  cli/loss_trend_test.cpp
   cli/merge_test.cpp
+  cli/metrics_reader_test.cpp
   cli/old_options_test.cpp
+  cli/report_parts_test.cpp
   cli/round_trip_test.cpp
   cli/run_config_test.cpp
+  cli/run_folder_test.cpp
+  cli/run_list_test.cpp
   cli/step_model_test.cpp
-  cli/trainer_help_test.cpp
   cli/submit_test.cpp
   cli/top_view_test.cpp
+  cli/trainer_help_test.cpp
   cli/yaml_file_test.cpp)
 
-levin_test(runs FILES
-  cli/loss_trend_test.cpp
-  cli/metrics_reader_test.cpp
-  cli/report_parts_test.cpp
-  cli/run_folder_test.cpp
-  cli/run_list_test.cpp)
-
 if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models of examples/
-  levin_test(checkpoint_tool TORCH FILES
-    cli/checkpoint_tool_test.cpp)
-  add_dependencies(checkpoint_tool_test levin_tool)
-  levin_test(mistakes FILES
+  levin_test(cli_tool TORCH FILES
+    cli/checkpoint_tool_test.cpp
+    cli/convert_test.cpp
+    cli/export_model_test.cpp
+    cli/hostile_program_test.cpp
     cli/mistakes_test.cpp
-    cli/predict_output_test.cpp
-    cli/unused_folders_test.cpp)
-  add_dependencies(mistakes_test levin_tool)
-  levin_test(convert FILES
-    cli/convert_test.cpp)
-  add_dependencies(convert_test levin_tool)
-  levin_test(export_model FILES
-    cli/export_model_test.cpp)
-  add_dependencies(export_model_test levin_tool)
-  levin_test(plan_cluster FILES
-    cli/plan_cluster_test.cpp)
-  add_dependencies(plan_cluster_test levin_tool)
-  levin_test(plan_memory FILES
+    cli/plan_cluster_test.cpp
     cli/plan_devices_test.cpp
-    cli/plan_memory_test.cpp)
-  add_dependencies(plan_memory_test levin_tool)
-  levin_test(tune FILES
-    cli/tune_test.cpp)
-  add_dependencies(tune_test levin_tool)
+    cli/plan_memory_test.cpp
+    cli/predict_output_test.cpp
+    cli/tune_test.cpp
+    cli/unused_folders_test.cpp)
+  add_dependencies(cli_tool_test levin_tool)
   add_test(NAME cli.submit_names
     COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/cli/submit_names_test.py" $<TARGET_FILE:levin_tool>)
   set_tests_properties(cli.submit_names PROPERTIES LABELS examples TIMEOUT 300)
@@ -53,12 +40,6 @@ if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models o
       COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/cli/${part}_test.py" $<TARGET_FILE:levin_tool>)
     set_tests_properties(cli.${part} PROPERTIES LABELS examples TIMEOUT 600)
   endforeach()
-endif()
-
-if(LEVIN_BUILD_TOOL)
-  levin_test(hostile_program FILES
-    cli/hostile_program_test.cpp)
-  add_dependencies(hostile_program_test levin_tool)
 endif()
 
 if(LEVIN_BUILD_TOOL)  # in a real terminal

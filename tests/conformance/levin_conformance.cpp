@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "conformance/scenario.h"
+#include "levin/core/process_end.h"
 #include "levin/loggers/csv_logger.h"
 
 namespace conformance {
@@ -157,6 +158,7 @@ Json run_phase(const Json& scenario, const Json& phase, const fs::path& folder) 
 }  // namespace conformance
 
 int main(int argc, char** argv) {
+  levin::leave_static_objects();
   using namespace conformance;
   if (argc != 3) {
     std::cerr << "usage: levin_conformance SCENARIO.json OUT.json\n";

@@ -16,7 +16,11 @@ if(LEVIN_BUILD_EXAMPLES AND LEVIN_BUILD_TOOL)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${page}")
     add_test(NAME docs.figures.${page} COMMAND Python3::Interpreter -B "${docs_figures}"
       --bin "${PROJECT_BINARY_DIR}/bin" --source "${PROJECT_SOURCE_DIR}" ${page})
+    # Those of articles repeat at length what tests of the examples run.
     set_tests_properties(docs.figures.${page} PROPERTIES LABELS docs TIMEOUT 300)
+    if(page MATCHES "^docs/articles/")
+      set_tests_properties(docs.figures.${page} PROPERTIES LABELS "docs;nightly")
+    endif()
   endforeach()
 endif()
 

@@ -24,11 +24,7 @@ set_tests_properties(examples.serve PROPERTIES LABELS examples TIMEOUT 300 COST 
 levin_test(examples TORCH LIBS levin_models FILES
   examples/encoder_test.cpp
   examples/gpt_test.cpp
+  examples/memory_plan_test.cpp
   examples/resnet_test.cpp
   examples/thousand_layers_test.cpp)
-target_include_directories(examples_test PRIVATE "${PROJECT_SOURCE_DIR}/examples")
-
-# The planner's predictions beside real steps of these models.
-levin_test(memory_plan TORCH LIBS levin_models FILES
-  examples/memory_plan_test.cpp)
-target_include_directories(memory_plan_test PRIVATE "${PROJECT_SOURCE_DIR}/examples" "${PROJECT_SOURCE_DIR}/bench")
+target_include_directories(examples_test PRIVATE "${PROJECT_SOURCE_DIR}/examples" "${PROJECT_SOURCE_DIR}/bench")

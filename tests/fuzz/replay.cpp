@@ -1,5 +1,5 @@
-// Stands for libFuzzer in the build of all tests: runs a target over the files of a folder, each as it is, cut short, and
-// with bytes changed. The changes are the same in every run. Whatever ends the process is a finding.
+// Takes the place of libFuzzer in the build of all tests: runs a target over the files of a folder, each as it is, cut
+// short, and with bytes changed. The changes are the same in every run. Whatever ends the process is a finding.
 //
 //   replay_yaml FOLDER
 #include <algorithm>

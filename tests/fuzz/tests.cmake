@@ -1,4 +1,4 @@
-# What the fuzz targets say of any input, of their seeds and of fixed changes to them, in this build.
+# The fuzz targets on their seeds and on fixed changes to them, in this build.
 set(fuzz_targets checkpoint exported tokenizer yaml)
 add_executable(fuzz_seeds fuzz/fuzz_seeds.cpp)
 add_executable(replay_checkpoint fuzz/replay.cpp fuzz/fuzz_checkpoint.cpp fuzz/forge.cpp)

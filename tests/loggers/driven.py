@@ -101,8 +101,8 @@ class LoggerTest(unittest.TestCase):
         self.addCleanup(logger.close)
         return logger
 
-    def start(self, words, **more):
-        """A program that ends with the test."""
+    def start(self, words, cleanup=None, **more):
+        """A program that ends with the test, or with what `cleanup` belongs to."""
         log = open(self.folder / f"log-{free_port()}", "w+")
         process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, **more)
         process.log = log
@@ -115,7 +115,7 @@ class LoggerTest(unittest.TestCase):
             process.wait()
             log.close()
 
-        self.addCleanup(stop)
+        (cleanup or self.addCleanup)(stop)
         process.stop = stop
         return process
 

@@ -13,6 +13,7 @@
 
 #include "levin/core/error.h"
 #include "levin/core/main_guard.h"
+#include "levin/core/process_end.h"
 #include "levin/loggers/histogram.h"
 #include "levin/loggers/image.h"
 #include "levin/loggers/json_lines_logger.h"
@@ -114,6 +115,7 @@ void log_for_ever(const std::string& kind, const std::string& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  levin::leave_static_objects();
   return levin::main_guard([&] {
     const std::string what = argc > 2 ? argv[1] : "";
     if (what == "tensorboard") return write_everything(argv[2]);

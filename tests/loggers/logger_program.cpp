@@ -10,6 +10,7 @@
 #include <string>
 
 #include "levin/core/main_guard.h"
+#include "levin/core/process_end.h"
 #include "levin/core/registry.h"
 #include "levin/core/write_errors.h"
 #include "levin/loggers/logger.h"
@@ -140,5 +141,6 @@ int send(char** words) {
 }  // namespace
 
 int main(int count, char** words) {
+  levin::leave_static_objects();
   return levin::main_guard([&] { return std::string(words[1]) == "send" ? send(words) : drive(count, words); });
 }

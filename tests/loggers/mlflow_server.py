@@ -1,11 +1,13 @@
 """A real MLflow server, which tests start and kill, and what it has stored."""
 
 import os
-import signal
 import subprocess
 import sys
+import tempfile
+import unittest
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 from driven import HOME, LoggerTest, free_port, until
 
@@ -26,21 +28,35 @@ START = 180
 
 
 class MlflowTest(LoggerTest):
+    shared = None  # (port, process) of the server of all tests that do not stop theirs
+
     def setUp(self):
         super().setUp()
+        self.experiment = "tests"
         self.port = free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
         self.server = None
 
-    def server_words(self, *more):
-        store = self.folder / "store"
+    def share_server(self):
+        """In it each test has an experiment of its own."""
+        self.experiment = self.id()
+        if MlflowTest.shared is None:
+            folder = tempfile.TemporaryDirectory()
+            unittest.addModuleCleanup(folder.cleanup)
+            self.start_server(folder=Path(folder.name), cleanup=unittest.addModuleCleanup)
+            MlflowTest.shared = self.port, self.server
+        self.port, self.server = MlflowTest.shared
+        self.uri = f"http://127.0.0.1:{self.port}"
+
+    def server_words(self, *more, folder=None):
+        store = (folder or self.folder) / "store"
         store.mkdir(exist_ok=True)
         return [PYTHON, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
                 "--backend-store-uri", f"sqlite:///{store}/mlflow.db", "--artifacts-destination", str(store / "files"),
                 *more]
 
-    def start_server(self, *more, env=None):
-        self.server = self.start(self.server_words(*more), cwd=self.folder, env={
+    def start_server(self, *more, env=None, folder=None, cleanup=None):
+        self.server = self.start(self.server_words(*more, folder=folder), cleanup, cwd=folder or self.folder, env={
             **os.environ, "PYTHONPATH": str(PACKAGES), "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true",
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # workers that it does not need for tracking
             **(env or {})})
@@ -62,7 +78,7 @@ class MlflowTest(LoggerTest):
         self.server.stop()
 
     def logger(self, resume=False, env=None, **options):
-        options = {"tracking_uri": self.uri, "experiment_name": "tests", "timeout": "20s", **options}
+        options = {"tracking_uri": self.uri, "experiment_name": self.experiment, "timeout": "20s", **options}
         return self.driven("MLFlowLogger", options, resume, env={"NO_PROXY": "127.0.0.1", **(env or {})})
 
     def client(self):
@@ -73,7 +89,7 @@ class MlflowTest(LoggerTest):
 
     def runs(self, client=None):
         client = client or self.client()
-        experiment = client.get_experiment_by_name("tests")
+        experiment = client.get_experiment_by_name(self.experiment)
         return client.search_runs([experiment.experiment_id]) if experiment else []
 
     def run_folder(self, number=0):

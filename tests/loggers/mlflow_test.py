@@ -18,10 +18,10 @@ from mlflow_server import MlflowTest, missing
 
 
 class Whole(MlflowTest):
-    """One server for what a run sends."""
+    """What a run sends."""
 
     def test_a_run_reaches_the_server_with_all_that_it_has_logged(self):
-        self.start_server()
+        self.share_server()
         checkpoint = self.folder / "epoch=0.ckpt"
         checkpoint.write_bytes(bytes(range(256)) * 5000)
         (self.folder / "config.yaml").write_text("a: 1\n")
@@ -143,7 +143,7 @@ class Down(MlflowTest):
                          ("FINISHED", {"lr": "0.5"}, 4.3))
 
     def test_a_killed_process_loses_nothing_and_sends_nothing_twice(self):
-        self.start_server()
+        self.share_server()
         client = self.client()
         logger = self.logger()
         logger("own")
@@ -253,7 +253,7 @@ class ProxyTest(MlflowTest):
 
 class Between(ProxyTest):
     def test_a_slow_or_overloaded_server_gets_every_value(self):
-        self.start_server()
+        self.share_server()
         seen = {"slow": 0, "busy": 0}
 
         def action(path, _):
@@ -279,7 +279,7 @@ class Between(ProxyTest):
         self.assertEqual(sorted(m.step for m in client.get_metric_history(run.info.run_id, "metric_5")), list(range(50)))
 
     def test_what_the_server_refuses_is_reported_once_and_the_rest_arrives(self):
-        self.start_server()
+        self.share_server()
 
         def action(path, body):
             if "log-batch" in path and b'"poison"' in body:
@@ -326,7 +326,7 @@ class Credentials(ProxyTest):
                           (401, {"WWW-Authenticate": "Basic"}, "You are not authenticated."))
 
     def test_wrong_credentials_stop_the_sending_and_right_ones_send_it_later(self):
-        self.start_server()
+        self.share_server()
         self.guard, uri = self.guarded()
         wrong = {"MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": "wrong-password-34"}
         logger = self.logger(tracking_uri=uri, env=wrong)

@@ -1,9 +1,3 @@
-levin_test(huggingface TORCH FILES
-  models/huggingface_config_test.cpp
-  models/huggingface_models_test.cpp
-  models/huggingface_runs_test.cpp
-  models/huggingface_save_test.cpp)
-
 # Beside Hugging Face's transformers. Skipped, with the reason, where its packages are missing.
 add_executable(huggingface_program models/huggingface_program.cpp)
 target_link_libraries(huggingface_program PRIVATE levin_test_options)
@@ -13,12 +7,19 @@ add_test(NAME models.huggingface_peers COMMAND Python3::Interpreter -B
 set_tests_properties(models.huggingface_peers PROPERTIES LABELS peers TIMEOUT 300 COST 40 SKIP_RETURN_CODE 77)
 
 levin_test(models TORCH FILES
+  models/compiled_file_test.cpp
   models/damaged_program_test.cpp
   models/exported_model_test.cpp
   models/exported_placement_test.cpp
   models/exported_program_test.cpp
   models/exported_recompute_test.cpp
-  models/number_operators_test.cpp)
+  models/huggingface_config_test.cpp
+  models/huggingface_models_test.cpp
+  models/huggingface_runs_test.cpp
+  models/huggingface_save_test.cpp
+  models/number_operators_test.cpp
+  models/onnx_export_test.cpp
+  models/onnx_file_test.cpp)
 target_link_libraries(models_test PRIVATE ZLIB::ZLIB)
 
 # Programs of torch.export, against Python's numbers where PyTorch for Python is installed.
@@ -31,19 +32,12 @@ if(LEVIN_BUILD_TOOL)
   set_tests_properties(models.exported_peers PROPERTIES LABELS multi_process TIMEOUT 900 COST 60 SKIP_RETURN_CODE 77)
 endif()
 
-levin_test(compiled FILES
-  models/compiled_file_test.cpp)
-
 # Modules compiled by PyTorch for Python, beside its eager losses. Skipped, with the reason, where there is none.
 if(TARGET levin_tool)
   add_test(NAME models.compiled_step COMMAND Python3::Interpreter -B
     "${CMAKE_CURRENT_LIST_DIR}/compiled_step_test.py" "${PROJECT_BINARY_DIR}/bin/levin")
   set_tests_properties(models.compiled_step PROPERTIES LABELS peers TIMEOUT 600 COST 60 SKIP_RETURN_CODE 77)
 endif()
-
-levin_test(onnx TORCH FILES
-  models/onnx_export_test.cpp
-  models/onnx_file_test.cpp)
 
 # Graphs of ONNX, beside onnxruntime. Skipped, with the reason, where its packages are missing.
 add_executable(onnx_program models/onnx_program.cpp models/onnx_layer_cases.cpp models/onnx_operator_cases.cpp)

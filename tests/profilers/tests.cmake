@@ -1,12 +1,10 @@
 levin_test(profilers TORCH FILES
   profilers/flop_counter_test.cpp
+  profilers/memory_test.cpp
   profilers/nvtx_profiler_test.cpp
   profilers/simple_profiler_test.cpp
   profilers/time_split_test.cpp
   profilers/trace_profiler_test.cpp)
-
-levin_test(memory TORCH FILES
-  profilers/memory_test.cpp)
 
 # Stands in for NVIDIA's libraries, where there are none: NVTX by its path, NVML and the driver by their names.
 add_library(levin_stand_in_nvidia SHARED support/stand_in_nvidia.cpp)

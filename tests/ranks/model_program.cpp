@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "levin/core/process_end.h"
 #include "levin/levin.h"
 #include "ranks/gan.h"
 #include "ranks/words.h"
@@ -361,6 +362,7 @@ void train(const Words& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  levin::leave_static_objects();
   try {
     torch::set_default_dtype(caffe2::TypeMeta::Make<double>());
     train(Words({argv + 1, argv + argc}));

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "levin/core/process_end.h"
 #include "levin/levin.h"
 #include "levin/strategies/launch/launcher.h"
 #include "ranks/count_reductions.h"
@@ -382,6 +383,7 @@ void train(const Words& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  levin::leave_static_objects();
   try {
     std::vector<std::vector<std::string>> runs(1);
     for (const std::string& word : levin::take_init_method({argv + 1, argv + argc})) {

@@ -11,15 +11,11 @@ levin_test(strategies FILES
 
 levin_test(step_tape TORCH FILES
   strategies/step_tape_test.cpp)
-levin_test(rank_messages LABEL multi_process FILES
-  strategies/rank_messages_test.cpp)
 levin_test(shm_backend LABEL multi_process FILES
   strategies/hosts_backend_test.cpp
+  strategies/rank_messages_test.cpp
   strategies/shm_backend_test.cpp
   strategies/shm_faults_test.cpp)
-
-levin_test(spilled_memory TORCH LIBS levin_io_faults FILES
-  strategies/spilled_memory_test.cpp)
 
 add_executable(freed_memory_program strategies/freed_memory_program.cpp)
 target_link_libraries(freed_memory_program PRIVATE levin_test_options)

@@ -25,7 +25,7 @@ function(levin_suites name program list label seconds)
         string(APPEND text "add_test([[${name}.${suite}]] [[${program}]] [[--gtest_filter=${suite}.*]])\n"
           "set_tests_properties([[${name}.${suite}]] PROPERTIES LABELS ${label} TIMEOUT ${seconds}")
         if(NOT label STREQUAL "cuda")
-          string(APPEND text " ENVIRONMENT [[CUDA_VISIBLE_DEVICES=;OMP_NUM_THREADS=2]]")
+          string(APPEND text " ENVIRONMENT [[CUDA_VISIBLE_DEVICES=;OMP_NUM_THREADS=2;GOMP_SPINCOUNT=0]]")
         endif()
         # How GoogleTest's output ends where every test was skipped; a suite that has failed ends otherwise.
         string(APPEND text

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "levin/core/process_end.h"
+
 namespace {
 
 // Seeds the CPU's generator before each test (a GPU may not be touched before Levin's component is opened), so that a
@@ -34,6 +36,7 @@ class SeedListener : public testing::EmptyTestEventListener {
 }  // namespace
 
 int main(int argc, char** argv) {
+  levin::leave_static_objects();
   setenv("OMP_NUM_THREADS", "2", /*overwrite=*/0);
   testing::InitGoogleTest(&argc, argv);
   const char* seed = std::getenv("LEVIN_TEST_SEED");

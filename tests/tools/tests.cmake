@@ -13,5 +13,5 @@ if(LEVIN_BUILD_TOOL)
   set_tests_properties(tools.gpu_check_calls PROPERTIES LABELS dev TIMEOUT 300)
   add_test(NAME tools.gpu_options COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/gpu_options_test.py"
     "${PROJECT_SOURCE_DIR}" "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
-  set_tests_properties(tools.gpu_options PROPERTIES LABELS dev TIMEOUT 300)
+  set_tests_properties(tools.gpu_options PROPERTIES LABELS "dev;nightly" TIMEOUT 300)
 endif()

@@ -105,16 +105,16 @@ TEST(NonFiniteLoss, SkipGivesUpTheUpdateOfAnOptimizerWithAClosure) {
   EXPECT_TRUE(torch::equal(module.layer->weight, without.layer->weight));
 }
 
-// What its hook after each batch heard.
-struct Hearing : TinyModule {
+// Notes what its hook after each batch is given.
+struct Noting : TinyModule {
   void on_train_batch_end(const at::Tensor& loss, const Batch&, int64_t) override {
-    heard += !loss.defined() ? "none " : std::isfinite(loss.item().toDouble()) ? "finite " : "nan ";
+    seen += !loss.defined() ? "none " : std::isfinite(loss.item().toDouble()) ? "finite " : "nan ";
   }
-  std::string heard;
+  std::string seen;
 };
 
 // In two epochs, with a nan in the fifth of six batches.
-std::string heard_losses(Hearing& module, const std::function<void(TrainerOptions&)>& change) {
+std::string losses_in_the_hook(Noting& module, const std::function<void(TrainerOptions&)>& change) {
   const CapturedConsole console;
   TrainerOptions options = quiet(2, {});
   options.nonfinite_loss = NonFiniteLoss::skip;
@@ -122,19 +122,19 @@ std::string heard_losses(Hearing& module, const std::function<void(TrainerOption
   at::Tensor inputs = torch::arange(24 * 4).view({24, 4}).to(at::kFloat) / 96;
   inputs[17].fill_(NAN);  // in batch 4
   const auto loader = std::make_shared<TensorLoader>(std::vector<at::Tensor>{inputs, torch::ones({24, 1})}, 4);
-  return error_of([&] { Trainer(options).fit(module, loader); }) + module.heard;
+  return error_of([&] { Trainer(options).fit(module, loader); }) + module.seen;
 }
 
 TEST(NonFiniteLoss, IsHandedToTheHookAfterItsBatchInEveryWayOfComputingIt) {
   const std::string epoch = "finite finite finite finite nan finite ", expected = epoch + epoch;
-  Hearing plain, accumulating, cut, fitting, recorded, search;
+  Noting plain, accumulating, cut, fitting, recorded, search;
   search.make_optimizers = [](TinyModule& m) { return OptimizerConfig(LBFGS(m.parameters(), {.max_iter = 3})); };
-  EXPECT_EQ(heard_losses(plain, [](TrainerOptions&) {}), expected);
-  EXPECT_EQ(heard_losses(accumulating, [](TrainerOptions& o) { o.accumulate_grad_batches = 2; }), expected);
-  EXPECT_EQ(heard_losses(cut, [](TrainerOptions& o) { o.micro_batch_size = int64_t{2}; }), expected);
-  EXPECT_EQ(heard_losses(fitting, [](TrainerOptions& o) { o.micro_batch_size = "auto"; }), expected);
-  EXPECT_EQ(heard_losses(recorded, [](TrainerOptions& o) { o.record_steps = true; }), expected);
-  EXPECT_EQ(heard_losses(search, [](TrainerOptions&) {}), expected);
+  EXPECT_EQ(losses_in_the_hook(plain, [](TrainerOptions&) {}), expected);
+  EXPECT_EQ(losses_in_the_hook(accumulating, [](TrainerOptions& o) { o.accumulate_grad_batches = 2; }), expected);
+  EXPECT_EQ(losses_in_the_hook(cut, [](TrainerOptions& o) { o.micro_batch_size = int64_t{2}; }), expected);
+  EXPECT_EQ(losses_in_the_hook(fitting, [](TrainerOptions& o) { o.micro_batch_size = "auto"; }), expected);
+  EXPECT_EQ(losses_in_the_hook(recorded, [](TrainerOptions& o) { o.record_steps = true; }), expected);
+  EXPECT_EQ(losses_in_the_hook(search, [](TrainerOptions&) {}), expected);
 }
 
 TEST(NonFiniteLoss, RollbackOfAnOptimizerWithAClosureGoesBackToTheCheckpoint) {

@@ -8,48 +8,50 @@ levin_test(run_plan FILES
 add_dependencies(run_plan_test levin_stand_in_nvidia)
 
 levin_test(trainer TORCH FILES
+  callbacks/batch_size_finder_test.cpp
+  callbacks/learning_rate_finder_test.cpp
+  callbacks/mixed_batches_test.cpp
+  callbacks/recipes_test.cpp
+  trainer/batch_sizing_test.cpp
+  trainer/checkpoint_search_test.cpp
   trainer/evaluation_test.cpp
   trainer/fit_test.cpp
+  trainer/incomplete_checkpoint_test.cpp
+  trainer/init_module_test.cpp
+  trainer/keep_memory_test.cpp
+  trainer/loss_weight_test.cpp
   trainer/manual_optimization_test.cpp
   trainer/metric_objects_test.cpp
   trainer/metric_places_test.cpp
+  trainer/micro_batching_test.cpp
   trainer/misuse_test.cpp
   trainer/mixed_precision_test.cpp
+  trainer/named_batches_test.cpp
   trainer/nonfinite_gradient_test.cpp
   trainer/nonfinite_loss_test.cpp
   trainer/nothing_to_train_test.cpp
+  trainer/num_threads_test.cpp
+  trainer/odd_folder_test.cpp
   trainer/optimization_test.cpp
+  trainer/own_precision_test.cpp
   trainer/param_groups_test.cpp
+  trainer/plan_recomputation_test.cpp
+  trainer/predict_outputs_test.cpp
   trainer/replaced_parts_test.cpp
-  trainer/run_end_test.cpp
-  trainer/run_reporter_test.cpp
+  trainer/resume_test.cpp
   trainer/resumed_options_test.cpp
+  trainer/run_end_test.cpp
+  trainer/run_records_test.cpp
+  trainer/run_reporter_test.cpp
   trainer/run_schedulers_test.cpp
   trainer/running_loader_test.cpp
   trainer/scaled_manual_steps_test.cpp
   trainer/scaled_nan_test.cpp
+  trainer/step_output_test.cpp
+  trainer/stochastic_depth_test.cpp
   trainer/trainer_test.cpp
-  trainer/unregistered_leaves_test.cpp)
-
-# What steps take and give beyond a list of tensors and a loss.
-levin_test(named_batches TORCH FILES
-  trainer/named_batches_test.cpp
-  trainer/predict_outputs_test.cpp
-  trainer/step_output_test.cpp)
-
-# Recipes of papers, in runs.
-levin_test(recipes TORCH FILES
-  callbacks/mixed_batches_test.cpp
-  callbacks/recipes_test.cpp
-  trainer/stochastic_depth_test.cpp)
-
-# How many samples a pass and an optimizer step take.
-levin_test(batch_sizes TORCH FILES
-  callbacks/batch_size_finder_test.cpp
-  callbacks/learning_rate_finder_test.cpp
-  trainer/batch_sizing_test.cpp
-  trainer/loss_weight_test.cpp
-  trainer/micro_batching_test.cpp)
+  trainer/unregistered_leaves_test.cpp
+  trainer/validation_period_test.cpp)
 
 # What a GPU changes in a training, as far as a CPU can tell.
 levin_test(gpu_paths TORCH FILES
@@ -64,26 +66,6 @@ levin_test(gpu_paths TORCH FILES
   trainer/replay_agreement_test.cpp
   trainer/step_graph_refusals_test.cpp
   trainer/step_graph_test.cpp)
-
-levin_test(plan_recomputation TORCH FILES
-  trainer/plan_recomputation_test.cpp)
-
-# What happens periodically, and with how many threads.
-levin_test(periods TORCH FILES
-  trainer/init_module_test.cpp
-  trainer/keep_memory_test.cpp
-  trainer/num_threads_test.cpp
-  trainer/validation_period_test.cpp)
-
-levin_test(resume TORCH FILES
-  trainer/checkpoint_search_test.cpp
-  trainer/incomplete_checkpoint_test.cpp
-  trainer/odd_folder_test.cpp
-  trainer/own_precision_test.cpp
-  trainer/resume_test.cpp)
-
-levin_test(run_records TORCH FILES
-  trainer/run_records_test.cpp)
 
 # One process on several devices: logical CPU devices stand in for GPUs.
 levin_test(several_devices TORCH FILES

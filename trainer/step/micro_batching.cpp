@@ -152,8 +152,8 @@ int64_t MicroBatching::agreed_size(bool failed, int64_t largest) {
   return static_cast<int64_t>(run_.strategy->reduce(number, ReduceOp::min).item().toDouble());
 }
 
-// A pass for each part; gradients of the last are reduced if `sync`. Without `auto`, the last pass has no backward where
-// the batch's loss is not finite.
+// A pass for each part; gradients of the last are reduced if `sync`. Without `auto`, the last pass has no backward
+// where the batch's loss is not finite.
 void MicroBatching::run_passes(BatchParts& parts, int64_t batch_idx, bool sync, bool skipped) {
   for (size_t k = 0; k < parts.count(); ++k) {
     const bool last = k + 1 == parts.count();
