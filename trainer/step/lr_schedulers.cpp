@@ -72,12 +72,13 @@ void fill_total_steps(Run& run, size_t index) {
   LRScheduler& scheduler = *run.fit.schedulers[index].scheduler;
   if (!scheduler.wants_total_steps() || !run.entry.module->automatic_optimization()) return;
   const int64_t steps = scheduled_steps(run, run.fit.schedulers[index]);
+  const bool trains_nothing = num_training_batches(run.fit) == 0 || estimated_stepping_batches(run) == 0;
+  if (trains_nothing) return scheduler.fill_total_steps(kAnyLength);
   if (steps == kUnlimited) {
     throw ConfigError(scheduler.name() +
                       ".total_steps: it is unset, and the length of the fit is not known either. Set total_steps, or "
                       "TrainerOptions.max_steps, or max_epochs with a training loader of known length.");
   }
-  if (estimated_stepping_batches(run) == 0) return scheduler.fill_total_steps(kAnyLength);  // nothing is trained
   if (steps <= 0) return;
   scheduler.fill_total_steps(steps);
   run.fit.total_steps[index] = steps;
