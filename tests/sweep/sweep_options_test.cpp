@@ -186,7 +186,9 @@ TEST(SweepStore, SaysWhatIsDamaged) {
   EXPECT_TRUE(holds(message(), {"sweep.sqlite is damaged", "max_resource is \"many\""}));
   change("UPDATE sweep SET value = '9' WHERE key = 'max_resource'; DELETE FROM sweep WHERE key = 'elapsed'");
   EXPECT_TRUE(holds(message(), {"sweep.sqlite is damaged", "elapsed is \"\""}));
-  change("INSERT INTO sweep VALUES ('elapsed', '1.5'); INSERT INTO rungs VALUES (-1, 0, 1, 0.5, 1)");
+  change(
+      "INSERT INTO sweep VALUES ('elapsed', '1.5'); INSERT INTO rungs (trial, rung, resource, value, ended) VALUES "
+      "(-1, 0, 1, 0.5, 1)");
   EXPECT_TRUE(holds(message(), {"sweep.sqlite is damaged", "values of a trial -1, and 1 trials"}));
   change("DELETE FROM rungs; UPDATE trials SET id = 3; UPDATE parameters SET trial = 3");
   EXPECT_TRUE(holds(message(), {"sweep.sqlite is damaged", "it has no trial 0"}));
