@@ -55,7 +55,7 @@ class Callback {
   virtual void on_train_epoch_end(Trainer&, LightningModule&) {}
   virtual void on_train_batch_start(Trainer&, LightningModule&, const Batch&, int64_t /*batch_idx*/) {}
   /// `loss` is detached and divided by the accumulation window; undefined if the step returned none,
-  /// nan or inf if TrainerOptions.nonfinite_loss goes on after such a loss.
+  /// nan or inf where TrainerOptions.nonfinite_loss lets the run continue after such a loss.
   virtual void on_train_batch_end(Trainer&, LightningModule&, const at::Tensor& /*loss*/, const Batch&,
                                   int64_t /*batch_idx*/) {}
 

@@ -1,5 +1,6 @@
-// Takes the place of libFuzzer in the build of all tests: runs a target over the files of a folder, each as it is, cut
-// short, and with bytes changed. The changes are the same in every run. Whatever ends the process is a finding.
+// Runs a fuzz target without libFuzzer, in the build of all tests. The target gets every file of a folder unchanged,
+// cut short, and with other bytes in some places. The changes are the same in every run. If the process ends early,
+// that is a finding.
 //
 //   replay_yaml FOLDER
 #include <algorithm>

@@ -42,13 +42,13 @@ std::optional<double> new_value(Run& run, size_t index) {
   return std::nullopt;
 }
 
-// How often the entire fit steps a scheduler; kUnlimited if that is not known.
+// How often the entire fit, which trains something, steps a scheduler; kUnlimited if that is not known.
 int64_t scheduled_steps(Run& run, const LRSchedulerConfig& config) {
   const Interval interval = interval_of(config);
   const int64_t steps = estimated_stepping_batches(run);
   const int64_t batches = num_training_batches(run.fit);
   const int64_t every = config.options.frequency;
-  if (batches == kUnlimited || batches == 0) {
+  if (batches == kUnlimited) {
     const int64_t count = interval == Interval::step ? steps : run.plan.max_epochs;
     return count == kUnlimited ? kUnlimited : count / every;
   }
@@ -71,9 +71,9 @@ int64_t scheduled_steps(Run& run, const LRSchedulerConfig& config) {
 void fill_total_steps(Run& run, size_t index) {
   LRScheduler& scheduler = *run.fit.schedulers[index].scheduler;
   if (!scheduler.wants_total_steps() || !run.entry.module->automatic_optimization()) return;
-  const int64_t steps = scheduled_steps(run, run.fit.schedulers[index]);
-  const bool trains_nothing = num_training_batches(run.fit) == 0 || estimated_stepping_batches(run) == 0;
+  const bool trains_nothing = estimated_stepping_batches(run) == 0 || num_training_batches(run.fit) == 0;
   if (trains_nothing) return scheduler.fill_total_steps(kAnyLength);
+  const int64_t steps = scheduled_steps(run, run.fit.schedulers[index]);
   if (steps == kUnlimited) {
     throw ConfigError(scheduler.name() +
                       ".total_steps: it is unset, and the length of the fit is not known either. Set total_steps, or "

@@ -231,7 +231,7 @@ at::Tensor StepGraph::repeat(const Batch& batch, int64_t batch_idx, const Window
   run_.entry.time_split.enter(StepPart::forward);  // the entire step, whose parts the host cannot distinguish
   std::string problem;
   const bool is_new = part.recording == nullptr;
-  const std::vector<size_t> uses = gradients_.uses();
+  const std::vector<size_t> uses = is_new ? gradients_.uses() : std::vector<size_t>();
   if (is_new) {
     // A run that has replayed steps continues eagerly if it cannot record them again.
     std::optional<UndoScope> before;
