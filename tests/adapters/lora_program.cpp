@@ -23,7 +23,6 @@
 #include "levin/checkpoint/safetensors.h"
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/core/main_guard.h"
-#include "levin/core/process_end.h"
 #include "levin/data/loading/dataloader.h"
 #include "levin/models/exported/exported_program.h"
 #include "levin/models/huggingface_classifier.h"
@@ -32,7 +31,9 @@
 #include "levin/strategies/process/fsdp.h"
 #include "levin/trainer/trainer.h"
 #include "ranks/words.h"
+#include "support/forked_runs.h"
 
+namespace lora_program {
 namespace {
 
 using levin::test::Words;
@@ -186,7 +187,12 @@ int run(const std::vector<std::string>& all) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  levin::leave_static_objects();
-  return levin::main_guard([&] { return run({argv + 1, argv + argc}); });
+int run_program(int argc, char** argv) {
+  const auto guarded = [](const std::vector<std::string>& words) {
+    return levin::main_guard([&] { return run(words); });
+  };
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  return words == std::vector<std::string>{"serve"} ? levin::test::serve_runs(guarded) : guarded(words);
 }
+
+}  // namespace lora_program

@@ -5,21 +5,17 @@
 
 import array
 import json
-import os
 import pathlib
 import random
 import struct
-import subprocess
 import sys
 import tempfile
 import unittest
 
-PROGRAM = sys.argv.pop(1)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "ranks"))
+from ranks import RanksTest
+
 MODEL = pathlib.Path(__file__).resolve().parent.parent / "models" / "data" / "gpt2"
-CLEAN = {k: v for k, v in os.environ.items()
-         if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
-         and not k.startswith(("SLURM_", "OMPI_", "TORCHELASTIC_", "LEVIN_LAUNCH", "LEVIN_SECRET"))}
-CLEAN["OMP_NUM_THREADS"] = "1"
 SAMPLES, TOKENS = 48, 8
 
 
@@ -50,8 +46,9 @@ def read_floats(path):
     return tensors
 
 
-class Ranks(unittest.TestCase):
+class Ranks(RanksTest):
     def setUp(self):
+        super().setUp()
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
         self.path = pathlib.Path(holder.name)
@@ -59,10 +56,14 @@ class Ranks(unittest.TestCase):
         self.run_program("make", f"saved={self.path / 'start'}", "targets=c_attn,c_proj", "r=3", "save=ln_f")
 
     def run_program(self, *words, fails=False):
-        ran = subprocess.run([PROGRAM, *words, f"model={MODEL}", "task=causal_lm"], capture_output=True, text=True,
-                             env=CLEAN, timeout=120)
-        self.assertEqual(ran.returncode != 0, fails, ran.stdout + ran.stderr)
-        return ran.stdout + ran.stderr
+        """A run that is to fail is started by Levin's launcher; returns what it says."""
+        words = [*words, f"model={MODEL}", "task=causal_lm"]
+        if not fails:
+            self.run_ranks(*words, ranks=2 if "devices=2" in words else 1, timeout=120)
+            return ""
+        status, text = self.run_words(*words, timeout=120)
+        self.assertNotEqual(status, 0, text)
+        return text
 
     def train(self, *words, fails=False):
         """What a run writes: (the adapter's tensors, the merged model's)."""

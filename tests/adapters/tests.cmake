@@ -10,15 +10,12 @@ levin_test(adapters TORCH FILES
   callbacks/lora_test.cpp)
 
 # Beside PEFT (skipped, with the reason, where its packages are missing), and on several ranks.
-add_executable(lora_program adapters/lora_program.cpp)
-target_link_libraries(lora_program PRIVATE levin_test_options)
-target_precompile_headers(lora_program REUSE_FROM levin_test_torch_pch)
 add_test(NAME adapters.lora_peers COMMAND Python3::Interpreter -B
-  "${CMAKE_CURRENT_LIST_DIR}/lora_peers_test.py" $<TARGET_FILE:lora_program>)
+  "${CMAKE_CURRENT_LIST_DIR}/lora_peers_test.py" "${levin_programs}/lora_program")
 set_tests_properties(adapters.lora_peers PROPERTIES LABELS peers TIMEOUT 600 COST 40 SKIP_RETURN_CODE 77)
 add_test(NAME adapters.lora_layers_peers COMMAND Python3::Interpreter -B
-  "${CMAKE_CURRENT_LIST_DIR}/lora_layers_peers_test.py" $<TARGET_FILE:lora_program>)
+  "${CMAKE_CURRENT_LIST_DIR}/lora_layers_peers_test.py" "${levin_programs}/lora_program")
 set_tests_properties(adapters.lora_layers_peers PROPERTIES LABELS peers TIMEOUT 600 COST 40 SKIP_RETURN_CODE 77)
 add_test(NAME adapters.lora_ranks COMMAND Python3::Interpreter -B
-  "${CMAKE_CURRENT_LIST_DIR}/lora_ranks_test.py" $<TARGET_FILE:lora_program>)
+  "${CMAKE_CURRENT_LIST_DIR}/lora_ranks_test.py" "${levin_programs}/lora_program")
 set_tests_properties(adapters.lora_ranks PROPERTIES LABELS multi_process TIMEOUT 300 COST 60)

@@ -1,5 +1,6 @@
 // levin_conformance SCENARIO.json OUT.json: does what the scenario says and writes what happened, in the same form as
 // the runs recorded from PyTorch Lightning. compare.py compares the two.
+// levin_conformance serve: pairs of such files are read from standard input (support/forked_runs.h).
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,8 +10,8 @@
 #include <sstream>
 
 #include "conformance/scenario.h"
-#include "levin/core/process_end.h"
 #include "levin/loggers/csv_logger.h"
+#include "support/forked_runs.h"
 
 namespace conformance {
 namespace {
@@ -154,30 +155,41 @@ Json run_phase(const Json& scenario, const Json& phase, const fs::path& folder) 
   return out;
 }
 
-}  // namespace
-}  // namespace conformance
-
-int main(int argc, char** argv) {
-  levin::leave_static_objects();
-  using namespace conformance;
-  if (argc != 3) {
-    std::cerr << "usage: levin_conformance SCENARIO.json OUT.json\n";
-    return 2;
-  }
-  levin::add_builtins();
+int run(const std::vector<std::string>& words) {
   try {
-    std::ifstream file(argv[1]);
+    std::ifstream file(words.at(0));
     const std::string text((std::istreambuf_iterator<char>(file)), {});
     const Json scenario = parse_python_json(text);
-    const fs::path folder = fs::absolute(argv[2]).parent_path() / "run";  // one for all ranks
+    const fs::path folder = fs::absolute(words.at(1)).parent_path() / "run";  // one for all ranks
     fs::create_directories(folder);
     Json out = {{"phases", Json::array()}};
     for (const auto& phase : scenario.at("phases")) out["phases"].push_back(run_phase(scenario, phase, folder));
     const char* rank = std::getenv("RANK");
-    if (rank == nullptr || rank == std::string("0")) std::ofstream(argv[2]) << python_json_text(out);
+    if (rank == nullptr || rank == std::string("0")) std::ofstream(words.at(1)) << python_json_text(out);
   } catch (const std::exception& error) {
     std::cerr << "levin_conformance: " << error.what() << "\n";
     return 1;
   }
   return 0;
 }
+
+}  // namespace
+}  // namespace conformance
+
+namespace levin_conformance {
+
+int run_program(int argc, char** argv) {
+  levin::add_builtins();
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words == std::vector<std::string>{"serve"}) {
+    return levin::test::serve_runs([](const std::vector<std::string>& files) {
+      std::filesystem::current_path(std::filesystem::path(files.at(1)).parent_path());
+      return conformance::run(files);
+    });
+  }
+  if (words.size() == 2) return conformance::run(words);
+  std::cerr << "usage: levin_conformance SCENARIO.json OUT.json, or levin_conformance serve\n";
+  return 2;
+}
+
+}  // namespace levin_conformance

@@ -67,7 +67,7 @@ foreach(backend IN ITEMS gloo nccl)
   endif()
   foreach(name IN LISTS names)
     add_test(NAME simulated_gpu.${backend}_${name}
-      COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/${name}_test.py" $<TARGET_FILE:rank_program>)
+      COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/${name}_test.py" "${levin_programs}/rank_program")
     set_tests_properties(simulated_gpu.${backend}_${name} PROPERTIES LABELS cuda TIMEOUT 600
       ENVIRONMENT "${environment}")
   endforeach()

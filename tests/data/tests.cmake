@@ -29,8 +29,6 @@ levin_test(data LIBS OpenSSL::Crypto ZLIB::ZLIB FILES
   data/weighted_sampler_test.cpp)
 
 # The same tokens as Hugging Face's package; skipped where it is not installed.
-add_executable(tokenizer_program data/tokenizer_program.cpp)
-target_link_libraries(tokenizer_program PRIVATE levin::levin levin_warnings)
 add_test(NAME data.tokenizer_peers COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/tokenizer_peers.py"
-  $<TARGET_FILE:tokenizer_program> "${PROJECT_SOURCE_DIR}")
+  "${levin_programs}/tokenizer_program" "${PROJECT_SOURCE_DIR}")
 set_tests_properties(data.tokenizer_peers PROPERTIES LABELS peers TIMEOUT 300 COST 30 SKIP_RETURN_CODE 77)

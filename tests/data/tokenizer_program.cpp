@@ -11,6 +11,7 @@
 #include "levin/core/files.h"
 #include "levin/data/text/huggingface_tokenizer.h"
 
+namespace tokenizer_program {
 namespace {
 
 using levin::HuggingFaceTokenizer;
@@ -50,7 +51,7 @@ void time_tokenizer(const std::string& tokenizer_path, const std::string& text_p
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   try {
     if (argc == 4 && std::string(argv[1]) == "--time") {
       time_tokenizer(argv[2], argv[3]);
@@ -69,3 +70,5 @@ int main(int argc, char** argv) {
   }
   return 0;
 }
+
+}  // namespace tokenizer_program

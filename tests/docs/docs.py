@@ -3,8 +3,8 @@
 
   docs.py check ROOT               links, pictures and anchors of every *.md, ./dev words, the site's list of pages, and the
                                    YAML blocks that enabled.txt names
-  docs.py program FILE.md OUT.cpp  writes the first C++ block of FILE.md that holds `int main`
-  docs.py run PROGRAM              runs it in a fresh folder, which is removed afterwards
+  docs.py programs OUT.cpp FILE.md…  writes one program of the first C++ block of each FILE.md that holds `int main`
+  docs.py run PROGRAM FILE.md      runs that of FILE.md in a fresh folder, which is removed afterwards
   docs.py classes FILE.md OUT.h    writes all C++ blocks of FILE.md that open with #include <levin/levin.h> and hold no
                                    `int main`, for a test to include
 
@@ -180,6 +180,19 @@ def program_of(path):
     sys.exit(f"{path}: no C++ block holds int main")
 
 
+def one_program(pages):
+    """The pages' programs in one, each in a namespace of its own; the argument says which page's is run."""
+    includes, bodies, calls = [], [], []
+    for number, page in enumerate(pages):
+        lines = program_of(page).splitlines()
+        includes += [line for line in lines if line.startswith("#include") and line not in includes]
+        body = "\n".join(line for line in lines if not line.startswith("#include"))
+        bodies.append(f"namespace page_{number} {{\n{body}\n}}  // namespace page_{number}\n")
+        calls.append(f'  if (page.ends_with("/{page.name}")) return page_{number}::main();\n')
+    return ("\n".join(includes) + "\n#include <string>\n\n" + "\n".join(bodies) + "\nint main(int, char** argv) {\n"
+            "  const std::string page = argv[1];\n" + "".join(calls) + "  return 2;\n}\n")
+
+
 def classes_of(path):
     blocks = [content for _, language, content in blocks_of(path.read_text(encoding="utf-8"))
               if language == "cpp" and content.startswith("#include <levin/levin.h>") and "int main" not in content]
@@ -190,12 +203,12 @@ def main():
     if sys.argv[1] == "classes":
         Path(sys.argv[3]).write_text(classes_of(Path(sys.argv[2])), encoding="utf-8")
         return 0
-    if sys.argv[1] == "program":
-        Path(sys.argv[3]).write_text(program_of(Path(sys.argv[2])), encoding="utf-8")
+    if sys.argv[1] == "programs":
+        Path(sys.argv[2]).write_text(one_program([Path(page) for page in sys.argv[3:]]), encoding="utf-8")
         return 0
     if sys.argv[1] == "run":
         with tempfile.TemporaryDirectory() as folder:
-            return subprocess.run([Path(sys.argv[2]).resolve()], cwd=folder, check=False).returncode
+            return subprocess.run([Path(sys.argv[2]).resolve(), sys.argv[3]], cwd=folder, check=False).returncode
     findings = list(findings_of(Path(sys.argv[2]).resolve()))
     print("\n".join(findings) if findings else "docs: links, words and blocks agree with the tree")
     return 1 if findings else 0

@@ -1,4 +1,5 @@
 """Plants each kind of mistake in a small tree and sees docs.py name it."""
+import re
 import subprocess
 import sys
 import tempfile
@@ -89,11 +90,17 @@ class Docs(unittest.TestCase):
             self.write("examples/a.cpp", f"int x;\nfor (const auto& [n, v] : {over}) use(n);\n")
             self.assert_found("examples/a.cpp:2", "an element of a temporary", " ".join(over.split()))
 
-    def test_the_program_is_the_first_block_with_main(self):
-        source = self.write("README.md", "```cpp\nint x;\n```\n```sh\nint main\n```\n```cpp\nint main() {}\n```\n")
+    def test_programs_are_the_first_blocks_with_main_each_in_its_namespace(self):
+        one = self.write("README.md", "```cpp\nint x;\n```\n```sh\nint main\n```\n```cpp\n#include <a>\nint main() {}\n```\n")
+        other = self.write("docs/b.md", "```cpp\n#include <a>\n#include <b>\nint main() { f(); }\n```\n")
         out = self.root / "out.cpp"
-        subprocess.run([sys.executable, HERE / "docs.py", "program", source, out], check=True)
-        self.assertEqual(out.read_text(), "int main() {}\n")
+        subprocess.run([sys.executable, HERE / "docs.py", "programs", out, one, other], check=True)
+        text = out.read_text()
+        self.assertTrue(text.startswith("#include <a>\n#include <b>\n"), text)
+        self.assertNotIn("int x;", text)
+        for number, (body, page) in enumerate((("int main() {}", "README.md"), ("int main() { f(); }", "b.md"))):
+            self.assertRegex(text, f"namespace page_{number} {{\\s+{re.escape(body)}\\s+}}")
+            self.assertIn(f'page.ends_with("/{page}")) return page_{number}::main()', text)
 
     def test_classes_are_all_blocks_that_open_with_the_include(self):
         include = "#include <levin/levin.h>\n"
@@ -108,9 +115,9 @@ class Docs(unittest.TestCase):
         self.assertIn("no C++ block opens with", done.stderr)
 
     def test_a_program_runs_in_a_folder_that_is_gone_afterwards(self):
-        program = self.write("program", f"#!/bin/sh\ntouch made; pwd >{self.root}/where; exit 3\n")
+        program = self.write("program", f"#!/bin/sh\ntouch made; pwd >{self.root}/where; [ $1 = page ] && exit 3\n")
         program.chmod(0o755)
-        done = subprocess.run([sys.executable, HERE / "docs.py", "run", program], check=False)
+        done = subprocess.run([sys.executable, HERE / "docs.py", "run", program, "page"], check=False)
         self.assertEqual(done.returncode, 3)
         self.assertFalse(Path((self.root / "where").read_text().strip()).exists())
 

@@ -46,17 +46,18 @@ file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/enabled.txt" docs_lines REGEX "^program 
 foreach(line IN LISTS docs_lines)
   separate_arguments(words UNIX_COMMAND "${line}")
   list(GET words 1 page)
-  string(MAKE_C_IDENTIFIER "docs_${page}" program)
-  set(source "${CMAKE_CURRENT_BINARY_DIR}/${program}.cpp")
-  add_custom_command(OUTPUT "${source}" DEPENDS "${PROJECT_SOURCE_DIR}/${page}" "${docs_script}"
-    COMMAND Python3::Interpreter -B "${docs_script}" program "${PROJECT_SOURCE_DIR}/${page}" "${source}" VERBATIM)
-  add_executable(${program} "${source}")
-  target_link_libraries(${program} PRIVATE levin::levin levin_warnings)
-  if(TARGET levin_models)  # its precompiled levin.h, which the program includes first
-    levin_share_models_pch(${program})
-  endif()
+  list(APPEND docs_programs "${PROJECT_SOURCE_DIR}/${page}")
   if("run" IN_LIST words)
-    add_test(NAME docs.${page} COMMAND Python3::Interpreter -B "${docs_script}" run "$<TARGET_FILE:${program}>")
+    add_test(NAME docs.${page} COMMAND Python3::Interpreter -B "${docs_script}" run
+      "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/docs_programs" "${PROJECT_SOURCE_DIR}/${page}")
     set_tests_properties(docs.${page} PROPERTIES LABELS docs TIMEOUT 300)
   endif()
 endforeach()
+set(docs_source "${CMAKE_CURRENT_BINARY_DIR}/docs_programs.cpp")
+add_custom_command(OUTPUT "${docs_source}" DEPENDS ${docs_programs} "${docs_script}"
+  COMMAND Python3::Interpreter -B "${docs_script}" programs "${docs_source}" ${docs_programs} VERBATIM)
+add_executable(docs_programs "${docs_source}")
+target_link_libraries(docs_programs PRIVATE levin::levin levin_warnings)
+if(TARGET levin_models)  # its precompiled levin.h, which the programs include first
+  levin_share_models_pch(docs_programs)
+endif()

@@ -13,7 +13,6 @@
 
 #include "levin/core/error.h"
 #include "levin/core/main_guard.h"
-#include "levin/core/process_end.h"
 #include "levin/loggers/histogram.h"
 #include "levin/loggers/image.h"
 #include "levin/loggers/json_lines_logger.h"
@@ -22,6 +21,7 @@
 using levin::LogPoint;
 using levin::TensorBoardLogger;
 
+namespace event_program {
 namespace {
 
 constexpr double kStart = 1700000000.5;
@@ -114,8 +114,7 @@ void log_for_ever(const std::string& kind, const std::string& folder) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  levin::leave_static_objects();
+int run_program(int argc, char** argv) {
   return levin::main_guard([&] {
     const std::string what = argc > 2 ? argv[1] : "";
     if (what == "tensorboard") return write_everything(argv[2]);
@@ -124,3 +123,5 @@ int main(int argc, char** argv) {
     throw levin::Error("usage: event_program tensorboard|resume FOLDER, or endless LOGGER FOLDER.");
   });
 }
+
+}  // namespace event_program

@@ -10,12 +10,12 @@
 #include <string>
 
 #include "levin/core/main_guard.h"
-#include "levin/core/process_end.h"
 #include "levin/core/registry.h"
 #include "levin/core/write_errors.h"
 #include "levin/loggers/logger.h"
 #include "levin/loggers/send_outbox.h"
 
+namespace logger_program {
 namespace {
 
 using Json = nlohmann::json;
@@ -140,7 +140,8 @@ int send(char** words) {
 
 }  // namespace
 
-int main(int count, char** words) {
-  levin::leave_static_objects();
+int run_program(int count, char** words) {
   return levin::main_guard([&] { return std::string(words[1]) == "send" ? send(words) : drive(count, words); });
 }
+
+}  // namespace logger_program

@@ -17,19 +17,14 @@ levin_test(loggers FILES
 
 # A logger in a process that a test drives and kills. MLflow's server and Prometheus are real; skipped, with the reason,
 # where there is none.
-add_executable(logger_program loggers/logger_program.cpp)
-target_link_libraries(logger_program PRIVATE levin::levin levin_warnings)
 foreach(name sqlite prometheus mlflow)
   add_test(NAME loggers.${name} COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/loggers/${name}_test.py"
-    $<TARGET_FILE:logger_program>)
+    "${levin_programs}/logger_program")
   set_tests_properties(loggers.${name} PROPERTIES LABELS multi_process TIMEOUT 300 COST 60 SKIP_RETURN_CODE 77)
 endforeach()
 set_tests_properties(loggers.mlflow PROPERTIES TIMEOUT 900 COST 200)
 
 # Files read back by TensorBoard's own package (./dev setup installs it; skipped without), and its page in Chromium.
-add_executable(event_program loggers/event_program.cpp)
-target_link_libraries(event_program PRIVATE levin_test_options)
-target_precompile_headers(event_program REUSE_FROM levin_test_torch_pch)
 add_test(NAME loggers.tensorboard COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/tensorboard_test.py"
-  $<TARGET_FILE:event_program> "${_levin_home}/python")
+  "${levin_programs}/event_program" "${_levin_home}/python")
 set_tests_properties(loggers.tensorboard PROPERTIES LABELS unit TIMEOUT 600 COST 60 SKIP_RETURN_CODE 77)

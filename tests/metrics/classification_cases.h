@@ -69,7 +69,7 @@ std::unique_ptr<metrics::TensorMetric> make_metric(const nlohmann::json& written
 inline std::unique_ptr<metrics::TensorMetric> make_metric(const std::string& name, const nlohmann::json& options) {
   using namespace metrics;
   if (name == "Accuracy") return make_metric<Accuracy>(options);
-  if (name == "Precision") return make_metric<Precision>(options);
+  if (name == "Precision") return make_metric<metrics::Precision>(options);
   if (name == "Recall") return make_metric<Recall>(options);
   if (name == "Specificity") return make_metric<Specificity>(options);
   if (name == "F1Score") return make_metric<F1Score>(options);

@@ -4,6 +4,7 @@
 
 #include "metrics/classification_cases.h"
 
+namespace classification_program {
 namespace {
 
 nlohmann::json written(const at::Tensor& value) {
@@ -15,7 +16,7 @@ nlohmann::json written(const at::Tensor& value) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   using namespace levin::testing;
   try {
     const nlohmann::json all = read_cases(argc > 1 ? argv[1] : "");
@@ -32,3 +33,5 @@ int main(int argc, char** argv) {
     return 1;
   }
 }
+
+}  // namespace classification_program

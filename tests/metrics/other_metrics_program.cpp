@@ -4,6 +4,7 @@
 
 #include "metrics/other_cases.h"
 
+namespace other_metrics_program {
 namespace {
 
 nlohmann::json written(const at::Tensor& value) {
@@ -18,7 +19,7 @@ nlohmann::json written(const at::Tensor& value) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   using namespace levin::other_cases;
   try {
     const Json all = read_cases(argc > 1 ? argv[1] : "");
@@ -32,3 +33,5 @@ int main(int argc, char** argv) {
     return 1;
   }
 }
+
+}  // namespace other_metrics_program

@@ -11,16 +11,10 @@ levin_test(metrics FILES
   metrics/score_loops_test.cpp)
 
 # Random cases beside torchmetrics. Skipped, with the reason, where there is no PyTorch for Python.
-add_executable(classification_program metrics/classification_program.cpp)
-target_link_libraries(classification_program PRIVATE levin_test_options)
-target_precompile_headers(classification_program REUSE_FROM levin_test_module_pch)
 add_test(NAME metrics.classification_peers COMMAND Python3::Interpreter -B
-  "${CMAKE_CURRENT_LIST_DIR}/peers_test.py" $<TARGET_FILE:classification_program> record_cases)
+  "${CMAKE_CURRENT_LIST_DIR}/peers_test.py" "${levin_programs}/classification_program" record_cases)
 set_tests_properties(metrics.classification_peers PROPERTIES LABELS peers TIMEOUT 300 COST 30 SKIP_RETURN_CODE 77)
 
-add_executable(other_metrics_program metrics/other_metrics_program.cpp)
-target_link_libraries(other_metrics_program PRIVATE levin_test_options)
-target_precompile_headers(other_metrics_program REUSE_FROM levin_test_module_pch)
 add_test(NAME metrics.other_peers COMMAND Python3::Interpreter -B
-  "${CMAKE_CURRENT_LIST_DIR}/peers_test.py" $<TARGET_FILE:other_metrics_program> record_other_cases)
+  "${CMAKE_CURRENT_LIST_DIR}/peers_test.py" "${levin_programs}/other_metrics_program" record_other_cases)
 set_tests_properties(metrics.other_peers PROPERTIES LABELS peers TIMEOUT 600 COST 30 SKIP_RETURN_CODE 77)

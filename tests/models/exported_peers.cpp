@@ -18,7 +18,8 @@
 #include "levin/trainer/trainer.h"
 #include "support/tensor_loader.h"
 
-namespace levin::exported_peers {
+namespace exported_peers {
+using namespace levin;
 namespace {
 
 class Peer : public ExportedModule {
@@ -75,16 +76,15 @@ nlohmann::json train(const std::string& stem) {
 }
 
 }  // namespace
-}  // namespace levin::exported_peers
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   if (argc != 2) return 2;
   int failed = 0;
   for (const auto& entry : std::filesystem::directory_iterator(argv[1])) {
     if (entry.path().extension() != ".pt2") continue;
     nlohmann::json line = {{"name", entry.path().stem().string()}};
     try {
-      line.update(levin::exported_peers::train((entry.path().parent_path() / entry.path().stem()).string()));
+      line.update(exported_peers::train((entry.path().parent_path() / entry.path().stem()).string()));
     } catch (const std::exception& error) {
       line["error"] = error.what();
       failed = 1;
@@ -93,3 +93,5 @@ int main(int argc, char** argv) {
   }
   return failed;
 }
+
+}  // namespace exported_peers

@@ -15,7 +15,7 @@ import unittest
 HOME = pathlib.Path(os.environ.get("LEVIN_HOME") or
                     pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "levin")
 HERE = pathlib.Path(__file__).resolve().parent
-PROGRAM, LEVIN = [pathlib.Path(name).resolve() for name in sys.argv[1:3]]
+PROGRAM, LEVIN = [pathlib.Path(name).absolute() for name in sys.argv[1:3]]
 FOLDER = tempfile.TemporaryDirectory(prefix="levin-exported-")
 WITHIN = 1e-5
 

@@ -19,6 +19,7 @@
 #include "levin/data/text/text_reader.h"
 #include "levin/models/huggingface/auto_model.h"
 
+namespace huggingface_program {
 namespace {
 
 using levin::huggingface::Task;
@@ -123,6 +124,8 @@ int run(const std::vector<std::string>& words) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   return levin::main_guard([&] { return run({argv + 1, argv + argc}); });
 }
+
+}  // namespace huggingface_program

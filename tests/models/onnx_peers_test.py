@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-PROGRAM, LEVIN = [pathlib.Path(name).resolve() for name in sys.argv[1:3]]
+PROGRAM, LEVIN = [pathlib.Path(name).absolute() for name in sys.argv[1:3]]
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import peers  # noqa: E402

@@ -15,6 +15,7 @@
 #include "models/onnx_cases.h"
 #include "support/paths.h"
 
+namespace onnx_program {
 namespace {
 
 using levin::test::OnnxCase;
@@ -64,7 +65,7 @@ void write_case(const OnnxCase& one, const std::string& folder, int64_t opset) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   return levin::main_guard([&] {
     const std::string folder = argc > 2 ? argv[1] : ".";
     const int64_t opset = argc > 2 ? std::stoll(argv[2]) : 18;
@@ -84,3 +85,5 @@ int main(int argc, char** argv) {
     }
   });
 }
+
+}  // namespace onnx_program

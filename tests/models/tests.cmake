@@ -1,9 +1,6 @@
 # Beside Hugging Face's transformers. Skipped, with the reason, where its packages are missing.
-add_executable(huggingface_program models/huggingface_program.cpp)
-target_link_libraries(huggingface_program PRIVATE levin_test_options)
-target_precompile_headers(huggingface_program REUSE_FROM levin_test_torch_pch)
 add_test(NAME models.huggingface_peers COMMAND Python3::Interpreter -B
-  "${CMAKE_CURRENT_LIST_DIR}/huggingface_peers_test.py" $<TARGET_FILE:huggingface_program>)
+  "${CMAKE_CURRENT_LIST_DIR}/huggingface_peers_test.py" "${levin_programs}/huggingface_program")
 set_tests_properties(models.huggingface_peers PROPERTIES LABELS peers TIMEOUT 300 COST 40 SKIP_RETURN_CODE 77)
 
 levin_test(models TORCH FILES
@@ -23,12 +20,9 @@ levin_test(models TORCH FILES
 target_link_libraries(models_test PRIVATE ZLIB::ZLIB)
 
 # Programs of torch.export, against Python's numbers where PyTorch for Python is installed.
-add_executable(exported_peers models/exported_peers.cpp)
-target_link_libraries(exported_peers PRIVATE levin_test_options)
-target_precompile_headers(exported_peers REUSE_FROM levin_test_torch_pch)
 if(LEVIN_BUILD_TOOL)
   add_test(NAME models.exported_peers COMMAND Python3::Interpreter -B
-    "${CMAKE_CURRENT_SOURCE_DIR}/models/exported_peers_test.py" $<TARGET_FILE:exported_peers> $<TARGET_FILE:levin_tool>)
+    "${CMAKE_CURRENT_SOURCE_DIR}/models/exported_peers_test.py" "${levin_programs}/exported_peers" $<TARGET_FILE:levin_tool>)
   set_tests_properties(models.exported_peers PROPERTIES LABELS multi_process TIMEOUT 900 COST 60 SKIP_RETURN_CODE 77)
 endif()
 
@@ -40,12 +34,9 @@ if(TARGET levin_tool)
 endif()
 
 # Graphs of ONNX, beside onnxruntime. Skipped, with the reason, where its packages are missing.
-add_executable(onnx_program models/onnx_program.cpp models/onnx_layer_cases.cpp models/onnx_operator_cases.cpp)
-target_link_libraries(onnx_program PRIVATE levin_test_options)
-target_precompile_headers(onnx_program REUSE_FROM levin_test_torch_pch)
 if(TARGET levin_tool)
   add_test(NAME models.onnx_peers COMMAND Python3::Interpreter -B
-    "${CMAKE_CURRENT_LIST_DIR}/onnx_peers_test.py" $<TARGET_FILE:onnx_program> "${PROJECT_BINARY_DIR}/bin/levin")
+    "${CMAKE_CURRENT_LIST_DIR}/onnx_peers_test.py" "${levin_programs}/onnx_program" "${PROJECT_BINARY_DIR}/bin/levin")
   # It takes 17 s of a processor, and 170 s where eight compilers share two of them.
   set_tests_properties(models.onnx_peers PROPERTIES LABELS peers TIMEOUT 600 COST 60 SKIP_RETURN_CODE 77)
 endif()

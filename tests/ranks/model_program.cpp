@@ -11,11 +11,12 @@
 #include <string>
 #include <thread>
 
-#include "levin/core/process_end.h"
 #include "levin/levin.h"
 #include "ranks/gan.h"
 #include "ranks/words.h"
+#include "support/forked_runs.h"
 
+namespace model_program {
 namespace {
 
 using levin::test::Gan;
@@ -359,16 +360,22 @@ void train(const Words& words) {
   write_report(words, trainer, *module, *memory, *set_up);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  levin::leave_static_objects();
+int run(const std::vector<std::string>& words) {
   try {
     torch::set_default_dtype(caffe2::TypeMeta::Make<double>());
-    train(Words({argv + 1, argv + argc}));
+    train(Words(words));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
   }
   return 0;
 }
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  return words == std::vector<std::string>{"serve"} ? levin::test::serve_runs(run) : run(words);
+}
+
+}  // namespace model_program

@@ -1,6 +1,6 @@
 // A training program with several ranks, as a user writes one; ranks_test.py runs it. Each rank leaves rank<k>.json in
 // the folder `out`: weights, metrics, counters. Words are key=value; after "--" come those of another run, which
-// follows in the same processes.
+// follows in the same processes. The single word "serve": runs are read from standard input (support/forked_runs.h).
 #include <dlfcn.h>
 #include <torch/torch.h>
 
@@ -13,7 +13,6 @@
 #include <string>
 #include <thread>
 
-#include "levin/core/process_end.h"
 #include "levin/levin.h"
 #include "levin/strategies/launch/launcher.h"
 #include "ranks/count_reductions.h"
@@ -23,8 +22,10 @@
 #include "ranks/samples.h"
 #include "ranks/use_strategy.h"
 #include "ranks/words.h"
+#include "support/forked_runs.h"
 #include "support/limited_allocator.h"
 
+namespace rank_program {
 namespace {
 
 using namespace levin::test;
@@ -380,23 +381,29 @@ void train(const Words& words) {
   write_report(words, trainer, net, steps_before);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  levin::leave_static_objects();
+int run(const std::vector<std::string>& words) {
   try {
     std::vector<std::vector<std::string>> runs(1);
-    for (const std::string& word : levin::take_init_method({argv + 1, argv + argc})) {
+    for (const std::string& word : levin::take_init_method(words)) {
       if (word == "--") {
         runs.emplace_back();
       } else {
         runs.back().push_back(word);
       }
     }
-    for (const auto& words : runs) train(Words(words));
+    for (const auto& each : runs) train(Words(each));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
   }
   return 0;
 }
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  return words == std::vector<std::string>{"serve"} ? serve_runs(run) : run(words);
+}
+
+}  // namespace rank_program

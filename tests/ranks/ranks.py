@@ -12,6 +12,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from forked_runs import ForkedRuns
+
 PROGRAM = sys.argv.pop(1) if len(sys.argv) > 1 and os.path.exists(sys.argv[1]) else ""
 
 # What another launcher, or the machine's owner, has left must not be taken for this test's.
@@ -25,6 +28,8 @@ CLEAN["OMP_NUM_THREADS"] = "1"
 ON_GPUS = "LEVIN_TEST_ON_GPUS" in os.environ
 ON_NCCL = os.environ.get("LEVIN_TEST_ON_GPUS") == "nccl"
 
+
+RUNS = ForkedRuns([PROGRAM, "serve"], CLEAN)
 
 FSDP_STAGES = (1, 2, 3)
 
@@ -88,12 +93,22 @@ class RanksTest(unittest.TestCase):
             self.fail(f"{words} did not end within {timeout} s:\n{errors}")
         return process.returncode, errors
 
+    def run_ranks(self, *words, ranks=1, timeout=60, env=None):
+        """A run that goes well, whose ranks are started as torchrun starts them."""
+        variables = [{**(env or {})} for _ in range(ranks)]
+        if ranks > 1:
+            port = str(free_port())
+            for rank, own in enumerate(variables):
+                own.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks),
+                            "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
+        statuses, text = RUNS.run(words, variables, timeout)
+        self.assertEqual(statuses, [0] * ranks, f"{words}:\n{text}")
+
     def train(self, *words, ranks=1, **more):
         """Every rank's report of a run that goes well."""
         for old in pathlib.Path(self.out).glob("rank*.json"):
             old.unlink()
-        status, errors = self.run_words(*words, *([f"devices={ranks}"] if ranks > 1 else []), **more)
-        self.assertEqual(status, 0, f"{words}:\n{errors}")
+        self.run_ranks(f"out={self.out}", *words, *([f"devices={ranks}"] if ranks > 1 else []), ranks=ranks, **more)
         reports = self.reports(ranks)
         self.assertEqual([r["world_size"] for r in reports], [ranks] * ranks)
         return reports
@@ -105,8 +120,7 @@ class RanksTest(unittest.TestCase):
             folder = self.folder(k)
             folder.mkdir()
             words += [*(["--"] if words else []), f"out={folder}", *run, *([f"devices={ranks}"] if ranks > 1 else [])]
-        status, errors = self.run_words(*words, timeout=timeout)
-        self.assertEqual(status, 0, f"{words}:\n{errors}")
+        self.run_ranks(*words, ranks=ranks, timeout=timeout)
         reports = [[json.loads((self.folder(k) / f"rank{rank}.json").read_text()) for rank in range(ranks)]
                    for k in range(len(runs))]
         self.assertEqual([r["world_size"] for run in reports for r in run], [ranks] * ranks * len(runs))

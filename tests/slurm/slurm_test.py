@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "resume"
 from cluster import Cluster, missing  # noqa: E402
 from runs import KEEP_ALL, KEEP_BEST, LEVIN, checkpoints_in, differences, run_file, wait_until  # noqa: E402
 
-PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
+PROGRAM = str(pathlib.Path(sys.argv.pop(1)).absolute())
 SKIPPED = 77
 CLUSTER = None
 SHORT = ["--trainer.limit_train_batches=4", "--trainer.limit_val_batches=2"]

@@ -6,5 +6,5 @@ set_tests_properties(submit PROPERTIES LABELS unit TIMEOUT 120)
 
 # A real Slurm of two nodes on this machine; see cluster.py. Skipped, with the reason, where none can be started.
 add_test(NAME slurm COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/slurm_test.py" $<TARGET_FILE:levin_tool>
-  $<TARGET_FILE:rank_program>)
+  "${levin_programs}/rank_program")
 set_tests_properties(slurm PROPERTIES LABELS slurm TIMEOUT 600 COST 100 SKIP_RETURN_CODE 77)

@@ -10,6 +10,7 @@
 #include "levin/core/console.h"
 #include "levin/levin.h"
 
+namespace freed_memory_program {
 namespace {
 
 constexpr int64_t kWidth = 256;
@@ -66,7 +67,7 @@ struct FaultPrinter : levin::Callback {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   const std::string kind = argc > 1 ? argv[1] : "";
   at::set_num_threads(2);
   levin::Console::instance().capture([](const std::string&) {});
@@ -86,3 +87,5 @@ int main(int argc, char** argv) {
   levin::Trainer(options).fit(model, std::make_shared<SameBatch>());
   return 0;
 }
+
+}  // namespace freed_memory_program

@@ -17,9 +17,6 @@ levin_test(shm_backend LABEL multi_process FILES
   strategies/shm_backend_test.cpp
   strategies/shm_faults_test.cpp)
 
-add_executable(freed_memory_program strategies/freed_memory_program.cpp)
-target_link_libraries(freed_memory_program PRIVATE levin_test_options)
-target_precompile_headers(freed_memory_program REUSE_FROM levin_test_torch_pch)
 add_test(NAME strategies.freed_memory COMMAND Python3::Interpreter -B
-  "${CMAKE_CURRENT_LIST_DIR}/freed_memory_test.py" $<TARGET_FILE:freed_memory_program>)
+  "${CMAKE_CURRENT_LIST_DIR}/freed_memory_test.py" "${levin_programs}/freed_memory_program")
 set_tests_properties(strategies.freed_memory PROPERTIES LABELS unit TIMEOUT 600 COST 30)
