@@ -39,6 +39,7 @@
 #include "levin/callbacks/throughput_monitor.h"
 #include "levin/callbacks/timer.h"
 #include "levin/callbacks/weight_averaging.h"
+#include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/core/log.h"
 #include "levin/core/main_guard.h"
 #include "levin/core/register.h"

@@ -103,10 +103,10 @@ std::string CheckpointName::format(const Metrics& metrics) const {
       std::vector<std::string> known;
       for (const auto& [logged, value] : metrics) known.push_back(logged);
       Console::instance().warn("ModelCheckpointOptions.filename: metric \"" + part.metric +
-                               "\" was not logged; the name shows 0. Logged: " + join(known) + "." +
+                               "\" was not logged; the name shows nan. Logged: " + join(known) + "." +
                                did_you_mean(part.metric, known));
     }
-    name += number(part, found == metrics.end() ? 0 : found->second);
+    name += number(part, found == metrics.end() ? std::nan("") : found->second);
   }
   return name;
 }

@@ -15,7 +15,7 @@ class CheckpointName {
   /// is wrong with `text`, such as "../a", which is not a name below the checkpoints' folder.
   CheckpointName(const std::string& text, bool insert_names);
 
-  /// "epoch" and "step" are integers. A metric that was not logged counts as 0, with a warning.
+  /// "epoch" and "step" are integers. A metric that was not logged is "nan", with a warning.
   [[nodiscard]] std::string format(const Metrics& metrics) const;
   /// The metrics in the name, without "epoch" and "step".
   [[nodiscard]] std::vector<std::string> metrics() const;

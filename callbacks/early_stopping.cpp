@@ -33,11 +33,8 @@ bool EarlyStopping::checks_on_train_epoch_end(const Trainer& trainer) const {
   return options_.check_on_train_epoch_end.value_or(trainer.validates_only_at_epoch_end() || !trainer.has_validation());
 }
 
-void EarlyStopping::on_sanity_check_end(Trainer& trainer, LightningModule&) {
-  const std::string problem = missed_by_sanity_check(trainer, "EarlyStopping", options_.monitor);
-  if (!problem.empty() && options_.strict) {
-    throw ConfigError(problem + " Set .monitor to a name that is logged, or .strict to false.");
-  }
+void EarlyStopping::on_train_start(Trainer& trainer, LightningModule&) {
+  if (options_.strict) expect_metric(trainer, "EarlyStopping", options_.monitor);
 }
 
 void EarlyStopping::on_validation_end(Trainer& trainer, LightningModule&) {

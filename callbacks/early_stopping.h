@@ -52,8 +52,7 @@ class EarlyStopping final : public Callback {
   using Options = EarlyStoppingOptions;
   explicit EarlyStopping(EarlyStoppingOptions options);
 
-  /// Throws ConfigError if validation does not log the monitored metric.
-  void on_sanity_check_end(Trainer& trainer, LightningModule&) override;
+  void on_train_start(Trainer& trainer, LightningModule&) override;
   void on_validation_end(Trainer& trainer, LightningModule&) override;
   void on_train_epoch_end(Trainer& trainer, LightningModule&) override;
   [[nodiscard]] bool is_monitoring() const override { return true; }

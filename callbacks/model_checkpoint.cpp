@@ -61,6 +61,17 @@ std::vector<Scored>::const_iterator worst_of(const std::vector<Scored>& files, M
                           [mode](const Scored& a, const Scored& b) { return is_better(mode, b.second, a.second); });
 }
 
+// Takes the worst out until `kept` are left: more than one if save_top_k is smaller than in the run that is continued.
+std::vector<std::string> take_worst(std::vector<Scored>& files, int64_t kept, MonitorMode mode) {
+  std::vector<std::string> taken;
+  while (static_cast<int64_t>(files.size()) > kept) {
+    const auto worst = worst_of(files, mode);
+    taken.push_back(worst->first);
+    files.erase(worst);
+  }
+  return taken;
+}
+
 }  // namespace
 
 ModelCheckpoint::ModelCheckpoint(ModelCheckpointOptions options)
@@ -119,8 +130,11 @@ void ModelCheckpoint::on_fit_start(Trainer& trainer, LightningModule&) {
 
 void ModelCheckpoint::on_train_start(Trainer& trainer, LightningModule&) {
   step_seen_ = trainer.global_step();
+  if (last_step_saved_ > step_seen_) last_step_saved_ = 0;  // of another trainer's fit
+  if (last_step_of_last_ > step_seen_) last_step_of_last_ = 0;
   time_of_save_ = std::chrono::steady_clock::now();
   training_ = true;
+  if (options_.save_top_k != 0) expect_metric(trainer, "ModelCheckpoint", options_.monitor);
 }
 
 bool ModelCheckpoint::must_not_save(const Trainer& trainer) const {
@@ -165,12 +179,6 @@ void ModelCheckpoint::on_train_batch_end(Trainer& trainer, LightningModule&, con
   } else {
     save_or_wait(trainer, /*saves_last=*/due && !follows);
   }
-}
-
-void ModelCheckpoint::on_sanity_check_end(Trainer& trainer, LightningModule&) {
-  if (options_.save_top_k == 0) return;
-  const std::string problem = missed_by_sanity_check(trainer, "ModelCheckpoint", options_.monitor);
-  if (!problem.empty()) throw ConfigError(problem + " Set .monitor to a name that is logged.");
 }
 
 void ModelCheckpoint::on_validation_end(Trainer& trainer, LightningModule&) {
@@ -223,6 +231,11 @@ void ModelCheckpoint::on_train_end(Trainer& trainer, LightningModule&) {
   std::vector<std::string> goes;  // of a stop that the run has continued from
   const bool keeps_no_state = options_.save_weights_only && trainer.auto_resumes();  // it would start over
   if (!keeps_no_state && may_remove(trainer, interrupted_path())) goes.push_back(interrupted_path());
+  if (options_.save_top_k > 0) {
+    for (std::string& path : take_worst(saved_files_.best, options_.save_top_k, options_.mode)) {
+      if (may_remove(trainer, path)) goes.push_back(std::move(path));
+    }
+  }
   const bool last_is_due = wants_last() && !last_is("with_top_k") && last_step_of_last_ != trainer.global_step();
   if (!last_is_due && !must_keep_end(trainer)) {
     for (const std::string& path : goes) (void)remove_checkpoint(path);
@@ -246,8 +259,14 @@ void ModelCheckpoint::on_exception(Trainer& trainer, LightningModule&, const std
   request(trainer, point_.written.back(), "", {}, [] {});
 }
 
+// A name shows no value of other weights, but "nan". Lightning shows the newest value, or 0 before there is one.
 Metrics ModelCheckpoint::metrics_of(const Trainer& trainer, int64_t epoch) const {
   Metrics metrics = trainer.callback_metrics();
+  for (const std::string& shown : name_.metrics()) {
+    const auto measured = measured_at(trainer, shown);
+    const bool is_known = measured || may_still_be_measured(trainer);
+    if (is_known && measured != trainer.seen_batches()) metrics[shown] = std::numeric_limits<double>::quiet_NaN();
+  }
   metrics["epoch"] = static_cast<double>(epoch);
   metrics["step"] = static_cast<double>(trainer.global_step());
   return metrics;
@@ -283,20 +302,24 @@ void ModelCheckpoint::save_point(Trainer& trainer, int64_t epoch) {
   const SavedFiles before = saved_files_;
   const int64_t step_before = last_step_saved_;
   const int64_t last_before = last_step_of_last_;
-  std::string obsolete;
+  std::vector<std::string> obsolete;
   std::string obsolete_last;
   const std::string top_k = choose_top_k(trainer, metrics, obsolete);
   const bool last_is_due = wants_last() && (!top_k.empty() || !last_is("with_top_k"));
   const std::string last = last_is_due ? choose_last(trainer, obsolete_last) : "";
   if (!top_k.empty() && !wants_last()) obsolete_last = std::exchange(saved_files_.last_path, "");  // must_keep_end
   has_saved_ = true;
-  if (top_k.empty() && last.empty()) return;
+  if (top_k.empty() && last.empty()) {
+    saved_files_.best = before.best;  // nothing goes before something else is written
+    return;
+  }
   last_step_saved_ = trainer.global_step();
   point_ = {trainer.seen_batches(), {}, {}};
   for (const std::string& path : {top_k, last}) {
     if (!path.empty()) point_.written.push_back(path);
   }
-  for (const std::string& path : {obsolete, obsolete_last}) {
+  obsolete.push_back(obsolete_last);
+  for (const std::string& path : obsolete) {
     if (!path.empty() && may_remove(trainer, path)) point_.removed.push_back(path);
   }
   // Obsolete files are removed after the last new file is on the disk. The checkpoint of a stop is no longer needed,
@@ -314,14 +337,16 @@ void ModelCheckpoint::save_point(Trainer& trainer, int64_t epoch) {
   }
   if (!last.empty()) {
     const bool link = last_is("link") && !top_k.empty();
-    request(trainer, last, link ? top_k : "", goes, [this, previous = before.last_path, last_before] {
-      saved_files_.last_path = previous;
+    request(trainer, last, link ? top_k : "", goes, [this, before, last_before, alone = top_k.empty()] {
+      if (alone) saved_files_.best = before.best;
+      saved_files_.last_path = before.last_path;
       last_step_of_last_ = last_before;
     });
   }
 }
 
-std::string ModelCheckpoint::choose_top_k(Trainer& trainer, const Metrics& metrics, std::string& obsolete) {
+std::string ModelCheckpoint::choose_top_k(Trainer& trainer, const Metrics& metrics,
+                                          std::vector<std::string>& obsolete) {
   if (options_.save_top_k == 0) return "";
   if (options_.monitor.empty()) return choose_newest(trainer, metrics, obsolete);
   if (const auto found = metrics.find(options_.monitor); found != metrics.end()) {
@@ -330,24 +355,25 @@ std::string ModelCheckpoint::choose_top_k(Trainer& trainer, const Metrics& metri
   return "";
 }
 
-std::string ModelCheckpoint::choose_newest(Trainer& trainer, const Metrics& metrics, std::string& obsolete) {
+std::string ModelCheckpoint::choose_newest(Trainer& trainer, const Metrics& metrics,
+                                           std::vector<std::string>& obsolete) {
   const bool replaces = options_.save_top_k == 1;
   const std::string before = saved_files_.best_path;
   saved_files_.best_path = free_path(trainer, name_.format(metrics), replaces ? before : "", /*is_last=*/false);
-  if (replaces && before != saved_files_.best_path) obsolete = before;
+  if (replaces && before != saved_files_.best_path) obsolete = {before};
   return saved_files_.best_path;
 }
 
 std::string ModelCheckpoint::choose_if_among_best(Trainer& trainer, const Metrics& metrics, double score,
-                                                  std::string& obsolete) {
+                                                  std::vector<std::string>& obsolete) {
+  if (options_.save_top_k > 0) obsolete = take_worst(saved_files_.best, options_.save_top_k, options_.mode);
   const bool full = options_.save_top_k > 0 && static_cast<int64_t>(saved_files_.best.size()) >= options_.save_top_k;
   const bool enters = !full || is_better(options_.mode, score, worst_of(saved_files_.best, options_.mode)->second);
   if (!enters) return "";
   std::string replaced;
   if (full) {
-    const auto worst = worst_of(saved_files_.best, options_.mode);
-    replaced = worst->first;
-    saved_files_.best.erase(worst);
+    replaced = take_worst(saved_files_.best, options_.save_top_k - 1, options_.mode)[0];
+    obsolete.push_back(replaced);
   }
   const std::string path = free_path(trainer, name_.format(metrics), replaced, /*is_last=*/false);
   std::erase_if(saved_files_.best,
@@ -360,7 +386,7 @@ std::string ModelCheckpoint::choose_if_among_best(Trainer& trainer, const Metric
     saved_files_.best_path = best->first;
     saved_files_.best_score = best->second;
   }
-  if (replaced != path) obsolete = replaced;
+  std::erase(obsolete, path);
   return path;
 }
 

@@ -115,8 +115,6 @@ class ModelCheckpoint final : public Callback {
   void on_fit_start(Trainer& trainer, LightningModule&) override;
   void on_train_start(Trainer& trainer, LightningModule&) override;
   void on_train_batch_end(Trainer& trainer, LightningModule&, const at::Tensor&, const Batch&, int64_t) override;
-  /// Throws ConfigError if validation does not log the monitored metric.
-  void on_sanity_check_end(Trainer& trainer, LightningModule&) override;
   void on_validation_end(Trainer& trainer, LightningModule&) override;
   void on_train_epoch_end(Trainer& trainer, LightningModule&) override;
   void on_train_end(Trainer& trainer, LightningModule&) override;
@@ -187,10 +185,11 @@ class ModelCheckpoint final : public Callback {
   void save_point(Trainer& trainer, int64_t epoch);
   void save_what_would_be_lost(Trainer& trainer);
   [[nodiscard]] bool must_keep_end(const Trainer& trainer) const;
-  /// The path of the file that is due, or "" if none is; `obsolete` is the one it replaces, if any.
-  std::string choose_top_k(Trainer& trainer, const Metrics& metrics, std::string& obsolete);
-  std::string choose_newest(Trainer& trainer, const Metrics& metrics, std::string& obsolete);
-  std::string choose_if_among_best(Trainer& trainer, const Metrics& metrics, double score, std::string& obsolete);
+  /// The path of the file that is due, or "" if none is; `obsolete` gets the files that need not be kept then.
+  std::string choose_top_k(Trainer& trainer, const Metrics& metrics, std::vector<std::string>& obsolete);
+  std::string choose_newest(Trainer& trainer, const Metrics& metrics, std::vector<std::string>& obsolete);
+  std::string choose_if_among_best(Trainer& trainer, const Metrics& metrics, double score,
+                                   std::vector<std::string>& obsolete);
   std::string choose_last(Trainer& trainer, std::string& obsolete);
   void request(Trainer& trainer, const std::string& path, const std::string& link_to, std::vector<std::string> obsolete,
                std::function<void()> undo);

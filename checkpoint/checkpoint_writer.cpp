@@ -45,7 +45,7 @@ void write_one(const CheckpointRequest& request) {
     throw CheckpointError("saving checkpoint " + request.path + ": a link on the way leads out of " + request.folder +
                           ". Remove the link, or save under another name.");
   }
-  make_folder(fs::path(request.path).parent_path().string());
+  if (const fs::path folder = fs::path(request.path).parent_path(); !folder.empty()) make_folder(folder.string());
   if (request.shard) return write_sharded_checkpoint(request.path, request.state, *request.shard);
   const SaveInProgress saving;
   if (request.link_to.empty()) {

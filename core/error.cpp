@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstring>
 #include <string_view>
 
+#include "levin/core/signal_name.h"
 #include "levin/core/utf8.h"
 
 namespace levin {
@@ -50,7 +50,7 @@ ConfigError::ConfigError(std::vector<std::string> problems) : Error(lines(proble
 ConfigError::ConfigError(std::string problem) : Error(problem), problems_{std::move(problem)} {}
 
 Interrupted::Interrupted(int signal_number)
-    : Error(std::string("interrupted by ") + strsignal(signal_number)), signal_number_(signal_number) {}
+    : Error("interrupted by " + stop_signal_name(signal_number)), signal_number_(signal_number) {}
 
 std::string join(const std::vector<std::string>& names) {
   std::string text;

@@ -15,6 +15,7 @@
 
 #include "levin/core/config_node.h"
 #include "levin/core/rank_status.h"
+#include "levin/core/signal_name.h"
 
 namespace levin {
 
@@ -190,14 +191,6 @@ void ignore_stop_signals() {
 
 int stop_signal() {
   return received.load(std::memory_order_relaxed);
-}
-
-std::string stop_signal_name(int signal_number) {
-  if (signal_number == SIGINT) return "Ctrl-C";
-  if (signal_number == SIGTERM) return "SIGTERM";
-  if (signal_number == SIGHUP) return "SIGHUP";
-  if (signal_number == SIGUSR1) return "SIGUSR1";
-  return strsignal(signal_number);
 }
 
 HoldsGrace::HoldsGrace() {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <chrono>
-#include <string>
 
 namespace levin {
 
@@ -35,9 +34,6 @@ void ignore_stop_signals();
 
 /// The first stop signal since the outermost scope began; 0: none.
 [[nodiscard]] int stop_signal();
-
-/// "Ctrl-C", "SIGTERM", …
-[[nodiscard]] std::string stop_signal_name(int signal_number);
 
 /// During its lifetime the process is saving, on any thread: the end of the grace time waits for it.
 class HoldsGrace {

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/loggers/run_folder.h"
 
@@ -83,6 +84,24 @@ std::vector<std::string> LoggerFolder::earlier() const {
   }
   const bool numbered = folders.size() < all.size();
   return numbered ? folders : std::vector<std::string>();
+}
+
+std::string path_of_only_file(const std::string& who, const std::string& path, const std::string& default_root_dir,
+                              const std::string& name) {
+  namespace fs = std::filesystem;
+  const fs::path file = path.empty() ? fs::path(default_root_dir) / name : fs::path(path);
+  std::error_code code;
+  if (fs::is_directory(file, code)) {
+    throw Error(who + ": " + file.string() + " is a folder. Set path of the logger to a file.");
+  }
+  try {
+    if (file.has_parent_path()) make_folder(file.parent_path().string());
+  } catch (const Error& error) {
+    throw Error(who + ": " + error.what() + " Set " +
+                (path.empty() ? "default_root_dir, or path of the logger," : "path of the logger") +
+                " to a place where a folder can be made.");
+  }
+  return file.string();
 }
 
 }  // namespace levin

@@ -44,4 +44,9 @@ class LoggerFolder {
   std::string path_ = "";
 };
 
+/// Of a logger that writes a single file: `path`, or `name` in `default_root_dir` where it is empty. Its folder is
+/// created. Throws Error naming `who`, path and cause.
+[[nodiscard]] std::string path_of_only_file(const std::string& who, const std::string& path,
+                                            const std::string& default_root_dir, const std::string& name);
+
 }  // namespace levin

@@ -10,6 +10,7 @@
 #include "levin/core/files.h"
 #include "levin/core/paths.h"
 #include "levin/core/wall_clock.h"
+#include "levin/loggers/logger_folder.h"
 
 namespace levin {
 
@@ -47,11 +48,10 @@ PrometheusLogger::~PrometheusLogger() {
 
 void PrometheusLogger::start(const std::string& default_root_dir, bool) {
   if (!path_.empty()) return;
-  path_ = options_.path.empty() ? (fs::path(default_root_dir) / "levin.prom").string() : options_.path;
+  path_ = path_of_only_file("PrometheusLogger", options_.path, default_root_dir, "levin.prom");
   fs::path folder = absolute_path(default_root_dir);
   if (folder.filename().empty()) folder = folder.parent_path();
   run_ = options_.name.empty() ? folder.filename().string() : options_.name;
-  if (const std::string parent = fs::path(path_).parent_path().string(); !parent.empty()) make_folder(parent);
 }
 
 void PrometheusLogger::own_folder() {

@@ -1,7 +1,6 @@
 #include "levin/loggers/sqlite_logger.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
@@ -9,14 +8,12 @@
 #include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
-#include "levin/core/files.h"
 #include "levin/core/paths.h"
 #include "levin/core/wall_clock.h"
 #include "levin/loggers/flat_options.h"
+#include "levin/loggers/logger_folder.h"
 
 namespace levin {
-
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -63,16 +60,16 @@ uint32_t SQLiteLogger::takes() const {
 
 void SQLiteLogger::start(const std::string& default_root_dir, bool resume) {
   if (!path_.empty()) return;
-  path_ = options_.path.empty() ? (fs::path(default_root_dir) / "runs.sqlite").string() : options_.path;
+  path_ = path_of_only_file("SQLiteLogger", options_.path, default_root_dir, "runs.sqlite");
   folder_ = absolute_path(default_root_dir);
   may_continue_ = resume;
   uuid_ = new_uuid();
-  if (const std::string parent = fs::path(path_).parent_path().string(); !parent.empty()) make_folder(parent);
   const std::lock_guard lock(mutex_);
   try {
     store_ = std::make_unique<SqliteStore>(path_, options_.busy_timeout);
   } catch (const SqliteError& error) {
     if (error.is_passing()) return report_failure(error.what());
+    path_.clear();  // it has not started
     throw Error(std::string("SQLiteLogger: cannot open ") + error.what() +
                 " Check the path, the disk and who else uses the file, or choose another path.");
   }

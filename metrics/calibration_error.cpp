@@ -64,7 +64,7 @@ void CalibrationError::count_directly(const LabelBatch& batch, Scores reading) {
         std::isnan(confidence) ? options_.n_bins : std::clamp<int64_t>(reached(confidence), 1, options_.n_bins) - 1;
     ++counts[bin];
     rights[bin] += is_binary ? target[i] : (found == target[i] ? 1 : 0);
-    sums[bin] += confidence;
+    sums[bin] += std::clamp(confidence, 0.0F, 1.0F);
   }
 }
 
@@ -80,6 +80,7 @@ void CalibrationError::count_by_operators(const LabelBatch& batch, Scores readin
     confidence = value.to(at::kFloat);
     right = found.eq(target).to(at::kLong);
   }
+  confidence = confidence.clamp(0, 1);
   const at::Tensor boundaries = at::linspace(0, 1, options_.n_bins + 1, confidence.options());
   const at::Tensor bin = at::bucketize(confidence.contiguous(), boundaries, /*out_int32=*/false, true)
                              .clamp(1, options_.n_bins)

@@ -17,9 +17,12 @@ enum class Task { binary, multiclass, multilabel };
 /// mean by the number of samples; none: a value for each.
 enum class Average { micro, macro, weighted, none };
 
-/// What scores are. automatic: logits if any score since the last reset(), of any batch and any rank, is outside [0,
-/// 1], else probabilities.
+/// What scores are. automatic: logits if any score since the last reset(), of any batch and any rank, is outside [0, 1]
+/// by more than kScoreTolerance, else probabilities.
 enum class Scores { automatic, probabilities, logits };
+
+/// Probabilities that were computed with rounding, such as sums of float32 products, may be this far outside [0, 1].
+inline constexpr double kScoreTolerance = 1e-4;
 
 }  // namespace levin::metrics
 
@@ -51,7 +54,7 @@ struct EnumNames<metrics::Scores> {
 namespace levin::metrics {
 
 inline constexpr const char* kScoresHelp =
-    "probabilities or logits; auto: logits if any score of the epoch is outside [0, 1]";
+    "probabilities or logits; auto: logits if any score of the epoch is outside [0, 1] by more than 1e-4";
 
 /// Of Accuracy, Precision, Recall, Specificity, F1Score and FBetaScore.
 struct ClassificationOptions {

@@ -162,7 +162,7 @@ bool finds_logits(const LabelSpec& spec, const LabelBatch& batch) {
   const int64_t positions = batch.preds.size(2), classes = batch.preds.size(1);
   const int64_t* target = spec.ignore_index ? batch.target.const_data_ptr<int64_t>() : nullptr;
   for (int64_t i = 0; i < count; ++i) {
-    if (!(scores[i] < 0 || scores[i] > 1)) continue;
+    if (!(scores[i] < kLowestProbability || scores[i] > kHighestProbability)) continue;
     const int64_t label = is_multiclass ? i / (classes * positions) * positions + i % positions : i;
     if (target == nullptr || target[label] != *spec.ignore_index) return true;
   }
@@ -178,7 +178,7 @@ at::Tensor ignored_scores(const LabelSpec& spec, const LabelBatch& batch) {
 
 at::Tensor has_logits(const LabelSpec& spec, const LabelBatch& batch) {
   if (batch.direct) return at::full({}, finds_logits(spec, batch), at::kBool);
-  const at::Tensor outside = batch.preds.lt(0).bitwise_or(batch.preds.gt(1));
+  const at::Tensor outside = batch.preds.lt(-kScoreTolerance).bitwise_or(batch.preds.gt(1 + kScoreTolerance));
   return (spec.ignore_index ? outside.bitwise_and(ignored_scores(spec, batch).bitwise_not()) : outside).any();
 }
 

@@ -52,8 +52,8 @@ struct LabelBatch {
 /// labels out of range are an error too; on another device no number is read.
 [[nodiscard]] LabelBatch label_batch(const LabelSpec& spec, const at::Tensor& preds, const at::Tensor& target);
 
-/// Whether a score whose label is not ignored is outside [0, 1], so that all scores are logits: a bool scalar on their
-/// device. NaN decides nothing.
+/// Whether a score whose label is not ignored is outside [0, 1] by more than kScoreTolerance, so that all scores are
+/// logits: a bool scalar on their device. NaN decides nothing.
 [[nodiscard]] at::Tensor has_logits(const LabelSpec& spec, const LabelBatch& batch);
 
 /// Which scores belong to ignored labels: a mask that broadcasts to `preds`. There must be an ignore_index.

@@ -145,16 +145,16 @@ bool is_among_top(const float* scores, int64_t count, int64_t stride, int64_t in
   return ahead < k;
 }
 
-AboveThreshold::AboveThreshold(double threshold, bool logits)
-    : threshold_(static_cast<float>(threshold)), logits_(logits), low_(threshold_), high_(threshold_) {
-  if (!logits) return;
-  const double t = threshold_;
-  const double slope = t * (1 - t);
-  const double middle = std::log(t / (1 - t));
-  // Rounding of the sigmoid, about 1e-7, moves the crossing by 1e-7 / slope.
-  const double margin = slope > 1e-4 ? 1e-6 / slope + 1e-6 * std::abs(middle) : HUGE_VAL;
-  low_ = std::isfinite(margin) ? static_cast<float>(middle - margin) : -std::numeric_limits<float>::infinity();
-  high_ = std::isfinite(margin) ? static_cast<float>(middle + margin) : std::numeric_limits<float>::infinity();
+double score_limit(double threshold, bool logits) {
+  if (logits) return std::log(threshold) - std::log1p(-threshold);
+  return threshold < 1 ? threshold : std::numeric_limits<double>::infinity();
+}
+
+float float_score_limit(double threshold, bool logits) {
+  const double exact = score_limit(threshold, logits);
+  const auto nearest = static_cast<float>(exact);
+  const bool must_be_lower = logits ? nearest > exact : nearest == 1.0F;
+  return must_be_lower ? std::nextafter(nearest, -std::numeric_limits<float>::infinity()) : nearest;
 }
 
 }  // namespace levin::metrics

@@ -24,30 +24,21 @@ void highest_of_columns(const float* scores, int64_t rows, int64_t stride, int64
 /// lower index.
 [[nodiscard]] bool is_among_top(const float* scores, int64_t count, int64_t stride, int64_t index, int64_t k);
 
-/// score > threshold, where scores may be logits: sigmoid(score) > threshold, computed only near the threshold.
-class AboveThreshold {
- public:
-  AboveThreshold(double threshold, bool logits);
-  bool operator()(float score) const {
-    if (score > high_) return true;
-    if (score < low_ || !logits_) return false;
-    return 1.0F / (1.0F + std::exp(-score)) > threshold_;
-  }
-
- private:
-  float threshold_;
-  bool logits_;
-  float low_ = 0;
-  float high_ = 0;
-};
+/// The limit that a score must exceed so that its probability exceeds the threshold: of logits the threshold's
+/// log-odds, as a float32 sigmoid is 1 from 17 on. No probability exceeds 1, even if rounding puts it just above.
+[[nodiscard]] double score_limit(double threshold, bool logits);
+/// The same for float scores. A threshold of probabilities is rounded to float, as in torchmetrics, so that a score of
+/// 0.1F is not above 0.1.
+[[nodiscard]] float float_score_limit(double threshold, bool logits);
 
 /// How many of `count` rising thresholds, evenly spaced from 0 to 1, a score reaches. NaN reaches none.
 class ThresholdsReached {
  public:
   ThresholdsReached(const float* thresholds, int64_t count) : thresholds_(thresholds), count_(count) {}
   int64_t operator()(float score) const {
-    if (!(score >= 0)) return 0;
-    int64_t k = static_cast<int64_t>(std::min(score, 1.0F) * static_cast<float>(count_ - 1));
+    if (std::isnan(score)) return 0;
+    score = std::clamp(score, 0.0F, 1.0F);  // a probability that rounding puts outside reaches the last one
+    int64_t k = static_cast<int64_t>(score * static_cast<float>(count_ - 1));
     while (k < count_ && thresholds_[k] <= score) ++k;
     while (k > 0 && thresholds_[k - 1] > score) --k;
     return k;
@@ -124,9 +115,9 @@ void for_each_label(const LabelSpec& spec, const LabelBatch& batch, Scores readi
         spec, batch, [preds](int64_t i) { return preds[i]; }, count);
   } else if (spec.task != Task::multiclass) {
     const float* scores = batch.preds.const_data_ptr<float>();
-    const AboveThreshold above(spec.threshold, reading == Scores::logits);
+    const float limit = float_score_limit(spec.threshold, reading == Scores::logits);
     detail::count_elements(
-        spec, batch, [scores, above](int64_t i) { return int64_t{above(scores[i])}; }, count);
+        spec, batch, [scores, limit](int64_t i) { return int64_t{scores[i] > limit}; }, count);
   } else if (batch.target.size(1) == 1) {
     detail::count_rows(spec, batch, count);
   } else {

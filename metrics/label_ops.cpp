@@ -9,6 +9,8 @@
 
 #include <limits>
 
+#include "levin/metrics/label_loops.h"
+
 namespace levin::metrics {
 
 namespace {
@@ -70,8 +72,11 @@ FlatLabels flat_labels(const LabelSpec& spec, const LabelBatch& batch, Scores re
   } else if (spec.task == Task::multiclass) {
     predicted = predicted_classes(spec, batch.preds, truth);
   } else {
-    const at::Tensor scores = reading == Scores::logits ? normalized(spec, batch.preds) : batch.preds;
-    predicted = scores.gt(spec.threshold).to(at::kLong);
+    const bool logits = reading == Scores::logits;
+    const bool is_double = batch.preds.scalar_type() == at::kDouble;
+    const at::Tensor scores = is_double ? batch.preds : batch.preds.to(at::kFloat);  // a half float's limit may be 1
+    const double limit = is_double ? score_limit(spec.threshold, logits) : float_score_limit(spec.threshold, logits);
+    predicted = scores.gt(limit).to(at::kLong);
   }
   if (spec.task == Task::multilabel) {
     const at::Tensor label = at::arange(spec.classes, truth.options()).view({1, spec.classes, 1});

@@ -25,6 +25,13 @@ namespace {
 thread_local int64_t updates_here = 0;
 thread_local UpdateRecords records_here;
 
+template <class Tell>
+void tell_records(Tell tell) {
+  for (const auto& one : records_here) {
+    if (const auto record = one.lock()) tell(*record);
+  }
+}
+
 at::Tensor reduced(StateReduce reduce, const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor here = b.to(a.device(), a.scalar_type());
   switch (reduce) {
@@ -42,37 +49,47 @@ std::string shape_text(const at::Tensor& tensor) {
 
 }  // namespace
 
-// What metrics had accumulated before they changed for the first time since the record was made.
-struct UpdateRecord {
-  struct Before {
-    std::weak_ptr<Metric> metric;
-    Metric::Kept states;
-    MetricStates batch;
-    bool has_batch = false;
-  };
+struct UpdateRecord::Content {
+  Metric::Kept states;
+  MetricStates batch;
+  bool has_batch = false;
 
   static std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& values) {
     std::vector<at::Tensor> copies;
     for (const at::Tensor& value : values) copies.push_back(value.defined() ? value.clone() : value);
     return copies;
   }
+};
 
-  void note(Metric& metric) {
+UpdateRecord::Content UpdateRecord::content_of(const Metric& metric) {
+  return {{Content::copies_of(metric.values_), metric.pieces_, metric.updates_}, metric.batch_, metric.has_batch_};
+}
+
+void UpdateRecord::put_back(Metric& metric, const Content& content) {
+  metric.put_back({Content::copies_of(content.states.values), content.states.pieces, content.states.updates});
+  metric.batch_ = content.batch;
+  metric.has_batch_ = content.has_batch;
+  if (metric.updates_ == 0) tell_records([&](UpdateRecord& record) { record.emptied(metric); });
+}
+
+// What metrics had accumulated before they changed for the first time since the record was made.
+struct UndoRecord final : UpdateRecord {
+  struct Before {
+    std::weak_ptr<Metric> metric;
+    Content content;
+  };
+
+  void before_change(Metric& metric) override {
     const std::lock_guard lock(mutex);
     Before& before = all[&metric];
     if (before.metric.lock().get() == &metric) return;  // unset, or an earlier metric at this address
-    before = {
-        metric.self_, {copies_of(metric.values_), metric.pieces_, metric.updates_}, metric.batch_, metric.has_batch_};
+    before = {metric.self(), content_of(metric)};
   }
 
   void restore() {
     const std::lock_guard lock(mutex);
     for (const auto& [address, before] : all) {
-      const auto metric = before.metric.lock();
-      if (metric == nullptr) continue;
-      metric->put_back({copies_of(before.states.values), before.states.pieces, before.states.updates});
-      metric->batch_ = before.batch;
-      metric->has_batch_ = before.has_batch;
+      if (const auto metric = before.metric.lock()) put_back(*metric, before.content);
     }
   }
 
@@ -80,15 +97,11 @@ struct UpdateRecord {
   std::map<const Metric*, Before> all = {};
 };
 
-UpdateUndo::UpdateUndo() : record_(std::make_shared<UpdateRecord>()) {
-  records_here.push_back(record_);
+UpdateUndo::UpdateUndo() : record_(std::make_shared<UndoRecord>()) {
+  add_update_record(record_);
 }
 
-// The calling thread drops the records of all scopes that have ended.
-UpdateUndo::~UpdateUndo() {
-  record_.reset();
-  std::erase_if(records_here, [](const auto& record) { return record.expired(); });
-}
+UpdateUndo::~UpdateUndo() = default;
 
 void UpdateUndo::restore() {
   record_->restore();
@@ -98,14 +111,17 @@ UpdateRecords update_records() {
   return records_here;
 }
 
+void add_update_record(const std::shared_ptr<UpdateRecord>& record) {
+  std::erase_if(records_here, [](const auto& one) { return one.expired(); });
+  records_here.push_back(record);
+}
+
 UpdateRecords exchange_update_records(UpdateRecords records) {
   return std::exchange(records_here, std::move(records));
 }
 
 void Metric::before_change() {
-  for (const auto& one : records_here) {
-    if (const auto record = one.lock()) record->note(*this);
-  }
+  tell_records([this](UpdateRecord& record) { record.before_change(*this); });
 }
 
 Metric::Metric() : self_(this, [](Metric*) {}) {}
@@ -137,6 +153,7 @@ void Metric::reset() {
   updates_ = 0;
   batch_.clear();
   has_batch_ = false;
+  tell_records([this](UpdateRecord& record) { record.emptied(*this); });
 }
 
 void Metric::append(size_t index, const at::Tensor& value) {
@@ -159,6 +176,7 @@ int64_t updates_of_this_thread() {
 
 void Metric::begin_update(at::Device device) {
   before_change();
+  tell_records([this](UpdateRecord& record) { record.before_update(*this); });
   move_to(device);
   ++updates_;
   ++updates_here;

@@ -149,7 +149,7 @@ void ScoreCurve::count_by_operators(const LabelBatch& batch, Scores reading) {
   const auto device = batch.target.device();
   const int64_t bins = thresholds_.numel() + 1;
   const auto type = rows.scores.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor scores = (by_odds ? log_odds(spec(), rows.scores) : rows.scores).to(type).contiguous();
+  const at::Tensor scores = (by_odds ? log_odds(spec(), rows.scores) : rows.scores.clamp(0, 1)).to(type).contiguous();
   const at::Tensor thresholds = (by_odds ? odds_thresholds_ : thresholds_).to(device, type);
   const at::Tensor reached =
       at::bucketize(scores, thresholds, /*out_int32=*/false, true).masked_fill(scores.ne(scores), 0);

@@ -16,7 +16,7 @@ struct AnyOutside {
     int32_t outside = 0;
 #pragma omp simd reduction(| : outside)
     for (int64_t i = 0; i < count; ++i) {
-      const int32_t is_inside = (scores[i] >= 0.0F) & (scores[i] <= 1.0F);
+      const int32_t is_inside = (scores[i] >= kLowestProbability) & (scores[i] <= kHighestProbability);
       outside |= is_inside ^ 1;  // of nan neither comparison holds
     }
     return outside != 0;

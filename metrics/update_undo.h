@@ -6,7 +6,23 @@
 
 namespace levin::metrics {
 
-struct UpdateRecord;
+class Metric;
+struct UndoRecord;
+
+/// Is told what happens to metrics in the threads that know it.
+struct UpdateRecord {
+  virtual ~UpdateRecord() = default;
+  virtual void before_change(Metric&) {}
+  /// Before update() adds samples. What it throws ends the update.
+  virtual void before_update(Metric&) {}
+  /// The metric has accumulated nothing.
+  virtual void emptied(const Metric&) {}
+
+ protected:
+  struct Content;
+  [[nodiscard]] static Content content_of(const Metric& metric);
+  static void put_back(Metric& metric, const Content& content);
+};
 
 /// During its lifetime, notes what each metric that changes in this thread had accumulated before. Such scopes may be
 /// nested. A metric that is destroyed is forgotten.
@@ -21,12 +37,15 @@ class UpdateUndo {
   void restore();
 
  private:
-  std::shared_ptr<UpdateRecord> record_;
+  std::shared_ptr<UndoRecord> record_;
 };
 
-/// The open scopes of a thread. A thread that computes a part of a batch takes over those of the thread that cut it.
+/// The records that a thread knows, until they are destroyed. A thread that computes a part of a batch takes over those
+/// of the thread that cut it.
 using UpdateRecords = std::vector<std::weak_ptr<UpdateRecord>>;
 [[nodiscard]] UpdateRecords update_records();
+/// Makes a record known to the calling thread, which then drops those that are destroyed.
+void add_update_record(const std::shared_ptr<UpdateRecord>& record);
 /// Makes them the calling thread's; returns those that it had.
 UpdateRecords exchange_update_records(UpdateRecords records);
 

@@ -5,8 +5,11 @@
 
 namespace levin {
 
+// It starts from the present rates, which another scheduler may have moved: its state keeps them. PyTorch: the
+// configured ones.
 void SWALR::prepare() {
   swa_lrs_ = per_group(options_.swa_lr, "swa_lr");
+  base_lrs_ = scaled(1);
 }
 
 double SWALR::way_done(int64_t step) const {

@@ -268,9 +268,39 @@ void TorchOptimizer::send_settings() {
   for (size_t i = 0; i < groups_.size(); ++i) write_settings(groups_[i], inner_->param_groups()[i].options());
 }
 
+namespace {
+
+// Of a step whose closure throws: what the inner optimizer knew before. LBFGS keeps directions and gradients of the
+// points that it has left, and overwrites one of them.
+class StateBefore {
+ public:
+  explicit StateBefore(optim::Optimizer& inner) : inner_(inner) {
+    for (const auto& [parameter, state] : inner.state()) {
+      auto own = state->clone();
+      auto* lbfgs = dynamic_cast<optim::LBFGSParamState*>(own.get());
+      if (lbfgs != nullptr && lbfgs->prev_flat_grad().defined()) lbfgs->prev_flat_grad(lbfgs->prev_flat_grad().clone());
+      states_[parameter] = std::move(own);
+    }
+  }
+  void restore() { inner_.state() = std::move(states_); }
+
+ private:
+  optim::Optimizer& inner_;
+  std::decay_t<decltype(std::declval<optim::Optimizer&>().state())> states_;
+};
+
+}  // namespace
+
 at::Tensor TorchOptimizer::do_step(const Closure* closure) {
   send_settings();
-  return closure != nullptr ? inner_->step(*closure) : inner_->step();
+  if (closure == nullptr) return inner_->step();
+  StateBefore before(*inner_);
+  try {
+    return inner_->step(*closure);
+  } catch (...) {
+    before.restore();
+    throw;
+  }
 }
 
 State TorchOptimizer::state() const {

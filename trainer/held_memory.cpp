@@ -3,6 +3,7 @@
 #include <set>
 #include <vector>
 
+#include "levin/core/error.h"
 #include "levin/core/tensor_text.h"
 #include "levin/strategies/strategy.h"
 #include "levin/trainer/lightning_module.h"
@@ -32,6 +33,7 @@ std::string HeldMemory::str() const {
 }
 
 HeldMemory held_memory(Trainer& trainer) {
+  if (trainer.module() == nullptr) throw Error("held_memory: the trainer has no module. Call it in a fit.");
   std::vector<at::Tensor> weights = trainer.strategy().held();
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& parameter : trainer.module()->parameters()) {

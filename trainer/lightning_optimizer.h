@@ -17,7 +17,7 @@ class LightningOptimizer {
 
   /// on_before_optimizer_step, the update, global_step + 1. If a scaled gradient overflowed, none of these happens and
   /// the step counts as skipped. The scale is updated once per batch, after all optimizers. Throws Error for a closure
-  /// with a scaled loss.
+  /// with a scaled loss, and after the module's end.
   void step(const Optimizer::Closure& closure = {});
   void zero_grad();
 

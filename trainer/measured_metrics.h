@@ -29,10 +29,8 @@ class Trainer;
 [[nodiscard]] std::string missing_metric_text(const Trainer& trainer, const std::string& who,
                                               const std::string& metric);
 
-/// In on_sanity_check_end: what is wrong with a monitored metric that the sanity check should have logged; "" if it
-/// has, or if training may log it. Metrics with val, valid, validation, eval or dev in their names are expected of
-/// validations; of others that differ by a few letters from a logged one it warns.
-[[nodiscard]] std::string missed_by_sanity_check(const Trainer& trainer, const std::string& who,
-                                                 const std::string& metric);
+/// In on_train_start: `who` needs the metric. After the first training batch the trainer warns of metrics that neither
+/// that batch nor the sanity check has logged; of those that only a later validation may log, it does not.
+void expect_metric(const Trainer& trainer, const std::string& who, const std::string& metric);
 
 }  // namespace levin

@@ -12,6 +12,7 @@
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/metrics/metric.h"
+#include "levin/metrics/update_sources.h"
 #include "levin/strategies/rank_collectives.h"
 #include "levin/trainer/metrics.h"
 
@@ -116,26 +117,6 @@ void MetricStore::check_object_is_free(const Slot& s, const Metric& metric, cons
   }
 }
 
-std::vector<int64_t> MetricStore::object_updates() const {
-  std::vector<int64_t> counts;
-  for (const Slot& s : slots_) {
-    const auto object = s.object.lock();
-    counts.push_back(object != nullptr ? object->update_count() : 0);
-  }
-  return counts;
-}
-
-void MetricStore::check_not_updated(const std::vector<int64_t>& before) const {
-  const std::vector<int64_t> now = object_updates();
-  for (size_t k = 0; k < now.size(); ++k) {
-    if (k >= before.size() || now[k] == before[k] || !slots_[k].used) continue;
-    throw Error(about(slots_[k].name, slots_[k].hook) + ": validation has updated this " +
-                object_of(slots_[k])->name() +
-                " too, and its value would contain the samples of both. Make one metric " +
-                "object for training and one for validation.");
-  }
-}
-
 void MetricStore::log(const Place& place, std::string_view name, Metric& metric, const LogOptions& options,
                       const MetricStore* other) {
   Slot& s = slot(place, name, options, other);
@@ -161,6 +142,7 @@ void MetricStore::log(const Place& place, std::string_view name, Metric& metric,
                   " object before in this epoch, whose samples would be lost. Use one object for each name.");
     }
   }
+  if (s.add_suffix) metrics::claim_for_loader(metric, about(s.name, s.hook), s.dataloader_idx);
   if (!s.states.empty()) {  // what was accumulated before the checkpoint comes first
     const MetricStates since = metric.states();
     const int64_t updates = metric.update_count();

@@ -4,13 +4,16 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 
+#include <algorithm>
 #include <limits>
+#include <set>
 
-#include "levin/core/console.h"
 #include "levin/core/count_of.h"
 #include "levin/core/error.h"
 #include "levin/core/utf8.h"
 #include "levin/loggers/counter_names.h"
+#include "levin/metrics/metric.h"
+#include "levin/metrics/update_sources.h"
 
 namespace levin {
 
@@ -80,21 +83,38 @@ MetricStore::Slot& MetricStore::slot(const Place& place, std::string_view name, 
 
 // Callbacks, loggers and the progress bar know a value by its name.
 void MetricStore::check_name_is_free(const Slot& s, const MetricStore* other) const {
-  const std::string full = full_name(s, false, true);
-  const std::string about = "log(\"" + s.name + "\") in " + hook_name(s.hook);
+  // A value of steps and epochs has three names: x, x_step and x_epoch.
+  const auto names_of_slot = [](const Slot& slot) {
+    return std::set{full_name(slot, false, true), full_name(slot, true, false), full_name(slot, false, false)};
+  };
+  const std::set<std::string> names = names_of_slot(s);
+  const auto clash_with = [&](const Slot& taken) -> std::string {  // "" if there is none
+    for (const std::string& name : names_of_slot(taken)) {
+      if (!names.contains(name)) continue;
+      const std::string what = taken.name == s.name
+                                   ? " logs this name too"
+                                   : " logs \"" + taken.name + "\", and both values would be called \"" + name + "\"";
+      return "log(\"" + s.name + "\") in " + hook_name(s.hook) + ": " + hook_name(taken.hook) + what;
+    }
+    return "";
+  };
   if (other != nullptr) {
     for (const Slot& taken : other->slots_) {
-      if (full_name(taken, false, true) != full) continue;
-      throw Error(about + ": " + hook_name(taken.hook) + " logs this name too, and callbacks and loggers would get a " +
-                  "mixture of the values of training and of validation. Use two names, e.g. \"train_" + s.name +
-                  "\" and \"val_" + s.name + "\".");
+      const std::string clash = clash_with(taken);
+      if (clash.empty()) continue;
+      throw Error(clash + ", and callbacks and loggers would get a mixture of the values of training and of " +
+                  "validation. Use two names, e.g. \"train_" + s.name + "\" and \"val_" + s.name + "\".");
     }
   }
   for (const Slot& taken : slots_) {
-    if (taken.dataloader_idx == s.dataloader_idx || full_name(taken, false, true) != full) continue;
-    Console::instance().warn(about +
-                             ": several loaders log this name, and callbacks and loggers get the value of the " +
-                             "last one. Use a name for each loader, or set .add_dataloader_idx to true.");
+    const std::string clash = clash_with(taken);
+    if (clash.empty()) continue;
+    const bool are_loaders =
+        std::min(taken.dataloader_idx, s.dataloader_idx) >= 0 && taken.dataloader_idx != s.dataloader_idx;
+    throw Error(clash + (are_loaders ? " for dataloader " + std::to_string(taken.dataloader_idx) : "") +
+                ", and callbacks and loggers would get only one of the two values. " +
+                (are_loaders ? "Use a name for each loader, or set .add_dataloader_idx to true."
+                             : "Use two names, or log once."));
   }
 }
 
@@ -301,7 +321,10 @@ void MetricStore::reset() {
     s.total = starting_total(s.reduce);
     s.device_last = s.device_total = at::Tensor();
     s.states = State();
-    if (const auto object = s.object.lock()) object->reset();
+    if (const auto object = s.object.lock()) {
+      metrics::check_reset(*object, "log(\"" + s.name + "\") in " + hook_name(s.hook));
+      object->reset();
+    }
   }
   cursor_ = 0;
 }

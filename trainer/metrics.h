@@ -71,7 +71,8 @@ class MetricStore {
            const MetricStore* other = nullptr);
   /// A metric that accumulates by itself: its value is computed when it is read, over all ranks for an epoch; NaN, with
   /// a warning, if it has too few samples. The store resets it, and refers to it weakly. Throws Error for a metric that
-  /// is logged for another loader or in `other` too, as each would count the other's samples.
+  /// is logged for another loader or in `other` too, or has samples of another loader, as its value would count the
+  /// samples of both.
   void log(const Place& place, std::string_view name, metrics::Metric& metric, const LogOptions& options,
            const MetricStore* other = nullptr);
 
@@ -99,12 +100,6 @@ class MetricStore {
   void sync_step(RankCollectives& ranks);
   /// Whether a metric needs sync_step().
   [[nodiscard]] bool syncs_steps() const { return any_step_sync_; }
-
-  /// How often each metric that accumulates by itself was updated; for check_not_updated().
-  [[nodiscard]] std::vector<int64_t> object_updates() const;
-  /// After an evaluation within training, of which this is the training's store: throws Error naming a metric that the
-  /// evaluation has updated, as its value would contain the samples of both.
-  void check_not_updated(const std::vector<int64_t>& before) const;
 
   /// Forgets the values; the slots stay, for fast lookup in the next epoch.
   void reset();

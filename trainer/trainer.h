@@ -229,7 +229,8 @@ class Trainer {
   void save_checkpoint(const std::string& path, bool weights_only = false);
 
   /// Requests a file with the state of the run after the current batch, written in the background unless the request
-  /// says otherwise. Every rank calls it.
+  /// says otherwise; with its present state where nothing runs. A failure is reported to the request's `done`, or to
+  /// the console without one. Throws Error without a module. Every rank calls it.
   void request_checkpoint(CheckpointRequest request);
   /// Whether the entire state after the running batch has been written by this run, or requested.
   [[nodiscard]] bool state_is_saved() const;

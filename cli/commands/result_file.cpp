@@ -7,6 +7,7 @@
 #include "levin/core/error.h"
 #include "levin/core/files.h"
 #include "levin/core/variables.h"
+#include "levin/trainer/measured_metrics.h"
 #include "levin/trainer/plan/stop_after.h"
 
 namespace levin {
@@ -24,11 +25,12 @@ void add_metrics(Trainer& trainer, json& result) {
   } catch (const Error&) {
     // the fit was successful all the same: its last values are those of its end
   }
-  result["steps"] = json::object();
+  result["measured_at"] = json::object();  // in training batches done
+  for (const auto& [name, value] : metrics) {
+    if (const auto batches = measured_at(trainer, name)) result["measured_at"][name] = *batches;
+  }
   for (const auto& [name, series] : reader.series()) {
-    if (series.values.empty()) continue;
-    metrics.emplace(name, series.values.back());
-    result["steps"][name] = series.steps.back();
+    if (!series.values.empty()) metrics.emplace(name, series.values.back());
   }
   result["metrics"] = metrics;
 }
@@ -41,7 +43,8 @@ void add_checkpoints(Trainer& trainer, bool stopped, json& result) {
     for (const char* which : {"best", "last", "interrupted"}) {
       const std::string path = callback->checkpoint_path(trainer, which);
       if (path.empty() || (which == std::string("interrupted") && !stopped)) continue;
-      if (const int64_t step = step_of_checkpoint(path); step >= 0) result["checkpoints"][path] = step;
+      const SavedPosition saved = position_of_checkpoint(path);
+      if (saved.step >= 0) result["checkpoints"][path] = {{"step", saved.step}, {"batches", saved.batches}};
     }
     const BestCheckpoint best = callback->best_checkpoint();
     if (best.monitor.empty() || !best.score) continue;
@@ -59,7 +62,6 @@ void write_result_file(Trainer& trainer, bool stopped) {
       stopped && stop_after(process_variables()).is_reached(trainer.current_epoch(), trainer.global_step());
   json result;
   result["status"] = paused ? "paused" : stopped ? "interrupted" : "success";
-  result["logging_step"] = trainer.logging_step();
   add_metrics(trainer, result);
   add_checkpoints(trainer, stopped, result);
   write_file_durably(*path, result.dump(-1, ' ', false, json::error_handler_t::replace));

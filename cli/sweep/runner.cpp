@@ -19,6 +19,7 @@
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 #include "levin/core/short_number.h"
+#include "levin/core/signal_name.h"
 #include "levin/core/stop_signal.h"
 #include "levin/core/wall_clock.h"
 #include "levin/strategies/launch/launcher_signals.h"

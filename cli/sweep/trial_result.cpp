@@ -36,22 +36,20 @@ std::string unlogged_text(const json& result, const std::string& metric) {
          ". Set metric in the sweep file to one of them.";
 }
 
-// The value at the end of the run, and a checkpoint of the step at which it was measured. A value of validation is
-// logged at the last step before it; the checkpoint counts that step as completed.
+// The value at the end of the run, and a checkpoint of the weights that it was measured for: both count the training
+// batches before it. Steps do not tell, because the last step before a validation may be counted already or not.
 bool take_last(const json& result, const std::string& metric, TrialOutcome& outcome) {
   const auto value = metric_in(result, metric);
   if (!value) return false;
   outcome.value = *value;
-  const int64_t end = result.value("logging_step", int64_t{-1});
-  const auto steps = result.value("steps", json::object());
-  const int64_t measured = steps.is_object() ? steps.value(metric, end) : end;
+  const json measured = result.value("measured_at", json::object());
   const json checkpoints = result.value("checkpoints", json::object());
-  for (const auto& [path, step] : checkpoints.items()) {
-    const int64_t saved = step.is_number_integer() ? step.get<int64_t>() : -1;
-    if (saved < 0 || (saved != measured && saved != measured + 1)) continue;
+  for (const auto& [path, saved] : checkpoints.items()) {
+    if (!measured.contains(metric) || !saved.is_object() || saved.value("batches", json()) != measured[metric])
+      continue;
     outcome.checkpoint = path;
-    outcome.checkpoint_step = saved;
-    if (saved == measured + 1) break;
+    outcome.checkpoint_step = saved.value("step", int64_t{-1});
+    break;
   }
   return true;
 }
@@ -75,15 +73,20 @@ std::string result_file(const SweepStore& store, const Trial& trial) {
   return (fs::path(store.trial_folder(trial.id)) / ("result-" + std::to_string(trial.launches) + ".json")).string();
 }
 
-int64_t step_of_checkpoint(const std::string& path) {
+SavedPosition position_of_checkpoint(const std::string& path) {
   try {
     State all;
     all.values = load_checkpoint_values(path);
     const State progress = all.part("progress");
-    return progress.has("windows") ? progress.get<int64_t>("windows") : -1;
+    if (!progress.has("windows")) return {};
+    return {progress.get<int64_t>("windows"), progress.get<int64_t>("total_batches")};
   } catch (const Error&) {
-    return -1;
+    return {};
   }
+}
+
+int64_t step_of_checkpoint(const std::string& path) {
+  return position_of_checkpoint(path).step;
 }
 
 TrialOutcome read_outcome(const SweepStore& store, const Trial& trial, bool ends) {

@@ -32,7 +32,13 @@ struct TrialOutcome {
 /// `ends`: a trial that was stopped is not continued, so that its value counts.
 [[nodiscard]] TrialOutcome read_outcome(const SweepStore& store, const Trial& trial, bool ends);
 
-/// The logging step at which a checkpoint was saved; -1 if it cannot be read, or holds weights alone.
+/// When a checkpoint was saved; -1 if it cannot be read, or holds weights alone.
+struct SavedPosition {
+  int64_t step = -1;     // as loggers count
+  int64_t batches = -1;  // training batches done
+};
+[[nodiscard]] SavedPosition position_of_checkpoint(const std::string& path);
+/// The step alone.
 [[nodiscard]] int64_t step_of_checkpoint(const std::string& path);
 
 }  // namespace levin

@@ -19,6 +19,7 @@
 #include "levin/core/error.h"
 #include "levin/core/log.h"
 #include "levin/core/rank_status.h"
+#include "levin/core/signal_name.h"
 #include "levin/core/stop_signal.h"
 #include "levin/core/this_process.h"
 #include "levin/core/usable_cores.h"

@@ -80,17 +80,32 @@ TEST(EarlyStopping, NanWithoutCheckFiniteCountsAsNoImprovement) {
 
 TEST(EarlyStopping, NamesAMetricThatWasNeverLogged) {
   TinyModule module;
-  TrainerOptions options = quiet(2, EarlyStopping({.monitor = "val_los"}));
-  const std::string early = error_of([&] { Trainer(options).fit(module, tiny_loader(8), tiny_loader(8)); });
-  EXPECT_TRUE(has(early, "\"val_los\" was not logged by the validation of the sanity check. Logged: val_loss.") &&
-              has(early, "Did you mean \"val_loss\"?") && has(early, ".strict"))
-      << early;
-  options.num_sanity_val_steps = 0;
-  Trainer trainer(options);
+  const CapturedConsole console;
+  Trainer trainer(quiet(2, EarlyStopping({.monitor = "val_los"})));
   const std::string error = error_of([&] { trainer.fit(module, tiny_loader(8), tiny_loader(8)); });
   EXPECT_TRUE(has(error, "\"val_los\"") && has(error, "Logged: train_loss, val_loss") && has(error, "epoch 0") &&
               has(error, "Did you mean \"val_loss\"?") && has(error, ".strict"))
       << error;
+  EXPECT_TRUE(
+      console.has("EarlyStopping: metric \"val_los\" was not logged by the sanity check or the first training "
+                  "batch. Logged: train_loss, val_loss. Did you mean \"val_loss\"?"))
+      << console.text();
+}
+
+// The 2 batches of the sanity check do not show what the others log.
+TEST(EarlyStopping, MayMonitorWhatTheSanityCheckDoesNotLog) {
+  struct Late : TinyModule {
+    void validation_step(const Batch&, int64_t batch_idx) override {
+      log("val_loss", 1.0);
+      if (!trainer().sanity_checking()) log("val_acc", 0.5);
+      if (batch_idx == 3) log("val_last", 0.5);
+    }
+  } module;
+  for (const std::string monitor : {"val_acc", "val_last"}) {
+    Trainer trainer(quiet(5, EarlyStopping({.monitor = monitor, .patience = 1})));
+    trainer.fit(module, tiny_loader(8), tiny_loader(16));
+    EXPECT_EQ(trainer.current_epoch(), 2) << monitor << " never improves";
+  }
 }
 
 TEST(EarlyStopping, WarnsInsteadWhenNotStrict) {

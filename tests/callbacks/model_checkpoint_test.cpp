@@ -56,6 +56,19 @@ TEST(ModelCheckpoint, KeepsAllWithTopKMinusOne) {
   EXPECT_EQ(folder.names(), (Names{"epoch=0-step=6.ckpt", "epoch=1-step=12.ckpt", "epoch=2-step=18.ckpt"}));
 }
 
+TEST(ModelCheckpoint, SavesTheSameStepsForTheNextTrainer) {
+  const TemporaryFolder folder;
+  const TrainerOptions options =
+      quiet(2, {ModelCheckpoint({.dirpath = folder.path(), .save_last = true, .save_top_k = -1})});
+  for (int run = 0; run < 2; ++run) {
+    TinyModule module;
+    Trainer(options).fit(module, tiny_loader(24), tiny_loader(16));
+    EXPECT_EQ(read_checkpoint(folder / "last.ckpt").get<int64_t>("global_step"), 12);
+  }
+  EXPECT_EQ(folder.names(), (Names{"epoch=0-step=6-v1.ckpt", "epoch=0-step=6.ckpt", "epoch=1-step=12-v1.ckpt",
+                                   "epoch=1-step=12.ckpt", "last.ckpt"}));
+}
+
 TEST(ModelCheckpoint, KeepsTheTwoBest) {
   const TemporaryFolder folder;
   const auto callback =
@@ -194,6 +207,30 @@ TEST(ModelCheckpoint, ResumedRunGoesOnWithItsFiles) {
   const auto callback = fit(folder, {.save_last = true}, 4, {}, folder / "last.ckpt");
   EXPECT_EQ(folder.names(), (Names{"epoch=3-step=24.ckpt", "last.ckpt"}));
   EXPECT_EQ(base(callback->best_model_path()), "epoch=3-step=24.ckpt");
+}
+
+// The next file that is saved takes the place of all that the smaller number leaves out; without one, the end does.
+TEST(ModelCheckpoint, ResumedRunKeepsAsManyAsItsOwnOptionsSay) {
+  const std::vector<double> before{0.3, 0.5, 0.4};
+  const auto names = [&](int64_t kept, double next, bool save_last = false) {
+    const TemporaryFolder folder;
+    fit(folder, {.filename = "{epoch}", .monitor = "v", .save_last = save_last, .save_top_k = 3}, 3, before);
+    EXPECT_EQ(folder.names().size(), save_last ? 4U : 3U);
+    std::vector<double> table = before;
+    table.push_back(next);
+    const ModelCheckpointOptions options{
+        .filename = "{epoch}", .monitor = "v", .save_last = save_last, .save_top_k = kept};
+    const auto callback = fit(folder, options, 4, table, folder / (save_last ? "last.ckpt" : "epoch=2.ckpt"));
+    EXPECT_EQ(base(callback->best_model_path()), next < 0.3 ? "epoch=3.ckpt" : "epoch=0.ckpt");
+    return folder.names();
+  };
+  EXPECT_EQ(names(1, 0.2, true), (Names{"epoch=3.ckpt", "last.ckpt"}));
+  EXPECT_EQ(names(1, 0.9, true), (Names{"epoch=0.ckpt", "last.ckpt"}));
+  EXPECT_EQ(names(2, 0.2, true), (Names{"epoch=0.ckpt", "epoch=3.ckpt", "last.ckpt"}));
+  // The file that the user has named to continue from stays.
+  EXPECT_EQ(names(1, 0.2), (Names{"epoch=2.ckpt", "epoch=3.ckpt"}));
+  EXPECT_EQ(names(1, 0.9), (Names{"epoch=0.ckpt", "epoch=2.ckpt"}));
+  EXPECT_EQ(names(4, 0.9), (Names{"epoch=0.ckpt", "epoch=1.ckpt", "epoch=2.ckpt", "epoch=3.ckpt"}));
 }
 
 TEST(ModelCheckpoint, ResumingFromAnyStepEndsWithTheSameWeights) {
@@ -386,8 +423,8 @@ TEST(CheckpointName, FormatsAsPythonDoes) {
   EXPECT_EQ(name("{big:.3e}"), "1.235e+08");
   EXPECT_EQ(name("{bad:.2f}"), "nan");
   const CapturedConsole console;
-  EXPECT_EQ(name("{absent:.1f}"), "0.0");
-  EXPECT_TRUE(console.has("\"absent\""));
+  EXPECT_EQ(name("{absent:.1f}"), "nan");
+  EXPECT_TRUE(console.has("\"absent\" was not logged; the name shows nan"));
 }
 
 }  // namespace

@@ -63,6 +63,44 @@ TEST(MonitoredCheckpoint, JudgesASaveByTheValidationOfItsOwnStep) {
   EXPECT_EQ(names_of(every_4, at_4, values), Names{"step=8-v=0.1.ckpt"});
 }
 
+TEST(MonitoredCheckpoint, ANameShowsNoValueOfOtherWeights) {
+  const std::vector<double> values = {0.9, 0.1, 0.8, 0.7, 0.6};
+  const auto at_4 = [](TrainerOptions& options) { options.val_check_interval = int64_t{4}; };
+  ModelCheckpointOptions every_2{.filename = "{step}-{v:.1f}", .save_top_k = -1, .every_n_train_steps = 2};
+  for (const char* monitor : {"", "train_loss"}) {
+    every_2.monitor = monitor;
+    EXPECT_EQ(names_of(every_2, at_4, values),
+              (Names{"step=10-v=nan.ckpt", "step=12-v=0.8.ckpt", "step=14-v=nan.ckpt", "step=16-v=0.7.ckpt",
+                     "step=2-v=nan.ckpt", "step=4-v=0.9.ckpt", "step=6-v=nan.ckpt", "step=8-v=0.1.ckpt"}))
+        << monitor;
+  }
+  // Validations after batches 3, 6, 9, 12 and 15; steps after 4, 8, 12 and 16.
+  const ModelCheckpointOptions every_step{.filename = "{step}-{v:.1f}", .save_top_k = -1, .every_n_train_steps = 1};
+  const auto windows = [](TrainerOptions& options) {
+    options.accumulate_grad_batches = 4;
+    options.val_check_interval = int64_t{3};
+  };
+  EXPECT_EQ(names_of(every_step, windows, values),
+            (Names{"step=1-v=nan.ckpt", "step=2-v=nan.ckpt", "step=3-v=0.7.ckpt", "step=4-v=nan.ckpt"}));
+}
+
+TEST(MonitoredCheckpoint, TheNameOfAFailedRunsFileShowsNoValueOfOtherWeights) {
+  const TemporaryFolder folder;
+  Scripted module;
+  module.values = {0.9, 0.1};
+  module.on_training_step = [](int64_t batch) {
+    if (batch == 10) throw Error("a fault");
+  };
+  TrainerOptions options = quiet(1, {ModelCheckpoint({.dirpath = folder.path(),
+                                                      .filename = "{step}-{v:.1f}",
+                                                      .save_on_exception = true,
+                                                      .every_n_train_steps = 8})});
+  options.num_sanity_val_steps = 0;
+  options.val_check_interval = int64_t{4};
+  EXPECT_THROW(Trainer(options).fit(module, tiny_loader(64), tiny_loader(8)), Error);
+  EXPECT_EQ(folder.names(), (Names{"step=10-v=nan.ckpt", "step=8-v=0.1.ckpt"}));
+}
+
 TEST(MonitoredCheckpoint, ASaveBetweenTwoValidationsWaitsForTheNext) {
   const auto at_6 = [](TrainerOptions& options) { options.val_check_interval = int64_t{6}; };
   const ModelCheckpointOptions every_4{
@@ -161,47 +199,77 @@ TEST(MonitoredCheckpoint, SaysThatAMetricIsLoggedForBatchesOnly) {
   }
 }
 
-TEST(MonitoredCheckpoint, TheSanityCheckFindsAWrongMonitorBeforeTraining) {
-  TinyModule module;
-  module.on_training_step = [](int64_t) { ADD_FAILURE() << "trained"; };
-  const TemporaryFolder folder;
-  Trainer trainer(quiet(1, {ModelCheckpoint({.dirpath = folder.path(), .monitor = "val_los"})}));
-  const std::string error = error_of([&] { trainer.fit(module, tiny_loader(8), tiny_loader(8)); });
-  EXPECT_TRUE(has(error, "ModelCheckpoint: metric \"val_los\" was not logged by the validation of the sanity check"))
-      << error;
-  EXPECT_TRUE(has(error, "Logged: val_loss. Did you mean \"val_loss\"?")) << error;
-}
+// ---- monitors that nothing logs -------------------------------------------------------------------------------------
 
-// Of other names a validation is not expected to log the metric: training may.
-TEST(MonitoredCheckpoint, TheSanityCheckExpectsWhatIsNamedAfterAValidation) {
-  for (const std::string monitor : {"acc_val", "Val_Loss", "loss/valid", "eval-f1", "validation_loss", "dev.acc"}) {
-    TinyModule module;
-    module.on_training_step = [](int64_t) { ADD_FAILURE() << "trained"; };
+// The warnings of a fit about a monitor that nothing has logged by the end of its first batch, and its error.
+struct Missing {
+  Missing(TinyModule& module, const std::string& monitor, int64_t num_sanity_val_steps = 2,
+          const Loaders& val = {tiny_loader(16)}) {
+    const CapturedConsole console;
     const TemporaryFolder folder;
-    Trainer trainer(quiet(1, {ModelCheckpoint({.dirpath = folder.path(), .monitor = monitor})}));
-    const std::string error = error_of([&] { trainer.fit(module, tiny_loader(8), tiny_loader(8)); });
-    EXPECT_TRUE(has(error, "was not logged by the validation of the sanity check")) << monitor << ": " << error;
+    TrainerOptions options = quiet(1, {ModelCheckpoint({.dirpath = folder.path(), .monitor = monitor})});
+    options.num_sanity_val_steps = num_sanity_val_steps;
+    error = error_of([&] { Trainer(options).fit(module, {tiny_loader(8)}, val); });
+    for (const std::string& line : console.lines()) {
+      if (has(line, "the first training batch")) warnings += line + "\n";
+    }
+    files = folder.names();
   }
+  std::string warnings = "";
+  std::string error = "";
+  Names files = {};
+};
+
+TEST(MonitoredCheckpoint, TheFirstBatchWarnsOfANameThatNothingHasLogged) {
+  TinyModule module;
+  const Missing similar(module, "val_los");
+  EXPECT_TRUE(holds(similar.warnings,
+                    {"ModelCheckpoint: metric \"val_los\" was not logged by the sanity check or the first training "
+                     "batch. Logged: train_loss, val_loss. Did you mean \"val_loss\"? If nothing logs it later, the "
+                     "run ends with an error where ModelCheckpoint first needs it. Set .monitor to a name that is "
+                     "logged."}));
+  EXPECT_TRUE(has(similar.error, "metric \"val_los\" was never logged by epoch 0")) << similar.error;
+  for (const std::string monitor : {"acc_val", "eval-f1", "score"}) {
+    const Missing other(module, monitor);
+    EXPECT_TRUE(has(other.warnings, "metric \"" + monitor + "\" was not logged")) << other.warnings;
+  }
+  const Missing without(module, "train_los", 2, {});
+  EXPECT_TRUE(holds(without.warnings, {"was not logged by the first training batch. Logged: train_loss.",
+                                       "Did you mean \"train_loss\"?"}));
 }
 
-TEST(MonitoredCheckpoint, TheSanityCheckWarnsOfANameThatIsLikeOneOfValidation) {
-  const CapturedConsole console;
-  Scripted module;
-  module.values = {0.9};
-  const TemporaryFolder folder;
-  Trainer trainer(quiet(1, {ModelCheckpoint({.dirpath = folder.path(), .monitor = "train_loss"})}));
-  EXPECT_EQ(error_of([&] { trainer.fit(module, tiny_loader(8), tiny_loader(8)); }), "");
-  EXPECT_FALSE(console.has("sanity check")) << console.text();
+TEST(MonitoredCheckpoint, NoWarningIsLoggedOfNamesThatAreLoggedOrNotKnownYet) {
+  struct Both : TinyModule {
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      log("both", 1.0, {.on_step = true, .on_epoch = true});
+      log("mean", 1.0, {.on_step = false, .on_epoch = true});
+      return TinyModule::training_step(batch, batch_idx);
+    }
+  } module;
+  for (const std::string monitor : {"train_loss", "val_loss", "both", "both_step", "both_epoch", "mean", "step"}) {
+    EXPECT_EQ(Missing(module, monitor).warnings, "") << monitor;
+  }
+  // Without a sanity check it is not known what validation logs.
+  for (const std::string monitor : {"val_loss", "val_los", "score"}) {
+    EXPECT_EQ(Missing(module, monitor, 0).warnings, "") << monitor;
+  }
+  EXPECT_TRUE(has(Missing(module, "trai_loss", 0).warnings, "Did you mean \"train_loss\"?"));
+}
 
-  TinyModule other;
-  const TemporaryFolder place;
-  Trainer second(quiet(1, {ModelCheckpoint({.dirpath = place.path(), .monitor = "al_loss"})}));
-  const std::string error = error_of([&] { second.fit(other, tiny_loader(8), tiny_loader(8)); });
-  EXPECT_TRUE(has(error, "never logged by epoch 0")) << error;
-  EXPECT_TRUE(
-      console.has("metric \"al_loss\" was not logged by the validation of the sanity check. Logged: val_loss. "
-                  "Did you mean \"val_loss\"?"))
-      << console.text();
+TEST(MonitoredCheckpoint, MayMonitorWhatTheSanityCheckDoesNotLog) {
+  struct Late : TinyModule {
+    void validation_step(const Batch& batch, int64_t batch_idx) override {
+      if (!trainer().sanity_checking()) log("val_acc", 0.5);
+      if (batch_idx == 3) log("val_last", 0.25);
+      TinyModule::validation_step(batch, batch_idx);
+    }
+  } module;
+  for (const std::string monitor : {"val_acc", "val_last"}) {
+    const Missing run(module, monitor);
+    EXPECT_EQ(run.error, "") << monitor;
+    EXPECT_EQ(run.files, Names{"epoch=0-step=2.ckpt"}) << monitor;
+    EXPECT_TRUE(has(run.warnings, "If nothing logs it later")) << run.warnings;
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Trainer options for tests of one callback: nothing else writes or prints.
+// Trainer options for tests of one callback: nothing else writes or prints, or depends on time.
 #pragma once
 
 #include <string>
@@ -13,6 +13,7 @@ inline TrainerOptions quiet(int64_t max_epochs, Callbacks callbacks, const std::
   options.logger = false;
   options.callbacks = std::move(callbacks);
   options.max_epochs = max_epochs;
+  options.num_threads = 1;  // auto chooses by the times of steps
   options.enable_progress_bar = false;
   options.enable_model_summary = false;
   options.enable_checkpointing = std::nullopt;

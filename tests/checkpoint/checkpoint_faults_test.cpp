@@ -4,7 +4,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,11 +16,13 @@
 #include "levin/core/files.h"
 #include "support/error_text.h"
 #include "support/io_faults.h"
+#include "support/own_mounts.h"
 #include "support/temporary_folder.h"
 
 namespace levin::checkpoint_faults_test {
 namespace {
 
+using test::enter_own_mounts;
 using test::error_of;
 using test::has;
 using test::IoCall;
@@ -240,8 +241,7 @@ TEST(CheckpointFaults, AReadThatFailsNamesTheFileAndTheByte) {
 bool in_own_mounts(const std::function<bool()>& work) {
   const pid_t child = ::fork();
   if (child == 0) {
-    if (::unshare(::geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0) ::_exit(77);
-    ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+    if (!enter_own_mounts()) ::_exit(77);
     try {
       ::_exit(work() ? 0 : 77);
     } catch (const std::exception& error) {

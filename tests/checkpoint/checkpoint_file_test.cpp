@@ -339,13 +339,13 @@ TEST(CheckpointFile, KeepsTheOldFileWhenTheDiskIsFull) {
   const TemporaryFolder folder;
   write_checkpoint(folder / "a.ckpt", small_state());
   const std::string before = read_file(folder / "a.ckpt");
+  State large;
+  large.tensors["x"] = torch::ones({100000});  // not in the child, which has none of OpenMP's threads
   const pid_t child = ::fork();
   if (child == 0) {
     ::signal(SIGXFSZ, SIG_IGN);  // the write then fails with EFBIG, as it would with ENOSPC
     const rlimit limit{100000, 100000};
     ::setrlimit(RLIMIT_FSIZE, &limit);
-    State large;
-    large.tensors["x"] = torch::ones({100000});
     const std::string error = error_of<CheckpointError>([&] { write_checkpoint(folder / "a.ckpt", large); });
     const bool told = has(error, "a.ckpt") && has(error, "File too large") && has(error, "previous file is intact");
     ::_exit(told ? 0 : 1);

@@ -147,6 +147,19 @@ TEST(CheckpointWriter, RemovesTheOldFileOnlyOnceTheNewOneIsWritten) {
   EXPECT_FALSE(fs::exists(folder / "old.ckpt"));
 }
 
+TEST(CheckpointWriter, WritesIntoTheWorkingDirectoryWhereAPathHasNoFolder) {
+  const TemporaryFolder folder;
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path());
+  CheckpointWriter writer;
+  std::string outcome;
+  writer.submit({request("bare.ckpt", state_of(torch::ones(3)), &outcome)}, {});
+  writer.finish();
+  fs::current_path(before);
+  EXPECT_EQ(outcome, "good");
+  EXPECT_TRUE(torch::equal(read_checkpoint(folder / "bare.ckpt").tensor("w"), torch::ones(3)));
+}
+
 TEST(CheckpointWriter, LinksToAFileOfTheSameGroup) {
   const TemporaryFolder folder;
   CheckpointWriter writer;

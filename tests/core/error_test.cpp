@@ -27,7 +27,7 @@ TEST(ConfigError, HoldsOneLinePerProblem) {
 TEST(Interrupted, NamesTheSignal) {
   const Interrupted error(SIGTERM);
   EXPECT_EQ(error.signal_number(), SIGTERM);
-  EXPECT_STREQ(error.what(), "interrupted by Terminated");
+  EXPECT_STREQ(error.what(), "interrupted by SIGTERM");
 }
 
 TEST(ExceptionText, SaysWhatAMapsBareTextMeans) {

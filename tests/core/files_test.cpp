@@ -2,7 +2,6 @@
 #include "levin/core/files.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -19,11 +18,13 @@
 
 #include "levin/core/error.h"
 #include "support/error_text.h"
+#include "support/own_mounts.h"
 #include "support/temporary_folder.h"
 
 namespace levin::files_test {
 namespace {
 
+using test::enter_own_mounts;
 using test::error_of;
 using test::expect_parts;
 using test::TemporaryFolder;
@@ -105,8 +106,7 @@ TEST(WriteFileDurably, KeepsTheOldFileWhenTheNewOneCannotBeFinished) {
 
 // In a child: a file system of 64 KiB, seen by nobody else. 0: as promised, 1: not, 77: this machine allows no mount.
 int write_to_a_full_disk(const std::string& where) {
-  if (::unshare(::geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0) return 77;
-  ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+  if (!enter_own_mounts()) return 77;
   if (::mount("levin-test", where.c_str(), "tmpfs", 0, "size=64k") != 0) return 77;
   write_file_durably(where + "/a", "old");
   const std::string said = error_of([&] { write_file_durably(where + "/a", std::string(1 << 20, 'n')); });

@@ -192,15 +192,43 @@ TEST(HighestScore, IsFoundAtEveryPlaceOfARow) {
 
 TEST(Threshold, IsCrossedWhereTheSigmoidCrossesIt) {
   for (const double threshold : {0.0, 0.1, 0.5, 0.9, 0.99999, 1.0}) {
-    const at::Tensor near = at::linspace(-1e-3, 1e-3, 2001, at::kDouble);
+    const at::Tensor near = at::linspace(-1e-3, 1e-3, 2000, at::kDouble);  // without the threshold itself
     const double middle = threshold > 0 && threshold < 1 ? std::log(threshold / (1 - threshold)) : 0;
     const at::Tensor logits = at::cat({near.add(middle), at::linspace(-120, 120, 500, at::kDouble)}).to(at::kFloat);
-    const at::Tensor expected = logits.sigmoid().gt(threshold).to(at::kLong);
+    const at::Tensor expected = logits.to(at::kDouble).sigmoid().gt(threshold).to(at::kLong);
     Accuracy metric({.task = Task::binary, .threshold = threshold});
     metric.update(logits, expected);
-    // The last digit of a sigmoid depends on the instructions that compute it.
-    EXPECT_GE(metric.compute().item<double>(), 1 - 3.0 / static_cast<double>(logits.numel())) << threshold;
+    EXPECT_EQ(metric.compute().item<double>(), 1) << threshold;
   }
+}
+
+// A float32 sigmoid is 1 from 17 on, and the nearest float of 0.99999999 is 1: log-odds of 18.4.
+TEST(Threshold, NearOneIsComparedInLogOdds) {
+  const at::Tensor logits = floats({18, 19, 30, -30}, {4});
+  const at::Tensor expected = labels({0, 1, 1, 0});
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    const ClassificationOptions binary{.task = Task::binary, .threshold = 0.99999999};
+    EXPECT_EQ(value_of(Accuracy(binary), logits.to(type), expected), 1) << type;
+    ConfusionMatrix matrix({.task = Task::multilabel, .num_labels = 2, .threshold = 0.99999999});
+    matrix.update(logits.to(type).view({2, 2}), expected.view({2, 2}));
+    EXPECT_TRUE(matrix.compute().equal(labels({1, 0, 0, 1, 1, 0, 0, 1}).view({2, 2, 2}))) << type;
+    // No probability is above 1, and all but that of -infinity are above 0.
+    EXPECT_EQ(value_of(Accuracy({.task = Task::binary, .threshold = 1.0}), logits.to(type), labels({0, 0, 0, 0})), 1);
+    EXPECT_EQ(value_of(Accuracy({.task = Task::binary, .threshold = 0.0}), logits.to(type), labels({1, 1, 1, 1})), 1);
+  }
+}
+
+TEST(Threshold, NearOneLeavesAProbabilityOfOneAboveIt) {
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    const at::Tensor preds = at::tensor({0.5, 1.0}, at::kDouble).to(type);
+    EXPECT_EQ(value_of(Accuracy({.task = Task::binary, .threshold = 0.99999999}), preds, labels({0, 1})), 1) << type;
+    EXPECT_EQ(value_of(Accuracy({.task = Task::binary, .threshold = 1.0}), preds, labels({0, 0})), 1) << type;
+  }
+  const at::Tensor rounded = floats({0.1, 1.0000001}, {2});
+  EXPECT_EQ(value_of(Accuracy({.task = Task::binary, .threshold = 0.1}), rounded, labels({0, 1})), 1)
+      << "0.1F is not above 0.1";
+  EXPECT_EQ(value_of(Accuracy({.task = Task::binary, .threshold = 1.0}), rounded, labels({0, 0})), 1)
+      << "rounding puts no probability above 1";
 }
 
 TEST(IgnoreIndex, LeavesSamplesOutWhateverTheyHold) {

@@ -185,6 +185,32 @@ TEST(OneDecision, RefusesScoresThatContradictTheOption) {
   EXPECT_EQ(ignores.compute().item<double>(), 1);
 }
 
+// 300 probabilities and 2 more of 1.00009 and -0.00009: taken for logits, those of 0.1 and 0.2 would be above 0.5.
+TEST(OneDecision, IsNotMadeByRounding) {
+  for (const auto type : {at::kFloat, at::kDouble}) {
+    const at::Tensor preds = floats({0.1, 0.2, 0.9}, {3}).to(type), target = labels({0, 0, 1});
+    const at::Tensor rounded = floats({1.00009, -0.00009}, {2}).to(type);
+    Accuracy accuracy({.task = Task::binary});
+    AUROC area({.task = Task::binary, .thresholds = 11});
+    CalibrationError gap({.task = Task::binary, .n_bins = 10});
+    for (int k = 0; k < 100; ++k) {
+      accuracy.update(preds, target);
+      area.update(preds, target);
+      gap.update(preds, target);
+    }
+    accuracy.update(rounded, labels({1, 0}));
+    area.update(rounded, labels({1, 0}));
+    gap.update(rounded, labels({1, 0}));
+    EXPECT_EQ(accuracy.compute().item<double>(), 1) << type;
+    EXPECT_EQ(area.compute().item<double>(), 1) << type;
+    // Gaps of 0.1 and 0.2 where the label is 0, and of 0.1 where it is 1; clamped, 1.00009 and -0.00009 have none. The
+    // last bin holds 100 samples of 0.9 and the 1, the first one the 0.
+    EXPECT_NEAR(gap.compute().item<double>(), (100 * 0.1 + 100 * 0.2 + 100 * 0.1) / 302, 1e-6) << type;
+    accuracy.update(floats({1.0002}, {1}).to(type), labels({1}));
+    EXPECT_NEAR(accuracy.compute().item<double>(), 103.0 / 303, 1e-6) << type << ": these are logits";
+  }
+}
+
 // Probabilities, of which one is nan, and one of an ignored sample is anything: the threshold stays 0.5.
 TEST(OneDecision, IsNotMadeByNanOrByIgnoredSamples) {
   for (const auto type : {at::kFloat, at::kDouble}) {

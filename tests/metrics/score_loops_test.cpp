@@ -23,10 +23,15 @@ TEST(ScoreLoops, OneScoreOutsideIsFoundWhereverItIs) {
     std::vector<float> scores = inside(count);
     EXPECT_FALSE(any_outside_unit(scores.data(), count));
     for (const int64_t at : {int64_t{0}, count / 2, count - 1}) {
-      for (const float odd : {-1e-30F, 1.0000001F, std::numeric_limits<float>::infinity(), std::nanf("")}) {
-        std::vector<float> changed = scores;
-        changed[static_cast<size_t>(at)] = odd;
+      std::vector<float> changed = scores;
+      float& score = changed[static_cast<size_t>(at)];
+      for (const float odd : {-1.1e-4F, 1.0002F, std::numeric_limits<float>::infinity(), std::nanf("")}) {
+        score = odd;
         EXPECT_TRUE(any_outside_unit(changed.data(), count)) << odd << " at " << at << " of " << count;
+      }
+      for (const float rounded : {-1e-30F, -9e-5F, 1.0000001F, 1.00009F}) {
+        score = rounded;
+        EXPECT_FALSE(any_outside_unit(changed.data(), count)) << rounded << " at " << at << " of " << count;
       }
     }
   }

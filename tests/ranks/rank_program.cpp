@@ -145,6 +145,8 @@ class Net : public levin::LightningModule {
   }
   void validation_step(const levin::Batch& batch, int64_t) override {
     misbehave("validate");
+    if (words_.has("val_mark")) std::ofstream(words_.text("out", ".") + "/validates");
+    if (words_.has("val_talks")) trainer().strategy().barrier();
     if (words_.has("val_draws")) torch::rand({trainer().global_rank() + 3});
     log("val_loss", F::cross_entropy(net_->forward(batch[0]), batch[1]), {.sync_dist = true});
     log("val_samples", static_cast<double>(batch.size()), {.reduce_fx = levin::ReduceFx::sum, .sync_dist = true});
@@ -369,8 +371,9 @@ void train(const Words& words) {
   const std::string limit = words.text("limit", "-1:0");  // "rank:bytes"
   if (trainer.global_rank() == std::stoll(limit)) memory.emplace().set(std::stoull(limit.substr(limit.find(':') + 1)));
   int64_t steps_before = 0;
+  if (words.has("validate")) (void)trainer.validate(net, val);
   try {
-    trainer.fit(net, make_loader(words, data), val, words.text("ckpt", ""));
+    if (!words.has("validate")) trainer.fit(net, make_loader(words, data), val, words.text("ckpt", ""));
   } catch (const levin::Interrupted&) {
     if (!words.has("again")) throw;
     steps_before = trainer.global_step();

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import pty
+import shutil
 import signal
 import subprocess
 import threading
@@ -145,6 +146,48 @@ class WhatHangs(StoppingTest):
             self.expect_stopped(process, "SIGTERM")
             for path in pathlib.Path(self.out).glob("**/*.ckpt"):
                 path.unlink()
+
+
+class InAnEvaluation(StoppingTest):
+    """The ranks meet now and then: some have no batches, and steps may communicate. Most of these validations would take
+    50 s and more."""
+
+    WORDS = ("samples=4000", "batch=2000", "epochs=1", "val=4000", "in=validate", "slow=50", "val_mark", "devices=2")
+
+    def stop(self, *words, rank=None, number=signal.SIGTERM):
+        """Standard error of a run that was signalled in its validation, or of which one rank was."""
+        mark = pathlib.Path(self.out) / "validates"
+        process = self.begin(*self.WORDS, *words)
+        self.wait_until(mark.exists, "a validation")
+        time.sleep(0.3)
+        begun = time.monotonic()
+        os.kill(process.pid if rank is None else children(process.pid)[rank], number)
+        errors = self.ended(process)
+        self.assertLess(time.monotonic() - begun, 20, errors)
+        self.assertNotIn("have not ended", errors)
+        mark.unlink()
+        return errors
+
+    def test_a_fit_saves_and_ends_long_before_the_validation(self):
+        for words, rank in (([], None), (["val_of=1", "val_unsized"], 0), (["val_talks"], 1), (fsdp(3, "val_of=0"), 1)):
+            with self.subTest(words=words):
+                errors = self.stop("checkpoint", *words, rank=rank)
+                self.assertIn("fit was stopped by SIGTERM in epoch 0, step 1", errors)
+                (path,) = self.interrupted()
+                self.assertIn(f"ckpt_path: {path}", errors)
+                for path in pathlib.Path(self.out).glob("**/*.ckpt"):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def test_a_fit_that_was_stopped_in_a_validation_continues_to_the_same_weights(self):
+        words = ("samples=256", "batch=32", "epochs=2", "val=256", "checkpoint", "auto_resume")
+        whole = self.train(*words, f"root={self.out}/whole", ranks=2)[0]["weights"]
+        self.stop(*words, "val_of=1", f"root={self.out}/stopped")  # rank 1 has 128 batches, which take 6 s
+        self.assertTrue(self.interrupted())
+        self.assertEqual(self.train(*words, f"root={self.out}/stopped", ranks=2)[0]["weights"], whole)
+
+    def test_an_evaluation_ends_too(self):
+        self.assertIn("interrupted by Ctrl-C", self.stop("validate", "val_of=1", number=signal.SIGINT))
+        self.assertIn("interrupted by SIGTERM", self.stop("validate", *fsdp(3, "val_talks"), rank=1))
 
 
 class OneRequest(StoppingTest):

@@ -4,7 +4,7 @@ foreach(name equivalence notes agreement idle_rank launching faults stopping doo
     COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/${name}_test.py" "${levin_programs}/rank_program")
   set_tests_properties(ranks.${name} PROPERTIES LABELS multi_process TIMEOUT 300 COST 60)
 endforeach()
-set_tests_properties(ranks.fsdp ranks.fsdp_checkpoint PROPERTIES TIMEOUT 600 COST 120)
+set_tests_properties(ranks.stopping ranks.fsdp ranks.fsdp_checkpoint PROPERTIES TIMEOUT 600 COST 120)
 
 add_test(NAME ranks.model
   COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/ranks/model_test.py" "${levin_programs}/model_program")

@@ -315,7 +315,7 @@ class OtherCommands(Case):
             wait_until(both_catch_it, "the loop", run)
             os.kill(int(ranks[1]), signal.SIGTERM)
             self.assertEqual(run.status(), 143, run.report())
-            self.assertIn("interrupted by Terminated", run.said())
+            self.assertIn("interrupted by SIGTERM", run.said())
             self.assertNotIn("Unknown signal", run.said())
 
 

@@ -150,12 +150,12 @@ class Stopped(Base):
         self.assertEqual((one["trial"], one["value"]), (other["trial"], other["value"]))
         self.assertEqual(weights(one["checkpoint"]), weights(other["checkpoint"]))
 
-    def test_sixty_trials_killed_ten_times_end_with_the_same_best_trial(self):
+    def test_thirty_trials_killed_six_times_end_with_the_same_best_trial(self):
         self.write("run.yaml", RUN.replace("max_epochs: 4", "max_epochs: 1").replace("_batches: 3", "_batches: 2"))
-        self.sweep_file("max_trials: 60\nslots: 2", search="{method: sobol}")
+        self.sweep_file("max_trials: 30\nslots: 2", search="{method: sobol}")
         self.sweep("s.yaml", "--folder", "whole")
-        self.killed("killed", 10)
-        self.assertEqual(len(self.state("killed")["trials"]), 60)
+        self.killed("killed", 6)
+        self.assertEqual(len(self.state("killed")["trials"]), 30)
         self.expect_same("whole", "killed")
 
     def test_asha_with_one_slot_decides_the_same_when_it_is_killed(self):

@@ -77,6 +77,18 @@ class Ranked(Base):
         (value,) = values_of(again).values()
         self.assertAlmostEqual(value, trial["value"], delta=1e-6 * abs(value), msg=said)
 
+    def test_a_checkpoint_of_the_step_before_is_not_the_last_values(self):
+        run = (RUN.replace("max_epochs: 4", "max_steps: 9\n  val_check_interval: 9")
+               .replace("limit_train_batches: 3", "limit_train_batches: 9"))
+        for steps, name in ((8, ""), (9, "last.ckpt")):
+            callback = f"{{every_n_train_steps: {steps}, filename: '{{step}}', save_last: with_top_k}}"
+            self.write("run.yaml", run.replace("{monitor: val_loss, save_last: true}", callback))
+            self.sweep_file(search="{method: grid}", space="space: {optimizer.lr: {grid: [0.1]}}", name=f"s{steps}.yaml")
+            self.sweep(f"s{steps}.yaml")
+            (trial,) = self.state(f"s{steps}")["trials"]
+            self.assertEqual(list(values_of(trial)), [0])
+            self.assertEqual(os.path.basename(trial["checkpoint"] or ""), name)
+
     def test_best_needs_a_callback_that_saves_the_best(self):
         for callback in ("{monitor: val_loss, mode: max}", "{monitor: train_loss}", "{monitor: val_loss, save_top_k: 0}"):
             with self.subTest(callback):

@@ -8,7 +8,6 @@
 #include <fstream>
 
 #include "levin/checkpoint/checkpoint_file.h"
-#include "levin/checkpoint/checkpoint_writer.h"
 #include "levin/core/files.h"
 #include "levin/levin.h"
 #include "support/captured_console.h"
@@ -144,6 +143,50 @@ TEST(CheckpointSearch, WhatTheRunsFolderHoldsIsContinuedThoughCallbacksSaveElsew
   }
 }
 
+TEST(CheckpointSearch, WhatTheRunHasSavedOutsideOfItsFolderIsContinued) {
+  const TemporaryFolder folder, elsewhere;
+  Slashed one, two;
+  fit(one, options(folder, 2, {ModelCheckpoint({.dirpath = elsewhere / "a"})}, true));
+  EXPECT_TRUE(holds(fit(two, options(folder, 3, {ModelCheckpoint()}, true)),
+                    {"auto_resume: continuing from " + elsewhere / "a/epoch=1-step=4.ckpt"}));
+  EXPECT_EQ(epochs_in_csv(folder), (std::vector<std::string>{"0", "1", "2"}));
+}
+
+// Where no logger has a folder, nothing says which run is continued: the user is asked.
+TEST(CheckpointSearch, WithoutALogFolderNothingBelowTheRootIsStartedOver) {
+  for (const char* first : {"none", "sqlite", "csv"}) {
+    SCOPED_TRACE(first);
+    const TemporaryFolder folder;
+    const bool has_csv = first == std::string("csv");
+    const auto without = [&](TrainerOptions options) {
+      if (first == std::string("sqlite")) options.logger = SQLiteLogger({.path = folder / "runs.sqlite"});
+      if (first != std::string("sqlite")) options.logger = false;
+      return options;
+    };
+    Slashed one, two, three, again, four;
+    Wide other;
+    const TrainerOptions begins = options(folder, 2, {ModelCheckpoint({.dirpath = folder / "a"})}, true);
+    fit(one, has_csv ? options(folder, 2, {ModelCheckpoint()}, true) : without(begins));
+    const std::string saved = folder / (has_csv ? kRun + "/checkpoints" : "a") + "/epoch=1-step=4.ckpt";
+    const auto moved = [&] { return without(options(folder, 3, {ModelCheckpoint({.dirpath = folder / "b"})}, true)); };
+    EXPECT_TRUE(holds(error_of<CheckpointError>([&] { (void)fit(two, moved()); }),
+                      {"auto_resume: no logger of this run keeps a folder", folder / "b", saved, "Name it as ckpt_path",
+                       "default_root_dir"}));
+    EXPECT_EQ(fit(other, moved()).find("auto_resume"), std::string::npos) << "it is of another model";
+    fs::remove_all(folder / "b");
+    Trainer named(moved());
+    named.fit(three, tiny_loader(8), tiny_loader(4), saved);
+    EXPECT_EQ(named.global_step(), 6);
+    EXPECT_TRUE(holds(fit(again, moved()), {"auto_resume: continuing from " + folder / "b/epoch=2-step=6.ckpt"}));
+    fs::remove_all(folder / "b");
+    TrainerOptions fresh = moved();
+    fresh.auto_resume = false;
+    Trainer anew(fresh);
+    anew.fit(four, tiny_loader(8), tiny_loader(4));
+    EXPECT_EQ(anew.global_step(), 6);
+  }
+}
+
 TEST(CheckpointSearch, ARunThatStartsOverSaysSo) {
   const TemporaryFolder folder;
   Slashed one, two;
@@ -211,6 +254,55 @@ TEST(CheckpointSearch, RunsOfOtherModelsArePassedOver) {
     Trainer without(options(folder, 1, {ModelCheckpoint()}));
     EXPECT_TRUE(holds(error_of<CheckpointError>([&] { without.test(again, tiny_loader(4), word); }),
                       {word, "there is no checkpoint of this model", "version_1", "Wide", "TinyModule"}));
+  }
+}
+
+// Another class with the same weights.
+class Twin : public TinyModule {};
+
+TEST(CheckpointSearch, AModelOfAnotherClassWithTheSameWeightsIsAnother) {
+  for (const char* word : {"best", "last"}) {
+    const TemporaryFolder folder;
+    TinyModule mine, again;
+    Twin twin;
+    fit(mine, options(folder, 1, {ModelCheckpoint()}));
+    fit(twin, options(folder, 1, {ModelCheckpoint()}));
+    const CapturedConsole console;
+    Trainer trainer(options(folder, 1, {ModelCheckpoint()}));
+    trainer.test(again, tiny_loader(4), word);
+    EXPECT_EQ(trainer.ckpt_path(), folder / kRun + "/checkpoints/epoch=0-step=2.ckpt");
+    EXPECT_TRUE(
+        console.has("version_1/checkpoints/epoch=0-step=2.ckpt is of another model: it is of Twin, and this run's "
+                    "model is TinyModule. An earlier run is looked for."))
+        << console.text();
+    fs::remove_all(folder / "levin_logs/version_0");
+    Trainer without(options(folder, 1, {ModelCheckpoint()}));
+    EXPECT_TRUE(
+        holds(error_of<CheckpointError>([&] { without.test(again, tiny_loader(4), word); }),
+              {word, "there is no checkpoint of this model", "version_1", "Twin", "TinyModule", "Give a path"}));
+    again.set_strict_loading(false);  // any weights that fit
+    without.test(again, tiny_loader(4), word);
+    EXPECT_TRUE(has(without.ckpt_path(), "version_1")) << without.ckpt_path();
+  }
+}
+
+TEST(CheckpointSearch, WhatIsNamedMayBeOfAnotherClassWhichIsReported) {
+  const TemporaryFolder folder;
+  Twin twin;
+  fit(twin, options(folder, 1, {ModelCheckpoint()}));
+  const std::string path = folder / kRun + "/checkpoints/epoch=0-step=2.ckpt";
+  for (const std::string& place : {path, folder / kRun}) {
+    const CapturedConsole console;
+    TinyModule module;
+    Trainer(options(folder, 1, {ModelCheckpoint()})).test(module, tiny_loader(4), place);
+    EXPECT_TRUE(torch::equal(module.layer->weight, twin.layer->weight));
+    EXPECT_TRUE(console.has(path + ": it is of Twin, and this run's model is TinyModule. The weights have the same "
+                                   "names and shapes, so they are loaded."))
+        << console.text();
+    Twin same;
+    const CapturedConsole silent;
+    Trainer(options(folder, 1, {ModelCheckpoint()})).test(same, tiny_loader(4), place);
+    EXPECT_FALSE(silent.has("it is of")) << silent.text();
   }
 }
 
@@ -334,12 +426,53 @@ TEST(CheckpointSearch, SavesInTheLastHooksAreWholeAndNoneIsLost) {
   }
 }
 
+TEST(CheckpointSearch, ARequestOutsideOfARunIsWritten) {
+  const TemporaryFolder folder;
+  auto module = std::make_unique<TinyModule>();
+  Trainer trainer(options(folder, 2, {}));
+  const auto request = [&] { trainer.request_checkpoint(CheckpointRequest{folder / "new/after.ckpt"}); };
+  EXPECT_TRUE(holds(error_of<Error>(request), {"request_checkpoint: there is no module yet", "Call fit"}));
+  trainer.fit(*module, tiny_loader(8));
+  request();
+  trainer.finish_checkpoints();
+  EXPECT_EQ(read_checkpoint(folder / "new/after.ckpt").get<int64_t>("global_step"), 4);
+  write_file_durably(folder / "file", std::string("in the way"));
+  {
+    const CapturedConsole console;
+    trainer.request_checkpoint(CheckpointRequest{folder / "file/after.ckpt"});
+    trainer.finish_checkpoints();
+    EXPECT_TRUE(console.has("cannot create the folder " + folder / "file: Not a directory")) << console.text();
+  }
+  module.reset();
+  EXPECT_TRUE(holds(error_of<Error>(request), {"request_checkpoint: the module", "was destroyed", "Call fit"}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { trainer.save_checkpoint(folder / "gone.ckpt"); }),
+                    {"save_checkpoint: the module", "was destroyed"}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { trainer.optimizers().at(0).step(); }),
+                    {"SGD: step() was called after its module was destroyed", "Keep the module"}));
+}
+
+TEST(CheckpointSearch, ARequestWithoutAFolderIsWrittenIntoTheWorkingDirectory) {
+  struct Asks : TinyModule {
+    void on_train_end() override { trainer().request_checkpoint({"bare.ckpt"}); }
+  };
+  const TemporaryFolder folder;
+  Asks module;
+  Trainer trainer(options(folder, 2, {}));
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path());
+  const std::string error = error_of<Error>([&] { trainer.fit(module, tiny_loader(8)); });
+  fs::current_path(before);
+  EXPECT_EQ(error, "");
+  EXPECT_EQ(read_checkpoint(folder / "bare.ckpt").get<int64_t>("global_step"), 4);
+}
+
 TEST(CheckpointSearch, TheSizeOfACheckpointNeedsAModule) {
   const TemporaryFolder folder;
   TinyModule module;
   Trainer trainer(options(folder, 1, {}));
   EXPECT_TRUE(holds(error_of<Error>([&] { (void)trainer.estimated_checkpoint_bytes(); }),
                     {"estimated_checkpoint_bytes", "no module yet", "Call fit"}));
+  EXPECT_TRUE(holds(error_of<Error>([&] { (void)held_memory(trainer); }), {"held_memory", "no module", "in a fit"}));
   trainer.fit(module, tiny_loader(8));
   EXPECT_EQ(trainer.estimated_checkpoint_bytes(), 3U * 5U * 4U);  // 5 weights in float32, and two numbers for each
 }

@@ -28,7 +28,7 @@ using namespace test;
 struct MeanModule : TinyModule {
   void validation_step(const Batch& batch, int64_t) override {
     log("mean", batch[0].mean());
-    log("loader", static_cast<double>(dataloader_idx()), {.add_dataloader_idx = false});
+    log("loader" + std::to_string(dataloader_idx()), 1.0, {.add_dataloader_idx = false});
   }
   void test_step(const Batch& batch, int64_t) override { log("mean", batch[0].mean()); }
   at::Tensor predict_step(const Batch& batch, int64_t) override { return batch[0].sum(1); }
@@ -47,10 +47,10 @@ TEST(Evaluation, ValidateReturnsOneMapPerLoader) {
   MeanModule module;
   Trainer trainer(quiet(1, {}));
   const std::vector<Metrics> one = trainer.validate(module, constant_loaders({0.5}));
-  EXPECT_EQ(one, (std::vector<Metrics>{{{"loader", 0.0}, {"mean", 0.5}}}));
+  EXPECT_EQ(one, (std::vector<Metrics>{{{"loader0", 1.0}, {"mean", 0.5}}}));
   const std::vector<Metrics> two = trainer.validate(module, constant_loaders({0.25, 0.75}));
-  EXPECT_EQ(two, (std::vector<Metrics>{{{"loader", 0.0}, {"mean/dataloader_idx_0", 0.25}},
-                                       {{"loader", 1.0}, {"mean/dataloader_idx_1", 0.75}}}));
+  EXPECT_EQ(two, (std::vector<Metrics>{{{"loader0", 1.0}, {"mean/dataloader_idx_0", 0.25}},
+                                       {{"loader1", 1.0}, {"mean/dataloader_idx_1", 0.75}}}));
   EXPECT_EQ(trainer.callback_metrics().at("mean/dataloader_idx_1"), 0.75);
 }
 

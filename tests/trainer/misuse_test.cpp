@@ -110,10 +110,42 @@ TEST(Misuse, WarnsOfLogsOfAModuleWithoutATrainer) {
   Trainer trainer(quiet(1, {}));
   trainer.fit(module, tiny_loader(4));
   EXPECT_TRUE(holds(console.text(), {"log(\"inner_mean\") of ",
-                                     "Inner: this module is not attached to a Trainer, so its "
-                                     "values are dropped. Log them in the module that is given to fit"}))
+                                     "Inner: no Trainer is running this module, so its values "
+                                     "are dropped. Log them in the module that is given to fit"}))
       << console.text();
   EXPECT_EQ(trainer.callback_metrics().count("train_loss"), 1U);
+}
+
+// Its trainer still exists, and runs nothing.
+TEST(Misuse, WarnsOfLogsOfAModuleThatWasFittedAlone) {
+  struct Outer : TinyModule {
+    explicit Outer(std::shared_ptr<TinyModule> fitted) : inner(register_module("inner", std::move(fitted))) {}
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      return inner->training_step(batch, batch_idx);
+    }
+    std::shared_ptr<TinyModule> inner;
+  };
+  const auto inner = std::make_shared<TinyModule>();
+  Trainer first(quiet(1, {}));
+  first.fit(*inner, tiny_loader(4));
+  const double logged_alone = first.callback_metrics().at("train_loss");
+  Outer outer(inner);
+  const CapturedConsole console;
+  Trainer second(quiet(1, {}));
+  second.fit(outer, tiny_loader(4));
+  EXPECT_TRUE(holds(console.text(), {"log(\"train_loss\") of ", "TinyModule: no Trainer is running this module"}))
+      << console.text();
+  EXPECT_EQ(second.callback_metrics().count("train_loss"), 0U);
+  EXPECT_EQ(first.callback_metrics().at("train_loss"), logged_alone);
+}
+
+TEST(Misuse, AWindowOfNoBatchesIsRefused) {
+  for (const int64_t batches : {0, -3}) {
+    TinyModule module;
+    module.on_training_step = [&](int64_t) { module.trainer().set_accumulate_grad_batches(batches); };
+    EXPECT_TRUE(holds(error_of([&] { Trainer(quiet(1, {})).fit(module, tiny_loader(8)); }),
+                      {"set_accumulate_grad_batches: must be >= 1, got " + std::to_string(batches)}));
+  }
 }
 
 TEST(Misuse, WarnsOnceOfALossOverTwoShapes) {
@@ -164,7 +196,8 @@ std::string error_of_step(const std::function<at::Tensor(const at::Tensor& outpu
 
 TEST(Misuse, ErrorsOfLibTorchAboutTypesSayWhatToDo) {
   const char* const to_long = "convert them before the call, e.g. batch[1].to(torch::kLong).";
-  const char* const to_float = "e.g. batch[0].to(torch::kFloat)";
+  const char* const to_float = "e.g. batch[1].to(torch::kFloat)";
+  const char* const to_bool = "mask.to(torch::kBool)";
   EXPECT_TRUE(holds(error_of_step([](const at::Tensor& output, const at::Tensor& target) {
                       return torch::cross_entropy_loss(output, target.squeeze(1));
                     }),
@@ -193,6 +226,48 @@ TEST(Misuse, ErrorsOfLibTorchAboutTypesSayWhatToDo) {
                       return torch::mm(output.t(), output.detach().to(torch::kDouble)).sum();
                     }),
                     {"same dtype", to_float}));
+  const auto of_longs = [](auto loss) {
+    return error_of_step([loss](const at::Tensor& output, const at::Tensor& target) {
+      return loss(output, target.expand_as(output).to(torch::kLong));
+    });
+  };
+  EXPECT_TRUE(holds(of_longs([](const at::Tensor& output, const at::Tensor& target) {
+                      return torch::binary_cross_entropy_with_logits(output, target);
+                    }),
+                    {"result type Float can't be cast to the desired output type Long", to_float}));
+  EXPECT_TRUE(holds(of_longs([](const at::Tensor& output, const at::Tensor& target) {
+                      return torch::binary_cross_entropy(output.sigmoid(), target);
+                    }),
+                    {"Found dtype Long but expected Float", to_float}));
+  EXPECT_TRUE(holds(
+      of_longs([](const at::Tensor& output, const at::Tensor& target) { return torch::mse_loss(output, target); }),
+      {"Found dtype Long but expected Float", to_float}));
+  EXPECT_TRUE(holds(of_longs([](const at::Tensor& output, const at::Tensor& target) {
+                      return torch::cross_entropy_loss(output, target);
+                    }),
+                    {"Expected floating point type for target with class probabilities", to_float}));
+  EXPECT_TRUE(holds(of_longs([](const at::Tensor& output, const at::Tensor& target) {
+                      return torch::kl_div(output.log_softmax(1), target);
+                    }),
+                    {"Integral inputs not supported", to_float}));
+  EXPECT_TRUE(
+      holds(of_longs([](const at::Tensor& output, const at::Tensor& target) { return output.sum() * target.mean(); }),
+            {"could not infer output dtype", to_float}));
+  EXPECT_TRUE(holds(of_longs([](const at::Tensor& output, const at::Tensor& target) {
+                      return output.sum() + target.softmax(1).sum();
+                    }),
+                    {"not implemented for 'Long'", to_float}));
+  EXPECT_TRUE(holds(of_longs([](const at::Tensor& output, const at::Tensor& target) {
+                      return torch::layer_norm(target, {3}, output.select(0, 0)).sum();
+                    }),
+                    {"must share same datatype", to_float}));
+  EXPECT_TRUE(holds(of_longs([](const at::Tensor& output, const at::Tensor& target) {
+                      return torch::bmm(output.unsqueeze(0), target.t().to(torch::kDouble).unsqueeze(0)).sum();
+                    }),
+                    {"expected scalar type Float but found Double", to_float}));
+  EXPECT_TRUE(holds(
+      of_longs([](const at::Tensor& output, const at::Tensor& target) { return output.masked_select(target).sum(); }),
+      {"expected BoolTensor for mask", to_bool}));
   EXPECT_FALSE(has(error_of_step([](const at::Tensor& output, const at::Tensor&) {
                      return output.view({7, 7}).sum();
                    }),

@@ -358,6 +358,98 @@ TEST(NonFiniteGradient, ALaterEvaluationLeavesTheParametersAsTheyWere) {
   }
 }
 
+// A later evaluation of batch 5 is nan: the run goes on as one without that batch, also what LBFGS knows.
+TEST(NonFiniteGradient, ALaterEvaluationLeavesTheOptimizerAsItWas) {
+  struct Later : Root {
+    at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {
+      const at::Tensor loss = (weight * batch[0] - 1).square().mean() + 0 * bias.sum();
+      return batch_idx != bad || ++evaluations != 2 ? loss : loss + (0 * weight).sqrt().sum();
+    }
+    int64_t evaluations = 0, bad = -1;
+  };
+  const std::vector<std::function<OptimizerConfig(Root&)>> optimizers = {
+      [](Root& m) { return SAM(SGD(m.parameters(), {.lr = 0.01, .momentum = 0.9})); },
+      [](Root& m) { return LBFGS(m.parameters(), {.lr = 0.01, .max_iter = 3}); },
+      [](Root& m) { return LBFGS(m.parameters(), {.max_iter = 3, .line_search_fn = LineSearch::strong_wolfe}); },
+      [](Root& m) { return torch::optim::LBFGS(m.parameters(), torch::optim::LBFGSOptions(0.01).max_iter(3)); }};
+  for (size_t k = 0; k < optimizers.size(); ++k) {
+    for (const int64_t bad : {0, 5}) {
+      SCOPED_TRACE(std::to_string(k) + ", batch " + std::to_string(bad));
+      const CapturedConsole console;
+      const auto end_of = [&](bool skips) {
+        Later module;
+        module.make_optimizer = optimizers[k];
+        TrainerOptions options = quiet(1, {});
+        (skips ? skipping([&](TrainerOptions&, Root&) { module.bad = bad; }) : without({bad}))(options, module);
+        Trainer(options).fit(module, data({}));
+        return module.weight.detach();
+      };
+      EXPECT_TRUE(torch::equal(end_of(true), end_of(false)));
+      EXPECT_TRUE(console.has("Its update is skipped")) << console.text();
+    }
+  }
+}
+
+// Code of the user between the judgement of the gradients and the update.
+struct Spoils : Root {
+  void on_before_optimizer_step(Optimizer&) override {
+    if (in_hook && bad.contains(trainer().seen_batches())) spoil();
+  }
+  void configure_gradient_clipping(Optimizer& optimizer, double clip_val, ClipAlgorithm algorithm) override {
+    if (!in_hook && bad.contains(trainer().seen_batches())) return spoil();
+    LightningModule::configure_gradient_clipping(optimizer, clip_val, algorithm);
+  }
+  void spoil() { weight.mutable_grad() = weight.grad() / 0.0; }
+  bool in_hook = true;
+  std::set<int64_t> bad = {};
+};
+
+TEST(NonFiniteGradient, OneThatAHookOrClippingMakesIsSkippedToo) {
+  const std::vector<Change> changes = {nullptr, [](TrainerOptions& options, Root&) { options.record_steps = true; },
+                                       [](TrainerOptions& options, Root&) { options.gradient_clip_val = 0.5; },
+                                       [](TrainerOptions&, Root& module) {
+                                         module.make_optimizer = [](Root& m) {
+                                           return LBFGS(m.parameters(), {.lr = 0.01, .max_iter = 3});
+                                         };
+                                       }};
+  for (size_t k = 0; k < changes.size(); ++k) {
+    for (const bool in_hook : {true, false}) {
+      SCOPED_TRACE(std::to_string(k) + (in_hook ? ", the hook" : ", clipping"));
+      const CapturedConsole console;
+      const auto end_of = [&](const Change& way, const std::set<int64_t>& bad) {
+        Spoils module;
+        module.in_hook = in_hook;
+        module.bad = bad;
+        TrainerOptions options = quiet(1, {});
+        way(options, module);
+        Trainer trainer(options);
+        trainer.fit(module, data({}));
+        if (!bad.empty()) EXPECT_EQ(trainer.global_step(), kBatches - 2);
+        return module.weight.detach();
+      };
+      EXPECT_TRUE(torch::equal(end_of(skipping(changes[k]), {5, kBatches - 1}),
+                               end_of(without({5, kBatches - 1}, k == 1 ? nullptr : changes[k]), {})));
+      EXPECT_TRUE(console.has("on_before_optimizer_step or configure_gradient_clipping: the gradient of weight is "))
+          << console.text();
+      EXPECT_TRUE(
+          console.has(" in epoch 0, batch 5, global step 5, although it was finite before. Its update is skipped."))
+          << console.text();
+    }
+  }
+}
+
+TEST(NonFiniteGradient, OneThatAHookMakesStopsTheRunInItsBatch) {
+  for (const int64_t bad : {int64_t{5}, kBatches - 1}) {
+    Spoils module;
+    module.bad = {bad};
+    const std::string error = error_of<NonFiniteLossError>([&] { Trainer(quiet(1, {})).fit(module, data({})); });
+    EXPECT_TRUE(holds(error, {" in epoch 0, batch " + std::to_string(bad),
+                              "Nothing was updated with it. Look at what the module and its callbacks do there"}))
+        << error;
+    EXPECT_TRUE(module.weight.isfinite().all().item<bool>());
+  }
+}
+
 // With manual optimization the policy is `stop` or `ignore`.
 struct Manual : Root {
   Manual() { set_automatic_optimization(false); }

@@ -137,6 +137,44 @@ TEST(NonFiniteLoss, IsHandedToTheHookAfterItsBatchInEveryWayOfComputingIt) {
   EXPECT_EQ(losses_in_the_hook(search, [](TrainerOptions&) {}), expected);
 }
 
+struct Normed : LightningModule {
+  at::Tensor training_step(const Batch& batch, int64_t) override { return net->forward(batch[0]).square().mean(); }
+  OptimizerConfig configure_optimizers() override { return SGD(parameters(), {.lr = 0.1}); }
+  torch::nn::Sequential net = register_module(
+      "net", torch::nn::Sequential(torch::nn::Linear(2, 3), torch::nn::BatchNorm1d(3), torch::nn::Linear(3, 1)));
+};
+
+TEST(NonFiniteLoss, SkipLeavesTheRunningStatisticsFiniteInEveryWayOfComputingABatch) {
+  const std::vector<std::function<void(TrainerOptions&)>> ways = {
+      [](TrainerOptions&) {}, [](TrainerOptions& o) { o.accumulate_grad_batches = 2; },
+      [](TrainerOptions& o) { o.record_steps = true; }, [](TrainerOptions& o) { o.micro_batch_size = 2; },
+      [](TrainerOptions& o) { o.precision = "bf16-mixed"; }};
+  for (size_t way = 0; way < ways.size(); ++way) {
+    SCOPED_TRACE(way);
+    const CapturedConsole console;
+    const auto statistics = [&](bool bad) {
+      torch::manual_seed(1);
+      Normed module;
+      at::Tensor inputs = torch::rand({48, 2});
+      if (bad) inputs[22][0] = NAN;  // in batch 5
+      TrainerOptions options = quiet(1, {});
+      options.nonfinite_loss = NonFiniteLoss::skip;
+      if (bad || way != 2) ways[way](options);  // recorded steps are those of a run without recordings
+      if (!bad) {                               // the same run without the window of batch 5
+        options.callbacks.push_back(
+            LambdaCallback({.on_train_batch_start = [&](Trainer& trainer, auto&, auto&, int64_t b) {
+              if (b == 5 || (way == 1 && b == 4)) trainer.skip_batch();
+            }}));
+      }
+      Trainer(options).fit(module, std::make_shared<TensorLoader>(std::vector<at::Tensor>{inputs}, 4));
+      const auto* norm = module.net[1]->as<torch::nn::BatchNorm1d>();
+      return at::cat({norm->running_mean, norm->running_var});
+    };
+    EXPECT_TRUE(torch::equal(statistics(true), statistics(false)));
+    EXPECT_TRUE(console.has("Its update is skipped")) << console.text();
+  }
+}
+
 TEST(NonFiniteLoss, RollbackOfAnOptimizerWithAClosureGoesBackToTheCheckpoint) {
   const TemporaryFolder folder;
   const CapturedConsole console;

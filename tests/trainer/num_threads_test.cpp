@@ -19,6 +19,12 @@ namespace {
 
 using namespace test;
 
+TrainerOptions tuned(int64_t max_epochs, Callbacks callbacks) {
+  TrainerOptions options = quiet(max_epochs, std::move(callbacks));
+  options.num_threads = "auto";
+  return options;
+}
+
 /// Sets the number of threads, on any machine, as if no variable had set it; restores it afterwards.
 class ThreadsOf {
  public:
@@ -51,7 +57,7 @@ TEST(NumThreads, AutoKeepsTheNumberWithWhichStepsAreFastest) {
   for (const int best : {1, 2}) {
     const ThreadsOf two(2);
     Slow module(best);
-    Trainer(quiet(12, {})).fit(module, tiny_loader(24));
+    Trainer(tuned(12, {})).fit(module, tiny_loader(24));
     EXPECT_EQ(module.last, best);
     EXPECT_TRUE(module.seen.contains(2));
     EXPECT_EQ(at::get_num_threads(), 2) << "as before the fit";
@@ -61,7 +67,7 @@ TEST(NumThreads, AutoKeepsTheNumberWithWhichStepsAreFastest) {
 TEST(NumThreads, AutoIsPrintedOnceWithTheTimes) {
   const ThreadsOf two(2);
   Slow module(1);
-  TrainerOptions options = quiet(12, {});
+  TrainerOptions options = tuned(12, {});
   options.enable_model_summary = true;
   const CapturedConsole console;
   Trainer(options).fit(module, tiny_loader(24));
@@ -77,7 +83,7 @@ TEST(NumThreads, AutoContinuesWithTheStoredNumberAndMeasuresAgain) {
   const ThreadsOf two(2);
   const TemporaryFolder folder;
   Slow module(1);
-  Trainer trainer(quiet(12, {}));
+  Trainer trainer(tuned(12, {}));
   trainer.fit(module, tiny_loader(24));
   const std::string path = folder.path() + "/run.ckpt";
   trainer.save_checkpoint(path);
@@ -86,7 +92,7 @@ TEST(NumThreads, AutoContinuesWithTheStoredNumberAndMeasuresAgain) {
   const auto note_first = [&](Trainer&, LightningModule&, const Batch&, int64_t) {
     if (first == 0) first = at::get_num_threads();
   };
-  Trainer(quiet(20, {LambdaCallback({.on_train_batch_start = note_first})})).fit(resumed, tiny_loader(24), {}, path);
+  Trainer(tuned(20, {LambdaCallback({.on_train_batch_start = note_first})})).fit(resumed, tiny_loader(24), {}, path);
   EXPECT_EQ(first, 1);
   EXPECT_EQ(resumed.last, 2);
 }
@@ -94,7 +100,7 @@ TEST(NumThreads, AutoContinuesWithTheStoredNumberAndMeasuresAgain) {
 TEST(NumThreads, ANumberHoldsWhileTheRunLasts) {
   const ThreadsOf two(2);
   Slow module(2);
-  TrainerOptions options = quiet(12, {});
+  TrainerOptions options = tuned(12, {});
   options.num_threads = 1;
   Trainer(options).fit(module, tiny_loader(24));
   EXPECT_EQ(module.seen, std::set<int>{1});
@@ -113,7 +119,7 @@ TEST(NumThreads, AVariableThatSetsThemFixesThem) {
     ::setenv("OMP_NUM_THREADS", "2", 1);
     ::setenv("LEVIN_THREAD_SHARE", share.c_str(), 1);  // of the launcher: not a user's choice
     Slow module(1);
-    Trainer(quiet(12, {})).fit(module, tiny_loader(24));
+    Trainer(tuned(12, {})).fit(module, tiny_loader(24));
     EXPECT_EQ(module.seen, seen) << "\"" << share << "\"";
   }
   ::unsetenv("LEVIN_THREAD_SHARE");
@@ -122,7 +128,7 @@ TEST(NumThreads, AVariableThatSetsThemFixesThem) {
 TEST(NumThreads, DeterministicRunsKeepTheNumberTheyBeganWith) {
   const ThreadsOf two(2);
   Slow module(1);
-  TrainerOptions options = quiet(3, {});
+  TrainerOptions options = tuned(3, {});
   options.deterministic = true;
   Trainer(options).fit(module, tiny_loader(24));
   EXPECT_EQ(module.seen, std::set<int>{2});
@@ -130,7 +136,7 @@ TEST(NumThreads, DeterministicRunsKeepTheNumberTheyBeganWith) {
 }
 
 TEST(NumThreads, RefusesWhatIsNoNumberOfThreads) {
-  TrainerOptions options = quiet(1, {});
+  TrainerOptions options = tuned(1, {});
   options.num_threads = 0;
   EXPECT_TRUE(has(error_of([&] { Trainer trainer(options); }), "TrainerOptions.num_threads"));
   EXPECT_TRUE(has(error_of([&] { Trainer trainer(options); }), ">= 1, or auto"));

@@ -144,5 +144,30 @@ TEST(OddFolder, ANulByteInAPathIsRefusedBeforeAnythingIsMade) {
   EXPECT_TRUE(folder.names().empty());
 }
 
+// One error that names the option, and not a promise that training continues.
+TEST(OddFolder, ALoggersFileThatCannotBeMadeIsAnErrorBeforeTraining) {
+  const TemporaryFolder folder;
+  write_file_durably(folder / "file", std::string("in the way"));
+  fs::create_directory(folder / "folder.prom");
+  const std::string below = folder / "file/below";
+  const std::vector<std::pair<std::string, std::vector<std::string>>> paths{
+      {below + "/runs.prom", {"cannot create the folder " + below, "Not a directory", "Set path of the logger"}},
+      {folder / "folder.prom", {folder / "folder.prom is a folder", "Set path of the logger to a file"}}};
+  for (const auto& [path, texts] : paths) {
+    for (const bool is_sqlite : {false, true}) {
+      TrainerOptions with = options(1, folder.path());
+      if (is_sqlite) with.logger = SQLiteLogger({.path = path});
+      if (!is_sqlite) with.logger = PrometheusLogger({.path = path});
+      TinyModule module;
+      const CapturedConsole console;
+      const std::string error = error_of([&] { Trainer(with).fit(module, tiny_loader(8)); });
+      EXPECT_TRUE(error.starts_with(is_sqlite ? "SQLiteLogger: " : "PrometheusLogger: ")) << error;
+      for (const std::string& text : texts) EXPECT_NE(error.find(text), std::string::npos) << error;
+      EXPECT_EQ(console.text().find("training continues"), std::string::npos) << console.text();
+    }
+  }
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"file", "folder.prom"}));
+}
+
 }  // namespace
 }  // namespace levin::odd_folder_test

@@ -105,6 +105,7 @@ std::shared_ptr<DataLoader> loader(int64_t samples, bool shuffle, int64_t num_wo
 TrainerOptions options_of(const Setup& setup, const std::string& folder) {
   TrainerOptions options;
   options.max_epochs = kEpochs;
+  options.num_threads = 1;  // auto chooses by the times of steps, and checkpoints hold its choice
   options.accumulate_grad_batches = setup.accumulate;
   options.val_check_interval = setup.val_check_interval;
   options.log_every_n_steps = 2;
@@ -171,7 +172,8 @@ std::map<std::string, std::string> contents(const std::string& folder) {
 }
 
 std::string first_difference(const std::string& expected, const std::string& seen) {
-  const auto place = std::mismatch(expected.begin(), expected.end(), seen.begin(), seen.end());
+  const std::ptrdiff_t skipped = std::min<std::ptrdiff_t>(80, std::min(expected.size(), seen.size()));  // a checksum
+  const auto place = std::mismatch(expected.begin() + skipped, expected.end(), seen.begin() + skipped, seen.end());
   const auto at = std::max<std::ptrdiff_t>(0, place.first - expected.begin() - 60);
   auto part = [&](const std::string& text) {
     return cut_text(text.substr(std::min(text.size(), size_t(at)), 160), 160);

@@ -4,11 +4,14 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/callbacks/model_checkpoint.h"
+#include "levin/callbacks/stochastic_weight_averaging.h"
 #include "levin/core/seed.h"
 #include "levin/optim/adam.h"
 #include "levin/optim/composed_schedulers.h"
@@ -19,6 +22,7 @@
 #include "support/captured_console.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_module.h"
+#include "trainer/two_players.h"
 
 namespace levin::resumed_options_test {
 namespace {
@@ -35,23 +39,14 @@ struct Resumed {
 
 constexpr int64_t kSavedAfter = 3;  // epochs of 2 steps
 
-/// Trains 3 epochs with `before`, and continues from their checkpoint with `now`.
-Resumed resume(const Make& before, const Make& now, int64_t epochs = kSavedAfter + 1,
-               const std::function<void(TrainerOptions&)>& change = {}) {
-  const TemporaryFolder folder;
-  const std::string path = folder / "saved.ckpt";
-  const auto value_of_epoch = [](TinyModule& module) { module.table = {1, 2, 2, 2}; };  // one reduction by epoch 2
-  {
-    TinyModule module;
-    value_of_epoch(module);
-    module.make_optimizers = before;
-    Trainer trainer(quiet(kSavedAfter, {}));
-    trainer.fit(module, tiny_loader(8), tiny_loader(4));
-    trainer.save_checkpoint(path);
-  }
+const std::vector<double> kValues{1, 2, 2, 2};  // by epoch, so that a plateau has one reduction by epoch 2
+
+/// Continues from a checkpoint.
+Resumed resume_from(const std::string& path, const Make& now, int64_t epochs,
+                    const std::function<void(TrainerOptions&)>& change = {}) {
   const CapturedConsole console;
   TinyModule module;
-  value_of_epoch(module);
+  module.table = kValues;
   module.make_optimizers = now;
   TrainerOptions options = quiet(epochs, {});
   if (change) change(options);
@@ -65,6 +60,20 @@ Resumed resume(const Make& before, const Make& now, int64_t epochs = kSavedAfter
   trainer.fit(module, Loaders{tiny_loader(8)}, Loaders{tiny_loader(4)}, path);
   seen.said = console.text();
   return seen;
+}
+
+/// Trains 3 epochs with `before`, and continues from their checkpoint with `now`.
+Resumed resume(const Make& before, const Make& now, int64_t epochs = kSavedAfter + 1,
+               const std::function<void(TrainerOptions&)>& change = {}) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "saved.ckpt";
+  TinyModule module;
+  module.table = kValues;
+  module.make_optimizers = before;
+  Trainer trainer(quiet(kSavedAfter, {}));
+  trainer.fit(module, tiny_loader(8), tiny_loader(4));
+  trainer.save_checkpoint(path);
+  return resume_from(path, now, epochs, change);
 }
 
 using MakeSchedule = std::function<std::shared_ptr<LRScheduler>()>;
@@ -215,6 +224,156 @@ TEST(ResumedOptions, ALongerRunMovesAScheduleOfItsLengthAndSaysSo) {
   };
   check(a<OneCycleLR>({.max_lr = 0.5}), "OneCycleLR");
   check(a<CosineWithWarmup>({}), "CosineWithWarmup");
+}
+
+// A schedule that the present run does not have has made nothing of its rate; plateaus and cycled momentum included.
+TEST(ResumedOptions, WithoutAScheduleTheRateIsTheConfiguredOne) {
+  const SGDOptions options{.lr = 0.1, .momentum = 0.5};
+  const Resumed decayed = resume(sgd(options, a<StepLR>({.step_size = 1})), sgd(options));
+  EXPECT_EQ(decayed.lr, 0.1);
+  EXPECT_TRUE(has(decayed.said,
+                  "saved.ckpt: SGD.lr_scheduler was StepLR and is not set now. Training continues with the present "
+                  "options; the learning rate is 0.1 instead of 0.0001."))
+      << decayed.said;
+  const Resumed cycled = resume(sgd(options, a<OneCycleLR>({.max_lr = 0.5, .total_steps = 9})), sgd(options));
+  EXPECT_EQ(cycled.lr, 0.1);
+  EXPECT_EQ(cycled.momentum, 0.5);
+  const auto plateau = a<ReduceLROnPlateau>({.factor = 0.5, .patience = 1});
+  EXPECT_EQ(resume(sgd(options, plateau, {.monitor = "v"}), sgd({.lr = 0.2, .momentum = 0.5})).lr, 0.2);
+}
+
+// Each optimizer's schedules are found by their optimizer and name, not by their number in the checkpoint.
+TEST(ResumedOptions, WithoutAScheduleOthersKeepTheirState) {
+  struct Both : TwoPlayers {
+    OptimizerConfig configure_optimizers() override {
+      OptimizerConfig both(SGD({g}, {.lr = 1.0}));
+      if (schedules_first) both.schedule(StepLR({.step_size = 1, .gamma = 0.5}));
+      both.add(SGD({d, frozen}, {.lr = 1.0}));
+      both.schedule(StepLR({.step_size = 1, .gamma = 0.25}));
+      return both;
+    }
+    void on_train_epoch_end() override {
+      for (auto& each : lr_schedulers()) each.scheduler->step();
+    }
+    bool schedules_first = true;
+  };
+  const TemporaryFolder folder;
+  const std::string path = folder / "saved.ckpt";
+  Both first;
+  Trainer before(quiet(1, {}));
+  before.fit(first, tiny_loader(8));
+  before.save_checkpoint(path);
+  const CapturedConsole console;
+  Both second;
+  second.schedules_first = false;
+  Trainer after(quiet(2, {}));
+  after.fit(second, Loaders{tiny_loader(8)}, Loaders{}, path);
+  EXPECT_EQ(after.optimizers()[0].optimizer().groups()[0].lr, 1.0);
+  EXPECT_EQ(after.optimizers()[1].optimizer().groups()[0].lr, 0.25 * 0.25);
+  EXPECT_TRUE(console.has("SGD.lr_scheduler was StepLR and is not set now")) << console.text();
+}
+
+// Where it is due otherwise, a schedule is where it would be if it had been due like that from the start: 3 epochs of 2
+// steps are done.
+TEST(ResumedOptions, OfWhenAScheduleIsDueMoveItToo) {
+  const auto decaying = [](LRSchedulerOptions when, int64_t step_size = 1, double gamma = 0.5) {
+    return sgd({.lr = 0.1}, a<StepLR>({.step_size = step_size, .gamma = gamma}), when);
+  };
+  const Resumed rarer = resume(decaying({}), decaying({.frequency = 2}));
+  EXPECT_NEAR(rarer.lr, 0.1 * 0.5, 1e-15);
+  EXPECT_TRUE(has(rarer.said,
+                  "StepLR.frequency was 1 and is 2 now. Training continues with the present options; the "
+                  "learning rate is 0.05 instead of 0.0125."))
+      << rarer.said;
+  const Resumed finer = resume(decaying({}), decaying({.interval = Interval::step}, 2, 0.1));
+  EXPECT_NEAR(finer.lr, 0.1 * 0.001, 1e-15);
+  EXPECT_TRUE(has(finer.said,
+                  "StepLR.step_size was 1 and is 2, StepLR.gamma was 0.5 and is 0.1, StepLR.interval was "
+                  "epoch and is step now"))
+      << finer.said;
+  EXPECT_NEAR(resume(decaying({.interval = Interval::step}), decaying({})).lr, 0.1 / 8, 1e-15);
+  EXPECT_NEAR(resume(decaying({}), decaying({.interval = Interval::step, .frequency = 2})).lr, 0.1 / 8, 1e-15);
+  EXPECT_NEAR(resume(decaying({}), decaying({.interval = Interval::step, .frequency = 3})).lr, 0.1, 1e-15);
+  // An interval that is given, and the same as the scheduler's own.
+  const Resumed same = resume(decaying({}), decaying({.interval = Interval::epoch}));
+  EXPECT_FALSE(has(same.said, "Continuing from")) << same.said;
+  EXPECT_NEAR(same.lr, 0.1 / 8, 1e-15);
+}
+
+TEST(ResumedOptions, ALowestRateHoldsForAPlateauToo) {
+  const LRSchedulerOptions watch{.monitor = "v"};
+  const auto plateau = [&](double lr, double lowest) {
+    return sgd({.lr = lr}, a<ReduceLROnPlateau>({.factor = 0.5, .patience = 1, .min_lr = lowest}), watch);
+  };
+  const Resumed raised = resume(plateau(0.1, 0.0), plateau(0.1, 0.08));
+  EXPECT_DOUBLE_EQ(raised.lr, 0.08);
+  EXPECT_TRUE(has(raised.said,
+                  "is 0.08 now. Training continues with the present options; the learning rate is 0.08 "
+                  "instead of 0.05."))
+      << raised.said;
+  EXPECT_DOUBLE_EQ(resume(plateau(0.1, 0.0), plateau(0.1, 0.02)).lr, 0.05);
+  EXPECT_DOUBLE_EQ(resume(plateau(0.1, 0.02), plateau(0.03, 0.02)).lr, 0.02);
+  EXPECT_DOUBLE_EQ(resume(plateau(0.1, 0.0), plateau(0.02, 0.04)).lr, 0.02);  // it would have begun below
+}
+
+// ---- the schedule of a callback -------------------------------------------------------------------------------------
+
+/// Averages from the second epoch on, so that its schedule has moved twice in the 3 epochs before the resume.
+Resumed resume_swa(const Make& before, const StochasticWeightAveragingOptions& swa_before, const Make& now,
+                   const std::optional<StochasticWeightAveragingOptions>& swa_now) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "saved.ckpt";
+  TinyModule module;
+  module.make_optimizers = before;
+  const auto save = [&](Trainer& trainer, LightningModule&) {
+    if (trainer.current_epoch() + 1 == kSavedAfter) trainer.save_checkpoint(path);
+  };
+  Trainer(quiet(kSavedAfter + 1, {StochasticWeightAveraging(swa_before), LambdaCallback({.on_train_epoch_end = save})}))
+      .fit(module, tiny_loader(8));
+  return resume_from(path, now, kSavedAfter + 1, [&](TrainerOptions& options) {
+    if (swa_now) options.callbacks = {StochasticWeightAveraging(*swa_now)};
+  });
+}
+
+TEST(ResumedOptions, OfACallbacksScheduleHoldAtOnce) {
+  const Make base = sgd({.lr = 0.1});
+  const Make high = sgd({.lr = 0.2});
+  const auto swa = [](double rate, int64_t epochs) {
+    return StochasticWeightAveragingOptions{.swa_lrs = rate,
+                                            .swa_epoch_start = int64_t{2},
+                                            .annealing_epochs = epochs,
+                                            .annealing_strategy = AnnealStrategy::linear};
+  };
+  for (const int64_t epochs : {0, 1, 2}) {  // it has arrived
+    const Resumed lower = resume_swa(base, swa(0.05, epochs), base, swa(0.01, epochs));
+    EXPECT_DOUBLE_EQ(lower.lr, 0.01);
+    EXPECT_TRUE(has(lower.said,
+                    "SWALR.swa_lr was 0.05 and is 0.01 now. Training continues with the present options; "
+                    "the learning rate is 0.01 instead of 0.05."))
+        << lower.said;
+    const Resumed other = resume_swa(base, swa(0.05, epochs), high, swa(0.05, epochs));
+    EXPECT_DOUBLE_EQ(other.lr, 0.05);
+    EXPECT_TRUE(has(other.said, "SGD.lr was 0.1 and is 0.2 now")) << other.said;
+    EXPECT_TRUE(has(other.said, "the learning rate is still 0.05")) << other.said;
+  }
+  // On the way, after 2 of 4 moves from the rate before.
+  EXPECT_NEAR(resume_swa(base, swa(0.05, 4), base, swa(0.05, 4)).lr, (0.1 + 0.05) / 2, 1e-15);
+  EXPECT_NEAR(resume_swa(base, swa(0.05, 4), base, swa(0.01, 4)).lr, (0.1 + 0.01) / 2, 1e-15);
+  EXPECT_NEAR(resume_swa(base, swa(0.05, 4), high, swa(0.05, 4)).lr, (0.2 + 0.05) / 2, 1e-15);
+  EXPECT_NEAR(resume_swa(base, swa(0.05, 4), base, swa(0.05, 8)).lr, 0.1 + 0.25 * (0.05 - 0.1), 1e-15);
+  // A schedule had moved the rate before: once, to 0.05.
+  const MakeSchedule halving = a<StepLR>({.step_size = 1, .gamma = 0.5});
+  const Make moved = sgd({.lr = 0.1}, halving);
+  EXPECT_NEAR(resume_swa(moved, swa(0.05, 4), moved, swa(0.01, 4)).lr, (0.05 + 0.01) / 2, 1e-15);
+  EXPECT_NEAR(resume_swa(moved, swa(0.05, 4), sgd({.lr = 0.2}, halving), swa(0.05, 4)).lr, (0.1 + 0.05) / 2, 1e-15);
+}
+
+TEST(ResumedOptions, WithoutTheCallbackItsScheduleIsGone) {
+  const Make base = sgd({.lr = 0.1});
+  const StochasticWeightAveragingOptions swa{.swa_lrs = 0.05, .swa_epoch_start = int64_t{2}, .annealing_epochs = 0};
+  const Resumed seen = resume_swa(base, swa, base, std::nullopt);
+  EXPECT_EQ(seen.lr, 0.1);
+  EXPECT_TRUE(has(seen.said, "SGD.lr_scheduler was SWALR and is not set now")) << seen.said;
 }
 
 TEST(ResumedOptions, OfTheTrainerAreReportedToo) {

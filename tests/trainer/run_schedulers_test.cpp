@@ -106,15 +106,16 @@ TEST(Schedulers, PlateauWithoutItsMetricIsAnErrorUnlessToldOtherwise) {
   EXPECT_TRUE(console.has("The learning rate stays as it is."));
 }
 
-TEST(Schedulers, TheSanityCheckFindsAWrongMonitorBeforeTraining) {
+TEST(Schedulers, TheFirstBatchWarnsOfAMonitorThatNothingHasLogged) {
   TinyModule module;
-  module.on_training_step = [](int64_t) { ADD_FAILURE() << "trained"; };
+  const CapturedConsole console;
   const std::string error =
       error_of([&] { Trainer(quiet(1, {})).fit(watching(module, "val_los", true), tiny_loader(8), tiny_loader(8)); });
-  EXPECT_TRUE(has(error, "ReduceLROnPlateau: metric \"val_los\" was not logged by the validation of the sanity check"))
-      << error;
-  EXPECT_TRUE(has(error, "Logged: v, val_loss. Did you mean \"val_loss\"?")) << error;
-  EXPECT_TRUE(has(error, "num_sanity_val_steps")) << error;
+  EXPECT_TRUE(has(error, "\"val_los\" was never logged by epoch 0")) << error;
+  EXPECT_TRUE(
+      console.has("ReduceLROnPlateau: metric \"val_los\" was not logged by the sanity check or the first "
+                  "training batch. Logged: train_loss, v, val_loss. Did you mean \"val_loss\"?"))
+      << console.text();
 }
 
 /// The learning rate after a fit whose validations, one after the other, log these values as "v".
@@ -312,6 +313,34 @@ TEST(ScheduleOfARun, IsKnownToConfigureOptimizers) {
   trainer.fit(module, tiny_loader(40, 4));
   EXPECT_EQ(steps, 10 + 3 + 3);
   EXPECT_EQ(trainer.global_step(), steps);
+}
+
+// Also when the module and the loaders of the fit are gone.
+TEST(ScheduleOfARun, IsKnownAfterTheFit) {
+  TrainerOptions options = quiet(3, {});
+  options.accumulate_grad_batches = 4;
+  Trainer trainer(options);
+  EXPECT_EQ(trainer.estimated_stepping_batches(), 0);  // there is no fit yet
+  {
+    TinyModule module;
+    trainer.fit(module, tiny_loader(40, 4));
+    EXPECT_EQ(trainer.estimated_stepping_batches(), 3 * 3);
+    EXPECT_EQ(trainer.num_training_batches(), 10);
+    (void)trainer.test(module, tiny_loader(8));
+  }
+  EXPECT_EQ(trainer.estimated_stepping_batches(), 3 * 3);
+
+  struct Failing : TinyModule {
+    void setup(Stage) override { throw Error("no data"); }
+  };
+  Trainer failed(options);
+  {
+    Failing module;
+    EXPECT_TRUE(has(error_of([&] { failed.fit(module, tiny_loader(8)); }), "no data"));
+  }
+  const std::string error = error_of([&] { (void)failed.estimated_stepping_batches(); });
+  EXPECT_TRUE(has(error, "the last fit failed before its training loader was known")) << error;
+  EXPECT_TRUE(has(error, "Call it in a hook of a fit")) << error;
 }
 
 TEST(ScheduleOfARun, WarnsOfACallbackThatChangesItsLength) {

@@ -39,6 +39,7 @@ levin_test(trainer TORCH FILES
   trainer/predict_outputs_test.cpp
   trainer/replaced_parts_test.cpp
   trainer/resume_test.cpp
+  trainer/resumed_length_test.cpp
   trainer/resumed_options_test.cpp
   trainer/run_end_test.cpp
   trainer/run_records_test.cpp

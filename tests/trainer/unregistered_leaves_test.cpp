@@ -23,7 +23,7 @@ class Forgetful : public LightningModule {
     at::Tensor loss = (forgotten ? forgotten->forward(hidden) : hidden).square().mean();
     if (add_to_loss) loss = loss + add_to_loss(batch);
     if (automatic_optimization()) return loss;
-    manual_backward(loss);
+    calls_backward ? loss.backward() : manual_backward(loss);
     optimizer().step();
     optimizer().zero_grad();
     return {};
@@ -36,6 +36,7 @@ class Forgetful : public LightningModule {
 
   nn::Linear known{register_module("known", nn::Linear(8, 5))};
   nn::Linear forgotten = nullptr;
+  bool calls_backward = false;   // instead of manual_backward
   std::vector<at::Tensor> more;  // for the optimizer
   std::function<at::Tensor(const Batch&)> add_to_loss;
 };
@@ -87,6 +88,55 @@ TEST(UnregisteredLeaves, AreNamedWithEachWayToComputeAStep) {
     const auto lines = warnings(module, options);
     ASSERT_EQ(lines.size(), 1);
     EXPECT_TRUE(holds(lines[0], {"2 tensors", "(3, 5)", "(3) "}));
+  }
+}
+
+// The step does not tell the trainer of its loss.
+TEST(UnregisteredLeaves, AreNamedWhereTheStepCallsBackwardOfTheLossItself) {
+  Forgetful module;
+  module.set_automatic_optimization(false);
+  module.calls_backward = true;
+  module.forgotten = nn::Linear(5, 3);
+  const auto lines = warnings(module);
+  ASSERT_EQ(lines.size(), 1);
+  EXPECT_TRUE(holds(lines[0], {"2 tensors that require gradients", "(3, 5) Float", "(3) Float in addmm",
+                               "in no checkpoint and never trained"}));
+  Forgetful registered;
+  registered.set_automatic_optimization(false);
+  registered.calls_backward = true;
+  EXPECT_TRUE(warnings(registered).empty());
+}
+
+// A teacher that the step only reads has no gradient.
+TEST(UnregisteredLeaves, WithoutAGradientAreNoMistake) {
+  Forgetful module;
+  module.set_automatic_optimization(false);
+  module.calls_backward = true;
+  nn::Linear teacher(8, 5), other(8, 5);
+  module.add_to_loss = [&](const Batch& batch) {
+    const at::Tensor detached = other->forward(batch[0]).detach().mean();
+    const at::NoGradGuard no_grad;
+    return teacher->forward(batch[0]).mean() + detached;
+  };
+  EXPECT_TRUE(warnings(module).empty());
+}
+
+// 4 batches in each of the epochs, whose numbers within the run are 0 to 7.
+TEST(UnregisteredLeaves, AreNamedWhereALaterBatchOrEpochUsesThemFirst) {
+  for (const bool automatic : {true, false}) {
+    for (const int64_t first : {1, 2, 3, 4}) {
+      Forgetful module;
+      module.set_automatic_optimization(automatic);
+      module.calls_backward = !automatic;
+      nn::Linear late(8, 1);
+      int64_t batch_number = -1;
+      module.add_to_loss = [&](const Batch& batch) {
+        return ++batch_number < first ? torch::zeros({}) : late->forward(batch[0]).mean();
+      };
+      const auto lines = warnings(module);
+      ASSERT_EQ(lines.size(), 1) << first;
+      EXPECT_TRUE(holds(lines[0], {"2 tensors", "(1, 8) Float", "(1) Float"}));
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include "levin/trainer/loops/evaluation_loop.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -164,7 +165,55 @@ class EvalMode {
   std::vector<std::pair<torch::nn::Module*, bool>> modes_ = {};
 };
 
+constexpr double kSecondsBetweenMeetings = 1;
+constexpr int64_t kMaxBatchesBetweenMeetings = 128;  // the next ones may be much slower
+
 }  // namespace
+
+// Note [Stopping an evaluation of several ranks]
+// Ranks exchange nothing while they evaluate, but a signal may reach only one of them, and all must stop before the
+// same batch, because a step may wait for the other ranks. So they meet after the same number of batches, about once a
+// second. They may have different numbers of batches: a rank that has no more waits in the meetings of the others.
+class EvaluationLoop::Meetings {
+ public:
+  explicit Meetings(EvaluationLoop& loop) : loop_(loop) {}
+
+  /// After each batch.
+  void count_batch() {
+    if (++batches_ == next_) (void)meet(/*has_more=*/true);
+  }
+
+  /// After the last batch.
+  void end() {
+    while (meet(/*has_more=*/false)) {
+    }
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // Returns whether any rank has more batches.
+  bool meet(bool has_more) {
+    OutsideRequests::Requests requests = loop_.look_outside();
+    const std::chrono::duration<double> since = Clock::now() - begin_;
+    const at::Tensor own = at::tensor({has_more ? 1.0 : 0.0, since.count(), static_cast<double>(requests.signal_number),
+                                       requests.stop_file ? 1.0 : 0.0, requests.save_file ? 1.0 : 0.0});
+    const at::Tensor all = loop_.run_.strategy->reduce(own, ReduceOp::max);
+    const auto* most = all.const_data_ptr<double>();
+    loop_.act({static_cast<int>(most[2]), most[3] > 0, most[4] > 0});
+    const double most_batches = static_cast<double>(gap_) * kSecondsBetweenMeetings / std::max(most[1], 1e-6);
+    gap_ = std::clamp<int64_t>(static_cast<int64_t>(most_batches), 1, std::min(4 * gap_, kMaxBatchesBetweenMeetings));
+    next_ = batches_ + gap_;
+    begin_ = Clock::now();
+    return most[0] > 0;
+  }
+
+  EvaluationLoop& loop_;
+  int64_t batches_ = 0;
+  int64_t gap_ = 1;   // batches from the last meeting to the next
+  int64_t next_ = 1;  // the number of batches after which the ranks meet
+  Clock::time_point begin_ = Clock::now();
+};
 
 std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   const auto started = std::chrono::steady_clock::now();
@@ -190,10 +239,7 @@ std::vector<Metrics> EvaluationLoop::run(int64_t limit) {
   call_plain(run_, hooks.start, hooks.on_start, hooks.module_start);
   call_plain(run_, hooks.epoch_start, hooks.on_epoch_start, hooks.module_epoch_start);
   buffers.renew();
-  const std::vector<int64_t> training_updates = run_.entry.train_metrics.object_updates();
   run_batches(limit);
-  run_.entry.train_metrics.check_not_updated(training_updates);
-  if (run_.has_peers()) answer_together();
   run_.entry.eval_on_step = false;
   run_.entry.place = {Hook::none, 1, -1, 1};
   call_plain(run_, hooks.epoch_end, hooks.on_epoch_end, hooks.module_epoch_end);
@@ -221,6 +267,7 @@ void EvaluationLoop::run_batches(int64_t limit) {
   run_.eval_batches_seen.resize(static_cast<size_t>(count));
   auto& recorded = run_.entry.recorded_evaluations;
   for (int64_t k = std::ssize(recorded); k < count; ++k) recorded.push_back(RecordedEvaluation::make(run_));
+  Meetings meetings(*this);
   for (int64_t k = 0; k < count; ++k) {
     BatchStream stream(*run_.entry.eval.loaders[static_cast<size_t>(k)],
                        std::min(limit, run_.entry.eval.num_batches[static_cast<size_t>(k)]));
@@ -231,22 +278,21 @@ void EvaluationLoop::run_batches(int64_t limit) {
     while (stream.next(batch)) {
       run_.entry.place = {Hook::none, std::max<int64_t>(1, batch.size()), k, count};
       run_batch(std::move(batch), stream.index(), k);
-      if (!run_.has_peers()) answer_outside();
+      run_.has_peers() ? meetings.count_batch() : act(look_outside());
     }
     if (stream.index() < 0) idle_loaders_.push_back(k);
   }
+  if (run_.has_peers()) meetings.end();
+}
+
+OutsideRequests::Requests EvaluationLoop::look_outside() {
+  return outside_ != nullptr ? outside_->look() : OutsideRequests::Requests{stop_signal()};
 }
 
 // Inside fit a stop saves first; a test or a prediction has nothing to save.
-void EvaluationLoop::answer_outside() {
-  if (outside_ != nullptr) return outside_->answer();
-  if (stop_signal() != 0) throw Interrupted(stop_signal());
-}
-
-// Ranks may have different numbers of batches, so they ask each other once, at the end.
-void EvaluationLoop::answer_together() {
-  if (outside_ != nullptr) return outside_->answer_together();
-  if (const int number = agreed_signal(*run_.strategy, stop_signal()); number != 0) throw Interrupted(number);
+void EvaluationLoop::act(const OutsideRequests::Requests& requests) {
+  if (outside_ != nullptr) return outside_->act(requests);
+  if (requests.signal_number != 0) throw Interrupted(requests.signal_number);
 }
 
 void EvaluationLoop::run_batch(Batch&& fetched, int64_t batch_idx, int64_t loader_idx) {

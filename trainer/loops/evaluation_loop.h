@@ -10,7 +10,7 @@ namespace levin {
 class EvaluationLoop {
  public:
   /// `stage`: validate, test or predict.
-  /// `outside`: of the fit that runs the validation, checked after each batch; null outside of fit.
+  /// `outside`: of the fit that runs the validation, checked between batches; null outside of fit.
   EvaluationLoop(Run& run, Stage stage, OutsideRequests* outside = nullptr)
       : run_(run), stage_(stage), outside_(outside) {}
 
@@ -23,12 +23,14 @@ class EvaluationLoop {
   [[nodiscard]] Predictions take_predictions() { return std::move(predictions_); }
 
  private:
+  class Meetings;
+
   void run_batches(int64_t limit);
   void run_batch(Batch&& fetched, int64_t batch_idx, int64_t loader_idx);
   void keep_prediction(const at::Tensor& prediction, size_t loader);
   [[nodiscard]] at::Tensor call_step(const Batch& batch, int64_t batch_idx);
-  void answer_outside();
-  void answer_together();
+  [[nodiscard]] OutsideRequests::Requests look_outside();
+  void act(const OutsideRequests::Requests& requests);
   void write_step_metrics(int64_t loader_idx);
   void note_batch_only();
   [[nodiscard]] std::vector<Metrics> finish_metrics();

@@ -1,6 +1,8 @@
 #include "levin/trainer/loops/fit_loop.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -21,6 +23,7 @@
 #include "levin/trainer/state/rollback.h"
 #include "levin/trainer/state/run_records.h"
 #include "levin/trainer/step/automatic_step.h"
+#include "levin/trainer/step/kept_buffers.h"
 #include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/lr_schedulers.h"
 #include "levin/trainer/step/step_graph.h"
@@ -37,6 +40,7 @@ void FitLoop::run() {
   if (!plan_recomputation(run_)) return;
   renew_records(run_);
   run_.entry.phase = Phase::train;
+  expect_monitors(run_);
   call_plain(run_, Hook::on_train_start, &Callback::on_train_start, &LightningModule::on_train_start);
   restore_random_numbers(run_);
   validation_.restart_clock();
@@ -91,7 +95,9 @@ void FitLoop::sanity_check() {
   EvaluationLoop(run_, Stage::validate, &outside_).run(run_.plan.num_sanity_val_steps);
   call_callbacks(run_.entry, Hook::on_sanity_check_end,
                  [&](Callback& callback) { callback.on_sanity_check_end(run_.trainer, *run_.entry.module); });
-  check_monitors(run_);
+  std::set<std::string> logged_names;
+  for (const auto& [name, value] : run_.entry.callback_metrics) logged_names.insert(name);
+  if (run_.trainer.has_validation()) run_.fit.sanity_metrics = std::move(logged_names);
   run_.entry.eval_metrics.reset();
   std::tie(run_.entry.callback_metrics, run_.entry.measured_at, run_.logged_metrics, run_.entry.bar_metrics,
            run_.eval_batches_seen) = logged;
@@ -205,6 +211,7 @@ WindowPart FitLoop::open_window(const BatchStream& stream) {
               .first_batch = epoch.batch_idx,
               .total_batches = progress.total_batches,
               .loader_state = stream.state_before()};
+    if (run_.fit.kept_buffers != nullptr) run_.fit.kept_buffers->save();
   }
   ++window.seen;
   return {window.seen == 1, window.seen == window.size || stream.is_last(), left != kUnlimited};
@@ -264,6 +271,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
       [&](Callback& c) { c.on_train_batch_end(run_.trainer, *run_.entry.module, loss, batch, epoch.batch_idx); },
       [&](LightningModule& m) { m.on_train_batch_end(loss, batch, epoch.batch_idx); });
   run_.entry.outputs.clear();
+  if (!run_.fit.expected_metrics.empty()) warn_of_unlogged_monitors(run_);
   const bool faster = memory_keeping_ != nullptr && memory_keeping_->end_batch();
   if (thread_tuning_ != nullptr) thread_tuning_->end_batch(window.last);
   if (faster && !run_.has_peers()) {  // the times so far are those of other steps; a rank alone cannot begin anew

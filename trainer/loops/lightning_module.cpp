@@ -30,14 +30,15 @@ namespace {
   throw Error(std::string(entry) + " needs " + step + ": override it in your LightningModule.");
 }
 
-// A segment that is recomputed in backward has already logged.
+// A segment that is recomputed in backward has already logged. A trainer that has run the module earlier takes nothing
+// from it while another one runs a module around it.
 bool is_logged(const Trainer* trainer, const LightningModule& module, std::string_view name) {
   if (is_recomputing()) return false;
-  if (trainer != nullptr) return true;
+  if (trainer != nullptr && RunAccess::of(*trainer).entry.running) return true;
   Console::instance().warn(
       "log(\"" + std::string(name) + "\") of " + detail::readable_type_name(typeid(module)) +
-      ": this module is not attached to a Trainer, so its values are dropped. Log them in the module that is given to "
-      "fit, validate, test or predict.");
+      ": no Trainer is running this module, so its values are dropped. Log them in the module that is given to fit, "
+      "validate, test or predict.");
   return false;
 }
 

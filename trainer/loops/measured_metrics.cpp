@@ -1,10 +1,9 @@
 #include "levin/trainer/measured_metrics.h"
 
-#include <cctype>
 #include <vector>
 
-#include "levin/core/console.h"
 #include "levin/core/error.h"
+#include "levin/loggers/counter_names.h"
 #include "levin/trainer/run/run.h"
 #include "levin/trainer/run/run_access.h"
 
@@ -16,21 +15,6 @@ std::vector<std::string> monitored_names(const Trainer& trainer) {
   std::vector<std::string> names;
   for (const auto& [name, value] : trainer.callback_metrics()) names.push_back(name);
   return names;
-}
-
-// Names such as val_loss, valid.loss, acc/val and Eval-F1; value_loss belongs to training.
-bool names_a_validation(const std::string& metric) {
-  if (metric.starts_with("val") && !metric.starts_with("valu")) return true;
-  std::string word;
-  for (const char c : metric + ".") {
-    if (std::isalpha(static_cast<unsigned char>(c)) != 0) {
-      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-      continue;
-    }
-    if (word == "val" || word == "valid" || word == "validation" || word == "eval" || word == "dev") return true;
-    word.clear();
-  }
-  return false;
 }
 
 std::string batch_only_text(const std::string& who, const std::string& metric) {
@@ -65,22 +49,9 @@ std::string missing_metric_text(const Trainer& trainer, const std::string& who, 
          ". Logged: " + join(names) + "." + did_you_mean(metric, names);
 }
 
-std::string missed_by_sanity_check(const Trainer& trainer, const std::string& who, const std::string& metric) {
-  const std::vector<std::string> names = monitored_names(trainer);
-  for (const std::string& name : names) {
-    if (name == metric) return "";
-  }
-  if (RunAccess::of(trainer).entry.batch_only.contains(metric)) return batch_only_text(who, metric);
-  if (names.empty() || metric.empty()) return "";
-  const std::string hint = did_you_mean(metric, names);
-  const std::string text = who + ": metric \"" + metric +
-                           "\" was not logged by the validation of the sanity check. Logged: " + join(names) + "." +
-                           hint;
-  if (names_a_validation(metric)) {
-    return text + " If only later validations log it, set TrainerOptions.num_sanity_val_steps to 0.";
-  }
-  if (!hint.empty()) Console::instance().warn(text + " Training continues, as it may log the metric itself.");
-  return "";
+void expect_metric(const Trainer& trainer, const std::string& who, const std::string& metric) {
+  if (metric.empty() || is_counter_name(metric)) return;
+  RunAccess::of(trainer).fit.expected_metrics.emplace_back(who, metric);
 }
 
 }  // namespace levin

@@ -9,6 +9,7 @@
 #include "levin/checkpoint/save_in_progress.h"
 #include "levin/core/console.h"
 #include "levin/core/rank_status.h"
+#include "levin/core/signal_name.h"
 #include "levin/core/stop_signal.h"
 #include "levin/trainer/plan/auto_requeue.h"
 #include "levin/trainer/run/ranks.h"
@@ -103,23 +104,17 @@ OutsideRequests::Requests OutsideRequests::look() {
 // out.
 void OutsideRequests::answer() {
   const Requests requests = look();
-  if (!run_.has_peers())
-    return act(requests.save_file, requests.signal_number != 0 || requests.stop_file, requests.signal_number);
+  if (!run_.has_peers()) return act(requests);
   const bool save_asked = run_.fit.heard.take(RankNote::save_file);
-  act(save_asked, run_.fit.heard.take(RankNote::signal), requests.signal_number);
+  const bool stop_asked = run_.fit.heard.take(RankNote::signal);
+  act({stop_asked ? requests.signal_number : 0, stop_asked, save_asked});
   if (requests.save_file) run_.fit.to_say.add(RankNote::save_file);
   if (requests.signal_number != 0 || requests.stop_file) run_.fit.to_say.add(RankNote::signal);
 }
 
-void OutsideRequests::answer_together() {
-  const Requests requests = look();
-  const bool stops = run_.strategy->any(requests.signal_number != 0 || requests.stop_file);
-  act(run_.strategy->any(requests.save_file), stops, requests.signal_number);
-}
-
-void OutsideRequests::act(bool save_asked, bool stop_asked, int signal_number) {
-  if (save_asked) save();
-  if (stop_asked) stop(signal_number);
+void OutsideRequests::act(const Requests& requests) {
+  if (requests.save_file) save();
+  if (requests.signal_number != 0 || requests.stop_file) stop(requests.signal_number);
 }
 
 void OutsideRequests::stop_if_due(bool inside_epoch) {

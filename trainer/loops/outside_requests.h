@@ -29,8 +29,15 @@ class OutsideRequests {
   /// says so. All ranks come here together and decide the same.
   void stop_if_due(bool inside_epoch);
 
-  /// With several ranks: asks the others now and waits for them. Every rank calls it.
-  void answer_together();
+  /// What this rank was asked for; the files since the last call.
+  struct Requests {
+    int signal_number = 0;
+    bool stop_file = false;
+    bool save_file = false;
+  };
+  [[nodiscard]] Requests look();
+  /// Carries them out. With several ranks, every rank calls it after the same batch, and all stop or none does.
+  void act(const Requests& requests);
 
   /// Carries out the requests; costs a few nanoseconds if there are none. A stop saves a checkpoint first and then
   /// throws Interrupted, which names it. Files are looked for once a second, and removed once the request is carried
@@ -39,14 +46,7 @@ class OutsideRequests {
 
  private:
   [[nodiscard]] bool file_is_there(const char* name);
-  struct Requests {
-    int signal_number = 0;
-    bool stop_file = false;
-    bool save_file = false;
-  };
-  [[nodiscard]] Requests look();
   void take_stop();
-  void act(bool save_asked, bool stop_asked, int signal_number);
   void save();
   /// Every rank, after the same batch; `own_signal`: what this one has received.
   [[noreturn]] void stop(int own_signal, const std::string& cause = "");

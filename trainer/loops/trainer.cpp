@@ -11,6 +11,7 @@
 #include "levin/core/standard_streams.h"
 #include "levin/core/stop_signal.h"
 #include "levin/core/write_errors.h"
+#include "levin/metrics/update_sources.h"
 #include "levin/precision/default_dtype.h"
 #include "levin/strategies/launch/rank_process.h"
 #include "levin/trainer/loops/attach_calls.h"
@@ -34,9 +35,12 @@
 #include "levin/trainer/run/warnings_once.h"
 #include "levin/trainer/state/checkpoint.h"
 #include "levin/trainer/state/checkpoint_search.h"
+#include "levin/trainer/state/missing_state.h"
 #include "levin/trainer/state/model_match.h"
 #include "levin/trainer/state/progress_state.h"
 #include "levin/trainer/state/run_records.h"
+#include "levin/trainer/step/check_recordable.h"
+#include "levin/trainer/step/kept_buffers.h"
 #include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/loss_scaling.h"
 #include "levin/trainer/step/module_replicas.h"
@@ -164,7 +168,7 @@ StartingPoint set_up(Run& run) {
 
 void run_fit(Run& run, const StartingPoint& start) {
   run.fit = Fit(run.plan);
-  expect_batches_of(run.fit, start.checkpoint);
+  naming_checkpoint(start.path, [&] { expect_batches_of(run, start.checkpoint); });
   set_up_optimizers(run);
   check_same_optimizers(*run.strategy, run.fit);
   call_plain(run, Hook::on_fit_start, &Callback::on_fit_start, &LightningModule::on_fit_start);
@@ -178,6 +182,8 @@ void run_fit(Run& run, const StartingPoint& start) {
   if (detail::overrides<M>(*run.entry.module, &M::backward)) {
     run.strategy->use_backward([module = run.entry.module](const at::Tensor& loss) { module->backward(loss); });
   }
+  run.fit.acts_before_update = acts_before_update(run);
+  run.fit.kept_buffers = KeptBuffers::make(run);
   run.fit.late_check = LateCheck::make(run);
   if (run.plan.record_steps != RecordSteps::no) run.fit.step_graph = StepGraph::make(run, run.plan.record_steps);
   const AnomalyScope anomaly(run.plan.detect_anomaly);
@@ -187,11 +193,24 @@ void run_fit(Run& run, const StartingPoint& start) {
   call_plain(run, Hook::on_fit_end, &Callback::on_fit_end, &LightningModule::on_fit_end);
 }
 
+metrics::UpdateSource update_source(const EntryPoint& entry) {
+  const bool trains = entry.phase == Phase::train;
+  const bool validates = entry.phase == Phase::validate;
+  return {.stage = trains ? "training" : (validates ? "validation" : ""),
+          .hook = hook_name(entry.place.hook),
+          .loader = trains ? -1 : entry.place.dataloader_idx};
+}
+
 // However an entry point ends, it releases what it has used: the data module may be destroyed after the call, and
 // loaders' threads end. Its results can still be read.
 class EntryScope {
  public:
-  EntryScope(Run& run, EntryPoint made) : run_(run) { run.entry = std::move(made); }
+  EntryScope(Run& run, EntryPoint made) : run_(run) {
+    run.entry = std::move(made);
+    if (run.entry.stage != Stage::fit) return;
+    run.fit.train = LoaderSet();  // not the length of the fit before
+    run.fit.start = FitPosition();
+  }
   ~EntryScope() {
     EntryPoint& entry = run_.entry;
     entry.replicas.reset();
@@ -201,7 +220,9 @@ class EntryScope {
     run_.strategy->tear_down();
     run_.fit.step_graph.reset();
     run_.fit.late_check.reset();
-    run_.fit.train = entry.eval = LoaderSet();
+    run_.fit.kept_buffers.reset();
+    entry.eval = LoaderSet();
+    run_.fit.train = {.num_batches = std::move(run_.fit.train.num_batches)};
     entry.data = nullptr;
     entry.elapsed = std::chrono::steady_clock::now() - entry.started;
     entry.phase = Phase::idle;
@@ -226,6 +247,7 @@ void run_entry_point(Run& run, LightningModule& module, DataModule* data, Stage 
                                .started = std::chrono::steady_clock::now(),
                                .running = true});
   const BackendSettings settings(run.plan);
+  const metrics::UpdateSources sources([&run] { return update_source(run.entry); });
   const WarningsOnce warnings;
   const WriteErrorsScope writes;
   const StopSignalScope signals({.grace = run.options.stop_grace, .launcher_decides = launched_by_levin()});

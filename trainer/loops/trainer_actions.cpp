@@ -85,6 +85,13 @@ void check_may_pass(const Run& run) {
   }
 }
 
+void check_has_module(const Run& run, const std::string& who) {
+  if (run.entry.module != nullptr) return;
+  throw Error(who +
+              (run.entry.stage ? ": the module of the last entry point was destroyed." : ": there is no module yet.") +
+              " Call fit or an evaluation first.");
+}
+
 // Rank 0 alone has the loggers' positions. The others wait until the file is written, and fail if it cannot be; after a
 // failure of this rank nobody may be asked.
 void write_on_rank_zero(Run& run, const std::string& path, const State& checkpoint) {
@@ -121,8 +128,7 @@ void Trainer::forward_training_batches() {
 }
 
 void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
-  if (run_->entry.module == nullptr)
-    throw Error("save_checkpoint: there is no module yet. Call fit or an evaluation first.");
+  check_has_module(*run_, "save_checkpoint");
   if (run_->entry.failing && run_->strategy->is_sharded()) {
     throw CheckpointError("checkpoint " + path + ": " + run_->strategy->name() +
                           " needs all ranks for one, and after a failure they cannot be asked. Continue from an older "
@@ -146,7 +152,9 @@ void Trainer::save_checkpoint(const std::string& path, bool weights_only) {
 }
 
 void Trainer::request_checkpoint(CheckpointRequest request) {
+  check_has_module(*run_, "request_checkpoint");
   levin::request_checkpoint(*run_, std::move(request));
+  if (!run_->entry.running) capture_checkpoints(*run_);  // there is no batch to wait for
 }
 
 bool Trainer::state_is_saved() const {
@@ -154,9 +162,7 @@ bool Trainer::state_is_saved() const {
 }
 
 uint64_t Trainer::estimated_checkpoint_bytes() const {
-  if (run_->entry.module == nullptr) {
-    throw Error("estimated_checkpoint_bytes: there is no module yet. Call fit or an evaluation first.");
-  }
+  check_has_module(*run_, "estimated_checkpoint_bytes");
   uint64_t weights = 0;
   uint64_t trained = 0;
   for (const auto& parameter : run_->entry.module->parameters()) {

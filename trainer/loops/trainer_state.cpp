@@ -7,6 +7,7 @@
 #include "levin/core/utf8.h"
 #include "levin/trainer/loops/outside_requests.h"
 #include "levin/trainer/plan/resolve_period.h"
+#include "levin/trainer/run/fit_length.h"
 #include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/ranks.h"
 #include "levin/trainer/run/run.h"
@@ -117,6 +118,10 @@ int64_t Trainer::accumulate_grad_batches() const {
   return run_->progress.accumulate;
 }
 void Trainer::set_accumulate_grad_batches(int64_t batches) {
+  if (batches < 1) {
+    throw ConfigError("set_accumulate_grad_batches: must be >= 1, got " + std::to_string(batches) +
+                      ". Give the number of batches per optimizer step.");
+  }
   warn_of_other_length(*run_, batches);
   run_->progress.accumulate = batches;
 }

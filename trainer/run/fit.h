@@ -5,7 +5,9 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "levin/core/state.h"
@@ -20,6 +22,7 @@
 namespace levin {
 
 class BatchStream;
+class KeptBuffers;
 class LateCheck;
 class MicroBatching;
 class StepGraph;
@@ -53,6 +56,17 @@ struct Epoch {
   bool logs_steps = true;           // false once the last batch is over
 };
 
+/// A position in a fit. Steps are counted as planned: see Note [Length of a resumed fit].
+struct FitPosition {
+  int64_t epochs = 0;          // completed
+  int64_t steps = 0;           // optimizer steps before it
+  int64_t steps_in_epoch = 0;  // of these, the ones of the running epoch
+  int64_t next_batch = 0;      // in the running epoch
+  int64_t window_left = 0;     // batches that the open accumulation window still takes; 0: none is open
+  bool in_epoch = false;
+  bool epoch_ends = false;  // no further batch of the running epoch follows
+};
+
 struct Fit {
   explicit Fit(const RunPlan& plan)
       : accumulate_grad_batches(plan.accumulate_grad_batches),
@@ -77,10 +91,13 @@ struct Fit {
   std::shared_ptr<MicroBatching> micro_batching = nullptr;  // null: a batch is one pass
   std::shared_ptr<StepGraph> step_graph = nullptr;          // with record_steps; null: every step runs as it is
   std::shared_ptr<LateCheck> late_check = nullptr;          // null: losses are checked at once
-  StepNotes* recording = nullptr;  // while a step is recorded: what the host must do after each replay
-  BatchStream* batches = nullptr;  // of the running epoch
+  std::shared_ptr<KeptBuffers> kept_buffers = nullptr;      // with nonfinite_loss: skip, if there are any
+  bool acts_before_update = false;  // the module or a callback changes gradients after they are judged
+  StepNotes* recording = nullptr;   // while a step is recorded: what the host must do after each replay
+  BatchStream* batches = nullptr;   // of the running epoch
 
   // Where it continues from.
+  FitPosition start = {};          // by the checkpoint
   bool resumed = false;            // from a checkpoint, before its first epoch begins
   State resumed_rng = {};          // the random numbers it continues with
   State resumed_loader = {};       // the state of each rank's loader, until the loader is made
@@ -92,6 +109,9 @@ struct Fit {
   ConfigNode configured = {};             // see Note [Options of a resumed run]; of the optimizers and schedulers
   double lr_factor = 1;                   // by which the configured learning rates were multiplied
   std::vector<int64_t> total_steps = {};  // that the run has filled in, by scheduler; 0: none
+  // The names that the sanity check has logged; unset: it did not run.
+  std::optional<std::set<std::string>> sanity_metrics = std::nullopt;
+  std::vector<std::pair<std::string, std::string>> expected_metrics = {};  // who expects it, and its name
   bool warned_of_total_steps = false;
   bool printed_batches = false;
 
@@ -103,6 +123,7 @@ struct Fit {
   bool told_memory = false;  // this rank's memory was printed
   bool looked_at_loss_shapes = false;
   bool looked_at_leaves = false;                         // whether all that the loss depends on is registered
+  bool found_leaves = false;                             // some of it is not
   std::shared_ptr<UnregisteredLeaves> leaves = nullptr;  // while that is found out
 
   bool skip_batch = false;  // the running batch is skipped

@@ -205,32 +205,11 @@ int64_t num_training_batches(const Fit& fit) {
   return fit.train.num_batches.empty() ? 0 : fit.train.num_batches[0];
 }
 
-int64_t estimated_stepping_batches(Run& run) {
-  if (run.entry.stage != Stage::fit) return 0;
-  if (!run.fit.train.loaded) load_train_loader(run);
-  const int64_t batches = num_training_batches(run.fit);
-  const RunPlan& plan = run.plan;
-  if (batches == kUnlimited || plan.max_epochs == kUnlimited) return plan.max_steps;
-  if (accumulation_schedule(run) == nullptr) {
-    return std::min(plan.max_steps, windows_in(batches, accumulated_batches(run, 0)) * plan.max_epochs);
-  }
-  int64_t steps = 0;
-  for (int64_t epoch = 0; epoch < plan.max_epochs && steps < plan.max_steps; ++epoch) {
-    steps += windows_in(batches, accumulated_batches(run, epoch));
-  }
-  return std::min(plan.max_steps, steps);
-}
-
 const AccumulationSchedule* accumulation_schedule(const Run& run) {
   for (const auto& callback : run.entry.callbacks) {
     if (const auto* schedule = dynamic_cast<const AccumulationSchedule*>(callback.get())) return schedule;
   }
   return nullptr;
-}
-
-int64_t accumulated_batches(const Run& run, int64_t epoch) {
-  if (const AccumulationSchedule* schedule = accumulation_schedule(run)) return schedule->factor(epoch);
-  return run.fit.epoch.running ? run.progress.accumulate : run.fit.accumulate_grad_batches;
 }
 
 }  // namespace levin

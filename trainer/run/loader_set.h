@@ -29,12 +29,8 @@ void copy_ahead(Run& run, BatchStream& stream);
 
 /// Batches of an epoch; kUnlimited if the loader does not know, 0 before it is created.
 [[nodiscard]] int64_t num_training_batches(const Fit& fit);
-/// Optimizer steps of the whole fit; kUnlimited if open. Creates the training loader if necessary.
-[[nodiscard]] int64_t estimated_stepping_batches(Run& run);
 /// The callback that decides how many batches an optimizer step takes; null: the same number in every epoch.
 [[nodiscard]] const AccumulationSchedule* accumulation_schedule(const Run& run);
-/// Batches of an optimizer step in `epoch`.
-[[nodiscard]] int64_t accumulated_batches(const Run& run, int64_t epoch);
 
 /// Number of accumulation windows for so many batches: the last one may be smaller.
 [[nodiscard]] inline int64_t windows_in(int64_t batches, int64_t accumulate) {

@@ -12,8 +12,24 @@ namespace {
 constexpr std::array<std::string_view, 5> kWantIntegers{"expected scalar type Long", "scalar types: Long, Int",
                                                         "tensor of type LongTensor", "for index",
                                                         "used as indices must be long"};
-constexpr std::array<std::string_view, 4> kWantFloats{"expected scalar type Float", "but expected Float",
-                                                      "have the same dtype", "should be the same"};
+constexpr std::array<std::string_view, 4> kWantBools{"expected scalar type Bool", "boolean masks",
+                                                     "BoolTensor for mask", "to be a boolean tensor"};
+// Of losses, layers, normalizations, activations and statistics.
+constexpr std::array<std::string_view, 15> kWantFloats{"expected scalar type",
+                                                       "Found dtype",
+                                                       "expected dtype float",
+                                                       "have the same dtype",
+                                                       "should be the same",
+                                                       "share same datatype",
+                                                       "be cast to the desired output type",
+                                                       "two bool tensors is not supported",
+                                                       "not implemented for 'Long'",
+                                                       "not implemented for 'Int'",
+                                                       "not implemented for 'Byte'",
+                                                       "Integral inputs not supported",
+                                                       "xpected floating point type",
+                                                       "floating point or complex",
+                                                       "floating point and complex"};
 
 template <size_t N>
 bool has_one_of(const std::string& text, const std::array<std::string_view, N>& parts) {
@@ -30,10 +46,14 @@ std::string type_remedy(const std::string& text) {
            "Class indices, token ids and indices are int64: give them so in the data (CsvData: target_is_class), or "
            "convert them before the call, e.g. batch[1].to(torch::kLong).";
   }
+  if (has_one_of(text, kWantBools)) {
+    return end +
+           "Masks and conditions are bool: convert them before the call, e.g. mask.to(torch::kBool) or mask != 0.";
+  }
   if (has_one_of(text, kWantFloats)) {
     return end +
            "Inputs and targets must have the type of the weights: give them so in the data, convert them before the "
-           "call, e.g. batch[0].to(torch::kFloat), or choose the weights' type with TrainerOptions.precision.";
+           "call, e.g. batch[1].to(torch::kFloat), or choose the weights' type with TrainerOptions.precision.";
   }
   return "";
 }

@@ -25,6 +25,7 @@
 #include "levin/trainer/state/progress_state.h"
 #include "levin/trainer/state/sharded_state.h"
 #include "levin/trainer/state/training_options.h"
+#include "levin/trainer/step/configured_training.h"
 #include "levin/trainer/step/late_check.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/nonfinite_loss.h"
@@ -113,7 +114,7 @@ State run_state(Run& run) {
     if (!state.empty()) checkpoint.put("callbacks." + callback->state_key(), state);
   }
   State options;
-  options.values = run.fit.configured;
+  options.values = present_training(run);
   checkpoint.put("options", options);
   checkpoint.put("precision", run.precision->state());
   if (run.entry.data != nullptr) checkpoint.put("data", run.entry.data->state());
@@ -200,7 +201,8 @@ void note_when_done(Run& run, CheckpointRequest& request) {
     if (error.empty() && whole) run.newest_checkpoint = path;
     if (error.empty() && run.reporter != nullptr) run.reporter->saved(run, path, step, epoch);
     if (error.empty() && whole) run.fit.rollbacks = 0;
-    if (then) then(error);
+    if (then) return then(error);
+    if (!error.empty()) Console::instance().error(error);
   };
 }
 

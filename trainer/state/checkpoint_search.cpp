@@ -8,6 +8,8 @@
 #include "levin/checkpoint/sharded_checkpoint.h"
 #include "levin/checkpoint/sharded_record.h"
 #include "levin/core/console.h"
+#include "levin/core/files.h"
+#include "levin/core/json_depth.h"
 #include "levin/core/paths.h"
 #include "levin/core/temporary_file.h"
 #include "levin/trainer/run/ranks.h"
@@ -24,6 +26,8 @@ namespace {
 
 constexpr const char* kSuffix = ".ckpt";
 constexpr const char* kRunRecord = "run.json";
+constexpr uint64_t kMostRecordBytes = 16 << 20;
+constexpr size_t kMostFolders = 10'000;
 
 using Folders = std::vector<std::string>;
 
@@ -32,16 +36,19 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, code);
 }
 
-// The folder and those below it in which checkpoints of the same run may be: no sharded checkpoints, no folders of
-// other runs, and no links.
-Folders folders_below(const std::string& folder) {
+enum class Runs { own, all };
+
+// The folder and those below it in which checkpoints may be: no sharded checkpoints, no links, and of the same run no
+// folders of other runs. The first kMostFolders: default_root_dir may be a folder with anything else in it.
+Folders folders_below(const std::string& folder, Runs runs = Runs::own) {
   Folders all{folder};
-  for (size_t k = 0; k < all.size(); ++k) {
+  for (size_t k = 0; k < all.size() && all.size() < kMostFolders; ++k) {
     for (const std::string& name : names_in(all[k])) {
       const fs::path path = fs::path(all[k]) / name;
       std::error_code code;
       const bool is_folder = fs::is_directory(fs::symlink_status(path, code));
-      if (is_folder && !name.ends_with(kSuffix) && !is_there(path / kRunRecord)) all.push_back(path.string());
+      const bool is_another_runs = runs == Runs::own && is_there(path / kRunRecord);
+      if (is_folder && !name.ends_with(kSuffix) && !is_another_runs) all.push_back(path.string());
     }
   }
   return all;
@@ -62,6 +69,21 @@ Folders folders_of_callbacks(Run& run) {
 // The folder that the run's loggers write to; "" without one.
 std::string log_folder(const Run& run) {
   return run.loggers.empty() ? "" : run.loggers[0]->log_dir();
+}
+
+// The folders in which the run of a log folder has saved, by its record: also those outside of the log folder.
+Folders recorded_folders(const std::string& log_folder) {
+  Folders all;
+  try {
+    const auto record = parse_json(read_file((fs::path(log_folder) / kRunRecord).string(), kMostRecordBytes));
+    for (const auto& saved : record.at("checkpoints")) {
+      const fs::path path = fs::path(log_folder) / saved.at("path").get<std::string>();
+      all.push_back(absolute_path(path.parent_path().string()));
+    }
+  } catch (const std::exception&) {
+    // the folder has no record, or one that cannot be read: nothing else is known
+  }
+  return all;
 }
 
 // Where to search, run by run: this run's folders, then those of earlier runs, newest first.
@@ -86,10 +108,11 @@ void sort_newest_first(std::vector<FoundCheckpoint>& found) {
 }
 
 // Every checkpoint of the folders and those below them, newest first; none of folders that have been searched before.
-std::vector<FoundCheckpoint> find_in(const Folders& folders, std::set<std::string>& searched, bool of_weights = false) {
+std::vector<FoundCheckpoint> find_in(const Folders& folders, std::set<std::string>& searched, bool of_weights = false,
+                                     Runs runs = Runs::own) {
   std::vector<FoundCheckpoint> found;
   for (const std::string& folder : folders) {
-    for (const std::string& each : folders_below(folder)) {
+    for (const std::string& each : folders_below(folder, runs)) {
       if (!searched.insert(each).second) continue;
       for (FoundCheckpoint& one : find_checkpoints(each, of_weights)) found.push_back(std::move(one));
     }
@@ -295,6 +318,30 @@ void warn_of_starting_over(const Run& run) {
                            "The run starts from the beginning, and its metrics are written anew.");
 }
 
+// Whether a checkpoint may be of this run: it can be read, and its weights fit the module.
+bool is_of_this_model(const Run& run, const std::string& path) {
+  try {
+    return other_model_text(*run.entry.module, load_checkpoint(path)).empty();
+  } catch (const CheckpointError&) {
+    return false;
+  }
+}
+
+// Without a logger's folder nothing says which run below default_root_dir this one continues, so the user must. A job
+// whose ranks are started again has begun from scratch before.
+void refuse_to_start_over(Run& run, std::set<std::string>& searched) {
+  if (!log_folder(run).empty() || run.started_again) return;
+  const std::string root = absolute_path(run.plan.root_dir);
+  for (const FoundCheckpoint& found : find_in({root}, searched, /*of_weights=*/false, Runs::all)) {
+    if (!is_of_this_model(run, found.path)) continue;
+    throw CheckpointError(
+        "auto_resume: no logger of this run keeps a folder, and where its checkpoint callbacks save (" +
+        join(folders_of_callbacks(run)) + ") there is no checkpoint, but " + found.path +
+        " below default_root_dir holds the state of a run of this model. Name it as ckpt_path to "
+        "continue that run. Set another default_root_dir, or auto_resume: false, to start a new one.");
+  }
+}
+
 // The newest checkpoint of this run's own folders, after removing the remains of a killed process.
 StartingPoint continue_run(Run& run) {
   const Folders folders = folders_of_callbacks(run);
@@ -310,11 +357,15 @@ StartingPoint continue_run(Run& run) {
   }
   std::set<std::string> searched;
   StartingPoint start = newest_of(folders, searched, /*exact=*/true);
-  // Where the callbacks save elsewhere now, the run's folder may still hold what they saved before.
+  // Where the callbacks save elsewhere now, the run's folder, or one that its record names, may still hold what they
+  // saved before.
   if (start.path.empty() && !log_folder(run).empty()) {
-    start = newest_of({absolute_path(log_folder(run))}, searched, /*exact=*/true);
+    Folders before = recorded_folders(log_folder(run));
+    before.push_back(absolute_path(log_folder(run)));
+    start = newest_of(before, searched, /*exact=*/true);
   }
   if (start.path.empty()) {
+    refuse_to_start_over(run, searched);
     warn_of_starting_over(run);
     for (const auto& logger : run.loggers) logger->load_state(State());  // rows of a run that saved nothing
   }

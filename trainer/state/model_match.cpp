@@ -38,10 +38,11 @@ const ConfigNode* saved_options(const State& checkpoint) {
   return options == nullptr || options->is_null() ? nullptr : options;
 }
 
-// "it is of ResNet, and this run's model is MLP"; "" if the classes are the same, or the checkpoint does not say.
+// "it is of ResNet, and this run's model is MLP"; "" if the classes are the same, or the checkpoint does not say. A
+// program calls a class by its C++ name, a run file by the name that it is registered under.
 std::string other_class_text(const LightningModule& module, const State& checkpoint) {
   const std::string saved = saved_class(checkpoint), own = class_name(model_class(module));
-  if (saved.empty() || saved == own) return "";
+  if (saved.empty() || saved == own || saved == detail::readable_type_name(typeid(module))) return "";
   return "it is of " + cut_text(saved, 100) + ", and this run's model is " + own;
 }
 
@@ -79,9 +80,9 @@ std::vector<std::string> weight_differences(const LightningModule& module, const
 }
 
 std::string other_model_text(const LightningModule& module, const State& checkpoint) {
-  std::vector<std::string> differences = weight_differences(module, checkpoint);
-  if (differences.empty() || !module.strict_loading()) return "";
+  if (!module.strict_loading()) return "";
   if (std::string text = other_class_text(module, checkpoint); !text.empty()) return text;
+  std::vector<std::string> differences = weight_differences(module, checkpoint);
   std::erase_if(differences, [](const std::string& line) { return line.starts_with("unexpected "); });  // adapters
   const ConfigNode* options = saved_options(checkpoint);
   if (differences.empty() || (options != nullptr && options->same_as(module.hparams()))) return "";
@@ -97,8 +98,11 @@ void restore_weights(LightningModule& module, const State& checkpoint, const std
                           ". Make the module with the hyper-parameters it was saved with, or let it load what fits "
                           "(set_strict_loading(false)).");
   }
-  if (!differences.empty())
+  if (!differences.empty()) {
     Console::instance().warn(path + ": these weights are left as they are: " + join(differences) + ".");
+  } else if (const std::string other = other_class_text(module, checkpoint); !other.empty()) {
+    Console::instance().warn(path + ": " + other + ". The weights have the same names and shapes, so they are loaded.");
+  }
   const State saved = checkpoint.part("model");
   const at::AutoGradMode no_grad(false);
   for (const auto& [name, tensor] : module_state(module).tensors) {

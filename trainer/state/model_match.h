@@ -26,7 +26,7 @@ namespace levin {
 [[nodiscard]] std::string other_model_text(const LightningModule& module, const State& checkpoint);
 
 /// Copies the module's parameters and buffers. Throws CheckpointError that names the classes if they differ, and the
-/// first weights that are missing, unexpected or of another shape.
+/// first weights that are missing, unexpected or of another shape. Warns if the weights fit a module of another class.
 void restore_weights(LightningModule& module, const State& checkpoint, const std::string& path);
 
 }  // namespace levin

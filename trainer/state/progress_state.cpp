@@ -3,6 +3,7 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "levin/core/seed.h"
+#include "levin/trainer/run/fit_length.h"
 #include "levin/trainer/step/loss_weights.h"
 #include "levin/trainer/step/micro_batching.h"
 #include "levin/trainer/trainer.h"
@@ -41,6 +42,9 @@ State progress_state(const Run& run) {
   set("seed", static_cast<int64_t>(default_seed()));
   state.set("epoch_cut", epoch.cut && !epoch_is_over);
   state.set("pass_ended", epoch.pass_ended && !epoch_is_over);
+  const FitPosition planned = planned_position(run, state);
+  set("planned_steps", planned.steps);
+  set("planned_steps_in_epoch", planned.steps_in_epoch);
   state.set("stop", run.entry.stop);
   state.set("stop_reason", run.entry.stop_reason);
   state.set("eval_batches_seen", run.eval_batches_seen);
@@ -91,11 +95,12 @@ void load_progress(Run& run, const State& saved) {
   if (saved.has("metrics_used")) run.fit.metrics_used = saved.get<std::vector<int64_t>>("metrics_used");
 }
 
-void expect_batches_of(Fit& fit, const State& checkpoint) {
+void expect_batches_of(Run& run, const State& checkpoint) {
   const State progress = checkpoint.part("progress");
   if (!progress.has("batch_size") || !progress.has("world_size")) return;  // weights only
-  fit.resumed_world_size = progress.get<int64_t>("world_size");
-  fit.resumed_batch_size = progress.get<int64_t>("batch_size");
+  run.fit.resumed_world_size = progress.get<int64_t>("world_size");
+  run.fit.resumed_batch_size = progress.get<int64_t>("batch_size");
+  if (run.entry.module->automatic_optimization()) run.fit.start = saved_position(progress);
 }
 
 namespace {

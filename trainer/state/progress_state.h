@@ -10,8 +10,9 @@ namespace levin {
 [[nodiscard]] State progress_state(const Run& run);
 void load_progress(Run& run, const State& saved);
 
-/// Before the first loader is made: with how many ranks and which batches the checkpoint's run has trained.
-void expect_batches_of(Fit& fit, const State& checkpoint);
+/// Before the first loader is made: with how many ranks and which batches the checkpoint's run has trained, and how
+/// far.
+void expect_batches_of(Run& run, const State& checkpoint);
 
 /// What was logged: the running epoch's sums, and the latest values.
 [[nodiscard]] State metrics_state(const Run& run);

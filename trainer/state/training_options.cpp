@@ -6,10 +6,13 @@
 
 #include "levin/core/console.h"
 #include "levin/core/short_number.h"
+#include "levin/trainer/run/fit_length.h"
+#include "levin/trainer/run/loader_set.h"
 #include "levin/trainer/run/update_scope.h"
 #include "levin/trainer/state/run_records.h"
 #include "levin/trainer/state/sharded_state.h"
 #include "levin/trainer/step/configured_training.h"
+#include "levin/trainer/step/lr_schedulers.h"
 
 namespace levin {
 
@@ -55,24 +58,43 @@ std::string changes_text(const std::vector<ChangedOption>& changes) {
   return text + " now";
 }
 
+std::string key_of_schedule(size_t index) {
+  return "lr_schedulers." + std::to_string(index);
+}
+
 // One optimizer of a resumed fit, with its schedulers.
 class Resumed {
  public:
   Resumed(Run& run, const State& checkpoint, size_t index)
       : run_(run), checkpoint_(checkpoint), index_(index), fresh_(optimizer().groups()) {
-    now_.values = run.fit.configured;
+    now_.values = present_training(run);
     then_ = checkpoint.part("options");
     then_groups_ = groups_of(state_of_item(then_, "optimizers", index));
     now_groups_ = groups_of(state_of_item(now_, "optimizers", index));
+    match_schedules();
     find_changes();
   }
 
-  /// After the optimizer and its schedulers have their saved state.
+  /// After the optimizer has its saved state. Schedules that will be moved from their start do not need theirs.
+  void restore_schedules(const std::string& path) {
+    for (const Schedule& each : schedules_) {
+      if (each.saved.empty()) {
+        throw CheckpointError(path + ": it has no state of " + each.scheduler().name() + " (" +
+                              key_of_schedule(each.index) +
+                              "), so it is of a run without that. Continue with what that run had, or start a new fit "
+                              "from its weights (weights.path).");
+      }
+      const bool is_another = each.saved.get<std::string>("name") != each.scheduler().name();
+      if (is_another || !moves_schedules()) each.scheduler().load_state(each.saved);
+    }
+  }
+
+  /// After restore_schedules().
   void apply_changes(const std::string& path) {
     if (changes_.empty() || optimizer().groups().empty()) return;
     const double before = optimizer().groups()[0].lr;
     use_numbers();
-    if (moves_schedules()) move_schedules();
+    moves_schedules() ? move_schedules() : keep_lowest_rates();
     const double after = optimizer().groups()[0].lr;
     Console::instance().print(
         "Continuing from " + path + ": " + changes_text(changes_) + ". Training continues with the present options; " +
@@ -81,11 +103,67 @@ class Resumed {
         ".");
   }
 
-  /// Whether the schedules are moved from their start, so that their saved state is not needed.
-  [[nodiscard]] bool moves_schedules() const { return rates_change_ && can_move_schedules(); }
-
  private:
+  // One of the present schedulers, with its options then and now.
+  struct Schedule {
+    size_t index;
+    LRSchedulerConfig config;
+    int64_t total_steps;  // that the run has filled in; 0: none
+    State now;
+    State then = {};
+    State saved = {};
+
+    [[nodiscard]] LRScheduler& scheduler() const { return *config.scheduler; }
+    [[nodiscard]] bool is_by_callback() const { return now.has("by_callback"); }
+    // False for manual optimization, and a checkpoint of an older Levin.
+    [[nodiscard]] bool knows_when() const { return then.has("interval") && now.has("interval"); }
+    [[nodiscard]] bool is_due_otherwise() const {
+      return knows_when() && !(node_of(then, "interval").same_as(node_of(now, "interval")) &&
+                               node_of(then, "frequency").same_as(node_of(now, "frequency")));
+    }
+  };
+
   [[nodiscard]] Optimizer& optimizer() const { return run_.fit.optimizers[index_].optimizer(); }
+
+  [[nodiscard]] State saved_state(size_t index) const { return checkpoint_.part(key_of_schedule(index)); }
+
+  // The indices of the checkpoint's schedulers of this optimizer. A checkpoint of an older Levin does not say whose.
+  [[nodiscard]] std::vector<size_t> saved_schedules() const {
+    const auto& present = run_.fit.schedulers;
+    std::vector<size_t> own;
+    for (size_t i = 0; !saved_state(i).empty(); ++i) {
+      const State item = state_of_item(then_, "lr_schedulers", i);
+      const size_t assumed = i < present.size() ? present[i].optimizer_index : 0;
+      if (index_ == (item.has("optimizer") ? static_cast<size_t>(item.get<int64_t>("optimizer")) : assumed)) {
+        own.push_back(i);
+      }
+    }
+    return own;
+  }
+
+  // Finds the saved schedule for each present one: the first of its name, or else one that is left, which is refused.
+  void match_schedules() {
+    removed_ = saved_schedules();
+    const auto& total_steps = run_.fit.total_steps;
+    for (size_t i = 0; i < run_.fit.schedulers.size(); ++i) {
+      const LRSchedulerConfig& config = run_.fit.schedulers[i];
+      if (config.optimizer_index != index_) continue;
+      schedules_.push_back(
+          {i, config, i < total_steps.size() ? total_steps[i] : 0, state_of_item(now_, "lr_schedulers", i)});
+      Schedule& schedule = schedules_.back();
+      const auto found = std::find_if(removed_.begin(), removed_.end(), [&](size_t saved) {
+        return saved_state(saved).get<std::string>("name") == config.scheduler->name();
+      });
+      if (found == removed_.end()) continue;
+      schedule.saved = saved_state(*found);
+      const State then = state_of_item(then_, "lr_schedulers", *found);
+      if (then.has("name") && then.get<std::string>("name") == config.scheduler->name()) schedule.then = then;
+      removed_.erase(found);
+    }
+    for (Schedule& schedule : schedules_) {
+      if (schedule.saved.empty() && !removed_.empty()) schedule.saved = saved_state(removed_.front());
+    }
+  }
 
   void find_changes() {
     const std::string name = optimizer().name();
@@ -95,11 +173,16 @@ class Resumed {
     if (changes_.empty()) add_changes(changes_, then, now, "groups", name + ".groups");
     const size_t of_optimizer = changes_.size();
     add_changes(changes_, then_, now_, "lr_scale", "TrainerOptions.lr_scale");
-    for (size_t i = 0; i < run_.fit.schedulers.size(); ++i) {
-      if (run_.fit.schedulers[i].optimizer_index != index_) continue;
-      const State saved = state_of_item(then_, "lr_schedulers", i);
-      const State own = state_of_item(now_, "lr_schedulers", i);
-      add_changes(changes_, saved, own, "options", run_.fit.schedulers[i].scheduler->name());
+    for (const Schedule& each : schedules_) {
+      const std::string scheduler = each.scheduler().name();
+      add_changes(changes_, each.then, each.now, "options", scheduler);
+      if (!each.knows_when()) continue;
+      for (const char* key : {"interval", "frequency"}) {
+        add_changes(changes_, each.then, each.now, key, scheduler + "." + key);
+      }
+    }
+    for (const size_t saved : removed_) {
+      changes_.push_back({name + ".lr_scheduler", saved_state(saved).get<std::string>("name"), "not set"});
     }
     rates_change_ = changes_.size() > of_optimizer;
     for (size_t k = 0; k < std::min(then_groups_.size(), now_groups_.size()); ++k) {
@@ -108,35 +191,56 @@ class Resumed {
     }
   }
 
-  // False for schedulers with which a callback has replaced the configured ones, and for those that follow a metric.
-  [[nodiscard]] bool can_move_schedules() const {
-    bool any = false;
-    for (size_t i = 0; i < run_.fit.schedulers.size(); ++i) {
-      const LRSchedulerConfig& config = run_.fit.schedulers[i];
-      if (config.optimizer_index != index_) continue;
-      const State own = state_of_item(now_, "lr_schedulers", i);
-      const bool is_configured = own.has("name") && own.get<std::string>("name") == config.scheduler->name();
-      if (config.scheduler->wants_metric() || !is_configured) return false;
-      any = true;
-    }
-    return any;
+  // False without a schedule, and where one follows a metric.
+  [[nodiscard]] bool moves_schedules() const {
+    if (!rates_change_ || (schedules_.empty() && removed_.empty())) return false;
+    return std::none_of(schedules_.begin(), schedules_.end(),
+                        [](const Schedule& each) { return each.scheduler().wants_metric(); });
+  }
+
+  [[nodiscard]] bool is_scaled_otherwise() const {
+    return !node_of(then_, "lr_scale").same_as(node_of(now_, "lr_scale"));
+  }
+
+  // By which the options multiply the learning rate of a group, compared with those then. 0: it was 0 then.
+  [[nodiscard]] double rate_factor(size_t group) const {
+    const double scale = is_scaled_otherwise() ? now_.get<double>("lr_factor") / then_.get<double>("lr_factor") : 1;
+    const double then = then_groups_[group].lr;
+    return then == 0 ? 0 : now_groups_[group].lr / then * scale;
+  }
+
+  // Groups beyond have been added by callbacks.
+  [[nodiscard]] size_t configured_groups() const {
+    return std::min({optimizer().groups().size(), fresh_.size(), then_groups_.size(), now_groups_.size()});
   }
 
   void use_numbers() {
-    const bool scaled_otherwise = !node_of(then_, "lr_scale").same_as(node_of(now_, "lr_scale"));
-    const double scale = scaled_otherwise ? now_.get<double>("lr_factor") / then_.get<double>("lr_factor") : 1;
     auto& groups = optimizer().groups();
-    const size_t count = std::min({groups.size(), fresh_.size(), then_groups_.size(), now_groups_.size()});
-    for (size_t k = 0; k < count; ++k) {  // groups beyond have been added by callbacks
+    for (size_t k = 0; k < configured_groups(); ++k) {
       const ConfiguredGroup& then = then_groups_[k];
       const ConfiguredGroup& now = now_groups_[k];
       if (now.weight_decay != then.weight_decay) groups[k].weight_decay = fresh_[k].weight_decay;
       if (now.momentum != then.momentum) groups[k].momentum = fresh_[k].momentum;
-      if (now.lr == then.lr && scale == 1) continue;
-      const bool is_as_configured = groups[k].lr == then.lr && scale == 1;
-      const double factor = then.lr == 0 ? 0 : now.lr / then.lr * scale;
-      groups[k].lr = then.lr == 0 ? fresh_[k].lr : is_as_configured ? now.lr : groups[k].lr * factor;
-      groups[k].initial_lr = then.lr == 0 ? fresh_[k].initial_lr : groups[k].initial_lr * factor;
+      if (now.lr == then.lr && !is_scaled_otherwise()) continue;
+      const bool is_as_configured = groups[k].lr == then.lr && !is_scaled_otherwise();
+      groups[k].lr = then.lr == 0 ? fresh_[k].lr : is_as_configured ? now.lr : groups[k].lr * rate_factor(k);
+      groups[k].initial_lr = then.lr == 0 ? fresh_[k].initial_lr : groups[k].initial_lr * rate_factor(k);
+    }
+  }
+
+  // A schedule that follows a metric would not have gone below its lowest rate.
+  void keep_lowest_rates() {
+    auto& groups = optimizer().groups();
+    for (const Schedule& each : schedules_) {
+      State options;
+      options.values = node_of(each.now, "options");
+      if (!each.scheduler().wants_metric() || !options.has("min_lr")) continue;
+      const auto lowest = options.get<FloatOrList>("min_lr");
+      for (size_t k = 0; k < configured_groups(); ++k) {
+        const auto* list = std::get_if<std::vector<double>>(&lowest);
+        const double low = list != nullptr ? list->at(k) : std::get<double>(lowest);
+        groups[k].lr = std::max(groups[k].lr, std::min(low, fresh_[k].lr));
+      }
     }
   }
 
@@ -145,20 +249,45 @@ class Resumed {
     auto& groups = optimizer().groups();
     const size_t count = std::min({groups.size(), fresh_.size(), now_groups_.size()});
     const std::vector<Optimizer::Group> saved = groups;
-    for (size_t k = 0; k < count; ++k) {
+    const bool starts_later =
+        std::any_of(schedules_.begin(), schedules_.end(), [](const Schedule& each) { return each.is_by_callback(); });
+    for (size_t k = 0; k < count && !starts_later; ++k) {
       groups[k].lr = fresh_[k].lr;
       groups[k].initial_lr = fresh_[k].initial_lr;
       groups[k].momentum = fresh_[k].momentum;
       groups[k].scheduled = fresh_[k].scheduled;
     }
-    for (size_t i = 0; i < run_.fit.schedulers.size(); ++i) {
-      const LRSchedulerConfig& config = run_.fit.schedulers[i];
-      if (config.optimizer_index != index_) continue;
-      int64_t steps = checkpoint_.part("lr_schedulers." + std::to_string(i)).get<int64_t>("last_epoch");
-      if (run_.fit.total_steps[i] > 0) steps = std::min(steps, run_.fit.total_steps[i]);
-      for (int64_t step = 0; step < steps; ++step) config.scheduler->step();
+    for (const Schedule& each : schedules_) {
+      const int64_t moves = moves_of(each);
+      if (each.is_by_callback()) start_again(each);
+      for (int64_t done = each.scheduler().last_epoch; done < moves; ++done) each.scheduler().step();
     }
     for (size_t k = count; k < groups.size(); ++k) groups[k] = saved[k];
+  }
+
+  // How often a schedule has been moved, if it had been due as it is now. A callback's own has not begun with the run.
+  [[nodiscard]] int64_t moves_of(const Schedule& each) const {
+    int64_t moves = each.saved.get<int64_t>("last_epoch");
+    if (each.is_due_otherwise() && !each.is_by_callback()) {
+      moves = moves_so_far(run_, interval_of(each.config), each.config.options.frequency);
+    }
+    const bool ends_with_run = each.total_steps > 0 && !each.is_by_callback();
+    return ends_with_run ? std::min(moves, each.total_steps) : moves;
+  }
+
+  // Where a callback's schedule has begun, before its first step.
+  void start_again(const Schedule& each) {
+    State start = each.saved;
+    auto rates = start.get<std::vector<double>>("base_lrs");
+    for (size_t k = 0; k < std::min(rates.size(), configured_groups()); ++k) {
+      if (then_groups_[k].lr != 0) rates[k] *= rate_factor(k);
+    }
+    start.set("base_lrs", rates);
+    start.set("last_lr", rates);
+    start.set("last_epoch", int64_t{-1});
+    each.scheduler().load_state(start);
+    auto& groups = optimizer().groups();
+    for (size_t k = 0; k < std::min(rates.size(), groups.size()); ++k) groups[k].lr = rates[k];
   }
 
   Run& run_;
@@ -169,19 +298,11 @@ class Resumed {
   State then_ = {};
   Groups now_groups_ = {};
   Groups then_groups_ = {};
+  std::vector<Schedule> schedules_ = {};  // the present ones
+  std::vector<size_t> removed_ = {};      // saved ones that the present run does not have
   std::vector<ChangedOption> changes_ = {};
   bool rates_change_ = false;  // one of them determines learning rates or momentum
 };
-
-// The state of a scheduler, which the checkpoint must contain.
-State scheduler_state(const State& checkpoint, size_t index, const std::string& name, const std::string& path) {
-  const std::string key = "lr_schedulers." + std::to_string(index);
-  State state = checkpoint.part(key);
-  if (!state.empty()) return state;
-  throw CheckpointError(path + ": it has no state of " + name + " (" + key +
-                        "), so it is of a run without that. Continue with what that run had, or start a new fit from "
-                        "its weights (weights.path).");
-}
 
 }  // namespace
 
@@ -199,22 +320,19 @@ void restore_optimization(Run& run, const State& checkpoint, const std::string& 
   std::vector<Resumed> resumed;
   for (size_t i = 0; i < run.fit.optimizers.size(); ++i) resumed.emplace_back(run, checkpoint, i);
   restore_optimizers(*run.strategy, run.fit, checkpoint);
-  for (size_t i = 0; i < run.fit.schedulers.size(); ++i) {
-    LRScheduler& scheduler = *run.fit.schedulers[i].scheduler;
-    const State saved = scheduler_state(checkpoint, i, scheduler.name(), path);
-    const bool is_another = saved.get<std::string>("name") != scheduler.name();
-    if (is_another || !resumed[run.fit.schedulers[i].optimizer_index].moves_schedules()) scheduler.load_state(saved);
-  }
+  for (Resumed& each : resumed) each.restore_schedules(path);
   for (Resumed& each : resumed) each.apply_changes(path);
   const State options = checkpoint.part("options");
   if (run.fit.effective_batch_size > 0 || !options.has("accumulate_grad_batches")) return;
-  const auto before = options.get<int64_t>("accumulate_grad_batches");
+  const bool had_schedule = options.has("accumulation_schedule") && options.get<bool>("accumulation_schedule");
+  const bool is_without = had_schedule && accumulation_schedule(run) == nullptr;
+  const int64_t before = is_without ? run.progress.accumulate : options.get<int64_t>("accumulate_grad_batches");
   const int64_t now = run.plan.accumulate_grad_batches;
   if (before == now) return;
   run.progress.accumulate = now;
   Console::instance().print("Continuing from " + path + ": TrainerOptions.accumulate_grad_batches was " +
-                            std::to_string(before) + " and is " + std::to_string(now) +
-                            " now, from the next optimizer step on.");
+                            std::to_string(before) + (is_without ? " by a callback" : "") + " and is " +
+                            std::to_string(now) + " now, from the next optimizer step on.");
 }
 
 }  // namespace levin

@@ -68,12 +68,15 @@ void check_recordable(const Run& run) {
 
 }  // namespace
 
-bool leaves_updates(const Run& run) {
+bool acts_before_update(const Run& run) {
   const auto& callbacks = run.entry.callbacks;
-  const LightningModule& module = *run.entry.module;
-  return !run.fit.optimizers[0].shared()->is_recordable() || overrides_step(module) || acts_before_update(module) ||
-         std::any_of(callbacks.begin(), callbacks.end(),
-                     [](const auto& callback) { return acts_before_update(*callback); });
+  return acts_before_update(*run.entry.module) ||
+         std::any_of(callbacks.begin(), callbacks.end(), [](const auto& each) { return acts_before_update(*each); });
+}
+
+bool leaves_updates(const Run& run) {
+  return !run.fit.optimizers[0].shared()->is_recordable() || overrides_step(*run.entry.module) ||
+         acts_before_update(run);
 }
 
 std::shared_ptr<StepRecorder> recorder_for(const Run& run, RecordSteps record) {

@@ -93,7 +93,7 @@ at::Tensor step_with_closure(Run& run, const Batch& batch, int64_t batch_idx, bo
       if (!loss.defined() && run.has_peers()) throw GivenUp();  // no rank has anything to compute
       is_first = false;
       if (!keep_evaluation(run, optimizer, loss)) throw GivenUp();
-      before_update(run, optimizer);
+      if (!before_update(run, optimizer)) throw GivenUp();
       return loss;
     });
   } catch (const GivenUp&) {

@@ -7,7 +7,9 @@
 // Where these and the schedulers' options are the same, the saved numbers continue, bitwise. Where one differs, the
 // learning rate is the one that the schedule gives with the present options at this step: the schedule is moved from
 // its start once more. A schedule that follows a metric, and a run without one, keep the ratio of the rate to the
-// configured one. In PyTorch the saved numbers replace all options.
+// configured one. A schedule that a callback has put in the place of the configured one, such as SWALR, starts again
+// from the rates that it began with, in that ratio. The rates of a schedule that the present run no longer has are
+// those that are configured. In PyTorch the saved numbers replace all options.
 #pragma once
 
 #include "levin/core/fields.h"
@@ -34,5 +36,8 @@ struct ConfiguredGroup {
 
 /// The options of the fit's optimizers and attached schedulers, with their configured numbers.
 [[nodiscard]] ConfigNode configured_training(const Run& run, const ConfigNode& numbers);
+
+/// The same for the schedulers that the fit has now: callbacks may have put others in the place of the configured ones.
+[[nodiscard]] ConfigNode present_training(const Run& run);
 
 }  // namespace levin

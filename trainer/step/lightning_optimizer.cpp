@@ -13,6 +13,11 @@ namespace levin {
 
 void LightningOptimizer::step(const Optimizer::Closure& closure) {
   Run& run = RunAccess::of(*trainer_);
+  if (run.entry.module == nullptr) {
+    throw Error(optimizer_->name() +
+                ": step() was called after its module was destroyed, whose hooks it calls. Keep the module, or call "
+                "optimizer().step(), which calls no hooks.");
+  }
   if (closure) return step_with(closure);
   run.entry.time_split.enter(StepPart::optimizer);
   unscale_gradients();
@@ -23,8 +28,7 @@ void LightningOptimizer::step(const Optimizer::Closure& closure) {
   stepped_in_batch_ = true;
   if (overflow) {
     ++run.progress.skipped_steps;
-  } else {
-    before_update(run, *optimizer_);
+  } else if (before_update(run, *optimizer_)) {
     step_optimizer(run, [&] { optimizer_->step(); });
     count_step(run.progress, run.fit.epoch);
   }
@@ -41,7 +45,7 @@ void LightningOptimizer::step_with(const Optimizer::Closure& closure) {
   optimizer_->step([&] {
     at::Tensor loss = closure();
     (void)read_window(run, found_nonfinite(run, *optimizer_));
-    before_update(run, *optimizer_);
+    (void)before_update(run, *optimizer_);  // throws: nothing is skipped in manual optimization
     return loss_of_ranks(*run.strategy, loss);
   });
   run.entry.time_split.enter(StepPart::forward);

@@ -2,6 +2,7 @@
 
 #include "levin/core/console.h"
 #include "levin/trainer/measured_metrics.h"
+#include "levin/trainer/run/fit_length.h"
 #include "levin/trainer/run/hook_caller.h"
 #include "levin/trainer/run/loader_set.h"
 
@@ -10,11 +11,6 @@ namespace levin {
 namespace {
 
 constexpr int64_t kAnyLength = 1'000'000'000;
-
-// Unset for a scheduler that a callback has put in the place of the configured one.
-Interval interval_of(const LRSchedulerConfig& config) {
-  return config.options.interval.value_or(config.scheduler->counts_steps() ? Interval::step : Interval::epoch);
-}
 
 // Frequency counts optimizer steps within the epoch, or epochs. Lightning tests the batch index, so accumulation can
 // starve a scheduler; here optimizer steps are counted, because a step interval means steps.
@@ -42,38 +38,13 @@ std::optional<double> new_value(Run& run, size_t index) {
   return std::nullopt;
 }
 
-// How often the entire fit, which trains something, steps a scheduler; kUnlimited if that is not known.
-int64_t scheduled_steps(Run& run, const LRSchedulerConfig& config) {
-  const Interval interval = interval_of(config);
-  const int64_t steps = estimated_stepping_batches(run);
-  const int64_t batches = num_training_batches(run.fit);
-  const int64_t every = config.options.frequency;
-  if (batches == kUnlimited) {
-    const int64_t count = interval == Interval::step ? steps : run.plan.max_epochs;
-    return count == kUnlimited ? kUnlimited : count / every;
-  }
-  if (steps == kUnlimited) return kUnlimited;
-  int64_t count = 0;
-  int64_t left = steps;
-  if (accumulation_schedule(run) == nullptr) {  // every epoch is the same
-    const int64_t an_epoch = windows_in(batches, accumulated_batches(run, 0));
-    if (interval == Interval::epoch) return windows_in(steps, an_epoch) / every;
-    return steps / an_epoch * (an_epoch / every) + steps % an_epoch / every;
-  }
-  for (int64_t epoch = 0; left > 0; ++epoch) {
-    const int64_t an_epoch = std::min(left, windows_in(batches, accumulated_batches(run, epoch)));
-    count += interval == Interval::step ? an_epoch / every : ((epoch + 1) % every == 0 ? 1 : 0);
-    left -= an_epoch;
-  }
-  return count;
-}
-
 void fill_total_steps(Run& run, size_t index) {
   LRScheduler& scheduler = *run.fit.schedulers[index].scheduler;
   if (!scheduler.wants_total_steps() || !run.entry.module->automatic_optimization()) return;
   const bool trains_nothing = estimated_stepping_batches(run) == 0 || num_training_batches(run.fit) == 0;
   if (trains_nothing) return scheduler.fill_total_steps(kAnyLength);
-  const int64_t steps = scheduled_steps(run, run.fit.schedulers[index]);
+  const LRSchedulerConfig& config = run.fit.schedulers[index];
+  const int64_t steps = moves_of_fit(run, interval_of(config), config.options.frequency);
   if (steps == kUnlimited) {
     throw ConfigError(scheduler.name() +
                       ".total_steps: it is unset, and the length of the fit is not known either. Set total_steps, or "
@@ -86,6 +57,11 @@ void fill_total_steps(Run& run, size_t index) {
 
 }  // namespace
 
+// Unset for a scheduler that a callback has put in the place of the configured one.
+Interval interval_of(const LRSchedulerConfig& config) {
+  return config.options.interval.value_or(config.scheduler->counts_steps() ? Interval::step : Interval::epoch);
+}
+
 void attach_schedulers(Run& run) {
   run.fit.total_steps.assign(run.fit.schedulers.size(), 0);
   for (size_t i = 0; i < run.fit.schedulers.size(); ++i) {
@@ -96,12 +72,10 @@ void attach_schedulers(Run& run) {
   }
 }
 
-void check_monitors(Run& run) {
+void expect_monitors(Run& run) {
   for (const auto& config : run.fit.schedulers) {
-    if (!config.scheduler->wants_metric()) continue;
-    const std::string problem = missed_by_sanity_check(run.trainer, config.scheduler->name(), config.options.monitor);
-    if (!problem.empty() && config.options.strict)
-      throw ConfigError(problem + " Set .monitor to a name that is logged.");
+    if (config.scheduler->wants_metric() && config.options.strict)
+      expect_metric(run.trainer, config.scheduler->name(), config.options.monitor);
   }
 }
 

@@ -5,11 +5,14 @@
 
 namespace levin {
 
+/// When the trainer moves a scheduler: the option, or the scheduler's own.
+[[nodiscard]] Interval interval_of(const LRSchedulerConfig& config);
+
 /// Attaches the run's schedulers that are not attached yet; one without a length gets the number of steps of the fit.
 void attach_schedulers(Run& run);
 
-/// In the sanity check: throws ConfigError if a scheduler monitors a metric that validation does not log.
-void check_monitors(Run& run);
+/// Before training: expects the metrics that schedulers monitor (expect_metric).
+void expect_monitors(Run& run);
 
 /// Steps the schedulers of an interval that are due: with `plateau` the ones that watch a metric, if it has a new
 /// value, otherwise all others.

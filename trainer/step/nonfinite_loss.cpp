@@ -15,6 +15,7 @@
 #include "levin/precision/nonfinite.h"
 #include "levin/trainer/lightning_module.h"
 #include "levin/trainer/nonfinite_loss_error.h"
+#include "levin/trainer/step/kept_buffers.h"
 
 namespace levin {
 
@@ -57,6 +58,12 @@ Finding bad_gradient(const LossPlace& place, const std::string& which) {
       "detect_anomaly names the operation. Fix it, look at that batch, or set"};
 }
 
+Finding spoilt_gradient(const LossPlace& place, const std::string& which) {
+  return {"on_before_optimizer_step or configure_gradient_clipping: " + which + position_text(place) +
+              ", although it was finite before.",
+          "Look at what the module and its callbacks do there (a division by a norm of 0?), or set"};
+}
+
 at::Tensor strided(const at::Tensor& gradient) {
   return gradient.layout() == at::kStrided ? gradient : gradient._values();
 }
@@ -88,6 +95,7 @@ void follow_policy(Run& run, const Finding& found) {
   if (policy == NonFiniteLoss::stop) stop(found);
   run.fit.epoch.window.spoilt = true;
   ++run.entry.nonfinite_losses;
+  if (run.fit.kept_buffers != nullptr) run.fit.kept_buffers->restore_nonfinite();
   if (policy == NonFiniteLoss::skip) Console::instance().warn(found.text + " Its update is skipped.");
   if (policy == NonFiniteLoss::rollback) run.fit.rollback_due = found.text;
 }
@@ -169,6 +177,22 @@ bool checks_gradients(const Run& run) {
   return run.fit.nonfinite_loss != NonFiniteLoss::ignore && run.precision->scaler() == nullptr;
 }
 
+bool has_nonfinite_gradient(const Run& run, const Optimizer& optimizer) {
+  if (!run.strategy->device().is_cpu()) {
+    const auto number = at::TensorOptions(at::kFloat).device(run.strategy->device());
+    at::Tensor flag = at::zeros({}, number);
+    mark_nonfinite_gradients(flag, at::ones({}, number), optimizer);
+    return flag.item().toDouble() != 0;
+  }
+  for (const auto& group : optimizer.groups()) {
+    for (const auto& parameter : group.params) {
+      const at::Tensor& gradient = parameter.unsafeGetTensorImpl()->grad();
+      if (gradient.defined() && has_nonfinite(strided(gradient))) return true;
+    }
+  }
+  return false;
+}
+
 at::Tensor found_nonfinite(const Run& run, const Optimizer& optimizer) {
   if (!checks_gradients(run)) return {};
   const auto number = at::TensorOptions(at::kFloat).device(run.strategy->device());
@@ -177,19 +201,17 @@ at::Tensor found_nonfinite(const Run& run, const Optimizer& optimizer) {
     mark_nonfinite_gradients(flag, at::ones({}, number), optimizer);
     return flag;
   }
-  bool found = false;
-  for (const auto& group : optimizer.groups()) {
-    for (const auto& parameter : group.params) {
-      const at::Tensor& gradient = parameter.unsafeGetTensorImpl()->grad();
-      found = found || (gradient.defined() && has_nonfinite(strided(gradient)));
-    }
-  }
+  const bool found = has_nonfinite_gradient(run, optimizer);
   if (!found && !run.strategy->has_sharded_gradients()) return {};
   return found ? at::ones({}, number) : at::zeros({}, number);
 }
 
 void act_on_nonfinite_gradient(Run& run) {
   follow_policy(run, bad_gradient(loss_place(run), which_gradient(*run.entry.module)));
+}
+
+void act_on_spoilt_gradient(Run& run) {
+  follow_policy(run, spoilt_gradient(loss_place(run), which_gradient(*run.entry.module)));
 }
 
 bool keep_window_gradients(Run& run, const State& gradients) {

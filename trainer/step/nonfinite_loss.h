@@ -4,9 +4,9 @@
 // sqrt, norm and pow have such gradients at 0, also where where() leaves the result out, and so has a sum that
 // overflows in backward. An update with one element of nan makes the parameter nan for good, and clipping by norm all
 // parameters. So gradients are judged once per window, after they are reduced and unscaled, before
-// on_before_optimizer_step, clipping and the update. On a CPU the host reads them, once; on a device, and in a recorded
-// step, one operator sets a flag, which is read with the flag of the loss. With a loss scaler such a gradient counts as
-// an overflow.
+// on_before_optimizer_step, clipping and the update; where the user's code runs in between, once more after it. On a
+// CPU the host reads them, once; on a device, and in a recorded step, one operator sets a flag, which is read with the
+// flag of the loss. With a loss scaler such a gradient counts as an overflow.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -62,6 +62,13 @@ void mark_nonfinite_gradients(at::Tensor flag, const at::Tensor& one, const Opti
 
 /// Same as act_on_nonfinite, for a gradient.
 void act_on_nonfinite_gradient(Run& run);
+
+/// Whether a gradient of `optimizer` on this rank is nan or inf. Blocks on a device.
+[[nodiscard]] bool has_nonfinite_gradient(const Run& run, const Optimizer& optimizer);
+
+/// Same as act_on_nonfinite, for a gradient that on_before_optimizer_step or configure_gradient_clipping has made nan
+/// or inf on some rank.
+void act_on_spoilt_gradient(Run& run);
 
 /// Returns whether `gradients`, of a window that is still open, are finite on all ranks, so that a checkpoint may
 /// contain them. Otherwise applies the policy now; while the run is failing the window is only marked as one without an

@@ -127,6 +127,7 @@ at::Tensor run_training_step(Run& run, const Batch& batch, int64_t batch_idx) {
   const HookScope scope(run.entry, Hook::training_step);
   std::optional<LossShapeCheck> shapes;
   if (!std::exchange(run.fit.looked_at_loss_shapes, true)) shapes.emplace();
+  const ReadLeavesScope leaves(run);
   at::Tensor loss = run_step(run, batch, ModuleReplicas::Result::loss,
                              [&](LightningModule& m, const Batch& b) { return m.training_step(b, batch_idx); });
   if (run.entry.recomputation) run.entry.recomputation->check_called();

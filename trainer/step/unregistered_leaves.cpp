@@ -1,11 +1,14 @@
 #include "levin/trainer/step/unregistered_leaves.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
+#include <memory>
 #include <set>
 #include <typeinfo>
 #include <unordered_map>
@@ -37,7 +40,8 @@ std::string operator_name(const Node& node) {
 // Operators that only pass a weight on.
 bool passes_on(const std::string& name) {
   static const std::set<std::string> names{"t",      "transpose", "permute", "view",  "unsafeView", "reshapeAlias",
-                                           "expand", "toCopy",    "clone",   "alias", "slice",      "select"};
+                                           "expand", "toCopy",    "clone",   "alias", "slice",      "select",
+                                           "to",     "_to_copy"};
   return names.contains(name);
 }
 
@@ -79,23 +83,33 @@ void UnregisteredLeaves::add(const Run& run, const at::Tensor& loss) {
   });
 }
 
-void UnregisteredLeaves::report(const Run& run, const Batch& batch) const {
+void UnregisteredLeaves::add_read(const at::Tensor& leaf, const std::string& used_by) {
+  read_.push_back({decltype(Leaf::tensor)(leaf.getIntrusivePtr()), used_by});
+}
+
+bool UnregisteredLeaves::report(const Run& run, const Batch& batch) const {
   std::vector<at::Tensor> inputs = batch.tensors;
   Batch values = batch;
   visit_values(values, [&](at::Tensor& tensor) { inputs.push_back(tensor); });
   std::vector<std::string> names;
   bool is_trained = false;
-  for (const Leaf& leaf : leaves_) {
+  std::unordered_set<const c10::TensorImpl*> named;
+  const auto add_name = [&](const Leaf& leaf, bool needs_gradient) {
     auto alive = leaf.tensor.lock();
-    if (!alive.defined()) continue;
+    if (!alive.defined()) return;
     const at::Tensor tensor(std::move(alive));
+    if (needs_gradient && !tensor.grad().defined()) return;
     const auto shares = [&](const at::Tensor& input) { return input.defined() && input.is_alias_of(tensor); };
-    if (std::any_of(inputs.begin(), inputs.end(), shares)) continue;
+    if (std::any_of(inputs.begin(), inputs.end(), shares)) return;
+    if (!named.insert(tensor.unsafeGetTensorImpl()).second) return;
     names.push_back(shape_text(tensor.sizes()) + " " + c10::toString(tensor.scalar_type()) +
                     (leaf.used_by.empty() ? "" : " in " + leaf.used_by));
     for (const auto& wrapped : run.fit.optimizers) is_trained = is_trained || is_used(wrapped, tensor);
-  }
-  if (names.empty() || run.strategy->rank() != 0) return;
+  };
+  for (const Leaf& leaf : leaves_) add_name(leaf, false);
+  for (const Leaf& leaf : read_) add_name(leaf, true);
+  if (names.empty()) return false;
+  if (run.strategy->rank() != 0) return true;
   const std::string model = detail::readable_type_name(typeid(*run.entry.module));
   const bool one = names.size() == 1;
   Console::instance().warn(
@@ -106,19 +120,79 @@ void UnregisteredLeaves::report(const Run& run, const Batch& batch) const {
       (run.has_peers() ? ", and ranks have different values of " + std::string(one ? "it" : "them") : "") +
       ". Register the layer, such as layer_{register_module(\"layer\", torch::nn::Linear(8, 1))}, or the tensor with "
       "register_parameter; where it should stay as it is, turn its gradient off with set_requires_grad(false).");
+  return true;
 }
 
-void note_leaves(Run& run, const at::Tensor& loss) {
-  if (run.fit.looked_at_leaves || !run.fit.epoch.batch_running) return;  // a trial run is not in an epoch
+namespace {
+
+bool is_looked_at(const Run& run) {
+  const auto is_power_of_2 = [](int64_t number) { return std::has_single_bit(static_cast<uint64_t>(number)); };
+  const Epoch& epoch = run.fit.epoch;
+  if (!epoch.batch_running || run.fit.found_leaves) return false;  // a trial run is not in an epoch
+  if (run.fit.recording != nullptr) return false;                  // its inputs are not the batch's tensors
+  return !run.fit.looked_at_leaves || is_power_of_2(run.progress.total_batches) ||
+         (epoch.batch_idx == 0 && is_power_of_2(run.progress.epoch));
+}
+
+UnregisteredLeaves& leaves_of(Run& run) {
   if (run.fit.leaves == nullptr) run.fit.leaves = std::make_shared<UnregisteredLeaves>();
-  run.fit.leaves->add(run, loss);
+  return *run.fit.leaves;
+}
+
+// What the open ReadLeavesScope of this thread notes.
+struct ReadLeaves {
+  UnregisteredLeaves* leaves = nullptr;
+  std::unordered_set<const c10::TensorImpl*> known = {};
+
+  void add(const at::Tensor& tensor, const char* used_by) {
+    if (!tensor.defined() || !tensor.requires_grad() || !tensor.is_leaf()) return;
+    if (!known.insert(tensor.unsafeGetTensorImpl()).second) return;
+    std::string name = used_by;
+    name = name.substr(name.rfind(':') + 1);  // "aten::addmm" as "addmm"
+    leaves->add_read(tensor, passes_on(name) ? "" : name);
+  }
+};
+
+thread_local ReadLeaves read_here;
+
+std::unique_ptr<at::ObserverContext> add_inputs(const at::RecordFunction& call) {
+  if (read_here.leaves == nullptr || !at::GradMode::is_enabled()) return nullptr;
+  for (const c10::IValue& input : call.inputs()) {
+    if (input.isTensor()) read_here.add(input.toTensor(), call.name());
+    if (!input.isTensorList()) continue;
+    for (const at::Tensor& tensor : input.toTensorVector()) read_here.add(tensor, call.name());
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void note_leaves(Run& run, const at::Tensor& loss) {
+  if (is_looked_at(run)) leaves_of(run).add(run, loss);
+}
+
+ReadLeavesScope::ReadLeavesScope(Run& run) {
+  const bool is_nested = read_here.leaves != nullptr;  // in a step that runs another trainer
+  if (is_nested || run.entry.module->automatic_optimization() || !is_looked_at(run)) return;
+  read_here.leaves = &leaves_of(run);
+  for (const at::Tensor& parameter : run.entry.module->parameters()) {
+    read_here.known.insert(parameter.unsafeGetTensorImpl());
+  }
+  handle_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&add_inputs).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+}
+
+ReadLeavesScope::~ReadLeavesScope() {
+  if (!handle_) return;
+  at::removeCallback(*handle_);
+  read_here = {};
 }
 
 void report_leaves(Run& run, const Batch& batch) {
   const auto leaves = std::exchange(run.fit.leaves, nullptr);
   if (leaves == nullptr) return;
   run.fit.looked_at_leaves = true;
-  leaves->report(run, batch);
+  run.fit.found_leaves = leaves->report(run, batch);
 }
 
 }  // namespace levin

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +22,12 @@ class UnregisteredLeaves {
  public:
   /// Adds the leaves that backward of `loss` would reach.
   void add(const Run& run, const at::Tensor& loss);
-  /// Once the graph is gone: logs a warning that names what is left. `batch`: its own tensors are inputs.
-  void report(const Run& run, const Batch& batch) const;
+  /// Adds a leaf that an operator has read, in case a backward pass that the trainer does not run computes its
+  /// gradient.
+  void add_read(const at::Tensor& leaf, const std::string& used_by);
+  /// Once the graph is gone: logs a warning that names what is left, and returns whether there is any. `batch`: its own
+  /// tensors are inputs.
+  bool report(const Run& run, const Batch& batch) const;
 
  private:
   struct Leaf {
@@ -29,11 +35,29 @@ class UnregisteredLeaves {
     std::string used_by;  // the operator that reads it
   };
   std::vector<Leaf> leaves_;
+  std::vector<Leaf> read_;  // reported if they have a gradient
 };
 
-/// Before a backward pass: notes its leaves, in the first batch of a fit that has a loss.
+// Which batches are looked at: the first of a fit that has a loss, and, for layers that are used later, the batches
+// with the numbers 1, 2, 4, 8, … and the first batches of the epochs 1, 2, 4, 8, …, until a warning is logged.
+
+/// Before a backward pass: notes its leaves, if the batch is looked at.
 void note_leaves(Run& run, const at::Tensor& loss);
-/// After that batch: reports them, once.
+
+/// During a training step with manual optimization, which may call backward of a loss itself: notes the leaves that
+/// operators of this thread read, if the batch is looked at.
+class ReadLeavesScope {
+ public:
+  explicit ReadLeavesScope(Run& run);
+  ~ReadLeavesScope();
+  ReadLeavesScope(const ReadLeavesScope&) = delete;
+  ReadLeavesScope& operator=(const ReadLeavesScope&) = delete;
+
+ private:
+  std::optional<at::CallbackHandle> handle_ = std::nullopt;
+};
+
+/// After that batch: reports what was noted.
 void report_leaves(Run& run, const Batch& batch);
 
 }  // namespace levin

@@ -16,7 +16,18 @@
 
 namespace levin {
 
-void before_update(Run& run, Optimizer& optimizer) {
+namespace {
+
+// All ranks together: a hook may differ between them.
+bool spoils_gradients(Run& run, const Optimizer& optimizer) {
+  if (!run.fit.acts_before_update || run.fit.nonfinite_loss == NonFiniteLoss::ignore) return false;
+  const bool found = has_nonfinite_gradient(run, optimizer);
+  return run.has_peers() ? run.strategy->any(found) : found;
+}
+
+}  // namespace
+
+bool before_update(Run& run, Optimizer& optimizer) {
   run.entry.time_split.enter(StepPart::callbacks);
   call_hook(
       run.entry, Hook::on_before_optimizer_step,
@@ -26,6 +37,9 @@ void before_update(Run& run, Optimizer& optimizer) {
   const HookScope scope(run.entry, Hook::configure_gradient_clipping);
   run.entry.module->configure_gradient_clipping(optimizer, run.plan.gradient_clip_val,
                                                 run.plan.gradient_clip_algorithm);
+  if (!spoils_gradients(run, optimizer)) return true;
+  act_on_spoilt_gradient(run);
+  return false;
 }
 
 // If the update is sharded over ranks, the optimizer sees only its rank's shards.
@@ -77,7 +91,7 @@ void record_update(Run& run) {
     if (notes.loss.defined()) notes.loss = LateCheck::with_flag(notes.loss, notes.flags);
   }
   Optimizer& optimizer = run.fit.optimizers[0].optimizer();
-  before_update(run, optimizer);
+  (void)before_update(run, optimizer);  // no hook acts: leaves_updates
   const HookScope scope(run.entry, Hook::optimizer_step);
   if (notes.flags.defined()) {
     optimizer.step_unless(notes.flags.dim() == 0 ? notes.flags : at::amax(notes.flags));
@@ -98,7 +112,7 @@ void update_before_check(Run& run) {
     finish_late_check_and_hear(run);  // of the window before: the device has this one to compute meanwhile
   }
   Optimizer& optimizer = run.fit.optimizers[0].optimizer();
-  before_update(run, optimizer);
+  (void)before_update(run, optimizer);  // no hook acts: leaves_updates
   {
     const HookScope scope(run.entry, Hook::optimizer_step);
     step_optimizer(run, [&] { flag.defined() ? optimizer.step_unless(flag) : optimizer.step(); });
@@ -120,10 +134,13 @@ void update(Run& run, const WindowPart& window) {
   const ProfilerScope profile(run.profiler.get(), "optimizer_step");
   if (run.fit.recording != nullptr) return record_update(run);
   if (run.fit.late_check != nullptr) return update_before_check(run);
-  const WindowResult finding = read_window(run, judged_gradients(run));
+  WindowResult finding = read_window(run, judged_gradients(run));
   if (finding == WindowResult::good) {
     for (auto& wrapped : run.fit.optimizers) {
-      before_update(run, wrapped.optimizer());
+      if (!before_update(run, wrapped.optimizer())) {
+        finding = WindowResult::nonfinite;
+        break;
+      }
       const HookScope scope(run.entry, Hook::optimizer_step);
       step_optimizer(
           run, [&] { run.entry.module->optimizer_step(run.progress.epoch, epoch.batch_idx, wrapped.optimizer()); });

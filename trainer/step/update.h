@@ -8,8 +8,9 @@
 
 namespace levin {
 
-/// The hooks before an optimizer's update, and clipping.
-void before_update(Run& run, Optimizer& optimizer);
+/// The hooks before an optimizer's update, and clipping. Returns false if they have made a gradient nan or inf on some
+/// rank, which the policy skips (or throws NonFiniteLossError): there must be no update.
+[[nodiscard]] bool before_update(Run& run, Optimizer& optimizer);
 /// The update itself. Every rank calls it.
 void step_optimizer(Run& run, c10::function_ref<void()> step);
 /// The update of automatic optimization, or its counterpart during capture.

@@ -1,0 +1,45 @@
+// Where a metric's samples come from: one object must not count those of training and of validation, nor one loader's
+// value those of another loader. Internal.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace levin::metrics {
+
+class Metric;
+
+/// What is running while a metric is updated.
+struct UpdateSource {
+  std::string_view stage = "";  // "training" or "validation", whose samples are kept apart; "": another
+  std::string_view hook = "";   // for messages; outlives the run
+  int64_t loader = -1;          // of an evaluation; -1: none
+};
+
+struct SourceRecord;
+
+/// During its lifetime, an update that adds samples of one stage to a metric that holds those of the other throws Error
+/// with the names of the metric and of both hooks.
+class UpdateSources {
+ public:
+  explicit UpdateSources(std::function<UpdateSource()> running);
+  ~UpdateSources();
+  UpdateSources(const UpdateSources&) = delete;
+  UpdateSources& operator=(const UpdateSources&) = delete;
+
+ private:
+  std::shared_ptr<SourceRecord> record_;
+};
+
+/// Before the metric is reset because the running stage logs it, by `who`: throws Error if it holds samples of the
+/// other stage, which would be lost.
+void check_reset(const Metric& metric, const std::string& who);
+
+/// The metric is logged as the value of one loader, by `who`. Throws Error if it holds samples of another loader; so
+/// does an update that adds some before the metric is reset.
+void claim_for_loader(Metric& metric, const std::string& who, int64_t loader);
+
+}  // namespace levin::metrics

@@ -1,0 +1,167 @@
+#include "levin/trainer/run/fit_length.h"
+
+#include <algorithm>
+
+#include "levin/core/error.h"
+#include "levin/trainer/accumulation_schedule.h"
+#include "levin/trainer/run/loader_set.h"
+
+namespace levin {
+
+namespace {
+
+int64_t steps_of_batches(const Run& run, int64_t epoch, int64_t batches) {
+  const AccumulationSchedule* schedule = accumulation_schedule(run);
+  return windows_in(batches, schedule != nullptr ? schedule->factor(epoch) : run.fit.accumulate_grad_batches);
+}
+
+int64_t steps_of_epochs(const Run& run, int64_t first, int64_t end) {
+  const int64_t batches = num_training_batches(run.fit);
+  if (first >= end) return 0;
+  if (accumulation_schedule(run) == nullptr) return (end - first) * steps_of_batches(run, first, batches);
+  int64_t steps = 0;
+  for (int64_t epoch = first; epoch < end && steps < run.plan.max_steps; ++epoch) {
+    steps += steps_of_batches(run, epoch, batches);
+  }
+  return steps;
+}
+
+// Steps that follow in the epoch of a position.
+int64_t steps_left_in_epoch(const Run& run, const FitPosition& at) {
+  if (!at.in_epoch || at.epoch_ends) return 0;
+  const int64_t left = num_training_batches(run.fit) - at.next_batch - at.window_left;
+  return (at.window_left > 0 ? 1 : 0) + (left > 0 ? steps_of_batches(run, at.epochs, left) : 0);
+}
+
+// The first epoch that is not a part of where the fit continues.
+int64_t first_whole_epoch(const FitPosition& start) {
+  return start.epochs + (start.in_epoch ? 1 : 0);
+}
+
+int64_t steps_of_first_epoch(const Run& run) {
+  const FitPosition& start = run.fit.start;
+  return start.in_epoch ? start.steps_in_epoch + steps_left_in_epoch(run, start) : 0;
+}
+
+bool knows_batches(const Run& run) {
+  return !run.fit.train.num_batches.empty() && num_training_batches(run.fit) != kUnlimited;
+}
+
+// Calls visit(epochs, steps) for `epochs` epochs with `all` steps: groups of epochs with the same number of steps.
+template <class Visit>
+void visit_past(const Run& run, int64_t epochs, int64_t all, Visit visit) {
+  if (epochs == 0) return;
+  if (knows_batches(run) && accumulation_schedule(run) != nullptr && steps_of_epochs(run, 0, epochs) == all) {
+    for (int64_t epoch = 0; epoch < epochs; ++epoch) visit(1, steps_of_epochs(run, epoch, epoch + 1));
+    return;
+  }
+  visit(epochs - all % epochs, all / epochs);
+  visit(all % epochs, all / epochs + 1);
+}
+
+// The same for all epochs of a fit of `steps` steps.
+template <class Visit>
+void visit_epochs(const Run& run, int64_t steps, Visit visit) {
+  const FitPosition& start = run.fit.start;
+  visit_past(run, start.epochs, start.steps - start.steps_in_epoch, visit);
+  int64_t left = steps - (start.steps - start.steps_in_epoch);
+  if (start.in_epoch && left > 0) {
+    const int64_t first = std::min(left, steps_of_first_epoch(run));
+    visit(1, first);
+    left -= first;
+  }
+  for (int64_t epoch = first_whole_epoch(start); left > 0; ++epoch) {
+    const int64_t one = std::min(left, steps_of_epochs(run, epoch, epoch + 1));
+    const int64_t same = accumulation_schedule(run) == nullptr ? left / one : 1;
+    visit(same, one);
+    left -= same * one;
+  }
+}
+
+// Counts the moves of a schedule in such groups of epochs.
+struct Moves {
+  Interval interval;
+  int64_t every;
+  int64_t epochs = 0;
+  int64_t steps = 0;
+
+  void operator()(int64_t count, int64_t each) {
+    epochs += count;
+    steps += count * (each / every);
+  }
+  [[nodiscard]] int64_t all() const { return interval == Interval::step ? steps : epochs / every; }
+};
+
+}  // namespace
+
+FitPosition saved_position(const State& progress) {
+  FitPosition at;
+  at.epochs = progress.get<int64_t>("epochs");
+  at.in_epoch = progress.get<bool>("in_epoch");
+  at.next_batch = progress.get<int64_t>("next_batch");
+  const auto seen = progress.get<int64_t>("window_seen");
+  if (seen > 0) at.window_left = std::max<int64_t>(1, progress.get<int64_t>("window_size") - seen);
+  at.epoch_ends = progress.get<bool>("epoch_cut") || (progress.has("pass_ended") && progress.get<bool>("pass_ended"));
+  const bool planned = progress.has("planned_steps");  // not in checkpoints of an older Levin
+  at.steps = planned ? progress.get<int64_t>("planned_steps")
+                     : progress.get<int64_t>("global_step") + progress.get<int64_t>("skipped_steps");
+  if (at.in_epoch) at.steps_in_epoch = progress.get<int64_t>(planned ? "planned_steps_in_epoch" : "steps_in_epoch");
+  return at;
+}
+
+FitPosition planned_position(const Run& run, const State& progress) {
+  FitPosition at = saved_position(progress);
+  const FitPosition& start = run.fit.start;
+  if (!knows_batches(run)) return at;
+  const bool is_first = start.in_epoch && at.epochs == start.epochs;
+  const int64_t whole = is_first ? steps_of_first_epoch(run) : steps_of_epochs(run, at.epochs, at.epochs + 1);
+  at.steps_in_epoch = at.in_epoch ? whole - steps_left_in_epoch(run, at) : 0;
+  at.steps = start.steps - start.steps_in_epoch + at.steps_in_epoch;
+  if (at.epochs > start.epochs) {
+    at.steps += steps_of_first_epoch(run) + steps_of_epochs(run, first_whole_epoch(start), at.epochs);
+  }
+  return at;
+}
+
+int64_t estimated_stepping_batches(Run& run) {
+  if (run.fit.train.num_batches.empty()) {
+    if (run.entry.stage != Stage::fit) return 0;
+    if (!run.entry.running) {
+      throw Error(
+          "Trainer::estimated_stepping_batches: the last fit failed before its training loader was known. Call it in a "
+          "hook of a fit, such as configure_optimizers, or after a fit that has trained.");
+    }
+    load_train_loader(run);
+  }
+  const RunPlan& plan = run.plan;
+  if (num_training_batches(run.fit) == kUnlimited || plan.max_epochs == kUnlimited) return plan.max_steps;
+  const FitPosition& start = run.fit.start;
+  const int64_t behind = start.steps - start.steps_in_epoch + steps_of_first_epoch(run);
+  return std::min(plan.max_steps, behind + steps_of_epochs(run, first_whole_epoch(start), plan.max_epochs));
+}
+
+int64_t moves_of_fit(Run& run, Interval interval, int64_t every) {
+  const int64_t steps = estimated_stepping_batches(run);
+  if (!knows_batches(run)) {
+    const int64_t count = interval == Interval::step ? steps : run.plan.max_epochs;
+    return count == kUnlimited ? kUnlimited : count / every;
+  }
+  if (steps == kUnlimited) return kUnlimited;
+  Moves moves{interval, every};
+  visit_epochs(run, steps, [&](int64_t count, int64_t each) { moves(count, each); });
+  return moves.all();
+}
+
+int64_t moves_so_far(const Run& run, Interval interval, int64_t every) {
+  const Epoch& epoch = run.fit.epoch;
+  Moves moves{interval, every};
+  const auto add = [&](int64_t count, int64_t each) { moves(count, each); };
+  const int64_t in_epoch = epoch.running ? epoch.steps : 0;
+  visit_past(run, run.progress.epoch, run.progress.global_step - in_epoch, add);
+  moves.steps += in_epoch / every;
+  const bool is_over = knows_batches(run) && epoch.next_batch >= num_training_batches(run.fit);
+  if (epoch.running && (epoch.pass_ended || is_over)) ++moves.epochs;
+  return moves.all();
+}
+
+}  // namespace levin

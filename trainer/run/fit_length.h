@@ -1,0 +1,34 @@
+// How many optimizer steps a fit has, and how often it moves a learning-rate schedule.
+//
+// Note [Length of a resumed fit]
+// A schedule that ends with the run needs its length in advance. A fit that continues from a checkpoint may take other
+// batches per step than the run has taken so far, so its length is the steps that are behind the checkpoint plus those
+// that the present options make of the rest. Both are counted as planned: a step that was skipped, and an epoch that
+// was cut, count in full, so a run that is resumed with the same options keeps its length, and with it its schedule,
+// bitwise. How many of the steps behind the checkpoint each epoch had is not saved: if the present options do not
+// explain them, they are spread evenly.
+#pragma once
+
+#include "levin/trainer/lr_scheduler_options.h"
+#include "levin/trainer/run/run.h"
+
+namespace levin {
+
+/// Returns the position that a checkpoint's progress was saved at.
+[[nodiscard]] FitPosition saved_position(const State& progress);
+
+/// Returns the same for the running fit, to be saved with `progress`.
+[[nodiscard]] FitPosition planned_position(const Run& run, const State& progress);
+
+/// Optimizer steps of the whole fit; kUnlimited if open. Creates the training loader if necessary. After the fit it is
+/// still the same number. Throws Error after a fit that failed before its loader was known.
+[[nodiscard]] int64_t estimated_stepping_batches(Run& run);
+
+/// How often a whole fit, which trains something, reaches the `every`-th epoch, or the `every`-th step of an epoch;
+/// kUnlimited if that is not known.
+[[nodiscard]] int64_t moves_of_fit(Run& run, Interval interval, int64_t every);
+
+/// The same for what the run has done so far, without steps that were skipped. After load_progress().
+[[nodiscard]] int64_t moves_so_far(const Run& run, Interval interval, int64_t every);
+
+}  // namespace levin

@@ -1,0 +1,30 @@
+// With nonfinite_loss: skip, what a skipped batch has made nan or inf in the module's buffers goes back. Internal.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+namespace levin {
+
+struct Run;
+
+/// Floating-point buffers of a module as they were when an accumulation window began. A batch with nan in its inputs
+/// makes running statistics (BatchNorm) nan for good, although its update is skipped.
+class KeptBuffers {
+ public:
+  /// Null if the policy is not to skip, or if the module has no such buffer.
+  [[nodiscard]] static std::shared_ptr<KeptBuffers> make(const Run& run);
+
+  explicit KeptBuffers(std::vector<at::Tensor> buffers);
+  /// At the beginning of a window. Does not block on a device.
+  void save();
+  /// Buffers that are nan or inf, and were finite when they were saved, get the saved values. Blocks on a device.
+  void restore_nonfinite();
+
+ private:
+  std::vector<at::Tensor> buffers_, saved_;
+};
+
+}  // namespace levin
