@@ -305,7 +305,7 @@ class Sqlite(LoggerTest):
         for path, expected in [
                 (text, f"SQLiteLogger: cannot open {text}: file is not a database. Check the path, the disk and who else uses "
                        "the file, or choose another path."),
-                (self.folder, f"SQLiteLogger: cannot open {self.folder}: unable to open database file."),
+                (self.folder, f"SQLiteLogger: {self.folder} is a folder. Set path of the logger to a file."),
                 (other, f"{other} is another program's database. Choose another path for SQLiteLogger."),
                 (newer, f"{newer} was made by a newer Levin (format 99, known: 1). Choose another path for SQLiteLogger, or")]:
             logger = self.logger(path=str(path))
