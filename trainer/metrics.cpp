@@ -107,7 +107,8 @@ void MetricStore::check_name_is_free(const Slot& s, const MetricStore* other) co
     }
   }
   for (const Slot& taken : slots_) {
-    const std::string clash = clash_with(taken);
+    const bool is_by_step = taken.name == s.name && !taken.on_epoch && !s.on_epoch;  // of each step the last one counts
+    const std::string clash = is_by_step ? "" : clash_with(taken);
     if (clash.empty()) continue;
     const bool are_loaders =
         std::min(taken.dataloader_idx, s.dataloader_idx) >= 0 && taken.dataloader_idx != s.dataloader_idx;

@@ -252,6 +252,7 @@ void FitLoop::train_batch(BatchStream& stream, Batch&& fetched) {
   stream.send_ahead();  // beside the step, which a device is still computing
   roll_back_if_due(run_);
   if (window.last) {
+    if (run_.fit.kept_buffers != nullptr) run_.fit.kept_buffers->end_window();
     epoch.window = Window();
     progress.window_stepped = progress.global_step > steps_before;
   }

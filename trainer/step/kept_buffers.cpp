@@ -33,8 +33,16 @@ void KeptBuffers::save() {
 void KeptBuffers::restore_nonfinite() {
   const at::NoGradGuard no_grad;
   for (size_t k = 0; k < buffers_.size(); ++k) {
-    if (has_nonfinite(buffers_[k].cpu()) && !has_nonfinite(saved_[k].cpu())) buffers_[k].copy_(saved_[k]);
+    if (!has_nonfinite(buffers_[k].cpu()) || has_nonfinite(saved_[k].cpu())) continue;
+    buffers_[k].copy_(saved_[k]);
+    restored_.push_back(k);
   }
+}
+
+void KeptBuffers::end_window() {
+  const at::NoGradGuard no_grad;
+  for (const size_t k : restored_) buffers_[k].copy_(saved_[k]);
+  restored_.clear();
 }
 
 }  // namespace levin

@@ -22,9 +22,13 @@ class KeptBuffers {
   void save();
   /// Buffers that are nan or inf, and were finite when they were saved, get the saved values. Blocks on a device.
   void restore_nonfinite();
+  /// At the window's end: they get them again, because it may have found out late that one of its batches is bad, and
+  /// then none of them counts.
+  void end_window();
 
  private:
   std::vector<at::Tensor> buffers_, saved_;
+  std::vector<size_t> restored_ = {};
 };
 
 }  // namespace levin
