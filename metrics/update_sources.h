@@ -1,5 +1,5 @@
-// Where a metric's samples come from: one object must not count those of training and of validation, nor one loader's
-// value those of another loader. Internal.
+// Records where a metric's samples come from: one object must not mix samples of training and validation, and the value
+// of one loader must not contain samples of another loader. Internal.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct UpdateSource {
 
 struct SourceRecord;
 
-/// During its lifetime, an update that adds samples of one stage to a metric that holds those of the other throws Error
-/// with the names of the metric and of both hooks.
+/// During its lifetime, an update throws Error if it adds samples of one stage to a metric that holds samples of the
+/// other stage. The error names the metric and both hooks.
 class UpdateSources {
  public:
   explicit UpdateSources(std::function<UpdateSource()> running);

@@ -9,7 +9,7 @@ namespace levin::metrics {
 class Metric;
 struct UndoRecord;
 
-/// Is told what happens to metrics in the threads that know it.
+/// An observer of metrics: receives their updates and resets in the threads where it is registered.
 struct UpdateRecord {
   virtual ~UpdateRecord() = default;
   virtual void before_change(Metric&) {}
@@ -44,7 +44,7 @@ class UpdateUndo {
 /// of the thread that cut it.
 using UpdateRecords = std::vector<std::weak_ptr<UpdateRecord>>;
 [[nodiscard]] UpdateRecords update_records();
-/// Makes a record known to the calling thread, which then drops those that are destroyed.
+/// Registers a record in the calling thread, and removes records that were destroyed.
 void add_update_record(const std::shared_ptr<UpdateRecord>& record);
 /// Makes them the calling thread's; returns those that it had.
 UpdateRecords exchange_update_records(UpdateRecords records);

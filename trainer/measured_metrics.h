@@ -29,8 +29,8 @@ class Trainer;
 [[nodiscard]] std::string missing_metric_text(const Trainer& trainer, const std::string& who,
                                               const std::string& metric);
 
-/// In on_train_start: `who` needs the metric. After the first training batch the trainer warns of metrics that neither
-/// that batch nor the sanity check has logged; of those that only a later validation may log, it does not.
+/// Call it in on_train_start: `who` needs the metric. After the first training batch the trainer warns of metrics that
+/// neither that batch nor the sanity check has logged, except metrics that only a later validation may log.
 void expect_metric(const Trainer& trainer, const std::string& who, const std::string& metric);
 
 }  // namespace levin

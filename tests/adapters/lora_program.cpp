@@ -191,8 +191,7 @@ int run_program(int argc, char** argv) {
   const auto guarded = [](const std::vector<std::string>& words) {
     return levin::main_guard([&] { return run(words); });
   };
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  return words == std::vector<std::string>{"serve"} ? levin::test::serve_runs(guarded) : guarded(words);
+  return levin::test::run_or_serve(argc, argv, guarded);
 }
 
 }  // namespace lora_program

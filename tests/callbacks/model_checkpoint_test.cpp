@@ -209,7 +209,7 @@ TEST(ModelCheckpoint, ResumedRunGoesOnWithItsFiles) {
   EXPECT_EQ(base(callback->best_model_path()), "epoch=3-step=24.ckpt");
 }
 
-// The next file that is saved takes the place of all that the smaller number leaves out; without one, the end does.
+// The surplus files are removed when the next file is saved, or at the end of training if no file follows.
 TEST(ModelCheckpoint, ResumedRunKeepsAsManyAsItsOwnOptionsSay) {
   const std::vector<double> before{0.3, 0.5, 0.4};
   const auto names = [&](int64_t kept, double next, bool save_last = false) {

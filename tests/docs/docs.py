@@ -181,7 +181,7 @@ def program_of(path):
 
 
 def one_program(pages):
-    """The pages' programs in one, each in a namespace of its own; the argument says which page's is run."""
+    """Returns one program with the programs of all pages, each in its own namespace. Its argument selects the page."""
     includes, bodies, calls = [], [], []
     for number, page in enumerate(pages):
         lines = program_of(page).splitlines()

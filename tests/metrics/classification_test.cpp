@@ -212,7 +212,7 @@ TEST(Threshold, NearOneIsComparedInLogOdds) {
     ConfusionMatrix matrix({.task = Task::multilabel, .num_labels = 2, .threshold = 0.99999999});
     matrix.update(logits.to(type).view({2, 2}), expected.view({2, 2}));
     EXPECT_TRUE(matrix.compute().equal(labels({1, 0, 0, 1, 1, 0, 0, 1}).view({2, 2, 2}))) << type;
-    // No probability is above 1, and all but that of -infinity are above 0.
+    // No probability is above 1, and every probability except sigmoid(-infinity) is above 0.
     EXPECT_EQ(value_of(Accuracy({.task = Task::binary, .threshold = 1.0}), logits.to(type), labels({0, 0, 0, 0})), 1);
     EXPECT_EQ(value_of(Accuracy({.task = Task::binary, .threshold = 0.0}), logits.to(type), labels({1, 1, 1, 1})), 1);
   }

@@ -374,8 +374,7 @@ int run(const std::vector<std::string>& words) {
 }  // namespace
 
 int run_program(int argc, char** argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  return words == std::vector<std::string>{"serve"} ? levin::test::serve_runs(run) : run(words);
+  return levin::test::run_or_serve(argc, argv, run);
 }
 
 }  // namespace model_program

@@ -57,4 +57,11 @@ int serve_runs(const Run& run) {
   return 0;
 }
 
+/// For a program's main: the only word "serve" reads runs from standard input; any others are those of one run.
+template <class Run>
+int run_or_serve(int argc, char** argv, const Run& run) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  return words == std::vector<std::string>{"serve"} ? serve_runs(run) : run(words);
+}
+
 }  // namespace levin::test

@@ -358,7 +358,7 @@ TEST(NonFiniteGradient, ALaterEvaluationLeavesTheParametersAsTheyWere) {
   }
 }
 
-// A later evaluation of batch 5 is nan: the run goes on as one without that batch, also what LBFGS knows.
+// A later evaluation of the bad batch is nan: the run, with the state of LBFGS, continues as a run without that batch.
 TEST(NonFiniteGradient, ALaterEvaluationLeavesTheOptimizerAsItWas) {
   struct Later : Root {
     at::Tensor training_step(const Batch& batch, int64_t batch_idx) override {

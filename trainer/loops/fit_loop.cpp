@@ -1,8 +1,6 @@
 #include "levin/trainer/loops/fit_loop.h"
 
 #include <algorithm>
-#include <set>
-#include <string>
 #include <tuple>
 #include <utility>
 
@@ -95,9 +93,10 @@ void FitLoop::sanity_check() {
   EvaluationLoop(run_, Stage::validate, &outside_).run(run_.plan.num_sanity_val_steps);
   call_callbacks(run_.entry, Hook::on_sanity_check_end,
                  [&](Callback& callback) { callback.on_sanity_check_end(run_.trainer, *run_.entry.module); });
-  std::set<std::string> logged_names;
-  for (const auto& [name, value] : run_.entry.callback_metrics) logged_names.insert(name);
-  if (run_.trainer.has_validation()) run_.fit.sanity_metrics = std::move(logged_names);
+  if (run_.trainer.has_validation()) {
+    auto& names = run_.fit.sanity_metrics.emplace();
+    for (const auto& [name, value] : run_.entry.callback_metrics) names.insert(name);
+  }
   run_.entry.eval_metrics.reset();
   std::tie(run_.entry.callback_metrics, run_.entry.measured_at, run_.logged_metrics, run_.entry.bar_metrics,
            run_.eval_batches_seen) = logged;

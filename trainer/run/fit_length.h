@@ -2,11 +2,11 @@
 //
 // Note [Length of a resumed fit]
 // A schedule that ends with the run needs its length in advance. A fit that continues from a checkpoint may take other
-// batches per step than the run has taken so far, so its length is the steps that are behind the checkpoint plus those
-// that the present options make of the rest. Both are counted as planned: a step that was skipped, and an epoch that
-// was cut, count in full, so a run that is resumed with the same options keeps its length, and with it its schedule,
-// bitwise. How many of the steps behind the checkpoint each epoch had is not saved: if the present options do not
-// explain them, they are spread evenly.
+// batches per step than the run has taken so far, so its length is the number of steps before the checkpoint plus the
+// number of steps that the present options make of the remaining batches. Both are counted as planned: a step that was
+// skipped, and an epoch that was cut, count in full, so a run that is resumed with the same options keeps its length,
+// and with it its schedule, bitwise. The number of steps in each epoch before the checkpoint is not saved: if the
+// present options do not explain their sum, they are spread evenly.
 #pragma once
 
 #include "levin/trainer/lr_scheduler_options.h"

@@ -26,8 +26,8 @@ namespace {
 
 constexpr const char* kSuffix = ".ckpt";
 constexpr const char* kRunRecord = "run.json";
-constexpr uint64_t kMostRecordBytes = 16 << 20;
-constexpr size_t kMostFolders = 10'000;
+constexpr uint64_t kMaxRecordBytes = 16 << 20;
+constexpr size_t kMaxFolders = 10'000;
 
 using Folders = std::vector<std::string>;
 
@@ -39,10 +39,10 @@ bool is_there(const fs::path& path) {
 enum class Runs { own, all };
 
 // The folder and those below it in which checkpoints may be: no sharded checkpoints, no links, and of the same run no
-// folders of other runs. The first kMostFolders: default_root_dir may be a folder with anything else in it.
+// folders of other runs. The first kMaxFolders: default_root_dir may be a folder with anything else in it.
 Folders folders_below(const std::string& folder, Runs runs = Runs::own) {
   Folders all{folder};
-  for (size_t k = 0; k < all.size() && all.size() < kMostFolders; ++k) {
+  for (size_t k = 0; k < all.size() && all.size() < kMaxFolders; ++k) {
     for (const std::string& name : names_in(all[k])) {
       const fs::path path = fs::path(all[k]) / name;
       std::error_code code;
@@ -75,7 +75,7 @@ std::string log_folder(const Run& run) {
 Folders recorded_folders(const std::string& log_folder) {
   Folders all;
   try {
-    const auto record = parse_json(read_file((fs::path(log_folder) / kRunRecord).string(), kMostRecordBytes));
+    const auto record = parse_json(read_file((fs::path(log_folder) / kRunRecord).string(), kMaxRecordBytes));
     for (const auto& saved : record.at("checkpoints")) {
       const fs::path path = fs::path(log_folder) / saved.at("path").get<std::string>();
       all.push_back(absolute_path(path.parent_path().string()));
@@ -327,8 +327,8 @@ bool is_of_this_model(const Run& run, const std::string& path) {
   }
 }
 
-// Without a logger's folder nothing says which run below default_root_dir this one continues, so the user must. A job
-// whose ranks are started again has begun from scratch before.
+// Without a logger's folder it is not known which run below default_root_dir is to be continued, so the user must name
+// it. Ranks that the launcher restarts are exempt: their job has already started from the beginning.
 void refuse_to_start_over(Run& run, std::set<std::string>& searched) {
   if (!log_folder(run).empty() || run.started_again) return;
   const std::string root = absolute_path(run.plan.root_dir);

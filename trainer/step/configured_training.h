@@ -37,7 +37,7 @@ struct ConfiguredGroup {
 /// The options of the fit's optimizers and attached schedulers, with their configured numbers.
 [[nodiscard]] ConfigNode configured_training(const Run& run, const ConfigNode& numbers);
 
-/// The same for the schedulers that the fit has now: callbacks may have put others in the place of the configured ones.
+/// Same as above for the schedulers of the running fit: callbacks may have replaced the configured ones.
 [[nodiscard]] ConfigNode present_training(const Run& run);
 
 }  // namespace levin

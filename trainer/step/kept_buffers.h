@@ -10,8 +10,8 @@ namespace levin {
 
 struct Run;
 
-/// Floating-point buffers of a module as they were when an accumulation window began. A batch with nan in its inputs
-/// makes running statistics (BatchNorm) nan for good, although its update is skipped.
+/// Copies of a module's floating-point buffers at the beginning of an accumulation window. A batch whose inputs contain
+/// nan would otherwise leave nan in running statistics (BatchNorm), although its update is skipped.
 class KeptBuffers {
  public:
   /// Null if the policy is not to skip, or if the module has no such buffer.

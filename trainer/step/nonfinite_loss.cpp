@@ -177,13 +177,23 @@ bool checks_gradients(const Run& run) {
   return run.fit.nonfinite_loss != NonFiniteLoss::ignore && run.precision->scaler() == nullptr;
 }
 
+namespace {
+
+// () float32: 1 if a gradient of `optimizer` on this rank is nan or inf, else 0. Does not block.
+at::Tensor nonfinite_flag(const Optimizer& optimizer, const at::TensorOptions& number) {
+  at::Tensor flag = at::zeros({}, number);
+  mark_nonfinite_gradients(flag, at::ones({}, number), optimizer);
+  return flag;
+}
+
+at::TensorOptions number_on_device(const Run& run) {
+  return at::TensorOptions(at::kFloat).device(run.strategy->device());
+}
+
+}  // namespace
+
 bool has_nonfinite_gradient(const Run& run, const Optimizer& optimizer) {
-  if (!run.strategy->device().is_cpu()) {
-    const auto number = at::TensorOptions(at::kFloat).device(run.strategy->device());
-    at::Tensor flag = at::zeros({}, number);
-    mark_nonfinite_gradients(flag, at::ones({}, number), optimizer);
-    return flag.item().toDouble() != 0;
-  }
+  if (!run.strategy->device().is_cpu()) return nonfinite_flag(optimizer, number_on_device(run)).item().toDouble() != 0;
   for (const auto& group : optimizer.groups()) {
     for (const auto& parameter : group.params) {
       const at::Tensor& gradient = parameter.unsafeGetTensorImpl()->grad();
@@ -195,12 +205,8 @@ bool has_nonfinite_gradient(const Run& run, const Optimizer& optimizer) {
 
 at::Tensor found_nonfinite(const Run& run, const Optimizer& optimizer) {
   if (!checks_gradients(run)) return {};
-  const auto number = at::TensorOptions(at::kFloat).device(run.strategy->device());
-  if (!run.strategy->device().is_cpu() || run.fit.recording != nullptr) {
-    at::Tensor flag = at::zeros({}, number);
-    mark_nonfinite_gradients(flag, at::ones({}, number), optimizer);
-    return flag;
-  }
+  const at::TensorOptions number = number_on_device(run);
+  if (!run.strategy->device().is_cpu() || run.fit.recording != nullptr) return nonfinite_flag(optimizer, number);
   const bool found = has_nonfinite_gradient(run, optimizer);
   if (!found && !run.strategy->has_sharded_gradients()) return {};
   return found ? at::ones({}, number) : at::zeros({}, number);
