@@ -14,6 +14,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from levin_runs import run_levin  # noqa: E402
+
 LEVIN = str(pathlib.Path(sys.argv.pop(1)).resolve())
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 EVIL = '</script><script>document.title="stolen"</script>'
@@ -66,8 +69,7 @@ class Report(unittest.TestCase):
         write_run(self.root / "logs/version_1", 0.03, diverges=True)
 
     def levin(self, *words):
-        done = subprocess.run([LEVIN, "report", *words], cwd=self.root, text=True, timeout=300, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = run_levin([LEVIN, "report", *words], cwd=self.root, timeout=300)
         return done.returncode, done.stdout
 
     def page(self, *words):

@@ -6,10 +6,12 @@
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from levin_runs import run_levin  # noqa: E402
 
 LEVIN = str(pathlib.Path(sys.argv.pop(1)).resolve())
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -18,8 +20,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 def levin(folder, *words):
     env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
     env.update(OMP_NUM_THREADS="1", NO_COLOR="1")
-    done = subprocess.run([LEVIN, *words], cwd=folder, env=env, text=True, timeout=300, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = run_levin([LEVIN, *words], cwd=folder, env=env, timeout=300)
     return done.returncode, done.stdout
 
 

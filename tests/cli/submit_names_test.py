@@ -10,6 +10,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from levin_runs import run_levin  # noqa: E402
+
 LEVIN = str(pathlib.Path(sys.argv.pop(1)).resolve())
 
 RUN_FILE = "model: Classifier\ntrainer: {max_epochs: 1}\n"
@@ -41,8 +44,7 @@ class SubmitNames(unittest.TestCase):
     def submit(self, folder, *words):
         env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
         env.update(PATH=f"{self.bin}:{env['PATH']}", SLURM_ARRAY_TASK_ID="0")
-        done = subprocess.run([LEVIN, "submit", *words], cwd=folder, env=env, text=True, timeout=120,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = run_levin([LEVIN, "submit", *words], cwd=folder, env=env, timeout=120)
         self.assertEqual([str(path) for path in self.root.rglob("touched*")], [], done.stdout)
         return done.returncode, done.stdout
 

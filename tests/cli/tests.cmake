@@ -16,10 +16,12 @@ levin_test(cli FILES
   cli/submit_test.cpp
   cli/top_view_test.cpp
   cli/trainer_help_test.cpp
-  cli/yaml_file_test.cpp)
+  cli/yaml_file_test.cpp
+  sweep/searcher_test.cpp
+  sweep/sweep_options_test.cpp)
 
 if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models of examples/
-  levin_test(cli_tool TORCH FILES
+  levin_test(cli_tool TORCH COST 60 FILES
     cli/checkpoint_tool_test.cpp
     cli/convert_test.cpp
     cli/export_model_test.cpp

@@ -15,6 +15,9 @@ import threading
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from levin_runs import run_levin  # noqa: E402
+
 LEVIN = str(pathlib.Path(sys.argv.pop(1)).resolve())
 CLEAN = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -59,10 +62,8 @@ class Folder(unittest.TestCase):
         new.write_text(json.dumps(record))
         new.rename(folder / "run.json")
 
-    def top(self, *words, **options):
-        return subprocess.run([LEVIN, "top", *map(str, words)], text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=60, cwd=self.out, env=CLEAN,
-                              **options)
+    def top(self, *words):
+        return run_levin([LEVIN, "top", *words], timeout=60, cwd=self.out, env=CLEAN)
 
 
 class WithoutATerminal(Folder):

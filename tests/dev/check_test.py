@@ -5,10 +5,11 @@ about a small project of real tests: programs of GoogleTest and unittest, and sc
 """
 import shutil
 import sys
+import time
 import unittest
 from pathlib import Path
 
-from script import ALL_INSTALLED, SOURCES, ScriptTest
+from script import ALL_INSTALLED, FAKE_PEERS_PYTHON, SOURCES, ScriptTest
 
 GOOGLETESTS = Path(sys.argv.pop(1)).resolve()
 
@@ -94,6 +95,29 @@ class Calls(ScriptTest):
         self.assertIn("continues without PyTorch for Python; the tests with torchrun are skipped", said)
         self.assertIn("check: 1 passed", said.splitlines()[-1])
 
+    def test_packages_for_tests_are_fetched_while_it_builds(self):
+        """Each of the two waits for the other to begin."""
+        self.make_peers_lists()
+        begun = [self.home / name for name in ("building", "fetching")]
+        waits = "touch {}; for i in $(seq 600); do [ ! -e {} ] || exit 0; sleep 0.05; done; exit 1"
+        self.program("ninja", "#!/bin/sh\n" + waits.format(begun[0], begun[1]))
+        self.program("peers_python", FAKE_PEERS_PYTHON.replace('echo "$*"', f'({waits.format(*begun[::-1])}) || exit 1\necho "$*"'))
+        status, said = self.dev("check", "--peers")
+        self.assertEqual(status, 0, said)
+        self.assertIn(f"installed in {self.home}/peers-2.11.0", said)
+
+    def test_an_interrupted_build_ends_the_fetching(self):
+        self.make_peers_lists()
+        pid = self.home / "pid"
+        self.program("peers_python", FAKE_PEERS_PYTHON.replace('echo "$*"', f'echo $$ > {pid}\nsleep 60\necho "$*"'))
+        self.program("ninja", f"#!/bin/sh\nwhile [ ! -s {pid} ]; do sleep 0.05; done; exit 5\n")
+        status, said = self.dev("check", "--peers")
+        self.assertEqual(status, 5, said)
+        end = time.monotonic() + 20
+        while Path(f"/proc/{pid.read_text().strip()}").exists():
+            self.assertLess(time.monotonic(), end, "the fetching goes on")
+            time.sleep(0.05)
+
     def test_continuous_integration_asks_for_it(self):
         (self.checkout / ".ci").mkdir()
         shutil.copy(SOURCES / ".ci/run", self.checkout / ".ci")
@@ -125,12 +149,12 @@ class Summary(ScriptTest):
             self.tests.append(f"set_tests_properties([=[{name}]=] PROPERTIES {key} [=[{value}]=])")
 
     def add_suite(self, suite):
-        self.add(suite, GOOGLETESTS, f"--gtest_filter={suite}.*")
+        self.add(f"suites.{suite}", GOOGLETESTS, f"--suites={suite}", SKIP_RETURN_CODE=77)
 
     def add_suites(self):
         """All of the program's, as levin_test() adds them."""
         self.tests.append(f"include([[{SOURCES}/tests/support/suites.cmake]])\n"
-                          f"levin_suites(suites [[{GOOGLETESTS}]] [[{self.build}/suites.cmake]] unit 300)")
+                          f"levin_suites(suites [[{GOOGLETESTS}]] [[{self.build}/suites.cmake]] unit 300 0)")
 
     def add_script(self, name, text, **properties):
         self.add(name, "sh", "-c", text, **properties)
@@ -160,7 +184,7 @@ class Summary(ScriptTest):
         self.add_suite("SkipsAll")
         self.assertEqual(self.check(), (0, [
             "Skipped, and why:", "  launcher: no mpiexec", "  silent: its output gives no reason", "  gpu: no GPU here",
-            "  off: it is disabled in CMake (DISABLED)", "  SkipsAll: no record", "  SkipsAll: no sleeve",
+            "  off: it is disabled in CMake (DISABLED)", "  suites.SkipsAll: no record", "  suites.SkipsAll: no sleeve",
             "check: 1 passed, 0 failed, 5 skipped"]))
 
     def test_cases_that_are_skipped_in_tests_that_run(self):
@@ -169,8 +193,8 @@ class Summary(ScriptTest):
         for verbosity in (1, 2):
             self.add(f"python_{verbosity}", sys.executable, f"{self.build}/unittests_{verbosity}.py")
         self.assertEqual(self.check(), (0, [
-            "Skipped, and why:", "  SkipsOne, SkipsWithAReason alone: this machine has no turntable",
-            "  SkipsTwo, 2 of its cases: no needle", "  SkipsWithoutAWord, Skips alone: its output gives no reason",
+            "Skipped, and why:", "  suites.SkipsOne, SkipsWithAReason alone: this machine has no turntable",
+            "  suites.SkipsTwo, 2 of its cases: no needle", "  suites.SkipsWithoutAWord, Skips alone: its output gives no reason",
             "  python_1, 1 of its cases: its output gives no reason: unittest.main(verbosity=2) prints it",
             '  python_2, test_skips alone: no "tone" arm',
             "check: 5 passed, 0 failed, 0 skipped (and 6 cases of tests that ran)"]))
@@ -183,6 +207,21 @@ class Summary(ScriptTest):
             "  suites.SkipsWithoutAWord, Skips alone: its output gives no reason",
             "  suites.Fails, Skips alone: no amplifier",
             "check: 3 passed, 2 failed, 1 skipped (and 5 cases of tests that ran)"]))
+
+    def test_suites_of_one_program_run_apart_and_a_crash_ends_only_its_own(self):
+        self.add_suites()
+        self.check()
+        self.assertRegex(self.said, r"suites\.SkipsOne\+SkipsTwo\+SkipsAll\+SkipsWithoutAWord\+Fails\+Crashes .*Failed")
+        self.assertRegex(self.said, r"\[ SUITE    \] SkipsAll skipped in [\d.]+ s\n")
+        self.assertRegex(self.said, r"Crashes was ended by signal 11\n\[ SUITE    \] Crashes failed in [\d.]+ s\n")
+        self.assertEqual(self.said.count("[ RUN      ] SkipsOne."), 2)
+        self.assertIn("Total Tests: 1", self.dev("check", "-R", "SkipsTwo", "--show-only")[1])
+
+    def test_a_suite_that_does_not_end_has_failed_and_those_before_it_have_not(self):
+        self.add("suites.SkipsAll+SkipsOne+Waits+Fails", GOOGLETESTS, "--suites=SkipsAll:SkipsOne:Waits:Fails", TIMEOUT=2,
+                 ENVIRONMENT="GTEST_ALSO_RUN_DISABLED_TESTS=1")
+        self.assertEqual(self.check()[1][-1],
+                         "check: 1 passed, 2 failed, 1 skipped (and 1 case of tests that ran)", self.said)
 
     def test_a_reason_behind_much_output_is_found(self):
         self.add_script("talks", "seq 100000; echo 'skipped: tired'; exit 77", SKIP_RETURN_CODE=77)
@@ -199,7 +238,7 @@ class Summary(ScriptTest):
         self.add_suite("Crashes")
         self.add_script("launcher", "echo 'skipped: no mpiexec'; exit 77", SKIP_RETURN_CODE=77)
         self.assertEqual(self.check(), (8, [
-            "Skipped, and why:", "  Fails, Skips alone: no amplifier", "  launcher: no mpiexec",
+            "Skipped, and why:", "  suites.Fails, Skips alone: no amplifier", "  launcher: no mpiexec",
             "check: 1 passed, 7 failed, 1 skipped (and 1 case of tests that ran)"]))
         self.assertIn("a scratch", self.said)
 

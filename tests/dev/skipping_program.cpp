@@ -1,7 +1,10 @@
-// Suites that skip, fail and crash, for check_test.py: what the summary reads is what GoogleTest really prints.
+// Suites that skip, fail, crash and wait, for check_test.py: what the summary reads is what GoogleTest really prints.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
+
+#include "support/run_suites.h"
 
 namespace levin::skipping_program {
 
@@ -41,4 +44,12 @@ TEST(Crashes, Always) {
   std::raise(SIGSEGV);
 }
 
+TEST(Waits, DISABLED_Forever) {
+  ::pause();
+}
+
 }  // namespace levin::skipping_program
+
+int main(int argc, char** argv) {
+  return levin::test::run_suites(argc, argv);
+}

@@ -1,7 +1,9 @@
 add_test(NAME dev.script COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/dev_test.py" "${PROJECT_SOURCE_DIR}")
 add_test(NAME dev.system COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/system_test.py" "${PROJECT_SOURCE_DIR}")
 add_executable(skipping_program dev/skipping_program.cpp)
-target_link_libraries(skipping_program PRIVATE levin_warnings GTest::gtest_main)
+target_compile_features(skipping_program PRIVATE cxx_std_20)
+target_include_directories(skipping_program PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
+target_link_libraries(skipping_program PRIVATE levin_warnings GTest::gtest)
 add_test(NAME dev.check COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/check_test.py" "${PROJECT_SOURCE_DIR}"
   $<TARGET_FILE:skipping_program>)
 add_test(NAME dev.compile COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_LIST_DIR}/compile_test.py" "${PROJECT_SOURCE_DIR}"

@@ -8,11 +8,12 @@ add_library(levin_test_device SHARED
   support/device/operators.cpp
   support/device/recorder.cpp
   support/device/streams.cpp)
+set_target_properties(levin_test_device PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
 target_include_directories(levin_test_device PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}")
 target_compile_options(levin_test_device PRIVATE $<$<CONFIG:Release>:-O1>)
 target_link_libraries(levin_test_device PUBLIC levin::levin PRIVATE levin_warnings)
 
-levin_test(device TORCH LIBS levin_test_device FILES
+levin_test(device TORCH COST 30 LIBS levin_test_device FILES
   device/device_batches_test.cpp
   device/device_inference_test.cpp
   device/device_late_check_test.cpp

@@ -28,6 +28,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from levin_runs import run_levin  # noqa: E402
+
 COMMENT = re.compile(r"<!-- figures\n(.*?)-->", re.S)
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?:\s(?:bytes|[KMG]iB)\b)?")
@@ -111,8 +114,11 @@ def output_of(commands, programs, source):
         (Path(folder) / "configs").symlink_to(source / "configs")
         for command in commands:
             program, *words = shlex.split(command)
-            done = subprocess.run([programs / program, *words], cwd=folder, stdin=subprocess.DEVNULL, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240, check=False)
+            if program == "levin":
+                done = run_levin([programs / program, *words], cwd=folder, timeout=240)
+            else:
+                done = subprocess.run([programs / program, *words], cwd=folder, stdin=subprocess.DEVNULL, text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240, check=False)
             said += done.stdout
             if done.returncode != 0:
                 raise Wrong(f"{command} ended with status {done.returncode}:\n{done.stdout}")

@@ -13,13 +13,13 @@ import os
 import pathlib
 import random
 import shlex
-import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import peers  # noqa: E402
+from levin_runs import run_levin  # noqa: E402
 
 peers.run_under_peers("transformers", "transformers, safetensors and PyTorch for Python")
 
@@ -49,7 +49,7 @@ class Page(unittest.TestCase):
         self.program = {"__name__": "page"}
 
     def levin(self, *words):
-        done = subprocess.run([BIN / "levin", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240)
+        done = run_levin([BIN / "levin", *words], timeout=240)
         self.assertEqual(done.returncode, 0, f"$ levin {shlex.join(map(str, words))}\n{done.stdout}")
         return done.stdout
 

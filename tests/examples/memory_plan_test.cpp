@@ -2,6 +2,11 @@
 // XLM-R. What LibTorch's allocator is asked for does not depend on the machine, so the peaks are exact numbers.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "callbacks/quiet_trainer.h"
 #include "levin/callbacks/lambda_callback.h"
 #include "levin/cli/commands/plan_devices.h"
@@ -30,6 +35,13 @@ MeasuredChain measure(const Shape& shape) {
   options.precision = shape.precision;
   Trainer(options).fit(*module, loader_of(shape));
   return measured;
+}
+
+// Each shape is measured once for all tests: with bfloat16, which many processors compute slowly, that takes seconds.
+const MeasuredChain& measured_once(const Shape& shape) {
+  static std::map<std::string, MeasuredChain> measured;
+  const auto known = measured.find(shape.name);
+  return known != measured.end() ? known->second : measured.emplace(shape.name, measure(shape)).first->second;
 }
 
 RecomputeChoice choice(const std::vector<std::string>& modules) {
@@ -65,7 +77,7 @@ int64_t peak_of(const Shape& shape, const std::vector<std::string>& modules, con
 TEST(MemoryPlan, PredictsThePeaksOfRealSteps) {
   for (const Shape& shape : plan_shapes::shapes(1)) {
     const CapturedConsole console;
-    const MeasuredChain measured = measure(shape);
+    const MeasuredChain& measured = measured_once(shape);
     const ChainCost& cost = measured.cost;
     ASSERT_GE(each_block(cost).size(), 6U) << shape.name;
     const int64_t plain = predict_memory(cost, {}).peak;
@@ -94,7 +106,7 @@ TEST(MemoryPlan, PredictsThePeaksOfRealSteps) {
 TEST(MemoryPlan, PredictsThePeakOfAnotherBatch) {
   for (Shape shape : plan_shapes::shapes(1)) {
     const CapturedConsole console;
-    const MeasuredChain measured = measure(shape);
+    const MeasuredChain& measured = measured_once(shape);
     shape.batch = shape.batch * 3 / 4;
     const ChainCost cost = at_batch(measured.cost, measured.smaller, shape.batch);
     const auto predicted = static_cast<double>(predict_memory(cost, {}).peak);

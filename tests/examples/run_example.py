@@ -20,6 +20,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from levin_runs import run_levin  # noqa: E402
+
 # A short run that writes everything: 20 steps on real images, a fixed learning rate, no worker threads.
 SHORT_RUN = """\
 seed_everything: 7
@@ -47,8 +50,11 @@ class Program:
 
     def __init__(self, command, folder, environment=None):
         self.command = " ".join(map(str, command))
-        done = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, encoding="utf-8", timeout=240, check=False)
+        if environment is None and Path(command[0]).name == "levin":
+            done = run_levin(command, cwd=folder, timeout=240)
+        else:
+            done = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, encoding="utf-8", timeout=240, check=False)
         self.status, self.said = done.returncode, done.stdout
 
     def fail(self, what):

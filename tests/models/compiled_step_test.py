@@ -12,6 +12,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from levin_runs import run_levin  # noqa: E402
+
 LEVIN = sys.argv.pop(1)
 HERE = pathlib.Path(__file__).parent
 HOME = pathlib.Path(os.environ.get("LEVIN_HOME") or
@@ -66,11 +69,10 @@ data:
   init_args: {{inputs: ../{name}-x.npy, targets: ../{name}-y.npy, batch_size: {batch}, shuffle: false}}
 optimizer: {optimizer}
 """)
-        done = subprocess.run([LEVIN, command, "--config", "run.yaml", *words], cwd=folder, capture_output=True, text=True,
-                              env={**os.environ, "TMPDIR": str(folder)})
-        said = done.stdout + done.stderr
-        self.assertEqual(done.returncode != 0, fails, said)
-        return said
+        done = run_levin([LEVIN, command, "--config", "run.yaml", *words], cwd=folder,
+                         env={**os.environ, "TMPDIR": str(folder)})
+        self.assertEqual(done.returncode != 0, fails, done.stdout)
+        return done.stdout
 
     def metric(self, run, name="train_loss"):
         found = {}
@@ -103,8 +105,7 @@ optimizer: {optimizer}
     def test_a_tied_weight_and_changed_buffers_are_named_once_as_python_names_them(self):
         for name in ("gpt", "tiny"):
             self.levin("fit", name, f"{name}-names")
-            shown = subprocess.run([LEVIN, "checkpoint", "inspect", self.weights(f"{name}-names")],
-                                   capture_output=True, text=True).stdout
+            shown = run_levin([LEVIN, "checkpoint", "inspect", self.weights(f"{name}-names")]).stdout
             for tensor in self.eager["cases"][name]["SGD"]["saved"]:
                 if tensor != "head.weight":  # tied to tokens.weight
                     self.assertIn(tensor, shown)

@@ -12,6 +12,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from levin_runs import run_levin  # noqa: E402
+
 HOME = pathlib.Path(os.environ.get("LEVIN_HOME") or
                     pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "levin")
 HERE = pathlib.Path(__file__).resolve().parent
@@ -93,9 +96,9 @@ data:
     {{inputs: {self.folder / name}_x.npy, targets: {self.folder / name}_y.npy, val_inputs: {self.folder / name}_x.npy,
      val_targets: {self.folder / name}_y.npy, batch_size: 8}}
 """)
-        done = subprocess.run([LEVIN, "fit", "--config", config, *words], capture_output=True, text=True, cwd=self.folder,
-                              env={**os.environ, "OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        done = run_levin([LEVIN, "fit", "--config", config, *words], cwd=self.folder,
+                         env={**os.environ, "OMP_NUM_THREADS": "1"})
+        self.assertEqual(done.returncode, 0, done.stdout)
         losses = {}
         for path in sorted((self.folder / run).rglob("metrics.csv")):
             for row in csv.DictReader(path.read_text().splitlines()):

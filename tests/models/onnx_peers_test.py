@@ -17,6 +17,7 @@ PROGRAM, LEVIN = [pathlib.Path(name).absolute() for name in sys.argv[1:3]]
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import peers  # noqa: E402
+from levin_runs import run_levin  # noqa: E402
 
 peers.run_under_peers("onnxruntime", "onnx, onnxruntime, transformers, safetensors and PyTorch for Python")
 
@@ -51,10 +52,9 @@ def run_graph(path, inputs):
 
 class Peers(unittest.TestCase):
     def levin(self, *words, code=0):
-        done = subprocess.run([LEVIN, *map(str, words)], capture_output=True, text=True, cwd=FOLDER,
-                              stdin=subprocess.DEVNULL, env=ONE_THREAD)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        return done.stdout + done.stderr
+        done = run_levin([LEVIN, *words], cwd=FOLDER, env=ONE_THREAD)
+        self.assertEqual(done.returncode, code, done.stdout)
+        return done.stdout
 
     def check(self, path):
         onnx.checker.check_model(str(path), full_check=True)

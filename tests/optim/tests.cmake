@@ -1,4 +1,5 @@
-levin_test(optim FILES
+levin_test(optim TORCH FILES
+  optim/clip_grad_test.cpp
   optim/lr_scheduler_test.cpp
   optim/optimizer_reference_test.cpp
   optim/optimizer_state_test.cpp
@@ -9,8 +10,5 @@ levin_test(optim FILES
   optim/recordable_test.cpp
   optim/scheduler_reference_test.cpp
   optim/swa_lr_test.cpp
-  optim/tensor_pack_test.cpp)
-
-levin_test(optim_torch TORCH FILES
-  optim/clip_grad_test.cpp
+  optim/tensor_pack_test.cpp
   optim/torch_optimizer_test.cpp)

@@ -4,9 +4,10 @@ import pathlib
 import re
 import shutil
 import signal
-import subprocess
 
 from ranks import FSDP_STAGES, PROGRAM, RanksTest, fsdp, main
+
+from levin_runs import run_levin  # ranks.py adds its folder to the path
 
 TOOL = pathlib.Path(PROGRAM).resolve().parent / "levin"
 
@@ -88,14 +89,14 @@ class Checkpoints(RanksTest):
         kept = pathlib.Path(self.out) / "kept.ckpt"
         shutil.move(self.newest(), kept)
         one = pathlib.Path(self.out) / "one.ckpt"
-        done = subprocess.run([TOOL, "checkpoint", "consolidate", kept, one], capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        checked = subprocess.run([TOOL, "checkpoint", "verify", one, kept], capture_output=True, text=True)
+        done = run_levin([TOOL, "checkpoint", "consolidate", kept, one])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        checked = run_levin([TOOL, "checkpoint", "verify", one, kept])
         self.assertEqual(checked.returncode, 0, checked.stdout)
         from_file = self.train(*words, "epochs=2", f"ckpt={one}", ranks=2)[0]["weights"]
         from_folder = self.train(*words, "epochs=2", f"ckpt={kept}", ranks=2)[0]["weights"]
         self.assertEqual(from_file, from_folder)
-        again = subprocess.run([TOOL, "checkpoint", "consolidate", kept, one], capture_output=True, text=True)
+        again = run_levin([TOOL, "checkpoint", "consolidate", kept, one], merge=False)
         self.assertEqual(again.returncode, 1)
         self.assertIn("it exists already", again.stderr)
 

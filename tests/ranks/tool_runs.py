@@ -12,6 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "resume"
 from runs import KEEP_ALL, LEVIN, checkpoints_in, few_images, run_file, weights  # noqa: E402, F401
 
 import ranks  # noqa: E402
+from levin_runs import run_levin  # noqa: E402
 
 SKIPPED = 77  # what CTest takes for a skipped test
 
@@ -27,8 +28,12 @@ class ToolTest(ranks.RanksTest):
 
     def run_tool(self, *words, env=None, timeout=120):
         """(exit status, what was said on both streams)."""
-        done = subprocess.run([str(word) for word in words], env={**ranks.CLEAN, **(env or {})}, text=True, timeout=timeout,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        env = {**ranks.CLEAN, **(env or {})}
+        if words[0] == LEVIN:
+            done = run_levin(words, env=env, timeout=timeout)
+        else:
+            done = subprocess.run([str(word) for word in words], env=env, text=True, timeout=timeout,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout
 
     def last_weights(self):

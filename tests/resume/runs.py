@@ -16,6 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from levin_runs import run_levin  # noqa: E402
+
 LEVIN = str(Path(sys.argv.pop(1)).resolve())
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0"}
 
@@ -139,10 +142,19 @@ class Run:
 
 def levin(*arguments, status=0):
     """Runs to its end; returns what was said."""
-    with Run(*arguments) as run:
-        if run.status() != status:
-            raise AssertionError(f"expected exit status {status}\n{run.report()}")
-        return run.said()
+    done = finished(*arguments)
+    if done.returncode != status:
+        raise AssertionError(f"expected exit status {status}\n{report(done)}")
+    return done.stdout
+
+
+def finished(*arguments):
+    """A run to its end that nothing disturbs."""
+    return run_levin([LEVIN, *arguments], env=ENVIRONMENT, timeout=120)
+
+
+def report(done):
+    return f"$ {' '.join(['levin', *done.args[1:]])}\n{done.stdout}(status {done.returncode})"
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------------------------
@@ -189,9 +201,7 @@ def checkpoints_in(folder):
 
 def first_difference(name, expected, actual, folders):
     if name.endswith(".ckpt"):
-        with Run("checkpoint", "diff", folders[0] / name, folders[1] / name) as run:
-            run.status()
-            return run.report()
+        return report(finished("checkpoint", "diff", folders[0] / name, folders[1] / name))
     old, new = expected.decode(errors="replace").splitlines(), actual.decode(errors="replace").splitlines()
     for number, (a, b) in enumerate(zip(old, new), 1):
         if a != b:

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from runs import (Run, checkpoints_in, cut_in_half, differences, files_below, flip_a_byte, global_step, levin,
+from runs import (Run, checkpoints_in, cut_in_half, differences, files_below, finished, flip_a_byte, global_step, levin,
                   read_checkpoint, run_file, wait_until, weights)
 
 
@@ -92,11 +92,7 @@ class DamagedCheckpoint(Case):
         self.assertEqual(weights(newest), wanted)
 
     def newest_readable(self):
-        whole = []
-        for path in checkpoints_in(self.checkpoints):
-            with Run("checkpoint", "verify", path) as run:
-                if run.status() == 0:
-                    whole.append(path)
+        whole = [path for path in checkpoints_in(self.checkpoints) if finished("checkpoint", "verify", path).returncode == 0]
         return max(whole, key=global_step)
 
     def test_last_is_damaged_after_the_end(self):

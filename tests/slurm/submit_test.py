@@ -9,6 +9,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from levin_runs import run_levin  # noqa: E402
+
 LEVIN = str(pathlib.Path(sys.argv.pop(1)).resolve())
 RUN = "trainer: {max_epochs: 2}\nmodel: {class_path: Classifier, init_args: {hidden: 16}}\ndata: FashionMnist\n"
 
@@ -21,8 +24,8 @@ class Submit(unittest.TestCase):
         (self.folder / "run.yaml").write_text(RUN)
 
     def submit(self, *words, path=None):
-        done = subprocess.run([LEVIN, "submit", *words], cwd=self.folder, capture_output=True, text=True, timeout=60,
-                              env={**os.environ, "PATH": path or os.environ["PATH"]})
+        done = run_levin([LEVIN, "submit", *words], cwd=self.folder, timeout=60,
+                         env={**os.environ, "PATH": path or os.environ["PATH"]}, merge=False)
         return done.returncode, done.stdout + done.stderr
 
     def expect(self, status, parts, *words, **more):

@@ -1,4 +1,4 @@
-levin_test(strategies FILES
+levin_test(strategies TORCH FILES
   strategies/cluster_environment_test.cpp
   strategies/flat_unit_test.cpp
   strategies/init_method_test.cpp
@@ -7,10 +7,9 @@ levin_test(strategies FILES
   strategies/own_address_test.cpp
   strategies/place_test.cpp
   strategies/rank_difference_test.cpp
-  strategies/single_device_test.cpp)
-
-levin_test(step_tape TORCH FILES
+  strategies/single_device_test.cpp
   strategies/step_tape_test.cpp)
+
 levin_test(shm_backend LABEL multi_process FILES
   strategies/hosts_backend_test.cpp
   strategies/rank_messages_test.cpp

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,10 +18,47 @@
 
 namespace levin::test {
 
+/// For a process that was just forked: the folder, the variables, the standard streams and the signals that the request
+/// asks for. False if one of them cannot be had.
+inline bool become_run(const nlohmann::json& request, const nlohmann::json& variables) {
+  ::setpgid(0, 0);
+  for (int number = 1; number < NSIG; ++number) std::signal(number, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (request.value("only_these_variables", false)) ::clearenv();
+  for (const auto& [name, value] : variables.items()) ::setenv(name.c_str(), value.get<std::string>().c_str(), 1);
+  const std::string log = request.at("log");
+  const std::string errors = request.value("errors", log);
+  const int input = ::open("/dev/null", O_RDONLY);
+  const int output = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  const int error_output = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  if (::dup2(input, 0) < 0 || ::dup2(output, 1) < 0 || ::dup2(error_output, 2) < 0) return false;
+  for (const int file : {input, output, error_output}) ::close(file);
+  return !request.contains("folder") || ::chdir(request.at("folder").get<std::string>().c_str()) == 0;
+}
+
+/// Waits until a rank has ended and returns its process, or 0 if standard input was closed before.
+inline pid_t wait_for_one_of(const std::map<pid_t, size_t>& running, int& status) {
+  std::vector<pollfd> files = {{.fd = 0, .events = 0, .revents = 0}};  // it tells of the other end's closing alone
+  for (const auto& [process, rank] : running)
+    files.push_back({.fd = static_cast<int>(::syscall(SYS_pidfd_open, process, 0)), .events = POLLIN, .revents = 0});
+  while (::poll(files.data(), files.size(), -1) < 0) {
+  }
+  for (size_t k = 1; k < files.size(); ++k) ::close(files[k].fd);
+  if ((files[0].revents & (POLLHUP | POLLERR)) != 0) return 0;
+  for (const auto& [process, rank] : running) {
+    if (::waitpid(process, &status, WNOHANG) == process) return process;
+  }
+  return wait_for_one_of(running, status);
+}
+
 /// A run is a line of standard input, {"words": […], "ranks": [{variable: value}, …], "log": path}; its answer, a line
-/// of standard output, is the list of its ranks' exit statuses, or of 128 + signal. `run` takes the words, in a process
-/// of its own for each rank, whose output goes to the log. When a rank fails, the others are killed. Returns at the end
-/// of input.
+/// of standard output, is the list of its ranks' exit statuses, or of -N for those that signal N ended. `run` takes the
+/// words, in a process of its own for each rank, whose output goes to the log. When a rank fails, the others are
+/// killed. A request may also name the file of standard error ("errors") and the working folder ("folder"), and say
+/// that the ranks' variables are all that they have ("only_these_variables"). Returns at the end of input; a run that
+/// has not ended by then is killed.
 template <class Run>
 int serve_runs(const Run& run) {
   for (std::string line; std::getline(std::cin, line);) {
@@ -27,30 +66,25 @@ int serve_runs(const Run& run) {
     std::map<pid_t, size_t> running;
     for (const auto& variables : request.at("ranks")) {
       const pid_t child = ::fork();
-      if (child != 0) {
-        running[child] = running.size();
-        continue;
+      if (child == 0) {
+        if (!become_run(request, variables)) ::_exit(126);
+        std::exit(run(request.at("words").get<std::vector<std::string>>()));
       }
-      ::setpgid(0, 0);
-      const int log =
-          ::open(request.at("log").get<std::string>().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-      const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-      if (::dup2(nothing, 0) < 0 || ::dup2(log, 1) < 0 || ::dup2(log, 2) < 0) ::_exit(126);
-      for (const auto& [name, value] : variables.items())
-        ::setenv(name.c_str(), value.template get<std::string>().c_str(), 1);
-      std::exit(run(request.at("words").get<std::vector<std::string>>()));
+      ::setpgid(child, child);
+      running[child] = running.size();
     }
     std::vector<int> statuses(running.size());
     while (!running.empty()) {
       int status = 0;
-      const pid_t ended = ::waitpid(-1, &status, 0);
-      if (!running.contains(ended)) continue;
-      int& its = statuses[running.at(ended)];
-      its = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-      running.erase(ended);
-      for (const auto& [other, rank] : running) {
-        if (its != 0) ::kill(other, SIGKILL);
+      const pid_t ended = wait_for_one_of(running, status);
+      if (ended != 0) {
+        int& its = statuses[running.at(ended)];
+        its = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+        running.erase(ended);
+        if (its == 0) continue;
       }
+      for (const auto& [other, rank] : running) ::kill(-other, SIGKILL);
+      if (ended == 0) return 0;
     }
     std::cout << nlohmann::json(statuses).dump() << std::endl;
   }

@@ -4,40 +4,89 @@ import atexit
 import json
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import tempfile
-import threading
 
 
 class ForkedRuns:
     def __init__(self, command, env):
         """`command` reads runs from its standard input. `env`: the variables of all runs."""
         self._command, self._env = command, env
-        self._process = None
+        self._process = self._ended = None
         self._logs = tempfile.TemporaryDirectory(prefix="levin_runs_")
         atexit.register(self.stop)
 
     def run(self, words, ranks=({},), timeout=60):
-        """(the exit status of each rank, what all of them printed). `ranks`: the variables of each."""
+        """(the exit status of each rank, or 128 + signal; what all of them printed). `ranks`: the variables of each."""
+        log = self._new_file("log")
+        try:
+            statuses = self._ask({"words": list(words), "ranks": list(ranks), "log": str(log)}, timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{words} did not end within {timeout} s:\n{self._text(log)}") from None
+        if statuses is None:
+            raise AssertionError(f"{words}: the process that runs it ended:\n{self._text(log)}")
+        return [status if status >= 0 else 128 - status for status in statuses], self._text(log)
+
+    def run_alone(self, words, cwd, env, merge, timeout):
+        """One rank with the variables `env` and no others: what subprocess.run returns. Its standard error goes where
+        its standard output goes if `merge` is true. Nothing if the process that runs it ended before."""
+        log, errors = self._new_file("log"), self._new_file("errors")
+        request = {"words": words, "ranks": [env], "only_these_variables": True, "folder": cwd, "log": str(log),
+                   "errors": str(log if merge else errors)}
+        try:
+            statuses = self._ask(request, timeout)
+        except subprocess.TimeoutExpired as late:
+            late.output, late.stderr = self._text(log), self._text(errors)
+            raise
+        if statuses is None:
+            return None
+        return subprocess.CompletedProcess(words, statuses[0], self._text(log), None if merge else self._text(errors))
+
+    def status(self):
+        """The exit status of the process that runs them, if it ended by itself."""
+        return self._ended
+
+    def stop(self):
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.stdin.close()
+        self._ended = process.wait()
+        process.stdout.close()
+
+    def _ask(self, request, timeout):
+        """The answer; nothing if the process ended without one."""
         if self._process is None:
             self._process = subprocess.Popen(self._command, env=self._env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                              text=True, start_new_session=True)
-        log = pathlib.Path(self._logs.name) / "log"
-        log.unlink(missing_ok=True)
-        timer = threading.Timer(timeout, self._kill)
-        timer.start()
         try:
-            self._process.stdin.write(json.dumps({"words": list(words), "ranks": list(ranks), "log": str(log)}) + "\n")
-            self._process.stdin.flush()
+            try:
+                self._process.stdin.write(json.dumps(request) + "\n")
+                self._process.stdin.flush()
+            except BrokenPipeError:
+                pass  # it has ended, and has no answer either
+            if not select.select([self._process.stdout], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(request["words"], timeout)
             answer = self._process.stdout.readline()
-        finally:
-            timer.cancel()
-        text = log.read_text(errors="replace") if log.exists() else ""
+        except BaseException:
+            self._kill()
+            self.stop()
+            raise
         if not answer:
             self.stop()
-            raise AssertionError(f"{words} did not end within {timeout} s:\n{text}")
-        return json.loads(answer), text
+            return None
+        return json.loads(answer)
+
+    def _new_file(self, name):
+        path = pathlib.Path(self._logs.name) / name
+        path.unlink(missing_ok=True)
+        return path
+
+    @staticmethod
+    def _text(path):
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def _kill(self):
         """All of its session: the ranks are process groups of their own, so that a run may signal its own."""
@@ -49,11 +98,3 @@ class ForkedRuns:
                         os.kill(int(entry.name), signal.SIGKILL)
                 except ProcessLookupError:
                     continue
-
-    def stop(self):
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.stdin.close()
-        process.wait()
-        process.stdout.close()

@@ -1,8 +1,9 @@
-# Run by ctest: includes a program's CTests, one for each suite of GoogleTest, after listing them anew where the program
-# or this file is newer than its list. A CTest for each TEST would start each one's process and load LibTorch 700 times,
-# which takes longer than the tests do.
-# From levin_test(): levin_suites(NAME PROGRAM LIST LABEL SECONDS)
-function(levin_suites name program list label seconds)
+# Run by ctest: includes a program's CTests, one for up to six suites of GoogleTest, after listing them anew where the
+# program or this file is newer than its list. The suites run one after another, each in a process of its own
+# (run_suites.h): a CTest for each suite, or for each TEST, would load LibTorch 600 or 4,000 times, which takes longer than
+# most of them. A CTest has the names of its suites, so that ctest -R finds each.
+# From levin_test(): levin_suites(NAME PROGRAM LIST LABEL SECONDS COST)
+function(levin_suites name program list label seconds cost)
   if(NOT EXISTS "${program}")
     add_test("${name}_test_was_not_built" "${program}")
     return()
@@ -14,7 +15,7 @@ function(levin_suites name program list label seconds)
       message(FATAL_ERROR "${program} --gtest_list_tests: ${status}\n${output}")
     endif()
     string(REGEX MATCHALL "[^\n]+" lines "${output}")
-    set(text "")
+    set(suites "")
     set(suite "")
     foreach(line IN LISTS lines)
       if(line MATCHES "^([A-Za-z0-9_/]+)\\.")
@@ -22,16 +23,28 @@ function(levin_suites name program list label seconds)
         set(listed FALSE)
       elseif(line MATCHES "^  " AND NOT line MATCHES "^  DISABLED_" AND NOT listed)
         set(listed TRUE)
-        string(APPEND text "add_test([[${name}.${suite}]] [[${program}]] [[--gtest_filter=${suite}.*]])\n"
-          "set_tests_properties([[${name}.${suite}]] PROPERTIES LABELS ${label} TIMEOUT ${seconds}")
-        if(NOT label STREQUAL "cuda")
-          string(APPEND text " ENVIRONMENT [[CUDA_VISIBLE_DEVICES=;OMP_NUM_THREADS=2;GOMP_SPINCOUNT=0]]")
-        endif()
-        # How GoogleTest's output ends where every test was skipped; a suite that has failed ends otherwise.
-        string(APPEND text
-          " SKIP_REGULAR_EXPRESSION \"PASSED  ] 0 tests[.]\\n([[]  SKIPPED [^\\n]*\\n)+\\n*$\")\n")
+        list(APPEND suites "${suite}")
       endif()
     endforeach()
+    set(text "")
+    set(size 6)
+    if(label STREQUAL "cuda")  # a GPU's memory, and a driver that is preloaded, belong to one process
+      set(size 1)
+    endif()
+    list(LENGTH suites count)
+    set(first 0)
+    while(first LESS count)
+      list(SUBLIST suites ${first} ${size} part)
+      list(JOIN part "+" names)
+      list(JOIN part ":" words)
+      string(APPEND text "add_test([[${name}.${names}]] [[${program}]] [[--suites=${words}]])\n"
+        "set_tests_properties([[${name}.${names}]] PROPERTIES LABELS ${label} TIMEOUT ${seconds} COST ${cost} SKIP_RETURN_CODE 77")
+      if(NOT label STREQUAL "cuda")
+        string(APPEND text " ENVIRONMENT [[CUDA_VISIBLE_DEVICES=;OMP_NUM_THREADS=2;GOMP_SPINCOUNT=0]]")
+      endif()
+      string(APPEND text ")\n")
+      math(EXPR first "${first} + ${size}")
+    endwhile()
     file(WRITE "${list}" "${text}")
   endif()
   include("${list}")

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "levin/core/process_end.h"
+#include "support/run_suites.h"
 
 namespace {
 
@@ -38,8 +39,7 @@ class SeedListener : public testing::EmptyTestEventListener {
 int main(int argc, char** argv) {
   levin::leave_static_objects();
   setenv("OMP_NUM_THREADS", "2", /*overwrite=*/0);
-  testing::InitGoogleTest(&argc, argv);
   const char* seed = std::getenv("LEVIN_TEST_SEED");
   testing::UnitTest::GetInstance()->listeners().Append(new SeedListener(seed ? std::strtoull(seed, nullptr, 10) : 1));
-  return RUN_ALL_TESTS();
+  return levin::test::run_suites(argc, argv);
 }

@@ -4,7 +4,7 @@
   test_summary.py RESULTS LOG STATUS NOTE      RESULTS: of ctest --output-junit; LOG: what ctest printed; STATUS: its exit
                                                status; NOTE: what the last line says after the counts
 
-The counts are ctest's, of suites and scripts. Cases that are skipped in a test that passes are listed too. A program says
+The counts are those of suites and scripts. Cases that are skipped in a test that passes are listed too. A program says
 why by its last line and exit status 77, GTEST_SKIP() << reason, or skipTest(reason) under unittest.main(verbosity=2).
 Exit status: ctest's, or 1 where that is 0 and yet a test failed or no results were written.
 """
@@ -20,6 +20,8 @@ Test = namedtuple("Test", "name outcome reasons")
 GTEST_RUN = re.compile(r"^\[ RUN      \] (\S+)$", re.M)
 GTEST_SKIP = re.compile(r"^(?:\S+:\d+: Skipped\n(?P<why>(?:(?!\[ RUN|\S+:\d+: Skipped$).*\n)*?))?"
                         r"\[  SKIPPED \] (?P<case>\S+) \(\d+ ms\)$", re.M)
+# After each suite of a CTest that runs several (run_suites.h), whose name is program.suite+suite….
+SUITE_END = re.compile(r"^\[ SUITE    \] (?P<suite>\S+) (?P<outcome>passed|failed|skipped) in [\d.]+ s\n", re.M)
 UNITTEST_RUN = re.compile(r"^\w+ \([\w.]+\)(?:\n.*)? \.\.\. ", re.M)
 UNITTEST_SKIP = re.compile(r"^(?P<case>\w+) \([\w.]+\)(?:\n.*)?? \.\.\. skipped (?P<quote>['\"])(?P<why>.*)(?P=quote)$", re.M)
 UNITTEST_END = re.compile(r"^(?:OK|FAILED) \(.*\bskipped=(\d+)", re.M)
@@ -65,10 +67,27 @@ def read_case(case):
     return Test(name, "skipped", skipped_cases(output)[0] or {last_line(output): []})
 
 
+def read_cases(case):
+    """The tests of an entry: each suite that it has run, or itself. A suite that did not end has failed."""
+    name, output = case.get("name"), case.findtext("system-out") or ""
+    tests, begin = [], 0
+    for end in SUITE_END.finditer(output):
+        program = name.split(".")[0]
+        tests.append(Test(f"{program}.{end['suite']}", end["outcome"], skipped_cases(output[begin:end.start()])[0]))
+        begin = end.end()
+    if not tests:
+        return [read_case(case)]
+    if case.get("status") == "fail" and not any(test.outcome == "failed" for test in tests):
+        ended = {test.name.split(".")[1] for test in tests}
+        tests += [Test(f"{program}.{suite}", "failed", {}) for suite in name.split(".")[1].split("+") if suite not in ended]
+    return tests
+
+
 def read_results(path):
     """None where ctest has not written them to the end."""
     try:
-        return [read_case(case) for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase")]
+        return [test for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase")
+                for test in read_cases(case)]
     except (OSError, xml.etree.ElementTree.ParseError):
         return None
 

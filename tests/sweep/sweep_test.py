@@ -1,6 +1,6 @@
 """levin sweep as users run it: real trials of a tiny model, killed, stopped, resumed, asked for by Optuna.
 
-  sweep_test.py LEVIN whole|stopped|asked|pages [unittest's arguments]
+  sweep_test.py LEVIN whole|stopped|stopped_long|asked|pages [unittest's arguments]
 """
 import glob
 import json
@@ -14,7 +14,7 @@ import subprocess
 import time
 
 import sweeps
-from sweeps import LEVIN, RUN, Base, weights
+from sweeps import LEVIN, RUN, SUPPORT, Base, weights
 
 
 class Whole(Base):
@@ -129,13 +129,15 @@ class Whole(Base):
         self.assertIn("levin sweep", self.sweep("--help"))
 
 
-class Stopped(Base):
+class Killed(Base):
+    """What the tests of killed sweeps share."""
+
     def killed(self, folder, times):
         """Runs the sweep to its end, killing it and its trials so often."""
         chance = random.Random(3)
         for _ in range(times):
             process = self.start("s.yaml", "--folder", folder)
-            time.sleep(chance.uniform(1, 4))
+            time.sleep(chance.uniform(1, 3))
             process.kill()
             process.wait()
             if chance.random() < 0.7 and (self.folder / folder / "sweep.sqlite").exists():
@@ -150,21 +152,37 @@ class Stopped(Base):
         self.assertEqual((one["trial"], one["value"]), (other["trial"], other["value"]))
         self.assertEqual(weights(one["checkpoint"]), weights(other["checkpoint"]))
 
-    def test_thirty_trials_killed_six_times_end_with_the_same_best_trial(self):
+    def expect_the_same_best_trial(self, trials, times):
         self.write("run.yaml", RUN.replace("max_epochs: 4", "max_epochs: 1").replace("_batches: 3", "_batches: 2"))
-        self.sweep_file("max_trials: 30\nslots: 2", search="{method: sobol}")
+        self.sweep_file(f"max_trials: {trials}\nslots: 2", search="{method: sobol}")
         self.sweep("s.yaml", "--folder", "whole")
-        self.killed("killed", 6)
-        self.assertEqual(len(self.state("killed")["trials"]), 30)
+        self.killed("killed", times)
+        self.assertEqual(len(self.state("killed")["trials"]), trials)
         self.expect_same("whole", "killed")
 
-    def test_asha_with_one_slot_decides_the_same_when_it_is_killed(self):
+    def expect_the_same_decisions_of_asha(self, trials, times):
         # With several slots its decisions depend on the order in which trials end.
-        self.sweep_file("max_trials: 12", search="{method: asha, reduction_factor: 2}")
+        self.sweep_file(f"max_trials: {trials}", search="{method: asha, reduction_factor: 2}")
         self.sweep("s.yaml", "--folder", "whole")
-        self.killed("killed", 3)
+        self.killed("killed", times)
         self.expect_same("whole", "killed")
         self.assertEqual({r["resource"] for t in self.state("whole")["trials"] for r in t["rungs"]}, {1, 2, 4})
+
+
+class StoppedLong(Killed):
+    def test_thirty_trials_killed_six_times_end_with_the_same_best_trial(self):
+        self.expect_the_same_best_trial(30, 6)
+
+    def test_asha_with_twelve_trials_decides_the_same_when_it_is_killed(self):
+        self.expect_the_same_decisions_of_asha(12, 3)
+
+
+class Stopped(Killed):
+    def test_sixteen_trials_killed_four_times_end_with_the_same_best_trial(self):
+        self.expect_the_same_best_trial(16, 4)
+
+    def test_asha_with_one_slot_decides_the_same_when_it_is_killed(self):
+        self.expect_the_same_decisions_of_asha(8, 2)
 
     def test_hyperband_decides_the_same_with_any_number_of_slots(self):
         self.sweep_file("slots: 1", search="{method: hyperband, reduction_factor: 2}")
@@ -228,11 +246,15 @@ class Stopped(Base):
 
 
 OPTUNA = """\
-import json, subprocess, sys
+import json, sys
 import optuna
-levin, folder = sys.argv[1:]
+levin, folder, support = sys.argv[1:]
+sys.path.insert(0, support)
+from levin_runs import run_levin
 def sweep(*words):
-    return json.loads(subprocess.run([levin, "sweep", *words, "--json"], stdout=subprocess.PIPE, check=True).stdout)
+    done = run_levin([levin, "sweep", *words, "--json"], merge=False)
+    done.check_returncode()
+    return json.loads(done.stdout)
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=1, n_startup_trials=3))
 for _ in range(8):
@@ -255,7 +277,7 @@ class Asked(Base):
         self.write("tpe.py", OPTUNA)
         self.sweep("s.yaml", "--prepare")
         process = self.start("s.yaml")
-        done = subprocess.run([python, "tpe.py", LEVIN, "s"], cwd=self.folder, env=self.env, text=True, timeout=400,
+        done = subprocess.run([python, "tpe.py", LEVIN, "s", SUPPORT], cwd=self.folder, env=self.env, text=True, timeout=400,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(done.returncode, 0, done.stderr)
         said = process.stdout.read()
@@ -315,4 +337,4 @@ class Pages(Base):
 
 
 if __name__ == "__main__":
-    sweeps.main({"whole": Whole, "stopped": Stopped, "asked": Asked, "pages": Pages})
+    sweeps.main({"whole": Whole, "stopped": Stopped, "stopped_long": StoppedLong, "asked": Asked, "pages": Pages})

@@ -11,6 +11,10 @@ import sys
 import tempfile
 import unittest
 
+SUPPORT = str(pathlib.Path(__file__).resolve().parents[1] / "support")
+sys.path.insert(0, SUPPORT)
+from levin_runs import run_levin  # noqa: E402
+
 LEVIN = str(pathlib.Path(sys.argv.pop(1)).resolve())
 CASE = sys.argv.pop(1)
 
@@ -63,8 +67,7 @@ class Base(unittest.TestCase):
         self.write(name, f"run: {run}\nmetric: val_loss\ncores_per_slot: 1\nsearch: {search}\n{head}\n{space}")
 
     def levin(self, *words, status=0, env=None, timeout=500):
-        done = subprocess.run([LEVIN, *map(str, words)], cwd=self.folder, env={**self.env, **(env or {})}, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
+        done = run_levin([LEVIN, *words], cwd=self.folder, env={**self.env, **(env or {})}, timeout=timeout)
         self.assertEqual(done.returncode, status, f"levin {words}:\n{done.stdout}")
         return done.stdout
 

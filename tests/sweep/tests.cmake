@@ -1,9 +1,6 @@
-# Sweeps: the parts, and the tool as users run it.
-levin_test(sweep FILES
-  sweep/searcher_test.cpp
-  sweep/sweep_options_test.cpp)
+# Sweeps as users run them; their parts are tested in cli_test.
 if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)
-  foreach(case sweep.whole sweep.stopped sweep.asked sweep.pages trials.ranked trials.ended trials.shared)
+  foreach(case sweep.whole sweep.stopped sweep.stopped_long sweep.asked sweep.pages trials.ranked trials.ended trials.shared)
     string(REPLACE "." ";" parts "${case}")
     list(GET parts 0 file)
     list(GET parts 1 name)
@@ -11,4 +8,5 @@ if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)
       $<TARGET_FILE:levin_tool> ${name})
     set_tests_properties(sweep.${name} PROPERTIES LABELS examples TIMEOUT 600 COST 60 SKIP_RETURN_CODE 77)
   endforeach()
+  set_tests_properties(sweep.stopped_long PROPERTIES LABELS "examples;nightly")  # repeats sweep.stopped with more trials
 endif()

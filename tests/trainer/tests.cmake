@@ -1,28 +1,23 @@
-levin_test(run_plan FILES
-  trainer/auto_requeue_test.cpp
-  trainer/devices_test.cpp
-  trainer/logged_metrics_test.cpp
-  trainer/metrics_test.cpp
-  trainer/run_plan_test.cpp
-  trainer/thread_tuner_test.cpp)
-add_dependencies(run_plan_test levin_stand_in_nvidia)
-
-levin_test(trainer TORCH FILES
+levin_test(trainer TORCH COST 40 FILES
   callbacks/batch_size_finder_test.cpp
   callbacks/learning_rate_finder_test.cpp
   callbacks/mixed_batches_test.cpp
   callbacks/recipes_test.cpp
+  trainer/auto_requeue_test.cpp
   trainer/batch_sizing_test.cpp
   trainer/checkpoint_search_test.cpp
+  trainer/devices_test.cpp
   trainer/evaluation_test.cpp
   trainer/fit_test.cpp
   trainer/incomplete_checkpoint_test.cpp
   trainer/init_module_test.cpp
   trainer/keep_memory_test.cpp
+  trainer/logged_metrics_test.cpp
   trainer/loss_weight_test.cpp
   trainer/manual_optimization_test.cpp
   trainer/metric_objects_test.cpp
   trainer/metric_places_test.cpp
+  trainer/metrics_test.cpp
   trainer/micro_batching_test.cpp
   trainer/misuse_test.cpp
   trainer/mixed_precision_test.cpp
@@ -42,6 +37,7 @@ levin_test(trainer TORCH FILES
   trainer/resumed_length_test.cpp
   trainer/resumed_options_test.cpp
   trainer/run_end_test.cpp
+  trainer/run_plan_test.cpp
   trainer/run_records_test.cpp
   trainer/run_reporter_test.cpp
   trainer/run_schedulers_test.cpp
@@ -50,12 +46,14 @@ levin_test(trainer TORCH FILES
   trainer/scaled_nan_test.cpp
   trainer/step_output_test.cpp
   trainer/stochastic_depth_test.cpp
+  trainer/thread_tuner_test.cpp
   trainer/trainer_test.cpp
   trainer/unregistered_leaves_test.cpp
   trainer/validation_period_test.cpp)
+add_dependencies(trainer_test levin_stand_in_nvidia)
 
 # What a GPU changes in a training, as far as a CPU can tell.
-levin_test(gpu_paths TORCH FILES
+levin_test(gpu_paths TORCH COST 30 FILES
   trainer/backend_settings_test.cpp
   trainer/copy_ahead_test.cpp
   trainer/memory_report_test.cpp

@@ -15,11 +15,11 @@
 
 namespace levin::test {
 
-namespace {
-
 bool is_ours(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == kTestDeviceType;
 }
+
+namespace {
 
 // Resizable as a tensor of the CPU is; what it frees then is not this memory.
 c10::Storage cpu_storage(const c10::Storage& own) {

@@ -12,6 +12,9 @@
 
 namespace levin::test {
 
+/// Whether a tensor is on the test device; an undefined one is not.
+[[nodiscard]] bool is_ours(const at::Tensor& tensor);
+
 /// Tensors of the CPU on a device's memory, for one operator.
 class OnCpu {
  public:

@@ -108,10 +108,6 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::op
                                            c10::dtype_or_default(dtype));
 }
 
-bool is_ours(const at::Tensor& tensor) {
-  return tensor.device().type() == kTestDeviceType;
-}
-
 void copy_now(const at::Tensor& from, const at::Tensor& to) {
   OnCpu source, target;  // may be on different devices
   target.alias(to).copy_(source.alias(from));

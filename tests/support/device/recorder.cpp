@@ -13,7 +13,7 @@ namespace levin::test {
 
 namespace {
 
-std::atomic<int64_t> made = 0, replayed = 0;
+std::atomic<int64_t> graphs_made = 0, graphs_replayed = 0;
 
 // What one replay does, in order.
 using Tape = std::vector<std::function<void()>>;
@@ -30,10 +30,6 @@ bool is_recording() {
 void note(std::function<void()> work) {
   const std::lock_guard lock(mutex);
   if (current != nullptr) current->push_back(std::move(work));
-}
-
-bool is_ours(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.device().type() == kTestDeviceType;
 }
 
 void copy_memory(const at::Tensor& from, const at::Tensor& to) {
@@ -66,7 +62,7 @@ class TestRecording final : public Recording {
   void replay() override {
     const at::NoGradGuard no_grad;
     const at::AutoDispatchBelowADInplaceOrView below;
-    ++replayed;
+    ++graphs_replayed;
     for (const auto& work : tape_) work();
   }
 
@@ -111,7 +107,7 @@ std::unique_ptr<Recording> TestRecorder::record(const std::function<void()>& ste
     const CaptureScope scope(*recording);
     step();
   }
-  ++made;
+  ++graphs_made;
   return recording;
 }
 
@@ -173,15 +169,15 @@ std::vector<at::Tensor> run_recorded(std::function<std::vector<at::Tensor>(OnCpu
 }
 
 int64_t recordings_made() {
-  return made;
+  return graphs_made;
 }
 
 int64_t recordings_replayed() {
-  return replayed;
+  return graphs_replayed;
 }
 
 void reset_recordings() {
-  made = replayed = 0;
+  graphs_made = graphs_replayed = 0;
 }
 
 }  // namespace levin::test
