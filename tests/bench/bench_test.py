@@ -3,7 +3,7 @@ nothing here: one short round each, on whatever else the machine does.
 
   bench_test.py BIN [unittest options]      BIN holds bench_overhead and the others
 
-Bench holds what is tested of benchmarks; EachAlone, a nightly test, runs each of them once.
+Bench holds what is tested of benchmarks; EachAlone runs each of them once. Both are nightly tests.
 """
 import json
 import os

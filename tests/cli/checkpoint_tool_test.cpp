@@ -9,8 +9,8 @@
 #include "levin/checkpoint/safetensors_writer.h"
 #include "levin/core/files.h"
 #include "support/error_text.h"
+#include "support/levin_runs.h"
 #include "support/paths.h"
-#include "support/run_program.h"
 #include "support/temporary_folder.h"
 
 namespace levin::checkpoint_tool_test {
@@ -19,11 +19,8 @@ namespace {
 using test::expect_parts;
 using test::has;
 using test::Ran;
+using test::run_levin;
 using test::TemporaryFolder;
-
-Ran run_levin(const std::string& words) {
-  return test::run_program(test::binary_dir() + "/bin/levin " + words);
-}
 
 State run_state() {
   State state;

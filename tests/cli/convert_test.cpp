@@ -9,8 +9,7 @@
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 #include "levin/yaml/yaml_file.h"
-#include "support/paths.h"
-#include "support/run_program.h"
+#include "support/levin_runs.h"
 #include "support/temporary_folder.h"
 
 namespace levin::convert_test {
@@ -21,10 +20,7 @@ using test::has;
 
 class Convert : public ::testing::Test {
  protected:
-  test::Ran levin(const std::string& words) const {
-    return test::run_program("cd " + folder_.path() + " && OMP_NUM_THREADS=1 " + test::binary_dir() + "/bin/levin " +
-                             words);
-  }
+  test::Ran levin(const std::string& words) const { return test::run_levin(words, folder_.path()); }
   test::Ran convert(const std::string& text, const std::string& words = "") const {
     write("lightning.yaml", text);
     std::filesystem::remove(folder_.path() + "/run.yaml");

@@ -14,8 +14,8 @@
 #include "levin/inference/load_for_inference.h"
 #include "support/error_text.h"
 #include "support/field_count.h"
+#include "support/levin_runs.h"
 #include "support/paths.h"
-#include "support/run_program.h"
 #include "support/temporary_folder.h"
 
 namespace levin::export_model_test {
@@ -26,10 +26,7 @@ using test::holds;
 
 class Export : public ::testing::Test {
  protected:
-  test::Ran levin(const std::string& words) const {
-    return test::run_program("cd " + folder_.path() + " && OMP_NUM_THREADS=1 " + test::binary_dir() + "/bin/levin " +
-                             words);
-  }
+  test::Ran levin(const std::string& words) const { return test::run_levin(words, folder_.path()); }
   void write(const std::string& name, const std::string& text) const {
     write_file_durably(folder_.path() + "/" + name, text);
   }

@@ -9,8 +9,8 @@
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 #include "support/error_text.h"
+#include "support/levin_runs.h"
 #include "support/paths.h"
-#include "support/run_program.h"
 #include "support/temporary_folder.h"
 
 namespace levin::mistakes_test {
@@ -24,10 +24,7 @@ const std::string kConfig = " --config " + test::source_dir() +
 
 class Mistakes : public ::testing::Test {
  protected:
-  test::Ran levin(const std::string& words) const {
-    return test::run_program("cd " + folder_.path() + " && OMP_NUM_THREADS=1 " + test::binary_dir() + "/bin/levin " +
-                             words);
-  }
+  test::Ran levin(const std::string& words) const { return test::run_levin(words, folder_.path()); }
   test::Ran fit(const std::string& run_file) const {
     write_file_durably(folder_.path() + "/run.yaml", run_file);
     return levin("fit --config run.yaml");

@@ -6,8 +6,8 @@
 #include "cli/config_files.h"
 #include "levin/core/console.h"
 #include "levin/core/exit_codes.h"
+#include "support/levin_runs.h"
 #include "support/paths.h"
-#include "support/run_program.h"
 
 namespace levin {
 namespace {
@@ -24,7 +24,7 @@ std::pair<int, std::string> plan(const std::vector<std::string>& words, const Me
 }
 
 test::Ran tool(const std::string& words) {
-  return test::run_program(test::binary_dir() + "/bin/levin plan cluster " + words);
+  return test::run_levin("plan cluster " + words);
 }
 
 // 1000 parameters of 4 bytes over links that only have a latency: 1 ms each message.
@@ -112,11 +112,11 @@ TEST(PlanCluster, AMistakeOfTheRunIsToldAsInAFit) {
   const auto done = tool("--model=Nobody");
   EXPECT_EQ(done.status, kExitBadConfig);
   expect_parts(done.output, {"Nobody"});
-  const auto other = test::run_program(test::binary_dir() + "/bin/levin plan clusters");
+  const auto other = test::run_levin("plan clusters");
   EXPECT_EQ(other.status, kExitBadConfig);
   expect_parts(other.output, {"\"clusters\" cannot be planned. Use levin plan cluster"});
   for (const char* words : {"help plan", "plan --help"}) {
-    const auto both = test::run_program(std::string(test::binary_dir() + "/bin/levin ") + words);
+    const auto both = test::run_levin(words);
     EXPECT_EQ(both.status, 0);
     expect_parts(both.output, {"levin plan cluster", "levin plan memory", "--help"});
   }

@@ -4,8 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/config_files.h"
-#include "support/paths.h"
-#include "support/run_program.h"
+#include "support/levin_runs.h"
 
 namespace levin::plan_devices_test {
 namespace {
@@ -76,7 +75,7 @@ model:
 data: {class_path: TextFile, init_args: {block_size: 64, batch_size: 8}}
 )");
   const auto planned = [&](const std::string& words) {
-    return test::run_program(test::binary_dir() + "/bin/levin plan memory --config " + path + " --picture= " + words);
+    return test::run_levin("plan memory --config " + path + " --picture= " + words);
   };
   for (const std::string strategy : {"dp", "dp_balanced"}) {
     const auto ran = planned("--batch_size=32 --trainer.strategy=" + strategy);

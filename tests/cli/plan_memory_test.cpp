@@ -10,8 +10,8 @@
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 #include "levin/recompute/memory_picture.h"
+#include "support/levin_runs.h"
 #include "support/paths.h"
-#include "support/run_program.h"
 
 namespace levin::plan_memory_test {
 namespace {
@@ -82,8 +82,8 @@ TEST(PlanMemory, TheRunsOwnRecomputationIsALine) {
 
 TEST(PlanMemory, FollowsTheRecomputationOfTheRunFile) {
   const auto planned = [](const std::string& words) {
-    return test::run_program(test::binary_dir() + "/bin/levin plan memory --config " + test::source_dir() +
-                             "/configs/paddle_recompute.yaml --picture= --data.batch_size=1024 " + words);
+    return test::run_levin("plan memory --config " + test::source_dir() +
+                           "/configs/paddle_recompute.yaml --picture= --data.batch_size=1024 " + words);
   };
   const auto own = planned("");
   EXPECT_EQ(own.status, 0) << own.output;
@@ -202,8 +202,7 @@ data:
   init_args: {batch_size: 64}
 )");
   const std::string picture = files.write("plan.svg", "");
-  const auto ran =
-      test::run_program(test::binary_dir() + "/bin/levin plan memory --config " + path + " --picture " + picture);
+  const auto ran = test::run_levin("plan memory --config " + path + " --picture " + picture);
   EXPECT_EQ(ran.status, 0) << ran.output;
   expect_parts(ran.output, {"Classifier on cpu", "a batch of 64 samples", "no recomputation", "each block",
                             "√n segments", "Measured on the largest of the first 32 batches."});
@@ -228,7 +227,7 @@ model: {class_path: Classifier, init_args: {hidden: 512}}
 data: {class_path: FashionMnist, init_args: {batch_size: 64}}
 )");
   const auto planned = [&](const std::string& words) {
-    return test::run_program(test::binary_dir() + "/bin/levin plan memory --config " + path + " --picture= " + words);
+    return test::run_levin("plan memory --config " + path + " --picture= " + words);
   };
   const auto plain = planned("");
   ASSERT_EQ(plain.status, 0) << plain.output;

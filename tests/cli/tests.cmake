@@ -33,7 +33,7 @@ if(LEVIN_BUILD_TOOL AND LEVIN_BUILD_EXAMPLES)  # runs the tool with the models o
     cli/predict_output_test.cpp
     cli/tune_test.cpp
     cli/unused_folders_test.cpp)
-  add_dependencies(cli_tool_test levin_tool)
+  add_dependencies(cli_tool_test levin_served)
   add_test(NAME cli.submit_names
     COMMAND Python3::Interpreter -B "${CMAKE_CURRENT_SOURCE_DIR}/cli/submit_names_test.py" $<TARGET_FILE:levin_tool>)
   set_tests_properties(cli.submit_names PROPERTIES LABELS examples TIMEOUT 300)

@@ -9,8 +9,8 @@
 #include "levin/core/console.h"
 #include "levin/core/exit_codes.h"
 #include "levin/core/short_number.h"
+#include "support/levin_runs.h"
 #include "support/paths.h"
-#include "support/run_program.h"
 #include "support/temporary_folder.h"
 
 namespace levin::tune_test {
@@ -23,8 +23,7 @@ const std::string kRun = " --config " + test::source_dir() +
 
 // In a folder of its own: what the tool leaves there is seen.
 test::Ran tune(const test::TemporaryFolder& folder, const std::string& words) {
-  return test::run_program("cd " + folder.path() + " && OMP_NUM_THREADS=1 " + test::binary_dir() + "/bin/levin tune " +
-                           words);
+  return test::run_levin("tune " + words, folder.path());
 }
 
 std::pair<int, std::string> said_of(const std::vector<std::string>& words) {

@@ -7,8 +7,8 @@
 #include "levin/core/exit_codes.h"
 #include "levin/core/files.h"
 #include "support/error_text.h"
+#include "support/levin_runs.h"
 #include "support/paths.h"
-#include "support/run_program.h"
 #include "support/temporary_folder.h"
 
 namespace levin::unused_folders_test {
@@ -19,12 +19,13 @@ namespace fs = std::filesystem;
 class UnusedFolders : public ::testing::Test {
  protected:
   test::Ran levin(const std::string& command, const std::string& words = "") const {
-    return test::run_program("cd " + folder_.path() + " && OMP_NUM_THREADS=1 " + test::binary_dir() + "/bin/levin " +
-                             command + " --config " + test::source_dir() +
-                             "/configs/fashion_mnist.yaml --trainer.accelerator=cpu --trainer.limit_train_batches=3 "
-                             "--trainer.max_epochs=1 --trainer.limit_val_batches=1 --trainer.limit_test_batches=1 "
-                             "--trainer.limit_predict_batches=1 --trainer.oversubscribe=true --test_after_fit=false " +
-                             words);
+    return test::run_levin(
+        command + " --config " + test::source_dir() +
+            "/configs/fashion_mnist.yaml --trainer.accelerator=cpu --trainer.limit_train_batches=3 "
+            "--trainer.max_epochs=1 --trainer.limit_val_batches=1 --trainer.limit_test_batches=1 "
+            "--trainer.limit_predict_batches=1 --trainer.oversubscribe=true --test_after_fit=false " +
+            words,
+        folder_.path());
   }
   [[nodiscard]] std::vector<std::string> versions() const {
     std::vector<std::string> names;

@@ -7,8 +7,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 
 #include "levin/core/main_guard.h"
+#include "levin/core/signal_name.h"
 
 namespace levin::stop_signal_test {
 namespace {
@@ -140,6 +142,14 @@ TEST(StopSignalsDeathTest, AfterTheWorkOfAProgramReachItsOwnHandler) {
         std::_Exit(0);
       },
       testing::ExitedWithCode(7), "");
+}
+
+TEST(StopSignalName, IsWhatUsersCallIt) {
+  EXPECT_EQ(stop_signal_name(SIGINT), "Ctrl-C");
+  EXPECT_EQ(stop_signal_name(SIGTERM), "SIGTERM");
+  EXPECT_EQ(stop_signal_name(SIGHUP), "SIGHUP");
+  EXPECT_EQ(stop_signal_name(SIGUSR1), "SIGUSR1");
+  EXPECT_EQ(stop_signal_name(SIGUSR2), strsignal(SIGUSR2)) << "any other as the system calls it";
 }
 
 }  // namespace

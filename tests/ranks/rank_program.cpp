@@ -145,7 +145,7 @@ class Net : public levin::LightningModule {
   }
   void validation_step(const levin::Batch& batch, int64_t) override {
     misbehave("validate");
-    if (words_.has("val_mark")) std::ofstream(words_.text("out", ".") + "/validates");
+    if (words_.has("val_mark") && ++validated_ == 5) std::ofstream(words_.text("out", ".") + "/validates");
     if (words_.has("val_talks")) trainer().strategy().barrier();
     if (words_.has("val_draws")) torch::rand({trainer().global_rank() + 3});
     log("val_loss", F::cross_entropy(net_->forward(batch[0]), batch[1]), {.sync_dist = true});
@@ -241,6 +241,7 @@ class Net : public levin::LightningModule {
   bool signalled_ = false;
   std::vector<int64_t> seen_, reductions_;
   int64_t reductions_before_ = 0;
+  int64_t validated_ = 0;  // batches
   levin::HeldMemory held_;
   int64_t most_parameters_ = 0;
 };

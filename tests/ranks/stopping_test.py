@@ -158,8 +158,7 @@ class InAnEvaluation(StoppingTest):
         """Standard error of a run that was signalled in its validation, or of which one rank was."""
         mark = pathlib.Path(self.out) / "validates"
         process = self.begin(*self.WORDS, *words)
-        self.wait_until(mark.exists, "a validation")
-        time.sleep(0.3)
+        self.wait_until(mark.exists, "the fifth batch of a validation")
         begun = time.monotonic()
         os.kill(process.pid if rank is None else children(process.pid)[rank], number)
         errors = self.ended(process)

@@ -1,0 +1,54 @@
+// How a program ends that leaves the static objects of before its main() to the system.
+#include "levin/core/process_end.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+namespace levin::process_end_test {
+namespace {
+
+// What a child writes to its standard output until it has ended, and its status.
+template <class Child>
+std::pair<std::string, int> output_of(const Child& child) {
+  int ends[2];
+  EXPECT_EQ(::pipe(ends), 0);
+  const pid_t process = ::fork();
+  if (process == 0) {
+    ::dup2(ends[1], 1);
+    ::close(ends[0]);
+    ::close(ends[1]);
+    child();
+  }
+  ::close(ends[1]);
+  std::string output;
+  char part[100];
+  for (ssize_t got; (got = ::read(ends[0], part, sizeof part)) > 0;) output.append(part, got);
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(process, &status, 0);
+  return {output, WIFEXITED(status) ? WEXITSTATUS(status) : -1};
+}
+
+TEST(ProcessEnd, LeavesOutWhatWasThereBeforeAndCallsWhatCameLater) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "with sanitizers everything is destroyed";
+#endif
+  const auto [output, status] = output_of([] {
+    std::atexit([] { std::fputs("before ", stdout); });
+    leave_static_objects();
+    std::atexit([] { std::fputs("after ", stdout); });
+    std::fputs("unflushed ", stdout);
+    std::exit(7);
+  });
+  EXPECT_EQ(output, "unflushed after ");
+  EXPECT_EQ(status, 7);
+}
+
+}  // namespace
+}  // namespace levin::process_end_test
