@@ -18,8 +18,8 @@ namespace {
 
 using test::TemporaryFolder;
 
-constexpr size_t kHeaderBytes = 10'000'000;
-constexpr size_t kMostTimesTheHeader = 9;
+constexpr size_t kHeaderBytes = 40'000'000;
+constexpr size_t kMostTimesTheHeader = 6;
 
 size_t peak_kib() {
   std::ifstream status("/proc/self/status");
@@ -70,7 +70,7 @@ std::string metadata_of(size_t bytes, size_t value_bytes) {
   std::string header = R"({"__metadata__":{)";
   header.reserve(bytes + value_bytes + 100);
   for (int i = 0; header.size() < bytes; ++i) {
-    header += (i == 0 ? "\"" : ",\"") + std::to_string(1'000'000 + i) + "\":\"" + std::string(value_bytes, 'x') + '"';
+    header += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":\"" + std::string(value_bytes, 'x') + '"';
   }
   return header + "}}";
 }
@@ -85,7 +85,7 @@ void expect_small_cost(const std::string& header, const std::string& what) {
       // refused: that may cost no more either
     }
   });
-  EXPECT_GT(bytes, header.size() / 4) << "nothing was measured";
+  EXPECT_GT(bytes, header.size() / 2) << "nothing was measured";
   EXPECT_LT(bytes, kMostTimesTheHeader * header.size()) << what << ": " << bytes / header.size() << " times the header";
 }
 
@@ -110,7 +110,7 @@ TEST(HeaderCost, ListsAndNamesThatAreNoTensorsAreRefusedForLittle) {
 TEST(HeaderCost, AHundredThousandTensorsWithOptimizerStateAreNoTrouble) {
   std::string header = R"({"__metadata__":{"format":"pt")";
   std::string entries;
-  for (int i = 0; i < 100'000; ++i) {
+  for (int i = 0; i < 400'000; ++i) {
     const std::string name = "optimizers.0." + std::to_string(i) + ".exp_avg";
     header += ",\"xxh3:" + name + "\":\"0123456789abcdef\"";
     entries += ",\"" + name + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
@@ -118,8 +118,8 @@ TEST(HeaderCost, AHundredThousandTensorsWithOptimizerStateAreNoTrouble) {
   const TemporaryFolder folder;
   write_file_durably(folder / "a", with_length(header + "}" + entries + "}"));
   const SafetensorsFile file(folder / "a");
-  EXPECT_EQ(file.entries().size(), 100'000U);
-  EXPECT_EQ(file.metadata().size(), 100'001U);
+  EXPECT_EQ(file.entries().size(), 400'000U);
+  EXPECT_EQ(file.metadata().size(), 400'001U);
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ class Calls(ScriptTest):
         self.assertEqual(status, 5, said)
         end = time.monotonic() + 20
         while Path(f"/proc/{pid.read_text().strip()}").exists():
-            self.assertLess(time.monotonic(), end, "the fetching goes on")
+            self.assertLess(time.monotonic(), end, "the download is still running")
             time.sleep(0.05)
 
     def test_continuous_integration_asks_for_it(self):

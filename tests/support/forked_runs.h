@@ -40,7 +40,7 @@ inline bool become_run(const nlohmann::json& request, const nlohmann::json& vari
 
 /// Waits until a rank has ended and returns its process, or 0 if standard input was closed before.
 inline pid_t wait_for_one_of(const std::map<pid_t, size_t>& running, int& status) {
-  std::vector<pollfd> files = {{.fd = 0, .events = 0, .revents = 0}};  // it tells of the other end's closing alone
+  std::vector<pollfd> files = {{.fd = 0, .events = 0, .revents = 0}};  // only to notice that the other end was closed
   for (const auto& [process, rank] : running)
     files.push_back({.fd = static_cast<int>(::syscall(SYS_pidfd_open, process, 0)), .events = POLLIN, .revents = 0});
   while (::poll(files.data(), files.size(), -1) < 0) {
@@ -54,8 +54,8 @@ inline pid_t wait_for_one_of(const std::map<pid_t, size_t>& running, int& status
 }
 
 /// A run is a line of standard input, {"words": […], "ranks": [{variable: value}, …], "log": path}; its answer, a line
-/// of standard output, is the list of its ranks' exit statuses, or of -N for those that signal N ended. `run` takes the
-/// words, in a process of its own for each rank, whose output goes to the log. When a rank fails, the others are
+/// of standard output, is the list of its ranks' exit statuses; -N stands for a rank that signal N ended. `run` gets
+/// the words, in a process of its own for each rank, whose output goes to the log. When a rank fails, the others are
 /// killed. A request may also name the file of standard error ("errors") and the working folder ("folder"), and say
 /// that the ranks' variables are all that they have ("only_these_variables"). Returns at the end of input; a run that
 /// has not ended by then is killed.
@@ -91,7 +91,7 @@ int serve_runs(const Run& run) {
   return 0;
 }
 
-/// For a program's main: the only word "serve" reads runs from standard input; any others are those of one run.
+/// For a program's main: if "serve" is the only word, runs are read from standard input. All other words start one run.
 template <class Run>
 int run_or_serve(int argc, char** argv, const Run& run) {
   const std::vector<std::string> words(argv + 1, argv + argc);

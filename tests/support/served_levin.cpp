@@ -1,6 +1,6 @@
-// What `levin` opens in place of its library when the loader finds this one first: it opens that library and then runs
-// the tool as often as it is asked to, each time in a process that it forks. So LibTorch is loaded once for many runs
-// of the tool, and each of them is still a process of the program `levin` itself. See levin_runs.py.
+// A library that `levin` opens in place of its own if the loader finds it first. It opens the tool's real library and
+// then forks a process for each run that is requested. So LibTorch is loaded once for many runs of the tool, and each
+// run is still a process of the program `levin`. See levin_runs.py.
 #include <dlfcn.h>
 #include <sys/prctl.h>
 #include <unistd.h>

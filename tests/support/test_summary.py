@@ -69,17 +69,18 @@ def read_case(case):
 
 def read_cases(case):
     """The tests of an entry: each suite that it has run, or itself. A suite that did not end has failed."""
-    name, output = case.get("name"), case.findtext("system-out") or ""
+    output = case.findtext("system-out") or ""
+    program, _, suites = case.get("name").partition(".")
     tests, begin = [], 0
     for end in SUITE_END.finditer(output):
-        program = name.split(".")[0]
         tests.append(Test(f"{program}.{end['suite']}", end["outcome"], skipped_cases(output[begin:end.start()])[0]))
         begin = end.end()
     if not tests:
         return [read_case(case)]
     if case.get("status") == "fail" and not any(test.outcome == "failed" for test in tests):
-        ended = {test.name.split(".")[1] for test in tests}
-        tests += [Test(f"{program}.{suite}", "failed", {}) for suite in name.split(".")[1].split("+") if suite not in ended]
+        ended = {test.name for test in tests}
+        names = [f"{program}.{suite}" for suite in suites.split("+")]
+        tests += [Test(name, "failed", {}) for name in names if name not in ended]
     return tests
 
 
