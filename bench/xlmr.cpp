@@ -132,14 +132,16 @@ int run(const Options& options) {
   if (!options.words.empty()) return run_on_gpu(options);
   // --quick: little of everything, to see that it runs
   const Size measured =
-      options.quick ? Size{.layers = 2, .tokens = 8, .vocabulary = 260} : Size{.layers = 2, .tokens = 64};
+      options.quick ? Size{.layers = 1, .tokens = 4, .vocabulary = 260} : Size{.layers = 2, .tokens = 64};
   const Size predicted = options.quick ? measured : Size{.layers = 2};
   Report report("xlmr");
   Failures failures;
   const Table small = measure(options, measured, options.quick ? 1 : 4, failures);
-  small.print(report, "two layers, texts of " + std::to_string(measured.tokens) + " tokens, one thread");
+  small.print(report, std::to_string(measured.layers) + " layers, texts of " + std::to_string(measured.tokens) +
+                          " tokens, one thread");
   const Table whole = predict(predicted, failures);
-  whole.print(report, "whole, texts of " + std::to_string(predicted.tokens) + " tokens: predicted from two layers");
+  whole.print(report, "whole, texts of " + std::to_string(predicted.tokens) + " tokens: predicted from " +
+                          std::to_string(predicted.layers) + " layers");
   report.number("memory_of_recomputation", of_recomputation(small.memory));
   report.number("time_of_recomputation", of_recomputation(small.times));
   report.number("predicted_memory_of_recomputation", of_recomputation(whole.memory));
